@@ -1,0 +1,100 @@
+//! What can go wrong, in words a caller can act on. Codes are stable: never renamed, never reused.
+
+use std::borrow::Cow;
+
+/// A broken rule, with the field that broke it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Name of the field as the sender wrote it.
+    pub field: &'static str,
+    /// What the field must be.
+    pub rule: Cow<'static, str>,
+}
+
+impl Fault {
+    /// A fault of `field`.
+    pub fn new(field: &'static str, rule: impl Into<Cow<'static, str>>) -> Self {
+        Self { field, rule: rule.into() }
+    }
+}
+
+macro_rules! error_codes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $status:literal, $retry:literal;)*) => {
+        /// The kinds of errors a client can meet, on every protocol.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorCode { $($(#[$doc])* $name,)* }
+
+        impl ErrorCode {
+            /// All codes, for documents and metrics.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The stable code on the wire.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $code,)* }
+            }
+
+            /// The HTTP status that goes with it.
+            pub const fn http_status(self) -> u16 {
+                match self { $(Self::$name => $status,)* }
+            }
+
+            /// Whether sending the same again, with the same `messageId`, can succeed.
+            pub const fn is_retryable(self) -> bool {
+                match self { $(Self::$name => $retry,)* }
+            }
+        }
+    };
+}
+
+error_codes! {
+    /// The body or frame is no JSON, or not of the expected shape.
+    Malformed = "malformed", 400, false;
+    /// A field breaks a rule; `errors` names each.
+    Invalid = "invalid", 422, false;
+    /// The id belongs to another message of the room.
+    IdReused = "id_reused", 422, false;
+    /// There is no such room and rooms do not spring into being here.
+    UnknownRoom = "unknown_room", 404, false;
+    /// Nothing is served at this path.
+    NotFound = "not_found", 404, false;
+    /// The path does not take this method.
+    MethodNotAllowed = "method_not_allowed", 405, false;
+    /// The body, frame or line is larger than allowed.
+    TooLarge = "too_large", 413, false;
+    /// The body's content type is not taken here.
+    UnsupportedMedia = "unsupported_media", 415, false;
+    /// The request did not arrive in time.
+    RequestTimeout = "request_timeout", 408, true;
+    /// The cursor cannot be honoured; start again from what the answer says.
+    Reset = "reset", 410, false;
+    /// This socket has as many subscriptions as it may.
+    TooManySubscriptions = "too_many_subscriptions", 429, false;
+    /// The frame's `type` is not known.
+    UnknownType = "unknown_type", 400, false;
+    /// More waits than the server takes on; nothing was stored.
+    Overloaded = "overloaded", 503, true;
+    /// The disk is full; nothing was stored. Heals when space comes back.
+    DiskFull = "disk_full", 503, true;
+    /// The store does not take writes now; nothing was stored.
+    Unavailable = "unavailable", 503, true;
+    /// No confirmation; it may be stored. Retry with the same `messageId` only.
+    Unconfirmed = "unconfirmed", 504, true;
+    /// The server shuts down; nothing was stored.
+    ShuttingDown = "shutting_down", 503, true;
+    /// A fault of the server itself; its log says more.
+    Internal = "internal", 500, true;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_distinct() {
+        let mut codes: Vec<_> = ErrorCode::ALL.iter().map(|c| c.as_str()).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), ErrorCode::ALL.len());
+    }
+}

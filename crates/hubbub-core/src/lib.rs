@@ -1,0 +1,24 @@
+//! What a message, a room and a batch are, and what a store promises. No I/O, no clock, no random source of its own.
+//!
+//! A frame or a body is parsed into a [`draft::MessageDraft`] → checked against [`draft::Rules`] into a
+//! [`message::Send`], which names every fault at once → collected in an [`op::OpBatch`] → given to
+//! [`store::Store::apply`], which answers one [`op::Outcome`] for each. What was stored comes back from
+//! [`store::RoomStore`] as a [`message::MessageRun`] and is shown in the one JSON shape of [`message::Message`].
+
+pub mod clock;
+pub mod draft;
+pub mod error;
+pub mod id;
+pub mod limits;
+pub mod message;
+pub mod op;
+pub mod store;
+pub mod time;
+
+pub use clock::{Clock, RandomSource};
+pub use error::{ErrorCode, Fault};
+pub use id::{MessageId, RoomId, UserId};
+pub use message::{Message, MessageRun, MessageType, Send};
+pub use op::{Op, OpBatch, Outcome, Receipt, Refusal};
+pub use store::{RoomStore, Store};
+pub use time::Timestamp;

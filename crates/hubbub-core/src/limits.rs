@@ -1,0 +1,23 @@
+//! How much of anything is taken.
+
+/// Limits on what clients send. Each is a setting of its own (`limits.*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest text of a room message, in bytes.
+    pub message_bytes: usize,
+    /// Largest body of one HTTP request that is not streamed, in bytes.
+    pub body_bytes: usize,
+    /// Rooms one socket may subscribe to.
+    pub subscriptions: usize,
+    /// Most messages one page of history holds.
+    pub page_messages: usize,
+}
+
+/// `limits.message_bytes` may not be set higher: 16 MiB.
+pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { message_bytes: 64 * 1024, body_bytes: 1024 * 1024, subscriptions: 1_000, page_messages: 1_000 }
+    }
+}

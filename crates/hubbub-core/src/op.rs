@@ -1,0 +1,144 @@
+//! What changes a store, collected in batches, and what the store answers.
+
+use crate::message::{Send, SendHead};
+use crate::time::Timestamp;
+
+/// One change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op<'a> {
+    /// Store a message.
+    Send(Send<'a>),
+}
+
+impl<'a> Op<'a> {
+    /// The room it belongs to; operations of one room keep their order.
+    pub fn room(&self) -> &'a str {
+        match self {
+            Self::Send(send) => send.room,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Head {
+    Send(SendHead),
+}
+
+/// Operations in order, in two allocations however many they are, so that one can be appended to another by copying.
+#[derive(Debug, Clone, Default)]
+pub struct OpBatch {
+    heads: Vec<Head>,
+    text: String,
+}
+
+impl OpBatch {
+    /// How many operations.
+    pub fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    /// Bytes of all texts and ids, the measure of a batch's size cap.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Adds one operation.
+    pub fn push(&mut self, op: &Op<'_>) {
+        match op {
+            Op::Send(send) => self.heads.push(Head::Send(SendHead::write(send, &mut self.text))),
+        }
+    }
+
+    /// Adds all operations of `other`.
+    pub fn append(&mut self, other: &Self) {
+        let offset = self.text.len();
+        self.text.push_str(&other.text);
+        self.heads.extend(other.heads.iter().map(|head| match head {
+            Head::Send(send) => Head::Send(send.moved_by(offset)),
+        }));
+    }
+
+    /// Forgets the operations, keeps the memory.
+    pub fn clear(&mut self) {
+        self.heads.clear();
+        self.text.clear();
+    }
+
+    /// The operation at `index`.
+    pub fn get(&self, index: usize) -> Option<Op<'_>> {
+        match self.heads.get(index)? {
+            Head::Send(head) => head.read(&self.text).map(Op::Send),
+        }
+    }
+
+    /// All operations in order.
+    pub fn iter(&self) -> impl Iterator<Item = Op<'_>> {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+}
+
+/// Number and time a stored message has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receipt {
+    /// Place in the room.
+    pub seq: u64,
+    /// When the store numbered it.
+    pub received_at: Timestamp,
+}
+
+/// What became of one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The message is durable.
+    Stored(Receipt),
+    /// The same message was durable before; nothing changed, no number was used.
+    Duplicate(Receipt),
+    /// Nothing changed; sending the same again cannot succeed.
+    Refused(Refusal),
+}
+
+/// Why a store refused one operation of a batch while the others went on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The room has a message with this id from another user, or with another text or type.
+    IdReused {
+        /// Place of the message that has the id.
+        seq: u64,
+    },
+    /// There is no such room, and rooms do not spring into being (`rooms.autocreate = false`).
+    UnknownRoom,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::MessageType;
+    use proptest::prelude::*;
+
+    fn strings() -> impl Strategy<Value = (String, String, String, Option<String>, String)> {
+        ("[a-z]{1,64}", "[a-z]{1,8}", "[a-z]{1,64}", proptest::option::of("\\PC{0,20}"), "\\PC{0,99}")
+    }
+
+    proptest! {
+        #[test]
+        fn appended_batches_read_as_their_parts(parts in proptest::collection::vec(proptest::collection::vec(strings(), 0..5), 0..5)) {
+            let mut all = OpBatch::default();
+            let mut expected = Vec::new();
+            for part in &parts {
+                let mut batch = OpBatch::default();
+                for (room, user, id, username, text) in part {
+                    let op = Op::Send(Send { room, user, id, username: username.as_deref(), text, kind: MessageType::Join, timestamp: Timestamp::from_micros(5) });
+                    batch.push(&op);
+                    expected.push(op);
+                }
+                all.append(&batch);
+            }
+            prop_assert_eq!(all.iter().collect::<Vec<_>>(), expected);
+        }
+    }
+}

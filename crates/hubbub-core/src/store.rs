@@ -1,0 +1,189 @@
+//! What every store promises. The conformance suite in `hubbub-store` is written from these contracts.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::id::RoomId;
+use crate::message::MessageRun;
+use crate::op::{OpBatch, Outcome};
+use crate::time::Timestamp;
+
+/// The one way into a store. Everything that changes goes through [`Store::apply`].
+pub trait Store: RoomStore {
+    /// Makes a batch durable, numbers what is new, and answers one outcome for each operation, in batch order.
+    ///
+    /// - **Ok means survived:** whatever is `Stored` or `Duplicate` is readable after a crash, at the durability
+    ///   the store was opened with, and is seen by every read that begins after `apply` returned.
+    /// - **Err means classified:** see [`ApplyError`]; the caller may repeat the whole batch.
+    /// - **Order:** the messages of one room get increasing numbers in batch order; `received_at` is the clock's
+    ///   time or the room's last one, whichever is later.
+    /// - **Idempotence:** by `(room, id)` for as long as the message is kept. A repeated id is a `Duplicate` with the
+    ///   first one's receipt if user, text and type agree, else `IdReused`; of two equal ids in one batch the second
+    ///   is the repeated one. Neither uses a number.
+    /// - **Atomicity:** after a crash during `apply` either the whole batch is there or nothing of it.
+    /// - **Blocking:** blocks the calling thread until durable. Called by one lane at a time on `embedded`.
+    fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError>;
+
+    /// How large a batch the store wants now; follows the time its syncs take.
+    fn batch_cap(&self) -> BatchCap;
+
+    /// Whether it takes writes, and if not, why. Cheap; never waits for the disk.
+    fn health(&self) -> StoreHealth;
+
+    /// What it holds and does, for metrics. Cheap; never waits for the disk.
+    fn figures(&self) -> StoreFigures;
+
+    /// Finishes what is under way (seals, table writes) and lets go of the data. No call may follow.
+    fn close(&self);
+}
+
+/// What a read answers, when it comes.
+pub type Read<'a, T> = Pin<Box<dyn Future<Output = Result<T, ReadError>> + Send + 'a>>;
+
+/// Reading rooms. Reads never wait for writes, and see everything acknowledged before they began.
+pub trait RoomStore: Send + Sync + 'static {
+    /// The id of this history; another one after a restore. Cursors of another epoch are meaningless.
+    fn epoch(&self) -> Arc<str>;
+
+    /// A page of a room's messages, oldest first; see [`HistoryQuery`]. An unknown room is
+    /// [`ReadError::UnknownRoom`]; a window without messages is an empty page.
+    fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage>;
+
+    /// One room, `None` when there is none of that name.
+    fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>>;
+
+    /// Up to `limit` rooms in the order of their ids, beginning behind `after`.
+    fn rooms(&self, after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>>;
+}
+
+/// Which end of the window a page is cut from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cursor {
+    /// The oldest messages with a greater seq. `After(0)` begins with the oldest kept.
+    After(u64),
+    /// The newest messages with a smaller seq. `Before(u64::MAX)` ends with the newest.
+    Before(u64),
+}
+
+/// Which messages of a room are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryQuery {
+    /// Where the page begins or ends.
+    pub cursor: Cursor,
+    /// Only messages received at or after this.
+    pub from: Option<Timestamp>,
+    /// Only messages received before this.
+    pub to: Option<Timestamp>,
+    /// At most so many messages, at least 1.
+    pub limit: usize,
+    /// The page ends before the message that would bring its texts over this, but holds at least one.
+    pub bytes_max: usize,
+}
+
+/// A page of history, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct HistoryPage {
+    /// The messages.
+    pub messages: MessageRun,
+    /// Seq of the room's newest message when the page was read; 0 when there never was one.
+    pub head: u64,
+    /// Seq of the oldest message still kept; `head + 1` when none is.
+    pub oldest: u64,
+    /// Whether the window holds more in the direction of the cursor.
+    pub more: bool,
+}
+
+/// A room, as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoomInfo {
+    /// Its name.
+    pub room: RoomId,
+    /// Seq of its newest message; 0 when there never was one.
+    pub head: u64,
+    /// Seq of the oldest message still kept; `head + 1` when none is.
+    pub oldest: u64,
+    /// Messages kept.
+    pub messages: u64,
+    /// When the newest message was received.
+    pub last_received_at: Option<Timestamp>,
+}
+
+/// Largest batch a store takes in one `apply`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchCap {
+    /// Operations.
+    pub ops: usize,
+    /// Bytes of texts and ids. A batch holds at least one operation whatever its size.
+    pub bytes: usize,
+}
+
+/// Why a batch was not confirmed. Coarse, and each says what the caller may do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// Nothing was stored; retry later.
+    #[error("the store takes no writes: {reason}; nothing was stored")]
+    Unavailable {
+        /// What stands in the way.
+        reason: String,
+    },
+    /// Nothing was stored; heals by itself when space comes back.
+    #[error("the disk is full ({reason}); nothing was stored")]
+    DiskFull {
+        /// What was attempted.
+        reason: String,
+    },
+    /// Nothing was stored; background work is behind. Retry after a moment.
+    #[error("the store is behind with its background work; nothing was stored")]
+    Overloaded,
+    /// It may be stored. Retry with the same ids only.
+    #[error("the write was not confirmed ({reason}); it may be stored")]
+    Unconfirmed {
+        /// What was attempted and how it failed.
+        reason: String,
+    },
+}
+
+/// Why a read was not answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// No such room.
+    #[error("there is no such room")]
+    UnknownRoom,
+    /// The medium or the backend failed.
+    #[error("reading failed: {reason}")]
+    Unavailable {
+        /// What was attempted and how it failed.
+        reason: String,
+    },
+}
+
+/// Whether a store works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreHealth {
+    /// Reads and writes.
+    Up,
+    /// Reads only, until space comes back.
+    DiskFull(String),
+    /// Reads only, until restarted.
+    Failed(String),
+}
+
+/// What a store tells about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoreFigures {
+    /// Messages kept.
+    pub messages: u64,
+    /// Rooms known.
+    pub rooms: u64,
+    /// Bytes on disk, everything included.
+    pub disk_bytes: u64,
+    /// Immutable segments.
+    pub segments: u64,
+    /// Journal slots waiting for their seal.
+    pub unsealed_slots: u64,
+    /// Time the last batch's data sync took, in microseconds.
+    pub sync_us_last: u64,
+    /// Longest data sync since start, in microseconds.
+    pub sync_us_max: u64,
+}

@@ -1,0 +1,3 @@
+//! The embedded engine.
+
+pub mod disk;

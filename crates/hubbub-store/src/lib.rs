@@ -1,0 +1,3 @@
+//! Where everything is kept: the embedded engine, and the conformance suite that every store passes.
+
+pub mod embedded;

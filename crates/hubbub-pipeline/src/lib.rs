@@ -1,1 +1,27 @@
-//! Placeholder.
+//! From a checked message to a durable one, and from there to everybody who listens.
+//!
+//! A connection collects what one read brought into an `OpBatch` → [`log::DirectLog::submit`] appends it to the
+//! chunk that is filling ([`batcher`]) → the commit thread ([`committer`]) takes the chunk whole, applies it to the
+//! store, and sets its outcomes → the dispatcher, a task of the runtime, wakes the connections that wait and hands
+//! the chunk to the [`hub`], which encodes each message once and gives every subscriber a reference.
+//!
+//! Invariants
+//! - One message costs no task, no future and no channel entry of its own; one chunk costs one of each.
+//! - Nothing is acknowledged or delivered before the store said it is durable.
+//! - Operations of one room keep the order in which they were submitted.
+//! - Every buffer is bounded: the waiting chunks by [`batcher::QueueLimits`], what is between the commit thread and
+//!   the dispatcher by a channel, each subscriber's backlog by [`hub::OutboxLimits`].
+//! - No lock is held across an await or a store call, and no two locks of this crate are held together, except an
+//!   outbox's inside a hub shard's.
+
+pub mod batcher;
+pub mod committer;
+pub mod histogram;
+pub mod hub;
+pub mod log;
+pub mod metrics;
+
+pub use batcher::{SubmitError, Ticket, Waiter};
+pub use hub::Hub;
+pub use log::DirectLog;
+pub use metrics::Metrics;

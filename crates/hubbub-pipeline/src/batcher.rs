@@ -1,0 +1,352 @@
+//! Collects what waits for the store into chunks: adaptive group commit. While one chunk commits, the next fills;
+//! an idle server commits a single operation at once.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use hubbub_core::store::{ApplyError, BatchCap};
+use hubbub_core::{OpBatch, Outcome};
+use parking_lot::{Condvar, Mutex};
+
+/// How much may wait for the store. One room may hold half of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Operations.
+    pub ops: usize,
+    /// Bytes of texts and ids.
+    pub bytes: usize,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        Self { ops: 65_536, bytes: 64 * 1024 * 1024 }
+    }
+}
+
+/// For experiments; the defaults are right for use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchTuning {
+    /// How long the first operation of a chunk waits for company.
+    pub linger: Duration,
+    /// Most operations of one batch, below the store's own cap; 1 = no batching.
+    pub ops_max: usize,
+}
+
+impl Default for BatchTuning {
+    fn default() -> Self {
+        Self { linger: Duration::ZERO, ops_max: usize::MAX }
+    }
+}
+
+/// Why nothing was queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// The queue, or the room's half of it, is full. Retry after a moment.
+    #[error("more waits than the server takes on; nothing was stored")]
+    Overloaded,
+    /// The server is on its way down.
+    #[error("the server shuts down; nothing was stored")]
+    ShuttingDown,
+}
+
+/// A chunk's results, once it is through.
+pub type Outcomes = Result<Vec<Outcome>, ApplyError>;
+
+/// What all submissions of one chunk share.
+#[derive(Debug)]
+pub struct Batch {
+    number: u64,
+    outcomes: OnceLock<Outcomes>,
+}
+
+impl Batch {
+    pub(crate) fn set(&self, outcomes: Outcomes) {
+        // Set once, by the commit thread.
+        let _ = self.outcomes.set(outcomes);
+    }
+
+    pub(crate) fn outcomes(&self) -> Option<&Outcomes> {
+        self.outcomes.get()
+    }
+}
+
+/// A submission's share of a batch: `count` operations from `first` on.
+#[derive(Debug, Clone)]
+pub struct Ticket {
+    batch: Arc<Batch>,
+    first: usize,
+    count: usize,
+}
+
+impl Ticket {
+    /// The outcomes of the submission in its order, or `None` while they are not known.
+    pub fn outcomes(&self) -> Option<Result<&[Outcome], &ApplyError>> {
+        let outcomes = self.batch.outcomes.get()?;
+        Some(outcomes.as_ref().map(|all| all.get(self.first..self.first + self.count).unwrap_or_default()))
+    }
+
+    /// How many operations it stands for.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+}
+
+/// Who is woken when a batch is through: one for each connection, for all its submissions.
+#[derive(Debug, Default)]
+pub struct Waiter {
+    waker: AtomicWaker,
+    /// Number of the last chunk whose wake list has it, so that it is listed once.
+    listed: AtomicU64,
+}
+
+impl Waiter {
+    /// Has the current task woken from now on. Call before looking at tickets.
+    pub fn register(&self, context: &Context<'_>) {
+        self.waker.register(context.waker());
+    }
+
+    /// Wakes the task that registered.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Waits until `ticket` has its outcomes. The waiter must be the one it was submitted with.
+    pub async fn wait(&self, ticket: &Ticket) {
+        std::future::poll_fn(|context| {
+            self.register(context);
+            if ticket.outcomes().is_some() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+/// One submission inside a chunk, for the time histograms.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Group {
+    pub(crate) count: usize,
+    pub(crate) submitted_at: Duration,
+}
+
+/// What is applied to the store in one go.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) batch: Arc<Batch>,
+    pub(crate) ops: OpBatch,
+    pub(crate) wakes: Vec<Arc<Waiter>>,
+    pub(crate) groups: Vec<Group>,
+    room_loads: Vec<(usize, usize)>,
+}
+
+impl Chunk {
+    fn new(number: u64) -> Self {
+        Self {
+            batch: Arc::new(Batch { number, outcomes: OnceLock::new() }),
+            ops: OpBatch::default(),
+            wakes: Vec::new(),
+            groups: Vec::new(),
+            room_loads: Vec::new(),
+        }
+    }
+
+    fn reuse(&mut self, number: u64) {
+        self.batch = Arc::new(Batch { number, outcomes: OnceLock::new() });
+        self.ops.clear();
+        self.wakes.clear();
+        self.groups.clear();
+        self.room_loads.clear();
+    }
+}
+
+/// Rooms are counted by hash in a table of fixed size: two that share a place share their half of the queue.
+const ROOM_PLACES: usize = 4_096;
+/// Emptied chunks kept for reuse, as many as can be under way at once.
+const SPARE_CHUNKS: usize = 4;
+/// A spare chunk that grew beyond this is let go, so that a burst does not keep its memory.
+const SPARE_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+#[derive(Debug)]
+struct State {
+    filling: Chunk,
+    full: VecDeque<Chunk>,
+    spare: Vec<Chunk>,
+    ops: usize,
+    bytes: usize,
+    room_ops: Vec<usize>,
+    next_number: u64,
+    cap: BatchCap,
+    is_parked: bool,
+    is_closed: bool,
+}
+
+/// The queue between the connections and the commit thread.
+#[derive(Debug)]
+pub(crate) struct Batcher {
+    state: Mutex<State>,
+    filled: Condvar,
+    limits: QueueLimits,
+    tuning: BatchTuning,
+}
+
+impl Batcher {
+    pub(crate) fn new(limits: QueueLimits, tuning: BatchTuning, cap: BatchCap) -> Self {
+        let state = State {
+            filling: Chunk::new(1),
+            full: VecDeque::new(),
+            spare: Vec::new(),
+            ops: 0,
+            bytes: 0,
+            room_ops: vec![0; ROOM_PLACES],
+            next_number: 2,
+            cap,
+            is_parked: false,
+            is_closed: false,
+        };
+        Self { state: Mutex::new(state), filled: Condvar::new(), limits, tuning }
+    }
+
+    /// Queues all operations or none. They stay together and in order.
+    pub(crate) fn submit(
+        &self,
+        ops: &OpBatch,
+        waiter: &Arc<Waiter>,
+        now: Duration,
+    ) -> Result<Ticket, SubmitError> {
+        let loads = room_loads(ops);
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return Err(SubmitError::ShuttingDown);
+        }
+        let fits = |has: usize, more: usize, limit: usize| has == 0 || has + more <= limit;
+        let rooms_fit = loads.iter().all(|(place, more)| {
+            fits(state.room_ops.get(*place).copied().unwrap_or(0), *more, self.limits.ops / 2)
+        });
+        if !rooms_fit
+            || !fits(state.ops, ops.len(), self.limits.ops)
+            || !fits(state.bytes, ops.bytes(), self.limits.bytes)
+        {
+            return Err(SubmitError::Overloaded);
+        }
+        if !state.filling.ops.is_empty() && self.exceeds_cap(&state, ops) {
+            state.start_chunk();
+        }
+        state.ops += ops.len();
+        state.bytes += ops.bytes();
+        for (place, more) in &loads {
+            if let Some(count) = state.room_ops.get_mut(*place) {
+                *count += more;
+            }
+        }
+        let chunk = &mut state.filling;
+        let ticket = Ticket { batch: chunk.batch.clone(), first: chunk.ops.len(), count: ops.len() };
+        chunk.ops.append(ops);
+        chunk.groups.push(Group { count: ops.len(), submitted_at: now });
+        chunk.room_loads.extend(loads);
+        if waiter.listed.swap(chunk.batch.number, Ordering::Relaxed) != chunk.batch.number {
+            chunk.wakes.push(waiter.clone());
+        }
+        if state.is_parked {
+            state.is_parked = false;
+            self.filled.notify_one();
+        }
+        Ok(ticket)
+    }
+
+    fn exceeds_cap(&self, state: &State, more: &OpBatch) -> bool {
+        let filling = &state.filling.ops;
+        filling.len() + more.len() > state.cap.ops.min(self.tuning.ops_max)
+            || filling.bytes() + more.bytes() > state.cap.bytes
+    }
+
+    /// The next chunk to apply; waits for one. `None` when closed and empty.
+    pub(crate) fn take(&self) -> Option<Chunk> {
+        let mut state = self.state.lock();
+        while state.ops == 0 {
+            if state.is_closed {
+                return None;
+            }
+            state.is_parked = true;
+            self.filled.wait(&mut state);
+        }
+        if !self.tuning.linger.is_zero() && state.full.is_empty() && !state.is_closed {
+            // Submissions do not notify while nobody is parked, so this sleeps the whole time.
+            self.filled.wait_for(&mut state, self.tuning.linger);
+        }
+        if state.full.is_empty() {
+            state.start_chunk();
+        }
+        let chunk = state.full.pop_front()?;
+        state.ops -= chunk.ops.len();
+        state.bytes -= chunk.ops.bytes();
+        for (place, count) in &chunk.room_loads {
+            if let Some(room) = state.room_ops.get_mut(*place) {
+                *room -= count;
+            }
+        }
+        Some(chunk)
+    }
+
+    /// Takes back a chunk that is through, and what the store now wants of a batch.
+    pub(crate) fn recycle(&self, mut chunk: Chunk) {
+        if chunk.ops.bytes() > SPARE_BYTES_MAX {
+            return;
+        }
+        chunk.reuse(0);
+        let mut state = self.state.lock();
+        if state.spare.len() < SPARE_CHUNKS {
+            state.spare.push(chunk);
+        }
+    }
+
+    pub(crate) fn set_cap(&self, cap: BatchCap) {
+        self.state.lock().cap = cap;
+    }
+
+    /// Operations that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().ops
+    }
+
+    /// Refuses what comes from now on; what waits is still taken.
+    pub(crate) fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.filled.notify_one();
+    }
+}
+
+impl State {
+    fn start_chunk(&mut self) {
+        let number = self.next_number;
+        self.next_number += 1;
+        let mut next = self.spare.pop().unwrap_or_else(|| Chunk::new(number));
+        next.reuse(number);
+        self.full.push_back(std::mem::replace(&mut self.filling, next));
+    }
+}
+
+/// How many operations each room place gets, consecutive ones of one room counted together.
+fn room_loads(ops: &OpBatch) -> Vec<(usize, usize)> {
+    let mut loads: Vec<(usize, usize)> = Vec::with_capacity(1);
+    let mut last_room = None;
+    for op in ops.iter() {
+        match loads.last_mut() {
+            Some((_, count)) if last_room == Some(op.room()) => *count += 1,
+            _ => loads.push((room_place(op.room()), 1)),
+        }
+        last_room = Some(op.room());
+    }
+    loads
+}
+
+fn room_place(room: &str) -> usize {
+    let mut hasher = DefaultHasher::new();
+    room.hash(&mut hasher);
+    usize::try_from(hasher.finish() % ROOM_PLACES as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

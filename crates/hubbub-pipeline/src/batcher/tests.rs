@@ -1,0 +1,82 @@
+use super::*;
+use hubbub_core::{MessageType, Op, Send, Timestamp};
+use proptest::prelude::*;
+
+fn ops(room: &str, ids: &[String]) -> OpBatch {
+    let mut ops = OpBatch::default();
+    for id in ids {
+        let (kind, timestamp) = (MessageType::Text, Timestamp::default());
+        ops.push(&Op::Send(Send { room, user: "u", id, username: None, text: "t", kind, timestamp }));
+    }
+    ops
+}
+
+fn batcher(ops: usize, cap: usize) -> Batcher {
+    let limits = QueueLimits { ops, bytes: usize::MAX };
+    Batcher::new(limits, BatchTuning::default(), BatchCap { ops: cap, bytes: usize::MAX })
+}
+
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|i| format!("{prefix}{i}")).collect()
+}
+
+#[test]
+fn one_room_may_hold_half() {
+    let (batcher, waiter) = (batcher(10, 100), Arc::new(Waiter::default()));
+    let submit = |room: &str, count| {
+        batcher.submit(&ops(room, &names("m", count)), &waiter, Duration::ZERO).map(|_| ())
+    };
+    assert_eq!(submit("hot", 5), Ok(()));
+    assert_eq!(submit("hot", 1), Err(SubmitError::Overloaded));
+    assert_eq!(submit("calm", 4), Ok(()));
+    assert_eq!(submit("calm", 2), Err(SubmitError::Overloaded));
+    assert_eq!(batcher.take().unwrap().ops.len(), 9);
+    assert_eq!(submit("hot", 5), Ok(()));
+    batcher.close();
+    assert_eq!(submit("calm", 1), Err(SubmitError::ShuttingDown));
+    assert_eq!(batcher.take().unwrap().ops.len(), 5);
+    assert!(batcher.take().is_none());
+}
+
+#[test]
+fn an_empty_queue_takes_a_submission_of_any_size() {
+    let (batcher, waiter) = (batcher(10, 3), Arc::new(Waiter::default()));
+    assert!(batcher.submit(&ops("r", &names("m", 50)), &waiter, Duration::ZERO).is_ok());
+    assert_eq!(batcher.take().unwrap().ops.len(), 50);
+}
+
+proptest! {
+    /// Whatever the sizes and the cap: every operation comes out once, in order, and each ticket gets its own outcomes.
+    #[test]
+    fn every_ticket_gets_its_outcomes(sizes in proptest::collection::vec(1..20_usize, 1..30), cap in 1..40_usize) {
+        let (batcher, waiter) = (batcher(100_000, cap), Arc::new(Waiter::default()));
+        let mut tickets = Vec::new();
+        let mut first = 0_u64;
+        for size in sizes {
+            let ids: Vec<_> = (first..).take(size).map(|n| n.to_string()).collect();
+            tickets.push((batcher.submit(&ops("r", &ids), &waiter, Duration::ZERO).unwrap(), first));
+            first += size as u64;
+        }
+        batcher.close();
+        let mut seen = 0;
+        while let Some(chunk) = batcher.take() {
+            prop_assert!(chunk.wakes.len() == 1);
+            let outcomes = chunk.ops.iter().map(|op| {
+                let Op::Send(send) = op;
+                assert_eq!(send.id, seen.to_string());
+                seen += 1;
+                Outcome::Stored(hubbub_core::Receipt { seq: seen, received_at: Timestamp::default() })
+            }).collect();
+            chunk.batch.set(Ok(outcomes));
+            batcher.recycle(chunk);
+        }
+        prop_assert_eq!(seen, first);
+        for (ticket, first) in tickets {
+            let outcomes = ticket.outcomes().unwrap().unwrap();
+            prop_assert_eq!(outcomes.len(), ticket.count());
+            for (outcome, seq) in outcomes.iter().zip(first + 1..) {
+                prop_assert!(matches!(outcome, Outcome::Stored(receipt) if receipt.seq == seq));
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The commit thread and the dispatcher: apply, answer, publish.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::clock::Clock;
+use hubbub_core::store::{ApplyError, Store};
+use hubbub_core::{ErrorCode, Outcome, Refusal};
+use tokio::sync::mpsc;
+
+use crate::batcher::{Batcher, Chunk, Outcomes};
+use crate::hub::Hub;
+use crate::metrics::Metrics;
+
+/// A chunk that is through, with the times its histograms need.
+pub(crate) struct Committed {
+    chunk: Chunk,
+    taken_at: Duration,
+    done_at: Duration,
+}
+
+/// Chunks between the commit thread and the dispatcher. When it is full the commit thread waits: fan-out that
+/// cannot keep up slows the senders instead of filling memory.
+pub(crate) const COMMITTED_MAX: usize = 8;
+
+/// Runs until the batcher is closed and empty. Blocks; for a thread of its own.
+pub(crate) fn commit(
+    batcher: &Batcher,
+    store: &dyn Store,
+    clock: &dyn Clock,
+    metrics: &Metrics,
+    committed: &mpsc::Sender<Committed>,
+) {
+    while let Some(chunk) = batcher.take() {
+        let taken_at = clock.monotonic();
+        metrics.in_flight.set(count(chunk.ops.len()));
+        let outcomes = store.apply(&chunk.ops);
+        if let Err(error) = &outcomes {
+            tracing::warn!(operations = chunk.ops.len(), %error, "batch not committed");
+        }
+        chunk.batch.set(outcomes);
+        metrics.in_flight.set(0);
+        let done = Committed { chunk, taken_at, done_at: clock.monotonic() };
+        if committed.blocking_send(done).is_err() {
+            // The dispatcher lives as long as the runtime; without one nobody waits for an answer either.
+            return;
+        }
+        batcher.set_cap(store.batch_cap());
+    }
+}
+
+/// Wakes the senders of each chunk and publishes it, until the commit thread ends.
+pub(crate) async fn dispatch(
+    mut committed: mpsc::Receiver<Committed>,
+    batcher: Arc<Batcher>,
+    hub: Arc<Hub>,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+) {
+    while let Some(Committed { mut chunk, taken_at, done_at }) = committed.recv().await {
+        for waiter in chunk.wakes.drain(..) {
+            waiter.wake();
+        }
+        let woken_at = clock.monotonic();
+        if let Some(outcomes) = chunk.batch.outcomes() {
+            if let Ok(outcomes) = outcomes {
+                hub.publish(&chunk.ops, outcomes);
+                metrics.fan_out_time.record(micros(clock.monotonic(), done_at), 1);
+            }
+            count_outcomes(outcomes, chunk.ops.len(), &metrics);
+        }
+        metrics.batch_size.record(chunk.ops.len() as u64, 1);
+        metrics.store_time.record(micros(done_at, taken_at), 1);
+        for group in &chunk.groups {
+            metrics.wait_time.record(micros(taken_at, group.submitted_at), group.count as u64);
+            metrics.total_time.record(micros(woken_at, group.submitted_at), group.count as u64);
+        }
+        metrics.waiting.set(count(batcher.waiting()));
+        batcher.recycle(chunk);
+    }
+}
+
+fn count_outcomes(outcomes: &Outcomes, operations: usize, metrics: &Metrics) {
+    let outcomes = match outcomes {
+        Ok(outcomes) => outcomes,
+        Err(ApplyError::Unconfirmed { .. }) => {
+            metrics.unconfirmed.inc_by(operations as u64);
+            return;
+        }
+        Err(error) => return metrics.reject(apply_error_code(error), operations as u64),
+    };
+    let (mut stored, mut duplicate) = (0, 0);
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Stored(_) => stored += 1,
+            Outcome::Duplicate(_) => duplicate += 1,
+            Outcome::Refused(refusal) => metrics.reject(refusal_code(*refusal), 1),
+        }
+    }
+    metrics.accepted.inc_by(stored + duplicate);
+    metrics.stored.inc_by(stored);
+    metrics.duplicate.inc_by(duplicate);
+}
+
+/// The code a client sees for a batch that failed.
+pub fn apply_error_code(error: &ApplyError) -> ErrorCode {
+    match error {
+        ApplyError::Unavailable { .. } => ErrorCode::Unavailable,
+        ApplyError::DiskFull { .. } => ErrorCode::DiskFull,
+        ApplyError::Overloaded => ErrorCode::Overloaded,
+        ApplyError::Unconfirmed { .. } => ErrorCode::Unconfirmed,
+    }
+}
+
+/// The code a client sees for an operation that was refused.
+pub fn refusal_code(refusal: Refusal) -> ErrorCode {
+    match refusal {
+        Refusal::IdReused { .. } => ErrorCode::IdReused,
+        Refusal::UnknownRoom => ErrorCode::UnknownRoom,
+    }
+}
+
+fn micros(later: Duration, earlier: Duration) -> u64 {
+    u64::try_from(later.saturating_sub(earlier).as_micros()).unwrap_or(u64::MAX)
+}
+
+fn count(operations: usize) -> i64 {
+    i64::try_from(operations).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,84 @@
+//! The most recent messages of a room, encoded, for subscribers that have just caught up.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::outbox::Parcel;
+
+/// Most messages a ring keeps, and most bytes, unless a single run has more.
+const RING_MESSAGES_MAX: usize = 1_024;
+const RING_BYTES_MAX: usize = 1024 * 1024;
+
+/// Consecutive messages of one room, encoded once and shared by everybody who gets them.
+#[derive(Debug, Clone)]
+pub struct Run {
+    frames: Bytes,
+    /// Seq of each message and where its encoding ends.
+    ends: Arc<[(u64, usize)]>,
+}
+
+impl Run {
+    /// Seq of its last message.
+    pub fn last_seq(&self) -> u64 {
+        self.ends.last().map_or(0, |(seq, _)| *seq)
+    }
+
+    /// The messages beyond `cursor`.
+    pub(super) fn parcel_after(&self, cursor: u64) -> Parcel {
+        let skipped = self.ends.partition_point(|(seq, _)| *seq <= cursor);
+        let start = skipped.checked_sub(1).and_then(|last| self.ends.get(last)).map_or(0, |(_, end)| *end);
+        Parcel { frames: self.frames.slice(start..), messages: self.ends.len() - skipped }
+    }
+}
+
+/// Collects a [`Run`].
+#[derive(Debug, Default)]
+pub struct RunBuilder {
+    frames: Vec<u8>,
+    ends: Vec<(u64, usize)>,
+}
+
+impl RunBuilder {
+    /// Adds the message that `encode` appends.
+    pub fn push(&mut self, seq: u64, encode: impl FnOnce(&mut Vec<u8>)) {
+        encode(&mut self.frames);
+        self.ends.push((seq, self.frames.len()));
+    }
+
+    /// The run, unless it is empty.
+    pub fn finish(self) -> Option<Run> {
+        (!self.ends.is_empty()).then(|| Run { frames: Bytes::from(self.frames), ends: Arc::from(self.ends) })
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    runs: VecDeque<Run>,
+    messages: usize,
+    bytes: usize,
+    /// Greatest seq that was published since the ring began and is no longer in it.
+    dropped_seq: u64,
+}
+
+impl Ring {
+    pub(super) fn push(&mut self, run: Run) {
+        self.messages += run.ends.len();
+        self.bytes += run.frames.len();
+        self.runs.push_back(run);
+        while self.runs.len() > 1 && (self.messages > RING_MESSAGES_MAX || self.bytes > RING_BYTES_MAX) {
+            if let Some(run) = self.runs.pop_front() {
+                self.messages -= run.ends.len();
+                self.bytes -= run.frames.len();
+                self.dropped_seq = run.last_seq();
+            }
+        }
+    }
+
+    /// The runs that hold something beyond `cursor`, or `None` when some of it was dropped already.
+    pub(super) fn after(&self, cursor: u64) -> Option<impl Iterator<Item = &Run>> {
+        let start = self.runs.partition_point(|run| run.last_seq() <= cursor);
+        (cursor >= self.dropped_seq).then(|| self.runs.range(start..))
+    }
+}

@@ -1,0 +1,151 @@
+//! Every metric of the server, declared once. The help text is what `/metrics` shows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hubbub_core::ErrorCode;
+use hubbub_core::store::{Store, StoreHealth};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
+
+use crate::histogram::Histogram;
+
+macro_rules! metrics {
+    ($($(#[doc = $help:literal])+ $field:ident: $kind:ty = $make:expr => $name:literal;)*) => {
+        /// What the server counts and measures.
+        #[derive(Debug)]
+        pub struct Metrics { $($(#[doc = $help])+ pub $field: Arc<$kind>,)* rejected: Vec<AtomicU64>, }
+
+        impl Default for Metrics {
+            fn default() -> Self {
+                Self {
+                    $($field: Arc::new($make),)*
+                    rejected: ErrorCode::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+                }
+            }
+        }
+
+        impl Metrics {
+            fn register(&self, registry: &mut Registry) {
+                $(registry.register($name, concat!($($help),+).trim().trim_end_matches('.'), Shared(self.$field.clone()));)*
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Messages acknowledged as durable: stored now, or known already.
+    accepted: Counter = Counter::default() => "messages_accepted";
+    /// Messages made durable.
+    stored: Counter = Counter::default() => "messages_stored";
+    /// Messages that were stored before under the same id.
+    duplicate: Counter = Counter::default() => "messages_duplicate";
+    /// Messages without confirmation; they may be stored.
+    unconfirmed: Counter = Counter::default() => "messages_unconfirmed";
+    /// Messages handed to subscribers' sockets.
+    delivered: Counter = Counter::default() => "messages_delivered";
+    /// Operations waiting for their batch.
+    waiting: Gauge = Gauge::default() => "pipeline_waiting_operations";
+    /// Operations in the batch that is being committed.
+    in_flight: Gauge = Gauge::default() => "pipeline_in_flight_operations";
+    /// Operations of one batch.
+    batch_size: Histogram = Histogram::of_counts() => "pipeline_batch_operations";
+    /// Time from submission until the batch was taken.
+    wait_time: Histogram = Histogram::of_micros() => "pipeline_wait_seconds";
+    /// Time the store took for one batch.
+    store_time: Histogram = Histogram::of_micros() => "pipeline_store_seconds";
+    /// Time from durable until a batch was in the outboxes of all its subscribers.
+    fan_out_time: Histogram = Histogram::of_micros() => "pipeline_fan_out_seconds";
+    /// Time from submission until the sender's connection was told.
+    total_time: Histogram = Histogram::of_micros() => "pipeline_total_seconds";
+    /// Open WebSocket connections.
+    websockets: Gauge = Gauge::default() => "websocket_connections";
+    /// Open connections of all kinds.
+    connections: Gauge = Gauge::default() => "connections";
+    /// Connections refused because there were too many.
+    connections_refused: Counter = Counter::default() => "connections_refused";
+    /// Live subscriptions of rooms.
+    subscriptions: Gauge = Gauge::default() => "subscriptions";
+    /// Subscribers cut off because their backlog was full (close code 4409).
+    slow_subscribers: Counter = Counter::default() => "slow_subscribers";
+    /// HTTP requests answered.
+    http_requests: Counter = Counter::default() => "http_requests";
+}
+
+impl Metrics {
+    /// Counts `count` messages or requests refused with `code`.
+    pub fn reject(&self, code: ErrorCode, count: u64) {
+        let index = ErrorCode::ALL.iter().position(|c| *c == code);
+        if let Some(counter) = index.and_then(|i| self.rejected.get(i)) {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// All metrics in the OpenMetrics text format, with the figures of `store`.
+    pub fn render(self: &Arc<Self>, store: &Arc<dyn Store>) -> String {
+        let mut registry = Registry::with_prefix("hubbub");
+        self.register(&mut registry);
+        registry.register_collector(Box::new(Others { metrics: self.clone(), store: store.clone() }));
+        let mut out = String::new();
+        // Writing into a String cannot fail.
+        let _ = text::encode(&mut out, &registry);
+        out
+    }
+}
+
+/// Shares a metric between the registry and whoever counts.
+#[derive(Debug)]
+struct Shared<M>(Arc<M>);
+
+impl<M: EncodeMetric> EncodeMetric for Shared<M> {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.0.encode(encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        self.0.metric_type()
+    }
+}
+
+/// What is not counted event by event: refusals by reason, and the store's own figures.
+struct Others {
+    metrics: Arc<Metrics>,
+    store: Arc<dyn Store>,
+}
+
+impl std::fmt::Debug for Others {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Others").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Others {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let help = "Messages refused, by reason";
+        let mut family = encoder.encode_descriptor("messages_rejected", help, None, MetricType::Counter)?;
+        for (code, count) in ErrorCode::ALL.iter().zip(&self.metrics.rejected) {
+            let counter = ConstCounter::new(count.load(Ordering::Relaxed));
+            counter.encode(family.encode_family(&[("reason", code.as_str())])?)?;
+        }
+        let figures = self.store.figures();
+        let up = u64::from(self.store.health() == StoreHealth::Up);
+        for (name, help, value) in [
+            ("store_up", "Whether the store takes writes", up),
+            ("store_messages", "Messages kept", figures.messages),
+            ("store_rooms", "Rooms known", figures.rooms),
+            ("store_disk_bytes", "Bytes on disk, everything included", figures.disk_bytes),
+            ("store_segments", "Immutable segments", figures.segments),
+            ("store_unsealed_slots", "Journal slots waiting for their seal", figures.unsealed_slots),
+            ("store_sync_last_microseconds", "Time the last data sync took", figures.sync_us_last),
+            ("store_sync_max_microseconds", "Longest data sync since start", figures.sync_us_max),
+        ] {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        Ok(())
+    }
+}

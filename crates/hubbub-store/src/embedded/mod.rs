@@ -1,3 +1,5 @@
 //! The embedded engine.
 
 pub mod disk;
+pub mod filter;
+pub mod segment;

@@ -1,0 +1,292 @@
+//! One block of messages: packed in columns on disk, laid out for searching in memory.
+
+use hubbub_core::{Message, MessageType, Send, Timestamp};
+
+use super::bytes::{Cursor, put_varint, put_zigzag};
+
+/// A block is closed before the message that would bring it over this; a larger message has a block of its own.
+pub(super) const BLOCK_BYTES: usize = 16 * 1024;
+
+const KIND_BITS: u8 = 0b0011;
+const HAS_USERNAME: u8 = 0b0100;
+const ID_IS_UUID: u8 = 0b1000;
+const UUID_BYTES: usize = 16;
+const UUID_TEXT_BYTES: usize = 36;
+
+/// Collects the messages of one block.
+#[derive(Debug, Default)]
+pub(super) struct BlockBuilder {
+    heads: Vec<u8>,
+    uuids: Vec<u8>,
+    names: Vec<u8>,
+    texts: Vec<u8>,
+    messages: u32,
+    last_seq: u64,
+    last_received: i64,
+}
+
+impl BlockBuilder {
+    pub(super) fn messages(&self) -> u32 {
+        self.messages
+    }
+
+    /// Whether the block must be closed before a message with so many bytes of strings.
+    pub(super) fn is_full_for(&self, bytes: usize) -> bool {
+        let now = self.heads.len() + self.uuids.len() + self.names.len() + self.texts.len();
+        self.messages > 0 && now + bytes > BLOCK_BYTES
+    }
+
+    /// Adds a message behind the others.
+    pub(super) fn push(&mut self, message: &Message<'_>) {
+        let sent = &message.sent;
+        let uuid = pack_uuid(sent.id);
+        let name_bit = if sent.username.is_some() { HAS_USERNAME } else { 0 };
+        let uuid_bit = if uuid.is_some() { ID_IS_UUID } else { 0 };
+        self.heads.push(sent.kind as u8 | name_bit | uuid_bit);
+        put_zigzag(&mut self.heads, message.seq.wrapping_sub(self.last_seq).cast_signed());
+        let received = message.received_at.as_micros();
+        put_zigzag(&mut self.heads, received.wrapping_sub(self.last_received));
+        put_zigzag(&mut self.heads, sent.timestamp.as_micros().wrapping_sub(received));
+        self.push_name(sent.user);
+        if let Some(username) = sent.username {
+            self.push_name(username);
+        }
+        match uuid {
+            Some(uuid) => self.uuids.extend_from_slice(&uuid),
+            None => self.push_name(sent.id),
+        }
+        put_varint(&mut self.heads, sent.text.len() as u64);
+        self.texts.extend_from_slice(sent.text.as_bytes());
+        (self.last_seq, self.last_received) = (message.seq, received);
+        self.messages += 1;
+    }
+
+    fn push_name(&mut self, name: &str) {
+        // Limited to 255 bytes when the message was checked.
+        self.heads.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+        self.names.extend_from_slice(name.as_bytes());
+    }
+
+    /// Writes the payload into `raw`, in place of what was there, and begins anew.
+    pub(super) fn finish_into(&mut self, raw: &mut Vec<u8>) {
+        raw.clear();
+        let uuids = self.uuids.len() / UUID_BYTES;
+        for count in [self.heads.len(), uuids, self.names.len()] {
+            raw.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+        }
+        for part in [&mut self.heads, &mut self.uuids, &mut self.names, &mut self.texts] {
+            raw.extend_from_slice(part);
+            part.clear();
+        }
+        (self.messages, self.last_seq, self.last_received) = (0, 0, 0);
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    seq: u64,
+    received: i64,
+    timestamp: i64,
+    text_at: u32,
+    text_bytes: u32,
+    names_at: u32,
+    user_bytes: u8,
+    id_bytes: u8,
+    username_bytes: Option<u8>,
+    kind: MessageType,
+}
+
+/// A decoded block. Its messages' rooms follow from their ordinals and are given by the reader.
+#[derive(Debug)]
+pub(super) struct Block {
+    heads: Vec<Head>,
+    /// All texts, then user, username and id of each message.
+    strings: String,
+}
+
+impl Block {
+    /// From a payload that holds `messages` messages; `None` when it is not one.
+    pub(super) fn decode(raw: &[u8], messages: usize) -> Option<Self> {
+        let mut cursor = Cursor::new(raw);
+        let [heads_bytes, uuids, names_bytes] = [cursor.u32()?, cursor.u32()?, cursor.u32()?];
+        let mut packed = Cursor::new(cursor.take(usize::try_from(heads_bytes).ok()?)?);
+        let mut uuids = Cursor::new(cursor.take(usize::try_from(uuids).ok()?.checked_mul(UUID_BYTES)?)?);
+        let mut names = Cursor::new(cursor.take(usize::try_from(names_bytes).ok()?)?);
+        let texts = std::str::from_utf8(cursor.rest()).ok()?;
+
+        let mut heads = Vec::with_capacity(messages);
+        let mut expanded =
+            Vec::with_capacity(names.rest().len() + uuids.rest().len() / UUID_BYTES * UUID_TEXT_BYTES);
+        let (mut seq, mut received, mut text_at) = (0_u64, 0_i64, 0_usize);
+        for _ in 0..messages {
+            let flags = packed.byte()?;
+            seq = seq.wrapping_add(packed.zigzag()?.cast_unsigned());
+            received = received.wrapping_add(packed.zigzag()?);
+            let timestamp = received.wrapping_add(packed.zigzag()?);
+            let names_at = u32::try_from(texts.len() + expanded.len()).ok()?;
+            let user_bytes = packed.byte()?;
+            expanded.extend_from_slice(names.take(user_bytes.into())?);
+            let username_bytes = if flags & HAS_USERNAME == 0 { None } else { Some(packed.byte()?) };
+            expanded.extend_from_slice(names.take(username_bytes.unwrap_or(0).into())?);
+            let id_bytes = if flags & ID_IS_UUID == 0 {
+                let id_bytes = packed.byte()?;
+                expanded.extend_from_slice(names.take(id_bytes.into())?);
+                id_bytes
+            } else {
+                expanded.extend_from_slice(&unpack_uuid(uuids.array()?));
+                36
+            };
+            let text_bytes = packed.varint()?;
+            heads.push(Head {
+                seq,
+                received,
+                timestamp,
+                text_at: u32::try_from(text_at).ok()?,
+                text_bytes: u32::try_from(text_bytes).ok()?,
+                names_at,
+                user_bytes,
+                id_bytes,
+                username_bytes,
+                kind: MessageType::from_u8(flags & KIND_BITS)?,
+            });
+            text_at = text_at.checked_add(usize::try_from(text_bytes).ok()?)?;
+        }
+        let all_used = packed.is_empty() && uuids.is_empty() && names.is_empty() && text_at == texts.len();
+        let expanded = std::str::from_utf8(&expanded).ok()?;
+        let mut strings = String::with_capacity(texts.len() + expanded.len());
+        strings.push_str(texts);
+        strings.push_str(expanded);
+        all_used.then_some(Self { heads, strings })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Memory taken, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (size_of::<Self>() + self.heads.capacity() * size_of::<Head>() + self.strings.capacity()) as u64
+    }
+
+    /// The first index in `range` whose message fails `before`, which holds for a beginning of the range only.
+    pub(super) fn partition_point(
+        &self,
+        range: std::ops::Range<usize>,
+        before: impl Fn(u64, Timestamp) -> bool,
+    ) -> usize {
+        let heads = self.heads.get(range.clone()).unwrap_or_default();
+        range.start + heads.partition_point(|head| before(head.seq, Timestamp::from_micros(head.received)))
+    }
+
+    /// The message at `index`, which belongs to `room`; `None` when its parts do not fit their strings.
+    #[inline]
+    pub(super) fn message<'a>(&'a self, index: usize, room: &'a str) -> Option<Message<'a>> {
+        let head = self.heads.get(index)?;
+        let text = self.slice(head.text_at, head.text_bytes)?;
+        let user = self.slice(head.names_at, head.user_bytes.into())?;
+        let name_at = head.names_at + u32::from(head.user_bytes);
+        let username = match head.username_bytes {
+            Some(bytes) => Some(self.slice(name_at, bytes.into())?),
+            None => None,
+        };
+        let id = self.slice(name_at + u32::from(head.username_bytes.unwrap_or(0)), head.id_bytes.into())?;
+        let timestamp = Timestamp::from_micros(head.timestamp);
+        Some(Message {
+            seq: head.seq,
+            received_at: Timestamp::from_micros(head.received),
+            sent: Send { room, user, id, username, text, kind: head.kind, timestamp },
+        })
+    }
+
+    #[inline]
+    fn slice(&self, at: u32, bytes: u32) -> Option<&str> {
+        let start = usize::try_from(at).ok()?;
+        self.strings.get(start..start + usize::try_from(bytes).ok()?)
+    }
+}
+
+/// The 16 bytes of a canonical lower-case UUID; `None` for any other id.
+fn pack_uuid(id: &str) -> Option<[u8; UUID_BYTES]> {
+    let text: &[u8; UUID_TEXT_BYTES] = id.as_bytes().try_into().ok()?;
+    let mut packed = [0; UUID_BYTES];
+    let mut digits = text.iter().enumerate();
+    for byte in &mut packed {
+        for _ in 0..2 {
+            let (place, mut digit) = digits.next()?;
+            if matches!(place, 8 | 13 | 18 | 23) {
+                if *digit != b'-' {
+                    return None;
+                }
+                (_, digit) = digits.next()?;
+            }
+            let value = match digit {
+                b'0'..=b'9' => digit - b'0',
+                b'a'..=b'f' => digit - b'a' + 10,
+                _ => return None,
+            };
+            *byte = *byte << 4 | value;
+        }
+    }
+    Some(packed)
+}
+
+fn unpack_uuid(packed: [u8; UUID_BYTES]) -> [u8; UUID_TEXT_BYTES] {
+    const DIGITS: [[u8; 2]; 256] = hex_pairs();
+    let mut text = [b'-'; UUID_TEXT_BYTES];
+    let mut places = text.iter_mut();
+    for (index, byte) in packed.into_iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            places.next();
+        }
+        for digit in DIGITS.get(usize::from(byte)).copied().unwrap_or_default() {
+            if let Some(place) = places.next() {
+                *place = digit;
+            }
+        }
+    }
+    text
+}
+
+#[allow(clippy::indexing_slicing)] // evaluated at compile time
+const fn hex_pairs() -> [[u8; 2]; 256] {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_canonical_uuids_are_packed() {
+        for other in [
+            "",
+            "0198-1",
+            "01980000-0001-7000-8000-00000000000G",
+            "01980000-0001-7000-8000-00000000000A",
+            "01980000a0001-7000-8000-000000000001",
+        ] {
+            assert_eq!(pack_uuid(other), None, "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn uuids_come_back(packed in any::<[u8; 16]>()) {
+            let text = unpack_uuid(packed);
+            prop_assert_eq!(pack_uuid(std::str::from_utf8(&text).unwrap()), Some(packed));
+        }
+
+        #[test]
+        fn rubbish_is_no_block(raw in proptest::collection::vec(any::<u8>(), 0..200), messages in 0_usize..9) {
+            let _ = Block::decode(&raw, messages);
+        }
+    }
+}

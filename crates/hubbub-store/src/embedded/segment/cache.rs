@@ -1,0 +1,70 @@
+//! Decoded blocks, bounded by bytes, shared by all segments.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::block::Block;
+
+/// Default bound of [`BlockCache`], in bytes of memory.
+pub const BLOCK_CACHE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// About what a decoded block takes, to size the cache's own table.
+const BLOCK_MEMORY_BYTES: u64 = 24 * 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    owner: u64,
+    block: u32,
+}
+
+#[derive(Debug, Clone)]
+struct ByBytes;
+
+impl Weighter<Key, Arc<Block>> for ByBytes {
+    fn weight(&self, _: &Key, block: &Arc<Block>) -> u64 {
+        block.memory_bytes()
+    }
+}
+
+/// Decoded blocks of all segments of one store. A block stays until the bytes are needed for others.
+pub struct BlockCache {
+    blocks: Cache<Key, Arc<Block>, ByBytes>,
+    owners: AtomicU64,
+}
+
+impl BlockCache {
+    /// A cache that holds at most about `bytes_max` bytes of memory.
+    pub fn new(bytes_max: u64) -> Arc<Self> {
+        let items = usize::try_from(bytes_max / BLOCK_MEMORY_BYTES).unwrap_or(usize::MAX);
+        Arc::new(Self {
+            blocks: Cache::with_weighter(items.max(16), bytes_max, ByBytes),
+            owners: AtomicU64::new(0),
+        })
+    }
+
+    /// A number no other open segment has: segment numbers alone could come again with other content.
+    pub(super) fn new_owner(&self) -> u64 {
+        self.owners.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn get(&self, owner: u64, block: u32) -> Option<Arc<Block>> {
+        self.blocks.get(&Key { owner, block })
+    }
+
+    pub(super) fn insert(&self, owner: u64, block: u32, content: Arc<Block>) {
+        self.blocks.insert(Key { owner, block }, content);
+    }
+}
+
+impl fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockCache")
+            .field("blocks", &self.blocks.len())
+            .field("bytes", &self.blocks.weight())
+            .finish_non_exhaustive()
+    }
+}

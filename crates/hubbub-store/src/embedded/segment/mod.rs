@@ -1,0 +1,74 @@
+//! A segment: messages sorted by (room, seq), compressed, immutable, with its own small indexes.
+//!
+//! Written once by [`SegmentWriter`] (a seal) or [`merge`], then read by [`Segment`]: a room's span is found by a
+//! binary search over names → the block by one over (seq, time) → the block through the [`BlockCache`] → the messages
+//! in it by a last binary search. An id is found by its keyed hash ([`IdHasher`]) in one page of the sorted id table.
+//!
+//! ```text
+//! file     = header, block*, rooms, blocks, ids, fences, table, footer          integers little-endian
+//! header   = "HUBSEGMT" version:u32 crc32c:u32                                  crc over the 12 bytes before
+//! block    = crc32c:u32 codec:u8 raw_bytes:u32 payload                          crc over all that follows it
+//! payload  = heads_bytes:u32 uuids:u32 names_bytes:u32 head* (uuid:16 bytes)* name* text*       compressed as one
+//! head     = flags:u8 seq:zz received_at:zz timestamp:zz user_bytes:u8 [username_bytes:u8] [id_bytes:u8] text_bytes:v
+//!            flags: bits 0-1 message type, bit 2 has a username, bit 3 the id is a UUID and stands among the uuids
+//!            zz = zigzag varint, v = varint; seq and received_at as difference to the message before in the block
+//!            (0 before the first), timestamp as difference to received_at
+//! name     = user, username if any, id unless it is a UUID
+//! rooms    = { name_bytes:u8 name count:v first_seq:v (last_seq-first_seq):v first_received:zz (last-first):zz }*
+//! blocks   = { stored_bytes:v messages:v first_seq:v first_received:zz }*       in file order
+//! ids      = pages of 4,096 bytes: 341 × (hash:u64 ordinal:u32) crc32c:u32; the last may be shorter; sorted
+//! fences   = first hash:u64 of every page of ids
+//! table    = { kind:u32 crc32c:u32 offset:u64 bytes:u64 items:u64 }*            a reader skips kinds it does not know
+//! footer   = table_offset:u64 sections:u32 table_crc32c:u32 number:u64 crc32c:u32 "HBSE"
+//! ```
+//!
+//! A message's ordinal is its place in the file. Rooms stand in the order of their names, so room and block of an
+//! ordinal follow from counts, and neither is repeated per message.
+//!
+//! Invariants
+//! - A name `NNNNNNNN.seg` means complete and synced: it is written as `.tmp` and renamed.
+//! - Every byte is under a checksum; a damaged one is an error with file and offset, never another message.
+//! - Within a room both seq and `received_at` go up, which is why both can be searched.
+//!
+//! Not here: which segments there are (the manifest), what is not sealed yet (the tail).
+
+mod block;
+mod bytes;
+mod cache;
+mod codec;
+mod error;
+mod format;
+mod id_hash;
+mod ids;
+mod index;
+mod merge;
+mod open;
+mod read;
+mod scan;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use cache::{BLOCK_CACHE_BYTES, BlockCache};
+pub use codec::Codec;
+pub use error::SegmentError;
+pub use id_hash::IdHasher;
+pub use merge::{MergeError, merge};
+pub use open::{RoomSpan, Segment};
+pub use read::ReadEnd;
+pub use scan::Scan;
+pub use writer::SegmentWriter;
+
+/// Directory of the segments.
+pub const SEGMENTS_DIR: &str = "segments";
+
+/// Name of a finished segment, relative to the data directory.
+pub fn segment_path(number: u64) -> String {
+    format!("{SEGMENTS_DIR}/{number:08}.seg")
+}
+
+/// Name of a segment while it is written; whatever has such a name after a crash is rubbish.
+pub fn unfinished_path(number: u64) -> String {
+    format!("{SEGMENTS_DIR}/{number:08}.tmp")
+}

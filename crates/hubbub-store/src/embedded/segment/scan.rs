@@ -1,0 +1,59 @@
+//! All messages of a segment in order, for merging, exporting and checking.
+
+use hubbub_core::Message;
+
+use super::block::Block;
+use super::error::SegmentError;
+use super::open::Segment;
+
+/// Goes through a segment, every checksum on the way verified. Reads past the cache.
+#[derive(Debug)]
+pub struct Scan {
+    segment: Segment,
+    block: Option<Block>,
+    /// Place of the block to read next.
+    next_block: usize,
+    /// Index in the block of the message under the cursor.
+    index: usize,
+    ordinal: u32,
+    room: usize,
+}
+
+impl Segment {
+    /// A scan that stands before the first message.
+    pub fn scan(&self) -> Scan {
+        Scan { segment: self.clone(), block: None, next_block: 0, index: 0, ordinal: 0, room: 0 }
+    }
+}
+
+impl Scan {
+    /// Moves to the next message; `None` behind the last one.
+    #[allow(clippy::should_implement_trait)] // what is lent cannot outlive the next call
+    pub fn next(&mut self) -> Result<Option<Message<'_>>, SegmentError> {
+        if self.block.is_some() {
+            self.index += 1;
+            self.ordinal = self.ordinal.saturating_add(1);
+        }
+        if self.block.as_ref().is_none_or(|block| self.index >= block.len()) {
+            if self.next_block >= self.segment.blocks().len() {
+                return Ok(None);
+            }
+            self.block = Some(self.segment.load_block(self.next_block)?);
+            self.next_block += 1;
+            self.index = 0;
+        }
+        while self.segment.room_at(self.room).is_some_and(|(_, ordinals)| self.ordinal >= ordinals.end) {
+            self.room += 1;
+        }
+        match self.current() {
+            Some(message) => Ok(Some(message)),
+            None => Err(self.segment.damaged(0, "a message does not fit its block")),
+        }
+    }
+
+    /// The message under the cursor, the one `next` gave last.
+    pub fn current(&self) -> Option<Message<'_>> {
+        let (room, _) = self.segment.room_at(self.room)?;
+        self.block.as_ref()?.message(self.index, room)
+    }
+}

@@ -1,0 +1,134 @@
+//! Whatever happens to the bytes of a file, nobody reads another message than was written.
+
+use crc32c::crc32c;
+
+use super::{Owned, Place, examples, scan_all};
+use crate::embedded::segment::format::{HEADER_BYTES, VERSION, header};
+use crate::embedded::segment::{Codec, Segment, SegmentError, unfinished_path};
+
+/// Reads everything there is, the ids too.
+fn read_everything(segment: &Segment) -> Result<(Vec<Owned>, Vec<u64>), SegmentError> {
+    let mut hashes = Vec::new();
+    segment.id_hashes(|some| hashes.extend_from_slice(some))?;
+    let all = scan_all(segment)?;
+    for message in &all {
+        let found = segment.find_id(message.hash(), |found| found.seq == message.seq)?;
+        assert!(found, "{} is gone", message.id);
+    }
+    Ok((all, hashes))
+}
+
+fn names_the_place(error: &SegmentError, file_bytes: u64) -> bool {
+    let text = error.to_string();
+    let in_file = match error {
+        SegmentError::Damaged { offset, .. } | SegmentError::Io { offset, .. } => *offset <= file_bytes,
+        SegmentError::Version { .. } => true,
+    };
+    in_file && text.contains("segments/00000001.seg")
+}
+
+#[test]
+fn a_flipped_byte_is_an_error_or_changes_nothing() {
+    let (place, all) = (Place::new(), examples(400));
+    place.write(1, Codec::Lz4, &all);
+    let good = std::fs::read(place.file(1)).unwrap();
+    let expected = read_everything(&place.open(1).unwrap()).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        std::fs::write(place.file(1), &bad).unwrap();
+        match place.open(1).and_then(|segment| read_everything(&segment)) {
+            Ok(read) => assert_eq!(read, expected, "byte {at}"),
+            Err(error) => assert!(names_the_place(&error, good.len() as u64), "byte {at}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn every_byte_is_under_a_checksum() {
+    let (place, all) = (Place::new(), examples(400));
+    place.write(1, Codec::Zstd, &all);
+    let good = std::fs::read(place.file(1)).unwrap();
+    for at in (0..good.len()).step_by(7) {
+        let mut bad = good.clone();
+        bad[at] = !bad[at];
+        std::fs::write(place.file(1), &bad).unwrap();
+        let read = place.open(1).and_then(|segment| read_everything(&segment));
+        assert!(read.is_err(), "byte {at} can be anything");
+    }
+}
+
+#[test]
+fn a_cut_or_longer_file_is_refused() {
+    let (place, all) = (Place::new(), examples(50));
+    place.write(1, Codec::Lz4, &all);
+    let good = std::fs::read(place.file(1)).unwrap();
+    for bytes in 0..good.len() {
+        std::fs::write(place.file(1), &good[..bytes]).unwrap();
+        let error = place.open(1).unwrap_err();
+        assert!(names_the_place(&error, good.len() as u64), "{bytes} bytes: {error}");
+    }
+    std::fs::write(place.file(1), [&good[..], b"x"].concat()).unwrap();
+    assert!(matches!(place.open(1), Err(SegmentError::Damaged { .. })));
+}
+
+#[test]
+fn another_format_version_is_told_from_damage() {
+    let (place, all) = (Place::new(), examples(50));
+    place.write(1, Codec::Lz4, &all);
+    let mut bytes = std::fs::read(place.file(1)).unwrap();
+    for version in [VERSION - 1, VERSION + 1] {
+        bytes[..HEADER_BYTES].copy_from_slice(&header(version));
+        std::fs::write(place.file(1), &bytes).unwrap();
+        let error = place.open(1).unwrap_err();
+        assert!(matches!(error, SegmentError::Version { found, .. } if found == version), "{error}");
+    }
+}
+
+#[test]
+fn sections_nobody_knows_are_skipped() {
+    let (place, all) = (Place::new(), examples(50));
+    place.write(1, Codec::Lz4, &all);
+    let good = std::fs::read(place.file(1)).unwrap();
+    let (table_at, footer_at) = (good.len() - 32 - 4 * 32, good.len() - 32);
+    let mut newer = good[..table_at].to_vec();
+    newer.extend_from_slice(b"postings");
+    let new_table = newer.len();
+    newer.extend_from_slice(&good[table_at..footer_at]);
+    let mut entry = [0; 32];
+    entry[0] = 200;
+    newer.extend_from_slice(&entry);
+    let mut footer = good[footer_at..].to_vec();
+    footer[..8].copy_from_slice(&(new_table as u64).to_le_bytes());
+    footer[8] = 5;
+    footer[12..16].copy_from_slice(&crc32c(&newer[new_table..]).to_le_bytes());
+    let crc = crc32c(&footer[..24]);
+    footer[24..28].copy_from_slice(&crc.to_le_bytes());
+    newer.extend_from_slice(&footer);
+    std::fs::write(place.file(1), newer).unwrap();
+    assert_eq!(scan_all(&place.open(1).unwrap()).unwrap(), all);
+}
+
+#[test]
+fn a_segment_under_another_name_is_refused() {
+    let (place, all) = (Place::new(), examples(50));
+    place.write(1, Codec::Lz4, &all);
+    std::fs::rename(place.file(1), place.file(2)).unwrap();
+    assert!(matches!(place.open(2), Err(SegmentError::Damaged { .. })));
+    assert!(matches!(place.open(1), Err(SegmentError::Io { .. })));
+}
+
+#[test]
+fn writing_again_after_a_crash_gives_the_same_file() {
+    let (place, all) = (Place::new(), examples(300));
+    let mut abandoned = place.writer(1, Codec::Lz4);
+    all.iter().take(200).for_each(|message| abandoned.push(&message.as_message()).unwrap());
+    drop(abandoned);
+    assert_eq!(place.disk.list("segments").unwrap(), ["00000001.tmp"]);
+    assert!(std::fs::exists(place.dir.path().join(unfinished_path(1))).unwrap());
+    place.write(1, Codec::Lz4, &all);
+    let first = std::fs::read(place.file(1)).unwrap();
+    place.write(1, Codec::Lz4, &all);
+    assert_eq!(std::fs::read(place.file(1)).unwrap(), first);
+    assert_eq!(place.disk.list("segments").unwrap(), ["00000001.seg"]);
+}

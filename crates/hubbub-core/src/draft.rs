@@ -65,7 +65,7 @@ impl Digits {
 
 impl Loose<'_> {
     /// The value as an identifier is written: a string, or an integer's decimal digits.
-    fn as_id(&self) -> Option<&str> {
+    pub fn as_id(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
             Self::Int(_, digits) => Some(digits.as_str()),

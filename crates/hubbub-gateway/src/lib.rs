@@ -1,1 +1,88 @@
-//! Placeholder.
+//! Everything that speaks to clients.
+//!
+//! [`server::serve`] accepts connections and gives each request to [`http::route`], the table of all paths. Two of
+//! them turn into WebSockets ([`ws`]). Whatever a client sends is checked here, by the rules of `hubbub-core`;
+//! nothing invalid goes further. Writes go to the log, reads to the store, live messages come from the hub.
+//!
+//! Not here: what a store is, how batches form. The gateway knows no driver.
+
+mod auth;
+mod http;
+mod problem;
+pub mod server;
+mod ws;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::limits::Limits;
+use hubbub_core::{Clock, RandomSource, Store, Timestamp};
+use hubbub_pipeline::hub::OutboxLimits;
+use hubbub_pipeline::{DirectLog, Hub, Metrics};
+
+pub use ws::encode_live;
+
+/// What one server process is made of; shared by all its connections.
+pub struct Gateway {
+    /// Where messages go.
+    pub log: Arc<DirectLog>,
+    /// Where they are read from.
+    pub store: Arc<dyn Store>,
+    /// Live delivery.
+    pub hub: Arc<Hub>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// What clients may send.
+    pub limits: Limits,
+    /// How far a subscriber may lag behind.
+    pub outbox: OutboxLimits,
+    /// Time-outs and numbers of connections.
+    pub server: ServerLimits,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// For ids the server makes.
+    pub random: Arc<dyn RandomSource>,
+}
+
+/// Limits on connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Connections open at once.
+    pub connections: usize,
+    /// Time for a request's header to arrive, and for an idle keep-alive connection's next one.
+    pub header_timeout: Duration,
+    /// Time for a request's body to arrive.
+    pub body_timeout: Duration,
+    /// Time between pings on a WebSocket.
+    pub ping_interval: Duration,
+    /// Time for the pong.
+    pub pong_timeout: Duration,
+    /// Time for connections to finish at shutdown.
+    pub drain_timeout: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            connections: 50_000,
+            header_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(30),
+            ping_interval: Duration::from_secs(25),
+            pong_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Gateway {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// A message id for a sender that gave none.
+    fn make_id(&self, now: Timestamp) -> String {
+        let mut id = String::with_capacity(36);
+        hubbub_core::id::write_uuid_v7(now, &*self.random, &mut id);
+        id
+    }
+}

@@ -1,0 +1,52 @@
+//! `/health`, `/health/live`, `/health/ready` and `/metrics`.
+
+use std::sync::Arc;
+
+use hubbub_core::store::StoreHealth;
+use hyper::StatusCode;
+use serde_json::json;
+
+use super::{Answer, respond};
+use crate::Gateway;
+
+pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
+    let started = gateway.clock.monotonic();
+    // A real read, so that the latency says something about the store and not about this function.
+    let read = gateway.store.rooms(None, 1).await;
+    let latency_ms = gateway.clock.monotonic().saturating_sub(started).as_secs_f64() * 1e3;
+    let (store, disk) = match gateway.store.health() {
+        StoreHealth::Up => (None, None),
+        StoreHealth::DiskFull(reason) => (None, Some(reason)),
+        StoreHealth::Failed(reason) => (Some(reason), None),
+    };
+    let store = store.or(read.err().map(|error| error.to_string()));
+    let is_up = store.is_none() && disk.is_none();
+    let component = |reason: &Option<String>| match reason {
+        None => json!({"status": "UP"}),
+        Some(reason) => json!({"status": "DOWN", "reason": reason}),
+    };
+    let latency_ms = (latency_ms * 1e3).round() / 1e3;
+    let body = json!({
+        "status": if is_up { "UP" } else { "DOWN" },
+        "version": env!("CARGO_PKG_VERSION"),
+        "components": {
+            "store": {
+                "status": if store.is_none() { "UP" } else { "DOWN" }, "reason": store, "latencyMs": latency_ms,
+            },
+            "disk": component(&disk),
+            "log": {"status": "UP", "kind": "direct"},
+            "bus": {"status": "UP", "kind": "local"},
+        },
+    });
+    let status = if is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok(respond(status, "application/json", body.to_string()))
+}
+
+pub(super) fn live() -> Answer {
+    Ok(respond(StatusCode::OK, "application/json", r#"{"status":"UP"}"#))
+}
+
+pub(super) fn metrics(gateway: &Arc<Gateway>) -> Answer {
+    let text = gateway.metrics.render(&gateway.store);
+    Ok(respond(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text))
+}

@@ -1,0 +1,84 @@
+//! `GET /v1/rooms/{room}/messages`: history by seq or by time, newest last.
+
+use std::sync::Arc;
+
+use hubbub_core::message::{write_json_string, write_u64};
+use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery};
+use hubbub_core::{ErrorCode, Fault};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+
+use super::query::{Query, refuse_faults};
+use super::{Answer, json, room_of};
+use crate::Gateway;
+use crate::problem::{Problem, Reset};
+
+const LIMIT_DEFAULT: usize = 50;
+/// A page ends before its texts exceed this: 4 MiB.
+const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+pub(super) async fn history(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
+    let room = room_of(room)?;
+    let query = Query::parse(request.uri().query());
+    let wanted = parse(&query, gateway.limits.page_messages)?;
+    let epoch = gateway.store.epoch();
+    let page = gateway.store.history(room, wanted).await?;
+    let is_foreign = query.get("epoch").is_some_and(|given| *given != *epoch);
+    let cannot_continue = match wanted.cursor {
+        Cursor::After(after) => after > page.head || (after > 0 && after + 1 < page.oldest),
+        Cursor::Before(_) => false,
+    };
+    if is_foreign || cannot_continue {
+        let detail = "the cursor cannot be honoured here; start again from oldest or head";
+        let reset = Some(Reset { epoch, oldest: page.oldest, head: page.head });
+        return Err(Problem { reset, ..Problem::new(ErrorCode::Reset, detail) });
+    }
+    Ok(json(StatusCode::OK, write_page(&page, &wanted, &epoch)))
+}
+
+fn parse(query: &Query, limit_max: usize) -> Result<HistoryQuery, Problem> {
+    let mut faults = Vec::new();
+    let (after, before) = (query.number("after", &mut faults), query.number("before", &mut faults));
+    let (from, to) = (query.time("from", &mut faults), query.time("to", &mut faults));
+    let limit = query.limit(LIMIT_DEFAULT.min(limit_max), limit_max, &mut faults);
+    if after.is_some() && before.is_some() {
+        faults.push(Fault::new("before", "cannot be combined with after"));
+    }
+    refuse_faults(faults)?;
+    let cursor = match (after, before) {
+        (Some(after), _) => Cursor::After(after),
+        (None, Some(before)) => Cursor::Before(before),
+        // A window with a beginning is read from its beginning, anything else ends with the newest.
+        (None, None) if from.is_some() => Cursor::After(0),
+        (None, None) => Cursor::Before(u64::MAX),
+    };
+    Ok(HistoryQuery { cursor, from, to, limit, bytes_max: PAGE_BYTES_MAX })
+}
+
+fn write_page(page: &HistoryPage, wanted: &HistoryQuery, epoch: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(page.messages.bytes() + page.messages.len() * 256 + 128);
+    out.extend_from_slice(b"{\"messages\":[");
+    for (index, message) in page.messages.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        message.write_json(&mut out);
+    }
+    out.extend_from_slice(b"],\"epoch\":");
+    write_json_string(epoch, &mut out);
+    out.extend_from_slice(b",\"oldest\":");
+    write_u64(page.oldest, &mut out);
+    out.extend_from_slice(b",\"head\":");
+    write_u64(page.head, &mut out);
+    out.extend_from_slice(b",\"next\":");
+    let edge = match wanted.cursor {
+        Cursor::After(_) => page.messages.len().checked_sub(1).and_then(|last| page.messages.get(last)),
+        Cursor::Before(_) => page.messages.get(0),
+    };
+    match edge.filter(|_| page.more) {
+        Some(edge) => write_u64(edge.seq, &mut out),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.push(b'}');
+    out
+}

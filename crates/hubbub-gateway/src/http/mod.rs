@@ -1,0 +1,146 @@
+//! HTTP: the table of all paths, and what answers have in common.
+
+mod health;
+mod history;
+mod many;
+pub(crate) mod query;
+mod rooms;
+mod send;
+
+pub(crate) use send::write_receipt as send_receipt;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::channel::Channel;
+use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
+use hubbub_core::id::ID_RULE;
+use hubbub_core::{ErrorCode, Fault, RoomId};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Method, Request, Response, StatusCode};
+
+use crate::Gateway;
+use crate::problem::Problem;
+use crate::server::Shutdown;
+use crate::ws;
+
+/// The body of an answer: whole, or streamed.
+pub(crate) type Body = Either<Full<Bytes>, Channel<Bytes, std::io::Error>>;
+
+pub(crate) type Answer = Result<Response<Body>, Problem>;
+
+/// Longest path in segments; longer ones match nothing.
+const SEGMENTS_MAX: usize = 16;
+
+/// All paths on one screen. What no line takes is `not_found`, or `method_not_allowed` with the methods it takes.
+pub(crate) async fn route(
+    gateway: &Arc<Gateway>,
+    shutdown: &Shutdown,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    gateway.metrics.http_requests.inc();
+    let path = request.uri().path().to_owned();
+    let mut segments = [""; SEGMENTS_MAX];
+    let mut count = 0;
+    for (place, segment) in segments.iter_mut().zip(path.split('/').skip(1)) {
+        *place = segment;
+        count += 1;
+    }
+    let segments = segments.get(..count).unwrap_or_default();
+    let method = request.method().clone();
+    let answer = match (segments, &method) {
+        (["v1", "rooms", room, "messages"], &Method::POST) => send::send(gateway, room, request).await,
+        (["v1", "rooms", room, "messages"], &Method::GET) => history::history(gateway, room, &request).await,
+        (["v1", "rooms", _, "messages"], _) => Err(not_allowed("GET, POST")),
+        (["v1", "messages"], &Method::POST) => many::send_many(gateway, request),
+        (["v1", "messages"], _) => Err(not_allowed("POST")),
+        (["v1", "rooms"], &Method::GET) => rooms::list(gateway, &request).await,
+        (["v1", "rooms", room], &Method::GET) => rooms::get(gateway, room).await,
+        (["v1", "rooms"] | ["v1", "rooms", _], _) => Err(not_allowed("GET")),
+        (["v1", "ws"], &Method::GET) => ws::upgrade_api(gateway, shutdown, request),
+        ([.., "chat", room], &Method::GET) => ws::upgrade_chat(gateway, shutdown, room, request),
+        (["metrics"], &Method::GET) => health::metrics(gateway),
+        ([.., "health"] | [.., "health", "ready"], &Method::GET | &Method::HEAD) => {
+            health::ready(gateway).await
+        }
+        ([.., "health", "live"], &Method::GET | &Method::HEAD) => health::live(),
+        (["v1", "ws"] | [.., "chat", _] | ["metrics"] | [.., "health"], _) => Err(not_allowed("GET")),
+        _ => Err(Problem::new(ErrorCode::NotFound, format!("nothing is served at {path}"))),
+    };
+    answer.unwrap_or_else(|problem| {
+        if !is_counted_by_pipeline(problem.code) {
+            gateway.metrics.reject(problem.code, 1);
+        }
+        problem_response(&problem)
+    })
+}
+
+/// Refusals that the dispatcher counted when the batch came through.
+fn is_counted_by_pipeline(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::IdReused | ErrorCode::Unconfirmed | ErrorCode::DiskFull)
+}
+
+fn not_allowed(methods: &'static str) -> Problem {
+    Problem::new(ErrorCode::MethodNotAllowed, methods)
+}
+
+fn problem_response(problem: &Problem) -> Response<Body> {
+    let mut body = Vec::with_capacity(256);
+    body.extend_from_slice(b"{\"type\":\"urn:hubbub:error:");
+    body.extend_from_slice(problem.code.as_str().as_bytes());
+    body.extend_from_slice(b"\",");
+    problem.write_members(&mut body);
+    body.push(b'}');
+    let status =
+        StatusCode::from_u16(problem.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = respond(status, "application/problem+json", body);
+    let headers = response.headers_mut();
+    if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if problem.code == ErrorCode::MethodNotAllowed
+        && let Ok(methods) = HeaderValue::from_str(&problem.detail)
+    {
+        headers.insert(ALLOW, methods);
+    }
+    response
+}
+
+/// A whole answer.
+fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::new(body.into())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
+    response
+}
+
+const NOSNIFF: (HeaderName, HeaderValue) =
+    (hyper::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+
+fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
+    respond(status, "application/json", body)
+}
+
+/// The room a path names; percent-encoding is undone.
+pub(crate) fn room_of(segment: &str) -> Result<RoomId, Problem> {
+    let decoded = percent_encoding::percent_decode_str(segment).decode_utf8_lossy();
+    RoomId::new(&decoded).map_err(|_| Problem::invalid(vec![Fault::new("roomId", ID_RULE)]))
+}
+
+/// Reads a whole body of at most `limit` bytes, in the time the server allows.
+async fn whole_body(gateway: &Gateway, body: Incoming, limit: usize) -> Result<Bytes, Problem> {
+    let read = Limited::new(body, limit).collect();
+    match tokio::time::timeout(gateway.server.body_timeout, read).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(Problem::new(ErrorCode::TooLarge, format!("the body may have at most {limit} bytes")))
+        }
+        Ok(Err(error)) => Err(Problem::new(ErrorCode::Malformed, format!("the body ended early: {error}"))),
+        Err(_) => {
+            let seconds = gateway.server.body_timeout.as_secs();
+            Err(Problem::new(ErrorCode::RequestTimeout, format!("the body took longer than {seconds} s")))
+        }
+    }
+}

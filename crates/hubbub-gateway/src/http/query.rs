@@ -1,0 +1,78 @@
+//! Query strings.
+
+use hubbub_core::time::TIMESTAMP_RULE;
+use hubbub_core::{Fault, Timestamp};
+
+use crate::problem::Problem;
+
+/// The decoded pairs of a query string; of equal names the first counts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(text: Option<&str>) -> Self {
+        match text {
+            None | Some("") => Self::default(),
+            Some(text) => Self(form_urlencoded::parse(text.as_bytes()).into_owned().collect()),
+        }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a switch is on: `?live=1`, `?live=true` or `?live`.
+    pub(crate) fn is_set(&self, name: &str) -> bool {
+        matches!(self.get(name), Some("" | "1" | "true"))
+    }
+
+    pub(crate) fn number(&self, name: &'static str, faults: &mut Vec<Fault>) -> Option<u64> {
+        let value = self.get(name)?.parse().ok();
+        if value.is_none() {
+            faults.push(Fault::new(name, "must be a whole number from 0 on"));
+        }
+        value
+    }
+
+    pub(crate) fn time(&self, name: &'static str, faults: &mut Vec<Fault>) -> Option<Timestamp> {
+        // A bare plus sign in a query means a space, but in a time it is the offset's sign.
+        let value = Timestamp::parse(&self.get(name)?.replace(' ', "+"));
+        if value.is_none() {
+            faults.push(Fault::new(name, TIMESTAMP_RULE));
+        }
+        value
+    }
+
+    /// `limit`, at least 1 and at most `max`.
+    pub(crate) fn limit(&self, default: usize, max: usize, faults: &mut Vec<Fault>) -> usize {
+        match self.number("limit", faults) {
+            None => default,
+            Some(limit) => match usize::try_from(limit) {
+                Ok(limit) if (1..=max).contains(&limit) => limit,
+                _ => {
+                    faults.push(Fault::new("limit", format!("must be between 1 and {max}")));
+                    default
+                }
+            },
+        }
+    }
+}
+
+/// An error that names all faults, if there are any.
+pub(crate) fn refuse_faults(faults: Vec<Fault>) -> Result<(), Problem> {
+    if faults.is_empty() { Ok(()) } else { Err(Problem::invalid(faults)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_take_an_offset_written_with_a_bare_plus() {
+        let query = Query::parse(Some("a=2026-01-31T13:30:00+01:30&b=2026-01-31T12:00:00Z&c=1769860800&d=x"));
+        let mut faults = Vec::new();
+        let times = ["a", "b", "c"].map(|name| query.time(name, &mut faults));
+        assert!(times.iter().all(|t| t.is_some() && *t == times[0]), "{times:?}");
+        assert!(faults.is_empty() && query.time("d", &mut faults).is_none() && faults.len() == 1);
+    }
+}

@@ -1,0 +1,77 @@
+//! `POST /v1/rooms/{room}/messages`: one message in, its receipt out, once durable.
+
+use std::sync::Arc;
+
+use hubbub_core::draft::{Defaults, MessageDraft, Rules};
+use hubbub_core::message::{write_json_string, write_u64};
+use hubbub_core::{ErrorCode, Fault, Op, OpBatch, Outcome, Receipt};
+use hubbub_pipeline::Waiter;
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+
+use super::query::Query;
+use super::{Answer, json, room_of, whole_body};
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::problem::Problem;
+
+pub(super) async fn send(gateway: &Arc<Gateway>, room: &str, request: Request<Incoming>) -> Answer {
+    let room = room_of(room)?;
+    let (parts, body) = request.into_parts();
+    let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
+    let now = gateway.now();
+    let given_id =
+        parts.headers.get("idempotency-key").map(|key| key.to_str().unwrap_or_default().to_owned());
+    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+    let mut ops = OpBatch::default();
+    let id = {
+        let draft: MessageDraft<'_> = serde_json::from_slice(&body).map_err(|e| Problem::malformed(&e))?;
+        let id = match (draft.given_id(), given_id) {
+            (Some(_), _) => String::new(),
+            (None, Some(key)) => key,
+            (None, None) => gateway.make_id(now),
+        };
+        let defaults = Defaults { room: Some(room.as_str()), user: caller.as_str(), id: &id, now };
+        let mut faults: Vec<Fault> = Vec::new();
+        let Some(sent) = draft.check(Rules::Api, &gateway.limits, &defaults, &mut faults) else {
+            return Err(Problem::invalid(faults));
+        };
+        caller.check_sender(sent.user)?;
+        ops.push(&Op::Send(sent));
+        sent.id.to_owned()
+    };
+    let waiter = Arc::new(Waiter::default());
+    let about = |problem: Problem| Problem { message_id: Some(id.clone()), ..problem };
+    let ticket = gateway.log.submit(&ops, &waiter).map_err(|e| about(e.into()))?;
+    waiter.wait(&ticket).await;
+    let outcome = match ticket.outcomes() {
+        Some(Ok(outcomes)) => outcomes.first().copied(),
+        Some(Err(error)) => return Err(about(error.into())),
+        None => None,
+    };
+    let (status, receipt, is_duplicate) = match outcome {
+        Some(Outcome::Stored(receipt)) => (StatusCode::CREATED, receipt, false),
+        Some(Outcome::Duplicate(receipt)) => (StatusCode::OK, receipt, true),
+        Some(Outcome::Refused(refusal)) => return Err(about(Problem::refusal(refusal))),
+        None => return Err(about(Problem::new(ErrorCode::Internal, "the store gave no outcome"))),
+    };
+    let mut out = Vec::with_capacity(192);
+    out.push(b'{');
+    write_receipt(&id, &receipt, is_duplicate, &gateway.store.epoch(), &mut out);
+    out.push(b'}');
+    Ok(json(status, out))
+}
+
+/// Appends the members of a receipt.
+pub(crate) fn write_receipt(id: &str, receipt: &Receipt, is_duplicate: bool, epoch: &str, out: &mut Vec<u8>) {
+    // Ids are ASCII without anything to escape.
+    out.extend_from_slice(b"\"messageId\":\"");
+    out.extend_from_slice(id.as_bytes());
+    out.extend_from_slice(b"\",\"seq\":");
+    write_u64(receipt.seq, out);
+    out.extend_from_slice(b",\"epoch\":");
+    write_json_string(epoch, out);
+    out.extend_from_slice(b",\"receivedAt\":\"");
+    receipt.received_at.write(out);
+    out.extend_from_slice(if is_duplicate { b"\",\"duplicate\":true" } else { b"\",\"duplicate\":false" });
+}

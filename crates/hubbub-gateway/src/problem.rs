@@ -1,0 +1,140 @@
+//! Errors as clients see them: one object, in HTTP answers (RFC 9457) and in WebSocket error frames.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hubbub_core::message::{write_json_string, write_u64};
+use hubbub_core::store::{ApplyError, ReadError};
+use hubbub_core::{ErrorCode, Fault, Refusal};
+use hubbub_pipeline::SubmitError;
+use hubbub_pipeline::committer::{apply_error_code, refusal_code};
+
+/// What went wrong, and what the client may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) code: ErrorCode,
+    pub(crate) detail: Cow<'static, str>,
+    pub(crate) faults: Vec<Fault>,
+    /// Where to go on, for [`ErrorCode::Reset`].
+    pub(crate) reset: Option<Reset>,
+    /// The message it is about, also when the server made its id.
+    pub(crate) message_id: Option<String>,
+}
+
+/// What a cursor that cannot be honoured is answered with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reset {
+    pub(crate) epoch: Arc<str>,
+    pub(crate) oldest: u64,
+    pub(crate) head: u64,
+}
+
+impl Problem {
+    pub(crate) fn new(code: ErrorCode, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, detail: detail.into(), faults: Vec::new(), reset: None, message_id: None }
+    }
+
+    pub(crate) fn invalid(faults: Vec<Fault>) -> Self {
+        Self { faults, ..Self::new(ErrorCode::Invalid, "") }
+    }
+
+    pub(crate) fn malformed(error: &serde_json::Error) -> Self {
+        Self::new(ErrorCode::Malformed, format!("not the expected JSON: {error}"))
+    }
+
+    pub(crate) fn refusal(refusal: Refusal) -> Self {
+        let detail = match refusal {
+            Refusal::IdReused { seq } => {
+                format!("messageId belongs to message {seq} of the room, whose user, text or type differs")
+                    .into()
+            }
+            Refusal::UnknownRoom => Cow::Borrowed("there is no such room, and rooms.autocreate is off"),
+        };
+        Self::new(refusal_code(refusal), detail)
+    }
+
+    /// Appends the members of the object, without `type` and without braces.
+    pub(crate) fn write_members(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\"code\":\"");
+        out.extend_from_slice(self.code.as_str().as_bytes());
+        out.extend_from_slice(b"\",\"title\":");
+        write_json_string(&self.code.as_str().replace('_', " "), out);
+        out.extend_from_slice(b",\"status\":");
+        write_u64(self.code.http_status().into(), out);
+        out.extend_from_slice(b",\"retryable\":");
+        out.extend_from_slice(if self.code.is_retryable() { b"true" } else { b"false" });
+        out.extend_from_slice(b",\"detail\":");
+        write_json_string(&self.detail(), out);
+        if let Some(id) = &self.message_id {
+            out.extend_from_slice(b",\"messageId\":");
+            write_json_string(id, out);
+        }
+        if let Some(reset) = &self.reset {
+            out.push(b',');
+            reset.write_members(out);
+        }
+        if !self.faults.is_empty() {
+            out.extend_from_slice(b",\"errors\":[");
+            for (index, fault) in self.faults.iter().enumerate() {
+                out.extend_from_slice(if index == 0 { b"{\"field\":" } else { b",{\"field\":" });
+                write_json_string(fault.field, out);
+                out.extend_from_slice(b",\"rule\":");
+                write_json_string(&fault.rule, out);
+                out.push(b'}');
+            }
+            out.push(b']');
+        }
+    }
+
+    /// One sentence for people; the faults when there is nothing else to say.
+    pub(crate) fn detail(&self) -> Cow<'_, str> {
+        if !self.detail.is_empty() {
+            return Cow::Borrowed(&self.detail);
+        }
+        let faults: Vec<_> = self.faults.iter().map(|f| format!("{} {}", f.field, f.rule)).collect();
+        Cow::Owned(faults.join("; "))
+    }
+}
+
+impl Reset {
+    pub(crate) fn write_members(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\"epoch\":");
+        write_json_string(&self.epoch, out);
+        out.extend_from_slice(b",\"oldest\":");
+        write_u64(self.oldest, out);
+        out.extend_from_slice(b",\"head\":");
+        write_u64(self.head, out);
+    }
+}
+
+impl From<SubmitError> for Problem {
+    fn from(error: SubmitError) -> Self {
+        let code = match error {
+            SubmitError::Overloaded => ErrorCode::Overloaded,
+            SubmitError::ShuttingDown => ErrorCode::ShuttingDown,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<&ApplyError> for Problem {
+    fn from(error: &ApplyError) -> Self {
+        Self::new(apply_error_code(error), error.to_string())
+    }
+}
+
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Self {
+        match &error {
+            ReadError::UnknownRoom => Self::new(ErrorCode::UnknownRoom, error.to_string()),
+            // What the medium said is for the log; clients learn that it was not their fault.
+            ReadError::Unavailable { .. } => {
+                tracing::error!(%error, "read failed");
+                Self::new(
+                    ErrorCode::Unavailable,
+                    "the store could not read; see /health and the server's log",
+                )
+            }
+        }
+    }
+}

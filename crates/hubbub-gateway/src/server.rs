@@ -1,0 +1,120 @@
+//! Accepting connections, and letting them finish at shutdown.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use crate::{Gateway, http};
+
+/// Pause after a failed accept, as when file descriptors run out.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+/// Most bytes of a request's header.
+const HEADER_BYTES_MAX: usize = 16 * 1024;
+
+/// Tells connections that the server shuts down, and the server when they are gone.
+#[derive(Debug, Clone)]
+pub(crate) struct Shutdown {
+    stop: watch::Receiver<bool>,
+    /// Never sent on: when the last clone is dropped, the last connection has ended.
+    _alive: mpsc::Sender<()>,
+}
+
+impl Shutdown {
+    /// Whether the server shuts down. Cheap.
+    pub(crate) fn is_requested(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Comes back when the server shuts down.
+    pub(crate) async fn requested(&mut self) {
+        // An error means that the server is gone already.
+        let _ = self.stop.wait_for(|stop| *stop).await;
+    }
+}
+
+/// Serves until `stop` resolves, then lets connections finish what they had begun and the log commit it.
+///
+/// After it returned nothing refers to the listener any more, everything accepted is durable and answered, and
+/// sockets are closed with 1001. Connections that do not finish within `drain_timeout` are dropped.
+pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Future<Output = ()>) {
+    let (stopper, stop_receiver) = watch::channel(false);
+    let (alive, mut gone) = mpsc::channel(1);
+    let shutdown = Shutdown { stop: stop_receiver, _alive: alive };
+    let permits = Arc::new(Semaphore::new(gateway.server.connections));
+    tokio::pin!(stop);
+    loop {
+        let stream = tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
+                    continue;
+                }
+            },
+        };
+        let Ok(permit) = permits.clone().try_acquire_owned() else {
+            gateway.metrics.connections_refused.inc();
+            continue;
+        };
+        let (gateway, shutdown) = (gateway.clone(), shutdown.clone());
+        tokio::spawn(async move {
+            gateway.metrics.connections.inc();
+            connection(&gateway, stream, shutdown, permit).await;
+            gateway.metrics.connections.dec();
+        });
+    }
+    drop(listener);
+    drop(shutdown);
+    // Receivers may all be gone, when there is no connection.
+    let _ = stopper.send(true);
+    if tokio::time::timeout(gateway.server.drain_timeout, gone.recv()).await.is_err() {
+        tracing::warn!("some connections did not finish in time and are dropped");
+    }
+    gateway.log.close().await;
+}
+
+type Permit = tokio::sync::OwnedSemaphorePermit;
+
+async fn connection(gateway: &Arc<Gateway>, stream: TcpStream, mut shutdown: Shutdown, permit: Permit) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+    // A WebSocket outlives the HTTP connection it began as: it takes the permit over by holding this.
+    let permit = Arc::new(permit);
+    let service = {
+        let (gateway, shutdown) = (gateway.clone(), shutdown.clone());
+        service_fn(move |mut request| {
+            let (gateway, shutdown, permit) = (gateway.clone(), shutdown.clone(), permit.clone());
+            async move {
+                request.extensions_mut().insert(permit);
+                Ok::<_, Infallible>(http::route(&gateway, &shutdown, request).await)
+            }
+        })
+    };
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(gateway.server.header_timeout)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .pipeline_flush(true)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    tokio::pin!(serving);
+    let result = tokio::select! {
+        result = serving.as_mut() => result,
+        () = shutdown.requested() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection ended");
+    }
+}

@@ -1,0 +1,120 @@
+//! The dialect of `/chat/{room}`: each text frame is a message, each is answered in order once durable.
+
+use hubbub_core::draft::{Defaults, MessageDraft, Rules};
+use hubbub_core::message::{write_json_string, write_u64};
+use hubbub_core::{OpBatch, Receipt, RoomId, Timestamp};
+use hubbub_ws::write;
+
+use super::labels::Label;
+use super::sends::{Sends, Wording};
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::problem::Problem;
+
+/// How answers of `/chat` are worded.
+pub(super) struct ChatWording {
+    pub(super) now: Timestamp,
+}
+
+impl Wording for ChatWording {
+    fn success(&self, label: Label<'_>, receipt: &Receipt, is_duplicate: bool, out: &mut Vec<u8>) {
+        let start = write::begin_text(out);
+        out.extend_from_slice(b"{\"status\":\"success\",\"messageId\":\"");
+        out.extend_from_slice(label.message_id.as_bytes());
+        out.extend_from_slice(b"\",\"seq\":");
+        write_u64(receipt.seq, out);
+        out.extend_from_slice(b",\"serverReceiveTime\":\"");
+        label.received_at.write(out);
+        out.extend_from_slice(b"\",\"serverSendTime\":\"");
+        self.now.write(out);
+        out.push(b'"');
+        if is_duplicate {
+            out.extend_from_slice(b",\"duplicate\":true");
+        }
+        if !label.extra.is_empty() {
+            out.extend_from_slice(b",\"originalMessage\":");
+            out.extend_from_slice(label.extra.as_bytes());
+        }
+        out.push(b'}');
+        write::end_text(out, start);
+    }
+
+    fn failure(&self, label: Label<'_>, problem: &Problem, out: &mut Vec<u8>) {
+        write_error(label.message_id, problem, out);
+    }
+}
+
+fn write_error(message_id: &str, problem: &Problem, out: &mut Vec<u8>) {
+    let start = write::begin_text(out);
+    out.extend_from_slice(b"{\"status\":\"error\",\"errors\":[");
+    if problem.faults.is_empty() {
+        write_json_string(&problem.detail(), out);
+    }
+    for (index, fault) in problem.faults.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_json_string(&format!("{} {}", fault.field, fault.rule), out);
+    }
+    out.extend_from_slice(b"],\"code\":\"");
+    out.extend_from_slice(problem.code.as_str().as_bytes());
+    out.extend_from_slice(if problem.code.is_retryable() {
+        b"\",\"retryable\":true"
+    } else {
+        b"\",\"retryable\":false"
+    });
+    if !message_id.is_empty() {
+        out.extend_from_slice(b",\"messageId\":");
+        write_json_string(message_id, out);
+    }
+    out.push(b'}');
+    write::end_text(out, start);
+}
+
+/// What one `/chat` socket is about.
+pub(super) struct ChatRoom<'a> {
+    pub(super) room: &'a RoomId,
+    pub(super) caller: &'a Caller,
+    pub(super) echo: bool,
+}
+
+/// Takes one text frame.
+pub(super) fn on_text(
+    gateway: &Gateway,
+    chat: &ChatRoom<'_>,
+    sends: &mut Sends,
+    ops: &mut OpBatch,
+    text: &str,
+    now: Timestamp,
+) {
+    if let Err(problem) = take(gateway, chat, sends, ops, text, now) {
+        gateway.metrics.reject(problem.code, 1);
+        sends.submit(&gateway.log, &gateway.metrics, ops);
+        let mut frame = Vec::new();
+        write_error(problem.message_id.as_deref().unwrap_or_default(), &problem, &mut frame);
+        sends.push_frame(frame);
+    }
+}
+
+fn take(
+    gateway: &Gateway,
+    chat: &ChatRoom<'_>,
+    sends: &mut Sends,
+    ops: &mut OpBatch,
+    text: &str,
+    now: Timestamp,
+) -> Result<(), Problem> {
+    let draft: MessageDraft<'_> = serde_json::from_str(text).map_err(|e| Problem::malformed(&e))?;
+    let made_id = if draft.given_id().is_some() { String::new() } else { gateway.make_id(now) };
+    let defaults = Defaults { room: Some(chat.room.as_str()), user: chat.caller.as_str(), id: &made_id, now };
+    let mut faults = Vec::new();
+    let refuse = |problem| Problem { message_id: draft.given_id().map(str::to_owned), ..problem };
+    let Some(sent) = draft.check(Rules::Chat, &gateway.limits, &defaults, &mut faults) else {
+        return Err(refuse(Problem::invalid(faults)));
+    };
+    chat.caller.check_sender(sent.user).map_err(refuse)?;
+    let extra = if chat.echo { text } else { "" };
+    let label = Label { message_id: sent.id, extra, received_at: now };
+    sends.stage(&gateway.log, &gateway.metrics, ops, &sent, label);
+    Ok(())
+}

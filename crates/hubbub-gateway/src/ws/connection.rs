@@ -1,0 +1,356 @@
+//! One WebSocket from its upgrade to its end.
+//!
+//! A turn: answers that are ready, then live frames, then one write, then a read and what it brought. The task is
+//! woken by the socket, by the batch it waits for, by its outbox, by its timer, or by the shutdown; whichever it
+//! was, the whole turn is taken, so no wake-up can be lost between them.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hubbub_core::{OpBatch, RoomId};
+use hubbub_pipeline::Waiter;
+use hubbub_ws::{Event, Reader, write};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use super::api::{self, ApiWording};
+use super::chat::{self, ChatRoom, ChatWording};
+use super::sends::{Sends, UNANSWERED_MAX};
+use super::socket::{READ_BYTES, Socket};
+use super::subscriptions::{OnReset, Start, Subscribe, Subscriptions};
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::server::Shutdown;
+
+/// Reads before other connections of the thread get their turn.
+const READS_PER_TURN: usize = 8;
+/// The socket is not read while so much waits for its peer.
+const BACKLOG_BYTES_MAX: usize = 256 * 1024;
+/// Time for the close frame to be sent and the peer's to come.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Reasons to close a socket, beyond those of the protocol itself.
+mod close {
+    /// Orderly end, asked for by the peer.
+    pub(super) const NORMAL: u16 = 1000;
+    /// The server shuts down; reconnect after the seconds given in the reason.
+    pub(super) const GOING_AWAY: u16 = 1001;
+    /// Binary frames are not taken.
+    pub(super) const BINARY: u16 = 4400;
+    /// No pong came.
+    pub(super) const NO_PONG: u16 = 4408;
+    /// The peer reads too slowly; resume from the last seq.
+    pub(super) const TOO_SLOW: u16 = 4409;
+}
+
+/// What the socket speaks.
+pub(super) enum Dialect {
+    /// `/v1/ws`.
+    Api { caller: Caller },
+    /// `/chat/{room}`.
+    Chat { room: RoomId, caller: Caller, echo: bool, live: bool },
+}
+
+enum State {
+    Open,
+    /// Nothing is read any more; what was submitted is still answered.
+    Draining {
+        code: u16,
+        reason: String,
+    },
+    /// The close frame is on its way; whatever comes is dropped until the peer closes.
+    Closing {
+        has_shut_down: bool,
+    },
+}
+
+/// Where the connection stands between two pings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heartbeat {
+    /// The timer ends the time until the next ping.
+    Quiet,
+    /// The timer ends the time for the pong.
+    Pinged,
+    /// The pong came before the timer.
+    Answered,
+}
+
+/// Buffers that all connections of a thread share: a read is processed before the thread turns to the next one.
+struct Scratch {
+    bytes: Vec<u8>,
+    ops: OpBatch,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch { bytes: vec![0; READ_BYTES], ops: OpBatch::default() });
+}
+
+pub(super) struct Connection {
+    gateway: Arc<Gateway>,
+    socket: Socket,
+    reader: Reader,
+    dialect: Dialect,
+    waiter: Arc<Waiter>,
+    sends: Sends,
+    subscriptions: Subscriptions,
+    timer: Pin<Box<Sleep>>,
+    heartbeat: Heartbeat,
+    state: State,
+    /// What the client sent together with its handshake.
+    early: Bytes,
+}
+
+impl Connection {
+    pub(super) fn new(gateway: Arc<Gateway>, stream: TcpStream, early: Bytes, dialect: Dialect) -> Self {
+        let waiter = Arc::new(Waiter::default());
+        let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone());
+        if let Dialect::Chat { room, live: true, .. } = &dialect {
+            let (start, on_reset) = (Start::Live, OnReset::Live);
+            let wanted =
+                Subscribe { start, epoch: None, on_reset, reference: String::new(), announced: false };
+            // The first subscription of a socket is within every limit.
+            let _ = subscriptions.subscribe(room.clone(), wanted);
+        }
+        Self {
+            socket: Socket::new(stream),
+            reader: super::reader(&gateway),
+            dialect,
+            sends: Sends::new(waiter.clone()),
+            waiter,
+            subscriptions,
+            timer: Box::pin(tokio::time::sleep(gateway.server.ping_interval)),
+            heartbeat: Heartbeat::Quiet,
+            state: State::Open,
+            early,
+            gateway,
+        }
+    }
+
+    /// Serves the socket until it is closed, at the latest at shutdown.
+    pub(super) async fn run(mut self, shutdown: Shutdown) {
+        let mut stop = Box::pin({
+            let mut shutdown = shutdown.clone();
+            async move { shutdown.requested().await }
+        });
+        let mut is_registered = false;
+        std::future::poll_fn(|context| {
+            self.waiter.register(context);
+            // A task's waker stays the same, so being polled once is enough to be woken by timer and shutdown.
+            if !is_registered {
+                is_registered = true;
+                let _ = self.timer.as_mut().poll(context);
+                let _ = stop.as_mut().poll(context);
+            }
+            if shutdown.is_requested() && matches!(self.state, State::Open) {
+                let seconds = self.gateway.server.drain_timeout.as_secs().max(1);
+                self.drain(close::GOING_AWAY, format!("shutting down; reconnect within {seconds} s"));
+            }
+            if self.timer.is_elapsed() && self.on_timer(context).is_ready() {
+                return Poll::Ready(());
+            }
+            self.turn(context)
+        })
+        .await;
+    }
+
+    fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.emit(context);
+        if self.subscriptions.is_cut() && !matches!(self.state, State::Closing { .. }) {
+            self.socket.drop_queue();
+            self.close(close::TOO_SLOW, "too slow: resume from your last seq");
+        }
+        if self.is_drained()
+            && let State::Draining { code, reason } = std::mem::replace(&mut self.state, State::Open)
+        {
+            self.close(code, &reason);
+        }
+        if let Poll::Ready(Err(error)) = self.socket.poll_flush(context) {
+            tracing::debug!(%error, "write failed");
+            return Poll::Ready(());
+        }
+        match self.state {
+            State::Open => self.read(context),
+            State::Draining { .. } => Poll::Pending,
+            State::Closing { .. } => self.finish(context),
+        }
+    }
+
+    /// Appends everything that is ready for the peer.
+    fn emit(&mut self, context: &mut Context<'_>) {
+        let Self { gateway, socket, sends, dialect, subscriptions, state, .. } = self;
+        if matches!(state, State::Closing { .. }) {
+            return;
+        }
+        match dialect {
+            Dialect::Api { .. } => {
+                sends.answer(&ApiWording { epoch: &gateway.store.epoch() }, socket.out());
+            }
+            Dialect::Chat { .. } => sends.answer(&ChatWording { now: gateway.now() }, socket.out()),
+        }
+        subscriptions.poll(context, socket);
+    }
+
+    fn read(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..READS_PER_TURN {
+            // Whoever is not read is woken when its answers are ready, or when its peer takes more.
+            if self.sends.unanswered() >= UNANSWERED_MAX || self.socket.backlog_bytes() > BACKLOG_BYTES_MAX {
+                return Poll::Pending;
+            }
+            let count = SCRATCH.with_borrow_mut(|scratch| {
+                let count = if self.early.is_empty() {
+                    std::task::ready!(self.socket.poll_read(context, &mut scratch.bytes))
+                } else {
+                    let part = self.early.split_to(self.early.len().min(scratch.bytes.len()));
+                    scratch.bytes.get_mut(..part.len()).unwrap_or_default().copy_from_slice(&part);
+                    Ok(part.len())
+                };
+                let count = count.unwrap_or_else(|error| {
+                    tracing::debug!(%error, "read failed");
+                    0
+                });
+                self.take(scratch.bytes.get_mut(..count).unwrap_or_default(), &mut scratch.ops);
+                Poll::Ready(count)
+            });
+            match count {
+                Poll::Pending => {
+                    self.sends.read_empty();
+                    return Poll::Pending;
+                }
+                Poll::Ready(0) => return Poll::Ready(()),
+                Poll::Ready(_) => {}
+            }
+            if !matches!(self.state, State::Open) {
+                return self.turn(context);
+            }
+            self.emit(context);
+            if let Poll::Ready(Err(error)) = self.socket.poll_flush(context) {
+                tracing::debug!(%error, "write failed");
+                return Poll::Ready(());
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Processes what one read brought, and submits it.
+    fn take(&mut self, bytes: &mut [u8], ops: &mut OpBatch) {
+        let now = self.gateway.now();
+        let mut end = None;
+        let mut frames = self.reader.feed(bytes);
+        loop {
+            let event = match frames.next() {
+                Ok(Some(event)) => event,
+                Ok(None) => break,
+                Err(error) => {
+                    end = Some((error.close_code(), error.to_string()));
+                    break;
+                }
+            };
+            match event {
+                Event::Text(text) => match &self.dialect {
+                    Dialect::Chat { room, caller, echo, .. } => {
+                        let chat = ChatRoom { room, caller, echo: *echo };
+                        chat::on_text(&self.gateway, &chat, &mut self.sends, ops, text, now);
+                    }
+                    Dialect::Api { caller } => {
+                        let (gateway, sends) = (&*self.gateway, &mut self.sends);
+                        let subscriptions = &mut self.subscriptions;
+                        api::on_text(
+                            &mut api::Parts { gateway, caller, sends, subscriptions, ops },
+                            text,
+                            now,
+                        );
+                    }
+                },
+                Event::Binary(_) => {
+                    end = Some((close::BINARY, "binary frames are not taken".to_owned()));
+                    break;
+                }
+                Event::Ping(payload) => write::write_pong(self.socket.out(), payload),
+                Event::Pong(_) if self.heartbeat == Heartbeat::Pinged => self.heartbeat = Heartbeat::Answered,
+                Event::Pong(_) => {}
+                Event::Close { code, .. } => {
+                    end = Some((code.unwrap_or(close::NORMAL), String::new()));
+                    break;
+                }
+            }
+        }
+        self.sends.submit(&self.gateway.log, &self.gateway.metrics, ops);
+        if let Some((code, reason)) = end {
+            self.drain(code, reason);
+        }
+    }
+
+    fn drain(&mut self, code: u16, reason: String) {
+        self.state = State::Draining { code, reason };
+    }
+
+    fn is_drained(&self) -> bool {
+        matches!(self.state, State::Draining { .. }) && self.sends.unanswered() == 0
+    }
+
+    fn close(&mut self, code: u16, reason: &str) {
+        write::write_close(self.socket.out(), code, reason);
+        self.state = State::Closing { has_shut_down: false };
+        self.timer.as_mut().reset(Instant::now() + CLOSE_TIMEOUT);
+    }
+
+    /// Waits for the peer to close after our close frame; what it still sends is dropped, so that the system does
+    /// not reset the connection before the peer has read our last words.
+    fn finish(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.timer.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        if self.socket.backlog_bytes() > 0 {
+            return Poll::Pending;
+        }
+        if let State::Closing { has_shut_down } = &mut self.state
+            && !*has_shut_down
+        {
+            *has_shut_down = self.socket.poll_shutdown(context).is_ready();
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            loop {
+                match self.socket.poll_read(context, &mut scratch.bytes) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        })
+    }
+
+    /// Pings, or gives up; ready when the connection is over.
+    fn on_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if matches!(self.state, State::Closing { .. }) {
+            return Poll::Ready(());
+        }
+        let limits = &self.gateway.server;
+        let next = match self.heartbeat {
+            Heartbeat::Quiet => {
+                self.heartbeat = Heartbeat::Pinged;
+                write::write_ping(self.socket.out(), b"");
+                // A connection that is pinged has often been idle for long: let it cost nothing.
+                self.sends.release();
+                limits.pong_timeout
+            }
+            Heartbeat::Answered => {
+                self.heartbeat = Heartbeat::Quiet;
+                self.socket.release();
+                limits.ping_interval.saturating_sub(limits.pong_timeout)
+            }
+            Heartbeat::Pinged => {
+                self.socket.drop_queue();
+                self.close(close::NO_PONG, "no pong");
+                return Poll::Pending;
+            }
+        };
+        self.timer.as_mut().reset(Instant::now() + next);
+        let _ = self.timer.as_mut().poll(context);
+        Poll::Pending
+    }
+}

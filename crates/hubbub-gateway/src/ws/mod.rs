@@ -1,0 +1,132 @@
+//! WebSockets: `/v1/ws`, many rooms over one socket, and `/chat/{room}`, one room for simple clients.
+//!
+//! The way of a frame: [`socket`] reads into a buffer all connections of a thread share and unmasks in place →
+//! [`connection`] hands each text to the socket's dialect ([`chat`] or [`api`]) → a checked message joins the batch
+//! of this read in [`sends`], which submits it once for each read → when its batch is through, the connection is
+//! woken and writes all finished answers, in order, with one write. Live messages come ready-made from the hub's
+//! outbox; [`subscriptions`] reads what a subscriber missed.
+
+mod api;
+mod chat;
+mod connection;
+mod labels;
+mod sends;
+mod socket;
+mod subscriptions;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hubbub_core::{ErrorCode, Message, RoomId};
+use hubbub_ws::{Role, handshake, write};
+use hyper::body::Incoming;
+use hyper::header::{
+    CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION,
+    UPGRADE,
+};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::http::query::Query;
+use crate::http::{Answer, room_of};
+use crate::problem::Problem;
+use crate::server::Shutdown;
+use connection::{Connection, Dialect};
+
+/// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
+const FRAME_OVERHEAD: usize = 4 * 1024;
+
+/// Appends a message as a live frame of `/v1/ws`.
+pub fn encode_live(message: &Message<'_>, out: &mut Vec<u8>) {
+    let start = write::begin_text(out);
+    out.extend_from_slice(b"{\"type\":\"message\",");
+    message.write_json_members(out);
+    out.push(b'}');
+    write::end_text(out, start);
+}
+
+/// `GET /v1/ws`.
+pub(crate) fn upgrade_api(gateway: &Arc<Gateway>, shutdown: &Shutdown, request: Request<Incoming>) -> Answer {
+    let caller = Caller::of(request.headers(), &Query::parse(request.uri().query()))?;
+    upgrade(gateway, shutdown, Dialect::Api { caller }, request)
+}
+
+/// `GET /chat/{room}`.
+pub(crate) fn upgrade_chat(
+    gateway: &Arc<Gateway>,
+    shutdown: &Shutdown,
+    room: &str,
+    request: Request<Incoming>,
+) -> Answer {
+    let room: RoomId = room_of(room)?;
+    let query = Query::parse(request.uri().query());
+    let caller = Caller::of(request.headers(), &query)?;
+    let (echo, live) = (query.is_set("echo"), query.is_set("live"));
+    upgrade(gateway, shutdown, Dialect::Chat { room, caller, echo, live }, request)
+}
+
+fn upgrade(
+    gateway: &Arc<Gateway>,
+    shutdown: &Shutdown,
+    dialect: Dialect,
+    mut request: Request<Incoming>,
+) -> Answer {
+    let key = check_handshake(request.headers())?;
+    let accept = handshake::accept_key(key);
+    let upgrade = hyper::upgrade::on(&mut request);
+    let (gateway, shutdown) = (gateway.clone(), shutdown.clone());
+    tokio::spawn(async move {
+        // The permit of the TCP connection is among the extensions: it is held as long as the socket.
+        let _extensions = std::mem::take(request.extensions_mut());
+        drop(request);
+        match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<TcpStream>>()) {
+            Ok(Ok(parts)) => {
+                let stream = parts.io.into_inner();
+                gateway.metrics.websockets.inc();
+                Connection::new(gateway.clone(), stream, parts.read_buf, dialect).run(shutdown).await;
+                gateway.metrics.websockets.dec();
+            }
+            Ok(Err(_)) => tracing::error!("an upgraded connection is not the TCP stream it began as"),
+            Err(error) => tracing::debug!(%error, "the upgrade did not happen"),
+        }
+    });
+    let mut response = Response::new(Either::Left(Full::new(Bytes::new())));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    if let Ok(accept) = HeaderValue::from_str(&accept) {
+        headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    Ok(response)
+}
+
+/// The client's key, if the request is a WebSocket handshake (RFC 6455 §4.2.1).
+fn check_handshake(headers: &HeaderMap) -> Result<&str, Problem> {
+    let has_token = |name: HeaderName, token: &str| {
+        let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(token))
+    };
+    let refuse = |detail: &'static str| Problem::new(ErrorCode::Malformed, detail);
+    if !has_token(UPGRADE, "websocket") || !has_token(CONNECTION, "upgrade") {
+        return Err(refuse(
+            "this path speaks WebSocket: Connection: Upgrade and Upgrade: websocket are required",
+        ));
+    }
+    if !has_token(SEC_WEBSOCKET_VERSION, "13") {
+        return Err(refuse("Sec-WebSocket-Version must be 13"));
+    }
+    let key = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok());
+    key.filter(|key| handshake::is_valid_key(key))
+        .ok_or(refuse("Sec-WebSocket-Key must be 16 bytes in base64"))
+}
+
+/// A reader for what clients send.
+fn reader(gateway: &Gateway) -> hubbub_ws::Reader {
+    // JSON may escape every byte of a text as \u00XX.
+    hubbub_ws::Reader::new(Role::Server, gateway.limits.message_bytes.saturating_mul(6) + FRAME_OVERHEAD)
+}

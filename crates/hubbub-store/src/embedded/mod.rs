@@ -1,5 +1,46 @@
-//! The embedded engine.
+//! The embedded engine: one journal, sorted immutable segments, a small manifest.
+//!
+//! A batch goes through the [`writer`](Engine::apply) into the [`journal`] and is durable → its places go to a tail in
+//! memory, so it can be read → a full slot is sealed into a [`segment`] → small segments are merged, old ones dropped.
+//! A read takes one view of segments and tails and goes through both. A start finds its way back from the manifest and
+//! the slots.
+//!
+//! Invariants
+//! - Acknowledged means synced, and synced bytes are never overwritten before a segment holds them.
+//! - Readers never wait for a write or a sync.
+//! - No byte read back is believed without its checksum.
 
+mod bell;
+mod compact;
+mod dedup;
 pub mod disk;
+mod engine;
+mod error;
+#[cfg(test)]
+mod engine_tests;
 pub mod filter;
+mod format;
+mod history;
+mod journal;
+mod lock;
+mod manifest;
+mod options;
+mod record;
+mod recover;
+mod rooms;
+mod seal;
 pub mod segment;
+mod service;
+mod shared;
+mod slow_disk;
+mod status;
+mod tail;
+mod varint;
+mod view;
+mod writer;
+
+pub use engine::Engine;
+pub use error::{MaintainError, OpenError};
+pub use options::{Durability, EngineOptions, MergeOptions};
+pub use service::Embedded;
+pub use slow_disk::SlowDisk;

@@ -1,0 +1,112 @@
+//! Fewer and fewer segments: old ones dropped as a whole, neighbours merged.
+//!
+//! Merging takes the neighbours that are smallest together, so that a message is rewritten a few times at most, and
+//! keeps the order of segments. Files are removed only after the manifest stopped naming them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::error::{DoingOn, MaintainError};
+use super::segment::{Codec, MergeError, Segment, SegmentWriter, merge, segment_path};
+use super::shared::Shared;
+
+/// Into so many parts of the retention time messages are grouped, so that they go at most one part too late.
+pub(crate) const RETENTION_PARTS: i64 = 8;
+
+impl Shared {
+    /// The retention time in microseconds.
+    pub(crate) fn retention_micros(&self) -> Option<i64> {
+        self.options.retention.map(|time| i64::try_from(time.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    /// Drops segments that hold only messages older than the retention time. Says whether there were any.
+    pub(crate) fn expire(&self) -> Result<bool, MaintainError> {
+        let Some(retention) = self.retention_micros() else { return Ok(false) };
+        let _one = self.compacting.lock();
+        let cutoff = self.clock.now().as_micros().saturating_sub(retention);
+        let is_old = |segment: &&Segment| segment.times().is_none_or(|(_, last)| last.as_micros() < cutoff);
+        let old: Vec<Segment> = self.view().segments.iter().filter(is_old).cloned().collect();
+        if old.is_empty() {
+            return Ok(false);
+        }
+        self.replace(&old, None)?;
+        Ok(true)
+    }
+
+    /// Merges neighbours when there are many segments. Says whether it did.
+    pub(crate) fn merge_one(&self) -> Result<bool, MaintainError> {
+        let mut reserved = self.compacting.lock();
+        let Some(sources) = self.merge_candidates() else { return Ok(false) };
+        let number = *reserved.get_or_insert_with(|| self.reserve_segment());
+        let path = segment_path(number);
+        let disk = Arc::clone(&self.disk);
+        let mut writer =
+            SegmentWriter::create(disk, number, Codec::Zstd, self.hasher).doing("making", &path)?;
+        if let Err(error) = merge(&sources, &mut writer, |_| true) {
+            // Only to give the space back at once; the next attempt writes the same file.
+            let _ = writer.discard();
+            return Err(match error {
+                MergeError::Read(error) => error.into(),
+                MergeError::Write(source) => MaintainError::Io { attempted: "writing", path, source },
+            });
+        }
+        writer.finish().doing("finishing", &path)?;
+        let merged = Segment::open(&*self.disk, number, Arc::clone(&self.cache))?;
+        self.replace(&sources, Some(merged))?;
+        *reserved = None;
+        Ok(true)
+    }
+
+    /// The neighbours that are smallest together, if there are too many segments.
+    fn merge_candidates(&self) -> Option<Vec<Segment>> {
+        let merging = self.options.merge;
+        let view = self.view();
+        if view.segments.len() <= merging.segments_max || merging.fan_in < 2 {
+            return None;
+        }
+        let part = self.retention_micros().map(|retention| retention / RETENTION_PARTS);
+        let bytes = |group: &&[Segment]| group.iter().map(Segment::bytes).sum::<u64>();
+        let group = view
+            .segments
+            .windows(merging.fan_in)
+            .filter(|group| {
+                bytes(group) <= merging.bytes_max && part.is_none_or(|part| age_span(group) <= part)
+            })
+            .min_by_key(bytes)?;
+        Some(group.to_vec())
+    }
+
+    /// Puts `by` in the place of neighbours, in the manifest, in the view, then on the disk.
+    fn replace(&self, old: &[Segment], by: Option<Segment>) -> Result<(), MaintainError> {
+        let gone: HashSet<u64> = old.iter().map(Segment::number).collect();
+        let first = old.first().map(Segment::number);
+        self.change_manifest(|manifest| {
+            let place = manifest.segments.iter().position(|number| Some(*number) == first);
+            if let (Some(by), Some(place)) = (&by, place) {
+                manifest.segments.insert(place, by.number());
+            }
+            manifest.segments.retain(|number| !gone.contains(number));
+        })?;
+        self.change_view(|view| {
+            let place = view.segments.iter().position(|segment| Some(segment.number()) == first);
+            if let (Some(by), Some(place)) = (by, place) {
+                view.segments.insert(place, by);
+            }
+            view.segments.retain(|segment| !gone.contains(&segment.number()));
+        });
+        for number in gone {
+            let path = segment_path(number);
+            self.disk.remove(&path).doing("removing", &path)?;
+        }
+        Ok(())
+    }
+}
+
+/// Time between the oldest and the newest message of a group.
+fn age_span(group: &[Segment]) -> i64 {
+    let times = group.iter().filter_map(Segment::times);
+    let (first, last) = times.fold((i64::MAX, i64::MIN), |(first, last), times| {
+        (first.min(times.0.as_micros()), last.max(times.1.as_micros()))
+    });
+    last.saturating_sub(first)
+}

@@ -1,0 +1,169 @@
+//! The engine without threads of its own: whoever has it decides when background work is done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::store::{
+    ApplyError, BatchCap, HistoryPage, HistoryQuery, ReadError, RoomInfo, StoreFigures, StoreHealth,
+};
+use hubbub_core::{Clock, OpBatch, Outcome, RandomSource};
+use parking_lot::Mutex;
+
+use super::compact::RETENTION_PARTS;
+use super::disk::Disk;
+use super::error::{DoingOn, MaintainError, OpenError};
+use super::journal::slot_path;
+use super::options::{Durability, EngineOptions, WAITING_SLOTS_SLOW};
+use super::recover;
+use super::shared::Shared;
+use super::writer::Writer;
+
+/// Batches while syncs are fast, and while they are slow.
+const CAP_FAST: BatchCap = BatchCap { ops: 2_000, bytes: 512 * 1024 };
+const CAP_SLOW: BatchCap = BatchCap { ops: 8_192, bytes: 4 * 1024 * 1024 };
+
+/// Longest time one batch is held back when seals are behind.
+const DELAY_MAX: Duration = Duration::from_millis(50);
+
+/// An open data directory.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) shared: Shared,
+    writer: Mutex<Writer>,
+}
+
+impl Engine {
+    /// Opens the data directory that `disk` is, or makes one in it.
+    ///
+    /// Everything acknowledged before is there when this returns, and on the disk. The caller sees to it that no
+    /// other engine has the directory open.
+    pub fn open(
+        options: EngineOptions,
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+        random: &dyn RandomSource,
+    ) -> Result<Self, OpenError> {
+        let (shared, writer) = recover::open(options, disk, clock, random)?;
+        shared.status.set_disk_full(shared.reserve_is_touched());
+        Ok(Self { shared, writer: Mutex::new(writer) })
+    }
+
+    /// Makes a batch durable; see [`hubbub_core::Store::apply`].
+    pub fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        let delay = self.delay(batch.bytes());
+        if !delay.is_zero() {
+            std::thread::sleep(delay);
+        }
+        self.writer.lock().apply(&self.shared, batch)
+    }
+
+    /// How long to hold a batch back so that seals keep up: in proportion to how far they are behind.
+    fn delay(&self, bytes: usize) -> Duration {
+        let behind = self.shared.waiting_slots().saturating_sub(WAITING_SLOTS_SLOW - 1);
+        let rate = self.shared.status.seal_bytes_per_s.load(std::sync::atomic::Ordering::Relaxed);
+        if behind == 0 || rate == 0 {
+            return Duration::ZERO;
+        }
+        #[allow(clippy::cast_precision_loss)]
+        let seconds = bytes as f64 / rate as f64 * behind as f64;
+        Duration::try_from_secs_f64(seconds).unwrap_or(DELAY_MAX).min(DELAY_MAX)
+    }
+
+    /// How large a batch is wanted now.
+    pub fn batch_cap(&self) -> BatchCap {
+        let slow = self.shared.status.slow_syncs.load(std::sync::atomic::Ordering::Relaxed);
+        let cap = if slow { CAP_SLOW } else { CAP_FAST };
+        let slot = usize::try_from(self.shared.options.slot_bytes / 8).unwrap_or(usize::MAX);
+        BatchCap { bytes: cap.bytes.min(slot), ..cap }
+    }
+
+    /// A page of a room's messages; see [`hubbub_core::RoomStore::history`].
+    pub fn history(&self, room: &str, query: &HistoryQuery) -> Result<HistoryPage, ReadError> {
+        self.shared.history(room, query)
+    }
+
+    /// One room; `None` when there is none of that name.
+    pub fn room(&self, room: &str) -> Option<RoomInfo> {
+        self.shared.room(room)
+    }
+
+    /// Up to `limit` rooms in the order of their names, beginning behind `after`.
+    pub fn rooms(&self, after: Option<&str>, limit: usize) -> Vec<RoomInfo> {
+        self.shared.rooms(after, limit)
+    }
+
+    /// The id of this history.
+    pub fn epoch(&self) -> Arc<str> {
+        Arc::clone(&self.shared.epoch)
+    }
+
+    /// Whether it takes writes.
+    pub fn health(&self) -> StoreHealth {
+        self.shared.status.health()
+    }
+
+    /// What it holds and does.
+    pub fn figures(&self) -> StoreFigures {
+        let view = self.shared.view();
+        let (sync_us_last, sync_us_max) = self.shared.status.sync_us();
+        let sealed: u64 = view.segments.iter().map(|segment| segment.bytes()).sum();
+        StoreFigures {
+            messages: view.messages(),
+            rooms: self.shared.rooms.read().known(),
+            disk_bytes: sealed + self.shared.slots.bytes(),
+            segments: view.segments.len() as u64,
+            unsealed_slots: self.shared.waiting_slots() as u64,
+            sync_us_last,
+            sync_us_max,
+        }
+    }
+
+    /// Does the most urgent piece of journal work: prepare the next slot, else seal the oldest full one, else begin a
+    /// new slot because what stands in this one grows too old. Says whether there was any. Also sees whether the
+    /// disk is full, or not any more.
+    pub fn seal_step(&self) -> Result<bool, MaintainError> {
+        let result = self.journal_work();
+        let full = match &result {
+            Err(error) if error.is_disk_full() => Some(error.to_string()),
+            _ => self.shared.reserve_is_touched(),
+        };
+        self.shared.status.set_disk_full(full);
+        result
+    }
+
+    fn journal_work(&self) -> Result<bool, MaintainError> {
+        if self.shared.slots.wants_one() {
+            self.shared.slots.prepare()?;
+            return Ok(true);
+        }
+        Ok(self.shared.seal_one()? || self.retire_old_slot())
+    }
+
+    /// Begins a new slot when the first message of the present one is so old that it would be kept too long if it
+    /// waited for the slot to fill up.
+    fn retire_old_slot(&self) -> bool {
+        let Some(retention) = self.shared.retention_micros() else { return false };
+        let oldest = self.shared.clock.now().as_micros().saturating_sub(retention / RETENTION_PARTS);
+        let mut writer = self.writer.lock();
+        writer.place.tail.first_received().is_some_and(|first| first < oldest)
+            && writer.next_slot(&self.shared).is_ok()
+    }
+
+    /// Drops segments that are too old, else merges small ones. Says whether there was anything to do.
+    pub fn merge_step(&self) -> Result<bool, MaintainError> {
+        Ok(self.shared.expire()? || self.shared.merge_one()?)
+    }
+
+    /// Lets go of the data in order. Nothing acknowledged depends on it, except under [`Durability::Os`], where it
+    /// makes the end a clean one.
+    pub fn close(&self) -> Result<(), MaintainError> {
+        if self.shared.options.durability == Durability::Fsync {
+            return Ok(());
+        }
+        let _writer = self.writer.lock();
+        for tail in &self.shared.view().tails {
+            tail.slot.file.sync_data().doing("syncing", &slot_path(tail.slot.number))?;
+        }
+        self.shared.change_manifest(|manifest| manifest.unsynced = false)
+    }
+}

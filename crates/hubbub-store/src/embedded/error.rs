@@ -1,0 +1,131 @@
+//! What can go wrong with a data directory, in words that say what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::segment::SegmentError;
+
+/// Why a data directory could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process has it open.
+    #[error("data directory {} is in use by {owner}; stop that one first or choose another with --data", path.display())]
+    Locked {
+        /// The data directory.
+        path: PathBuf,
+        /// Who holds it, as far as known.
+        owner: String,
+    },
+    /// Written by a newer version.
+    #[error(
+        "data directory has format {found}, this version reads up to {known}; start the version that wrote it"
+    )]
+    NewerFormat {
+        /// Format found.
+        found: u64,
+        /// Newest format this version reads.
+        known: u64,
+    },
+    /// Bytes that were acknowledged are not there any more.
+    #[error("{file} is damaged at byte {offset}: {what}; restore the data directory from a backup")]
+    Damaged {
+        /// The file, relative to the data directory.
+        file: String,
+        /// Where the damage begins.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// The operating system refused.
+    #[error("{attempted} {} failed: {source}; check that it exists, is mounted and may be read and written", path.display())]
+    Unreadable {
+        /// What was attempted.
+        attempted: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// The refusal.
+        source: io::Error,
+    },
+}
+
+/// Why a step of background work failed. Nothing is lost by it; the step is tried again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MaintainError {
+    /// The operating system refused.
+    #[error("{attempted} {path} failed: {source}")]
+    Io {
+        /// What was attempted.
+        attempted: &'static str,
+        /// On which file or directory, relative to the data directory.
+        path: String,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// A segment cannot be read.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// A record that was readable when it was written is not any more.
+    #[error(
+        "{path} is damaged at byte {offset}: no record stands there; restore the data directory from a backup"
+    )]
+    Damaged {
+        /// The file, relative to the data directory.
+        path: String,
+        /// Where the record should stand.
+        offset: u64,
+    },
+}
+
+impl MaintainError {
+    /// Whether space on the disk is what is missing.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_full(source))
+    }
+}
+
+/// Whether the error says that the disk, or the quota on it, is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Says of an I/O error what was attempted on which file.
+pub(crate) trait DoingOn<T> {
+    /// `attempted` in the form "renaming".
+    fn doing(self, attempted: &'static str, path: &str) -> Result<T, MaintainError>;
+}
+
+impl<T> DoingOn<T> for io::Result<T> {
+    fn doing(self, attempted: &'static str, path: &str) -> Result<T, MaintainError> {
+        self.map_err(|source| MaintainError::Io { attempted, path: path.to_owned(), source })
+    }
+}
+
+impl From<MaintainError> for OpenError {
+    fn from(error: MaintainError) -> Self {
+        match error {
+            MaintainError::Io { attempted, path, source } => {
+                Self::Unreadable { attempted, path: path.into(), source }
+            }
+            MaintainError::Segment(error) => error.into(),
+            MaintainError::Damaged { path, offset } => {
+                Self::Damaged { file: path, offset, what: "no record stands there".into() }
+            }
+        }
+    }
+}
+
+impl From<SegmentError> for OpenError {
+    fn from(error: SegmentError) -> Self {
+        match error {
+            SegmentError::Io { file, source, .. } => {
+                Self::Unreadable { attempted: "reading", path: file.into(), source }
+            }
+            SegmentError::Damaged { file, offset, what } => Self::Damaged { file, offset, what: what.into() },
+            SegmentError::Version { found, supported, .. } => {
+                Self::NewerFormat { found: found.into(), known: supported.into() }
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Reading slots back: which journals stand in them, and how much of each counts.
+//!
+//! Every block names the journal before its own and how many batches of that one count, so the newest journal leads
+//! back through all that matter. What hangs on to no chain is a remnant of an earlier use.
+
+use crate::embedded::error::OpenError;
+
+use super::block::{self, BlockHeader, HEADER_BYTES};
+use super::slot::Slot;
+use super::slot_path;
+
+/// What stands in one slot.
+#[derive(Debug)]
+pub(crate) struct SlotScan {
+    /// The slot.
+    pub(crate) slot: Slot,
+    /// Its journal and what each block says; none when no valid block stands at the beginning.
+    pub(crate) journal: Option<JournalScan>,
+    /// First valid block of any newer journal behind a beginning that is none: proof of damage.
+    stray: Option<(u64, BlockHeader)>,
+}
+
+/// The blocks of one journal, in order, up to the first one that is not valid.
+#[derive(Debug)]
+pub(crate) struct JournalScan {
+    /// Header of the first block.
+    pub(crate) first: BlockHeader,
+    /// Where each block begins.
+    pub(crate) blocks: Vec<u64>,
+    /// Where the first invalid block would begin.
+    pub(crate) end: u64,
+    /// Where a valid block of the same journal stands behind the invalid one: proof of damage, unless blocks were
+    /// written without waiting for the disk.
+    stray: Option<u64>,
+}
+
+/// Looks through the bytes of a slot.
+pub(crate) fn scan(slot: Slot, bytes: &[u8], applied: u64, seed: u32) -> SlotScan {
+    let Some((first, _)) = block::read(bytes, seed).filter(|(header, _)| header.batch == 1) else {
+        let stray = find_block(bytes, 0, seed, |header| header.journal > applied);
+        return SlotScan { slot, journal: None, stray };
+    };
+    let (mut blocks, mut end) = (Vec::new(), 0_usize);
+    while let Some((header, records)) = bytes.get(end..).and_then(|rest| block::read(rest, seed)) {
+        let expected = u32::try_from(blocks.len()).unwrap_or(u32::MAX).saturating_add(1);
+        if header.journal != first.journal || header.batch != expected {
+            break;
+        }
+        blocks.push(end as u64);
+        end += HEADER_BYTES + records.len();
+    }
+    let next = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+    let stray = (first.journal > applied)
+        .then(|| {
+            find_block(bytes, end, seed, |header| header.journal == first.journal && header.batch > next)
+        })
+        .flatten()
+        .map(|(offset, _)| offset);
+    SlotScan { slot, journal: Some(JournalScan { first, blocks, end: end as u64, stray }), stray: None }
+}
+
+/// The first valid block at or behind `from` that is wanted.
+fn find_block(
+    bytes: &[u8],
+    from: usize,
+    seed: u32,
+    wanted: impl Fn(&BlockHeader) -> bool,
+) -> Option<(u64, BlockHeader)> {
+    let mut at = from;
+    loop {
+        let rest = bytes.get(at..)?;
+        let found = rest.iter().position(|byte| *byte == block::MAGIC[0])?;
+        at += found;
+        let rest = bytes.get(at..)?;
+        if block::peek(rest).is_some_and(|(header, _)| wanted(&header))
+            && let Some((header, _)) = block::read(rest, seed)
+        {
+            return Some((at as u64, header));
+        }
+        at += 1;
+    }
+}
+
+/// One journal that is not sealed, and how much of it counts.
+#[derive(Debug)]
+pub(crate) struct Unsealed {
+    /// Where it stands.
+    pub(crate) slot: Slot,
+    /// Its number.
+    pub(crate) journal: u64,
+    /// Where each block that counts begins.
+    pub(crate) blocks: Vec<u64>,
+    /// Where the last of them ends.
+    pub(crate) end: u64,
+}
+
+/// What all slots together say.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    /// Journals that are not sealed, oldest first.
+    pub(crate) unsealed: Vec<Unsealed>,
+    /// Slots whose content does not count.
+    pub(crate) free: Vec<Slot>,
+    /// Highest journal number seen.
+    pub(crate) newest: u64,
+    /// Whether something written without waiting for the disk is lost.
+    pub(crate) lost: bool,
+}
+
+/// Finds the chain of journals behind `applied`, or the damage in it.
+pub(crate) fn chain(scans: Vec<SlotScan>, applied: u64) -> Result<Chain, OpenError> {
+    let mut chain = Chain { newest: applied, ..Chain::default() };
+    let mut found = Vec::new();
+    for SlotScan { slot, journal, stray } in scans {
+        if let Some((offset, header)) = stray
+            && !header.unsynced
+        {
+            return Err(damaged(
+                &slot,
+                0,
+                format!("the journal's beginning is unreadable, but a valid block stands at byte {offset}"),
+            ));
+        }
+        if let Some((_, header)) = stray {
+            chain.lost = true;
+            chain.newest = chain.newest.max(header.journal);
+        }
+        match journal {
+            Some(journal) if journal.first.journal > applied => found.push((slot, journal)),
+            Some(_) | None => chain.free.push(slot),
+        }
+    }
+    found.sort_by_key(|(_, journal)| journal.first.journal);
+    chain.newest = found.last().map_or(chain.newest, |(_, journal)| chain.newest.max(journal.first.journal));
+
+    // Back from the newest: each says how much of the one before counts.
+    let mut links = Vec::new();
+    let mut wanted: Option<(u64, u32, Slot)> = None;
+    for (slot, journal) in found.into_iter().rev() {
+        let number = journal.first.journal;
+        let counts = match &wanted {
+            None => None,
+            Some((prior, batches, _)) if *prior == number => Some(*batches),
+            Some((prior, _, by)) if *prior > number => return Err(missing(by, *prior)),
+            Some(_) => {
+                chain.free.push(slot);
+                continue;
+            }
+        };
+        wanted = Some((journal.first.prior_journal, journal.first.prior_batches, slot.clone()));
+        links.push((slot, journal, counts));
+    }
+    if let Some((prior, _, by)) = &wanted
+        && *prior > applied
+    {
+        return Err(missing(by, *prior));
+    }
+
+    let mut complete = true;
+    for (slot, mut journal, counts) in links.into_iter().rev() {
+        if !complete {
+            // Behind a loss nothing counts, or what was lost would be a hole.
+            chain.free.push(slot);
+            continue;
+        }
+        let valid = u32::try_from(journal.blocks.len()).unwrap_or(u32::MAX);
+        complete = counts.map_or(journal.stray.is_none(), |counts| counts <= valid);
+        if !complete && !journal.first.unsynced {
+            return Err(damaged(&slot, journal.end, "an acknowledged batch is unreadable".into()));
+        }
+        if let Some(counts) = counts.and_then(|counts| usize::try_from(counts).ok())
+            && let Some(behind) = journal.blocks.get(counts)
+        {
+            journal.end = *behind;
+            journal.blocks.truncate(counts);
+        }
+        chain.unsealed.push(Unsealed {
+            slot,
+            journal: journal.first.journal,
+            blocks: journal.blocks,
+            end: journal.end,
+        });
+    }
+    chain.lost |= !complete;
+    Ok(chain)
+}
+
+fn missing(by: &Slot, journal: u64) -> OpenError {
+    damaged(by, 0, format!("journal {journal}, which came before the one in this slot, is in no slot"))
+}
+
+fn damaged(slot: &Slot, offset: u64, what: String) -> OpenError {
+    OpenError::Damaged { file: slot_path(slot.number), offset, what }
+}

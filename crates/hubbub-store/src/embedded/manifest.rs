@@ -1,0 +1,194 @@
+//! What the engine knows besides messages, in one small file that is replaced as a whole.
+//!
+//! ```text
+//! magic 8 | crc32c 4, over all that follows | version 4 | epoch key, id key, block seed, applied journal, next segment
+//! | flags | segments: count, number each | rooms: count, {name, head, last_received} each          (varints)
+//! ```
+//!
+//! Replaced by: write `MANIFEST.tmp`, sync it, rename it, sync the directory. After a crash either the old or the new
+//! one is there, whole. It is read once, at start.
+
+use std::io;
+use std::sync::Arc;
+
+use super::disk::Disk;
+use super::error::{DoingOn, MaintainError, OpenError};
+use super::varint;
+
+/// Name of the manifest.
+pub(crate) const MANIFEST: &str = "MANIFEST";
+const MANIFEST_TMP: &str = "MANIFEST.tmp";
+const MAGIC: [u8; 8] = *b"HubMani\n";
+const HEADER_BYTES: usize = 12;
+
+/// Version written, and the newest one read.
+const VERSION: u32 = 1;
+
+/// A room, as the manifest keeps it. Heads outlive the messages, so that no number comes twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RoomEntry {
+    /// The room.
+    pub(crate) name: Arc<str>,
+    /// Highest number given.
+    pub(crate) head: u64,
+    /// When that was, in microseconds.
+    pub(crate) last_received: i64,
+}
+
+/// Everything in the manifest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    /// The history's id.
+    pub(crate) epoch: u64,
+    /// Key of the id hashes in segments and filters.
+    pub(crate) id_key: [u64; 2],
+    /// Where checksums of journal blocks start.
+    pub(crate) block_seed: u32,
+    /// Journals up to this one are in segments; their slots are free.
+    pub(crate) applied: u64,
+    /// Number of the next segment.
+    pub(crate) next_segment: u64,
+    /// Open for writing without waiting for the disk; still set at the next start when it did not end in order.
+    pub(crate) unsynced: bool,
+    /// Segments that count, in the order of what they hold.
+    pub(crate) segments: Vec<u64>,
+    /// All rooms.
+    pub(crate) rooms: Vec<RoomEntry>,
+}
+
+impl Manifest {
+    /// Reads the manifest; `None` when there is none.
+    pub(crate) fn load(disk: &dyn Disk) -> Result<Option<Self>, OpenError> {
+        let file = match disk.open(MANIFEST) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let length = file.len().map_err(unreadable)?;
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut bytes, 0).map_err(unreadable)?;
+        Self::decode(&bytes).map(Some)
+    }
+
+    /// Replaces the manifest on the disk.
+    pub(crate) fn store(&self, disk: &dyn Disk) -> Result<(), MaintainError> {
+        let written = disk.create(MANIFEST_TMP).and_then(|file| {
+            file.write_all_at(&self.encode(), 0)?;
+            file.sync_data()
+        });
+        written.doing("writing", MANIFEST_TMP)?;
+        disk.rename(MANIFEST_TMP, MANIFEST).doing("replacing", MANIFEST)?;
+        disk.sync_dir("").doing("syncing the directory of", MANIFEST)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256 + self.rooms.len() * 32);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        let [key, key2] = self.id_key;
+        for number in [
+            self.epoch,
+            key,
+            key2,
+            self.block_seed.into(),
+            self.applied,
+            self.next_segment,
+            self.unsynced.into(),
+            self.segments.len() as u64,
+        ] {
+            varint::write(number, &mut out);
+        }
+        for number in &self.segments {
+            varint::write(*number, &mut out);
+        }
+        varint::write(self.rooms.len() as u64, &mut out);
+        for room in &self.rooms {
+            varint::write(room.name.len() as u64, &mut out);
+            out.extend_from_slice(room.name.as_bytes());
+            varint::write(room.head, &mut out);
+            varint::write(varint::zigzag(room.last_received), &mut out);
+        }
+        let crc = crc32c::crc32c(out.get(HEADER_BYTES..).unwrap_or_default());
+        if let Some(place) = out.get_mut(MAGIC.len()..HEADER_BYTES) {
+            place.copy_from_slice(&crc.to_le_bytes());
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, OpenError> {
+        let damaged = |what: &str| OpenError::Damaged { file: MANIFEST.into(), offset: 0, what: what.into() };
+        let (magic, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| damaged("it is cut short"))?;
+        let (crc, body) = rest.split_first_chunk::<4>().ok_or_else(|| damaged("it is cut short"))?;
+        if *magic != MAGIC {
+            return Err(damaged("it does not begin like a manifest"));
+        }
+        if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+            return Err(damaged("its checksum is wrong"));
+        }
+        let (version, mut body) = body.split_first_chunk::<4>().ok_or_else(|| damaged("it is cut short"))?;
+        let version = u32::from_le_bytes(*version);
+        if version > VERSION {
+            return Err(OpenError::NewerFormat { found: version.into(), known: VERSION.into() });
+        }
+        Self::decode_body(&mut body).ok_or_else(|| damaged("its parts do not fit together"))
+    }
+
+    fn decode_body(input: &mut &[u8]) -> Option<Self> {
+        let mut manifest = Self {
+            epoch: varint::read(input)?,
+            id_key: [varint::read(input)?, varint::read(input)?],
+            block_seed: u32::try_from(varint::read(input)?).ok()?,
+            applied: varint::read(input)?,
+            next_segment: varint::read(input)?,
+            unsynced: varint::read(input)? != 0,
+            segments: Vec::new(),
+            rooms: Vec::new(),
+        };
+        for _ in 0..varint::read(input)? {
+            manifest.segments.push(varint::read(input)?);
+        }
+        for _ in 0..varint::read(input)? {
+            let length = usize::try_from(varint::read(input)?).ok()?;
+            let (name, rest) = input.split_at_checked(length)?;
+            *input = rest;
+            manifest.rooms.push(RoomEntry {
+                name: Arc::from(std::str::from_utf8(name).ok()?),
+                head: varint::read(input)?,
+                last_received: varint::unzigzag(varint::read(input)?),
+            });
+        }
+        input.is_empty().then_some(manifest)
+    }
+}
+
+fn unreadable(source: io::Error) -> OpenError {
+    OpenError::Unreadable { attempted: "reading", path: MANIFEST.into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_damage_is_seen() {
+        let manifest = Manifest {
+            epoch: 77,
+            id_key: [u64::MAX, 2],
+            block_seed: 9,
+            applied: 4,
+            next_segment: 3,
+            unsynced: true,
+            segments: vec![1, 2],
+            rooms: vec![RoomEntry { name: "lobby".into(), head: 42, last_received: -5 }],
+        };
+        let bytes = manifest.encode();
+        assert_eq!(Manifest::decode(&bytes).unwrap(), manifest);
+        for at in 0..bytes.len() {
+            let mut other = bytes.clone();
+            other[at] ^= 4;
+            assert!(Manifest::decode(&other).is_err(), "byte {at}");
+            assert!(Manifest::decode(&bytes[..at]).is_err(), "cut at {at}");
+        }
+    }
+}

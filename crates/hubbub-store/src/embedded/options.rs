@@ -1,0 +1,86 @@
+//! What can be chosen about an engine.
+
+use std::time::Duration;
+
+/// What survives which crash once a message is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Waits until the disk has it. Survives a crash of the process, of the operating system, and a power cut.
+    #[default]
+    Fsync,
+    /// Hands it to the operating system and does not wait. Survives a crash of the process; the last seconds may be
+    /// lost with the operating system or the power. The history gets a new epoch after every unclean end, so that
+    /// clients notice.
+    Os,
+}
+
+/// Merging of segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MergeOptions {
+    /// More segments than this are merged.
+    pub segments_max: usize,
+    /// How many become one.
+    pub fan_in: usize,
+    /// No merged segment becomes larger than this.
+    pub bytes_max: u64,
+}
+
+impl Default for MergeOptions {
+    fn default() -> Self {
+        Self { segments_max: 32, fan_in: 8, bytes_max: 8 << 30 }
+    }
+}
+
+/// What can be chosen about an engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// What survives which crash.
+    pub durability: Durability,
+    /// Size of a journal slot. No batch may be larger; what waits for its seal is kept indexed in memory, at about
+    /// 60 bytes per message.
+    pub slot_bytes: u64,
+    /// Whether a room springs into being at its first message.
+    pub autocreate: bool,
+    /// How long messages are kept; `None` = for ever. Whole segments go, so some stay up to an eighth longer.
+    pub retention: Option<Duration>,
+    /// Memory for decompressed blocks of segments.
+    pub block_cache_bytes: u64,
+    /// Added to each journal sync, to see what a slow disk does.
+    pub sync_delay: Duration,
+    /// Free space below which writes are refused, so that seals, deletion and the next start still have some.
+    pub reserve_bytes: u64,
+    /// When and how segments are merged.
+    pub merge: MergeOptions,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Fsync,
+            slot_bytes: 64 << 20,
+            autocreate: true,
+            retention: None,
+            block_cache_bytes: 64 << 20,
+            sync_delay: Duration::ZERO,
+            reserve_bytes: 256 << 20,
+            merge: MergeOptions::default(),
+        }
+    }
+}
+
+/// Full slots waiting for their seal from which on writers are slowed down.
+pub(crate) const WAITING_SLOTS_SLOW: usize = 2;
+
+/// Full slots waiting for their seal at which writers are refused.
+pub(crate) const WAITING_SLOTS_MAX: usize = 4;
+
+/// Slots of a data directory: those waiting, the one written to, and the next.
+pub(crate) const SLOTS_MAX: usize = WAITING_SLOTS_MAX + 2;
+
+impl EngineOptions {
+    /// Messages one slot holds at most, however short they are: bounds the memory of its index. Texts of 100 bytes
+    /// and more fill a slot before that.
+    pub(crate) fn slot_messages_max(&self) -> usize {
+        usize::try_from(self.slot_bytes / 146).unwrap_or(usize::MAX).max(16)
+    }
+}

@@ -1,0 +1,258 @@
+//! From what a crash left to a working engine.
+//!
+//! Path: `FORMAT` and manifest are read, or made in an empty directory → files that no manifest names are removed →
+//! segments are opened → slots are read and the chain of unsealed journals is found ([`scan`]) → their records fill
+//! tails, heads and ids again → the tail is synced, so that nothing is shown that the next crash could take away →
+//! writing goes on in a fresh slot with a new journal number.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use hubbub_core::{Clock, RandomSource};
+use parking_lot::{Mutex, RwLock};
+
+use super::bell::Bell;
+use super::dedup::Dedup;
+use super::disk::Disk;
+use super::error::{DoingOn, OpenError};
+use super::format;
+use super::journal::block;
+use super::journal::scan::{self, Chain, Unsealed};
+use super::journal::slot::{Slot, SlotPool};
+use super::journal::{JOURNAL_DIR, slot_number, slot_path};
+use super::manifest::{MANIFEST, Manifest};
+use super::options::{Durability, EngineOptions, SLOTS_MAX};
+use super::record;
+use super::rooms::Rooms;
+use super::segment::{BlockCache, IdHasher, SEGMENTS_DIR, Segment, segment_path};
+use super::shared::Shared;
+use super::status::{Status, SyncTimes};
+use super::tail::{Place, Tail};
+use super::view::View;
+use super::writer::{Head, Scratch, WritePlace, Writer};
+
+/// Opens the data directory, or makes one where there is none.
+pub(crate) fn open(
+    options: EngineOptions,
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+    random: &dyn RandomSource,
+) -> Result<(Shared, Writer), OpenError> {
+    let mut manifest = load_or_create(&*disk, random)?;
+    let cache = BlockCache::new(options.block_cache_bytes);
+    let segments = open_segments(&*disk, &manifest, &cache)?;
+    let chain = read_slots(&*disk, &manifest)?;
+
+    let slots = Arc::new(SlotPool::new(Arc::clone(&disk), options.slot_bytes, SLOTS_MAX));
+    let hasher = IdHasher::new(manifest.id_key);
+    let mut dedup = Dedup::new(hasher, options.slot_messages_max());
+    for segment in &segments {
+        dedup.learn(segment)?;
+    }
+    let mut rooms = Rooms::default();
+    for room in &manifest.rooms {
+        let number = rooms.intern(&room.name);
+        rooms.advance(number, room.head, room.last_received);
+    }
+    let Chain { unsealed, free, newest, lost } = chain;
+    for slot in free {
+        drop(slots.adopt(slot));
+    }
+    let mut prior = (manifest.applied, 0);
+    let mut view = View { segments, tails: Vec::new() };
+    for journal in unsealed {
+        prior = (journal.journal, u32::try_from(journal.blocks.len()).unwrap_or(u32::MAX));
+        let path = slot_path(journal.slot.number);
+        journal.slot.file.sync_data().doing("syncing", &path)?;
+        let tail = replay(journal, &manifest, &slots, &mut rooms, &mut dedup)?;
+        view.tails.push(tail);
+    }
+    renew_epoch(&mut manifest, &options, lost, &*disk, random)?;
+
+    let heads: Vec<Head> = rooms
+        .entries()
+        .iter()
+        .map(|room| Head { seq: room.head, received: room.last_received, touched_by: 0 })
+        .collect();
+    let epoch = Arc::from(format!("{:016x}", manifest.epoch));
+    let block_seed = manifest.block_seed;
+    let status = Status::default();
+    status.sealed_through.store(manifest.applied, std::sync::atomic::Ordering::Release);
+    let shared = Shared {
+        options,
+        disk,
+        clock,
+        epoch,
+        hasher,
+        cache,
+        slots,
+        catalog: Mutex::new(manifest),
+        rooms: RwLock::new(rooms),
+        view: RwLock::new(Arc::new(view)),
+        status,
+        bell: Bell::default(),
+        sealing: Mutex::default(),
+        compacting: Mutex::default(),
+    };
+    let slot = loop {
+        if let Some(slot) = shared.slots.take() {
+            break slot;
+        }
+        // Starts that end soon leave a slot each; when all are in use, some must be sealed now.
+        if !shared.slots.wants_one() {
+            shared.seal_oldest()?;
+            dedup.forget_sealed(shared.status.sealed_through.load(std::sync::atomic::Ordering::Acquire));
+        }
+        shared.slots.prepare()?;
+    };
+    let tail = Arc::new(Tail::new(newest + 1, slot));
+    dedup.begin_slot(Arc::clone(&tail));
+    shared.change_view(|view| view.tails.push(Arc::clone(&tail)));
+    let place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0 };
+    let writer = Writer {
+        place,
+        dedup,
+        heads,
+        block_seed,
+        sync_times: SyncTimes::default(),
+        batches: 0,
+        scratch: Scratch::default(),
+    };
+    Ok((shared, writer))
+}
+
+fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<Manifest, OpenError> {
+    for dir in [JOURNAL_DIR, SEGMENTS_DIR] {
+        disk.make_dir(dir).doing("making the directory", dir)?;
+    }
+    let has_format = format::check(disk)?;
+    if let Some(manifest) = Manifest::load(disk)? {
+        return if has_format { Ok(manifest) } else { Err(lost_file(format::FORMAT)) };
+    }
+    for dir in [JOURNAL_DIR, SEGMENTS_DIR] {
+        if !disk.list(dir).doing("listing the directory", dir)?.is_empty() {
+            return Err(lost_file(MANIFEST));
+        }
+    }
+    if !has_format {
+        format::create(disk)?;
+    }
+    let manifest = Manifest {
+        epoch: random.next_u64(),
+        id_key: [random.next_u64(), random.next_u64()],
+        block_seed: u32::try_from(random.next_u64() >> 32).unwrap_or(0),
+        next_segment: 1,
+        ..Manifest::default()
+    };
+    manifest.store(disk)?;
+    Ok(manifest)
+}
+
+fn lost_file(file: &str) -> OpenError {
+    OpenError::Damaged { file: file.into(), offset: 0, what: "it is missing, but there is data".into() }
+}
+
+/// Removes what unfinished seals, merges and removals left, then opens what counts.
+fn open_segments(
+    disk: &dyn Disk,
+    manifest: &Manifest,
+    cache: &Arc<BlockCache>,
+) -> Result<Vec<Segment>, OpenError> {
+    let named: HashSet<String> = manifest.segments.iter().map(|number| segment_path(*number)).collect();
+    for name in disk.list(SEGMENTS_DIR).doing("listing the directory", SEGMENTS_DIR)? {
+        let path = format!("{SEGMENTS_DIR}/{name}");
+        if !named.contains(&path) {
+            disk.remove(&path).doing("removing", &path)?;
+        }
+    }
+    manifest.segments.iter().map(|number| Ok(Segment::open(disk, *number, Arc::clone(cache))?)).collect()
+}
+
+fn read_slots(disk: &dyn Disk, manifest: &Manifest) -> Result<Chain, OpenError> {
+    let mut names = disk.list(JOURNAL_DIR).doing("listing the directory", JOURNAL_DIR)?;
+    names.sort_unstable();
+    let mut scans = Vec::new();
+    let mut bytes = Vec::new();
+    for number in names.iter().filter_map(|name| slot_number(name)) {
+        let path = slot_path(number);
+        let file = disk.open(&path).doing("opening", &path)?;
+        let length = file.len().doing("measuring", &path)?;
+        let slot = Slot { number, file, bytes: length };
+        read_slot(&slot, length, &mut bytes)?;
+        scans.push(scan::scan(slot, &bytes, manifest.applied, manifest.block_seed));
+    }
+    scan::chain(scans, manifest.applied)
+}
+
+fn read_slot(slot: &Slot, end: u64, bytes: &mut Vec<u8>) -> Result<(), OpenError> {
+    bytes.resize(usize::try_from(end).unwrap_or(usize::MAX), 0);
+    slot.file.read_exact_at(bytes, 0).doing("reading", &slot_path(slot.number))?;
+    Ok(())
+}
+
+/// Brings the records of a journal back into memory.
+fn replay(
+    journal: Unsealed,
+    manifest: &Manifest,
+    slots: &Arc<SlotPool>,
+    rooms: &mut Rooms,
+    dedup: &mut Dedup,
+) -> Result<Arc<Tail>, OpenError> {
+    let path = slot_path(journal.slot.number);
+    let damaged = |offset| OpenError::Damaged {
+        file: path.clone(),
+        offset,
+        what: "a record of a valid block is unreadable".into(),
+    };
+    let mut bytes = Vec::new();
+    read_slot(&journal.slot, journal.end, &mut bytes)?;
+    let tail = Arc::new(Tail::new(journal.journal, slots.adopt(journal.slot)));
+    dedup.begin_slot(Arc::clone(&tail));
+    let mut places = Vec::new();
+    for start in journal.blocks {
+        let at = usize::try_from(start).unwrap_or(usize::MAX);
+        let (header, mut records) = bytes
+            .get(at..)
+            .and_then(|rest| block::read(rest, manifest.block_seed))
+            .ok_or_else(|| damaged(start))?;
+        let mut offset = start + block::HEADER_BYTES as u64;
+        places.clear();
+        for _ in 0..header.records {
+            let before = records.len();
+            let message = record::read_message(&mut records).ok_or_else(|| damaged(offset))?;
+            let place = Place {
+                seq: message.seq,
+                received: message.received_at.as_micros(),
+                offset: u32::try_from(offset).map_err(|_| damaged(offset))?,
+                bytes: u32::try_from(before - records.len()).unwrap_or(u32::MAX),
+            };
+            let number = rooms.intern(message.sent.room);
+            rooms.advance(number, place.seq, place.received);
+            dedup.insert(dedup.hash(&message.sent), place.offset);
+            places.push((number, place));
+            offset += u64::from(place.bytes);
+        }
+        tail.publish(&places);
+    }
+    Ok(tail)
+}
+
+/// A new epoch if something acknowledged may be lost, and the mark that says so to the next start.
+fn renew_epoch(
+    manifest: &mut Manifest,
+    options: &EngineOptions,
+    lost: bool,
+    disk: &dyn Disk,
+    random: &dyn RandomSource,
+) -> Result<(), OpenError> {
+    let unsynced = options.durability == Durability::Os;
+    let may_be_lost = lost || manifest.unsynced;
+    if may_be_lost {
+        manifest.epoch = random.next_u64();
+    }
+    if may_be_lost || unsynced != manifest.unsynced {
+        manifest.unsynced = unsynced;
+        manifest.store(disk)?;
+    }
+    Ok(())
+}

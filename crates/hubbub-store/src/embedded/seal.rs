@@ -1,0 +1,119 @@
+//! From a full slot to a segment: sort, write, name it in the manifest, swap the view; then the slot is free.
+//!
+//! A crash anywhere leaves either the old manifest, and the slot is sealed again, or the new one, and the slot is
+//! free. A segment that no manifest names is removed at the next start.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::error::{DoingOn, MaintainError};
+use super::journal::slot_path;
+use super::manifest::{MANIFEST, Manifest};
+use super::record;
+use super::segment::{Codec, Segment, SegmentWriter, segment_path};
+use super::shared::Shared;
+use super::tail::Tail;
+
+impl Shared {
+    /// Seals the oldest slot that waits for it. Says whether there was one.
+    pub(crate) fn seal_one(&self) -> Result<bool, MaintainError> {
+        if self.waiting_slots() == 0 { Ok(false) } else { self.seal_oldest() }
+    }
+
+    /// Seals the oldest slot, even if it is the only one. Nothing may be written to it any more.
+    pub(crate) fn seal_oldest(&self) -> Result<bool, MaintainError> {
+        // The number stays reserved when a seal fails, so that the next attempt replaces what this one left.
+        let mut reserved = self.sealing.lock();
+        let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
+        let begin = self.clock.monotonic();
+        let number = *reserved.get_or_insert_with(|| self.reserve_segment());
+        let segment = if tail.messages() > 0 { Some(self.write_segment(&tail, number)?) } else { None };
+        self.change_manifest(|manifest| {
+            manifest.applied = tail.journal;
+            manifest.segments.extend(segment.as_ref().map(Segment::number));
+        })?;
+        if segment.is_some() {
+            *reserved = None;
+        }
+        self.change_view(|view| {
+            view.segments.extend(segment);
+            view.tails.retain(|other| other.journal != tail.journal);
+        });
+        self.status.sealed_through.store(tail.journal, Ordering::Release);
+        let took = self.clock.monotonic().saturating_sub(begin).as_secs_f64();
+        if took > 0.0 {
+            #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let rate = (tail.slot.bytes as f64 / took) as u64;
+            self.status.seal_bytes_per_s.store(rate, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
+    /// A number for a new segment that no other has.
+    pub(crate) fn reserve_segment(&self) -> u64 {
+        let mut catalog = self.catalog.lock();
+        let number = catalog.next_segment;
+        catalog.next_segment += 1;
+        number
+    }
+
+    /// Stores a changed manifest, with the rooms as they are now. What is not stored is not changed.
+    pub(crate) fn change_manifest(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), MaintainError> {
+        let mut catalog = self.catalog.lock();
+        let mut next = Manifest { rooms: Vec::new(), segments: catalog.segments.clone(), ..*catalog };
+        change(&mut next);
+        next.rooms = self.rooms.read().entries().iter().filter(|room| room.head > 0).cloned().collect();
+        next.store(&*self.disk)?;
+        tracing::debug!(
+            file = MANIFEST,
+            segments = next.segments.len(),
+            applied = next.applied,
+            "manifest replaced"
+        );
+        next.rooms = Vec::new();
+        *catalog = next;
+        Ok(())
+    }
+
+    fn write_segment(&self, tail: &Tail, number: u64) -> Result<Segment, MaintainError> {
+        let path = segment_path(number);
+        let disk = Arc::clone(&self.disk);
+        let mut writer =
+            SegmentWriter::create(disk, number, Codec::Lz4, self.hasher).doing("making", &path)?;
+        match self.copy_sorted(tail, &mut writer, &path) {
+            Ok(()) => writer.finish().doing("finishing", &path)?,
+            Err(error) => {
+                // Only to give the space back at once; the next attempt writes the same file.
+                let _ = writer.discard();
+                return Err(error);
+            }
+        }
+        Ok(Segment::open(&*self.disk, number, Arc::clone(&self.cache))?)
+    }
+
+    fn copy_sorted(&self, tail: &Tail, writer: &mut SegmentWriter, path: &str) -> Result<(), MaintainError> {
+        let slot = slot_path(tail.slot.number);
+        let mut bytes = vec![0; usize::try_from(tail.slot.bytes).unwrap_or(usize::MAX)];
+        tail.slot.file.read_exact_at(&mut bytes, 0).doing("reading", &slot)?;
+        let mut rooms: Vec<_> = {
+            let all = self.rooms.read();
+            tail.rooms()
+                .into_iter()
+                .filter_map(|room| Some((Arc::clone(&all.get(room)?.name), room)))
+                .collect()
+        };
+        rooms.sort_unstable();
+        for (_, room) in rooms {
+            for place in tail.places(room) {
+                let at = usize::try_from(place.offset).unwrap_or(usize::MAX);
+                let mut rest = bytes.get(at..).unwrap_or_default();
+                let message = record::read_message(&mut rest).ok_or_else(|| MaintainError::Damaged {
+                    path: slot.clone(),
+                    offset: place.offset.into(),
+                })?;
+                writer.push(&message).doing("writing", path)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! What the writer, the readers and the background work of one engine share.
+//!
+//! Locks, in the order in which they may be taken: `sealing` or `compacting` → `catalog` → `rooms` → `view` → a tail's index. Readers take the
+//! last three, each alone and for moments; `catalog` is held while the manifest is written, by background work only.
+
+use std::sync::Arc;
+
+use hubbub_core::Clock;
+use parking_lot::{Mutex, RwLock};
+
+use super::bell::Bell;
+use super::disk::Disk;
+use super::journal::slot::SlotPool;
+use super::manifest::Manifest;
+use super::options::EngineOptions;
+use super::rooms::Rooms;
+use super::segment::{BlockCache, IdHasher};
+use super::status::Status;
+use super::view::View;
+
+pub(crate) struct Shared {
+    pub(crate) options: EngineOptions,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) epoch: Arc<str>,
+    pub(crate) hasher: IdHasher,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) slots: Arc<SlotPool>,
+    /// The manifest as it stands on the disk, except for the rooms.
+    pub(crate) catalog: Mutex<Manifest>,
+    pub(crate) rooms: RwLock<Rooms>,
+    pub(crate) view: RwLock<Arc<View>>,
+    pub(crate) status: Status,
+    /// Rung when background work comes up.
+    pub(crate) bell: Bell,
+    /// One seal at a time; the number reserved for its segment.
+    pub(crate) sealing: Mutex<Option<u64>>,
+    /// One merge or removal at a time; the number reserved for the merged segment.
+    pub(crate) compacting: Mutex<Option<u64>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("epoch", &self.epoch)
+            .field("slots", &self.slots)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// What there is to read now.
+    pub(crate) fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.read())
+    }
+
+    /// Replaces the view by a changed copy.
+    pub(crate) fn change_view(&self, change: impl FnOnce(&mut View)) {
+        // The old view is dropped behind the lock: it may be the last one to hold a slot or a segment.
+        let _old = {
+            let mut view = self.view.write();
+            let mut next = View::clone(&view);
+            change(&mut next);
+            std::mem::replace(&mut *view, Arc::new(next))
+        };
+    }
+
+    /// Says so when so little space is free that the rest is kept for seals, deletion and the next start.
+    pub(crate) fn reserve_is_touched(&self) -> Option<String> {
+        let reserve = self.options.reserve_bytes;
+        // A disk that cannot say how much is free is found full when a write fails.
+        let free = self.disk.free_bytes().ok()?;
+        (free < reserve).then(|| format!("{free} bytes are free, {reserve} are kept in reserve"))
+    }
+
+    /// Full slots that wait for their seal.
+    pub(crate) fn waiting_slots(&self) -> usize {
+        self.view.read().tails.len().saturating_sub(1)
+    }
+}

@@ -1,0 +1,109 @@
+//! What is durable but not sealed yet: for each slot an index in memory; the texts stay in the slot's file.
+//!
+//! The writer appends to the index only after the sync, so whatever a reader finds there is durable. The lock is held
+//! for copying places and never across a read or write of the disk.
+
+pub(crate) mod hash;
+pub(crate) mod ids;
+mod read;
+
+use std::collections::HashMap;
+
+use parking_lot::RwLock;
+
+use super::journal::slot::SlotLease;
+use super::rooms::RoomNumber;
+use hash::MixState;
+
+/// Where one message stands in its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Its number in the room.
+    pub(crate) seq: u64,
+    /// When it was received, in microseconds.
+    pub(crate) received: i64,
+    /// Where its record begins.
+    pub(crate) offset: u32,
+    /// How long the record is.
+    pub(crate) bytes: u32,
+}
+
+/// What a room has somewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Seq of the oldest message.
+    pub(crate) first_seq: u64,
+    /// Seq of the newest message.
+    pub(crate) last_seq: u64,
+    /// How many.
+    pub(crate) messages: u64,
+}
+
+/// The messages of one slot.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    /// The journal in the slot.
+    pub(crate) journal: u64,
+    /// The slot, not to be overwritten while anybody may read it.
+    pub(crate) slot: SlotLease,
+    index: RwLock<Index>,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    rooms: HashMap<RoomNumber, Vec<Place>, MixState>,
+    messages: u64,
+    first_received: Option<i64>,
+    last_received: i64,
+}
+
+impl Tail {
+    /// An empty tail over a slot.
+    pub(crate) fn new(journal: u64, slot: SlotLease) -> Self {
+        Self { journal, slot, index: RwLock::default() }
+    }
+
+    /// Shows messages to readers. They are durable and follow, room by room, those shown before.
+    pub(crate) fn publish(&self, places: &[(RoomNumber, Place)]) {
+        let mut index = self.index.write();
+        for (room, place) in places {
+            index.rooms.entry(*room).or_default().push(*place);
+            index.last_received = index.last_received.max(place.received);
+        }
+        index.messages += places.len() as u64;
+        if index.first_received.is_none() {
+            index.first_received = places.first().map(|(_, place)| place.received);
+        }
+    }
+
+    /// How many messages.
+    pub(crate) fn messages(&self) -> u64 {
+        self.index.read().messages
+    }
+
+    /// When the first message was received; `None` when there is none.
+    pub(crate) fn first_received(&self) -> Option<i64> {
+        self.index.read().first_received
+    }
+
+    /// What a room has here.
+    pub(crate) fn span(&self, room: RoomNumber) -> Option<Span> {
+        let index = self.index.read();
+        let places = index.rooms.get(&room)?;
+        Some(Span {
+            first_seq: places.first()?.seq,
+            last_seq: places.last()?.seq,
+            messages: places.len() as u64,
+        })
+    }
+
+    /// The rooms that have messages here.
+    pub(crate) fn rooms(&self) -> Vec<RoomNumber> {
+        self.index.read().rooms.keys().copied().collect()
+    }
+
+    /// The places of a room's messages, in order.
+    pub(crate) fn places(&self, room: RoomNumber) -> Vec<Place> {
+        self.index.read().rooms.get(&room).cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,130 @@
+//! Reading messages of a slot.
+
+use std::io;
+
+use hubbub_core::store::{Cursor, HistoryQuery};
+use hubbub_core::{Message, MessageRun};
+
+use super::{Place, Tail};
+use crate::embedded::error::MaintainError;
+use crate::embedded::journal::slot_path;
+use crate::embedded::record;
+use crate::embedded::rooms::RoomNumber;
+
+/// Records that stand closer together than this are read with one call.
+const READ_BYTES: usize = 32 * 1024;
+
+impl Tail {
+    /// Adds to `run` the messages of a room that `query` wants, from the cursor's end (so newest first with
+    /// [`Cursor::Before`]), until the run has the query's limit of messages or bytes. Says whether there were more.
+    pub(crate) fn history(
+        &self,
+        room: RoomNumber,
+        query: &HistoryQuery,
+        run: &mut MessageRun,
+    ) -> Result<bool, MaintainError> {
+        let places = self.wanted(room, query, query.limit.saturating_sub(run.len()) + 1);
+        let mut reader = Reader::new(self, matches!(query.cursor, Cursor::Before(_)));
+        let mut more = false;
+        for place in places {
+            if run.len() >= query.limit {
+                more = true;
+                break;
+            }
+            let message = reader.message(place)?;
+            let sent = &message.sent;
+            let bytes = sent.room.len()
+                + sent.user.len()
+                + sent.id.len()
+                + sent.text.len()
+                + sent.username.map_or(0, str::len);
+            if !run.is_empty() && run.bytes() + bytes > query.bytes_max {
+                more = true;
+                break;
+            }
+            run.push(&message);
+        }
+        Ok(more)
+    }
+
+    /// Copies the places that `query` wants, at most `limit`, in the order in which they are to be read.
+    fn wanted(&self, room: RoomNumber, query: &HistoryQuery, limit: usize) -> Vec<Place> {
+        let index = self.index.read();
+        let Some(places) = index.rooms.get(&room) else { return Vec::new() };
+        let (from, to) = (query.from.map(|time| time.as_micros()), query.to.map(|time| time.as_micros()));
+        let mut start = from.map_or(0, |from| places.partition_point(|place| place.received < from));
+        let mut end = to.map_or(places.len(), |to| places.partition_point(|place| place.received < to));
+        match query.cursor {
+            Cursor::After(seq) => {
+                start = start.max(places.partition_point(|place| place.seq <= seq));
+                end = end.min(start.saturating_add(limit));
+                places.get(start..end).unwrap_or_default().to_vec()
+            }
+            Cursor::Before(seq) => {
+                end = end.min(places.partition_point(|place| place.seq < seq));
+                start = start.max(end.saturating_sub(limit));
+                places.get(start..end).unwrap_or_default().iter().rev().copied().collect()
+            }
+        }
+    }
+
+    /// Calls `visit` with the message whose record begins at `offset`, of unknown length.
+    pub(crate) fn visit<R>(
+        &self,
+        offset: u32,
+        visit: impl FnOnce(&Message<'_>) -> R,
+    ) -> Result<R, MaintainError> {
+        let mut bytes = 512;
+        loop {
+            let whole = self.slot.bytes.saturating_sub(u64::from(offset)).min(bytes);
+            let mut buffer = vec![0; usize::try_from(whole).unwrap_or(usize::MAX)];
+            self.slot
+                .file
+                .read_exact_at(&mut buffer, offset.into())
+                .map_err(|error| self.unreadable(error))?;
+            match record::read_message(&mut buffer.as_slice()) {
+                Some(message) => return Ok(visit(&message)),
+                None if whole < bytes => return Err(self.damaged(offset)),
+                None => bytes *= 16,
+            }
+        }
+    }
+
+    fn unreadable(&self, source: io::Error) -> MaintainError {
+        MaintainError::Io { attempted: "reading", path: slot_path(self.slot.number), source }
+    }
+
+    fn damaged(&self, offset: u32) -> MaintainError {
+        MaintainError::Damaged { path: slot_path(self.slot.number), offset: offset.into() }
+    }
+}
+
+/// Reads records one after another through a window, because neighbours are likely wanted too.
+struct Reader<'a> {
+    tail: &'a Tail,
+    backward: bool,
+    window: Vec<u8>,
+    start: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn new(tail: &'a Tail, backward: bool) -> Self {
+        Self { tail, backward, window: Vec::new(), start: 0 }
+    }
+
+    fn message(&mut self, place: Place) -> Result<Message<'_>, MaintainError> {
+        let (offset, bytes) = (u64::from(place.offset), u64::from(place.bytes));
+        if offset < self.start || offset + bytes > self.start + self.window.len() as u64 {
+            let window = bytes.max(READ_BYTES as u64);
+            // Backwards, what is wanted next stands before this record.
+            self.start = if self.backward { (offset + bytes).saturating_sub(window) } else { offset };
+            let length = window.min(self.tail.slot.bytes.saturating_sub(self.start));
+            self.window.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
+            let read = self.tail.slot.file.read_exact_at(&mut self.window, self.start);
+            read.map_err(|error| self.tail.unreadable(error))?;
+        }
+        let begin = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
+        let mut record = self.window.get(begin..).unwrap_or_default();
+        record::read_message(&mut record).ok_or_else(|| self.tail.damaged(place.offset))
+    }
+}

@@ -1,0 +1,286 @@
+//! The only way in: number, encode, write, sync, publish; on one thread at a time.
+//!
+//! Path of a batch: each operation's room is looked up → its id is checked ([`Dedup`]) → it gets its number and its
+//! record in the block → one write and one sync → places go to the tail's index, heads to the rooms → outcomes.
+//!
+//! Invariants
+//! - Nothing is shown to readers before the sync returned; no lock that a reader needs is held until then.
+//! - Before the write every refusal takes back what it did. After a failed write or sync nobody knows what the disk
+//!   has, so nothing is written any more until a restart has looked.
+//! - Nothing here creates, renames, grows or removes a file.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hubbub_core::store::ApplyError;
+use hubbub_core::{Message, Op, OpBatch, Outcome, Receipt, Refusal, Send, Timestamp};
+
+use super::dedup::{Dedup, Known, Unwritten};
+use super::error::MaintainError;
+use super::journal::block::{self, BlockHeader, HEADER_BYTES};
+use super::journal::slot_path;
+use super::options::{Durability, WAITING_SLOTS_MAX};
+use super::record;
+use super::rooms::RoomNumber;
+use super::shared::Shared;
+use super::status::SyncTimes;
+use super::tail::{Place, Tail};
+use super::view::View;
+
+/// Head of a room as the writer knows it, ahead of what readers see while a batch is under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head {
+    pub(crate) seq: u64,
+    pub(crate) received: i64,
+    /// The batch that touched it last.
+    pub(crate) touched_by: u64,
+}
+
+/// A room that the batch under way gave numbers in, and its head before.
+#[derive(Debug, Clone, Copy)]
+struct Touched {
+    room: RoomNumber,
+    before: Head,
+}
+
+/// Where the next block goes.
+#[derive(Debug)]
+pub(crate) struct WritePlace {
+    /// The slot and the index over it.
+    pub(crate) tail: Arc<Tail>,
+    /// Where its free part begins.
+    pub(crate) position: u64,
+    /// Number of the next batch in it, from 1.
+    pub(crate) batch: u32,
+    /// The journal before and how many batches of it count.
+    pub(crate) prior: (u64, u32),
+    /// Messages in it.
+    pub(crate) messages: usize,
+}
+
+/// Everything only the writing thread needs.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) place: WritePlace,
+    pub(crate) dedup: Dedup,
+    pub(crate) heads: Vec<Head>,
+    pub(crate) block_seed: u32,
+    pub(crate) sync_times: SyncTimes,
+    /// Batches so far, to tell whether a room was touched by this one.
+    pub(crate) batches: u64,
+    pub(crate) scratch: Scratch,
+}
+
+/// Buffers kept from batch to batch.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    block: Vec<u8>,
+    rooms: Vec<Option<RoomNumber>>,
+    places: Vec<(RoomNumber, Place)>,
+    hashes: Vec<u64>,
+    touched: Vec<Touched>,
+}
+
+impl Writer {
+    /// Makes a batch durable; see [`hubbub_core::Store::apply`].
+    pub(crate) fn apply(&mut self, shared: &Shared, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        if let Some(refusal) = shared.status.refusal() {
+            return Err(refusal);
+        }
+        self.dedup.forget_sealed(shared.status.sealed_through.load(Ordering::Acquire));
+        self.make_room(shared, batch)?;
+        let view = shared.view();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let result = match self.evaluate(shared, &view, batch, &mut scratch) {
+            Ok(outcomes) if scratch.places.is_empty() => Ok(outcomes),
+            Ok(outcomes) => self.commit(shared, &mut scratch).map(|()| outcomes),
+            Err(error) => {
+                self.take_back(&scratch);
+                Err(ApplyError::Unavailable { reason: error.to_string() })
+            }
+        };
+        self.scratch = scratch;
+        result
+    }
+
+    /// Sees to it that the batch fits behind what is written: goes on to the next slot where it does not.
+    fn make_room(&mut self, shared: &Shared, batch: &OpBatch) -> Result<(), ApplyError> {
+        let bound = HEADER_BYTES + batch.bytes() + batch.len() * record::RECORD_OVERHEAD_MAX;
+        let bound = u64::try_from(bound).unwrap_or(u64::MAX);
+        let fits = |place: &WritePlace| {
+            let room = place.tail.slot.bytes.saturating_sub(place.position);
+            let messages = place.messages + batch.len();
+            bound <= room && (place.messages == 0 || messages <= shared.options.slot_messages_max())
+        };
+        if fits(&self.place) {
+            return Ok(());
+        }
+        if bound > shared.options.slot_bytes {
+            let slot = shared.options.slot_bytes;
+            return Err(ApplyError::Unavailable {
+                reason: format!(
+                    "a batch of up to {bound} bytes does not fit a journal slot of {slot} bytes; send less at once"
+                ),
+            });
+        }
+        self.next_slot(shared)
+    }
+
+    /// Goes on to the next slot; the present one waits for its seal from now on.
+    pub(crate) fn next_slot(&mut self, shared: &Shared) -> Result<(), ApplyError> {
+        if shared.waiting_slots() >= WAITING_SLOTS_MAX {
+            return Err(ApplyError::Overloaded);
+        }
+        let slot = shared.slots.take().ok_or(ApplyError::Overloaded)?;
+        let journal = self.place.tail.journal + 1;
+        let tail = Arc::new(Tail::new(journal, slot));
+        let prior = if self.place.batch > 1 {
+            (self.place.tail.journal, self.place.batch - 1)
+        } else {
+            self.place.prior
+        };
+        shared.change_view(|view| view.tails.push(Arc::clone(&tail)));
+        self.dedup.begin_slot(Arc::clone(&tail));
+        self.place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0 };
+        shared.bell.ring();
+        Ok(())
+    }
+
+    /// Decides about every operation and encodes what is to be stored.
+    fn evaluate(
+        &mut self,
+        shared: &Shared,
+        view: &View,
+        batch: &OpBatch,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Outcome>, MaintainError> {
+        block::begin(&mut scratch.block);
+        scratch.places.clear();
+        scratch.hashes.clear();
+        scratch.touched.clear();
+        self.batches += 1;
+        self.find_rooms(shared, batch, &mut scratch.rooms);
+        let now = shared.clock.now().as_micros();
+        let mut outcomes = Vec::with_capacity(batch.len());
+        for (index, op) in batch.iter().enumerate() {
+            let Op::Send(send) = op;
+            outcomes.push(match scratch.rooms.get(index).copied().flatten() {
+                Some(room) => self.send(&send, room, now, view, scratch)?,
+                None => Outcome::Refused(Refusal::UnknownRoom),
+            });
+        }
+        Ok(outcomes)
+    }
+
+    /// Looks up the rooms of a batch, and makes those that may spring into being.
+    fn find_rooms(&mut self, shared: &Shared, batch: &OpBatch, numbers: &mut Vec<Option<RoomNumber>>) {
+        numbers.clear();
+        let mut missing = false;
+        {
+            let rooms = shared.rooms.read();
+            for op in batch.iter() {
+                let number = rooms.number(op.room());
+                missing |= number.is_none();
+                numbers.push(number);
+            }
+        }
+        if !missing || !shared.options.autocreate {
+            return;
+        }
+        let mut rooms = shared.rooms.write();
+        for (number, op) in numbers.iter_mut().zip(batch.iter()) {
+            number.get_or_insert_with(|| rooms.intern(op.room()));
+        }
+        self.heads.resize(rooms.entries().len(), Head { seq: 0, received: i64::MIN, touched_by: 0 });
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        send: &Send<'_>,
+        room: RoomNumber,
+        now: i64,
+        view: &View,
+        scratch: &mut Scratch,
+    ) -> Result<Outcome, MaintainError> {
+        let hash = self.dedup.hash(send);
+        // Slots are smaller than 4 GiB.
+        let position = u32::try_from(self.place.position).unwrap_or(u32::MAX);
+        let unwritten = Unwritten { block: &scratch.block, position };
+        match self.dedup.find(hash, send, unwritten, &view.segments)? {
+            Known::New => {}
+            Known::Same(receipt) => return Ok(Outcome::Duplicate(receipt)),
+            Known::Other { seq } => return Ok(Outcome::Refused(Refusal::IdReused { seq })),
+        }
+        let Some(head) = usize::try_from(room).ok().and_then(|room| self.heads.get_mut(room)) else {
+            return Ok(Outcome::Refused(Refusal::UnknownRoom));
+        };
+        if head.touched_by != self.batches {
+            scratch.touched.push(Touched { room, before: *head });
+            head.touched_by = self.batches;
+        }
+        head.seq += 1;
+        head.received = head.received.max(now);
+        let receipt = Receipt { seq: head.seq, received_at: Timestamp::from_micros(head.received) };
+        let begin = scratch.block.len();
+        let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent: *send };
+        record::write_message(&message, &mut scratch.block);
+        let bytes = u32::try_from(scratch.block.len() - begin).unwrap_or(u32::MAX);
+        let offset = position.saturating_add(u32::try_from(begin).unwrap_or(u32::MAX));
+        self.dedup.insert(hash, offset);
+        scratch.places.push((room, Place { seq: receipt.seq, received: head.received, offset, bytes }));
+        scratch.hashes.push(hash);
+        Ok(Outcome::Stored(receipt))
+    }
+
+    /// Undoes an evaluation; nothing of it was written.
+    fn take_back(&mut self, scratch: &Scratch) {
+        let position = u32::try_from(self.place.position).unwrap_or(u32::MAX);
+        self.dedup.take_back(scratch.hashes.iter().copied(), position);
+        for touched in &scratch.touched {
+            if let Some(head) = usize::try_from(touched.room).ok().and_then(|room| self.heads.get_mut(room)) {
+                *head = touched.before;
+            }
+        }
+    }
+
+    /// Makes the block durable, then shows it to readers.
+    fn commit(&mut self, shared: &Shared, scratch: &mut Scratch) -> Result<(), ApplyError> {
+        let place = &mut self.place;
+        let header = BlockHeader {
+            journal: place.tail.journal,
+            batch: place.batch,
+            prior_journal: place.prior.0,
+            prior_batches: place.prior.1,
+            records: u32::try_from(scratch.places.len()).unwrap_or(u32::MAX),
+            unsynced: shared.options.durability == Durability::Os,
+        };
+        block::finish(&mut scratch.block, &header, self.block_seed);
+        let file = &place.tail.slot.file;
+        let failed = |attempted: &str, error: std::io::Error| {
+            let path = slot_path(place.tail.slot.number);
+            let reason = format!("{attempted} {path} failed: {error}; see to the disk, then restart");
+            shared.status.fail(reason.clone());
+            ApplyError::Unconfirmed { reason }
+        };
+        file.write_all_at(&scratch.block, place.position).map_err(|error| failed("writing", error))?;
+        if shared.options.durability == Durability::Fsync {
+            let before = shared.clock.monotonic();
+            file.sync_data().map_err(|error| failed("syncing", error))?;
+            let took = shared.clock.monotonic().saturating_sub(before);
+            shared.status.synced(took);
+            shared.status.slow_syncs.store(self.sync_times.add(took), Ordering::Relaxed);
+        }
+        place.position += scratch.block.len() as u64;
+        place.batch += 1;
+        place.messages += scratch.places.len();
+        place.tail.publish(&scratch.places);
+        let mut rooms = shared.rooms.write();
+        for touched in &scratch.touched {
+            if let Some(head) = usize::try_from(touched.room).ok().and_then(|room| self.heads.get(room)) {
+                rooms.advance(touched.room, head.seq, head.received);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,1 +1,31 @@
-//! Placeholder.
+//! The load generator behind `hubbub bench`. It knows a server only by its public protocol.
+//!
+//! Path of a message: one generator draws it ([`job`]) → a bounded queue of its room ([`feed`]) → a connection writes
+//! it out ([`session`], [`client`]) and keeps it until its answer ([`lane`]) → histograms and rates ([`record`]) →
+//! the report ([`report`]), which closes the ledger with the server's own counters ([`ledger`]).
+//!
+//! Invariants
+//! - A message has one id however often it is sent; each ends as accepted, rejected or unconfirmed.
+//! - In an open loop latency counts from the intended send, so a stalled server cannot hide behind a stalled client.
+//! - The same client code measures the real server and the bare ones ([`bare`]).
+
+mod bare;
+mod chat;
+pub mod cli;
+mod client;
+mod fanout;
+mod feed;
+mod http;
+mod job;
+mod lane;
+mod ledger;
+mod listener;
+mod machine;
+mod options;
+mod pace;
+mod phase;
+mod record;
+mod report;
+mod run;
+mod session;
+mod wire;

@@ -1,0 +1,81 @@
+//! Servers that do nothing but speak the protocol: what this machine could do if storing cost nothing. They run as
+//! processes of their own, like the real server, and answer with as many bytes as it does.
+
+mod fanout;
+mod http;
+mod ws;
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::wire::Wire;
+
+/// What a bare server does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// Sends each WebSocket message back.
+    WsEcho,
+    /// Reads the JSON of each message and answers with an acknowledgement.
+    WsAck,
+    /// Reads the JSON of each POST and answers with a receipt.
+    Http,
+    /// Writes each message to all subscribers.
+    Fanout,
+}
+
+/// Serves until the process ends; prints `ready http://ADDR` when it listens.
+pub(crate) async fn serve(kind: Kind, listen: SocketAddr) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    let mut out = std::io::stdout();
+    writeln!(out, "ready http://{}", listener.local_addr()?)?;
+    out.flush()?;
+    accept(kind, listener).await
+}
+
+/// Serves the connections of `listener`.
+pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<()> {
+    let hub = Arc::new(fanout::Hub::default());
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        // A connection that breaks is the client's to notice.
+        match kind {
+            Kind::WsEcho => drop(tokio::spawn(ws::serve(stream, ws::Reply::Echo))),
+            Kind::WsAck => drop(tokio::spawn(ws::serve(stream, ws::Reply::Ack))),
+            Kind::Http => drop(tokio::spawn(http::serve(stream))),
+            Kind::Fanout => drop(tokio::spawn(fanout::serve(stream, Arc::clone(&hub)))),
+        }
+    }
+}
+
+const REQUEST_BYTES_MAX: usize = 8 * 1024;
+
+/// Agrees to WebSocket; the answer is the path asked for.
+async fn upgrade(mut stream: TcpStream) -> anyhow::Result<(Wire, String)> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        anyhow::ensure!(stream.read_buf(&mut request).await? > 0, "closed before the request was complete");
+        anyhow::ensure!(request.len() <= REQUEST_BYTES_MAX, "request too long");
+    }
+    let request = std::str::from_utf8(&request)?;
+    let path = request.split(' ').nth(1).context("no path")?.to_owned();
+    let key = request
+        .split("\r\n")
+        .filter_map(|line| line.split_once(": "))
+        .find(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-key"))
+        .context("no key")?
+        .1;
+    let accept = hubbub_ws::handshake::accept_key(key);
+    let response = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    );
+    stream.write_all(response.as_bytes()).await?;
+    Ok((Wire::new(stream)?, path))
+}

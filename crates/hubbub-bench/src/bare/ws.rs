@@ -1,0 +1,122 @@
+//! WebSocket echo and acknowledgement, with one write for all that one read brought.
+
+use std::borrow::Cow;
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+
+use hubbub_core::message::write_u64;
+use hubbub_ws::{Event, Reader, Role, write};
+use serde::Deserialize;
+use tokio::net::TcpStream;
+
+use crate::wire::Wire;
+
+/// How to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reply {
+    Echo,
+    Ack,
+}
+
+pub(super) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+
+pub(super) async fn serve(stream: TcpStream, reply: Reply) -> anyhow::Result<()> {
+    let (wire, _) = super::upgrade(stream).await?;
+    let mut connection =
+        Connection { wire, reader: Reader::new(Role::Server, MESSAGE_BYTES_MAX), reply, seq: 0 };
+    poll_fn(|cx| connection.poll(cx)).await?;
+    Ok(())
+}
+
+struct Connection {
+    wire: Wire,
+    reader: Reader,
+    reply: Reply,
+    seq: u64,
+}
+
+impl Connection {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if self.wire.poll_flush(cx)?.is_pending() {
+                return Poll::Pending;
+            }
+            let Self { wire, reader, reply, seq } = self;
+            match wire.poll_read(cx, |bytes, out| answer(reader, bytes, *reply, seq, out)) {
+                Poll::Ready(result) => result??,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+fn answer(
+    reader: &mut Reader,
+    bytes: &mut [u8],
+    reply: Reply,
+    seq: &mut u64,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    let mut acks = Acks::default();
+    let mut frames = reader.feed(bytes);
+    while let Some(event) = frames.next().map_err(io::Error::other)? {
+        match (event, reply) {
+            (Event::Text(text), Reply::Echo) => write::write_text(out, text.as_bytes()),
+            (Event::Text(text), Reply::Ack) => {
+                *seq += 1;
+                acks.write(text, *seq, out)?;
+            }
+            (Event::Ping(payload), _) => write::write_pong(out, payload),
+            (Event::Close { .. }, _) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A message as a client of `/chat/{room}` sends it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(dead_code, reason = "all fields are read from JSON, as the real server does")]
+struct Draft<'a> {
+    user_id: u64,
+    #[serde(borrow)]
+    username: Cow<'a, str>,
+    #[serde(borrow)]
+    message: Cow<'a, str>,
+    #[serde(borrow)]
+    message_type: Cow<'a, str>,
+    #[serde(borrow)]
+    message_id: Cow<'a, str>,
+    #[serde(borrow)]
+    timestamp: Cow<'a, str>,
+}
+
+/// Writes the acknowledgements of one read, all with the same time.
+#[derive(Default)]
+pub(super) struct Acks {
+    now: Vec<u8>,
+}
+
+impl Acks {
+    /// Reads a message and acknowledges it.
+    pub(super) fn write(&mut self, text: &str, seq: u64, out: &mut Vec<u8>) -> io::Result<()> {
+        let draft: Draft<'_> = serde_json::from_str(text)?;
+        if self.now.is_empty() {
+            crate::machine::now().write(&mut self.now);
+        }
+        let start = write::begin_text(out);
+        out.extend_from_slice(b"{\"status\":\"success\",\"messageId\":\"");
+        out.extend_from_slice(draft.message_id.as_bytes());
+        out.extend_from_slice(b"\",\"seq\":");
+        write_u64(seq, out);
+        out.extend_from_slice(b",\"serverReceiveTime\":\"");
+        out.extend_from_slice(&self.now);
+        out.extend_from_slice(b"\",\"serverSendTime\":\"");
+        out.extend_from_slice(&self.now);
+        out.extend_from_slice(b"\"}");
+        write::end_text(out, start);
+        Ok(())
+    }
+}

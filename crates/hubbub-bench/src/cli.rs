@@ -1,0 +1,85 @@
+//! The command line of `hubbub bench`.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+
+use crate::bare::{self, Kind};
+use crate::chat::{self, ChatArgs};
+use crate::fanout::{self, FanoutArgs};
+use crate::http::{self, HttpArgs};
+use crate::options::Common;
+use crate::report::Report;
+
+/// Options of `hubbub bench`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Command {
+    /// Chat over WebSockets: each connection sends and waits for its answers (closed loop)
+    Chat(ChatArgs),
+    /// Sending over HTTP at a given rate (open loop), with listeners on WebSockets
+    Http(HttpArgs),
+    /// Many subscribers of one room, and a few senders that never run ahead of them
+    Fanout(FanoutArgs),
+    /// A server that only speaks a protocol, to measure against
+    #[command(hide = true)]
+    BareServer {
+        /// What it does
+        #[arg(long, value_enum)]
+        kind: Kind,
+        /// Where it listens
+        #[arg(long, default_value = "127.0.0.1:0")]
+        listen: SocketAddr,
+        /// Threads
+        #[arg(long, default_value_t = 2)]
+        threads: usize,
+    },
+}
+
+/// Runs a measurement; fails (exit code 1) when messages were lost or the books do not agree.
+pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Command::Chat(args) => {
+            let report = runtime(args.common.threads)?.block_on(chat::measure(&args))?;
+            finish(&report, &args.common)
+        }
+        Command::Http(args) => {
+            let report = runtime(args.common.threads)?.block_on(http::measure(&args))?;
+            finish(&report, &args.common)
+        }
+        Command::Fanout(args) => {
+            let report = runtime(args.common.threads)?.block_on(fanout::measure(&args))?;
+            finish(&report, &args.common)
+        }
+        Command::BareServer { kind, listen, threads } => {
+            runtime(threads)?.block_on(bare::serve(kind, listen))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(threads.max(1)).enable_all().build().context("cannot start threads")
+}
+
+fn finish(report: &Report, common: &Common) -> anyhow::Result<ExitCode> {
+    if let Some(dir) = &common.out {
+        report.write_files(dir)?;
+    }
+    let mut out = std::io::stdout().lock();
+    if common.json {
+        writeln!(out, "{}", serde_json::to_string(report)?)?;
+    } else {
+        write!(out, "{}", report.terminal())?;
+    }
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

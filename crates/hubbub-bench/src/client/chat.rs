@@ -1,0 +1,162 @@
+//! `/chat/{room}`: a WebSocket on which each text frame is a message.
+
+use std::time::Duration;
+
+use hubbub_core::clock::{RandomSource, SeededRandom};
+use hubbub_ws::{Event, HandshakeError, Opcode, Reader, Role, handshake, write};
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{Cause, Codec, Target};
+use crate::job::{Job, Shape};
+use crate::lane::{Answer, Lane};
+use crate::wire::Wire;
+
+/// Answers are small; anything longer is a mistake.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection to `/chat/{room}`.
+#[derive(Debug)]
+pub(crate) struct Chat {
+    reader: Reader,
+    masks: SeededRandom,
+    json: Vec<u8>,
+}
+
+impl Codec for Chat {
+    async fn connect(target: &Target, room: &str, seed: u64) -> Result<(Wire, Self), Cause> {
+        let path = format!("{}/chat/{room}", target.prefix);
+        let (wire, reader) = open(target, &path, seed).await?;
+        Ok((wire, Self { reader, masks: SeededRandom::new(seed), json: Vec::new() }))
+    }
+
+    fn write(&mut self, shape: &Shape, job: &Job, now: &[u8], out: &mut Vec<u8>) {
+        self.json.clear();
+        shape.write_chat(job, now, &mut self.json);
+        write::write_masked(out, Opcode::Text, &self.json, mask(&self.masks));
+    }
+
+    fn read(&mut self, bytes: &mut [u8], out: &mut Vec<u8>, lane: &mut Lane) -> Result<(), Cause> {
+        let mut frames = self.reader.feed(bytes);
+        while let Some(event) = frames.next()? {
+            match event {
+                Event::Text(text) => lane.on_answer(&read_answer(text))?,
+                Event::Ping(payload) => write::write_masked(out, Opcode::Pong, payload, mask(&self.masks)),
+                Event::Pong(_) => {}
+                Event::Binary(_) => return Err(Cause::Protocol),
+                Event::Close { .. } => return Err(Cause::Closed),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A fresh masking key.
+pub(crate) fn mask(random: &SeededRandom) -> [u8; 4] {
+    let [a, b, c, d, ..] = random.next_u64().to_ne_bytes();
+    [a, b, c, d]
+}
+
+/// Opens a WebSocket at `path`.
+pub(crate) async fn open(target: &Target, path: &str, seed: u64) -> Result<(Wire, Reader), Cause> {
+    let wire = target.connect().await?;
+    tokio::time::timeout(HANDSHAKE_TIMEOUT, upgrade(wire, target, path, seed))
+        .await
+        .unwrap_or(Err(Cause::Handshake))
+}
+
+async fn upgrade(mut wire: Wire, target: &Target, path: &str, seed: u64) -> Result<(Wire, Reader), Cause> {
+    let random = SeededRandom::new(seed);
+    let nonce = (u128::from(random.next_u64()) << 64) | u128::from(random.next_u64());
+    let key = handshake::client_key(nonce.to_be_bytes());
+    wire.stream().write_all(handshake::request(&target.host, path, &key).as_bytes()).await?;
+    let mut response = Vec::new();
+    loop {
+        match handshake::parse_response(&response, &key) {
+            // The server has nothing to say before the first message.
+            Ok(Some(end)) if end == response.len() => {
+                return Ok((wire, Reader::new(Role::Client, MESSAGE_BYTES_MAX)));
+            }
+            Ok(None) => {}
+            Ok(Some(_)) | Err(HandshakeError::Status(_) | _) => return Err(Cause::Handshake),
+        }
+        if wire.stream().read_buf(&mut response).await? == 0 {
+            return Err(Cause::Handshake);
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Reply<'a> {
+    status: &'a str,
+    #[serde(borrow, rename = "messageId")]
+    id: Option<std::borrow::Cow<'a, str>>,
+    seq: Option<u64>,
+    code: Option<&'a str>,
+    retryable: Option<bool>,
+    #[serde(default, borrow)]
+    errors: Vec<std::borrow::Cow<'a, str>>,
+}
+
+/// Reads an answer; the usual form without a JSON parser, any other with one.
+pub(crate) fn read_answer(text: &str) -> Answer<'_> {
+    if let Some(answer) = read_usual_answer(text) {
+        return answer;
+    }
+    let Ok(reply) = serde_json::from_str::<Reply<'_>>(text) else { return Answer::Unreadable };
+    match (reply.status, reply.id, reply.seq) {
+        ("success", Some(std::borrow::Cow::Borrowed(id)), Some(seq)) => {
+            Answer::Accepted { id: id.as_bytes(), seq, duplicate: false }
+        }
+        ("error", ..) => {
+            let retryable = reply.retryable.unwrap_or_else(|| {
+                let worth = |word: &str| {
+                    ["overloaded", "unavailable", "unconfirmed"].iter().any(|w| word.contains(w))
+                };
+                reply.code.is_some_and(worth) || reply.errors.iter().any(|error| worth(error))
+            });
+            Answer::Refused { retryable }
+        }
+        _ => Answer::Unreadable,
+    }
+}
+
+fn read_usual_answer(text: &str) -> Option<Answer<'_>> {
+    let rest = text.strip_prefix("{\"status\":\"success\",\"messageId\":\"")?;
+    let (id, rest) = rest.split_once('"')?;
+    let (seq, _) = leading_number(rest.strip_prefix(",\"seq\":")?)?;
+    (!id.contains('\\') && text.ends_with('}')).then_some(Answer::Accepted {
+        id: id.as_bytes(),
+        seq,
+        duplicate: false,
+    })
+}
+
+/// The number at the start of `text`, and what follows it.
+pub(crate) fn leading_number(text: &str) -> Option<(u64, &str)> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = text.split_at_checked(digits)?;
+    Some((number.parse().ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_understood_in_any_order_of_fields() {
+        let usual = r#"{"status":"success","messageId":"a-1","seq":42,"serverReceiveTime":"x"}"#;
+        let other = r#"{"seq":42, "messageId":"a-1", "status":"success"}"#;
+        for text in [usual, other] {
+            assert_eq!(read_answer(text), Answer::Accepted { id: b"a-1", seq: 42, duplicate: false });
+        }
+        let refused = r#"{"status":"error","errors":["message must have 1 to 500 characters"]}"#;
+        assert_eq!(read_answer(refused), Answer::Refused { retryable: false });
+        assert_eq!(
+            read_answer(r#"{"status":"error","errors":["overloaded"]}"#),
+            Answer::Refused { retryable: true }
+        );
+        assert_eq!(read_answer("{}"), Answer::Unreadable);
+    }
+}

@@ -1,0 +1,71 @@
+//! The client's side of each protocol: connect, write a message, read answers.
+
+pub(crate) mod chat;
+pub(crate) mod get;
+pub(crate) mod post;
+mod target;
+
+use std::io;
+
+use crate::job::{Job, Shape};
+use crate::lane::Lane;
+use crate::wire::Wire;
+
+pub(crate) use target::Target;
+
+/// Why a connection was lost; reconnections are counted by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Cause {
+    /// Nobody listened, or the connection could not be made in time.
+    Connect,
+    /// The server did not agree to the protocol.
+    Handshake,
+    /// No answer within the send time-out.
+    Timeout,
+    /// The server closed in an orderly way.
+    Closed,
+    /// The connection broke.
+    Broken,
+    /// The server sent what the protocol does not allow.
+    Protocol,
+}
+
+impl Cause {
+    pub(crate) const ALL: [(Self, &'static str); 6] = [
+        (Self::Connect, "connect"),
+        (Self::Handshake, "handshake"),
+        (Self::Timeout, "timeout"),
+        (Self::Closed, "closed"),
+        (Self::Broken, "broken"),
+        (Self::Protocol, "protocol"),
+    ];
+}
+
+impl From<io::Error> for Cause {
+    fn from(_: io::Error) -> Self {
+        Self::Broken
+    }
+}
+
+impl From<hubbub_ws::ProtocolError> for Cause {
+    fn from(_: hubbub_ws::ProtocolError) -> Self {
+        Self::Protocol
+    }
+}
+
+/// A protocol in which each message sent gets one answer, in order.
+pub(crate) trait Codec: Send + Sized {
+    /// Connects for sending to `room`.
+    fn connect(
+        target: &Target,
+        room: &str,
+        seed: u64,
+    ) -> impl Future<Output = Result<(Wire, Self), Cause>> + Send;
+
+    /// Appends a message to `out`. `now` is RFC 3339.
+    fn write(&mut self, shape: &Shape, job: &Job, now: &[u8], out: &mut Vec<u8>);
+
+    /// Gives each answer in `bytes` to `lane`.
+    fn read(&mut self, bytes: &mut [u8], out: &mut Vec<u8>, lane: &mut Lane) -> Result<(), Cause>;
+}

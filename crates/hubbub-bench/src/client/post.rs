@@ -1,0 +1,149 @@
+//! `POST /v1/rooms/{room}/messages` over keep-alive connections, one request after another.
+
+use hubbub_core::message::write_u64;
+use serde::Deserialize;
+
+use super::{Cause, Codec, Target};
+use crate::client::chat::leading_number;
+use crate::job::{Job, Shape};
+use crate::lane::{Answer, Lane};
+use crate::wire::Wire;
+
+/// More header or body than this is no answer to our request.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// A keep-alive connection.
+#[derive(Debug)]
+pub(crate) struct Post {
+    path: Vec<u8>,
+    headers: Vec<u8>,
+    json: Vec<u8>,
+    /// An answer that a read cut off.
+    held: Vec<u8>,
+}
+
+impl Codec for Post {
+    async fn connect(target: &Target, _room: &str, _seed: u64) -> Result<(Wire, Self), Cause> {
+        let wire = target.connect().await?;
+        let path = format!("POST {}/v1/rooms/", target.prefix).into_bytes();
+        let headers = format!(
+            "/messages HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: ",
+            target.host
+        );
+        Ok((wire, Self { path, headers: headers.into_bytes(), json: Vec::new(), held: Vec::new() }))
+    }
+
+    fn write(&mut self, shape: &Shape, job: &Job, _now: &[u8], out: &mut Vec<u8>) {
+        self.json.clear();
+        shape.write_post(job, &mut self.json);
+        out.extend_from_slice(&self.path);
+        shape.write_room(job.room, out);
+        out.extend_from_slice(&self.headers);
+        write_u64(self.json.len() as u64, out);
+        out.extend_from_slice(b"\r\n\r\n");
+        out.extend_from_slice(&self.json);
+    }
+
+    fn read(&mut self, bytes: &mut [u8], _out: &mut Vec<u8>, lane: &mut Lane) -> Result<(), Cause> {
+        if self.held.is_empty() {
+            let rest = read_answers(bytes, lane)?;
+            self.held.extend_from_slice(rest);
+        } else {
+            self.held.extend_from_slice(bytes);
+            let held = std::mem::take(&mut self.held);
+            self.held.extend_from_slice(read_answers(&held, lane)?);
+        }
+        if self.held.len() > ANSWER_BYTES_MAX { Err(Cause::Protocol) } else { Ok(()) }
+    }
+}
+
+/// Gives each complete answer to `lane`; what is left over is returned.
+fn read_answers<'b>(mut bytes: &'b [u8], lane: &mut Lane) -> Result<&'b [u8], Cause> {
+    while let Some((response, rest)) = split_response(bytes)? {
+        lane.on_answer(&read_answer(response.status, response.body))?;
+        if response.last {
+            return Err(Cause::Closed);
+        }
+        bytes = rest;
+    }
+    Ok(bytes)
+}
+
+/// A complete HTTP response.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Response<'a> {
+    pub(crate) status: u16,
+    pub(crate) body: &'a [u8],
+    /// The server closes the connection after it.
+    pub(crate) last: bool,
+}
+
+/// Splits off the first response, or says `None` while it is incomplete. Only bodies with a stated length are read.
+pub(crate) fn split_response(bytes: &[u8]) -> Result<Option<(Response<'_>, &[u8])>, Cause> {
+    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
+    let (head, body) = bytes.split_at_checked(end).ok_or(Cause::Protocol)?;
+    let body = body.get(4..).ok_or(Cause::Protocol)?;
+    let head = std::str::from_utf8(head).map_err(|_| Cause::Protocol)?;
+    let mut lines = head.split("\r\n");
+    let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).and_then(leading_number);
+    let (status, _) = status.ok_or(Cause::Protocol)?;
+    let (mut length, mut last) = (None, false);
+    for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse::<usize>().ok();
+        } else if name.eq_ignore_ascii_case("connection") {
+            last = value.trim().eq_ignore_ascii_case("close");
+        }
+    }
+    let length = length.ok_or(Cause::Protocol)?;
+    let status = u16::try_from(status).map_err(|_| Cause::Protocol)?;
+    Ok(body.split_at_checked(length).map(|(body, rest)| (Response { status, body, last }, rest)))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Receipt<'a> {
+    message_id: &'a str,
+    seq: Option<u64>,
+    #[serde(default)]
+    duplicate: bool,
+}
+
+fn read_answer(status: u16, body: &[u8]) -> Answer<'_> {
+    match status {
+        200..=202 => match serde_json::from_slice::<Receipt<'_>>(body) {
+            Ok(receipt) => Answer::Accepted {
+                id: receipt.message_id.as_bytes(),
+                seq: receipt.seq.unwrap_or_default(),
+                duplicate: receipt.duplicate,
+            },
+            Err(_) => Answer::Unreadable,
+        },
+        408 | 429 | 500.. => Answer::Refused { retryable: true },
+        _ => Answer::Refused { retryable: false },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn responses_are_split_where_they_end() {
+        let bytes = b"HTTP/1.1 201 Created\r\ncontent-LENGTH: 2\r\n\r\n{}HTTP/1.1";
+        for end in 0..bytes.len() - 8 {
+            assert_eq!(split_response(&bytes[..end]), Ok(None));
+        }
+        let (response, rest) = split_response(bytes).expect("valid").expect("complete");
+        assert_eq!((response, rest), (Response { status: 201, body: b"{}", last: false }, &b"HTTP/1.1"[..]));
+        assert_eq!(split_response(b"nonsense\r\n\r\n"), Err(Cause::Protocol));
+    }
+
+    #[test]
+    fn receipts_are_understood() {
+        let body = br#"{"messageId":"a-1","seq":7,"epoch":"e","receivedAt":"x","duplicate":true}"#;
+        assert_eq!(read_answer(200, body), Answer::Accepted { id: b"a-1", seq: 7, duplicate: true });
+        assert_eq!(read_answer(503, b""), Answer::Refused { retryable: true });
+        assert_eq!(read_answer(422, b""), Answer::Refused { retryable: false });
+    }
+}

@@ -1,0 +1,279 @@
+//! From the one generator to the connections: a bounded queue for each room, filled and emptied many at a time.
+//!
+//! The generator draws messages at random over the connections, so that rooms get work in proportion to theirs; a room
+//! whose queue is full passes the message on to the next, so that one slow room does not starve the others.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+use std::thread::Thread;
+use std::time::Duration;
+
+use hubbub_core::clock::{RandomSource, SeededRandom};
+use parking_lot::Mutex;
+
+use crate::job::{Job, Shape, below};
+
+/// Most messages the generator makes before it hands them over.
+const BATCH_MESSAGES_MAX: usize = 4_096;
+
+/// Wakes the generator when there is room again.
+#[derive(Debug, Default)]
+struct Gate {
+    parked: AtomicBool,
+    generator: OnceLock<Thread>,
+}
+
+/// A bounded queue of messages.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    state: Mutex<State>,
+    limit: usize,
+    gate: Arc<Gate>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    waiting: VecDeque<(usize, Waker)>,
+    ended: bool,
+}
+
+/// Whether more may come from a [`Feed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Supply {
+    Open,
+    Ended,
+}
+
+impl Feed {
+    fn new(limit: usize, gate: Arc<Gate>) -> Self {
+        Self { state: Mutex::default(), limit, gate }
+    }
+
+    /// A queue that a pacer fills; it is bounded by the length of the run only, as an open loop must be.
+    pub(crate) fn open_loop() -> Self {
+        Self::new(usize::MAX, Arc::default())
+    }
+
+    /// A queue of at most `limit` messages, filled by one thread.
+    pub(crate) fn bounded(limit: usize) -> Self {
+        Self::new(limit.max(1), Arc::default())
+    }
+
+    /// Moves up to `max` messages to `into`. When it got none, `who` is woken once there are some.
+    pub(crate) fn take(&self, max: usize, into: &mut VecDeque<Job>, who: usize, waker: &Waker) -> Supply {
+        let mut state = self.state.lock();
+        let n = max.min(state.jobs.len());
+        into.extend(state.jobs.drain(..n));
+        if n < max && !state.ended && !state.waiting.iter().any(|(other, _)| *other == who) {
+            state.waiting.push_back((who, waker.clone()));
+        }
+        let supply = if state.ended && state.jobs.is_empty() { Supply::Ended } else { Supply::Open };
+        let low = state.jobs.len() <= self.limit / 2;
+        drop(state);
+        if low {
+            self.gate.open();
+        }
+        supply
+    }
+
+    /// Hands over all of `jobs`, in order.
+    pub(crate) fn push(&self, jobs: &mut Vec<Job>) {
+        let mut state = self.state.lock();
+        let n = jobs.len();
+        state.jobs.extend(jobs.drain(..));
+        let woken = n.min(state.waiting.len());
+        let wakers: Vec<_> = state.waiting.drain(..woken).collect();
+        drop(state);
+        for (_, waker) in wakers {
+            waker.wake();
+        }
+    }
+
+    /// No more will come.
+    pub(crate) fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        let wakers = std::mem::take(&mut state.waiting);
+        drop(state);
+        for (_, waker) in wakers {
+            waker.wake();
+        }
+    }
+
+    /// No more will come, and what waits is dropped; the answer is how many that were.
+    pub(crate) fn abandon(&self) -> usize {
+        let dropped = std::mem::take(&mut self.state.lock().jobs).len();
+        self.end();
+        dropped
+    }
+
+    /// Whether nobody wants more.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.state.lock().ended
+    }
+
+    /// How many messages fit in.
+    pub(crate) fn space(&self) -> usize {
+        self.limit.saturating_sub(self.state.lock().jobs.len())
+    }
+
+    /// Sleeps until half of the queue is free, or for a short time.
+    pub(crate) fn wait_for_space(&self) {
+        self.gate.wait();
+    }
+}
+
+impl Gate {
+    /// Wakes the generator if it sleeps.
+    fn open(&self) {
+        let asleep = self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::Relaxed);
+        if let Some(generator) = self.generator.get().filter(|_| asleep) {
+            generator.unpark();
+        }
+    }
+
+    fn wait(&self) {
+        let _ = self.generator.set(std::thread::current());
+        self.parked.store(true, Ordering::Relaxed);
+        // The time-out covers a wake-up that came between the look and the sleep.
+        std::thread::park_timeout(Duration::from_millis(2));
+        self.parked.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The queues of all rooms and the thread that fills them.
+#[derive(Debug)]
+pub(crate) struct Supplier {
+    feeds: Vec<Arc<Feed>>,
+    gate: Arc<Gate>,
+    stop: AtomicBool,
+}
+
+impl Supplier {
+    /// Queues for rooms `1..=rooms` that hold `limit` messages together.
+    pub(crate) fn new(rooms: u16, limit: usize) -> Arc<Self> {
+        let gate = Arc::<Gate>::default();
+        let each = (limit / usize::from(rooms.max(1))).max(1);
+        let feeds = (0..rooms).map(|_| Arc::new(Feed::new(each, Arc::clone(&gate)))).collect();
+        Arc::new(Self { feeds, gate, stop: AtomicBool::new(false) })
+    }
+
+    /// The queue of a room, counted from 1.
+    pub(crate) fn feed(&self, room: u16) -> Option<&Arc<Feed>> {
+        self.feeds.get(usize::from(room).checked_sub(1)?)
+    }
+
+    /// Ends the run early: drops what waits and makes no more.
+    pub(crate) fn abandon(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for feed in &self.feeds {
+            feed.abandon();
+        }
+    }
+
+    /// Makes `count` messages numbered from `first`, for the rooms of the connections; returns how many it made.
+    pub(crate) fn generate(
+        &self,
+        shape: &Shape,
+        random: &SeededRandom,
+        first: u64,
+        count: u64,
+        rooms: &[u16],
+    ) -> u64 {
+        let mut staged: Vec<Vec<Job>> = self.feeds.iter().map(|_| Vec::new()).collect();
+        let mut next = first;
+        let end = first + count;
+        while next < end && !self.stop.load(Ordering::Relaxed) {
+            let mut space: Vec<usize> = self.feeds.iter().map(|feed| feed.space()).collect();
+            // Rooms nobody is connected to get nothing.
+            for (index, space) in space.iter_mut().enumerate() {
+                if !rooms.iter().any(|room| usize::from(*room) == index + 1) {
+                    *space = 0;
+                }
+            }
+            let batch = space.iter().sum::<usize>().min(BATCH_MESSAGES_MAX);
+            if batch == 0 {
+                self.gate.wait();
+                continue;
+            }
+            let until = end.min(next + batch as u64);
+            while next < until {
+                let Some(room) = pick_room(random, rooms, &mut space) else { break };
+                if let Some(stage) = staged.get_mut(usize::from(room) - 1) {
+                    stage.push(shape.draw(random, next, room));
+                }
+                next += 1;
+            }
+            for (feed, stage) in self.feeds.iter().zip(&mut staged) {
+                if !stage.is_empty() {
+                    feed.push(stage);
+                }
+            }
+        }
+        for feed in &self.feeds {
+            feed.end();
+        }
+        next - first
+    }
+}
+
+/// The room of a random connection, or the next one with space.
+fn pick_room(random: &SeededRandom, rooms: &[u16], space: &mut [usize]) -> Option<u16> {
+    let start = below(random.next_u64(), rooms.len() as u64) as usize;
+    let (late, early) = rooms.split_at(start.min(rooms.len()));
+    for &room in early.iter().chain(late) {
+        if let Some(space @ 1..) = space.get_mut(usize::from(room).checked_sub(1)?) {
+            *space -= 1;
+            return Some(room);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_arrives_once_in_its_room() {
+        let supplier = Supplier::new(4, 40);
+        let shape = Shape::new(1, 10, None, "");
+        let rooms = [1, 2, 3, 3];
+        let mut seen = [0_u64; 5];
+        std::thread::scope(|scope| {
+            let made = scope.spawn(|| supplier.generate(&shape, &SeededRandom::new(5), 100, 5_000, &rooms));
+            let mut open = vec![1_u16, 2, 3];
+            while !open.is_empty() {
+                open.retain(|&room| {
+                    let mut got = VecDeque::new();
+                    let feed = supplier.feed(room).expect("room");
+                    assert!(feed.state.lock().jobs.len() <= 10);
+                    let supply = feed.take(7, &mut got, 0, Waker::noop());
+                    assert!(got.iter().all(|job| job.room == room && (100..5_100).contains(&job.index)));
+                    seen[usize::from(room)] += got.len() as u64;
+                    supply == Supply::Open
+                });
+                std::thread::yield_now();
+            }
+            assert_eq!(made.join().expect("generator"), 5_000);
+        });
+        assert_eq!(seen.iter().sum::<u64>(), 5_000);
+        assert_eq!(seen[4], 0);
+    }
+
+    #[test]
+    fn abandoning_ends_the_generator() {
+        let supplier = Supplier::new(1, 10);
+        let shape = Shape::new(1, 10, None, "");
+        std::thread::scope(|scope| {
+            let made =
+                scope.spawn(|| supplier.generate(&shape, &SeededRandom::new(5), 0, u64::MAX / 2, &[1]));
+            supplier.abandon();
+            assert!(made.join().expect("generator") < 100_000);
+        });
+    }
+}

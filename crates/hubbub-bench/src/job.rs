@@ -1,0 +1,251 @@
+//! What is sent: each message described in a few bytes, written out as JSON only when it goes to a socket.
+
+use std::fmt::Write as _;
+
+use hubbub_core::clock::{RandomSource, SeededRandom};
+use hubbub_core::message::{MessageType, write_u64};
+
+/// One message to send. Retries write it out again, with the same id.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job {
+    /// Its number in the run; makes its `messageId`.
+    pub(crate) index: u64,
+    /// Microseconds after the start at which it should be sent; 0 in a closed loop.
+    pub(crate) intended_us: u64,
+    /// Microseconds after the start at which it was first sent; 0 until then.
+    pub(crate) first_sent_us: u64,
+    pub(crate) user: u32,
+    pub(crate) room: u16,
+    pub(crate) text: u16,
+    pub(crate) kind: MessageType,
+    /// Sends that failed so far.
+    pub(crate) failures: u8,
+}
+
+/// Rooms, users and texts that messages are drawn from.
+#[derive(Debug, Clone)]
+pub(crate) struct Shape {
+    /// Start of each `messageId`; another one in each run, so that runs do not repeat each other's ids.
+    run: String,
+    texts: Vec<String>,
+    users: u32,
+    room_prefix: String,
+}
+
+/// How many different texts there are when their length is prescribed.
+const LONG_TEXTS: usize = 4_096;
+
+impl Shape {
+    /// Messages of `users` users; texts are 50 phrases, or random words of exactly `text_bytes` bytes.
+    pub(crate) fn new(run: u64, users: u32, text_bytes: Option<usize>, room_prefix: &str) -> Self {
+        let texts = match text_bytes {
+            None => PHRASES.iter().map(|&phrase| phrase.to_owned()).collect(),
+            Some(bytes) => {
+                let random = SeededRandom::new(run);
+                (0..LONG_TEXTS).map(|_| random_words(&random, bytes)).collect()
+            }
+        };
+        Self { run: format!("{run:010x}-"), texts, users, room_prefix: room_prefix.to_owned() }
+    }
+
+    /// Draws a message: 90 % TEXT, 5 % JOIN, 5 % LEAVE.
+    pub(crate) fn draw(&self, random: &SeededRandom, index: u64, room: u16) -> Job {
+        let bits = random.next_u64();
+        let kind = match bits % 20 {
+            18 => MessageType::Join,
+            19 => MessageType::Leave,
+            _ => MessageType::Text,
+        };
+        let user = below(bits >> 32, u64::from(self.users));
+        let text = below((bits >> 5) & 0xffff_ffff, self.texts.len() as u64);
+        Job {
+            index,
+            intended_us: 0,
+            first_sent_us: 0,
+            user: user as u32 + 1,
+            room,
+            text: text as u16,
+            kind,
+            failures: 0,
+        }
+    }
+
+    /// What stands before the number of a room.
+    pub(crate) fn room_prefix(&self) -> &str {
+        &self.room_prefix
+    }
+
+    /// The name of a room.
+    pub(crate) fn room_name(&self, room: u16) -> String {
+        format!("{}{room}", self.room_prefix)
+    }
+
+    /// Appends the name of a room.
+    pub(crate) fn write_room(&self, room: u16, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.room_prefix.as_bytes());
+        write_u64(u64::from(room), out);
+    }
+
+    /// Appends the `messageId` of message `index`.
+    pub(crate) fn write_id(&self, index: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.run.as_bytes());
+        write_u64(index, out);
+    }
+
+    /// The index in a `messageId` of this run.
+    pub(crate) fn index_of(&self, id: &[u8]) -> Option<u64> {
+        let digits = id.strip_prefix(self.run.as_bytes())?;
+        digits.iter().try_fold(0_u64, |sum, b| b.is_ascii_digit().then(|| sum * 10 + u64::from(b - b'0')))
+    }
+
+    /// Appends the message as `/chat/{room}` takes it. `timestamp` is RFC 3339.
+    pub(crate) fn write_chat(&self, job: &Job, timestamp: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"userId\":");
+        write_u64(u64::from(job.user), out);
+        out.extend_from_slice(b",\"username\":\"user");
+        write_u64(u64::from(job.user), out);
+        out.extend_from_slice(b"\",\"messageType\":\"");
+        out.extend_from_slice(job.kind.as_str().as_bytes());
+        self.write_common(job, out);
+        out.extend_from_slice(b",\"timestamp\":\"");
+        out.extend_from_slice(timestamp);
+        out.extend_from_slice(b"\"}");
+    }
+
+    /// Appends the message as `POST /v1/rooms/{room}/messages` takes it.
+    pub(crate) fn write_post(&self, job: &Job, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"userId\":\"");
+        write_u64(u64::from(job.user), out);
+        out.extend_from_slice(b"\",\"messageType\":\"");
+        out.extend_from_slice(job.kind.as_str().as_bytes());
+        self.write_common(job, out);
+        out.push(b'}');
+    }
+
+    fn write_common(&self, job: &Job, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\",\"messageId\":\"");
+        self.write_id(job.index, out);
+        out.extend_from_slice(b"\",\"message\":\"");
+        // The texts hold nothing that JSON would escape.
+        out.extend_from_slice(
+            self.texts.get(usize::from(job.text)).map_or(b"".as_slice(), |text| text.as_bytes()),
+        );
+        out.push(b'"');
+    }
+}
+
+/// A number below `end` out of 32 random bits.
+pub(crate) fn below(bits: u64, end: u64) -> u64 {
+    ((bits & 0xffff_ffff) * end) >> 32
+}
+
+/// Words of no meaning, so that a text is neither constant nor as incompressible as noise.
+fn random_words(random: &SeededRandom, bytes: usize) -> String {
+    const SYLLABLES: [&str; 32] = [
+        "ka", "lo", "mi", "ne", "ru", "sa", "te", "vo", "wi", "zu", "bra", "cle", "dri", "fla", "gro", "hu",
+        "jo", "ken", "lin", "mor", "nas", "pel", "quo", "ras", "sol", "tur", "und", "ver", "wol", "xi",
+        "yen", "zor",
+    ];
+    let mut text = String::with_capacity(bytes + 16);
+    while text.len() < bytes {
+        let mut bits = random.next_u64();
+        for _ in 0..=bits % 3 {
+            bits >>= 5;
+            text.push_str(SYLLABLES.get((bits % 32) as usize).copied().unwrap_or_default());
+        }
+        if bits & 0x1000 == 0 {
+            let _ = write!(text, " {}", bits % 1_000);
+        }
+        text.push(' ');
+    }
+    text.truncate(bytes);
+    text
+}
+
+/// What people say in a chat.
+const PHRASES: [&str; 50] = [
+    "Hello everyone!",
+    "Good morning",
+    "How is it going?",
+    "Anyone up for lunch?",
+    "I will be five minutes late",
+    "Can somebody review my change?",
+    "The build is green again",
+    "Thanks a lot!",
+    "See you tomorrow",
+    "On my way",
+    "That is a good question",
+    "Let me check and come back to you",
+    "Sounds good to me",
+    "I agree",
+    "Not sure about that",
+    "Could you share the link?",
+    "Here is the summary of today's meeting",
+    "Happy birthday!",
+    "Congratulations to the team",
+    "The server was restarted ten minutes ago",
+    "Does anybody else see this error?",
+    "It works on my machine",
+    "I have pushed a fix",
+    "Please try again now",
+    "Works, thank you",
+    "What time do we start?",
+    "In about an hour",
+    "Let us move this to another room",
+    "I am out for the rest of the day",
+    "Back in a bit",
+    "Who is on call this week?",
+    "The customer confirmed that it is solved",
+    "Great news",
+    "Could we postpone this to Thursday?",
+    "Fine with me",
+    "Has anyone tested the new version?",
+    "I am looking into it",
+    "The numbers look better than last week",
+    "Do not forget the retrospective",
+    "Coffee?",
+    "Always",
+    "The documentation is out of date",
+    "I opened a ticket for it",
+    "Let us keep it simple",
+    "Which branch is this on?",
+    "I lost my connection for a moment",
+    "No problem at all",
+    "Please read the announcement",
+    "Have a nice weekend",
+    "Good night",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_json_of_the_promised_shape() {
+        for text_bytes in [None, Some(120)] {
+            let shape = Shape::new(77, 100_000, text_bytes, "room-");
+            let random = SeededRandom::new(1);
+            let mut kinds = [0_u32; 3];
+            for index in 0..2_000 {
+                let job = shape.draw(&random, index, 3);
+                let mut out = Vec::new();
+                shape.write_chat(&job, b"2026-01-31T12:00:00Z", &mut out);
+                let chat: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+                assert!((1..=100_000).contains(&chat["userId"].as_u64().expect("integer")));
+                let text = chat["message"].as_str().expect("text");
+                assert!(
+                    text_bytes.map_or((1..=500).contains(&text.len()), |bytes| text.len() == bytes),
+                    "{text}"
+                );
+                assert_eq!(shape.index_of(chat["messageId"].as_str().expect("id").as_bytes()), Some(index));
+                out.clear();
+                shape.write_post(&job, &mut out);
+                let post: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+                assert_eq!(post["message"], chat["message"]);
+                kinds[job.kind as usize] += 1;
+            }
+            assert!(kinds[0] > 1_700 && kinds[1] > 60 && kinds[2] > 60, "{kinds:?}");
+            assert_eq!(shape.room_name(3), "room-3");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The messages of one connection, from the queue to their end. Outlives the socket: after a reconnection, what had
+//! no answer is sent again, in order and with the same ids.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
+
+use crate::client::Cause;
+use crate::feed::{Feed, Supply};
+use crate::job::Job;
+use crate::record::{Ending, Sample};
+use crate::run::{Counts, Run};
+
+/// What the server said to one message.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer<'a> {
+    /// It is stored.
+    Accepted { id: &'a [u8], seq: u64, duplicate: bool },
+    /// It is not.
+    Refused { retryable: bool },
+    /// Neither can be made out.
+    Unreadable,
+}
+
+/// Finished messages are handed to the record in lots of this size.
+const SAMPLES_MAX: usize = 1_024;
+/// ...or after this time.
+const SAMPLES_AGE_US: u64 = 200_000;
+
+/// One connection's share of the work.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) run: Arc<Run>,
+    feed: Arc<Feed>,
+    who: usize,
+    /// Sends to one room only, so that `seq` must grow.
+    ordered: bool,
+    supply: Supply,
+    /// To be sent next.
+    ready: VecDeque<Job>,
+    /// Sent, in the order of the answers to come.
+    in_flight: VecDeque<Flight>,
+    /// To be sent again at a time in microseconds after the start.
+    later: Vec<(u64, Job)>,
+    samples: Vec<Sample>,
+    handed_over_us: u64,
+    last_seq: u64,
+    read_us: u64,
+}
+
+#[derive(Debug)]
+struct Flight {
+    job: Job,
+    sent_us: u64,
+}
+
+impl Lane {
+    /// The lane of connection `who`.
+    pub(crate) fn new(run: Arc<Run>, feed: Arc<Feed>, who: usize, ordered: bool) -> Self {
+        Self {
+            run,
+            feed,
+            who,
+            ordered,
+            supply: Supply::Open,
+            ready: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            later: Vec::new(),
+            samples: Vec::new(),
+            handed_over_us: 0,
+            last_seq: 0,
+            read_us: 0,
+        }
+    }
+
+    /// Whether all is sent and answered.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.supply == Supply::Ended
+            && self.ready.is_empty()
+            && self.in_flight.is_empty()
+            && self.later.is_empty()
+    }
+
+    /// Notes the time of the answers that follow.
+    pub(crate) fn begin_read(&mut self) {
+        self.read_us = self.run.now_us();
+    }
+
+    /// Gives each message that may be sent now to `write`; the answer is whether there was any.
+    pub(crate) fn fill(&mut self, waker: &Waker, mut write: impl FnMut(&Job)) -> bool {
+        let free = self.run.rules.in_flight.saturating_sub(self.in_flight.len());
+        if free == 0 {
+            return false;
+        }
+        let now_us = self.run.now_us();
+        self.take_due(now_us);
+        if self.supply == Supply::Open && self.ready.len() < free && self.later.is_empty() {
+            let before = self.ready.len();
+            self.supply = self.feed.take(free - before, &mut self.ready, self.who, waker);
+            Counts::add(&self.run.counts.sent, (self.ready.len() - before) as u64);
+        }
+        let n = free.min(self.ready.len());
+        for mut job in self.ready.drain(..n) {
+            if job.first_sent_us == 0 {
+                job.first_sent_us = now_us;
+                if let Some(times) = &self.run.times {
+                    times.set(job.index, if job.intended_us > 0 { job.intended_us } else { now_us });
+                }
+            }
+            write(&job);
+            self.in_flight.push_back(Flight { job, sent_us: now_us });
+        }
+        n > 0
+    }
+
+    /// Takes the answer to the oldest message in flight.
+    pub(crate) fn on_answer(&mut self, answer: &Answer<'_>) -> Result<(), Cause> {
+        let Some(Flight { job, .. }) = self.in_flight.pop_front() else { return Err(Cause::Protocol) };
+        match *answer {
+            Answer::Accepted { id, seq, duplicate } if self.run.shape.index_of(id) == Some(job.index) => {
+                if duplicate {
+                    Counts::add(&self.run.counts.duplicate, 1);
+                }
+                if self.ordered && job.failures == 0 && seq <= std::mem::replace(&mut self.last_seq, seq) {
+                    Counts::add(&self.run.counts.order_faults, 1);
+                }
+                self.finish(&job, Ending::Accepted);
+            }
+            Answer::Refused { retryable: true } => self.retry_later(job),
+            Answer::Refused { retryable: false } => self.finish(&job, Ending::Rejected),
+            Answer::Accepted { .. } | Answer::Unreadable => {
+                self.in_flight.push_front(Flight { job, sent_us: self.read_us });
+                return Err(Cause::Protocol);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, job: &Job, ending: Ending) {
+        let begun_us = if job.intended_us > 0 { job.intended_us } else { job.first_sent_us };
+        let latency_us = u32::try_from(self.read_us.saturating_sub(begun_us)).unwrap_or(u32::MAX);
+        let sample = Sample { done_us: self.read_us, latency_us, room: job.room, kind: job.kind, ending };
+        self.samples.push(sample);
+        let count = match ending {
+            Ending::Accepted => None,
+            Ending::Rejected => Some(&self.run.counts.rejected),
+            Ending::Unconfirmed => Some(&self.run.counts.unconfirmed),
+        };
+        if let Some(count) = count {
+            Counts::add(count, 1);
+        }
+        if self.samples.len() >= SAMPLES_MAX || self.read_us > self.handed_over_us + SAMPLES_AGE_US {
+            self.hand_over();
+        }
+    }
+
+    /// Gives what is finished to the record.
+    pub(crate) fn hand_over(&mut self) {
+        let accepted = self.samples.iter().filter(|sample| sample.ending == Ending::Accepted).count();
+        Counts::add(&self.run.counts.accepted, accepted as u64);
+        self.handed_over_us = self.read_us;
+        self.run.record(&mut self.samples, self.read_us);
+    }
+
+    fn retry_later(&mut self, mut job: Job) {
+        job.failures = job.failures.saturating_add(1);
+        if job.failures > self.run.rules.retries {
+            return self.finish(&job, Ending::Unconfirmed);
+        }
+        Counts::add(&self.run.counts.retries, 1);
+        let wait = self.run.rules.backoff(job.failures);
+        self.later.push((self.read_us + u64::try_from(wait.as_micros()).unwrap_or(u64::MAX), job));
+    }
+
+    fn take_due(&mut self, now_us: u64) {
+        if self.later.iter().any(|(due_us, _)| *due_us <= now_us) {
+            let due = self.later.extract_if(.., |(due_us, _)| *due_us <= now_us);
+            let mut due: VecDeque<Job> = due.map(|(_, job)| job).collect();
+            due.append(&mut self.ready);
+            self.ready = due;
+        }
+    }
+
+    /// When to look again even if nothing arrives: a time-out or a retry.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let timeout_us = u64::try_from(self.run.rules.send_timeout.as_micros()).unwrap_or(u64::MAX);
+        let oldest = self.in_flight.front().map(|flight| flight.sent_us.saturating_add(timeout_us));
+        let retry = self.later.iter().map(|(due_us, _)| *due_us).min();
+        oldest.into_iter().chain(retry).min().map(|us| self.run.instant(us))
+    }
+
+    /// Whether the oldest message in flight has waited too long.
+    pub(crate) fn is_timed_out(&self) -> bool {
+        let waited =
+            |flight: &Flight| self.run.instant(flight.sent_us).elapsed() > self.run.rules.send_timeout;
+        self.in_flight.front().is_some_and(waited)
+    }
+
+    /// Whether a retry waits for its time, so that the timer must be set anew.
+    pub(crate) fn has_delayed(&self) -> bool {
+        !self.later.is_empty()
+    }
+
+    /// The connection is gone: everything without an answer counts as failed once more and is sent again first.
+    /// Returns how often the message that failed most has failed.
+    pub(crate) fn on_lost(&mut self) -> u8 {
+        self.begin_read();
+        let mut again: VecDeque<Job> = self.in_flight.drain(..).map(|flight| flight.job).collect();
+        again.append(&mut self.ready);
+        self.later.sort_by_key(|(due_us, _)| *due_us);
+        again.extend(std::mem::take(&mut self.later).into_iter().map(|(_, job)| job));
+        let mut worst = 0;
+        for mut job in again {
+            job.failures += 1;
+            if job.failures > self.run.rules.retries || self.run.is_hopeless() {
+                self.finish(&job, Ending::Unconfirmed);
+                continue;
+            }
+            Counts::add(&self.run.counts.retries, 1);
+            worst = worst.max(job.failures);
+            self.ready.push_back(job);
+        }
+        worst
+    }
+
+    /// Takes one message although there is no connection, so that it is counted as failed and the run comes to an end.
+    pub(crate) fn take_one(&mut self) {
+        if self.ready.is_empty() && self.supply == Supply::Open {
+            let before = self.ready.len();
+            self.supply = self.feed.take(1, &mut self.ready, self.who, Waker::noop());
+            Counts::add(&self.run.counts.sent, (self.ready.len() - before) as u64);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The books of a run: nothing may be lost between what was sent, what was answered and what the server counted.
+
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use crate::client::{Target, get::get};
+use crate::run::Run;
+
+/// The server's counters that matter here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct ServerCounts {
+    /// Messages acknowledged.
+    pub accepted: u64,
+    /// Messages stored.
+    pub stored: u64,
+    /// Messages that were stored before.
+    pub duplicate: u64,
+    /// Deliveries to subscribers.
+    pub delivered: u64,
+    /// Messages refused, for whatever reason.
+    pub rejected: u64,
+}
+
+impl ServerCounts {
+    /// Asks the server; `None` when it does not count, as the bare servers do not.
+    pub(crate) async fn ask(target: &Target) -> Option<Self> {
+        Self::parse(&get(target, "/metrics").await.ok()?)
+    }
+
+    fn parse(metrics: &str) -> Option<Self> {
+        Some(Self {
+            accepted: sum(metrics, "hubbub_messages_accepted_total")?,
+            stored: sum(metrics, "hubbub_messages_stored_total")?,
+            duplicate: sum(metrics, "hubbub_messages_duplicate_total").unwrap_or(0),
+            delivered: sum(metrics, "hubbub_messages_delivered_total").unwrap_or(0),
+            rejected: sum(metrics, "hubbub_messages_rejected_total").unwrap_or(0),
+        })
+    }
+
+    /// What was counted since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            accepted: self.accepted.saturating_sub(earlier.accepted),
+            stored: self.stored.saturating_sub(earlier.stored),
+            duplicate: self.duplicate.saturating_sub(earlier.duplicate),
+            delivered: self.delivered.saturating_sub(earlier.delivered),
+            rejected: self.rejected.saturating_sub(earlier.rejected),
+        }
+    }
+}
+
+/// The sum over all labels of a counter in Prometheus text.
+fn sum(metrics: &str, name: &str) -> Option<u64> {
+    let values = metrics.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let rest = if rest.starts_with('{') { rest.split_once('}')?.1 } else { rest };
+        rest.strip_prefix(' ')?.split(' ').next()?.parse::<f64>().ok()
+    });
+    let mut found = false;
+    let sum = values.inspect(|_| found = true).sum::<f64>();
+    found.then_some(sum as u64)
+}
+
+/// Sent against answered against stored.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Ledger {
+    /// Messages sent, each once however often it was retried.
+    pub sent: u64,
+    /// Acknowledged.
+    pub accepted: u64,
+    /// Refused for good.
+    pub rejected: u64,
+    /// No answer after all retries; they may be stored.
+    pub unconfirmed: u64,
+    /// What the server counted meanwhile, if it counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerCounts>,
+    /// Where the books do not agree.
+    pub faults: Vec<String>,
+}
+
+impl Ledger {
+    /// The books of some phases, with the server's counters before and after them.
+    pub(crate) fn of(runs: &[&Run], server: Option<(ServerCounts, ServerCounts)>) -> Self {
+        let mut ledger =
+            Self { server: server.map(|(before, after)| after.since(&before)), ..Self::default() };
+        for Run { counts, .. } in runs {
+            ledger.sent += counts.sent.load(Ordering::Relaxed);
+            ledger.accepted += counts.accepted.load(Ordering::Relaxed);
+            ledger.rejected += counts.rejected.load(Ordering::Relaxed);
+            ledger.unconfirmed += counts.unconfirmed.load(Ordering::Relaxed);
+        }
+        ledger.close()
+    }
+
+    /// Compares the books of both sides. Other clients of the same server show as faults.
+    fn close(mut self) -> Self {
+        let ended = self.accepted + self.rejected + self.unconfirmed;
+        if self.sent != ended {
+            self.faults.push(format!("sent {} but {ended} came to an end", self.sent));
+        }
+        if let Some(server) = self.server {
+            let (stored, duplicate) = (server.stored, server.duplicate);
+            // A message may have been stored before its answer was lost, and be a duplicate when it is sent again.
+            let least = self.accepted;
+            let most = self.accepted + self.unconfirmed;
+            if stored < least || stored > most {
+                self.faults.push(format!(
+                    "{least} accepted and {} unconfirmed, but {stored} stored",
+                    self.unconfirmed
+                ));
+            }
+            if server.accepted != stored + duplicate {
+                let accepted = server.accepted;
+                self.faults.push(format!(
+                    "the server accepted {accepted}, but stored {stored} + {duplicate} duplicates"
+                ));
+            }
+        }
+        self
+    }
+}
+
+/// Little's law in a closed loop: concurrency = throughput × mean latency.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Little {
+    /// Messages that were to be under way at any time.
+    pub concurrency: f64,
+    /// Throughput × mean latency.
+    pub observed: f64,
+    /// Share of the concurrency that latency does not account for.
+    pub unaccounted: f64,
+    /// The two differ by more than 5 %.
+    pub marked: bool,
+}
+
+impl Little {
+    /// Audits a closed loop.
+    pub(crate) fn audit(concurrency: f64, per_second: f64, mean_ms: f64) -> Self {
+        let observed = per_second * mean_ms / 1e3;
+        let unaccounted = 1.0 - observed / concurrency;
+        Self { concurrency, observed, unaccounted, marked: unaccounted.abs() > 0.05 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_summed_over_their_labels() {
+        let text = "# HELP x y\nhubbub_messages_accepted_total 5\nhubbub_messages_stored_total 4\n\
+                    hubbub_messages_rejected_total{reason=\"a b\"} 1\nhubbub_messages_rejected_total{reason=\"c\"} 2\n\
+                    hubbub_messages_stored_total_other 9\n";
+        let counts = ServerCounts::parse(text).expect("counters");
+        assert_eq!((counts.accepted, counts.stored, counts.rejected), (5, 4, 3));
+        assert_eq!(ServerCounts::parse("nothing"), None);
+    }
+
+    #[test]
+    fn books_that_agree_have_no_fault() {
+        let server = |stored| Some(ServerCounts { accepted: stored, stored, ..Default::default() });
+        let ledger = Ledger { sent: 10, accepted: 8, rejected: 1, unconfirmed: 1, ..Default::default() };
+        for (stored, faults) in [(8, 0), (9, 0), (7, 1), (10, 1)] {
+            let ledger = Ledger { server: server(stored), ..ledger.clone() };
+            assert_eq!(ledger.close().faults.len(), faults, "{stored} stored");
+        }
+        assert_eq!(Ledger { sent: 11, ..ledger }.close().faults.len(), 1);
+    }
+
+    #[test]
+    fn little_marks_what_latency_does_not_explain() {
+        assert!(!Little::audit(128.0, 100_000.0, 1.25).marked);
+        let idle = Little::audit(128.0, 100_000.0, 1.0);
+        assert!(idle.marked && (idle.unaccounted - 0.21875).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,177 @@
+//! What this machine is and what its processors do, from `/proc`. Where that is missing the answers are empty.
+
+use std::fs;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use hubbub_core::Timestamp;
+use serde::Serialize;
+
+/// The wall clock.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// Random enough to tell runs apart.
+pub(crate) fn seed() -> u64 {
+    now().as_micros().unsigned_abs().wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(std::process::id())
+}
+
+/// The machine a result was measured on.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Machine {
+    cpu: String,
+    cores: usize,
+    memory_mib: u64,
+    kernel: String,
+}
+
+impl Machine {
+    /// Looks at this machine.
+    pub(crate) fn look() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            cpu: field(&cpuinfo, "model name").unwrap_or("unknown").to_owned(),
+            cores: cores(),
+            memory_mib: field(&meminfo, "MemTotal").and_then(leading_u64).unwrap_or(0) / 1024,
+            kernel: kernel.trim().to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} × {}, {} MiB, Linux {}", self.cores, self.cpu, self.memory_mib, self.kernel)
+    }
+}
+
+/// Processors this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim())
+}
+
+fn leading_u64(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Anonymous memory of a process, in KiB.
+pub(crate) fn rss_anon_kib(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    field(&status, "RssAnon").and_then(leading_u64)
+}
+
+/// Linux counts processor time in hundredths of a second for its users.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Processor time used by this process, a server and the whole machine, since some moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuMark {
+    at: Instant,
+    own_s: f64,
+    server_s: Option<f64>,
+    busy_s: f64,
+    stolen_s: f64,
+}
+
+impl CpuMark {
+    /// Looks at the counters now.
+    pub(crate) fn now(server_pid: Option<u32>) -> Self {
+        let (busy_s, stolen_s) = machine_seconds().unwrap_or_default();
+        Self {
+            at: Instant::now(),
+            own_s: process_seconds(std::process::id()).unwrap_or(0.0),
+            server_s: server_pid.and_then(process_seconds),
+            busy_s,
+            stolen_s,
+        }
+    }
+
+    /// What was used between `self` and `later`, as processors kept busy.
+    pub(crate) fn until(&self, later: &Self) -> CpuUse {
+        let elapsed = later.at.duration_since(self.at).as_secs_f64().max(1e-9);
+        CpuUse {
+            cores: cores(),
+            generator: (later.own_s - self.own_s) / elapsed,
+            server: self.server_s.zip(later.server_s).map(|(from, to)| (to - from) / elapsed),
+            machine: (later.busy_s - self.busy_s) / elapsed,
+            stolen: (later.stolen_s - self.stolen_s) / elapsed,
+        }
+    }
+}
+
+/// Processors kept busy on average.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CpuUse {
+    /// How many there are.
+    pub cores: usize,
+    /// By the load generator.
+    pub generator: f64,
+    /// By the server, if it runs here and is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<f64>,
+    /// By everything on this machine.
+    pub machine: f64,
+    /// Taken away by the hypervisor.
+    pub stolen: f64,
+}
+
+impl CpuUse {
+    /// In what way the measurement was limited by what measures, if it was.
+    pub(crate) fn verdict(&self, generator_threads: usize) -> Option<String> {
+        if self.generator > 0.9 * generator_threads as f64 {
+            return Some(format!(
+                "the generator was the limit: it kept its {generator_threads} threads busy ({:.2} processors)",
+                self.generator
+            ));
+        }
+        let full = self.machine + self.stolen > 0.92 * self.cores as f64;
+        (full && self.generator > 0.25 * self.cores as f64).then(|| {
+            format!(
+                "the machine was full and the generator used {:.0} % of it: a server alone on it would do more",
+                100.0 * self.generator / self.cores as f64
+            )
+        })
+    }
+}
+
+fn process_seconds(pid: u32) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold spaces.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
+}
+
+fn machine_seconds() -> Option<(f64, f64)> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let ticks: Vec<f64> =
+        stat.lines().next()?.split_whitespace().skip(1).filter_map(|t| t.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, stolen, ..] = *ticks.as_slice() else {
+        return None;
+    };
+    Some(((user + nice + system + irq + softirq) / TICKS_PER_SECOND, stolen / TICKS_PER_SECOND))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_named() {
+        let used = |generator, machine| CpuUse { cores: 4, generator, server: None, machine, stolen: 0.0 };
+        assert!(
+            used(1.95, 2.5).verdict(2).is_some_and(|text| text.starts_with("the generator was the limit"))
+        );
+        assert!(used(1.5, 3.9).verdict(2).is_some_and(|text| text.contains("38 %")));
+        assert_eq!(used(0.5, 2.0).verdict(2), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! Options that several workloads share, with the values a run has when nothing is said.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::run::Rules;
+
+/// Where to send, and what to do with the results.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Common {
+    /// The server to measure
+    #[arg(long, env = "HUBBUB_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    pub target: String,
+    /// Write summary.json, metrics.csv, throughput.csv and report.html into this directory
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Threads of the load generator
+    #[arg(long, default_value_t = crate::machine::cores().min(2), value_name = "N")]
+    pub threads: usize,
+    /// Width of the rows of throughput.csv
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub bucket: Duration,
+    /// Most rows of metrics.csv; the statistics always cover everything
+    #[arg(long, default_value_t = 2_000_000, value_name = "N")]
+    pub rows_max: usize,
+    /// Repeat the random choices of another run (message ids are new in any case)
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Process id of the server, when it runs on this machine: its processor time is shown
+    #[arg(long, value_name = "PID")]
+    pub server_pid: Option<u32>,
+    /// No live progress
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// What is sent.
+#[derive(Debug, Clone, Args, Serialize)]
+pub(crate) struct Traffic {
+    /// Rooms, named by their number from 1
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub rooms: u16,
+    /// Put before the number of each room
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    pub room_prefix: String,
+    /// Users, drawn from 1 to this
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    pub users: u32,
+    /// Random texts of exactly this length in place of the 50 phrases
+    #[arg(long, value_name = "N")]
+    pub text_bytes: Option<usize>,
+}
+
+/// How it is sent.
+#[derive(Debug, Clone, Args, Serialize)]
+pub(crate) struct Sending {
+    /// Connections at a time
+    #[arg(long, short, default_value_t = 128, value_name = "N")]
+    pub connections: usize,
+    /// Messages without an answer that one connection may have
+    #[arg(long, default_value_t = 1, value_name = "K")]
+    pub in_flight: usize,
+    /// Give a message up for lost after this, and reconnect
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub send_timeout: Duration,
+    /// Send a message at most this often again, with the same id
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub retries: u8,
+    /// Wait before the first retry; doubled for each further one
+    #[arg(long, default_value = "50ms", value_parser = duration, value_name = "TIME")]
+    pub backoff: Duration,
+    /// Longest wait before a retry
+    #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME")]
+    pub backoff_max: Duration,
+    /// End the run when nothing was answered for this long
+    #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME")]
+    pub give_up: Duration,
+    /// Messages that the generator prepares ahead, over all rooms
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    pub queue: usize,
+}
+
+impl Sending {
+    pub(crate) fn rules(&self) -> Rules {
+        Rules {
+            in_flight: self.in_flight.max(1),
+            send_timeout: self.send_timeout,
+            retries: self.retries,
+            backoff_min: self.backoff,
+            backoff_max: self.backoff_max,
+            give_up: self.give_up,
+        }
+    }
+}
+
+/// A duration such as `500ms`, `10s`, `2m` or `1h`; a plain number means seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+    let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));
+    let factor = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        _ => return Err(format!("unknown unit '{unit}': write 500ms, 10s, 2m or 1h")),
+    };
+    let number: f64 = number.parse().map_err(|_| "not a number: write 500ms, 10s, 2m or 1h".to_owned())?;
+    Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        for (text, ms) in [("500ms", 500), ("10s", 10_000), ("1.5s", 1_500), ("2m", 120_000), ("3", 3_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)));
+        }
+        assert!(duration("ten").is_err() && duration("1d").is_err() && duration("").is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! Starts the connections of a phase, shows its progress and waits for its end.
+
+use std::io::{IsTerminal, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::client::Codec;
+use crate::feed::Supplier;
+use crate::lane::Lane;
+use crate::run::Run;
+use crate::session::drive;
+
+/// One task for each connection, which sends what its room's queue holds.
+pub(crate) fn spawn<C: Codec + 'static>(
+    run: &Arc<Run>,
+    supplier: &Supplier,
+    rooms: &[u16],
+    seed: u64,
+) -> JoinSet<()> {
+    let mut lanes = JoinSet::new();
+    for (who, &room) in rooms.iter().enumerate() {
+        if let Some(feed) = supplier.feed(room) {
+            let lane = Lane::new(Arc::clone(run), Arc::clone(feed), who, true);
+            lanes.spawn(drive::<C>(lane, run.shape.room_name(room), seed.wrapping_add(who as u64)));
+        }
+    }
+    lanes
+}
+
+/// What to show while a phase runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    pub(crate) name: &'static str,
+    /// How many there will be; 0 if that is not known.
+    pub(crate) messages: u64,
+    pub(crate) quiet: bool,
+}
+
+const TICK: Duration = Duration::from_millis(500);
+
+/// Waits until all lanes have ended; calls `abandon` when the server has been silent for too long.
+pub(crate) async fn finish(run: &Run, lanes: &mut JoinSet<()>, progress: Progress, abandon: impl Fn()) {
+    let show = !progress.quiet && std::io::stderr().is_terminal();
+    let mut tick = tokio::time::interval(TICK);
+    let mut last = (run.now_us(), 0);
+    loop {
+        tokio::select! {
+            ended = lanes.join_next() => if ended.is_none() { break },
+            _ = tick.tick() => {
+                if run.is_hopeless() {
+                    abandon();
+                }
+                if show {
+                    last = show_line(run, progress, last);
+                }
+            }
+        }
+    }
+    if show {
+        // Nobody can be told that the terminal is gone.
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+}
+
+fn show_line(run: &Run, progress: Progress, last: (u64, u64)) -> (u64, u64) {
+    let (now_us, done) = (run.now_us(), run.counts.accepted.load(Ordering::Relaxed));
+    let per_second = (done - last.1) as f64 * 1e6 / (now_us - last.0).max(1) as f64;
+    let whole = if progress.messages > 0 {
+        format!(" of {} ({:.0} %)", progress.messages, 100.0 * done as f64 / progress.messages as f64)
+    } else {
+        String::new()
+    };
+    let retries = run.counts.retries.load(Ordering::Relaxed);
+    let line = format!("{}: {done}{whole}, {per_second:.0}/s", progress.name);
+    let retries = if retries > 0 { format!(", {retries} retries") } else { String::new() };
+    let _ = write!(std::io::stderr(), "\r\x1b[K{line}{retries}");
+    (now_us, done)
+}

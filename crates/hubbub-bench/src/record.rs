@@ -1,0 +1,289 @@
+//! What was measured: histograms, rates over time and, for the CSV file, single messages.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use hubbub_core::message::MessageType;
+use serde::Serialize;
+
+/// How one message ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Ending {
+    /// Acknowledged.
+    Accepted,
+    /// Refused for good.
+    Rejected,
+    /// No answer after all retries; it may be stored.
+    Unconfirmed,
+}
+
+impl Ending {
+    /// The status in `metrics.csv`: HTTP's numbers, 0 for no answer.
+    pub(crate) const fn status_code(self) -> u16 {
+        match self {
+            Self::Accepted => 200,
+            Self::Rejected => 400,
+            Self::Unconfirmed => 0,
+        }
+    }
+}
+
+/// One finished message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// Microseconds from the start of the phase to the answer.
+    pub(crate) done_us: u64,
+    pub(crate) latency_us: u32,
+    pub(crate) room: u16,
+    pub(crate) kind: MessageType,
+    pub(crate) ending: Ending,
+}
+
+/// Width of the finest time step kept, in microseconds.
+pub(crate) const STEP_US: u64 = 100_000;
+
+/// Everything measured in one phase.
+#[derive(Debug)]
+pub(crate) struct Record {
+    all: Dist,
+    last_us: u64,
+    by_kind: [Dist; 3],
+    /// Accepted messages in each step.
+    pub(crate) steps: Vec<u64>,
+    /// Single messages, at most `samples_max`.
+    pub(crate) samples: Vec<Sample>,
+    samples_max: usize,
+    /// Accepted messages of each room.
+    pub(crate) by_room: Vec<u64>,
+    /// Messages of which no sample was kept.
+    pub(crate) samples_left_out: u64,
+}
+
+impl Record {
+    /// An empty record that keeps at most `samples_max` single messages.
+    pub(crate) fn new(samples_max: usize) -> Self {
+        Self {
+            all: Dist::default(),
+            last_us: 0,
+            by_kind: Default::default(),
+            steps: Vec::new(),
+            samples: Vec::new(),
+            samples_max,
+            by_room: Vec::new(),
+            samples_left_out: 0,
+        }
+    }
+
+    /// Microseconds from the start to the last answer.
+    pub(crate) fn last_us(&self) -> u64 {
+        self.last_us
+    }
+
+    /// Takes over finished messages and empties `samples`.
+    pub(crate) fn add(&mut self, samples: &mut Vec<Sample>) {
+        for sample in samples.iter().filter(|sample| sample.ending == Ending::Accepted) {
+            let latency_us = u64::from(sample.latency_us);
+            self.all.add(latency_us);
+            if let Some(dist) = self.by_kind.get_mut(usize::from(sample.kind as u8)) {
+                dist.add(latency_us);
+            }
+            self.last_us = self.last_us.max(sample.done_us);
+            self.count_at(sample.done_us, 1);
+            let room = usize::from(sample.room);
+            if self.by_room.len() <= room {
+                self.by_room.resize(room + 1, 0);
+            }
+            if let Some(count) = self.by_room.get_mut(room) {
+                *count += 1;
+            }
+        }
+        let keep = samples.len().min(self.samples_max - self.samples.len());
+        self.samples_left_out += (samples.len() - keep) as u64;
+        self.samples.extend(samples.drain(..).take(keep));
+    }
+
+    /// Counts `n` events at a time, without latency.
+    pub(crate) fn count_at(&mut self, at_us: u64, n: u64) {
+        let step = usize::try_from(at_us / STEP_US).unwrap_or(usize::MAX).min(MAX_STEPS);
+        if self.steps.len() <= step {
+            self.steps.resize(step + 1, 0);
+        }
+        if let Some(count) = self.steps.get_mut(step) {
+            *count += n;
+        }
+    }
+
+    /// Latencies of all accepted messages.
+    pub(crate) fn latency(&self) -> &Dist {
+        &self.all
+    }
+
+    /// Latencies of one type of message.
+    pub(crate) fn latency_of(&self, kind: MessageType) -> Option<&Dist> {
+        self.by_kind.get(usize::from(kind as u8))
+    }
+}
+
+/// A day of steps; a longer run counts the rest into the last one.
+const MAX_STEPS: usize = 864_000;
+
+/// A distribution of times: percentiles to three digits, exact mean and variance.
+#[derive(Debug, Clone)]
+pub(crate) struct Dist {
+    histogram: Histogram<u64>,
+    sum_us: f64,
+    sum_squares: f64,
+}
+
+impl Default for Dist {
+    fn default() -> Self {
+        // One to two significant steps of memory would save nothing: it grows with the largest value.
+        let histogram = Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are supported"));
+        Self { histogram, sum_us: 0.0, sum_squares: 0.0 }
+    }
+}
+
+impl Dist {
+    /// Adds one time.
+    pub(crate) fn add(&mut self, us: u64) {
+        // It grows as needed, so nothing is out of its range.
+        let _ = self.histogram.record(us.max(1));
+        let us = us as f64;
+        self.sum_us += us;
+        self.sum_squares += us * us;
+    }
+
+    /// Adds all of `other`.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        // An auto-resizing histogram takes any other.
+        let _ = self.histogram.add(&other.histogram);
+        self.sum_us += other.sum_us;
+        self.sum_squares += other.sum_squares;
+    }
+
+    /// How many times were added.
+    pub(crate) fn len(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// A percentile in milliseconds.
+    pub(crate) fn percentile_ms(&self, percentile: f64) -> f64 {
+        self.histogram.value_at_percentile(percentile) as f64 / 1e3
+    }
+
+    /// Counts in bars that grow by a constant factor: `(upper edge in ms, count)`.
+    pub(crate) fn bars(&self) -> Vec<(f64, u64)> {
+        let first = (self.histogram.min().max(1)).next_power_of_two() / 2;
+        let iter = self.histogram.iter_log(first.max(1), 1.25);
+        iter.map(|step| (step.value_iterated_to() as f64 / 1e3, step.count_since_last_iteration())).collect()
+    }
+
+    /// The figures of a report.
+    pub(crate) fn stats(&self) -> Stats {
+        let n = self.len() as f64;
+        let mean = if n > 0.0 { self.sum_us / n } else { 0.0 };
+        let variance =
+            if n > 1.0 { ((self.sum_squares - n * mean * mean) / (n - 1.0)).max(0.0) } else { 0.0 };
+        Stats {
+            count: self.len(),
+            mean_ms: mean / 1e3,
+            median_ms: self.percentile_ms(50.0),
+            p90_ms: self.percentile_ms(90.0),
+            p95_ms: self.percentile_ms(95.0),
+            p99_ms: self.percentile_ms(99.0),
+            p99_9_ms: self.percentile_ms(99.9),
+            min_ms: if n > 0.0 { self.histogram.min() as f64 / 1e3 } else { 0.0 },
+            max_ms: self.histogram.max() as f64 / 1e3,
+            variance_ms2: variance / 1e6,
+        }
+    }
+}
+
+/// Statistics of a set of times.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Stats {
+    /// How many.
+    pub count: u64,
+    /// Arithmetic mean.
+    pub mean_ms: f64,
+    /// Half are below.
+    pub median_ms: f64,
+    /// 90 % are below.
+    pub p90_ms: f64,
+    /// 95 % are below.
+    pub p95_ms: f64,
+    /// 99 % are below.
+    pub p99_ms: f64,
+    /// 99.9 % are below.
+    #[serde(rename = "p99_9Ms")]
+    pub p99_9_ms: f64,
+    /// The smallest.
+    pub min_ms: f64,
+    /// The largest.
+    pub max_ms: f64,
+    /// Sample variance, in square milliseconds.
+    pub variance_ms2: f64,
+}
+
+/// One row of `throughput.csv`.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Bucket {
+    /// Seconds after the start.
+    pub start_s: f64,
+    /// Seconds after the start.
+    pub end_s: f64,
+    /// Messages accepted in it.
+    pub messages: u64,
+    /// Messages for each second of it.
+    pub per_second: f64,
+    /// Shorter than the others; its rate is scaled to its own length.
+    pub partial: bool,
+}
+
+/// Sums the steps of a phase that took `elapsed` into buckets of `width`.
+pub(crate) fn buckets(steps: &[u64], elapsed: Duration, width: Duration) -> Vec<Bucket> {
+    let per_bucket = usize::try_from(width.as_micros() / u128::from(STEP_US)).unwrap_or(1).max(1);
+    let width_s = per_bucket as f64 * STEP_US as f64 / 1e6;
+    let elapsed_s = elapsed.as_secs_f64();
+    let bucket = |(index, steps): (usize, &[u64])| {
+        let start_s = index as f64 * width_s;
+        let end_s = (start_s + width_s).min(elapsed_s.max(start_s + 1e-3));
+        let messages = steps.iter().sum();
+        let partial = end_s - start_s < 0.99 * width_s;
+        Bucket { start_s, end_s, messages, per_second: messages as f64 / (end_s - start_s), partial }
+    };
+    steps.chunks(per_bucket).enumerate().map(bucket).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_of_known_numbers() {
+        let mut dist = Dist::default();
+        (1..=1_000).for_each(|ms| dist.add(ms * 1_000));
+        let stats = dist.stats();
+        assert_eq!(stats.count, 1_000);
+        assert!((stats.mean_ms - 500.5).abs() < 1e-9);
+        assert!((stats.variance_ms2 - 83_416.666).abs() < 0.01, "{}", stats.variance_ms2);
+        for (got, want) in
+            [(stats.median_ms, 500.0), (stats.p99_ms, 990.0), (stats.p99_9_ms, 999.0), (stats.max_ms, 1000.0)]
+        {
+            assert!((got - want).abs() <= want * 0.002, "{got} {want}");
+        }
+        assert_eq!(Dist::default().stats().count, 0);
+        assert_eq!(dist.bars().iter().map(|bar| bar.1).sum::<u64>(), 1_000);
+    }
+
+    #[test]
+    fn the_last_bucket_is_scaled_and_marked() {
+        let buckets = buckets(&[10; 25], Duration::from_millis(2_500), Duration::from_secs(1));
+        let rates: Vec<_> =
+            buckets.iter().map(|b| (b.messages, b.per_second.round() as u64, b.partial)).collect();
+        assert_eq!(rates, [(100, 100, false), (100, 100, false), (50, 100, true)]);
+    }
+}

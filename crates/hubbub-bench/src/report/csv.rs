@@ -1,0 +1,42 @@
+//! `throughput.csv` and `metrics.csv`.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use hubbub_core::Timestamp;
+
+use super::Report;
+
+/// `startTime,endTime,messageCount,messagesPerSecond`; the last row ends with the run, and its rate is
+/// scaled to its length.
+pub(super) fn throughput(report: &Report) -> Vec<u8> {
+    let mut out = b"startTime,endTime,messageCount,messagesPerSecond\n".to_vec();
+    for bucket in &report.throughput {
+        let [from, to] = [bucket.start_s, bucket.end_s].map(|s| at(report, (s * 1e6) as i64));
+        // Writing to a Vec cannot fail.
+        let _ = writeln!(out, "{from},{to},{},{:.1}", bucket.messages, bucket.per_second);
+    }
+    out
+}
+
+/// `timestamp,messageType,latencyMs,statusCode,roomId`, a row for each message.
+pub(super) fn write_metrics(report: &Report, path: &Path) -> anyhow::Result<()> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut out = BufWriter::new(file);
+    writeln!(out, "timestamp,messageType,latencyMs,statusCode,roomId")?;
+    for sample in &report.samples {
+        let at = at(report, i64::try_from(sample.done_us).unwrap_or(i64::MAX));
+        let latency_ms = f64::from(sample.latency_us) / 1e3;
+        let (kind, status) = (sample.kind.as_str(), sample.ending.status_code());
+        writeln!(out, "{at},{kind},{latency_ms:.3},{status},{}{}", report.room_prefix, sample.room)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// The wall clock at `micros` after the start of the measured phase.
+fn at(report: &Report, micros: i64) -> Timestamp {
+    Timestamp::from_micros(report.phase_started.as_micros().saturating_add(micros))
+}

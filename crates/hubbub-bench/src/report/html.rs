@@ -1,0 +1,106 @@
+//! `report.html`: one file with everything in it, light or dark as the reader's system is.
+
+use super::Report;
+use super::svg::{Axes, bars, escape, line};
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #667085; --line: #e3e7ee; --paper: #fff; --one: #2563eb; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e9ef; --soft: #98a2b3; --line: #2b3340; --paper: #12161c; --one: #6ea8fe; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 760px;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin-bottom: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
+p.soft, th { color: var(--soft); font-weight: normal } .note { border-left: 3px solid var(--one); padding-left: .7rem }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
+td, th { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid var(--line) }
+td:first-child, th:first-child { text-align: left } pre { overflow-x: auto; font-size: 12px }
+svg { width: 100%; height: auto } svg text { font-size: 11px; fill: var(--soft) }
+.grid { stroke: var(--line) } .line { fill: none; stroke: var(--one); stroke-width: 2 } .bar { fill: var(--one) }
+";
+
+pub(super) fn page(report: &Report) -> String {
+    let title = format!("hubbub bench {}", report.workload);
+    let body = [
+        format!(
+            "<h1>{}</h1><p class=\"soft\">{}, {}</p>",
+            escape(&title),
+            report.started,
+            escape(&report.machine.to_string())
+        ),
+        section("Summary", &format!("<pre>{}</pre>", escape(&report.terminal()))),
+        notes(report),
+        charts(report),
+        section("Latency in milliseconds", &latencies(report)),
+        section("How to repeat it", &repeat(report)),
+    ];
+    format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\"><title>{}</title><style>{STYLE}</style>{}</html>\n",
+        escape(&title),
+        body.concat()
+    )
+}
+
+fn section(title: &str, body: &str) -> String {
+    format!("<h2>{title}</h2>{body}\n")
+}
+
+fn notes(report: &Report) -> String {
+    let notes = report.notes.iter();
+    notes.map(|note| format!("<p class=\"note\">{}</p>", escape(note))).collect()
+}
+
+fn charts(report: &Report) -> String {
+    let rates = report.rates();
+    let mut total = 0.0;
+    let mut last_s = 0.0;
+    let cumulative: Vec<(f64, f64)> = rates
+        .iter()
+        .map(|(at_s, rate)| {
+            total += rate * (at_s - std::mem::replace(&mut last_s, *at_s));
+            (*at_s, total)
+        })
+        .collect();
+    let percentiles: Vec<(String, f64)> = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99]
+        .map(|percentile| (format!("p{percentile}"), report.dist.percentile_ms(percentile)))
+        .into();
+    let histogram: Vec<(String, f64)> =
+        report.dist.bars().into_iter().map(|(ms, count)| (format!("{ms:.3}"), count as f64)).collect();
+    [
+        section("Throughput", &line(&rates, Axes { x: "seconds", y: "messages/s" })),
+        section("Messages so far", &line(&cumulative, Axes { x: "seconds", y: "messages" })),
+        section("Latency percentiles", &bars(&percentiles, Axes { x: "percentile", y: "ms" })),
+        section("Latency histogram", &bars(&histogram, Axes { x: "up to ms", y: "messages" })),
+    ]
+    .concat()
+}
+
+fn latencies(report: &Report) -> String {
+    let head = "<tr><th><th>count<th>mean<th>p50<th>p90<th>p95<th>p99<th>p99.9<th>max</tr>";
+    let all = std::iter::once(("all", &report.latency));
+    let by_type = report.latency_by_type.iter().map(|(kind, stats)| (*kind, stats));
+    let arrival = report.delivery.iter().map(|delivery| ("arrival", &delivery.latency));
+    let rows: String = all
+        .chain(by_type)
+        .chain(arrival)
+        .map(|(name, s)| {
+            format!(
+                "<tr><td>{name}<td>{}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}</tr>",
+                s.count, s.mean_ms, s.median_ms, s.p90_ms, s.p95_ms, s.p99_ms, s.p99_9_ms, s.max_ms
+            )
+        })
+        .collect();
+    format!("<table>{head}{rows}</table>")
+}
+
+fn repeat(report: &Report) -> String {
+    let commit = report.commit.map(|commit| format!(", commit {}", escape(commit))).unwrap_or_default();
+    // Parameters are a JSON value built here; they always print.
+    let parameters = serde_json::to_string_pretty(&report.parameters).unwrap_or_default();
+    format!(
+        "<p>hubbub {}{commit}</p><pre>{}</pre><pre>{}</pre>",
+        report.version,
+        escape(&report.command),
+        escape(&parameters)
+    )
+}

@@ -1,0 +1,173 @@
+//! Small charts as inline SVG; the page's style sheet gives them their colours.
+
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 260.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 36.0;
+
+/// The titles of the two axes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Axes<'a> {
+    pub(super) x: &'a str,
+    pub(super) y: &'a str,
+}
+
+/// One scale: from values to pixels.
+struct Scale {
+    max: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Scale {
+    fn at(&self, value: f64) -> f64 {
+        self.from + (self.to - self.from) * (value / self.max).clamp(0.0, 1.0)
+    }
+}
+
+/// A line through points whose values start at 0 on both axes.
+pub(super) fn line(points: &[(f64, f64)], axes: Axes<'_>) -> String {
+    let x = horizontal(points.iter().map(|point| point.0));
+    let y = vertical(points.iter().map(|point| point.1));
+    let mut out = open(axes);
+    grid(&mut out, &y);
+    for value in ticks(x.max) {
+        x_label(&mut out, x.at(value), &label(value));
+    }
+    let mut path = String::new();
+    for (index, point) in points.iter().enumerate() {
+        let command = if index == 0 { 'M' } else { 'L' };
+        let _ = write!(path, "{command}{:.1} {:.1}", x.at(point.0), y.at(point.1));
+    }
+    let _ = write!(out, "<path class=\"line\" d=\"{path}\"/></svg>");
+    out
+}
+
+/// Bars side by side with a label below each; where they are many, below some.
+pub(super) fn bars(bars: &[(String, f64)], axes: Axes<'_>) -> String {
+    let y = vertical(bars.iter().map(|bar| bar.1));
+    let mut out = open(axes);
+    grid(&mut out, &y);
+    let step = (WIDTH - LEFT - RIGHT) / bars.len().max(1) as f64;
+    let each = bars.len().div_ceil(12).max(1);
+    for (index, (name, value)) in bars.iter().enumerate() {
+        let (left, top) = (LEFT + step * index as f64, y.at(*value));
+        let (width, height) = (step * 0.85, HEIGHT - BOTTOM - top);
+        let title = format!("{}: {}", escape(name), label(*value));
+        let _ = write!(
+            out,
+            "<rect class=\"bar\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\">\
+             <title>{title}</title></rect>"
+        );
+        if index % each == 0 {
+            x_label(&mut out, left + width / 2.0, name);
+        }
+    }
+    out.push_str("</svg>");
+    out
+}
+
+fn horizontal(values: impl Iterator<Item = f64>) -> Scale {
+    Scale { max: positive(values.fold(0.0, f64::max)), from: LEFT, to: WIDTH - RIGHT }
+}
+
+fn vertical(values: impl Iterator<Item = f64>) -> Scale {
+    let highest = positive(values.fold(0.0, f64::max));
+    let top = ticks(highest).last().copied().unwrap_or(highest);
+    let step = tick_step(highest);
+    Scale { max: if top < highest { top + step } else { top }, from: HEIGHT - BOTTOM, to: TOP }
+}
+
+fn positive(value: f64) -> f64 {
+    if value > 0.0 { value } else { 1.0 }
+}
+
+/// A step of 1, 2 or 5 times a power of ten that makes about five ticks.
+fn tick_step(max: f64) -> f64 {
+    let rough = max / 5.0;
+    let power = 10_f64.powf(rough.log10().floor());
+    let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= rough).unwrap_or(10.0);
+    factor * power
+}
+
+fn ticks(max: f64) -> Vec<f64> {
+    let step = tick_step(max);
+    (0..=(max / step + 1e-9) as u32).map(|index| f64::from(index) * step).collect()
+}
+
+fn label(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => format!("{}M", trimmed(v / 1e6)),
+        v if v >= 1e4 => format!("{}k", trimmed(v / 1e3)),
+        v => trimmed(v),
+    }
+}
+
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn open(axes: Axes<'_>) -> String {
+    let (x, y) = (escape(axes.x), escape(axes.y));
+    format!(
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{y} over {x}\">\
+         <text class=\"axis\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{x}</text>\
+         <text class=\"axis\" x=\"14\" y=\"{}\" transform=\"rotate(-90 14 {})\" text-anchor=\"middle\">{y}</text>",
+        WIDTH - RIGHT,
+        HEIGHT - 4.0,
+        HEIGHT / 2.0,
+        HEIGHT / 2.0
+    )
+}
+
+fn grid(out: &mut String, y: &Scale) {
+    for value in ticks(y.max) {
+        let (at, right, text) = (y.at(value), WIDTH - RIGHT, label(value));
+        let _ = write!(
+            out,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
+            LEFT - 6.0,
+            at + 4.0
+        );
+    }
+}
+
+fn x_label(out: &mut String, at: f64, text: &str) {
+    let (y, text) = (HEIGHT - BOTTOM + 15.0, escape(text));
+    let _ = write!(out, "<text x=\"{at:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{text}</text>");
+}
+
+/// Text for HTML and SVG.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_have_round_steps() {
+        assert_eq!(ticks(9.0), [0.0, 2.0, 4.0, 6.0, 8.0]);
+        assert_eq!(ticks(240_000.0).len(), 5);
+        assert_eq!(
+            [label(0.25), label(1_500.0), label(50_000.0), label(2_200_000.0)],
+            ["0.25", "1500", "50k", "2.2M"]
+        );
+    }
+
+    #[test]
+    fn a_chart_without_points_is_still_a_chart() {
+        let axes = Axes { x: "s", y: "<n>" };
+        for svg in [line(&[], axes), bars(&[], axes), line(&[(0.0, 0.0)], axes)] {
+            assert!(svg.starts_with("<svg") && svg.ends_with("</svg>") && svg.contains("&lt;n&gt;"), "{svg}");
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        }
+    }
+}

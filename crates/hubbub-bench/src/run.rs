@@ -1,0 +1,186 @@
+//! What all connections of a phase share: the target, the rules of sending, the counts, the record.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hubbub_core::Timestamp;
+use parking_lot::Mutex;
+
+use crate::client::{Cause, Target};
+use crate::job::Shape;
+use crate::record::{Ending, Record, Sample};
+
+/// How each connection sends.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    /// Messages without an answer that one connection may have.
+    pub(crate) in_flight: usize,
+    pub(crate) send_timeout: Duration,
+    /// Sends after the first.
+    pub(crate) retries: u8,
+    pub(crate) backoff_min: Duration,
+    pub(crate) backoff_max: Duration,
+    /// Without any answer for this long, the run ends.
+    pub(crate) give_up: Duration,
+}
+
+impl Rules {
+    /// How long to wait after the given number of failures: doubled each time.
+    pub(crate) fn backoff(&self, failures: u8) -> Duration {
+        let doubled = self.backoff_min.saturating_mul(1 << u32::from(failures.saturating_sub(1)).min(20));
+        doubled.min(self.backoff_max)
+    }
+}
+
+/// Shared state of a phase.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) target: Target,
+    pub(crate) shape: Shape,
+    pub(crate) rules: Rules,
+    pub(crate) counts: Counts,
+    pub(crate) record: Mutex<Record>,
+    start: Instant,
+    /// The wall clock at the start.
+    pub(crate) started: Timestamp,
+    /// Microseconds from `start` to the moment that counts as the start.
+    begun_us: AtomicU64,
+    last_answer_us: AtomicU64,
+    /// When each message was sent; kept when somebody listens.
+    pub(crate) times: Option<SendTimes>,
+}
+
+/// What happened, counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) accepted: AtomicU64,
+    pub(crate) duplicate: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    pub(crate) unconfirmed: AtomicU64,
+    /// Messages taken from the generator.
+    pub(crate) sent: AtomicU64,
+    pub(crate) retries: AtomicU64,
+    pub(crate) opened: AtomicU64,
+    /// Answers whose `seq` did not grow on a connection that sends to one room.
+    pub(crate) order_faults: AtomicU64,
+    reconnects: [AtomicU64; Cause::ALL.len()],
+}
+
+impl Counts {
+    /// Adds to a count.
+    pub(crate) fn add(count: &AtomicU64, n: u64) {
+        count.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// A connection was lost.
+    pub(crate) fn lost(&self, cause: Cause) {
+        if let Some(count) = self.reconnects.get(cause as usize) {
+            Self::add(count, 1);
+        }
+    }
+
+    /// Lost connections by cause.
+    pub(crate) fn reconnects(&self) -> Vec<(&'static str, u64)> {
+        let counts = Cause::ALL.iter().zip(&self.reconnects);
+        counts.map(|((_, name), count)| (*name, count.load(Ordering::Relaxed))).collect()
+    }
+}
+
+impl Run {
+    /// A phase that starts now.
+    pub(crate) fn new(target: Target, shape: Shape, rules: Rules, samples_max: usize) -> Self {
+        let start = Instant::now();
+        Self {
+            target,
+            shape,
+            rules,
+            counts: Counts::default(),
+            record: Mutex::new(Record::new(samples_max)),
+            start,
+            started: crate::machine::now(),
+            begun_us: AtomicU64::new(0),
+            last_answer_us: AtomicU64::new(0),
+            times: None,
+        }
+    }
+
+    /// The same, with the time of each message kept for those who listen.
+    pub(crate) fn with_listeners(self) -> Self {
+        Self { times: Some(SendTimes::new()), ..self }
+    }
+
+    /// Counts from now on as the start; for what is got ready before.
+    pub(crate) fn begin(&self) {
+        self.begun_us.store(micros(self.start.elapsed()), Ordering::Relaxed);
+    }
+
+    /// Microseconds since the start.
+    pub(crate) fn now_us(&self) -> u64 {
+        micros(self.start.elapsed()).saturating_sub(self.begun_us.load(Ordering::Relaxed))
+    }
+
+    /// The moment `us` microseconds after the start.
+    pub(crate) fn instant(&self, us: u64) -> Instant {
+        self.start + Duration::from_micros(us.saturating_add(self.begun_us.load(Ordering::Relaxed)))
+    }
+
+    /// Takes over what a connection finished.
+    pub(crate) fn record(&self, samples: &mut Vec<Sample>, now_us: u64) {
+        if samples.iter().any(|sample| sample.ending != Ending::Unconfirmed) {
+            self.last_answer_us.fetch_max(now_us, Ordering::Relaxed);
+        }
+        self.record.lock().add(samples);
+    }
+
+    /// Whether the server has been silent for too long.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        let silent_us = self.now_us().saturating_sub(self.last_answer_us.load(Ordering::Relaxed));
+        Duration::from_micros(silent_us) > self.rules.give_up
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// When a message was (to be) sent, by its index.
+#[derive(Debug)]
+pub(crate) struct SendTimes(Vec<AtomicU64>);
+
+impl SendTimes {
+    /// Remembers the last 2¹⁸ messages, 26 s at 10,000/s.
+    fn new() -> Self {
+        Self((0..1 << 18).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Notes that message `index` is sent at `us`.
+    pub(crate) fn set(&self, index: u64, us: u64) {
+        if let Some(slot) = self.0.get(index as usize % self.0.len()) {
+            slot.store(us, Ordering::Relaxed);
+        }
+    }
+
+    /// When message `index` was sent.
+    pub(crate) fn get(&self, index: u64) -> u64 {
+        self.0.get(index as usize % self.0.len()).map_or(0, |slot| slot.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_doubles_up_to_its_limit() {
+        let rules = Rules {
+            in_flight: 1,
+            send_timeout: Duration::from_secs(1),
+            retries: 5,
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(1),
+            give_up: Duration::from_secs(1),
+        };
+        let waits: Vec<_> = [1, 2, 3, 4, 5, 6, 200].map(|n| rules.backoff(n).as_millis()).into();
+        assert_eq!(waits, [50, 100, 200, 400, 800, 1000, 1000]);
+    }
+}

@@ -1,0 +1,119 @@
+//! Drives one connection: read what came, refill the window, write; reconnect when it breaks.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::client::{Cause, Codec};
+use crate::lane::Lane;
+use crate::run::Counts;
+use crate::wire::Wire;
+
+/// Sends all of a lane's messages over connections to `room`, one after another when they break.
+pub(crate) async fn drive<C: Codec>(mut lane: Lane, room: String, seed: u64) {
+    let mut failed_in_a_row = 0_u8;
+    let mut connections = 0_u64;
+    while !lane.is_finished() {
+        connections += 1;
+        let connected = C::connect(&lane.run.target, &room, seed.wrapping_add(connections << 32)).await;
+        let cause = match connected {
+            Ok((wire, codec)) => {
+                Counts::add(&lane.run.counts.opened, 1);
+                failed_in_a_row = 0;
+                match Session::new(wire, codec).run(&mut lane).await {
+                    Ok(()) => break,
+                    Err(cause) => cause,
+                }
+            }
+            Err(cause) => {
+                failed_in_a_row = failed_in_a_row.saturating_add(1);
+                lane.take_one();
+                cause
+            }
+        };
+        lane.run.counts.lost(cause);
+        let failures = lane.on_lost().max(failed_in_a_row).max(1);
+        tokio::time::sleep(lane.run.rules.backoff(failures)).await;
+    }
+    lane.hand_over();
+}
+
+struct Session<C> {
+    wire: Wire,
+    codec: C,
+    timer: Pin<Box<Sleep>>,
+    now: Vec<u8>,
+}
+
+/// The timer of a connection with nothing to wait for.
+const IDLE: Duration = Duration::from_secs(1);
+
+impl<C: Codec> Session<C> {
+    fn new(wire: Wire, codec: C) -> Self {
+        Self { wire, codec, timer: Box::pin(sleep_until(Instant::now() + IDLE)), now: Vec::new() }
+    }
+
+    async fn run(mut self, lane: &mut Lane) -> Result<(), Cause> {
+        poll_fn(|cx| self.poll(cx, lane)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, lane: &mut Lane) -> Poll<Result<(), Cause>> {
+        loop {
+            let codec = &mut self.codec;
+            let read = self.wire.poll_read(cx, |bytes, out| {
+                lane.begin_read();
+                codec.read(bytes, out, lane)
+            });
+            let mut moved = match read {
+                Poll::Ready(Ok(result)) => {
+                    result?;
+                    true
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                Poll::Pending => false,
+            };
+            moved |= self.fill(cx, lane);
+            if let Poll::Ready(Err(error)) = self.wire.poll_flush(cx) {
+                return Poll::Ready(Err(error.into()));
+            }
+            if lane.is_finished() && self.wire.is_flushed() {
+                return Poll::Ready(Ok(()));
+            }
+            if !moved && !self.poll_timer(cx, lane)? {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn fill(&mut self, cx: &mut Context<'_>, lane: &mut Lane) -> bool {
+        let Self { wire, codec, now, .. } = self;
+        let run = std::sync::Arc::clone(&lane.run);
+        now.clear();
+        lane.fill(cx.waker(), |job| {
+            if now.is_empty() {
+                crate::machine::now().write(now);
+            }
+            codec.write(&run.shape, job, now, &mut wire.out);
+        })
+    }
+
+    /// Whether the time came for something. The timer is set late rather than for each message: a time-out shows when
+    /// it fires.
+    fn poll_timer(&mut self, cx: &mut Context<'_>, lane: &Lane) -> Result<bool, Cause> {
+        let wanted = lane.deadline().map_or_else(|| Instant::now() + IDLE, Instant::from_std);
+        if lane.has_delayed() && wanted < self.timer.deadline() {
+            self.timer.as_mut().reset(wanted);
+        }
+        if self.timer.as_mut().poll(cx).is_pending() {
+            return Ok(false);
+        }
+        if lane.is_timed_out() {
+            return Err(Cause::Timeout);
+        }
+        self.timer.as_mut().reset(wanted.max(Instant::now() + Duration::from_millis(1)));
+        Ok(true)
+    }
+}

@@ -1,0 +1,80 @@
+//! A socket driven by hand: reads go through one buffer shared by all connections of a thread, so that an idle
+//! connection holds none; what is to be sent collects in one buffer and goes out in one write.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// As much as one read takes. Larger ones cost more than they save.
+const READ_BYTES: usize = 32 * 1024;
+/// An empty output buffer larger than this is given back.
+const KEPT_BYTES_MAX: usize = 256 * 1024;
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
+}
+
+/// One socket and what waits to be written to it.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: TcpStream,
+    /// Append here, then [`Wire::poll_flush`].
+    pub(crate) out: Vec<u8>,
+    written: usize,
+}
+
+impl Wire {
+    /// Takes over a connected socket.
+    pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, out: Vec::new(), written: 0 })
+    }
+
+    /// The socket itself.
+    pub(crate) fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// Shows `use_bytes` what arrived, and the output buffer for its answers. The end of the stream is an error.
+    pub(crate) fn poll_read<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        use_bytes: impl FnOnce(&mut [u8], &mut Vec<u8>) -> R,
+    ) -> Poll<io::Result<R>> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut buffer = ReadBuf::new(scratch);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
+            let bytes = buffer.filled_mut();
+            if bytes.is_empty() {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            Poll::Ready(Ok(use_bytes(bytes, &mut self.out)))
+        })
+    }
+
+    /// Writes what is in `out`.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(rest @ [_, ..]) = self.out.get(self.written..) {
+            let n = ready!(Pin::new(&mut self.stream).poll_write(cx, rest))?;
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.written += n;
+        }
+        self.written = 0;
+        self.out.clear();
+        if self.out.capacity() > KEPT_BYTES_MAX {
+            self.out = Vec::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether anything waits to be written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.out.is_empty()
+    }
+}

@@ -106,6 +106,9 @@ fn messages() -> impl Strategy<Value = Vec<Owned>> {
             let (seq, received) = *head;
             let timestamp = Timestamp::from_micros(timestamp).as_micros();
             let kind = MessageType::from_u8(kind).unwrap();
+            if all.iter().any(|m| m.room == room && m.id == id) {
+                continue; // an id is in a room once
+            }
             all.push(Owned { room, seq, received, timestamp, user, id, username, text, kind });
         }
         all.sort_by(|a, b| (&a.room, a.seq).cmp(&(&b.room, b.seq)));

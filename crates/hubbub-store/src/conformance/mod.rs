@@ -1,0 +1,114 @@
+//! What every store must do, as tests: the contracts of [`hubbub_core::store`] in a form that can fail.
+//!
+//! A backend's test implements [`Fixture`] (open an empty store, restart it, make it move its data to the final
+//! place) and calls [`conformance_tests!`](crate::conformance_tests), which makes one named test of every case:
+//!
+//! ```text
+//! hubbub_store::conformance_tests!(MyFixture::fresh().await);
+//! ```
+//!
+//! A case gets a fixture nobody used before. It works through `Arc<dyn Store>` alone and says by a panic what a
+//! store did wrong. The random one prints the seed that repeats it.
+//!
+//! Not here: crashes (a store's own tests lose what was not synced), speed, anything above the store.
+
+// A case that finds a fault has nothing better to do than to panic.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::future::Future;
+use std::sync::Arc;
+
+use hubbub_core::Store;
+use hubbub_core::clock::ManualClock;
+
+pub mod content;
+pub mod history;
+pub mod model;
+pub mod numbering;
+pub mod random;
+pub mod repeats;
+pub mod rooms;
+mod steps;
+pub mod times;
+
+#[cfg(test)]
+mod tests;
+
+/// A store under test.
+pub trait Fixture: Send + Sync {
+    /// The store; open, taking writes.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// The clock it was opened with. Stands at any time after 1970 at first.
+    fn clock(&self) -> &ManualClock;
+
+    /// Closes the store and opens the same data again, with the same clock. Fresh fixtures have `autocreate` on.
+    fn restart(&mut self, autocreate: bool) -> impl Future<Output = ()> + Send;
+
+    /// Returns when everything stored so far is where it will stay, and memory, journals and the like hold nothing
+    /// of it any more. Nothing to do for a store that writes to the final place at once.
+    fn settle(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// Makes a test of every case. The expression makes a new [`Fixture`]; it may await.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($fixture:expr) => { $crate::conformance_tests!(@list tests $fixture); };
+
+    (@list $how:ident $fixture:expr) => {
+        $crate::conformance_tests! { @$how $fixture;
+            content::every_legal_character_comes_back,
+            content::ids_are_kept_as_they_were_written,
+            content::parts_come_back_as_they_were_sent,
+            content::the_largest_text_comes_back,
+            history::a_page_ends_before_its_texts_grow_too_large,
+            history::an_unknown_room_is_told_from_an_empty_window,
+            history::edges_of_a_room_give_empty_pages,
+            history::every_window_agrees_with_the_model,
+            history::pages_join_without_gap_or_repeat,
+            history::what_was_acknowledged_is_seen_by_the_next_read,
+            numbering::a_room_counts_from_one_in_batch_order,
+            numbering::an_empty_batch_is_answered_by_nothing,
+            numbering::numbers_go_on_after_a_restart,
+            numbering::receipts_say_what_history_shows,
+            random::any_history_agrees_with_the_model,
+            repeats::a_refused_message_leaves_the_rest_of_its_batch_alone,
+            repeats::a_repeat_is_known_wherever_the_first_one_is,
+            repeats::a_repeat_uses_no_number,
+            repeats::a_repeated_batch_changes_nothing,
+            repeats::a_reused_id_is_refused_wherever_the_first_one_is,
+            repeats::every_one_of_many_ids_is_remembered,
+            repeats::of_two_equal_ids_in_a_batch_the_second_is_the_repeat,
+            repeats::only_user_text_and_type_make_the_same_message,
+            repeats::the_same_id_in_another_room_is_another_message,
+            rooms::a_room_is_described,
+            rooms::figures_and_health_are_told,
+            rooms::rooms_are_listed_in_pages_by_name,
+            rooms::without_autocreate_unknown_rooms_are_refused,
+            times::a_room_keeps_its_last_time_over_restarts,
+            times::received_at_is_the_clocks_time,
+            times::received_at_never_decreases,
+            times::the_senders_clock_is_kept_and_orders_nothing,
+        }
+    };
+
+    (@tests $fixture:expr; $($topic:ident::$case:ident),* $(,)?) => {
+        $(
+            #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let mut fixture = $fixture;
+                $crate::conformance::$topic::$case(&mut fixture).await;
+            }
+        )*
+    };
+
+    (@each $fixture:expr; $($topic:ident::$case:ident),* $(,)?) => {
+        vec![$({
+            let case: ::std::pin::Pin<Box<dyn ::std::future::Future<Output = ()> + Send>> = Box::pin(async move {
+                let mut fixture = $fixture;
+                $crate::conformance::$topic::$case(&mut fixture).await;
+            });
+            (stringify!($case), case)
+        }),*]
+    };
+}

@@ -1,0 +1,139 @@
+//! Repeated ids: what is the same message, and what is refused.
+
+use hubbub_core::{MessageType, Outcome, Refusal, Timestamp};
+
+use super::Fixture;
+use super::model::Post;
+use super::steps::{Place, apply, everything, store, store_many, store_one};
+
+/// The first of two equal ids is stored, the second is its duplicate, or refused when it differs.
+pub async fn of_two_equal_ids_in_a_batch_the_second_is_the_repeat(fixture: &mut impl Fixture) {
+    let first = Post::new("a", "m");
+    let outcomes = apply(fixture, &[first.clone(), first.clone(), first.clone().text("other"), first]).await;
+    let Outcome::Stored(receipt) = outcomes[0] else { panic!("the first is new: {outcomes:?}") };
+    let refused = Outcome::Refused(Refusal::IdReused { seq: receipt.seq });
+    assert_eq!(outcomes[1..], [Outcome::Duplicate(receipt), refused, Outcome::Duplicate(receipt)]);
+    assert_eq!(everything(fixture, "a").await.len(), 1);
+}
+
+/// A repeat gets the first one's receipt, later as well as at once.
+pub async fn a_repeat_is_known_wherever_the_first_one_is(fixture: &mut impl Fixture) {
+    for place in Place::ALL {
+        let posts: Vec<Post> = (0..20).map(|n| Post::new("a", &format!("{place:?}-{n}"))).collect();
+        let receipts = store(fixture, &posts).await;
+        place.reach(fixture).await;
+        fixture.clock().advance_micros(5_000_000);
+        let again = apply(fixture, &posts).await;
+        assert!(
+            again.iter().copied().eq(receipts.into_iter().map(Outcome::Duplicate)),
+            "{place:?}: {again:?}"
+        );
+    }
+    assert_eq!(everything(fixture, "a").await.len(), 80);
+}
+
+/// Another user, text or type under a used id is refused and told the number of the first.
+pub async fn a_reused_id_is_refused_wherever_the_first_one_is(fixture: &mut impl Fixture) {
+    for place in Place::ALL {
+        let first = Post::new("a", &format!("{place:?}"));
+        let seq = store_one(fixture, &first).await.seq;
+        place.reach(fixture).await;
+        let others = [
+            first.clone().user("eve"),
+            first.clone().text("something else"),
+            first.clone().kind(MessageType::Join),
+        ];
+        for outcome in apply(fixture, &others).await {
+            assert_eq!(outcome, Outcome::Refused(Refusal::IdReused { seq }), "{place:?}");
+        }
+        let last = everything(fixture, "a").await.pop();
+        assert_eq!(last.map(|kept| kept.post), Some(first), "{place:?}");
+    }
+}
+
+/// Display name and the sender's clock may differ between a message and its repeat; the first ones are kept.
+pub async fn only_user_text_and_type_make_the_same_message(fixture: &mut impl Fixture) {
+    let first = Post::new("a", "m").username("Ada");
+    let receipt = store_one(fixture, &first).await;
+    let renamed = first.clone().username("Lady Ada");
+    let later = Post { timestamp: Timestamp::from_micros(1), username: None, ..first.clone() };
+    for place in Place::ALL {
+        place.reach(fixture).await;
+        let outcomes = apply(fixture, &[renamed.clone(), later.clone()]).await;
+        assert_eq!(outcomes, [Outcome::Duplicate(receipt); 2], "{place:?}");
+    }
+    assert_eq!(everything(fixture, "a").await[0].post, first);
+}
+
+/// Duplicates and refused messages leave no hole in the numbers.
+pub async fn a_repeat_uses_no_number(fixture: &mut impl Fixture) {
+    let first = Post::new("a", "m1");
+    let refused = first.clone().text("other");
+    let outcomes =
+        apply(fixture, &[first.clone(), first.clone(), refused.clone(), Post::new("a", "m2")]).await;
+    apply(fixture, &[first, refused]).await;
+    let third = store_one(fixture, &Post::new("a", "m3")).await;
+    let Outcome::Stored(second) = outcomes[3] else { panic!("m2 is new: {outcomes:?}") };
+    assert_eq!((second.seq, third.seq), (2, 3));
+}
+
+/// The caller may repeat a whole batch, also together with something new.
+pub async fn a_repeated_batch_changes_nothing(fixture: &mut impl Fixture) {
+    let mut posts: Vec<Post> = (0..50).map(|n| Post::new(["a", "b", "c"][n % 3], &format!("m{n}"))).collect();
+    let receipts = store(fixture, &posts).await;
+    let before = everything(fixture, "a").await;
+    for _ in 0..3 {
+        let again = apply(fixture, &posts).await;
+        assert!(again.into_iter().eq(receipts.iter().copied().map(Outcome::Duplicate)));
+        fixture.restart(true).await;
+    }
+    assert_eq!(everything(fixture, "a").await, before);
+    posts.push(Post::new("a", "new"));
+    let with_new = apply(fixture, &posts).await;
+    assert!(matches!(with_new[50], Outcome::Stored(_)), "{:?}", with_new[50]);
+    assert!(with_new[..50].iter().copied().eq(receipts.into_iter().map(Outcome::Duplicate)));
+}
+
+/// Ids are the room's own.
+pub async fn the_same_id_in_another_room_is_another_message(fixture: &mut impl Fixture) {
+    for place in Place::ALL {
+        let id = format!("{place:?}");
+        store_one(fixture, &Post::new("a", &id)).await;
+        place.reach(fixture).await;
+        store(fixture, &[Post::new("b", &id).text("something else"), Post::new("ab", &id)]).await;
+    }
+    assert_eq!(everything(fixture, "b").await.len(), 4);
+}
+
+/// Operations of one batch stand or fall alone where the fault is their own.
+pub async fn a_refused_message_leaves_the_rest_of_its_batch_alone(fixture: &mut impl Fixture) {
+    let first = Post::new("a", "used");
+    let used = store_one(fixture, &first).await;
+    let posts = [Post::new("a", "x"), first.clone().text("other"), first, Post::new("b", "y")];
+    let outcomes = apply(fixture, &posts).await;
+    assert!(matches!(outcomes[0], Outcome::Stored(receipt) if receipt.seq == 2), "{outcomes:?}");
+    assert_eq!(outcomes[1], Outcome::Refused(Refusal::IdReused { seq: used.seq }));
+    assert_eq!(outcomes[2], Outcome::Duplicate(used));
+    assert!(matches!(outcomes[3], Outcome::Stored(receipt) if receipt.seq == 1), "{outcomes:?}");
+}
+
+/// Thousands of ids, of every form, are remembered, and those never sent are not.
+pub async fn every_one_of_many_ids_is_remembered(fixture: &mut impl Fixture) {
+    let post = |n: usize| match n % 3 {
+        0 => Post::new("a", &format!("m{n}")),
+        1 => Post::new("b", &format!("01980000-0000-7000-8000-{n:012x}")),
+        _ => Post::new("a", &format!("{n:064}")),
+    };
+    let posts: Vec<Post> = (0..3_000).map(post).collect();
+    let receipts = store_many(fixture, &posts[..1_000]).await;
+    fixture.settle().await;
+    let receipts = [receipts, store_many(fixture, &posts[1_000..2_000]).await].concat();
+    fixture.settle().await;
+    let receipts = [receipts, store_many(fixture, &posts[2_000..]).await].concat();
+    fixture.restart(true).await;
+    for (some, receipts) in posts.chunks(200).zip(receipts.chunks(200)) {
+        let again = apply(fixture, some).await;
+        assert!(again.into_iter().eq(receipts.iter().copied().map(Outcome::Duplicate)));
+    }
+    store_many(fixture, &(3_000..4_000).map(post).collect::<Vec<_>>()).await;
+}

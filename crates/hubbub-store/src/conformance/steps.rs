@@ -1,0 +1,158 @@
+//! What cases are made of.
+
+use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError, RoomInfo};
+use hubbub_core::{Op, OpBatch, Outcome, Receipt, RoomId};
+
+use super::Fixture;
+use super::model::{Kept, Model, Post};
+
+/// A window without any bounds.
+pub(super) fn unbounded(cursor: Cursor) -> HistoryQuery {
+    HistoryQuery { cursor, from: None, to: None, limit: usize::MAX, bytes_max: usize::MAX }
+}
+
+pub(super) fn room_id(room: &str) -> RoomId {
+    RoomId::new(room).unwrap()
+}
+
+/// Sends one batch.
+pub(super) async fn apply(fixture: &impl Fixture, posts: &[Post]) -> Vec<Outcome> {
+    let mut batch = OpBatch::default();
+    posts.iter().for_each(|post| batch.push(&Op::Send(post.as_send())));
+    let store = fixture.store();
+    let outcomes = tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap();
+    let outcomes = outcomes.unwrap_or_else(|error| panic!("a batch was not stored: {error}"));
+    assert_eq!(outcomes.len(), posts.len(), "there must be one outcome for each operation");
+    outcomes
+}
+
+/// Sends one batch of messages that are all new.
+pub(super) async fn store(fixture: &impl Fixture, posts: &[Post]) -> Vec<Receipt> {
+    let stored = |(outcome, post): (Outcome, &Post)| match outcome {
+        Outcome::Stored(receipt) => receipt,
+        other => panic!("{post:?} is new, but was answered {other:?}"),
+    };
+    apply(fixture, posts).await.into_iter().zip(posts).map(stored).collect()
+}
+
+/// Sends a message that is new.
+pub(super) async fn store_one(fixture: &impl Fixture, post: &Post) -> Receipt {
+    store(fixture, std::slice::from_ref(post)).await[0]
+}
+
+/// Sends any number of messages, in batches the store takes.
+pub(super) async fn store_many(fixture: &impl Fixture, posts: &[Post]) -> Vec<Receipt> {
+    let mut receipts = Vec::with_capacity(posts.len());
+    for some in posts.chunks(fixture.store().batch_cap().ops.clamp(1, 250)) {
+        receipts.extend(store(fixture, some).await);
+    }
+    receipts
+}
+
+/// Sends one batch to store and model, which must answer alike.
+pub(super) async fn apply_to_both(fixture: &impl Fixture, model: &mut Model, posts: &[Post]) {
+    use hubbub_core::Clock;
+    let expected = model.apply(posts, fixture.clock().now(), true);
+    assert_eq!(apply(fixture, posts).await, expected);
+}
+
+/// A page, and that what it says of itself is sound.
+pub(super) async fn page(
+    fixture: &impl Fixture,
+    room: &str,
+    query: &HistoryQuery,
+) -> (Vec<Kept>, HistoryPage) {
+    let page = fixture.store().history(room_id(room), *query).await;
+    let page = page.unwrap_or_else(|error| panic!("reading {room} with {query:?} failed: {error}"));
+    let messages = page.messages.iter().map(|message| Kept::of(&message)).collect();
+    (messages, page)
+}
+
+/// Everything a room holds.
+pub(super) async fn everything(fixture: &impl Fixture, room: &str) -> Vec<Kept> {
+    page(fixture, room, &unbounded(Cursor::After(0))).await.0
+}
+
+pub(super) async fn info(fixture: &impl Fixture, room: &str) -> Option<RoomInfo> {
+    fixture.store().room(room_id(room)).await.unwrap()
+}
+
+pub(super) async fn is_unknown(fixture: &impl Fixture, room: &str) -> bool {
+    let page = fixture.store().history(room_id(room), unbounded(Cursor::After(0))).await;
+    matches!(page, Err(ReadError::UnknownRoom))
+}
+
+/// Compares one page with the model's.
+pub(super) async fn check_page(fixture: &impl Fixture, model: &Model, room: &str, query: &HistoryQuery) {
+    let (got, page) = page(fixture, room, query).await;
+    let kept = model.room(room);
+    let window = model.window(room, query);
+    let what = format!("{room} with {query:?}");
+
+    let head = kept.last().map_or(0, |last| last.seq);
+    assert_eq!(page.head, head, "head of {what}");
+    assert_eq!(page.oldest, kept.first().map_or(head + 1, |first| first.seq), "oldest of {what}");
+    assert!(got.len() <= query.limit, "{} messages of {what}", got.len());
+
+    let rest = window.len().checked_sub(got.len()).unwrap_or_else(|| panic!("too many messages of {what}"));
+    let (expected, next) = match query.cursor {
+        Cursor::After(_) => (&window[..got.len()], window.get(got.len())),
+        Cursor::Before(_) => (&window[rest..], rest.checked_sub(1).map(|next| &window[next])),
+    };
+    assert!(got.iter().eq(expected.iter().copied()), "{what}: expected {expected:#?}, got {got:#?}");
+    assert_eq!(page.more, rest > 0, "`more` of {what}: {rest} are left");
+
+    let texts: usize = got.iter().map(|kept| kept.post.text.len()).sum();
+    assert!(texts <= query.bytes_max || got.len() == 1, "{texts} bytes of texts in {what}");
+    if let Some(next) = next.filter(|_| got.len() < query.limit) {
+        // A store may count the ids to the texts.
+        let with_next: usize = got.iter().map(|kept| kept.post.bytes()).sum::<usize>() + next.post.bytes();
+        assert!(
+            !got.is_empty() && with_next > query.bytes_max,
+            "{what} ends too early, with {} messages",
+            got.len()
+        );
+    }
+}
+
+/// Compares everything with the model.
+pub(super) async fn check_everything(fixture: &impl Fixture, model: &Model) {
+    for room in model.rooms.keys() {
+        check_page(fixture, model, room, &unbounded(Cursor::After(0))).await;
+        check_page(fixture, model, room, &unbounded(Cursor::Before(u64::MAX))).await;
+    }
+    let listed = fixture.store().rooms(None, usize::MAX).await.unwrap();
+    assert!(
+        listed.iter().map(|info| info.room.as_str()).eq(model.rooms.keys().map(String::as_str)),
+        "{listed:#?}"
+    );
+    for info in listed {
+        let kept = model.room(info.room.as_str());
+        assert_eq!((info.messages, info.head), (kept.len() as u64, kept.last().map_or(0, |last| last.seq)));
+        assert_eq!(info.last_received_at, kept.last().map(|last| last.received_at));
+    }
+}
+
+/// The places a message can be in.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place {
+    JustStored,
+    Restarted,
+    Settled,
+    SettledAndRestarted,
+}
+
+impl Place {
+    pub(super) const ALL: [Self; 4] =
+        [Self::JustStored, Self::Restarted, Self::Settled, Self::SettledAndRestarted];
+
+    /// Brings what was stored so far there.
+    pub(super) async fn reach(self, fixture: &mut impl Fixture) {
+        if matches!(self, Self::Settled | Self::SettledAndRestarted) {
+            fixture.settle().await;
+        }
+        if matches!(self, Self::Restarted | Self::SettledAndRestarted) {
+            fixture.restart(true).await;
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The suite itself: a right store passes, and every kind of wrong one is found.
+
+use std::future::{Future, ready};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use hubbub_core::clock::ManualClock;
+use hubbub_core::store::{
+    ApplyError, BatchCap, Cursor, HistoryPage, HistoryQuery, Read, ReadError, RoomInfo, StoreFigures,
+    StoreHealth,
+};
+use hubbub_core::{Clock, Op, OpBatch, Outcome, RoomId, RoomStore, Store, Timestamp};
+
+use super::Fixture;
+use super::model::{Kept, Model, Post};
+
+/// Ways to be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    None,
+    BatchOutOfOrder,
+    ClockMayStepBack,
+    CutsLongTexts,
+    ForgetsIdsWhenRestarted,
+    ForgetsTheLastWhenRestarted,
+    HeadOfThePage,
+    IdsAreOfAllRooms,
+    IgnoresAutocreate,
+    IgnoresCase,
+    IncludesTheEnd,
+    LosesUsernames,
+    MoreWhenFull,
+    NeverRefusesAnId,
+    NewestFirst,
+    PageOfNothing,
+    RepeatsUseNumbers,
+    RoomsByAge,
+    UnknownRoomIsEmpty,
+}
+
+const FLAWS: [Flaw; 18] = [
+    Flaw::BatchOutOfOrder,
+    Flaw::ClockMayStepBack,
+    Flaw::CutsLongTexts,
+    Flaw::ForgetsIdsWhenRestarted,
+    Flaw::ForgetsTheLastWhenRestarted,
+    Flaw::HeadOfThePage,
+    Flaw::IdsAreOfAllRooms,
+    Flaw::IgnoresAutocreate,
+    Flaw::IgnoresCase,
+    Flaw::IncludesTheEnd,
+    Flaw::LosesUsernames,
+    Flaw::MoreWhenFull,
+    Flaw::NeverRefusesAnId,
+    Flaw::NewestFirst,
+    Flaw::PageOfNothing,
+    Flaw::RepeatsUseNumbers,
+    Flaw::RoomsByAge,
+    Flaw::UnknownRoomIsEmpty,
+];
+
+struct InMemory {
+    model: Mutex<Model>,
+    clock: Arc<ManualClock>,
+    autocreate: bool,
+    flaw: Flaw,
+}
+
+impl InMemory {
+    /// One message, stored as the flaw will have it.
+    fn apply_one(&self, model: &mut Model, mut post: Post) -> Outcome {
+        match self.flaw {
+            Flaw::CutsLongTexts => post.text = post.text.chars().take(1 << 20).collect(),
+            Flaw::IgnoresCase => post.id.make_ascii_lowercase(),
+            Flaw::LosesUsernames => post.username = None,
+            _ => {}
+        }
+        let id = post.id.clone();
+        let elsewhere =
+            model.rooms.values().flatten().find(|kept| kept.post.id == id && kept.post.room != post.room);
+        if let (Flaw::IdsAreOfAllRooms, Some(first)) = (self.flaw, elsewhere) {
+            return Outcome::Duplicate(first.receipt());
+        }
+        let autocreate = self.autocreate || self.flaw == Flaw::IgnoresAutocreate;
+        let outcome = model.apply(&[post.clone()], self.clock.now(), autocreate)[0];
+        let room = model.rooms.get_mut(&post.room);
+        match (self.flaw, outcome, room) {
+            (Flaw::NeverRefusesAnId, Outcome::Refused(_), Some(room)) => {
+                Outcome::Duplicate(room.iter().find(|kept| kept.post.id == id).unwrap().receipt())
+            }
+            (Flaw::ClockMayStepBack, Outcome::Stored(mut receipt), Some(room)) => {
+                receipt.received_at = self.clock.now();
+                room.last_mut().unwrap().received_at = receipt.received_at;
+                Outcome::Stored(receipt)
+            }
+            (Flaw::RepeatsUseNumbers, Outcome::Duplicate(_), Some(room)) => {
+                room.last_mut().unwrap().seq += 1;
+                outcome
+            }
+            _ => outcome,
+        }
+    }
+
+    fn page(&self, room: &str, query: &HistoryQuery) -> Result<HistoryPage, ReadError> {
+        let model = self.model.lock();
+        if !model.rooms.contains_key(room) && self.flaw != Flaw::UnknownRoomIsEmpty {
+            return Err(ReadError::UnknownRoom);
+        }
+        let mut query = *query;
+        if let (Flaw::IncludesTheEnd, Some(to)) = (self.flaw, query.to) {
+            query.to = Some(Timestamp::from_micros(to.as_micros() + 1));
+        }
+        let mut window = model.window(room, &query);
+        let backward = matches!(query.cursor, Cursor::Before(_));
+        if backward {
+            window.reverse();
+        }
+        let mut page = HistoryPage::default();
+        let mut texts = 0;
+        for kept in &window {
+            texts += kept.post.text.len();
+            let first = page.messages.is_empty() && self.flaw != Flaw::PageOfNothing;
+            if page.messages.len() >= query.limit || (!first && texts > query.bytes_max) {
+                break;
+            }
+            page.messages.push(&kept.as_message());
+        }
+        page.more = page.messages.len() < window.len();
+        if self.flaw == Flaw::MoreWhenFull {
+            page.more = page.messages.len() >= query.limit;
+        }
+        if backward && self.flaw != Flaw::NewestFirst {
+            page.messages.reverse();
+        }
+        page.head = model.room(room).last().map_or(0, |last| last.seq);
+        page.oldest = model.room(room).first().map_or(1, |first| first.seq);
+        if let (Flaw::HeadOfThePage, Some(last)) = (self.flaw, page.messages.iter().last()) {
+            page.head = last.seq;
+        }
+        Ok(page)
+    }
+
+    fn info(room: &str, kept: &[Kept]) -> RoomInfo {
+        RoomInfo {
+            room: RoomId::new(room).unwrap(),
+            head: kept.last().map_or(0, |last| last.seq),
+            oldest: kept.first().map_or(1, |first| first.seq),
+            messages: kept.len() as u64,
+            last_received_at: kept.last().map(|last| last.received_at),
+        }
+    }
+}
+
+impl Store for InMemory {
+    fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        let mut model = self.model.lock();
+        let mut posts: Vec<Post> = batch
+            .iter()
+            .map(|Op::Send(sent)| {
+                let message = hubbub_core::Message { seq: 0, received_at: Timestamp::default(), sent };
+                Kept::of(&message).post
+            })
+            .collect();
+        if self.flaw == Flaw::BatchOutOfOrder {
+            posts.reverse();
+        }
+        let mut outcomes: Vec<Outcome> =
+            posts.into_iter().map(|post| self.apply_one(&mut model, post)).collect();
+        if self.flaw == Flaw::BatchOutOfOrder {
+            outcomes.reverse();
+        }
+        Ok(outcomes)
+    }
+
+    fn batch_cap(&self) -> BatchCap {
+        BatchCap { ops: 1_000, bytes: 1 << 20 }
+    }
+
+    fn health(&self) -> StoreHealth {
+        StoreHealth::Up
+    }
+
+    fn figures(&self) -> StoreFigures {
+        let model = self.model.lock();
+        let messages = model.rooms.values().map(|kept| kept.len() as u64).sum();
+        StoreFigures { messages, rooms: model.rooms.len() as u64, ..StoreFigures::default() }
+    }
+
+    fn close(&self) {}
+}
+
+impl RoomStore for InMemory {
+    fn epoch(&self) -> Arc<str> {
+        Arc::from("memory")
+    }
+
+    fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
+        Box::pin(ready(self.page(room.as_str(), &query)))
+    }
+
+    fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {
+        let model = self.model.lock();
+        let kept = model.rooms.get(room.as_str());
+        Box::pin(ready(Ok(kept.map(|kept| Self::info(room.as_str(), kept)))))
+    }
+
+    fn rooms(&self, after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>> {
+        let model = self.model.lock();
+        let behind = |room: &&String| after.as_ref().is_none_or(|after| room.as_str() > after.as_str());
+        let mut names: Vec<&String> = model.rooms.keys().filter(behind).collect();
+        if self.flaw == Flaw::RoomsByAge {
+            names.sort_by_key(|name| model.room(name).first().map(|first| first.received_at));
+            names.reverse();
+        }
+        let infos = names.into_iter().take(limit).map(|name| Self::info(name, model.room(name)));
+        Box::pin(ready(Ok(infos.collect())))
+    }
+}
+
+struct Memory {
+    store: Arc<InMemory>,
+    clock: Arc<ManualClock>,
+}
+
+impl Memory {
+    fn fresh(flaw: Flaw) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
+        let model = Mutex::default();
+        Self { store: Arc::new(InMemory { model, clock: Arc::clone(&clock), autocreate: true, flaw }), clock }
+    }
+}
+
+impl Fixture for Memory {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store) as Arc<dyn Store>
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    fn restart(&mut self, autocreate: bool) -> impl Future<Output = ()> + Send {
+        let flaw = self.store.flaw;
+        let mut model = self.store.model.lock().clone();
+        for (n, kept) in model.rooms.values_mut().flatten().enumerate() {
+            if flaw == Flaw::ForgetsIdsWhenRestarted {
+                kept.post.id = format!("forgotten-{n}");
+            }
+        }
+        if flaw == Flaw::ForgetsTheLastWhenRestarted {
+            model.rooms.values_mut().filter(|kept| kept.len() > 1).for_each(|kept| drop(kept.pop()));
+        }
+        let clock = Arc::clone(&self.clock);
+        self.store = Arc::new(InMemory { model: Mutex::new(model), clock, autocreate, flaw });
+        ready(())
+    }
+
+    fn settle(&mut self) -> impl Future<Output = ()> + Send {
+        ready(())
+    }
+}
+
+mod a_right_store {
+    use super::{Flaw, Memory};
+
+    crate::conformance_tests!(Memory::fresh(Flaw::None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_flaw_is_found() {
+    let mut missed = Vec::new();
+    for flaw in FLAWS {
+        let mut found = false;
+        for (_, case) in crate::conformance_tests!(@list each Memory::fresh(flaw)) {
+            found |= tokio::spawn(case).await.is_err();
+            if found {
+                break;
+            }
+        }
+        if !found {
+            missed.push(flaw);
+        }
+    }
+    assert!(missed.is_empty(), "no case minds {missed:?}");
+}

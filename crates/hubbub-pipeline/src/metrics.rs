@@ -125,7 +125,7 @@ impl std::fmt::Debug for Others {
 
 impl Collector for Others {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let help = "Messages refused, by reason";
+        let help = "Messages and requests refused, by reason";
         let mut family = encoder.encode_descriptor("messages_rejected", help, None, MetricType::Counter)?;
         for (code, count) in ErrorCode::ALL.iter().zip(&self.metrics.rejected) {
             let counter = ConstCounter::new(count.load(Ordering::Relaxed));

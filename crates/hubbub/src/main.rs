@@ -1,2 +1,63 @@
-//! Placeholder.
-fn main() {}
+//! The `hubbub` command: parse, validate, build, run, and one place that prints the error and picks the exit code.
+
+mod ambient;
+mod cli;
+mod client;
+mod config;
+mod logging;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Exit codes, as documented in `--help`.
+mod exit {
+    /// Something failed.
+    pub(crate) const FAILURE: u8 = 1;
+    /// Wrong usage or configuration.
+    pub(crate) const USAGE: u8 = 2;
+    /// The data directory is locked or damaged.
+    pub(crate) const DATA: u8 = 3;
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Config(args) => config::command::run(&args),
+        Command::Send(args) => client::run(client::send::send(args)),
+        Command::Tail(args) => client::run(client::tail::tail(args)),
+        Command::History(args) => client::run(client::lists::history(args)),
+        Command::Rooms(args) => client::run(client::lists::rooms(args)),
+        #[cfg(feature = "bench")]
+        Command::Bench(args) => return bench(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+#[cfg(feature = "bench")]
+fn bench(args: hubbub_bench::cli::BenchArgs) -> ExitCode {
+    hubbub_bench::cli::run(args).unwrap_or_else(|error| fail(&error))
+}
+
+/// Prints why the command failed, and says how by the exit code.
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("hubbub: {error:#}");
+    let code = if error.is::<config::ConfigError>() {
+        exit::USAGE
+    } else if error.is::<serve::DataError>() {
+        exit::DATA
+    } else {
+        exit::FAILURE
+    };
+    ExitCode::from(code)
+}

@@ -1,0 +1,167 @@
+//! The command line. What each option means is said here and nowhere else.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Chat rooms, message queues and a cached key-value store: durable, in order, in one binary.
+///
+/// An acknowledged message is on disk, is delivered once, in order, and anybody who reconnects continues without a gap.
+#[derive(Debug, Parser)]
+#[command(
+    name = "hubbub",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Exit codes: 0 orderly, 1 failure, 2 wrong usage or configuration, 3 data directory locked or damaged.
+
+First steps:
+  hubbub serve
+  hubbub send lobby 'hello' --user ada
+  hubbub tail lobby"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the server.
+    Serve(ServeArgs),
+    /// Send a message to a room, or each line of standard input.
+    Send(SendArgs),
+    /// Follow a room live; reconnects and continues without a gap.
+    Tail(TailArgs),
+    /// Show a room's messages.
+    History(HistoryArgs),
+    /// List rooms.
+    Rooms(RoomsArgs),
+    /// Show or check the configuration.
+    Config(ConfigArgs),
+    /// Measure a server, and this machine's own limits beside it.
+    #[cfg(feature = "bench")]
+    Bench(hubbub_bench::cli::BenchArgs),
+}
+
+/// Options of `serve`. Each may also be given in the environment or in the configuration file; a flag wins over the
+/// environment, the environment over the file.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ServeArgs {
+    /// Address to listen on; port 0 picks a free one [env: HUBBUB_LISTEN] [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<String>,
+    /// Directory of the embedded store, made if missing [env: HUBBUB_DATA] [default: ./data].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<String>,
+    /// Where messages are kept: embedded, or embedded:DIR [env: HUBBUB_STORE] [default: embedded].
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// What orders messages before they are stored: direct [env: HUBBUB_LOG] [default: direct].
+    #[arg(long, value_name = "URL")]
+    pub(crate) log: Option<String>,
+    /// Listen beyond this machine although nobody has to prove who they are [env: HUBBUB_INSECURE].
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// Configuration file [env: HUBBUB_CONFIG] [default: hubbub.toml if it exists].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Any setting of the configuration file, as limits.message_bytes=256KiB; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+/// How client commands reach a server and print.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ClientArgs {
+    /// The server.
+    #[arg(long, env = "HUBBUB_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    pub(crate) server: String,
+    /// Print JSON lines, for scripts.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SendArgs {
+    /// The room; it springs into being with its first message.
+    pub(crate) room: String,
+    /// What to say; without it, or with '-', each line of standard input is a message.
+    pub(crate) text: Option<String>,
+    /// Who says it.
+    #[arg(long, env = "HUBBUB_USER", default_value = "cli")]
+    pub(crate) user: String,
+    /// The message's id, for a send that may be repeated safely; made if not given.
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// TEXT, JOIN or LEAVE.
+    #[arg(long = "type", value_name = "TYPE", default_value = "TEXT")]
+    pub(crate) kind: String,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TailArgs {
+    /// The room.
+    pub(crate) room: String,
+    /// Begin behind this seq; 0 = from the oldest.
+    #[arg(long, value_name = "SEQ", conflicts_with = "last")]
+    pub(crate) after: Option<u64>,
+    /// Begin with the last so many.
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    pub(crate) last: u64,
+    /// End after so many messages.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) count: Option<u64>,
+    /// Who follows.
+    #[arg(long, env = "HUBBUB_USER", default_value = "cli")]
+    pub(crate) user: String,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct HistoryArgs {
+    /// The room.
+    pub(crate) room: String,
+    /// Messages behind this seq, oldest first.
+    #[arg(long, value_name = "SEQ", conflicts_with = "before")]
+    pub(crate) after: Option<u64>,
+    /// Messages before this seq.
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) before: Option<u64>,
+    /// Messages received at or after this time (RFC 3339, or seconds since 1970).
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: Option<String>,
+    /// Messages received before this time.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to: Option<String>,
+    /// Most messages to show; asks for as many pages as it takes.
+    #[arg(long, value_name = "COUNT", default_value_t = 50)]
+    pub(crate) limit: usize,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RoomsArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) action: ConfigAction,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Print every setting, its value, and where the value came from.
+    Print(ServeArgs),
+    /// Check file, environment and flags, and say what is wrong.
+    Check(ServeArgs),
+    /// Print a configuration file with every setting at its default.
+    Example,
+}

@@ -1,0 +1,115 @@
+//! One HTTP/1.1 connection to a server, and what its errors mean.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where a server is.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    /// Host and port, as in the URL.
+    pub(super) authority: String,
+    /// What stands before every path; empty or beginning with a slash.
+    pub(super) prefix: String,
+}
+
+impl Server {
+    pub(super) fn parse(url: &str) -> anyhow::Result<Self> {
+        let uri: Uri = url.parse().with_context(|| format!("--server {url} is no URL"))?;
+        if uri.scheme_str() != Some("http") {
+            bail!("--server {url}: must begin with http://");
+        }
+        let authority = uri.authority().with_context(|| format!("--server {url} names no host"))?;
+        let port = uri.port_u16().unwrap_or(80);
+        Ok(Self {
+            authority: format!("{}:{port}", authority.host()),
+            prefix: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+
+    pub(super) async fn connect_tcp(&self) -> anyhow::Result<TcpStream> {
+        let connecting = tokio::time::timeout(TIMEOUT, TcpStream::connect(&self.authority));
+        let stream = connecting.await.context("no answer in time").and_then(|result| Ok(result?));
+        let stream = stream.with_context(|| {
+            format!("cannot reach the server at {}; is it running? (hubbub serve, --server)", self.authority)
+        })?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+        let stream = self.connect_tcp().await?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("starting HTTP")?;
+        // Its error reaches the request that is under way.
+        tokio::spawn(connection);
+        Ok(Connection { server: self.clone(), sender })
+    }
+}
+
+/// What a server answered.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: Value,
+}
+
+impl Answer {
+    /// Whether the same request may succeed later.
+    pub(super) fn is_retryable(&self) -> bool {
+        self.body.get("retryable").and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// The body, or what the server said was wrong.
+    pub(super) fn success(self) -> anyhow::Result<Value> {
+        if self.status.is_success() {
+            return Ok(self.body);
+        }
+        let text = |name: &str| self.body.get(name).and_then(Value::as_str).unwrap_or_default();
+        bail!("the server answered {}: {} ({})", self.status.as_u16(), text("detail"), text("code"))
+    }
+}
+
+pub(super) struct Connection {
+    server: Server,
+    sender: SendRequest<Full<Bytes>>,
+}
+
+impl Connection {
+    pub(super) async fn request(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> anyhow::Result<Answer> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.server.prefix))
+            .header(HOST, &self.server.authority)
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .context("making the request")?;
+        let asking = async {
+            let response = self.sender.send_request(request).await?;
+            let status = response.status();
+            let body = response.into_body().collect().await?.to_bytes();
+            anyhow::Ok((status, body))
+        };
+        let (status, body) = tokio::time::timeout(TIMEOUT, asking).await.context("no answer in time")??;
+        let body =
+            serde_json::from_slice(&body).with_context(|| format!("{path} did not answer with JSON"))?;
+        Ok(Answer { status, body })
+    }
+
+    pub(super) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
+        self.request(Method::GET, path, String::new()).await?.success()
+    }
+}

@@ -1,0 +1,43 @@
+//! The commands that talk to a server, by its public protocol only.
+
+mod connection;
+pub(crate) mod lists;
+pub(crate) mod send;
+pub(crate) mod tail;
+
+use std::io::Write;
+
+use anyhow::Context;
+use serde_json::Value;
+
+/// Runs a client command.
+pub(crate) fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("starting the runtime")?.block_on(command)
+}
+
+/// Prints to standard output; a closed pipe, as of `head`, ends the command like any other failure.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to standard output")
+}
+
+fn print_json(value: &Value) -> anyhow::Result<()> {
+    print(&format!("{value}\n"))
+}
+
+/// A message for people: time, seq, who, what.
+fn print_message(message: &Value) -> anyhow::Result<()> {
+    let text = |name: &str| message.get(name).and_then(Value::as_str).unwrap_or_default();
+    let name = if text("username").is_empty() { text("userId") } else { text("username") };
+    let seq = message.get("seq").and_then(Value::as_u64).unwrap_or_default();
+    // Escape sequences in a message must not reach the terminal.
+    let said: String =
+        text("message").chars().map(|c| if c.is_control() && c != '\t' { '\u{FFFD}' } else { c }).collect();
+    let said = match text("messageType") {
+        "JOIN" => format!("→ {said}"),
+        "LEAVE" => format!("← {said}"),
+        _ => said,
+    };
+    print(&format!("{}  {seq:>6}  {name}: {said}\n", text("receivedAt")))
+}

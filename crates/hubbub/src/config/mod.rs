@@ -1,0 +1,177 @@
+//! Configuration: flags over environment over file over defaults, each value knowing where it came from.
+
+pub(crate) mod command;
+mod settings;
+mod values;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::cli::ServeArgs;
+pub(crate) use settings::{Config, SETTINGS};
+pub(crate) use values::{LogFormat, LogLevel, StoreDurability};
+
+/// Read when no other file is named and this one exists.
+const FILE_DEFAULT: &str = "hubbub.toml";
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    Default,
+    File(PathBuf),
+    Environment(String),
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// What is wrong with the configuration; one line for each fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("\nhubbub: "))]
+pub(crate) struct ConfigError(pub(crate) Vec<String>);
+
+/// A setting as it was written, before its type is looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) value: String,
+    pub(crate) source: Source,
+}
+
+/// All that was written somewhere, by key; later sources replace earlier ones.
+pub(crate) type WrittenSettings = BTreeMap<&'static str, Written>;
+
+/// The configuration that flags, environment and file make together.
+pub(crate) fn load(
+    args: &ServeArgs,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, ConfigError> {
+    let mut faults = Vec::new();
+    let mut written = WrittenSettings::new();
+    let named = args.config.clone().or_else(|| environment("HUBBUB_CONFIG").map(PathBuf::from));
+    let file = named.clone().unwrap_or_else(|| PathBuf::from(FILE_DEFAULT));
+    if named.is_some() || file.exists() {
+        read_file(&file, &mut written, &mut faults);
+    }
+    for setting in SETTINGS {
+        let name = setting.environment_name();
+        if let Some(value) = environment(&name) {
+            written.insert(setting.key, Written { value, source: Source::Environment(name) });
+        }
+    }
+    take_flags(args, &mut written, &mut faults);
+    let config = Config::from_written(&written, &mut faults);
+    if faults.is_empty() {
+        config.check(&mut faults);
+    }
+    if faults.is_empty() { Ok(config) } else { Err(ConfigError(faults)) }
+}
+
+fn read_file(path: &Path, written: &mut WrittenSettings, faults: &mut Vec<String>) {
+    let shown = path.display();
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => return faults.push(format!("cannot read the configuration file {shown}: {error}")),
+    };
+    let table = match text.parse::<toml::Table>() {
+        Ok(table) => table,
+        Err(error) => return faults.push(format!("{shown} is no valid TOML: {error}")),
+    };
+    let mut flat = Vec::new();
+    flatten("", &toml::Value::Table(table), &mut flat);
+    for (key, value) in flat {
+        match value {
+            Some(value) => {
+                if let Some(setting) = known(&key, &shown.to_string(), faults) {
+                    written.insert(setting, Written { value, source: Source::File(path.to_owned()) });
+                }
+            }
+            None => faults.push(format!("{shown}: {key} must be a string, a number or a boolean")),
+        }
+    }
+}
+
+/// Tables become dotted keys, scalars their text; what is neither is `None`.
+fn flatten(prefix: &str, value: &toml::Value, out: &mut Vec<(String, Option<String>)>) {
+    let text = match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+                flatten(&key, value, out);
+            }
+            return;
+        }
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Boolean(yes) => Some(yes.to_string()),
+        toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Array(_) => None,
+    };
+    out.push((prefix.to_owned(), text));
+}
+
+/// The setting of that name, or a fault with the name that may have been meant.
+fn known(key: &str, place: &str, faults: &mut Vec<String>) -> Option<&'static str> {
+    if let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) {
+        return Some(setting.key);
+    }
+    let nearest = SETTINGS.iter().min_by_key(|setting| distance(key, setting.key)).map_or("", |s| s.key);
+    faults.push(format!("{place}: there is no setting '{key}'; did you mean '{nearest}'?"));
+    None
+}
+
+/// Levenshtein's edit distance.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (cell, y) in row.iter_mut().skip(1).zip(b.bytes()) {
+            let best = (diagonal + usize::from(x != y)).min(*cell + 1).min(left + 1);
+            diagonal = std::mem::replace(cell, best);
+            left = best;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+fn take_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec<String>) {
+    let insecure = args.insecure.then(|| "true".to_owned());
+    let named = [
+        ("server.listen", "--listen", args.listen.clone()),
+        ("store.data", "--data", args.data.clone()),
+        ("store.url", "--store", args.store.clone()),
+        ("log.url", "--log", args.log.clone()),
+        ("server.insecure", "--insecure", insecure),
+    ];
+    for (key, flag, value) in named {
+        if let Some(value) = value {
+            written.insert(key, Written { value, source: Source::Flag(flag.to_owned()) });
+        }
+    }
+    for pair in &args.set {
+        match pair.split_once('=') {
+            Some((key, value)) => {
+                if let Some(key) = known(key.trim(), "--set", faults) {
+                    let value = value.trim().to_owned();
+                    written.insert(key, Written { value, source: Source::Flag("--set".to_owned()) });
+                }
+            }
+            None => faults.push(format!("--set {pair}: must be KEY=VALUE")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! Every setting: its key, its type, its default, what it means.
+
+use std::time::Duration;
+
+use super::values::{Bytes, LogFormat, LogLevel, SettingValue, StoreDurability};
+use super::{Source, WrittenSettings};
+
+/// What is known of a setting without its value.
+pub(crate) struct Setting {
+    /// Section and name in the file.
+    pub(crate) key: &'static str,
+    /// Its short name in the environment, which is also its flag's, for settings that matter most.
+    pub(crate) short: &'static [&'static str],
+    pub(crate) help: &'static [&'static str],
+    pub(crate) show: fn(&Config) -> String,
+    pub(crate) source: fn(&Config) -> &Source,
+}
+
+impl Setting {
+    /// `HUBBUB_` and the flag's name, or the key.
+    pub(crate) fn environment_name(&self) -> String {
+        let name = self.short.first().unwrap_or(&self.key);
+        format!("HUBBUB_{}", name.replace(['.', '-'], "_").to_ascii_uppercase())
+    }
+}
+
+/// A value and where it came from.
+#[derive(Debug, Clone)]
+pub(crate) struct Sourced<T> {
+    value: T,
+    source: Source,
+}
+
+impl<T> std::ops::Deref for Sourced<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+macro_rules! settings {
+    ($($(#[doc = $help:literal])+ $field:ident: $kind:ty = $default:expr => $key:literal $(, $short:literal)?;)*) => {
+        /// The whole configuration.
+        #[derive(Debug, Clone)]
+        pub(crate) struct Config { $($(#[doc = $help])+ pub(crate) $field: Sourced<$kind>,)* }
+
+        /// All settings, in the order of the file.
+        pub(crate) const SETTINGS: &[Setting] = &[$(Setting {
+            key: $key,
+            short: &[$($short)?],
+            help: &[$($help),+],
+            show: |config| config.$field.value.show(),
+            source: |config| &config.$field.source,
+        },)*];
+
+        impl Config {
+            /// The values that were written, defaults for the rest; what is wrong goes to `faults`.
+            pub(super) fn from_written(written: &WrittenSettings, faults: &mut Vec<String>) -> Self {
+                Self { $($field: read::<$kind>($key, || $default, written, faults),)* }
+            }
+        }
+    };
+}
+
+fn read<T: SettingValue>(
+    key: &'static str,
+    default: impl FnOnce() -> T,
+    written: &WrittenSettings,
+    faults: &mut Vec<String>,
+) -> Sourced<T> {
+    let Some(written) = written.get(key) else {
+        return Sourced { value: default(), source: Source::Default };
+    };
+    match T::parse(&written.value) {
+        Some(value) => Sourced { value, source: written.source.clone() },
+        None => {
+            faults.push(format!("{key} {}, not '{}' ({})", T::RULE, written.value, written.source));
+            Sourced { value: default(), source: Source::Default }
+        }
+    }
+}
+
+settings! {
+    /// Address to listen on; port 0 picks a free one.
+    listen: String = "127.0.0.1:8080".into() => "server.listen", "listen";
+    /// Listen beyond this machine although nobody has to prove who they are.
+    insecure: bool = false => "server.insecure", "insecure";
+    /// Worker threads; 0 = as many as the machine has cores.
+    threads: usize = 0 => "server.threads";
+    /// Connections open at once; more are closed as they come.
+    connections: usize = 50_000 => "server.connections";
+    /// Time for a request's header to arrive, and for the next request on an idle connection.
+    header_timeout: Duration = Duration::from_secs(60) => "server.header_timeout";
+    /// Time for a request's body to arrive.
+    body_timeout: Duration = Duration::from_secs(30) => "server.body_timeout";
+    /// Time between pings on a WebSocket.
+    ping_interval: Duration = Duration::from_secs(25) => "server.ping_interval";
+    /// Time for the pong; without one the socket is closed (4408).
+    pong_timeout: Duration = Duration::from_secs(10) => "server.pong_timeout";
+    /// Time for connections to finish at shutdown.
+    drain_timeout: Duration = Duration::from_secs(10) => "server.drain_timeout";
+
+    /// Where messages are kept: embedded, or embedded:DIR.
+    store: String = "embedded".into() => "store.url", "store";
+    /// Directory of the embedded store; made if missing.
+    data: String = "./data".into() => "store.data", "data";
+    /// fsync: an acknowledged message survives a power failure. os: it survives a crash of the server, not of the
+    /// machine; the data is handed to the operating system, which writes it when it likes.
+    durability: StoreDurability = StoreDurability::Fsync => "store.embedded.durability";
+    /// Messages older than this are deleted, whole segments at a time; off = kept for ever.
+    retention: Option<Duration> = None => "store.embedded.retention";
+    /// Memory for blocks read from segments.
+    block_cache: Bytes = Bytes(64 << 20) => "store.embedded.block_cache";
+    /// Disk space left to the system: with less free, writes are refused until there is more.
+    disk_reserve: Bytes = Bytes(256 << 20) => "store.embedded.disk_reserve";
+    /// For experiments: time added to each sync of the journal, as a slow disk would take.
+    sync_delay: Duration = Duration::ZERO => "store.embedded.sync_delay", "sync-delay";
+
+    /// What orders messages before they are stored: direct.
+    log: String = "direct".into() => "log.url", "log";
+    /// Operations that may wait for the store; one room may hold half of it. More are refused as overloaded.
+    queue_operations: usize = 65_536 => "pipeline.queue_operations";
+    /// Bytes that may wait for the store.
+    queue_bytes: Bytes = Bytes(64 << 20) => "pipeline.queue_bytes";
+    /// For experiments: how long the first operation of a batch waits for company.
+    linger: Duration = Duration::ZERO => "pipeline.linger";
+    /// For experiments: most operations of one batch; 0 = what the store wants, 1 = no batching.
+    batch_max: usize = 0 => "pipeline.batch_max";
+
+    /// Whether a room springs into being with its first message.
+    autocreate: bool = true => "rooms.autocreate";
+
+    /// Longest text of a message; at most 16MiB.
+    message_bytes: Bytes = Bytes(64 << 10) => "limits.message_bytes";
+    /// Largest body of a request, and longest line of a streamed one.
+    body_bytes: Bytes = Bytes(1 << 20) => "limits.body_bytes";
+    /// Rooms one socket may follow.
+    subscriptions: usize = 1_000 => "limits.subscriptions";
+    /// Most messages of one page of history.
+    page_messages: usize = 1_000 => "limits.page_messages";
+    /// Messages a subscriber may lag behind before it is cut off (4409).
+    outbox_messages: usize = 16_384 => "limits.outbox_messages";
+    /// Bytes a subscriber may lag behind before it is cut off.
+    outbox_bytes: Bytes = Bytes(8 << 20) => "limits.outbox_bytes";
+
+    /// Which events are logged: error, warn, info or debug.
+    log_level: LogLevel = LogLevel::Info => "logging.level";
+    /// How events are logged, to standard error: text or json.
+    log_format: LogFormat = LogFormat::Text => "logging.format";
+}
+
+impl Config {
+    /// What single values cannot tell.
+    pub(super) fn check(&self, faults: &mut Vec<String>) {
+        let mut require = |fine: bool, text: &str| {
+            if !fine {
+                faults.push(text.to_owned());
+            }
+        };
+        require(
+            self.store.as_str() == "embedded" || self.store.starts_with("embedded:"),
+            "store.url must be embedded or embedded:DIR; this version has no other store",
+        );
+        require(self.log.as_str() == "direct", "log.url must be direct; this version has no other log");
+        let message_max = hubbub_core::limits::MESSAGE_BYTES_MAX;
+        require(
+            (1..=message_max).contains(&self.message_bytes.0),
+            "limits.message_bytes must be 1B to 16MiB",
+        );
+        // A body is a message and a little JSON around it.
+        require(
+            self.body_bytes.0 >= self.message_bytes.0,
+            "limits.body_bytes must not be less than limits.message_bytes",
+        );
+        for (key, value) in [
+            ("server.connections", *self.connections),
+            ("pipeline.queue_operations", *self.queue_operations),
+            ("pipeline.queue_bytes", self.queue_bytes.0),
+            ("limits.subscriptions", *self.subscriptions),
+            ("limits.page_messages", *self.page_messages),
+            ("limits.outbox_messages", *self.outbox_messages),
+            ("limits.outbox_bytes", self.outbox_bytes.0),
+        ] {
+            require(value > 0, &format!("{key} must be at least 1"));
+        }
+        require(self.page_messages.value <= 10_000, "limits.page_messages must be at most 10000");
+        for (key, value) in [
+            ("server.header_timeout", *self.header_timeout),
+            ("server.body_timeout", *self.body_timeout),
+            ("server.ping_interval", *self.ping_interval),
+            ("server.pong_timeout", *self.pong_timeout),
+        ] {
+            require(!value.is_zero(), &format!("{key} must be longer than 0"));
+        }
+    }
+
+    /// The directory of the embedded store.
+    pub(crate) fn data_dir(&self) -> &str {
+        self.store.strip_prefix("embedded:").filter(|dir| !dir.is_empty()).unwrap_or(&self.data)
+    }
+}

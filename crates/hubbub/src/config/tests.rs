@@ -1,0 +1,76 @@
+use std::io::Write;
+
+use super::*;
+
+fn load_with(file: &str, environment: &[(&str, &str)], flags: ServeArgs) -> Result<Config, ConfigError> {
+    let mut path = std::env::temp_dir();
+    path.push(format!("hubbub-config-{}-{:x}.toml", std::process::id(), file.len() * 31 + environment.len()));
+    std::fs::File::create(&path).unwrap().write_all(file.as_bytes()).unwrap();
+    let find = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    let result = load(&ServeArgs { config: Some(path.clone()), ..flags }, &find);
+    std::fs::remove_file(path).unwrap();
+    result
+}
+
+#[test]
+fn flags_win_over_environment_over_file() {
+    let file =
+        "[server]\nlisten = '1.1.1.1:1'\nthreads = 3\n[limits]\nmessage_bytes = '128KiB'\nsubscriptions = 7";
+    let environment = [("HUBBUB_LISTEN", "2.2.2.2:2"), ("HUBBUB_LIMITS_MESSAGE_BYTES", "256KiB")];
+    let flags = ServeArgs { listen: Some("3.3.3.3:3".into()), ..ServeArgs::default() };
+    let config = load_with(file, &environment, flags).unwrap();
+    assert_eq!(
+        (config.listen.as_str(), *config.threads, config.message_bytes.0),
+        ("3.3.3.3:3", 3, 256 << 10)
+    );
+    assert_eq!(*config.subscriptions, 7);
+}
+
+#[test]
+fn every_fault_is_named_with_its_place() {
+    let error = load_with(
+        "[server]\nlisen = 'x'\nthreads = 'many'\n[limits]\nbody_bytes = [1]",
+        &[("HUBBUB_LIMITS_SUBSCRIPTIONS", "-1")],
+        ServeArgs { set: vec!["rooms.autocreate".into(), "rooms.auto=1".into()], ..ServeArgs::default() },
+    )
+    .unwrap_err();
+    let all = error.0.join("\n");
+    for part in [
+        "no setting 'server.lisen'; did you mean 'server.listen'?",
+        "server.threads must be a whole number from 0 on, not 'many' (file ",
+        "limits.body_bytes must be a string, a number or a boolean",
+        "limits.subscriptions must be a whole number from 0 on, not '-1' (environment HUBBUB_LIMITS_SUBSCRIPTIONS)",
+        "--set rooms.autocreate: must be KEY=VALUE",
+        "--set: there is no setting 'rooms.auto'; did you mean",
+    ] {
+        assert!(all.contains(part), "{part} not in:\n{all}");
+    }
+}
+
+#[test]
+fn contradictions_are_refused() {
+    let error =
+        load_with("[limits]\nmessage_bytes = '2MiB'\n[store]\nurl = 'mysql://x'", &[], ServeArgs::default());
+    let faults = error.unwrap_err().0;
+    assert!(
+        faults.len() == 2 && faults[0].starts_with("store.url") && faults[1].starts_with("limits.body_bytes")
+    );
+}
+
+/// What the example shows is what the program has, and reading it back changes nothing.
+#[test]
+fn the_example_file_is_current() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hubbub.example.toml");
+    let example = command::example();
+    assert_eq!(
+        std::fs::read_to_string(path).unwrap(),
+        example,
+        "run: hubbub config example > hubbub.example.toml"
+    );
+    let active = example.lines().map(|l| if l.starts_with("# ") { "" } else { l.trim_start_matches('#') });
+    let config = load_with(&active.collect::<Vec<_>>().join("\n"), &[], ServeArgs::default()).unwrap();
+    let defaults = Config::from_written(&WrittenSettings::new(), &mut Vec::new());
+    for setting in SETTINGS {
+        assert_eq!((setting.show)(&config), (setting.show)(&defaults), "{}", setting.key);
+    }
+}

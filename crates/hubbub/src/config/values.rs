@@ -1,0 +1,129 @@
+//! The types settings have, and how they are written.
+
+use std::time::Duration;
+
+/// A type a setting can have.
+pub(crate) trait SettingValue: Sized {
+    /// What to write, for people.
+    const RULE: &'static str;
+    fn parse(text: &str) -> Option<Self>;
+    /// As it would be written in the file.
+    fn show(&self) -> String;
+}
+
+impl SettingValue for String {
+    const RULE: &'static str = "must be a text";
+    fn parse(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+    fn show(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+impl SettingValue for bool {
+    const RULE: &'static str = "must be true or false";
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "true" | "1" | "yes" => Some(true),
+            "false" | "0" | "no" => Some(false),
+            _ => None,
+        }
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl SettingValue for usize {
+    const RULE: &'static str = "must be a whole number from 0 on";
+    fn parse(text: &str) -> Option<Self> {
+        text.replace('_', "").parse().ok()
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bytes(pub(crate) usize);
+
+const UNITS: [(&str, usize); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+impl SettingValue for Bytes {
+    const RULE: &'static str = "must be a number of bytes such as 65536, 64KiB or 16MiB";
+    fn parse(text: &str) -> Option<Self> {
+        let unit = UNITS.into_iter().find(|(name, _)| text.ends_with(name));
+        let (name, factor) = unit.unwrap_or(("", 1));
+        let number: usize = text.strip_suffix(name)?.trim().replace('_', "").parse().ok()?;
+        number.checked_mul(factor).map(Self)
+    }
+    fn show(&self) -> String {
+        let unit = UNITS.into_iter().find(|(_, factor)| self.0 >= *factor && self.0 % factor == 0);
+        let (name, factor) = unit.unwrap_or(("B", 1));
+        format!("\"{}{name}\"", self.0 / factor)
+    }
+}
+
+const TIMES: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("ms", 1), ("s", 1_000)];
+
+impl SettingValue for Duration {
+    const RULE: &'static str = "must be a time such as 500ms, 25s, 10min, 12h or 30d";
+    fn parse(text: &str) -> Option<Self> {
+        let (name, factor) = TIMES.into_iter().find(|(name, _)| text.ends_with(name))?;
+        let number: u64 = text.strip_suffix(name)?.trim().parse().ok()?;
+        number.checked_mul(factor).map(Self::from_millis)
+    }
+    fn show(&self) -> String {
+        let millis = u64::try_from(self.as_millis()).unwrap_or(u64::MAX);
+        let unit = TIMES
+            .into_iter()
+            .find(|(name, factor)| *name != "ms" && millis >= *factor && millis % factor == 0);
+        let (name, factor) = unit.unwrap_or(("ms", 1));
+        format!("\"{}{name}\"", millis / factor)
+    }
+}
+
+/// Nothing is written as "off".
+impl SettingValue for Option<Duration> {
+    const RULE: &'static str = "must be a time such as 12h or 30d, or off";
+    fn parse(text: &str) -> Option<Self> {
+        if text == "off" { Some(None) } else { Duration::parse(text).map(Some) }
+    }
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| "\"off\"".to_owned(), Duration::show)
+    }
+}
+
+macro_rules! choices {
+    ($(#[doc = $doc:literal])+ $name:ident { $($choice:ident = $text:literal),+ } rule $rule:literal) => {
+        $(#[doc = $doc])+
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum $name { $($choice),+ }
+
+        impl SettingValue for $name {
+            const RULE: &'static str = $rule;
+            fn parse(text: &str) -> Option<Self> {
+                match text { $($text => Some(Self::$choice),)+ _ => None }
+            }
+            fn show(&self) -> String {
+                match self { $(Self::$choice => format!("{:?}", $text),)+ }
+            }
+        }
+    };
+}
+
+choices!(
+    /// What an acknowledged message survives.
+    StoreDurability { Fsync = "fsync", Os = "os" } rule "must be fsync or os"
+);
+choices!(
+    /// Which events are logged.
+    LogLevel { Error = "error", Warn = "warn", Info = "info", Debug = "debug" } rule "must be error, warn, info or debug"
+);
+choices!(
+    /// How events are logged.
+    LogFormat { Text = "text", Json = "json" } rule "must be text or json"
+);

@@ -1,0 +1,27 @@
+//! Logs to standard error.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::prelude::*;
+
+use crate::config::{LogFormat, LogLevel};
+
+/// Starts logging; later calls change nothing.
+pub(crate) fn start(level: LogLevel, format: LogFormat) {
+    let filter = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+    };
+    let layer = tracing_subscriber::fmt::layer()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(filter);
+    // Fails only when a logger is there already, which is as good.
+    let _ = match format {
+        LogFormat::Text => registry.with(layer).try_init(),
+        LogFormat::Json => registry.with(layer.json()).try_init(),
+    };
+}

@@ -1,0 +1,167 @@
+//! `hubbub serve`: the only place that knows every part. Opens the store, starts the log, listens, and takes all of
+//! it down in the opposite order.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use hubbub_core::limits::Limits;
+use hubbub_core::{Clock, RandomSource, Store};
+use hubbub_gateway::{Gateway, ServerLimits, encode_live, server};
+use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
+use hubbub_pipeline::hub::OutboxLimits;
+use hubbub_pipeline::log::LogOptions;
+use hubbub_pipeline::{DirectLog, Hub, Metrics};
+use hubbub_store::embedded::{Durability, Embedded, EngineOptions, OpenError};
+use tokio::net::TcpListener;
+
+use crate::ambient::{KeyedRandom, SystemClock};
+use crate::cli::ServeArgs;
+use crate::config::{self, Config, ConfigError, StoreDurability};
+use crate::logging;
+
+/// The data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(crate) struct DataError(#[from] OpenError);
+
+pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
+    let config = config::load(args, &|name| std::env::var(name).ok())?;
+    logging::start(*config.log_level, *config.log_format);
+    raise_file_limit();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if *config.threads > 0 {
+        builder.worker_threads(*config.threads);
+    }
+    let runtime = builder.enable_all().build().context("starting the runtime")?;
+    runtime.block_on(serve(&config))
+}
+
+async fn serve(config: &Config) -> anyhow::Result<()> {
+    let stop = stop_signal()?;
+    // The port is taken before the store is opened: a second server on it should not wait for a long recovery first.
+    let listener = TcpListener::bind(config.listen.as_str())
+        .await
+        .with_context(|| format!("listening on {} (server.listen)", *config.listen))?;
+    let address = listener.local_addr().context("asking for the address listened on")?;
+    refuse_open_door(config, address.ip())?;
+    let (clock, random): (Arc<dyn Clock>, Arc<dyn RandomSource>) =
+        (Arc::new(SystemClock::new()), Arc::new(KeyedRandom::new()));
+    let store = open_store(config, clock.clone(), random.clone()).await?;
+    let metrics = Arc::new(Metrics::default());
+    let hub = Arc::new(Hub::new(encode_live, metrics.clone()));
+    let log =
+        DirectLog::start(log_options(config), store.clone(), hub.clone(), clock.clone(), metrics.clone())?;
+    let gateway = Gateway {
+        log: Arc::new(log),
+        store: store.clone(),
+        hub,
+        metrics,
+        limits: limits(config),
+        outbox: OutboxLimits { messages: *config.outbox_messages, bytes: config.outbox_bytes.0 },
+        server: server_limits(config),
+        clock,
+        random,
+    };
+    announce(&format!("http://{address}"))?;
+    server::serve(Arc::new(gateway), listener, stop).await;
+    tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Without authentication only this machine may reach the server, unless somebody says otherwise in so many words.
+fn refuse_open_door(config: &Config, address: IpAddr) -> Result<(), ConfigError> {
+    if address.is_loopback() || *config.insecure {
+        return Ok(());
+    }
+    Err(ConfigError(vec![format!(
+        "server.listen {address} can be reached from other machines and nobody has to prove who they are; \
+         listen on 127.0.0.1, or say --insecure if that is what you want"
+    )]))
+}
+
+async fn open_store(
+    config: &Config,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn RandomSource>,
+) -> anyhow::Result<Arc<dyn Store>> {
+    let options = EngineOptions {
+        durability: match *config.durability {
+            StoreDurability::Fsync => Durability::Fsync,
+            StoreDurability::Os => Durability::Os,
+        },
+        autocreate: *config.autocreate,
+        retention: *config.retention,
+        block_cache_bytes: config.block_cache.0 as u64,
+        reserve_bytes: config.disk_reserve.0 as u64,
+        sync_delay: *config.sync_delay,
+        ..EngineOptions::default()
+    };
+    let path = Path::new(config.data_dir()).to_owned();
+    let opening = tokio::task::spawn_blocking(move || Embedded::open(&path, options, clock, &*random));
+    let store = opening.await.context("opening the store")?.map_err(DataError)?;
+    Ok(Arc::new(store))
+}
+
+fn log_options(config: &Config) -> LogOptions {
+    let ops_max = if *config.batch_max == 0 { usize::MAX } else { *config.batch_max };
+    LogOptions {
+        queue: QueueLimits { ops: *config.queue_operations, bytes: config.queue_bytes.0 },
+        tuning: BatchTuning { linger: *config.linger, ops_max },
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        message_bytes: config.message_bytes.0,
+        body_bytes: config.body_bytes.0,
+        subscriptions: *config.subscriptions,
+        page_messages: *config.page_messages,
+    }
+}
+
+fn server_limits(config: &Config) -> ServerLimits {
+    ServerLimits {
+        connections: *config.connections,
+        header_timeout: *config.header_timeout,
+        body_timeout: *config.body_timeout,
+        ping_interval: *config.ping_interval,
+        pong_timeout: *config.pong_timeout,
+        drain_timeout: *config.drain_timeout,
+    }
+}
+
+/// The one line on standard output, for whoever waits for it; and for people something to try.
+fn announce(url: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "ready {url}").and_then(|()| stdout.flush()).context("printing the ready line")?;
+    eprintln!("try:  curl -d '{{\"userId\":\"ada\",\"message\":\"hello\"}}' {url}/v1/rooms/lobby/messages");
+    Ok(())
+}
+
+/// Resolves at SIGTERM or SIGINT.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping: finishing what was accepted");
+    })
+}
+
+/// Each connection is a file descriptor; the usual soft limit of 1,024 is for other programs.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "cannot raise the limit of open files; fewer connections will be possible");
+    }
+}

@@ -2,11 +2,11 @@
 use clap::Parser;
 
 #[derive(Parser)]
-struct Cli {
-    #[command(flatten)]
-    args: hubbub_bench::cli::BenchArgs,
+enum Cli {
+    Bench(hubbub_bench::cli::BenchArgs),
 }
 
 fn main() -> anyhow::Result<std::process::ExitCode> {
-    hubbub_bench::cli::run(Cli::parse().args)
+    let Cli::Bench(args) = Cli::parse();
+    hubbub_bench::cli::run(args)
 }

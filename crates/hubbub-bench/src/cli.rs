@@ -11,6 +11,7 @@ use crate::bare::{self, Kind};
 use crate::chat::{self, ChatArgs};
 use crate::fanout::{self, FanoutArgs};
 use crate::http::{self, HttpArgs};
+use crate::limits::{self, LimitsArgs};
 use crate::options::Common;
 use crate::report::Report;
 
@@ -29,6 +30,8 @@ enum Command {
     Http(HttpArgs),
     /// Many subscribers of one room, and a few senders that never run ahead of them
     Fanout(FanoutArgs),
+    /// What this machine can do at most: bare servers and the disk alone
+    Limits(LimitsArgs),
     /// A server that only speaks a protocol, to measure against
     #[command(hide = true)]
     BareServer {
@@ -58,6 +61,16 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Command::Fanout(args) => {
             let report = runtime(args.common.threads)?.block_on(fanout::measure(&args))?;
             finish(&report, &args.common)
+        }
+        Command::Limits(args) => {
+            let limits = runtime(args.threads)?.block_on(limits::measure(&args))?;
+            let mut out = std::io::stdout().lock();
+            if args.json {
+                writeln!(out, "{}", serde_json::to_string(&limits)?)?;
+            } else {
+                write!(out, "{}", limits.terminal())?;
+            }
+            Ok(ExitCode::SUCCESS)
         }
         Command::BareServer { kind, listen, threads } => {
             runtime(threads)?.block_on(bare::serve(kind, listen))?;

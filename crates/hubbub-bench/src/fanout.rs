@@ -81,6 +81,7 @@ fn rules(args: &FanoutArgs) -> Rules {
         retries: 5,
         backoff_min: Duration::from_millis(50),
         backoff_max: Duration::from_secs(1),
+        echo: false,
         give_up: Duration::from_secs(30),
     }
 }

@@ -78,6 +78,9 @@ pub(crate) struct Sending {
     /// Longest wait before a retry
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME")]
     pub backoff_max: Duration,
+    /// The server sends each message back in place of an acknowledgement
+    #[arg(long, hide = true)]
+    pub(crate) echo: bool,
     /// End the run when nothing was answered for this long
     #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME")]
     pub give_up: Duration,
@@ -94,9 +97,16 @@ impl Sending {
             retries: self.retries,
             backoff_min: self.backoff,
             backoff_max: self.backoff_max,
+            echo: self.echo,
             give_up: self.give_up,
         }
     }
+}
+
+/// Options from a command line, so that what is measured from within is what a user could type.
+pub(crate) fn arguments<A: Args>(name: &'static str, line: &[&str]) -> anyhow::Result<A> {
+    let command = A::augment_args(clap::Command::new(name).no_binary_name(true));
+    Ok(A::from_arg_matches(&command.try_get_matches_from(line)?)?)
 }
 
 /// A duration such as `500ms`, `10s`, `2m` or `1h`; a plain number means seconds.

@@ -20,6 +20,8 @@ pub(crate) struct Rules {
     pub(crate) retries: u8,
     pub(crate) backoff_min: Duration,
     pub(crate) backoff_max: Duration,
+    /// The server sends each message back in place of an acknowledgement.
+    pub(crate) echo: bool,
     /// Without any answer for this long, the run ends.
     pub(crate) give_up: Duration,
 }
@@ -178,6 +180,7 @@ mod tests {
             retries: 5,
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(1),
+            echo: false,
             give_up: Duration::from_secs(1),
         };
         let waits: Vec<_> = [1, 2, 3, 4, 5, 6, 200].map(|n| rules.backoff(n).as_millis()).into();

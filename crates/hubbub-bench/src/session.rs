@@ -93,7 +93,7 @@ impl<C: Codec> Session<C> {
         let run = std::sync::Arc::clone(&lane.run);
         now.clear();
         lane.fill(cx.waker(), |job| {
-            if now.is_empty() {
+            if C::HAS_TIME && now.is_empty() {
                 crate::machine::now().write(now);
             }
             codec.write(&run.shape, job, now, &mut wire.out);

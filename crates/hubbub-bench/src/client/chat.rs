@@ -1,5 +1,6 @@
 //! `/chat/{room}`: a WebSocket on which each text frame is a message.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
@@ -22,13 +23,17 @@ pub(crate) struct Chat {
     reader: Reader,
     masks: SeededRandom,
     json: Vec<u8>,
+    /// Stands for `seq` when the server only echoes.
+    echoes: u64,
 }
 
 impl Codec for Chat {
+    const HAS_TIME: bool = true;
+
     async fn connect(target: &Target, room: &str, seed: u64) -> Result<(Wire, Self), Cause> {
         let path = format!("{}/chat/{room}", target.prefix);
         let (wire, reader) = open(target, &path, seed).await?;
-        Ok((wire, Self { reader, masks: SeededRandom::new(seed), json: Vec::new() }))
+        Ok((wire, Self { reader, masks: SeededRandom::new(seed), json: Vec::new(), echoes: 0 }))
     }
 
     fn write(&mut self, shape: &Shape, job: &Job, now: &[u8], out: &mut Vec<u8>) {
@@ -41,6 +46,10 @@ impl Codec for Chat {
         let mut frames = self.reader.feed(bytes);
         while let Some(event) = frames.next()? {
             match event {
+                Event::Text(text) if lane.run.rules.echo => {
+                    self.echoes += 1;
+                    lane.on_answer(&read_echo(text, self.echoes))?;
+                }
                 Event::Text(text) => lane.on_answer(&read_answer(text))?,
                 Event::Ping(payload) => write::write_masked(out, Opcode::Pong, payload, mask(&self.masks)),
                 Event::Pong(_) => {}
@@ -90,13 +99,19 @@ async fn upgrade(mut wire: Wire, target: &Target, path: &str, seed: u64) -> Resu
 #[derive(Deserialize)]
 struct Reply<'a> {
     status: &'a str,
-    #[serde(borrow, rename = "messageId")]
-    id: Option<std::borrow::Cow<'a, str>>,
+    /// An id needs no escapes, so it can be borrowed.
+    #[serde(rename = "messageId")]
+    id: Option<&'a str>,
     seq: Option<u64>,
     code: Option<&'a str>,
     retryable: Option<bool>,
     #[serde(default, borrow)]
-    errors: Vec<std::borrow::Cow<'a, str>>,
+    errors: Vec<Cow<'a, str>>,
+}
+
+fn read_echo(text: &str, seq: u64) -> Answer<'_> {
+    let id = text.split_once("\"messageId\":\"").and_then(|(_, rest)| rest.split_once('"'));
+    id.map_or(Answer::Unreadable, |(id, _)| Answer::Accepted { id: id.as_bytes(), seq, duplicate: false })
 }
 
 /// Reads an answer; the usual form without a JSON parser, any other with one.
@@ -106,9 +121,7 @@ pub(crate) fn read_answer(text: &str) -> Answer<'_> {
     }
     let Ok(reply) = serde_json::from_str::<Reply<'_>>(text) else { return Answer::Unreadable };
     match (reply.status, reply.id, reply.seq) {
-        ("success", Some(std::borrow::Cow::Borrowed(id)), Some(seq)) => {
-            Answer::Accepted { id: id.as_bytes(), seq, duplicate: false }
-        }
+        ("success", Some(id), Some(seq)) => Answer::Accepted { id: id.as_bytes(), seq, duplicate: false },
         ("error", ..) => {
             let retryable = reply.retryable.unwrap_or_else(|| {
                 let worth = |word: &str| {

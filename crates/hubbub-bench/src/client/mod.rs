@@ -56,6 +56,9 @@ impl From<hubbub_ws::ProtocolError> for Cause {
 
 /// A protocol in which each message sent gets one answer, in order.
 pub(crate) trait Codec: Send + Sized {
+    /// Whether messages carry the time they are sent.
+    const HAS_TIME: bool;
+
     /// Connects for sending to `room`.
     fn connect(
         target: &Target,

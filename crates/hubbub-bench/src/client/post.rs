@@ -23,6 +23,8 @@ pub(crate) struct Post {
 }
 
 impl Codec for Post {
+    const HAS_TIME: bool = false;
+
     async fn connect(target: &Target, _room: &str, _seed: u64) -> Result<(Wire, Self), Cause> {
         let wire = target.connect().await?;
         let path = format!("POST {}/v1/rooms/", target.prefix).into_bytes();

@@ -10,6 +10,8 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+pub(crate) use terminal::grouped;
+
 use anyhow::Context;
 use hubbub_core::Timestamp;
 use hubbub_core::message::MessageType;

@@ -1,0 +1,58 @@
+//! How fast this disk makes small writes durable, in a file that already has its blocks.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use crate::record::{Dist, Stats};
+
+const FILE_BYTES: usize = 64 * 1024 * 1024;
+
+/// What one series of synced writes did.
+#[derive(Debug)]
+pub(super) struct Synced {
+    pub(super) per_second: f64,
+    pub(super) latency: Stats,
+}
+
+/// A file filled with zeros once, so that a sync has no file size to make durable.
+pub(super) struct ZeroFilled {
+    file: File,
+    /// Keeps the directory until the end.
+    _dir: tempfile::TempDir,
+}
+
+impl ZeroFilled {
+    /// Makes one in `dir`.
+    pub(super) fn make(dir: &Path) -> anyhow::Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("hubbub-limits-")
+            .tempdir_in(dir)
+            .context("cannot make a directory")?;
+        let file = File::create(dir.path().join("journal"))?;
+        let zeros = vec![0; 1024 * 1024];
+        for at in (0..FILE_BYTES).step_by(zeros.len()) {
+            file.write_all_at(&zeros, at as u64)?;
+        }
+        file.sync_all()?;
+        Ok(Self { file, _dir: dir })
+    }
+
+    /// Writes blocks one after another, syncing each, for some time.
+    pub(super) fn sync_blocks(&self, block_bytes: usize, time: Duration) -> anyhow::Result<Synced> {
+        let block: Vec<u8> = (0..block_bytes).map(|index| (index * 31 % 251) as u8).collect();
+        let mut dist = Dist::default();
+        let (begun, mut at) = (Instant::now(), 0);
+        while begun.elapsed() < time {
+            let one = Instant::now();
+            self.file.write_all_at(&block, at as u64)?;
+            self.file.sync_data()?;
+            dist.add(u64::try_from(one.elapsed().as_micros()).unwrap_or(u64::MAX));
+            at = if at + 2 * block_bytes > FILE_BYTES { 0 } else { at + block_bytes };
+        }
+        Ok(Synced { per_second: dist.len() as f64 / begun.elapsed().as_secs_f64(), latency: dist.stats() })
+    }
+}

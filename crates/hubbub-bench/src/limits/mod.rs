@@ -1,0 +1,194 @@
+//! What this machine can do when nothing is stored: bare servers, and the disk alone. Other results are read as a
+//! share of these.
+
+mod disk;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::bare::Kind;
+use crate::chat::{self, ChatArgs};
+use crate::fanout::{self, FanoutArgs};
+use crate::http::{self, HttpArgs};
+use crate::machine::Machine;
+use crate::options::{arguments, duration};
+use crate::record::Stats;
+use crate::report::{Report, grouped};
+use crate::spawn::Server;
+
+/// Options of `bench limits`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LimitsArgs {
+    /// How long to measure each HTTP, fan-out and disk limit; WebSockets get messages for about as long
+    #[arg(long, short, default_value = "5s", value_parser = duration, value_name = "TIME")]
+    duration: Duration,
+    /// Repeat each this often; the median counts
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    rounds: usize,
+    /// Directory on the disk to measure
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    dir: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Threads of the load generator
+    #[arg(long, default_value_t = crate::machine::cores().min(2), value_name = "N")]
+    pub(crate) threads: usize,
+}
+
+/// The limits of a machine.
+#[derive(Debug, Serialize)]
+pub(crate) struct Limits {
+    machine: Machine,
+    limits: Vec<Limit>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Limit {
+    name: &'static str,
+    unit: &'static str,
+    /// The median of `rounds`.
+    per_second: f64,
+    rounds: Vec<f64>,
+    /// Of the last round.
+    latency: Stats,
+}
+
+/// A bare server and the client that drives it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bare {
+    Echo,
+    Ack { in_flight: u64 },
+    Http,
+    Fanout { subscribers: usize },
+}
+
+impl Bare {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Echo => Kind::WsEcho,
+            Self::Ack { .. } => Kind::WsAck,
+            Self::Http => Kind::Http,
+            Self::Fanout { .. } => Kind::Fanout,
+        }
+    }
+
+    /// Runs the workload against any server that speaks its protocol.
+    pub(crate) async fn load(self, server: &Server, time: Duration) -> anyhow::Result<Report> {
+        let (pid, seconds) = (server.pid.to_string(), format!("{}s", time.as_secs_f64()));
+        let common = ["--quiet", "--rows-max", "0", "--target", &server.url, "--server-pid", &pid];
+        match self {
+            Self::Echo => {
+                let messages = messages(150_000, time);
+                let args: ChatArgs =
+                    arguments("chat", &[&common[..], &["--echo", "-n", &messages]].concat())?;
+                chat::measure(&args).await
+            }
+            Self::Ack { in_flight } => {
+                let messages = messages(if in_flight > 1 { 1_000_000 } else { 150_000 }, time);
+                let window = in_flight.to_string();
+                let own = ["--in-flight", &window, "-n", &messages];
+                chat::measure(&arguments::<ChatArgs>("chat", &[&common[..], &own].concat())?).await
+            }
+            Self::Http => {
+                let own = ["--closed", "--duration", &seconds];
+                http::measure(&arguments::<HttpArgs>("http", &[&common[..], &own].concat())?).await
+            }
+            Self::Fanout { subscribers } => {
+                let subscribers = subscribers.to_string();
+                let own = ["--subscribers", &subscribers, "--duration", &seconds];
+                fanout::measure(&arguments::<FanoutArgs>("fanout", &[&common[..], &own].concat())?).await
+            }
+        }
+    }
+
+    /// Runs the workload against a bare server of its own.
+    pub(crate) async fn measure(self, time: Duration) -> anyhow::Result<Report> {
+        let server = Server::bare(self.kind()).await?;
+        let report = self.load(&server, time).await?;
+        server.kill().await?;
+        Ok(report)
+    }
+
+    /// The figure that counts: deliveries for fan-out, messages for the rest.
+    pub(crate) fn rate(self, report: &Report) -> f64 {
+        match (self, &report.delivery) {
+            (Self::Fanout { .. }, Some(delivery)) => delivery.per_second,
+            _ => report.per_second,
+        }
+    }
+}
+
+/// As many messages as take about `time` at the given rate, with the warm-up.
+fn messages(per_second: u64, time: Duration) -> String {
+    ((per_second as f64 * time.as_secs_f64()) as u64 + 32_000).to_string()
+}
+
+/// The middle of some figures.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Measures all limits.
+pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
+    let mut limits = Vec::new();
+    let servers = [
+        ("WebSocket echo, 128 connections", Bare::Echo),
+        ("WebSocket ack, 128 connections", Bare::Ack { in_flight: 1 }),
+        ("WebSocket ack, 128 × 64 in flight", Bare::Ack { in_flight: 64 }),
+        ("HTTP POST, 64 connections", Bare::Http),
+        ("fan-out to 100 subscribers", Bare::Fanout { subscribers: 100 }),
+        ("fan-out to 1,000 subscribers", Bare::Fanout { subscribers: 1_000 }),
+    ];
+    for (name, bare) in servers {
+        let (mut rounds, mut latency) = (Vec::new(), Stats::default());
+        for _ in 0..args.rounds.max(1) {
+            let report = bare.measure(args.duration).await?;
+            rounds.push(bare.rate(&report));
+            latency = report.latency;
+        }
+        let unit = if matches!(bare, Bare::Fanout { .. }) { "deliveries/s" } else { "messages/s" };
+        limits.push(Limit { name, unit, per_second: median(&rounds), rounds, latency });
+    }
+    let file = disk::ZeroFilled::make(&args.dir)?;
+    for (name, unit, block_bytes, factor) in [
+        ("fdatasync of 4 KiB, zero-filled file", "syncs/s", 4_096, 1.0),
+        ("journal, batches of 1,000 × 200 bytes", "messages/s", 200_000, 1_000.0),
+    ] {
+        let (mut rounds, mut latency) = (Vec::new(), Stats::default());
+        for _ in 0..args.rounds.max(1) {
+            let synced = file.sync_blocks(block_bytes, args.duration / 2)?;
+            rounds.push(synced.per_second * factor);
+            latency = synced.latency;
+        }
+        limits.push(Limit { name, unit, per_second: median(&rounds), rounds, latency });
+    }
+    Ok(Limits { machine: Machine::look(), limits })
+}
+
+impl Limits {
+    /// A table for people.
+    pub(crate) fn terminal(&self) -> String {
+        let mut out = format!("limits of {}\n", self.machine);
+        for limit in &self.limits {
+            let rate = format!("{} {}", grouped(limit.per_second), limit.unit);
+            let rounds: Vec<_> = limit.rounds.iter().map(|rate| grouped(*rate)).collect();
+            let Stats { median_ms, p99_ms, .. } = limit.latency;
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                out,
+                "  {:<38} {rate:>24}   p50 {median_ms:.3} ms, p99 {p99_ms:.3} ms   [{}]",
+                limit.name,
+                rounds.join("; ")
+            );
+        }
+        out
+    }
+}

@@ -1,0 +1,74 @@
+//! Servers as child processes: a bare one, or the real one with a data directory.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::bare::Kind;
+
+/// How long a server may take to say that it is ready.
+const READY: Duration = Duration::from_secs(120);
+
+/// A running server; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) url: String,
+    pub(crate) pid: u32,
+    /// From the start of the process to its `ready` line.
+    pub(crate) ready_after: Duration,
+}
+
+impl Server {
+    /// Starts a bare server: this program again.
+    pub(crate) async fn bare(kind: Kind) -> anyhow::Result<Self> {
+        let name = kind.to_possible_value().context("the kind has no name")?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["bench", "bare-server", "--kind", name.get_name()]);
+        Self::start(command, Stdio::inherit()).await
+    }
+
+    /// Starts the real server on `data`; its log goes beside it.
+    pub(crate) async fn real(program: &Path, data: &Path, env: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let mut command = Command::new(program);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"].map(OsStr::new)).arg(data);
+        command.envs(env.iter().copied());
+        let log = data.with_extension("log");
+        let log =
+            File::options().create(true).append(true).open(&log).context("cannot write the server's log")?;
+        Self::start(command, Stdio::from(log)).await
+    }
+
+    async fn start(mut command: Command, log: Stdio) -> anyhow::Result<Self> {
+        let begun = Instant::now();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start a server")?;
+        let out = child.stdout.take().context("no output")?;
+        let mut lines = BufReader::new(out).lines();
+        let line = tokio::time::timeout(READY, lines.next_line())
+            .await
+            .context("the server was not ready in time")??;
+        let Some(url) = line.as_deref().and_then(|line| line.strip_prefix("ready ")) else {
+            bail!("the server did not get ready; see its log");
+        };
+        let pid = child.id().context("the server ended")?;
+        Ok(Self { child, url: url.to_owned(), pid, ready_after: begun.elapsed() })
+    }
+
+    /// Ends the process at once, as a crash would.
+    pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
+        Ok(self.child.kill().await?)
+    }
+}

@@ -14,9 +14,13 @@ const STEPS: u64 = 300;
 /// `CONFORMANCE_STEPS=n` in the environment choose another run.
 pub async fn any_history_agrees_with_the_model(fixture: &mut impl Fixture) {
     let from_environment = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let seed: u64 = from_environment("CONFORMANCE_SEED").unwrap_or(1);
-    let steps = from_environment("CONFORMANCE_STEPS").unwrap_or(STEPS);
-    // Shown when the case fails.
+    let seed = from_environment("CONFORMANCE_SEED").unwrap_or(1);
+    run(fixture, seed, from_environment("CONFORMANCE_STEPS").unwrap_or(STEPS)).await;
+}
+
+/// The run that belongs to `seed`.
+pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
+    // Shown when the run fails.
     eprintln!("CONFORMANCE_SEED={seed} CONFORMANCE_STEPS={steps}");
     let dice = Dice(SeededRandom::new(seed));
     let mut model = Model::default();

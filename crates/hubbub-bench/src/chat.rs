@@ -1,6 +1,7 @@
 //! The classic chat load test: warm up, then send many messages over WebSockets that each wait for their answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use hubbub_core::clock::SeededRandom;
@@ -12,7 +13,7 @@ use crate::feed::Supplier;
 use crate::job::Shape;
 use crate::ledger::{Ledger, ServerCounts};
 use crate::machine::CpuMark;
-use crate::options::{Common, Sending, Traffic};
+use crate::options::{Common, Sending, Traffic, duration};
 use crate::phase::{self, Progress};
 use crate::report::Report;
 use crate::run::Run;
@@ -25,6 +26,9 @@ pub(crate) struct ChatArgs {
     /// Messages in all, the warm-up included
     #[arg(long, short = 'n', default_value_t = 500_000, value_name = "N")]
     pub(crate) messages: u64,
+    /// End the measured phase after this time, even if messages are left
+    #[arg(long, short, value_parser = duration, value_name = "TIME")]
+    pub(crate) duration: Option<Duration>,
     /// Connections of the warm-up
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub(crate) warmup_connections: usize,
@@ -51,17 +55,16 @@ pub(crate) async fn measure(args: &ChatArgs) -> anyhow::Result<Report> {
     let mut report = Report::new("chat", parameters(args));
 
     let warmup = (args.warmup_connections as u64 * args.warmup_messages).min(args.messages);
-    let warm = Phase { args, target: &target, shape: &shape, seed, name: "warm-up", rows_max: 0 };
-    let warm = warm.run(args.warmup_connections, 0, warmup).await;
+    let warm = Phase { args, target: &target, shape: &shape, seed, name: "warm-up", rows_max: 0, time: None };
+    let warmed = warm.run(args.warmup_connections, 0, warmup).await;
 
     let cpu = CpuMark::now(args.common.server_pid);
-    let main =
-        Phase { args, target: &target, shape: &shape, seed, name: "main", rows_max: args.common.rows_max };
+    let main = Phase { name: "main", rows_max: args.common.rows_max, time: args.duration, ..warm };
     let main = main.run(args.sending.connections, warmup, args.messages - warmup).await;
     report.cpu = Some(cpu.until(&CpuMark::now(args.common.server_pid)));
 
     let after = ServerCounts::ask(&target).await;
-    report.ledger = Some(Ledger::of(&[&warm, &main], before.zip(after)));
+    report.ledger = Some(Ledger::of(&[&warmed, &main], before.zip(after)));
     report.add_run(&main, args.common.bucket);
     report.audit((args.sending.connections * args.sending.in_flight) as f64);
     report.judge(args.common.threads);
@@ -75,6 +78,7 @@ struct Phase<'a> {
     seed: u64,
     name: &'static str,
     rows_max: usize,
+    time: Option<Duration>,
 }
 
 impl Phase<'_> {
@@ -91,7 +95,12 @@ impl Phase<'_> {
         let generator =
             std::thread::spawn(move || maker.generate(&shape, &random, first, messages, &rooms_of));
         let watched = Progress { name: self.name, messages, quiet: self.args.common.quiet };
-        phase::finish(&run, &mut lanes, watched, || supplier.abandon()).await;
+        let time = self.time.unwrap_or(Duration::MAX);
+        let ended = phase::finish(&run, &mut lanes, watched, || supplier.abandon());
+        if tokio::time::timeout(time, ended).await.is_err() {
+            supplier.abandon();
+            phase::finish(&run, &mut lanes, watched, || supplier.abandon()).await;
+        }
         // A generator that panicked would have sent less than asked for, which the ledger shows.
         let _ = tokio::task::spawn_blocking(move || generator.join()).await;
         run
@@ -102,6 +111,7 @@ fn parameters(args: &ChatArgs) -> serde_json::Value {
     json!({
         "target": args.common.target,
         "messages": args.messages,
+        "durationS": args.duration.map(|time| time.as_secs_f64()),
         "warmupConnections": args.warmup_connections,
         "warmupMessages": args.warmup_messages,
         "threads": args.common.threads,

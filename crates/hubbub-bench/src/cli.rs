@@ -14,6 +14,7 @@ use crate::http::{self, HttpArgs};
 use crate::limits::{self, LimitsArgs};
 use crate::options::Common;
 use crate::report::Report;
+use crate::suite::{self, SuiteArgs};
 
 /// Options of `hubbub bench`.
 #[derive(Debug, Clone, Args)]
@@ -32,6 +33,8 @@ enum Command {
     Fanout(FanoutArgs),
     /// What this machine can do at most: bare servers and the disk alone
     Limits(LimitsArgs),
+    /// The whole table of speed and memory, each row against its bare limit
+    Suite(SuiteArgs),
     /// A server that only speaks a protocol, to measure against
     #[command(hide = true)]
     BareServer {
@@ -71,6 +74,14 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
                 write!(out, "{}", limits.terminal())?;
             }
             Ok(ExitCode::SUCCESS)
+        }
+        Command::Suite(args) => {
+            let (table, ok) = runtime(args.threads)?.block_on(suite::measure(&args))?;
+            if let Some(path) = &args.out {
+                std::fs::write(path, &table).with_context(|| format!("cannot write {}", path.display()))?;
+            }
+            write!(std::io::stdout().lock(), "{table}")?;
+            Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::BareServer { kind, listen, threads } => {
             runtime(threads)?.block_on(bare::serve(kind, listen))?;

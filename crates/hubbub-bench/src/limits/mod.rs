@@ -23,7 +23,7 @@ use crate::spawn::Server;
 /// Options of `bench limits`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LimitsArgs {
-    /// How long to measure each HTTP, fan-out and disk limit; WebSockets get messages for about as long
+    /// How long to measure each limit
     #[arg(long, short, default_value = "5s", value_parser = duration, value_name = "TIME")]
     duration: Duration,
     /// Repeat each this often; the median counts
@@ -84,15 +84,12 @@ impl Bare {
         let common = ["--quiet", "--rows-max", "0", "--target", &server.url, "--server-pid", &pid];
         match self {
             Self::Echo => {
-                let messages = messages(150_000, time);
-                let args: ChatArgs =
-                    arguments("chat", &[&common[..], &["--echo", "-n", &messages]].concat())?;
-                chat::measure(&args).await
+                let own = ["--echo", "-n", "1000000000", "--duration", &seconds];
+                chat::measure(&arguments::<ChatArgs>("chat", &[&common[..], &own].concat())?).await
             }
             Self::Ack { in_flight } => {
-                let messages = messages(if in_flight > 1 { 1_000_000 } else { 150_000 }, time);
                 let window = in_flight.to_string();
-                let own = ["--in-flight", &window, "-n", &messages];
+                let own = ["--in-flight", &window, "-n", "1000000000", "--duration", &seconds];
                 chat::measure(&arguments::<ChatArgs>("chat", &[&common[..], &own].concat())?).await
             }
             Self::Http => {
@@ -122,11 +119,6 @@ impl Bare {
             _ => report.per_second,
         }
     }
-}
-
-/// As many messages as take about `time` at the given rate, with the warm-up.
-fn messages(per_second: u64, time: Duration) -> String {
-    ((per_second as f64 * time.as_secs_f64()) as u64 + 32_000).to_string()
 }
 
 /// The middle of some figures.

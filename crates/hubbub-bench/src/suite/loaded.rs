@@ -1,0 +1,153 @@
+//! Rows about a server that holds millions of messages: memory, disk, history, restart.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::paired::Watched;
+use super::{Bench, Fresh, Row};
+use crate::chat::{self, ChatArgs};
+use crate::client::Target;
+use crate::client::get::get;
+use crate::history::{self, HistoryTimes};
+use crate::http::{self, HttpArgs};
+use crate::options::arguments;
+use crate::record::Dist;
+use crate::report::grouped;
+use crate::spawn::Server;
+
+const ROOMS: u16 = 20;
+const READS_PER_SECOND: u32 = 200;
+
+impl Bench {
+    /// Fills a server, then measures it at rest, under load and after a crash.
+    pub(super) async fn loaded(&self) -> anyhow::Result<Vec<Row>> {
+        let Fresh { server, _data } = self.fresh(&[]).await?;
+        let stored = self.fill(&server).await?;
+        let target = Target::parse(&server.url)?;
+        // What is written in the background after the last message belongs to the size.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let mut rows = vec![disk_row(_data.path(), &target, stored).await?];
+
+        let memory = Watched::start(&server);
+        let (times, report) = self.read_and_write(&target, &server).await?;
+        let mib = memory.stop() as f64 / 1024.0;
+        rows.push(history_row(&times, report.per_second));
+        rows.push(Row {
+            what: format!("memory with {} messages and 10,000/s", grouped(stored as f64)),
+            measured: format!("{mib:.0} MiB anonymous"),
+            limit: String::new(),
+            share: String::new(),
+            target: "≤ 200 MiB",
+            ok: mib > 0.0 && mib <= 200.0,
+            note: String::new(),
+        });
+
+        server.kill().await?;
+        let server = self.start(_data.path(), &[]).await?;
+        let seconds = server.ready_after.as_secs_f64();
+        rows.push(Row {
+            what: format!("start after `kill -9` with {} messages", grouped(stored as f64)),
+            measured: format!("{seconds:.2} s"),
+            limit: String::new(),
+            share: String::new(),
+            target: "ready within 2 s",
+            ok: seconds <= 2.0,
+            note: String::new(),
+        });
+        server.kill().await?;
+        Ok(rows)
+    }
+
+    async fn fill(&self, server: &Server) -> anyhow::Result<u64> {
+        let messages = self.messages.to_string();
+        let line = [
+            "--quiet",
+            "--rows-max",
+            "0",
+            "--target",
+            &server.url,
+            "--in-flight",
+            "64",
+            "--text-bytes",
+            "120",
+        ];
+        let args: ChatArgs = arguments("chat", &[&line[..], &["-n", &messages]].concat())?;
+        let report = chat::measure(&args).await?;
+        anyhow::ensure!(report.is_clean(), "filling went wrong: {}", report.notes.join("; "));
+        Ok(self.messages)
+    }
+
+    async fn read_and_write(
+        &self,
+        target: &Target,
+        server: &Server,
+    ) -> anyhow::Result<(HistoryTimes, crate::report::Report)> {
+        let time = self.time * 2;
+        let seconds = format!("{}s", time.as_secs_f64());
+        let line =
+            ["--quiet", "--rows-max", "0", "--target", &server.url, "--rate", "10000", "--text-bytes", "120"];
+        let args: HttpArgs = arguments("http", &[&line[..], &["--duration", &seconds]].concat())?;
+        tokio::try_join!(
+            history::read(target, ROOMS, READS_PER_SECOND, time, crate::machine::seed()),
+            http::measure(&args)
+        )
+    }
+}
+
+fn history_row(times: &HistoryTimes, per_second: f64) -> Row {
+    let HistoryTimes { last_50, by_seq, by_time, failed } = times;
+    let mut all = Dist::default();
+    let mut parts = Vec::new();
+    for (name, dist) in [("last 50", last_50), ("1,000 by seq", by_seq), ("1,000 by time", by_time)] {
+        all.merge(dist);
+        parts.push(format!("{name} {:.2} ms", dist.percentile_ms(99.0)));
+    }
+    let worst =
+        [last_50, by_seq, by_time].map(|dist| dist.percentile_ms(99.0)).into_iter().fold(0.0, f64::max);
+    Row {
+        what: format!("history, {READS_PER_SECOND} requests/s beside {} messages/s", grouped(per_second)),
+        measured: format!("p99 {}", parts.join(", ")),
+        limit: String::new(),
+        share: String::new(),
+        target: "p99 ≤ 5 ms",
+        ok: *failed == 0 && all.len() > 0 && worst <= 5.0,
+        note: format!(
+            "{} requests, {failed} failed, p99 of all {:.2} ms",
+            all.len(),
+            all.percentile_ms(99.0)
+        ),
+    }
+}
+
+async fn disk_row(data: &Path, target: &Target, stored: u64) -> anyhow::Result<Row> {
+    let page: serde_json::Value =
+        serde_json::from_str(&get(target, "/v1/rooms/1/messages?limit=1000").await?)?;
+    let messages = page.get("messages").and_then(|messages| messages.as_array()).context("no messages")?;
+    let json_bytes: usize = messages.iter().map(|message| message.to_string().len()).sum();
+    let each = json_bytes as f64 / messages.len().max(1) as f64;
+    let (used, json) = (bytes_used(data)? as f64, each * stored as f64);
+    let mib = |bytes: f64| format!("{:.0} MiB", bytes / (1024.0 * 1024.0));
+    Ok(Row {
+        what: format!("disk, {} messages with 120-byte texts", grouped(stored as f64)),
+        measured: mib(used),
+        limit: format!("{} as JSON", mib(json)),
+        share: format!("{:.2} ×", used / json.max(1.0)),
+        target: "≤ 1.0 × their JSON",
+        ok: used > 0.0 && used <= json,
+        note: format!("{each:.0} bytes of JSON for a message; the texts are random words"),
+    })
+}
+
+/// Blocks that all files below `dir` take.
+fn bytes_used(dir: &Path) -> std::io::Result<u64> {
+    let mut sum = 0;
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let meta = entry.metadata()?;
+        sum += if meta.is_dir() { bytes_used(&entry.path())? } else { meta.blocks() * 512 };
+    }
+    Ok(sum)
+}

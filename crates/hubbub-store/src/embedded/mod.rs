@@ -32,6 +32,7 @@ mod seal;
 pub mod segment;
 mod service;
 mod shared;
+pub mod sim;
 mod slow_disk;
 mod status;
 mod tail;

@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hubbub_core::{Clock, RandomSource};
 use parking_lot::{Mutex, RwLock};
@@ -77,7 +78,7 @@ pub(crate) fn open(
     let epoch = Arc::from(format!("{:016x}", manifest.epoch));
     let block_seed = manifest.block_seed;
     let status = Status::default();
-    status.sealed_through.store(manifest.applied, std::sync::atomic::Ordering::Release);
+    status.sealed_through.store(manifest.applied, Ordering::Release);
     let shared = Shared {
         options,
         disk,
@@ -94,6 +95,14 @@ pub(crate) fn open(
         sealing: Mutex::default(),
         compacting: Mutex::default(),
     };
+    if lost {
+        // Sealed now, what is left cannot be taken for damaged, nor what is void for acknowledged, by later starts.
+        while shared.seal_oldest()? {}
+        shared.change_manifest(|manifest| manifest.applied = newest)?;
+        shared.status.sealed_through.store(newest, Ordering::Release);
+        dedup.forget_sealed(newest);
+        prior = (newest, 0);
+    }
     let slot = loop {
         if let Some(slot) = shared.slots.take() {
             break slot;
@@ -101,7 +110,7 @@ pub(crate) fn open(
         // Starts that end soon leave a slot each; when all are in use, some must be sealed now.
         if !shared.slots.wants_one() {
             shared.seal_oldest()?;
-            dedup.forget_sealed(shared.status.sealed_through.load(std::sync::atomic::Ordering::Acquire));
+            dedup.forget_sealed(shared.status.sealed_through.load(Ordering::Acquire));
         }
         shared.slots.prepare()?;
     };

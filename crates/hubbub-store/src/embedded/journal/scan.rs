@@ -134,59 +134,76 @@ pub(crate) fn chain(scans: Vec<SlotScan>, applied: u64) -> Result<Chain, OpenErr
     chain.newest = found.last().map_or(chain.newest, |(_, journal)| chain.newest.max(journal.first.journal));
 
     // Back from the newest: each says how much of the one before counts.
-    let mut links = Vec::new();
-    let mut wanted: Option<(u64, u32, Slot)> = None;
+    let mut links: Vec<Link> = Vec::new();
     for (slot, journal) in found.into_iter().rev() {
         let number = journal.first.journal;
-        let counts = match &wanted {
-            None => None,
-            Some((prior, batches, _)) if *prior == number => Some(*batches),
-            Some((prior, _, by)) if *prior > number => return Err(missing(by, *prior)),
-            Some(_) => {
-                chain.free.push(slot);
-                continue;
-            }
-        };
-        wanted = Some((journal.first.prior_journal, journal.first.prior_batches, slot.clone()));
-        links.push((slot, journal, counts));
-    }
-    if let Some((prior, _, by)) = &wanted
-        && *prior > applied
-    {
-        return Err(missing(by, *prior));
-    }
-
-    let mut complete = true;
-    for (slot, mut journal, counts) in links.into_iter().rev() {
-        if !complete {
-            // Behind a loss nothing counts, or what was lost would be a hole.
-            chain.free.push(slot);
-            continue;
+        if let Some(later) = links.last().filter(|later| later.journal.first.prior_journal > number) {
+            later.prior_is_missing()?;
+            chain.give_up(&mut links);
         }
-        let valid = u32::try_from(journal.blocks.len()).unwrap_or(u32::MAX);
-        complete = counts.map_or(journal.stray.is_none(), |counts| counts <= valid);
-        if !complete && !journal.first.unsynced {
-            return Err(damaged(&slot, journal.end, "an acknowledged batch is unreadable".into()));
+        match links.last().map(|later| later.journal.first) {
+            Some(later) if later.prior_journal < number => chain.free.push(slot),
+            later => links.push(Link { slot, journal, counts: later.map(|later| later.prior_batches) }),
         }
-        if let Some(counts) = counts.and_then(|counts| usize::try_from(counts).ok())
-            && let Some(behind) = journal.blocks.get(counts)
-        {
-            journal.end = *behind;
-            journal.blocks.truncate(counts);
-        }
-        chain.unsealed.push(Unsealed {
-            slot,
-            journal: journal.first.journal,
-            blocks: journal.blocks,
-            end: journal.end,
-        });
     }
-    chain.lost |= !complete;
+    if let Some(oldest) = links.last().filter(|oldest| oldest.journal.first.prior_journal > applied) {
+        oldest.prior_is_missing()?;
+        chain.give_up(&mut links);
+    }
+    chain.keep(links)?;
     Ok(chain)
 }
 
-fn missing(by: &Slot, journal: u64) -> OpenError {
-    damaged(by, 0, format!("journal {journal}, which came before the one in this slot, is in no slot"))
+/// A journal in the chain.
+struct Link {
+    slot: Slot,
+    journal: JournalScan,
+    /// How many batches of it count, as the next one says.
+    counts: Option<u32>,
+}
+
+impl Link {
+    /// Refuses, unless the journal before this one may be missing because nobody waited for it to be written.
+    fn prior_is_missing(&self) -> Result<(), OpenError> {
+        let prior = self.journal.first.prior_journal;
+        let what = format!("journal {prior}, which came before the one in this slot, is in no slot");
+        if self.journal.first.unsynced { Ok(()) } else { Err(damaged(&self.slot, 0, what)) }
+    }
+}
+
+impl Chain {
+    /// Lets go of journals behind a loss: with them, what was lost would be a hole.
+    fn give_up(&mut self, links: &mut Vec<Link>) {
+        self.lost = true;
+        self.free.extend(links.drain(..).map(|link| link.slot));
+    }
+
+    /// Keeps what counts of the links, newest first, or refuses.
+    fn keep(&mut self, mut links: Vec<Link>) -> Result<(), OpenError> {
+        while let Some(Link { slot, mut journal, counts }) = links.pop() {
+            let valid = u32::try_from(journal.blocks.len()).unwrap_or(u32::MAX);
+            let complete = counts.map_or(journal.stray.is_none(), |counts| counts <= valid);
+            if !complete && !journal.first.unsynced {
+                return Err(damaged(&slot, journal.end, "an acknowledged batch is unreadable".into()));
+            }
+            if let Some(counts) = counts.and_then(|counts| usize::try_from(counts).ok())
+                && let Some(behind) = journal.blocks.get(counts)
+            {
+                journal.end = *behind;
+                journal.blocks.truncate(counts);
+            }
+            self.unsealed.push(Unsealed {
+                slot,
+                journal: journal.first.journal,
+                blocks: journal.blocks,
+                end: journal.end,
+            });
+            if !complete {
+                self.give_up(&mut links);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn damaged(slot: &Slot, offset: u64, what: String) -> OpenError {

@@ -3,6 +3,7 @@
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
 use super::bytes::{Cursor, put_varint, put_zigzag};
+use super::uuid::{UUID_BYTES, UUID_TEXT_BYTES, pack_uuid, unpack_uuid};
 
 /// A block is closed before the message that would bring it over this; a larger message has a block of its own.
 pub(super) const BLOCK_BYTES: usize = 16 * 1024;
@@ -10,8 +11,6 @@ pub(super) const BLOCK_BYTES: usize = 16 * 1024;
 const KIND_BITS: u8 = 0b0011;
 const HAS_USERNAME: u8 = 0b0100;
 const ID_IS_UUID: u8 = 0b1000;
-const UUID_BYTES: usize = 16;
-const UUID_TEXT_BYTES: usize = 36;
 
 /// Collects the messages of one block.
 #[derive(Debug, Default)]
@@ -205,85 +204,12 @@ impl Block {
     }
 }
 
-/// The 16 bytes of a canonical lower-case UUID; `None` for any other id.
-fn pack_uuid(id: &str) -> Option<[u8; UUID_BYTES]> {
-    let text: &[u8; UUID_TEXT_BYTES] = id.as_bytes().try_into().ok()?;
-    let mut packed = [0; UUID_BYTES];
-    let mut digits = text.iter().enumerate();
-    for byte in &mut packed {
-        for _ in 0..2 {
-            let (place, mut digit) = digits.next()?;
-            if matches!(place, 8 | 13 | 18 | 23) {
-                if *digit != b'-' {
-                    return None;
-                }
-                (_, digit) = digits.next()?;
-            }
-            let value = match digit {
-                b'0'..=b'9' => digit - b'0',
-                b'a'..=b'f' => digit - b'a' + 10,
-                _ => return None,
-            };
-            *byte = *byte << 4 | value;
-        }
-    }
-    Some(packed)
-}
-
-fn unpack_uuid(packed: [u8; UUID_BYTES]) -> [u8; UUID_TEXT_BYTES] {
-    const DIGITS: [[u8; 2]; 256] = hex_pairs();
-    let mut text = [b'-'; UUID_TEXT_BYTES];
-    let mut places = text.iter_mut();
-    for (index, byte) in packed.into_iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            places.next();
-        }
-        for digit in DIGITS.get(usize::from(byte)).copied().unwrap_or_default() {
-            if let Some(place) = places.next() {
-                *place = digit;
-            }
-        }
-    }
-    text
-}
-
-#[allow(clippy::indexing_slicing)] // evaluated at compile time
-const fn hex_pairs() -> [[u8; 2]; 256] {
-    let digits = b"0123456789abcdef";
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
-        byte += 1;
-    }
-    pairs
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn only_canonical_uuids_are_packed() {
-        for other in [
-            "",
-            "0198-1",
-            "01980000-0001-7000-8000-00000000000G",
-            "01980000-0001-7000-8000-00000000000A",
-            "01980000a0001-7000-8000-000000000001",
-        ] {
-            assert_eq!(pack_uuid(other), None, "{other}");
-        }
-    }
-
     proptest! {
-        #[test]
-        fn uuids_come_back(packed in any::<[u8; 16]>()) {
-            let text = unpack_uuid(packed);
-            prop_assert_eq!(pack_uuid(std::str::from_utf8(&text).unwrap()), Some(packed));
-        }
-
         #[test]
         fn rubbish_is_no_block(raw in proptest::collection::vec(any::<u8>(), 0..200), messages in 0_usize..9) {
             let _ = Block::decode(&raw, messages);

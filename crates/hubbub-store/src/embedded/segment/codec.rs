@@ -1,5 +1,6 @@
 //! How blocks are compressed.
 
+use std::cell::RefCell;
 use std::io;
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
@@ -69,9 +70,23 @@ pub(super) fn decompress(code: u8, stored: &[u8], raw_bytes: usize) -> Option<Ve
             (decompress_into(stored, &mut raw).ok()? == raw_bytes).then_some(raw)
         }
         ZSTD => {
-            let raw = zstd::bulk::decompress(stored, raw_bytes).ok()?;
+            let raw = with_decompressor(|zstd| zstd.decompress(stored, raw_bytes))?.ok()?;
             (raw.len() == raw_bytes).then_some(raw)
         }
         _ => None,
     }
+}
+
+thread_local! {
+    /// Making one takes as long as a third of a block's decompression.
+    static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+fn with_decompressor<T>(with: impl FnOnce(&mut zstd::bulk::Decompressor<'static>) -> T) -> Option<T> {
+    DECOMPRESSOR.with_borrow_mut(|slot| {
+        if slot.is_none() {
+            *slot = Some(zstd::bulk::Decompressor::new().ok()?);
+        }
+        slot.as_mut().map(with)
+    })
 }

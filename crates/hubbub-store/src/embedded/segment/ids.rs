@@ -1,4 +1,4 @@
-//! The id table: sorted (hash, ordinal) pairs in checked pages, and the lookup of an id in it.
+//! The id table as it is read: one id by its hash, or all from end to end.
 
 use crc32c::crc32c;
 
@@ -6,31 +6,13 @@ use hubbub_core::Message;
 
 use super::bytes::Cursor;
 use super::error::SegmentError;
+use super::id_table::{ENTRY_BYTES, PAGE_BYTES};
 use super::open::Segment;
-
-/// Pages are as large as those of the operating system's cache.
-pub(super) const PAGE_BYTES: usize = 4096;
-const ENTRY_BYTES: usize = 12;
-pub(super) const PAGE_ENTRIES: usize = (PAGE_BYTES - 4) / ENTRY_BYTES;
 
 /// Read at a time when all hashes are wanted.
 const STREAM_BYTES: usize = 256 * PAGE_BYTES;
 
-/// Appends one page.
-pub(super) fn write_page(entries: &[(u64, u32)], out: &mut Vec<u8>) {
-    let start = out.len();
-    for (hash, ordinal) in entries {
-        out.extend_from_slice(&hash.to_le_bytes());
-        out.extend_from_slice(&ordinal.to_le_bytes());
-    }
-    let crc = crc32c(out.get(start..).unwrap_or_default());
-    out.extend_from_slice(&crc.to_le_bytes());
-}
-
-/// Bytes of the table of so many ids.
-pub(super) fn ids_bytes(ids: u64) -> u64 {
-    ids * ENTRY_BYTES as u64 + ids.div_ceil(PAGE_ENTRIES as u64) * 4
-}
+const DAMAGED_PAGE: &str = "the checksum of a page of ids does not match";
 
 /// The entries of a page; `None` when its checksum does not match.
 fn check_page(page: &[u8]) -> Option<&[u8]> {
@@ -66,26 +48,21 @@ impl Segment {
         Ok(false)
     }
 
-    /// Shows `visit` the hashes of all ids, in some order, many at a time.
+    /// Shows `visit` the hashes of all ids, in rising order, many at a time.
     pub fn id_hashes(&self, mut visit: impl FnMut(&[u64])) -> Result<(), SegmentError> {
-        let (start, bytes) = self.ids_place();
+        let mut stream = self.id_stream(STREAM_BYTES);
         let mut hashes = Vec::with_capacity(STREAM_BYTES / ENTRY_BYTES);
-        let mut done = 0;
-        while done < bytes {
-            let step = usize::try_from(bytes - done).unwrap_or(STREAM_BYTES).min(STREAM_BYTES);
-            let pages = self.read(start + done, step)?;
+        while stream.refill()? {
             hashes.clear();
-            for (index, page) in pages.chunks(PAGE_BYTES).enumerate() {
-                let at = start + done + (index * PAGE_BYTES) as u64;
-                let entries = check_page(page)
-                    .ok_or_else(|| self.damaged(at, "the checksum of a page of ids does not match"))?;
-                let (exact, _) = entries.as_chunks::<ENTRY_BYTES>();
-                hashes.extend(exact.iter().filter_map(|bytes| entry(bytes).map(|(hash, _)| hash)));
-            }
+            hashes.extend(stream.entries.iter().map(|(hash, _)| *hash));
             visit(&hashes);
-            done += step as u64;
         }
         Ok(())
+    }
+
+    /// Goes through all (hash, ordinal) pairs, reading so many bytes at a time, a multiple of a page.
+    pub(super) fn id_stream(&self, step_bytes: usize) -> IdStream {
+        IdStream { segment: self.clone(), step_bytes, done: 0, entries: Vec::new(), next: 0 }
     }
 
     /// Offset and length of the table.
@@ -99,12 +76,49 @@ impl Segment {
         let within = (page * PAGE_BYTES) as u64;
         let length = usize::try_from(bytes.saturating_sub(within)).unwrap_or(PAGE_BYTES).min(PAGE_BYTES);
         let page = self.read(start + within, length)?;
-        let entries = check_page(&page)
-            .ok_or_else(|| self.damaged(start + within, "the checksum of a page of ids does not match"))?;
+        let entries = check_page(&page).ok_or_else(|| self.damaged(start + within, DAMAGED_PAGE))?;
         let (exact, _) = entries.as_chunks::<ENTRY_BYTES>();
         let hash_of = |bytes: &[u8; ENTRY_BYTES]| entry(bytes).map_or(0, |(hash, _)| hash);
         let from = exact.partition_point(|bytes| hash_of(bytes) < hash);
         let same = exact.iter().skip(from).take_while(|bytes| hash_of(bytes) == hash);
         Ok(same.filter_map(|bytes| entry(bytes).map(|(_, ordinal)| ordinal)).collect())
+    }
+}
+
+/// All (hash, ordinal) pairs of a segment in rising order.
+pub(super) struct IdStream {
+    segment: Segment,
+    step_bytes: usize,
+    /// Bytes of the table read so far.
+    done: u64,
+    entries: Vec<(u64, u32)>,
+    next: usize,
+}
+
+impl IdStream {
+    /// The next pair.
+    pub(super) fn next(&mut self) -> Result<Option<(u64, u32)>, SegmentError> {
+        if self.next >= self.entries.len() && !self.refill()? {
+            return Ok(None);
+        }
+        self.next += 1;
+        Ok(self.entries.get(self.next - 1).copied())
+    }
+
+    /// Replaces `entries` by those that follow; `false` when there are none.
+    fn refill(&mut self) -> Result<bool, SegmentError> {
+        let (start, bytes) = self.segment.ids_place();
+        let at = start + self.done;
+        let step = usize::try_from(bytes - self.done).unwrap_or(usize::MAX).min(self.step_bytes);
+        self.entries.clear();
+        self.next = 0;
+        let pages = self.segment.read(at, step)?;
+        for (page, at) in pages.chunks(PAGE_BYTES).zip((at..).step_by(PAGE_BYTES)) {
+            let entries = check_page(page).ok_or_else(|| self.segment.damaged(at, DAMAGED_PAGE))?;
+            let (exact, _) = entries.as_chunks::<ENTRY_BYTES>();
+            self.entries.extend(exact.iter().filter_map(|bytes| entry(bytes)));
+        }
+        self.done += step as u64;
+        Ok(!self.entries.is_empty())
     }
 }

@@ -1,13 +1,22 @@
 //! Many segments into one, still sorted.
+//!
+//! Messages come together by (room, seq), and then their ids by hash, from the sources' own sorted tables: a merge
+//! needs no memory per message, only per piece of a source that stays together.
 
 use std::io;
 
 use hubbub_core::Message;
 
 use super::error::SegmentError;
+use super::id_table::{IdTableWriter, PAGE_BYTES};
+use super::ids::IdStream;
 use super::open::Segment;
+use super::output::Output;
 use super::scan::Scan;
 use super::writer::SegmentWriter;
+
+/// Read at a time of each source's table of ids.
+const STEP_BYTES: usize = 16 * PAGE_BYTES;
 
 /// Why a merge was given up. Its sources are as they were.
 #[derive(Debug, thiserror::Error)]
@@ -21,34 +30,108 @@ pub enum MergeError {
     Write(#[from] io::Error),
 }
 
-/// Copies the messages for which `keep` holds from `sources` to `writer`, in order. A room may be in several
-/// sources, a seq of it in one only. The caller finishes the writer, or discards it when it holds nothing.
+/// Copies the messages for which `keep` holds from `sources` to `writer`, which is empty, in order. A room may be in
+/// several sources, a seq of it in one only; all have ids hashed with the same key. The caller finishes the writer
+/// without adding more, or discards it when it holds nothing.
 pub fn merge(
     sources: &[Segment],
     writer: &mut SegmentWriter,
     keep: impl Fn(&Message<'_>) -> bool,
 ) -> Result<(), MergeError> {
-    let mut scans = Vec::with_capacity(sources.len());
-    for source in sources {
-        let mut scan = source.scan();
-        if scan.next()?.is_some() {
-            scans.push(scan);
-        }
+    let mut scans = sources.iter().map(Segment::scan).collect::<Vec<_>>();
+    for scan in &mut scans {
+        scan.next()?;
     }
-    while let Some(place) = smallest(&scans) {
-        let Some(scan) = scans.get_mut(place) else { break };
+    let mut moves = vec![Moves::default(); sources.len()];
+    while let Some(place) = first_of(&scans) {
+        let (Some(scan), Some(moves)) = (scans.get_mut(place), moves.get_mut(place)) else { break };
         if let Some(message) = scan.current().filter(&keep) {
-            writer.push(&message)?;
+            moves.add(scan.ordinal(), writer.push_without_id(&message)?);
         }
-        if scan.next()?.is_none() {
-            scans.swap_remove(place);
+        scan.next()?;
+    }
+    writer.write_ids(|table, output| merge_ids(sources, &moves, table, output))
+}
+
+/// Place of the scan whose message comes first.
+fn first_of(scans: &[Scan]) -> Option<usize> {
+    let keys = scans.iter().enumerate().filter_map(|(place, scan)| {
+        let message = scan.current()?;
+        Some((message.sent.room, message.seq, place))
+    });
+    keys.min().map(|(_, _, place)| place)
+}
+
+fn merge_ids(
+    sources: &[Segment],
+    moves: &[Moves],
+    table: &mut IdTableWriter,
+    output: &mut Output,
+) -> Result<(), MergeError> {
+    let mut tables = Vec::with_capacity(sources.len());
+    for (source, moves) in sources.iter().zip(moves) {
+        let mut kept = KeptIds { stream: source.id_stream(STEP_BYTES), moves, current: None };
+        kept.advance()?;
+        tables.push(kept);
+    }
+    while let Some(kept) =
+        tables.iter_mut().filter(|kept| kept.current.is_some()).min_by_key(|kept| kept.current)
+    {
+        if let Some((hash, ordinal)) = kept.current {
+            table.push(hash, ordinal, output)?;
         }
+        kept.advance()?;
     }
     Ok(())
 }
 
-/// Place of the scan whose message comes first.
-fn smallest(scans: &[Scan]) -> Option<usize> {
-    let keys = scans.iter().map(|scan| scan.current().map(|message| (message.sent.room, message.seq)));
-    keys.enumerate().min_by(|(_, a), (_, b)| a.cmp(b)).map(|(place, _)| place)
+/// The ids of one source that were kept, with their new ordinals.
+struct KeptIds<'a> {
+    stream: IdStream,
+    moves: &'a Moves,
+    current: Option<(u64, u32)>,
+}
+
+impl KeptIds<'_> {
+    fn advance(&mut self) -> Result<(), SegmentError> {
+        self.current = None;
+        while let Some((hash, ordinal)) = self.stream.next()? {
+            if let Some(ordinal) = self.moves.find(ordinal) {
+                self.current = Some((hash, ordinal));
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the messages of a source went: pieces that stayed together.
+#[derive(Debug, Clone, Default)]
+struct Moves {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    from: u32,
+    to: u32,
+    messages: u32,
+}
+
+impl Moves {
+    /// Both ordinals are greater than all added before.
+    fn add(&mut self, from: u32, to: u32) {
+        match self.pieces.last_mut() {
+            Some(last) if last.from + last.messages == from && last.to + last.messages == to => {
+                last.messages += 1;
+            }
+            _ => self.pieces.push(Piece { from, to, messages: 1 }),
+        }
+    }
+
+    fn find(&self, from: u32) -> Option<u32> {
+        let behind = self.pieces.partition_point(|piece| piece.from <= from);
+        let piece = self.pieces.get(behind.checked_sub(1)?)?;
+        (from - piece.from < piece.messages).then(|| piece.to + (from - piece.from))
+    }
 }

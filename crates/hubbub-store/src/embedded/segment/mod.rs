@@ -5,7 +5,7 @@
 //! in it by a last binary search. An id is found by its keyed hash ([`IdHasher`]) in one page of the sorted id table.
 //!
 //! ```text
-//! file     = header, block*, rooms, blocks, ids, fences, table, footer          integers little-endian
+//! file     = header, block*, ids, fences, rooms, blocks, table, footer          integers little-endian
 //! header   = "HUBSEGMT" version:u32 crc32c:u32                                  crc over the 12 bytes before
 //! block    = crc32c:u32 codec:u8 raw_bytes:u32 payload                          crc over all that follows it
 //! payload  = heads_bytes:u32 uuids:u32 names_bytes:u32 head* (uuid:16 bytes)* name* text*       compressed as one
@@ -14,10 +14,10 @@
 //!            zz = zigzag varint, v = varint; seq and received_at as difference to the message before in the block
 //!            (0 before the first), timestamp as difference to received_at
 //! name     = user, username if any, id unless it is a UUID
-//! rooms    = { name_bytes:u8 name count:v first_seq:v (last_seq-first_seq):v first_received:zz (last-first):zz }*
-//! blocks   = { stored_bytes:v messages:v first_seq:v first_received:zz }*       in file order
 //! ids      = pages of 4,096 bytes: 341 × (hash:u64 ordinal:u32) crc32c:u32; the last may be shorter; sorted
 //! fences   = first hash:u64 of every page of ids
+//! rooms    = { name_bytes:u8 name count:v first_seq:v (last_seq-first_seq):v first_received:zz (last-first):zz }*
+//! blocks   = { stored_bytes:v messages:v first_seq:v first_received:zz }*       in file order
 //! table    = { kind:u32 crc32c:u32 offset:u64 bytes:u64 items:u64 }*            a reader skips kinds it does not know
 //! footer   = table_offset:u64 sections:u32 table_crc32c:u32 number:u64 crc32c:u32 "HBSE"
 //! ```
@@ -39,12 +39,16 @@ mod codec;
 mod error;
 mod format;
 mod id_hash;
+mod id_table;
 mod ids;
 mod index;
 mod merge;
 mod open;
+mod output;
 mod read;
 mod scan;
+mod stored;
+mod uuid;
 mod writer;
 
 #[cfg(test)]

@@ -13,10 +13,10 @@ use super::cache::BlockCache;
 use super::codec::decompress;
 use super::error::SegmentError;
 use super::format::{self, FOOTER_BYTES, Fault, Footer, HEADER_BYTES, Section, VERSION, section};
-use super::ids::{PAGE_ENTRIES, ids_bytes};
+use super::id_table::{PAGE_ENTRIES, ids_bytes};
 use super::index::{BlockEntry, RoomEntry, RoomIndex, read_blocks};
 use super::segment_path;
-use super::writer::{BLOCK_RAW_BYTES_MAX, Stored};
+use super::stored::{BLOCK_RAW_BYTES_MAX, Stored};
 use crate::embedded::disk::{Disk, DiskFile};
 
 /// A room's part of a segment.
@@ -79,7 +79,7 @@ impl Segment {
         let fences: Vec<u64> = exact.iter().map(|hash| u64::from_le_bytes(*hash)).collect();
         let ids = parts.find(&sections, section::IDS)?;
 
-        let fits = end == at.offset
+        let fits = end == ids.offset
             && rooms.entries().last().map_or(0, RoomEntry::end) == messages
             && ids.bytes == ids_bytes(messages.into())
             && fences.len() as u64 == u64::from(messages).div_ceil(PAGE_ENTRIES as u64);

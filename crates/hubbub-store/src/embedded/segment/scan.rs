@@ -51,6 +51,11 @@ impl Scan {
         }
     }
 
+    /// Ordinal of the message under the cursor.
+    pub(super) fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
     /// The message under the cursor, the one `next` gave last.
     pub fn current(&self) -> Option<Message<'_>> {
         let (room, _) = self.segment.room_at(self.room)?;

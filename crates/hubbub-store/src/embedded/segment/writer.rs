@@ -1,5 +1,6 @@
 //! Writing a segment: blocks stream out as they fill, the indexes follow at the end.
 
+use std::cmp::Ordering;
 use std::io;
 use std::sync::Arc;
 
@@ -8,110 +9,80 @@ use crc32c::crc32c;
 use hubbub_core::Message;
 
 use super::block::BlockBuilder;
-use super::bytes::Cursor;
 use super::codec::{Codec, Compressor};
 use super::format::{self, Footer, Section, VERSION, section};
 use super::id_hash::IdHasher;
-use super::ids::{PAGE_ENTRIES, write_page};
+use super::id_table::IdTableWriter;
 use super::index::{BlockEntry, RoomIndex, write_blocks};
+use super::output::Output;
+use super::stored::{BLOCK_RAW_BYTES_MAX, Stored};
 use super::{SEGMENTS_DIR, segment_path, unfinished_path};
-use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::disk::Disk;
 
-/// Bytes collected before they are handed to the operating system.
-const WRITE_BYTES: usize = 256 * 1024;
-
-/// Bytes after which they are synced, so that no long sync stands in the journal's way.
-const SYNC_BYTES: u64 = 4 * 1024 * 1024;
-
-/// No block is larger before compression: a text of 16 MiB with everything that belongs to it fits easily.
-pub(super) const BLOCK_RAW_BYTES_MAX: usize = 64 * 1024 * 1024;
-
-/// A block as it stands in the file, its checksum verified.
-pub(super) struct Stored<'a> {
-    pub(super) codec: u8,
-    pub(super) raw_bytes: u32,
-    pub(super) payload: &'a [u8],
-}
-
-impl<'a> Stored<'a> {
-    /// Bytes of checksum, codec and length before the payload.
-    const HEADER_BYTES: usize = 9;
-
-    fn write(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&[0; 4]);
-        out.push(self.codec);
-        out.extend_from_slice(&self.raw_bytes.to_le_bytes());
-        out.extend_from_slice(self.payload);
-        let crc = out.get(start + 4..).map_or(0, crc32c);
-        if let Some(place) = out.get_mut(start..start + 4) {
-            place.copy_from_slice(&crc.to_le_bytes());
-        }
-    }
-
-    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
-        let mut cursor = Cursor::new(bytes);
-        if cursor.u32()? != crc32c(cursor.rest()) {
-            return None;
-        }
-        Some(Self { codec: cursor.byte()?, raw_bytes: cursor.u32()?, payload: cursor.rest() })
-    }
-}
-
-/// Writes one segment. Keeps 16 bytes of memory per message until it is finished.
+/// Writes one segment.
 ///
 /// Until [`Self::finish`] returned, the segment is not there; after a crash in between, write it again under the
 /// same number.
 pub struct SegmentWriter {
     disk: Arc<dyn Disk>,
-    file: Arc<dyn DiskFile>,
     number: u64,
     hasher: IdHasher,
     compressor: Compressor,
+    output: Output,
     block: BlockBuilder,
-    raw: Vec<u8>,
-    rooms: RoomIndex,
-    blocks: Vec<BlockEntry>,
-    ids: Vec<(u64, u32)>,
     /// Seq and time of the first message of the block being filled.
     block_first: (u64, i64),
-    pending: Vec<u8>,
-    written: u64,
-    unsynced: u64,
+    raw: Vec<u8>,
+    messages: u32,
+    rooms: RoomIndex,
+    blocks: Vec<BlockEntry>,
+    /// Hash and ordinal of what was pushed; empty when the ids are written otherwise.
+    ids: Vec<(u64, u32)>,
+    /// The table of ids and its fences, once written.
+    id_table: Option<(Section, Vec<u8>)>,
 }
 
 impl SegmentWriter {
     /// Begins segment `number`, in place of an unfinished one.
     pub fn create(disk: Arc<dyn Disk>, number: u64, codec: Codec, hasher: IdHasher) -> io::Result<Self> {
-        let file = disk.create(&unfinished_path(number))?;
+        let mut output = Output::new(disk.create(&unfinished_path(number))?);
+        output.append(|out| out.extend_from_slice(&format::header(VERSION)))?;
         Ok(Self {
             disk,
-            file,
             number,
             hasher,
             compressor: Compressor::new(codec)?,
+            output,
             block: BlockBuilder::default(),
+            block_first: (0, 0),
             raw: Vec::new(),
+            messages: 0,
             rooms: RoomIndex::default(),
             blocks: Vec::new(),
             ids: Vec::new(),
-            block_first: (0, 0),
-            pending: format::header(VERSION),
-            written: 0,
-            unsynced: 0,
+            id_table: None,
         })
     }
 
     /// Messages so far.
     pub fn messages(&self) -> u64 {
-        self.ids.len() as u64
+        self.messages.into()
     }
 
     /// Adds a message. Rooms come in the order of their names' bytes, within a room seq increases and
-    /// `received_at` does not decrease; anything else is `InvalidInput`.
+    /// `received_at` does not decrease; anything else is `InvalidInput`. Keeps 16 bytes of memory per message.
     pub fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
-        let ordinal =
-            u32::try_from(self.ids.len()).map_err(|_| invalid("a segment holds 2^32 messages at most"))?;
+        let ordinal = self.push_without_id(message)?;
+        self.ids.push((self.hasher.hash(message.sent.room, message.sent.id), ordinal));
+        Ok(())
+    }
+
+    /// The same for a caller that writes the table of ids; answers the message's ordinal.
+    pub(super) fn push_without_id(&mut self, message: &Message<'_>) -> io::Result<u32> {
+        let ordinal = self.messages;
+        if ordinal == u32::MAX {
+            return Err(invalid("a segment holds 2^32 - 1 messages at most"));
+        }
         self.count(message, ordinal)?;
         let sent = &message.sent;
         let name_bytes = sent.username.map_or(0, str::len);
@@ -122,33 +93,46 @@ impl SegmentWriter {
             self.block_first = (message.seq, message.received_at.as_micros());
         }
         self.block.push(message);
-        self.ids.push((self.hasher.hash(sent.room, sent.id), ordinal));
+        self.messages += 1;
+        Ok(ordinal)
+    }
+
+    /// Ends the messages and lets `fill` write the table of ids.
+    pub(super) fn write_ids<E: From<io::Error>>(
+        &mut self,
+        fill: impl FnOnce(&mut IdTableWriter, &mut Output) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.close_block()?;
+        let mut table = IdTableWriter::begin(&self.output);
+        fill(&mut table, &mut self.output)?;
+        self.id_table = Some(table.finish(&mut self.output)?);
         Ok(())
     }
 
     /// Writes the indexes, syncs everything and gives the segment its name. Durable when it returns.
     pub fn finish(mut self) -> io::Result<()> {
-        self.close_block()?;
-        let messages = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
-        let blocks = write_blocks(&self.blocks, messages);
-        let rooms = self.rooms.write();
+        if self.id_table.is_none() {
+            self.write_collected_ids()?;
+        }
+        let (ids, fences) =
+            self.id_table.take().ok_or_else(|| invalid("a segment needs its table of ids"))?;
+        let (rooms, blocks) = (self.rooms.write(), write_blocks(&self.blocks, self.messages));
         let sections = [
+            ids,
+            self.write_section(section::FENCES, &fences, fences.len() / 8)?,
             self.write_section(section::ROOMS, &rooms, self.rooms.len())?,
             self.write_section(section::BLOCKS, &blocks, self.blocks.len())?,
-            self.write_ids()?,
-            self.write_fences()?,
         ];
         let table = format::table(&sections);
         let footer = Footer {
-            table_offset: self.position(),
+            table_offset: self.output.position(),
             sections: u32::try_from(sections.len()).unwrap_or(u32::MAX),
             table_crc: crc32c(&table),
             number: self.number,
         };
-        self.write(&table)?;
-        self.write(&footer.write())?;
-        self.flush()?;
-        self.file.sync_data()?;
+        self.output.append(|out| out.extend_from_slice(&table))?;
+        self.output.append(|out| out.extend_from_slice(&footer.write()))?;
+        self.output.sync()?;
         self.disk.rename(&unfinished_path(self.number), &segment_path(self.number))?;
         self.disk.sync_dir(SEGMENTS_DIR)
     }
@@ -158,11 +142,19 @@ impl SegmentWriter {
         self.disk.remove(&unfinished_path(self.number))
     }
 
+    fn write_collected_ids(&mut self) -> io::Result<()> {
+        let mut ids = std::mem::take(&mut self.ids);
+        ids.sort_unstable();
+        self.write_ids(|table, output| {
+            ids.iter().try_for_each(|(hash, ordinal)| table.push(*hash, *ordinal, output))
+        })
+    }
+
     /// Enters the message into the room index and refuses what is out of order.
     fn count(&mut self, message: &Message<'_>, ordinal: u32) -> io::Result<()> {
         let (room, received) = (message.sent.room, message.received_at.as_micros());
-        let order = self.rooms.last_name().map_or(std::cmp::Ordering::Less, |last| last.cmp(room));
-        if let (std::cmp::Ordering::Equal, Some(entry)) = (order, self.rooms.last_mut()) {
+        let order = self.rooms.last_name().map_or(Ordering::Less, |last| last.cmp(room));
+        if let (Ordering::Equal, Some(entry)) = (order, self.rooms.last_mut()) {
             if message.seq <= entry.last_seq || received < entry.last_received {
                 return Err(invalid("the messages of a room must come in the order of their seq and time"));
             }
@@ -189,65 +181,21 @@ impl SegmentWriter {
         }
         let (codec, payload) = self.compressor.compress(&self.raw)?;
         let raw_bytes = u32::try_from(self.raw.len()).unwrap_or(u32::MAX);
-        let stored_bytes = u32::try_from(payload.len() + Stored::HEADER_BYTES).unwrap_or(u32::MAX);
-        let offset = self.written + self.pending.len() as u64;
-        Stored { codec, raw_bytes, payload }.write(&mut self.pending);
-
         let (first_seq, first_received) = self.block_first;
-        let first_ordinal = u32::try_from(self.ids.len()).unwrap_or(u32::MAX) - messages;
-        self.blocks.push(BlockEntry { offset, first_seq, first_received, first_ordinal, stored_bytes });
-        self.flush_when_full()
+        self.blocks.push(BlockEntry {
+            offset: self.output.position(),
+            first_seq,
+            first_received,
+            first_ordinal: self.messages.saturating_sub(messages),
+            stored_bytes: u32::try_from(payload.len() + Stored::HEADER_BYTES).unwrap_or(u32::MAX),
+        });
+        self.output.append(|out| Stored { codec, raw_bytes, payload }.write(out))
     }
 
     fn write_section(&mut self, kind: u32, bytes: &[u8], items: usize) -> io::Result<Section> {
-        let offset = self.position();
-        self.write(bytes)?;
+        let offset = self.output.position();
+        self.output.append(|out| out.extend_from_slice(bytes))?;
         Ok(Section { kind, crc: crc32c(bytes), offset, bytes: bytes.len() as u64, items: items as u64 })
-    }
-
-    fn write_ids(&mut self) -> io::Result<Section> {
-        let offset = self.position();
-        let mut ids = std::mem::take(&mut self.ids);
-        ids.sort_unstable();
-        for page in ids.chunks(PAGE_ENTRIES) {
-            write_page(page, &mut self.pending);
-            self.flush_when_full()?;
-        }
-        self.ids = ids;
-        let bytes = self.position() - offset;
-        Ok(Section { kind: section::IDS, crc: 0, offset, bytes, items: self.ids.len() as u64 })
-    }
-
-    fn write_fences(&mut self) -> io::Result<Section> {
-        let firsts = self.ids.chunks(PAGE_ENTRIES).filter_map(|page| page.first());
-        let fences: Vec<u8> = firsts.flat_map(|(hash, _)| hash.to_le_bytes()).collect();
-        self.write_section(section::FENCES, &fences, fences.len() / 8)
-    }
-
-    fn position(&self) -> u64 {
-        self.written + self.pending.len() as u64
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.pending.extend_from_slice(bytes);
-        self.flush_when_full()
-    }
-
-    fn flush_when_full(&mut self) -> io::Result<()> {
-        if self.pending.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.write_all_at(&self.pending, self.written)?;
-        let bytes = self.pending.len() as u64;
-        self.written += bytes;
-        self.unsynced += bytes;
-        self.pending.clear();
-        if self.unsynced >= SYNC_BYTES {
-            self.file.sync_data()?;
-            self.unsynced = 0;
-        }
-        Ok(())
     }
 }
 

@@ -127,10 +127,13 @@ impl Shape {
         self.write_id(job.index, out);
         out.extend_from_slice(b"\",\"message\":\"");
         // The texts hold nothing that JSON would escape.
-        out.extend_from_slice(
-            self.texts.get(usize::from(job.text)).map_or(b"".as_slice(), |text| text.as_bytes()),
-        );
+        out.extend_from_slice(self.text(job).as_bytes());
         out.push(b'"');
+    }
+
+    /// What a message says.
+    pub(crate) fn text(&self, job: &Job) -> &str {
+        self.texts.get(usize::from(job.text)).map_or("", String::as_str)
     }
 }
 

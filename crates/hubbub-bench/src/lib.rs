@@ -33,3 +33,6 @@ mod session;
 mod spawn;
 mod suite;
 mod wire;
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,38 @@
 //! What this machine is and what its processors do, from `/proc`. Where that is missing the answers are empty.
 
 use std::fs;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use hubbub_core::Timestamp;
+use hubbub_core::{Clock, Timestamp};
 use serde::Serialize;
 
 /// The wall clock.
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// The machine's clocks, for what must be handed one.
+#[derive(Debug)]
+pub(crate) struct SystemClock {
+    started: Instant,
+}
+
+impl SystemClock {
+    /// A clock whose durations count from now.
+    pub(crate) fn new() -> Self {
+        Self { started: Instant::now() }
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.started.elapsed()
+    }
 }
 
 /// Random enough to tell runs apart.
@@ -125,6 +148,11 @@ pub(crate) struct CpuUse {
 }
 
 impl CpuUse {
+    /// Processors that neither the generator nor the server used, if the server is known.
+    pub(crate) fn others(&self) -> Option<f64> {
+        Some((self.machine - self.generator - self.server?).max(0.0))
+    }
+
     /// In what way the measurement was limited by what measures, if it was.
     pub(crate) fn verdict(&self, generator_threads: usize) -> Option<String> {
         if self.generator > 0.9 * generator_threads as f64 {

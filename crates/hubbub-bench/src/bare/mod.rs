@@ -57,7 +57,7 @@ pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
 
 /// Agrees to WebSocket; the answer is the path asked for.
-async fn upgrade(mut stream: TcpStream) -> anyhow::Result<(Wire, String)> {
+pub(crate) async fn upgrade(mut stream: TcpStream) -> anyhow::Result<(Wire, String)> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         anyhow::ensure!(stream.read_buf(&mut request).await? > 0, "closed before the request was complete");

@@ -2,9 +2,10 @@
 //! share of these.
 
 mod disk;
+mod engine;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -121,6 +122,12 @@ impl Bare {
     }
 }
 
+/// Messages per second that the embedded engine stores in a new directory below `dir`.
+pub(crate) async fn engine_rate(dir: &Path, time: Duration) -> anyhow::Result<f64> {
+    let dir = dir.to_owned();
+    tokio::task::spawn_blocking(move || engine::rate(&dir, time)).await?
+}
+
 /// The middle of some figures.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -162,6 +169,12 @@ pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
         }
         limits.push(Limit { name, unit, per_second: median(&rounds), rounds, latency });
     }
+    let mut rounds = Vec::new();
+    for _ in 0..args.rounds.max(1) {
+        rounds.push(engine_rate(&args.dir, args.duration).await?);
+    }
+    let (name, unit) = ("embedded engine alone, fsync", "messages/s");
+    limits.push(Limit { name, unit, per_second: median(&rounds), rounds, latency: Stats::default() });
     Ok(Limits { machine: Machine::look(), limits })
 }
 
@@ -172,14 +185,12 @@ impl Limits {
         for limit in &self.limits {
             let rate = format!("{} {}", grouped(limit.per_second), limit.unit);
             let rounds: Vec<_> = limit.rounds.iter().map(|rate| grouped(*rate)).collect();
-            let Stats { median_ms, p99_ms, .. } = limit.latency;
+            let latency = match &limit.latency {
+                Stats { count: 0, .. } => String::new(),
+                Stats { median_ms, p99_ms, .. } => format!("p50 {median_ms:.3} ms, p99 {p99_ms:.3} ms   "),
+            };
             // Writing to a String cannot fail.
-            let _ = writeln!(
-                out,
-                "  {:<38} {rate:>24}   p50 {median_ms:.3} ms, p99 {p99_ms:.3} ms   [{}]",
-                limit.name,
-                rounds.join("; ")
-            );
+            let _ = writeln!(out, "  {:<38} {rate:>24}   {latency}[{}]", limit.name, rounds.join("; "));
         }
         out
     }

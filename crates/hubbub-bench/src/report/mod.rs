@@ -176,6 +176,10 @@ impl Report {
     pub(crate) fn judge(&mut self, threads: usize) {
         if let Some(cpu) = &self.cpu {
             self.notes.extend(cpu.verdict(threads));
+            if let Some(others) = cpu.others().filter(|others| *others > 0.1 * cpu.cores as f64) {
+                let share = 100.0 * others / cpu.cores as f64;
+                self.notes.push(format!("other processes used {share:.0} % of the machine meanwhile"));
+            }
             if cpu.stolen > 0.05 * cpu.cores as f64 {
                 let share = 100.0 * cpu.stolen / cpu.cores as f64;
                 self.notes.push(format!("the hypervisor took {share:.0} % of the machine away meanwhile"));

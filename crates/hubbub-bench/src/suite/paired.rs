@@ -1,7 +1,9 @@
 //! Rows that compare the real server with a bare one.
 
 use super::{Bench, Fresh, Row};
-use crate::limits::{Bare, median};
+use crate::chat::{self, ChatArgs};
+use crate::limits::{Bare, engine_rate, median};
+use crate::options::arguments;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 
@@ -86,7 +88,22 @@ impl Bench {
             ok: mib > 0.0 && mib <= 500.0,
             note: String::new(),
         };
-        Ok(vec![pair.row("the same, 64 in flight", "messages/s", 0.25, "≥ 25 % of bare"), memory])
+        let mut engine = Vec::new();
+        for _ in 0..self.rounds {
+            engine.push(engine_rate(self.dir.path(), self.time).await?);
+        }
+        let share = pair.real.median() / median(&engine).max(1.0);
+        let of_engine = Row {
+            what: "the same against the engine alone".to_owned(),
+            measured: format!("{} messages/s", grouped(pair.real.median())),
+            limit: format!("{} messages/s", grouped(median(&engine))),
+            share: format!("{:.0} %", 100.0 * share),
+            target: "≥ 50 % of the engine",
+            ok: share >= 0.50,
+            note: String::new(),
+        };
+        let of_bare = pair.row("the same, 64 in flight", "messages/s", 0.25, "≥ 25 % of bare");
+        Ok(vec![of_bare, of_engine, memory])
     }
 
     pub(super) async fn http(&self) -> anyhow::Result<Row> {
@@ -108,11 +125,24 @@ impl Bench {
             let delayed: &[(&str, &str)] = &[("HUBBUB_SYNC_DELAY", "2ms")];
             for (env, side) in [(&[][..], &mut pair.bare), (delayed, &mut pair.real)] {
                 let Fresh { server, _data } = self.fresh(env).await?;
+                anyhow::ensure!(
+                    env.is_empty() || self.is_slow(&server).await?,
+                    "the server does not delay its syncs: it does not know HUBBUB_SYNC_DELAY"
+                );
                 side.add(load, &load.load(&server, self.time).await?);
                 server.kill().await?;
             }
         }
         Ok(pair.row("64 in flight, each sync delayed by 2 ms", "messages/s", 0.60, "≥ 60 % of undelayed"))
+    }
+}
+
+impl Bench {
+    /// Whether a single message waits for a delayed sync.
+    async fn is_slow(&self, server: &Server) -> anyhow::Result<bool> {
+        let line = ["--quiet", "--target", &server.url, "-n", "100", "-c", "1", "--warmup-connections", "0"];
+        let report = chat::measure(&arguments::<ChatArgs>("chat", &line)?).await?;
+        Ok(report.latency.min_ms >= 2.0)
     }
 }
 

@@ -1,0 +1,142 @@
+//! Whole workloads against bare servers, and against one that fails on purpose.
+
+use std::collections::HashSet;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+
+use hubbub_ws::{Event, Reader, Role, write};
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::bare::{self, Kind};
+use crate::chat::{self, ChatArgs};
+use crate::fanout::{self, FanoutArgs};
+use crate::http::{self, HttpArgs};
+use crate::options::arguments;
+use crate::report::Report;
+
+async fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("address"));
+    (listener, url)
+}
+
+async fn bare(kind: Kind) -> String {
+    let (listener, url) = listen().await;
+    tokio::spawn(bare::accept(kind, listener));
+    url
+}
+
+async fn chat(url: &str, own: &[&str]) -> Report {
+    let args: ChatArgs = arguments("chat", &[&["--quiet", "--target", url], own].concat()).expect("options");
+    chat::measure(&args).await.expect("measured")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chat_sends_everything_once() {
+    let url = bare(Kind::WsAck).await;
+    for line in
+        [&["-n", "5000", "-c", "30"][..], &["-n", "5000", "-c", "7", "--in-flight", "16", "--rooms", "3"]]
+    {
+        let short = ["--warmup-connections", "4", "--warmup-messages", "100"];
+        let report = chat(&url, &[line, &short].concat()).await;
+        let ledger = report.ledger.as_ref().expect("ledger");
+        assert_eq!((ledger.sent, ledger.accepted, report.latency.count), (5_000, 5_000, 4_600));
+        assert!(report.is_clean() && report.reconnects.is_empty() && report.retries == 0);
+        assert_eq!(report.throughput.iter().map(|bucket| bucket.messages).sum::<u64>(), 4_600);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chat_ends_when_its_time_is_over() {
+    let url = bare(Kind::WsEcho).await;
+    let report =
+        chat(&url, &["--echo", "-n", "1000000000", "--warmup-connections", "0", "--duration", "300ms"]).await;
+    assert!(report.latency.count > 0 && report.elapsed_s < 5.0 && report.is_clean(), "{}", report.terminal());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_loop_sends_what_its_schedule_says() {
+    let url = bare(Kind::Http).await;
+    let line = ["--quiet", "--target", &url, "--rate", "500..1500", "--duration", "1s", "--connections", "8"];
+    let report =
+        http::measure(&arguments::<HttpArgs>("http", &line).expect("options")).await.expect("measured");
+    assert_eq!(report.latency.count, 1_000);
+    assert!(report.is_clean(), "{}", report.terminal());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fan_out_reaches_every_subscriber_in_order() {
+    let url = bare(Kind::Fanout).await;
+    let line = ["--quiet", "--target", &url, "--subscribers", "20", "--duration", "300ms"];
+    let report =
+        fanout::measure(&arguments::<FanoutArgs>("fanout", &line).expect("options")).await.expect("measured");
+    let delivery = report.delivery.as_ref().expect("delivery");
+    assert_eq!(delivery.delivered, 20 * report.latency.count);
+    assert!(report.is_clean() && delivery.latency.count > 0, "{}", report.terminal());
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_ends_the_run() {
+    let (listener, url) = listen().await;
+    drop(listener);
+    let quick = ["--backoff", "1ms", "--backoff-max", "1ms", "--retries", "1", "--give-up", "200ms"];
+    let report =
+        chat(&url, &[&["-n", "1000", "-c", "4", "--warmup-connections", "0"][..], &quick].concat()).await;
+    let ledger = report.ledger.as_ref().expect("ledger");
+    assert_eq!((ledger.accepted, ledger.sent), (0, ledger.unconfirmed));
+    assert!(ledger.sent > 0 && report.reconnects.contains_key("connect") && !report.is_clean());
+}
+
+/// Closes each connection after some answers, one message unanswered although stored, and is overloaded at times.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_survive_lost_connections_and_overload() {
+    let (listener, url) = listen().await;
+    let stored = Arc::<Mutex<HashSet<String>>>::default();
+    let seen = Arc::clone(&stored);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(unreliable(stream, Arc::clone(&seen)));
+        }
+    });
+    let quick = ["--backoff", "1ms", "--backoff-max", "2ms", "--retries", "50", "--warmup-connections", "0"];
+    let report =
+        chat(&url, &[&["-n", "2000", "-c", "5", "--in-flight", "8", "--rooms", "2"][..], &quick].concat())
+            .await;
+    let ledger = report.ledger.as_ref().expect("ledger");
+    assert_eq!((ledger.sent, ledger.accepted), (2_000, 2_000), "{}", report.terminal());
+    assert_eq!(stored.lock().len(), 2_000);
+    assert!(report.retries > 0 && report.reconnects.values().sum::<u64>() > 10, "{}", report.terminal());
+}
+
+async fn unreliable(stream: TcpStream, stored: Arc<Mutex<HashSet<String>>>) -> io::Result<()> {
+    let Ok((mut wire, _)) = bare::upgrade(stream).await else { return Ok(()) };
+    let mut reader = Reader::new(Role::Server, 10_000);
+    let mut answered = 0_u64;
+    loop {
+        poll_fn(|cx| {
+            wire.poll_read(cx, |bytes, out| {
+                let mut frames = reader.feed(bytes);
+                while let Ok(Some(Event::Text(text))) = frames.next() {
+                    let message: serde_json::Value = serde_json::from_str(text)?;
+                    let id = message["messageId"].as_str().expect("id").to_owned();
+                    answered += 1;
+                    if answered.is_multiple_of(13) {
+                        write::write_text(out, br#"{"status":"error","errors":["overloaded"]}"#);
+                        continue;
+                    }
+                    stored.lock().insert(id.clone());
+                    if answered > 100 {
+                        return Err(io::Error::from(io::ErrorKind::ConnectionAborted));
+                    }
+                    let answer = format!(r#"{{"status":"success","messageId":"{id}","seq":{answered}}}"#);
+                    write::write_text(out, answer.as_bytes());
+                }
+                Ok(())
+            })
+        })
+        .await??;
+        poll_fn(|cx| wire.poll_flush(cx)).await?;
+    }
+}

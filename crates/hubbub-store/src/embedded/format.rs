@@ -50,7 +50,6 @@ pub(crate) fn create(disk: &dyn Disk) -> Result<(), OpenError> {
         file.sync_data()
     });
     written.doing("writing", FORMAT_TMP)?;
-    disk.rename(FORMAT_TMP, FORMAT).doing("making", FORMAT)?;
-    disk.sync_dir("").doing("syncing the directory of", FORMAT)?;
-    Ok(())
+    // The manifest, next in the same directory, makes the name durable together with its own.
+    Ok(disk.rename(FORMAT_TMP, FORMAT).doing("making", FORMAT)?)
 }

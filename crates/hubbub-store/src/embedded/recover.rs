@@ -134,6 +134,10 @@ fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<Manifest
     for dir in [JOURNAL_DIR, SEGMENTS_DIR] {
         disk.make_dir(dir).doing("making the directory", dir)?;
     }
+    // A process that was killed may have left a new manifest or slot under a name that a later crash takes back.
+    for dir in ["", JOURNAL_DIR] {
+        disk.sync_dir(dir).doing("syncing the directory", dir)?;
+    }
     let has_format = format::check(disk)?;
     if let Some(manifest) = Manifest::load(disk)? {
         return if has_format { Ok(manifest) } else { Err(lost_file(format::FORMAT)) };

@@ -5,19 +5,34 @@
 //! is there as a whole batch or not at all.
 //!
 //! `CRASH_SEEDS=100000` runs more, `CRASH_SEED=17` replays one.
+//!
+//! Every sync of the engine is ignored in turn by `each_sync_is_needed`, and each time a seed must find something
+//! lost. Two syncs are there for speed alone and so are not in its list: that of a fresh slot's zeros (without it the
+//! first batch's sync would have to write all of them) and those in the middle of a segment (without them the last
+//! one would stand in the journal's way).
 
 mod model;
 mod run;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use hubbub_store::embedded::sim::SimDisk;
+use hubbub_store::embedded::sim::{SimDisk, SyncCall};
 use run::Run;
 
 const SEEDS: u64 = 3_000;
 
+/// Within so many seeds an ignored sync must be missed.
+const SEEDS_TO_MISS_A_SYNC: u64 = 2_000;
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs a seed. Says whether everything was as it must be.
+fn survives(seed: u64, disk: SimDisk) -> bool {
+    catch_unwind(AssertUnwindSafe(|| Run::new(seed, disk).all())).is_ok()
 }
 
 #[test]
@@ -26,11 +41,75 @@ fn nothing_acknowledged_is_lost() {
         Some(seed) => seed..seed + 1,
         None => 0..number("CRASH_SEEDS").unwrap_or(SEEDS),
     };
-    for seed in seeds {
-        let run = catch_unwind(AssertUnwindSafe(|| Run::new(seed, SimDisk::new()).all()));
-        assert!(
-            run.is_ok(),
-            "replay with: CRASH_SEED={seed} cargo test -p hubbub-store --test crash nothing_acknowledged_is_lost"
-        );
+    let next = AtomicU64::new(seeds.start);
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                break;
+            }
+            assert!(
+                survives(seed, SimDisk::new()),
+                "replay with: CRASH_SEED={seed} cargo test -p hubbub-store --test crash nothing_acknowledged"
+            );
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+}
+
+type Rule = fn(SyncCall<'_>) -> bool;
+
+/// Every sync that something depends on.
+const SYNCS: &[(&str, Rule)] = &[
+    ("FORMAT, content", |sync| sync.path == "FORMAT.tmp"),
+    ("manifest at a start, content", |sync| sync.phase == "open" && sync.path == "MANIFEST.tmp"),
+    ("manifest at a start, name", |sync| sync.phase == "open" && sync.path.is_empty() && sync.nth > 0),
+    ("names a killed process left", |sync| sync.phase == "open" && sync.path.is_empty() && sync.nth == 0),
+    ("slots a killed process left, names", |sync| sync.phase == "open" && sync.path == "journal" && sync.nth == 0),
+    ("manifest at a seal, content", |sync| sync.phase == "seal" && sync.path == "MANIFEST.tmp"),
+    ("manifest at a seal, name", |sync| sync.phase == "seal" && sync.path.is_empty()),
+    ("manifest at a merge or removal, content", |sync| sync.phase == "merge" && sync.path == "MANIFEST.tmp"),
+    ("manifest at a merge or removal, name", |sync| sync.phase == "merge" && sync.path.is_empty()),
+    ("manifest at a clean end, content", |sync| sync.phase == "close" && sync.path == "MANIFEST.tmp"),
+    ("manifest at a clean end, name", |sync| sync.phase == "close" && sync.path.is_empty()),
+    ("journal slot, name", |sync| sync.path == "journal" && (sync.phase != "open" || sync.nth > 0)),
+    ("journal, a batch", |sync| sync.phase == "apply" && sync.path.starts_with("journal/")),
+    ("journal at a start, before it is shown", |sync| sync.phase == "open" && sync.path.starts_with("journal/")),
+    ("journal at a clean end", |sync| sync.phase == "close" && sync.path.starts_with("journal/")),
+    ("sealed segment, content", |sync| sync.phase == "seal" && sync.path.starts_with("segments/")),
+    ("sealed segment, name", |sync| sync.phase == "seal" && sync.path == "segments"),
+    ("merged segment, content", |sync| sync.phase == "merge" && sync.path.starts_with("segments/")),
+    ("merged segment, name", |sync| sync.phase == "merge" && sync.path == "segments"),
+];
+
+thread_local! {
+    static EXPECTS_PANICS: Cell<bool> = const { Cell::new(false) };
+}
+
+#[test]
+fn each_sync_is_needed() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !EXPECTS_PANICS.get() {
+            print(info);
+        }
+    }));
+    for (name, rule) in SYNCS {
+        let missed = |seed: &u64| {
+            let disk = SimDisk::new();
+            disk.ignore_syncs(rule);
+            !survives(*seed, disk)
+        };
+        EXPECTS_PANICS.set(true);
+        let seed = (0..SEEDS_TO_MISS_A_SYNC).find(missed);
+        EXPECTS_PANICS.set(false);
+        match seed {
+            Some(seed) => println!("{name}: missed by seed {seed}"),
+            None => panic!("nothing was lost without the sync of: {name}"),
+        }
     }
 }

@@ -11,6 +11,8 @@ use hubbub_store::embedded::{Durability, Engine, EngineOptions, MergeOptions, Op
 
 use crate::model::{Model, Sent, batch};
 
+const ROOMS: [&str; 4] = ["room-0", "room-1", "room-2", "room-3"];
+
 /// How the life before ended.
 #[derive(Debug, Clone, Copy)]
 enum Ended {
@@ -107,7 +109,7 @@ impl Run {
 
     /// The process ends, usually with the machine.
     fn end(&mut self) {
-        if !self.disk.is_dead() && self.one_in(4) {
+        if self.one_in(4) {
             self.disk.kill();
         } else {
             let seed = self.random.next_u64();
@@ -219,7 +221,7 @@ impl Run {
         self.next_id += 1;
         let long = if self.one_in(20) { 2_000 } else { 120 };
         Sent {
-            room: format!("room-{}", self.below(4)),
+            room: ROOMS[self.below(4) as usize].to_owned(),
             user: format!("u{}", self.below(3)),
             id: format!("id-{}", self.next_id),
             username: self.one_in(2).then(|| "Ada ü".to_owned()),
@@ -239,9 +241,8 @@ impl Run {
     pub(crate) fn compare(&mut self, engine: &Engine) {
         let doubt = self.model.in_doubt.take();
         let mut found = 0;
-        let names: Vec<String> = (0..4).map(|room| format!("room-{room}")).collect();
         let mut wanted = doubt.iter().flatten().cloned().collect::<Vec<_>>();
-        for name in &names {
+        for name in ROOMS {
             let Some(actual) = self.read_all(engine, name) else {
                 assert_eq!(self.model.rooms.get(name).map_or(0, |room| room.head), 0, "{name} is gone");
                 continue;
@@ -363,7 +364,8 @@ impl Run {
     /// Under durability `os` a crash may take the end; what is left must be what was there, and heads stay.
     fn take_over_what_is_left(&mut self, engine: &Engine) {
         let before = std::mem::take(&mut self.model);
-        for (name, room) in before.rooms {
+        for name in ROOMS {
+            let room = before.rooms.get(name).cloned().unwrap_or_default();
             let left = self.read_all(engine, &name).unwrap_or_default();
             let doubt = before.in_doubt.iter().flatten();
             for (seq, received, sent) in left {

@@ -31,8 +31,8 @@ pub struct SyncCall<'a> {
     pub phase: &'static str,
     /// The file or directory synced.
     pub path: &'a str,
-    /// Whether it is a directory.
-    pub is_dir: bool,
+    /// How many times it was synced before in this phase.
+    pub nth: u64,
 }
 
 type IgnoreRule = Box<dyn Fn(SyncCall<'_>) -> bool + Send>;
@@ -51,6 +51,7 @@ struct State {
     fail_sync_in: Option<u64>,
     bytes_max: Option<u64>,
     phase: &'static str,
+    syncs_in_phase: BTreeMap<String, u64>,
     ignore: Option<IgnoreRule>,
 }
 
@@ -128,7 +129,9 @@ impl SimDisk {
 
     /// Says what the simulation does from now on; for [`Self::ignore_syncs`].
     pub fn set_phase(&self, phase: &'static str) {
-        self.state.lock().phase = phase;
+        let mut state = self.state.lock();
+        state.phase = phase;
+        state.syncs_in_phase.clear();
     }
 
     /// Syncs for which `rule` holds succeed without doing anything.
@@ -182,12 +185,14 @@ impl State {
     }
 
     /// Whether the sync that is due is to do anything.
-    fn sync(&mut self, path: &str, is_dir: bool) -> io::Result<bool> {
+    fn sync(&mut self, path: &str) -> io::Result<bool> {
         self.change()?;
         if count_down(&mut self.fail_sync_in) {
             return Err(io::Error::other("the sync failed"));
         }
-        let call = SyncCall { phase: self.phase, path, is_dir };
+        let count = self.syncs_in_phase.entry(path.to_owned()).or_default();
+        let call = SyncCall { phase: self.phase, path, nth: *count };
+        *count += 1;
         Ok(!self.ignore.as_ref().is_some_and(|rule| rule(call)))
     }
 
@@ -255,7 +260,7 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
         let mut state = self.state.lock();
-        if state.sync(dir, true)? {
+        if state.sync(dir)? {
             state.names.sync(dir);
         }
         Ok(())
@@ -317,7 +322,7 @@ impl DiskFile for SimFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.with(|state, inode| {
-            if state.sync(&self.path, false)? {
+            if state.sync(&self.path)? {
                 state.inodes.get_mut(&inode).ok_or_else(gone)?.sync();
             }
             Ok(())

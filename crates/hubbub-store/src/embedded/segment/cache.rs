@@ -68,3 +68,27 @@ impl fmt::Debug for BlockCache {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedded::segment::block::BlockBuilder;
+    use crate::embedded::segment::tests::examples;
+
+    #[test]
+    fn it_stays_within_its_bound_and_owners_do_not_meet() {
+        let (mut builder, mut raw) = (BlockBuilder::default(), Vec::new());
+        examples(20).iter().for_each(|message| builder.push(&message.as_message()));
+        builder.finish_into(&mut raw);
+        let block = Arc::new(Block::decode(&raw, 20).unwrap());
+
+        let cache = BlockCache::new(100 * block.memory_bytes());
+        let (first, second) = (cache.new_owner(), cache.new_owner());
+        for place in 0..1_000 {
+            cache.insert(first, place, Arc::clone(&block));
+            assert!(cache.get(second, place).is_none());
+            assert!(cache.blocks.weight() <= 100 * block.memory_bytes());
+        }
+        assert!((0..1_000).any(|place| cache.get(first, place).is_some()));
+    }
+}

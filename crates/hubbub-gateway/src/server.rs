@@ -8,7 +8,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::{Gateway, http};
 
@@ -38,6 +38,20 @@ impl Shutdown {
     }
 }
 
+/// One TCP connection, for as long as anything of it is alive: its HTTP requests, then perhaps its WebSocket.
+pub(crate) struct Peer {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) shutdown: Shutdown,
+    /// One of the connections that may be open at once.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.gateway.metrics.connections.dec();
+    }
+}
+
 /// Serves until `stop` resolves, then lets connections finish what they had begun and the log commit it.
 ///
 /// After it returned nothing refers to the listener any more, everything accepted is durable and answered, and
@@ -64,12 +78,9 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Futu
             gateway.metrics.connections_refused.inc();
             continue;
         };
-        let (gateway, shutdown) = (gateway.clone(), shutdown.clone());
-        tokio::spawn(async move {
-            gateway.metrics.connections.inc();
-            connection(&gateway, stream, shutdown, permit).await;
-            gateway.metrics.connections.dec();
-        });
+        gateway.metrics.connections.inc();
+        let peer = Peer { gateway: gateway.clone(), shutdown: shutdown.clone(), _permit: permit };
+        tokio::spawn(connection(Arc::new(peer), stream));
     }
     drop(listener);
     drop(shutdown);
@@ -81,24 +92,16 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Futu
     gateway.log.close().await;
 }
 
-type Permit = tokio::sync::OwnedSemaphorePermit;
-
-async fn connection(gateway: &Arc<Gateway>, stream: TcpStream, mut shutdown: Shutdown, permit: Permit) {
+async fn connection(peer: Arc<Peer>, stream: TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
-    // A WebSocket outlives the HTTP connection it began as: it takes the permit over by holding this.
-    let permit = Arc::new(permit);
-    let service = {
-        let (gateway, shutdown) = (gateway.clone(), shutdown.clone());
-        service_fn(move |mut request| {
-            let (gateway, shutdown, permit) = (gateway.clone(), shutdown.clone(), permit.clone());
-            async move {
-                request.extensions_mut().insert(permit);
-                Ok::<_, Infallible>(http::route(&gateway, &shutdown, request).await)
-            }
-        })
-    };
+    let mut shutdown = peer.shutdown.clone();
+    let gateway = peer.gateway.clone();
+    let service = service_fn(move |request| {
+        let peer = peer.clone();
+        async move { Ok::<_, Infallible>(http::route(&peer, request).await) }
+    });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(gateway.server.header_timeout)

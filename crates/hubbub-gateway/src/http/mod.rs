@@ -22,7 +22,7 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use crate::Gateway;
 use crate::problem::Problem;
-use crate::server::Shutdown;
+use crate::server::Peer;
 use crate::ws;
 
 /// The body of an answer: whole, or streamed.
@@ -34,11 +34,8 @@ pub(crate) type Answer = Result<Response<Body>, Problem>;
 const SEGMENTS_MAX: usize = 16;
 
 /// All paths on one screen. What no line takes is `not_found`, or `method_not_allowed` with the methods it takes.
-pub(crate) async fn route(
-    gateway: &Arc<Gateway>,
-    shutdown: &Shutdown,
-    request: Request<Incoming>,
-) -> Response<Body> {
+pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Body> {
+    let gateway = &peer.gateway;
     gateway.metrics.http_requests.inc();
     let path = request.uri().path().to_owned();
     let mut segments = [""; SEGMENTS_MAX];
@@ -58,8 +55,8 @@ pub(crate) async fn route(
         (["v1", "rooms"], &Method::GET) => rooms::list(gateway, &request).await,
         (["v1", "rooms", room], &Method::GET) => rooms::get(gateway, room).await,
         (["v1", "rooms"] | ["v1", "rooms", _], _) => Err(not_allowed("GET")),
-        (["v1", "ws"], &Method::GET) => ws::upgrade_api(gateway, shutdown, request),
-        ([.., "chat", room], &Method::GET) => ws::upgrade_chat(gateway, shutdown, room, request),
+        (["v1", "ws"], &Method::GET) => ws::upgrade_api(peer, request),
+        ([.., "chat", room], &Method::GET) => ws::upgrade_chat(peer, room, request),
         (["metrics"], &Method::GET) => health::metrics(gateway),
         ([.., "health"] | [.., "health", "ready"], &Method::GET | &Method::HEAD) => {
             health::ready(gateway).await

@@ -131,7 +131,7 @@ impl Connection {
     }
 
     /// Serves the socket until it is closed, at the latest at shutdown.
-    pub(super) async fn run(mut self, shutdown: Shutdown) {
+    pub(super) async fn run(mut self, shutdown: &Shutdown) {
         let mut stop = Box::pin({
             let mut shutdown = shutdown.clone();
             async move { shutdown.requested().await }

@@ -34,7 +34,7 @@ use crate::auth::Caller;
 use crate::http::query::Query;
 use crate::http::{Answer, room_of};
 use crate::problem::Problem;
-use crate::server::Shutdown;
+use crate::server::Peer;
 use connection::{Connection, Dialect};
 
 /// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
@@ -50,44 +50,34 @@ pub fn encode_live(message: &Message<'_>, out: &mut Vec<u8>) {
 }
 
 /// `GET /v1/ws`.
-pub(crate) fn upgrade_api(gateway: &Arc<Gateway>, shutdown: &Shutdown, request: Request<Incoming>) -> Answer {
+pub(crate) fn upgrade_api(peer: &Arc<Peer>, request: Request<Incoming>) -> Answer {
     let caller = Caller::of(request.headers(), &Query::parse(request.uri().query()))?;
-    upgrade(gateway, shutdown, Dialect::Api { caller }, request)
+    upgrade(peer, Dialect::Api { caller }, request)
 }
 
 /// `GET /chat/{room}`.
-pub(crate) fn upgrade_chat(
-    gateway: &Arc<Gateway>,
-    shutdown: &Shutdown,
-    room: &str,
-    request: Request<Incoming>,
-) -> Answer {
+pub(crate) fn upgrade_chat(peer: &Arc<Peer>, room: &str, request: Request<Incoming>) -> Answer {
     let room: RoomId = room_of(room)?;
     let query = Query::parse(request.uri().query());
     let caller = Caller::of(request.headers(), &query)?;
     let (echo, live) = (query.is_set("echo"), query.is_set("live"));
-    upgrade(gateway, shutdown, Dialect::Chat { room, caller, echo, live }, request)
+    upgrade(peer, Dialect::Chat { room, caller, echo, live }, request)
 }
 
-fn upgrade(
-    gateway: &Arc<Gateway>,
-    shutdown: &Shutdown,
-    dialect: Dialect,
-    mut request: Request<Incoming>,
-) -> Answer {
+fn upgrade(peer: &Arc<Peer>, dialect: Dialect, mut request: Request<Incoming>) -> Answer {
     let key = check_handshake(request.headers())?;
     let accept = handshake::accept_key(key);
     let upgrade = hyper::upgrade::on(&mut request);
-    let (gateway, shutdown) = (gateway.clone(), shutdown.clone());
+    drop(request);
+    let peer = peer.clone();
     tokio::spawn(async move {
-        // The permit of the TCP connection is among the extensions: it is held as long as the socket.
-        let _extensions = std::mem::take(request.extensions_mut());
-        drop(request);
+        let gateway = &peer.gateway;
         match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<TcpStream>>()) {
             Ok(Ok(parts)) => {
                 let stream = parts.io.into_inner();
                 gateway.metrics.websockets.inc();
-                Connection::new(gateway.clone(), stream, parts.read_buf, dialect).run(shutdown).await;
+                let connection = Connection::new(gateway.clone(), stream, parts.read_buf, dialect);
+                connection.run(&peer.shutdown).await;
                 gateway.metrics.websockets.dec();
             }
             Ok(Err(_)) => tracing::error!("an upgraded connection is not the TCP stream it began as"),

@@ -64,7 +64,7 @@ pub(crate) async fn measure(args: &ChatArgs) -> anyhow::Result<Report> {
     report.cpu = Some(cpu.until(&CpuMark::now(args.common.server_pid)));
 
     let after = ServerCounts::ask(&target).await;
-    report.ledger = Some(Ledger::of(&[&warmed, &main], before.zip(after)));
+    report.ledger = Some(Ledger::of(&[&warmed, &main], None, before.zip(after)));
     report.add_run(&main, args.common.bucket);
     report.audit((args.sending.connections * args.sending.in_flight) as f64);
     report.judge(args.common.threads);

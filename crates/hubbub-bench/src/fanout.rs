@@ -67,8 +67,9 @@ pub(crate) async fn measure(args: &FanoutArgs) -> anyhow::Result<Report> {
     let accepted = run.counts.accepted.load(Ordering::Relaxed);
     report.delivery = Some(audience.finish(1, ears, |_| accepted).await);
     report.cpu = Some(cpu.until(&CpuMark::now(args.common.server_pid)));
+    let received = report.delivery.as_ref().map(|delivery| delivery.delivered);
     let after = ServerCounts::ask(&target).await;
-    report.ledger = Some(Ledger::of(&[&run], before.zip(after)));
+    report.ledger = Some(Ledger::of(&[&run], received, before.zip(after)));
     report.add_run(&run, args.common.bucket);
     report.judge(args.common.threads);
     Ok(report)

@@ -72,8 +72,9 @@ pub(crate) async fn measure(args: &HttpArgs) -> anyhow::Result<Report> {
     let expected = |room: u16| by_room.get(usize::from(room)).copied().unwrap_or(0);
     let delivery = audience.finish(traffic.rooms, ears, expected).await;
     report.delivery = (args.listeners > 0).then_some(delivery);
+    let received = report.delivery.as_ref().map(|delivery| delivery.delivered);
     let after = ServerCounts::ask(&target).await;
-    report.ledger = Some(Ledger::of(&[&run], before.zip(after)));
+    report.ledger = Some(Ledger::of(&[&run], received, before.zip(after)));
     report.add_run(&run, args.common.bucket);
     if args.closed {
         report.audit((args.sending.connections * args.sending.in_flight) as f64);

@@ -73,6 +73,9 @@ pub(crate) struct Ledger {
     pub rejected: u64,
     /// No answer after all retries; they may be stored.
     pub unconfirmed: u64,
+    /// What subscribers received, if there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) received: Option<u64>,
     /// What the server counted meanwhile, if it counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerCounts>,
@@ -82,9 +85,13 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// The books of some phases, with the server's counters before and after them.
-    pub(crate) fn of(runs: &[&Run], server: Option<(ServerCounts, ServerCounts)>) -> Self {
+    pub(crate) fn of(
+        runs: &[&Run],
+        received: Option<u64>,
+        server: Option<(ServerCounts, ServerCounts)>,
+    ) -> Self {
         let mut ledger =
-            Self { server: server.map(|(before, after)| after.since(&before)), ..Self::default() };
+            Self { received, server: server.map(|(before, after)| after.since(&before)), ..Self::default() };
         for Run { counts, .. } in runs {
             ledger.sent += counts.sent.load(Ordering::Relaxed);
             ledger.accepted += counts.accepted.load(Ordering::Relaxed);
@@ -110,6 +117,9 @@ impl Ledger {
                     "{least} accepted and {} unconfirmed, but {stored} stored",
                     self.unconfirmed
                 ));
+            }
+            if let Some(received) = self.received.filter(|received| *received > server.delivered) {
+                self.faults.push(format!("{received} received, but {} delivered", server.delivered));
             }
             if server.accepted != stored + duplicate {
                 let accepted = server.accepted;
@@ -167,6 +177,8 @@ mod tests {
             let ledger = Ledger { server: server(stored), ..ledger.clone() };
             assert_eq!(ledger.close().faults.len(), faults, "{stored} stored");
         }
+        let received = Ledger { received: Some(1), server: server(8), ..ledger.clone() };
+        assert_eq!(received.close().faults, ["1 received, but 0 delivered"]);
         assert_eq!(Ledger { sent: 11, ..ledger }.close().faults.len(), 1);
     }
 

@@ -46,6 +46,8 @@ struct Session<C> {
     codec: C,
     timer: Pin<Box<Sleep>>,
     now: Vec<u8>,
+    /// All is answered; the goodbye is on its way.
+    done: bool,
 }
 
 /// The timer of a connection with nothing to wait for.
@@ -53,7 +55,13 @@ const IDLE: Duration = Duration::from_secs(1);
 
 impl<C: Codec> Session<C> {
     fn new(wire: Wire, codec: C) -> Self {
-        Self { wire, codec, timer: Box::pin(sleep_until(Instant::now() + IDLE)), now: Vec::new() }
+        Self {
+            wire,
+            codec,
+            timer: Box::pin(sleep_until(Instant::now() + IDLE)),
+            now: Vec::new(),
+            done: false,
+        }
     }
 
     async fn run(mut self, lane: &mut Lane) -> Result<(), Cause> {
@@ -76,10 +84,13 @@ impl<C: Codec> Session<C> {
                 Poll::Pending => false,
             };
             moved |= self.fill(cx, lane);
+            if lane.is_finished() && !std::mem::replace(&mut self.done, true) {
+                self.codec.goodbye(&mut self.wire.out);
+            }
             if let Poll::Ready(Err(error)) = self.wire.poll_flush(cx) {
                 return Poll::Ready(Err(error.into()));
             }
-            if lane.is_finished() && self.wire.is_flushed() {
+            if self.done && self.wire.is_flushed() {
                 return Poll::Ready(Ok(()));
             }
             if !moved && !self.poll_timer(cx, lane)? {

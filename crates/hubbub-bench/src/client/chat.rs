@@ -42,6 +42,10 @@ impl Codec for Chat {
         write::write_masked(out, Opcode::Text, &self.json, mask(&self.masks));
     }
 
+    fn goodbye(&mut self, out: &mut Vec<u8>) {
+        write::write_masked(out, Opcode::Close, &write::close_payload(1000, ""), mask(&self.masks));
+    }
+
     fn read(&mut self, bytes: &mut [u8], out: &mut Vec<u8>, lane: &mut Lane) -> Result<(), Cause> {
         let mut frames = self.reader.feed(bytes);
         while let Some(event) = frames.next()? {

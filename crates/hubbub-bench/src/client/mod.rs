@@ -69,6 +69,9 @@ pub(crate) trait Codec: Send + Sized {
     /// Appends a message to `out`. `now` is RFC 3339.
     fn write(&mut self, shape: &Shape, job: &Job, now: &[u8], out: &mut Vec<u8>);
 
+    /// Appends what ends a connection in an orderly way, if the protocol has such a thing.
+    fn goodbye(&mut self, out: &mut Vec<u8>);
+
     /// Gives each answer in `bytes` to `lane`.
     fn read(&mut self, bytes: &mut [u8], out: &mut Vec<u8>, lane: &mut Lane) -> Result<(), Cause>;
 }

@@ -46,6 +46,8 @@ impl Codec for Post {
         out.extend_from_slice(&self.json);
     }
 
+    fn goodbye(&mut self, _out: &mut Vec<u8>) {}
+
     fn read(&mut self, bytes: &mut [u8], _out: &mut Vec<u8>, lane: &mut Lane) -> Result<(), Cause> {
         if self.held.is_empty() {
             let rest = read_answers(bytes, lane)?;

@@ -230,18 +230,17 @@ impl Report {
         terminal::summary(self)
     }
 
-    /// Accepted messages per second at each step, with the step's time in seconds.
+    /// Accepted messages per second at each step, with the step's end in seconds. The last step ends with the run,
+    /// somewhere in its middle, and is left out.
     fn rates(&self) -> Vec<(f64, f64)> {
         let step_s = STEP_US as f64 / 1e6;
         // About 200 points make a readable line.
         let merged = (self.steps.len() / 200).max(1);
-        let whole = self.steps.chunks_exact(merged).enumerate();
-        whole
-            .map(|(index, steps)| {
-                let from_s = (index * merged) as f64 * step_s;
-                let width_s = merged as f64 * step_s;
-                (from_s + width_s / 2.0, steps.iter().sum::<u64>() as f64 / width_s)
-            })
-            .collect()
+        let whole = self.steps.get(..self.steps.len().saturating_sub(1)).unwrap_or_default();
+        let width_s = merged as f64 * step_s;
+        let rate = |(index, steps): (usize, &[u64])| {
+            ((index + 1) as f64 * width_s, steps.iter().sum::<u64>() as f64 / width_s)
+        };
+        whole.chunks_exact(merged).enumerate().map(rate).collect()
     }
 }

@@ -12,6 +12,8 @@ use crate::spawn::Server;
 struct Side {
     rates: Vec<f64>,
     faults: Vec<String>,
+    /// Share of the machine that others used or the hypervisor took, in each round.
+    noise: Vec<f64>,
     /// Most anonymous memory of the server, in KiB.
     memory_kib: u64,
 }
@@ -19,6 +21,9 @@ struct Side {
 impl Side {
     fn add(&mut self, bare: Bare, report: &Report) {
         self.rates.push(bare.rate(report));
+        if let Some(cpu) = &report.cpu {
+            self.noise.push((cpu.others().unwrap_or(0.0) + cpu.stolen) / cpu.cores as f64);
+        }
         if !report.is_clean() {
             self.faults.extend(report.notes.iter().cloned());
         }
@@ -41,6 +46,12 @@ impl Pair {
         self.real.median() / self.bare.median().max(1.0)
     }
 
+    /// The median of each round's share: steadier than the share of medians where the machine is not.
+    fn paired(&self) -> f64 {
+        let rounds = self.real.rates.iter().zip(&self.bare.rates);
+        median(&rounds.map(|(real, bare)| real / bare.max(1.0)).collect::<Vec<_>>())
+    }
+
     fn row(&self, what: &str, unit: &str, least: f64, target: &'static str) -> Row {
         let rounds =
             |side: &Side| side.rates.iter().map(|rate| grouped(*rate)).collect::<Vec<_>>().join("; ");
@@ -52,7 +63,14 @@ impl Pair {
             share: format!("{:.0} %", 100.0 * self.share()),
             target,
             ok: self.share() >= least && self.real.faults.is_empty(),
-            note: format!("rounds {} against {}{faults}", rounds(&self.real), rounds(&self.bare)),
+            note: format!(
+                "rounds {} against {}; paired {:.0} %; {:.0} % and {:.0} % of the machine taken by others{faults}",
+                rounds(&self.real),
+                rounds(&self.bare),
+                100.0 * self.paired(),
+                100.0 * median(&self.real.noise),
+                100.0 * median(&self.bare.noise)
+            ),
         }
     }
 }

@@ -6,9 +6,12 @@ use hubbub_core::{Op, OpBatch, Outcome, Receipt, RoomId};
 use super::Fixture;
 use super::model::{Kept, Model, Post};
 
+/// More messages than any room of a case holds.
+const UNLIMITED: usize = 1 << 30;
+
 /// A window without any bounds.
 pub(super) fn unbounded(cursor: Cursor) -> HistoryQuery {
-    HistoryQuery { cursor, from: None, to: None, limit: usize::MAX, bytes_max: usize::MAX }
+    HistoryQuery { cursor, from: None, to: None, limit: UNLIMITED, bytes_max: usize::MAX }
 }
 
 pub(super) fn room_id(room: &str) -> RoomId {

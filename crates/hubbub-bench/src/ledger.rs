@@ -20,6 +20,10 @@ pub(crate) struct ServerCounts {
     pub delivered: u64,
     /// Messages refused, for whatever reason.
     pub rejected: u64,
+    /// Messages the store holds; unlike the counters this outlives a restart.
+    pub held: u64,
+    /// The counters began anew in the meantime.
+    pub restarted: bool,
 }
 
 impl ServerCounts {
@@ -35,17 +39,24 @@ impl ServerCounts {
             duplicate: sum(metrics, "hubbub_messages_duplicate_total").unwrap_or(0),
             delivered: sum(metrics, "hubbub_messages_delivered_total").unwrap_or(0),
             rejected: sum(metrics, "hubbub_messages_rejected_total").unwrap_or(0),
+            held: sum(metrics, "hubbub_store_messages").unwrap_or(0),
+            restarted: false,
         })
     }
 
-    /// What was counted since `earlier`.
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
+    /// What was counted since `earlier`. After a restart only what the store holds tells how much was stored.
+    fn since(&self, earlier: &Self) -> Self {
+        let held = self.held.saturating_sub(earlier.held);
+        let stored = self.stored.saturating_sub(earlier.stored);
+        let restarted = self.accepted < earlier.accepted || held > stored;
         Self {
             accepted: self.accepted.saturating_sub(earlier.accepted),
-            stored: self.stored.saturating_sub(earlier.stored),
+            stored: if restarted { held } else { stored },
             duplicate: self.duplicate.saturating_sub(earlier.duplicate),
             delivered: self.delivered.saturating_sub(earlier.delivered),
             rejected: self.rejected.saturating_sub(earlier.rejected),
+            held,
+            restarted,
         }
     }
 }
@@ -75,7 +86,7 @@ pub(crate) struct Ledger {
     pub unconfirmed: u64,
     /// What subscribers received, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) received: Option<u64>,
+    pub received: Option<u64>,
     /// What the server counted meanwhile, if it counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerCounts>,
@@ -118,10 +129,11 @@ impl Ledger {
                     self.unconfirmed
                 ));
             }
-            if let Some(received) = self.received.filter(|received| *received > server.delivered) {
+            let uncounted = |received: &u64| !server.restarted && *received > server.delivered;
+            if let Some(received) = self.received.filter(uncounted) {
                 self.faults.push(format!("{received} received, but {} delivered", server.delivered));
             }
-            if server.accepted != stored + duplicate {
+            if !server.restarted && server.accepted != stored + duplicate {
                 let accepted = server.accepted;
                 self.faults.push(format!(
                     "the server accepted {accepted}, but stored {stored} + {duplicate} duplicates"
@@ -177,6 +189,10 @@ mod tests {
             let ledger = Ledger { server: server(stored), ..ledger.clone() };
             assert_eq!(ledger.close().faults.len(), faults, "{stored} stored");
         }
+        let before = ServerCounts { accepted: 50, stored: 50, held: 50, ..Default::default() };
+        let after = ServerCounts { accepted: 3, stored: 3, held: 59, ..Default::default() };
+        let restarted = Ledger { server: Some(after.since(&before)), ..ledger.clone() }.close();
+        assert!(restarted.faults.is_empty(), "9 stored over a restart: {:?}", restarted.faults);
         let received = Ledger { received: Some(1), server: server(8), ..ledger.clone() };
         assert_eq!(received.close().faults, ["1 received, but 0 delivered"]);
         assert_eq!(Ledger { sent: 11, ..ledger }.close().faults.len(), 1);

@@ -198,6 +198,10 @@ impl Report {
             ));
         }
         if let Some(ledger) = &self.ledger {
+            if ledger.server.is_some_and(|server| server.restarted) {
+                self.notes
+                    .push("the server restarted meanwhile; stored is what its store holds more".to_owned());
+            }
             self.notes
                 .extend(ledger.faults.iter().map(|fault| format!("the ledger does not close: {fault}")));
         }

@@ -1,12 +1,12 @@
 //! Which ids are stored: a filter over all of them, a map for each slot that is not sealed, and the segments.
 //!
-//! Ids enter filter and map when their message gets its number, so that none is ever in neither place. Only the
-//! writer looks here, so nothing is locked.
+//! Ids enter filter and map when their batch is durable, and until then stand in a map of the batch, so that none is
+//! ever in no place. Only the writer looks here, so nothing is locked.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hubbub_core::{Message, Receipt, Send};
+use hubbub_core::{Message, Op, Receipt, Send};
 
 use super::error::MaintainError;
 use super::filter::IdFilter;
@@ -32,13 +32,6 @@ pub(crate) enum Known {
     },
 }
 
-/// Where the writer is: what stands behind `position` in the newest slot is still in `block`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Unwritten<'a> {
-    pub(crate) block: &'a [u8],
-    pub(crate) position: u32,
-}
-
 #[derive(Debug)]
 struct Recent {
     tail: Arc<Tail>,
@@ -53,14 +46,22 @@ pub(crate) struct Dedup {
     /// Oldest slot first.
     recent: VecDeque<Recent>,
     spare: Vec<SlotIds>,
+    /// Ids of the batch under way, with the place of their records in its block.
+    batch: SlotIds,
     slot_messages_max: usize,
 }
 
 impl Dedup {
     /// Knows nothing yet.
     pub(crate) fn new(hasher: IdHasher, slot_messages_max: usize) -> Self {
-        let filter = IdFilter::new();
-        Self { hasher, filter, recent: VecDeque::new(), spare: Vec::new(), slot_messages_max }
+        Self {
+            hasher,
+            filter: IdFilter::new(),
+            recent: VecDeque::new(),
+            spare: Vec::new(),
+            batch: SlotIds::with_capacity(0),
+            slot_messages_max,
+        }
     }
 
     /// The hash by which an id is known here.
@@ -93,35 +94,48 @@ impl Dedup {
         }
     }
 
-    /// Adds the id of a message whose record begins at `offset` of the newest slot.
+    /// Adds ids that are durable now, with where their records begin in the newest slot.
+    pub(crate) fn insert(&mut self, ids: &[(u64, u32)]) {
+        for (hash, _) in ids {
+            self.filter.insert(*hash);
+        }
+        if let Some(newest) = self.recent.back_mut() {
+            for (hash, offset) in ids {
+                newest.ids.insert(*hash, *offset);
+            }
+        }
+    }
+
+    /// Begins a batch: the hash of each operation's id, and whether the filter has it.
+    pub(crate) fn begin_batch(&mut self, ops: &[Op<'_>], hashes: &mut Vec<u64>, maybe_known: &mut Vec<bool>) {
+        self.batch.clear();
+        hashes.clear();
+        hashes.extend(ops.iter().map(|Op::Send(send)| self.hash(send)));
+        maybe_known.clear();
+        maybe_known.extend(hashes.iter().map(|hash| self.filter.may_contain(*hash)));
+    }
+
+    /// Remembers an id of the batch under way, whose record begins at `begin` of its block.
     #[inline]
-    pub(crate) fn insert(&mut self, hash: u64, offset: u32) {
-        self.filter.insert(hash);
-        if let Some(newest) = self.recent.back_mut() {
-            newest.ids.insert(hash, offset);
-        }
+    pub(crate) fn note_in_batch(&mut self, hash: u64, begin: u32) {
+        self.batch.insert(hash, begin);
     }
 
-    /// Takes back what was inserted for records at or behind `position` of the newest slot.
-    pub(crate) fn take_back(&mut self, hashes: impl Iterator<Item = u64>, position: u32) {
-        if let Some(newest) = self.recent.back_mut() {
-            hashes.for_each(|hash| newest.ids.remove(hash, position));
-        }
-    }
-
-    /// Whether the room has a message with this id. `segments` hold everything that is in no slot known here.
+    /// Whether the room has a message with this id, the batch under way and its block included. `segments` hold
+    /// everything that is in no slot known here.
     #[inline]
     pub(crate) fn find(
         &self,
         hash: u64,
+        maybe_known: bool,
         send: &Send<'_>,
-        unwritten: Unwritten<'_>,
+        block: &[u8],
         segments: &[Segment],
     ) -> Result<Known, MaintainError> {
-        if !self.filter.may_contain(hash) {
+        if !maybe_known && !self.batch.contains(hash) {
             return Ok(Known::New);
         }
-        self.look_up(hash, send, unwritten, segments)
+        self.look_up(hash, send, block, segments)
     }
 
     #[cold]
@@ -129,7 +143,7 @@ impl Dedup {
         &self,
         hash: u64,
         send: &Send<'_>,
-        unwritten: Unwritten<'_>,
+        block: &[u8],
         segments: &[Segment],
     ) -> Result<Known, MaintainError> {
         let mut known = Known::New;
@@ -140,17 +154,16 @@ impl Dedup {
             }
             found
         };
-        for (age, recent) in self.recent.iter().rev().enumerate() {
+        for begin in self.batch.find(hash) {
+            let begin = usize::try_from(begin).unwrap_or(usize::MAX);
+            let mut record = block.get(begin..).unwrap_or_default();
+            if record::read_message(&mut record).is_some_and(|message| is_it(&message)) {
+                return Ok(known);
+            }
+        }
+        for recent in self.recent.iter().rev() {
             for offset in recent.ids.find(hash) {
-                let begin = offset.checked_sub(unwritten.position).filter(|_| age == 0);
-                let found = match begin.and_then(|begin| usize::try_from(begin).ok()) {
-                    Some(begin) => {
-                        let mut record = unwritten.block.get(begin..).unwrap_or_default();
-                        record::read_message(&mut record).is_some_and(|message| is_it(&message))
-                    }
-                    None => recent.tail.visit(offset, &mut is_it)?,
-                };
-                if found {
+                if recent.tail.visit(offset, &mut is_it)? {
                     return Ok(known);
                 }
             }

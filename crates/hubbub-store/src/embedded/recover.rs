@@ -221,7 +221,7 @@ fn replay(
     read_slot(&journal.slot, journal.end, &mut bytes)?;
     let tail = Arc::new(Tail::new(journal.journal, slots.adopt(journal.slot)));
     dedup.begin_slot(Arc::clone(&tail));
-    let mut places = Vec::new();
+    let (mut places, mut ids) = (Vec::new(), Vec::new());
     for start in journal.blocks {
         let at = usize::try_from(start).unwrap_or(usize::MAX);
         let (header, mut records) = bytes
@@ -230,6 +230,7 @@ fn replay(
             .ok_or_else(|| damaged(start))?;
         let mut offset = start + block::HEADER_BYTES as u64;
         places.clear();
+        ids.clear();
         for _ in 0..header.records {
             let before = records.len();
             let message = record::read_message(&mut records).ok_or_else(|| damaged(offset))?;
@@ -241,11 +242,12 @@ fn replay(
             };
             let number = rooms.intern(message.sent.room);
             rooms.advance(number, place.seq, place.received);
-            dedup.insert(dedup.hash(&message.sent), place.offset);
+            ids.push((dedup.hash(&message.sent), place.offset));
             places.push((number, place));
             offset += u64::from(place.bytes);
         }
         tail.publish(&places);
+        dedup.insert(&ids);
     }
     Ok(tail)
 }

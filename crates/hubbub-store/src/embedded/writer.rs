@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use hubbub_core::store::ApplyError;
 use hubbub_core::{Message, Op, OpBatch, Outcome, Receipt, Refusal, Send, Timestamp};
 
-use super::dedup::{Dedup, Known, Unwritten};
+use super::dedup::{Dedup, Known};
 use super::error::MaintainError;
 use super::journal::block::{self, BlockHeader, HEADER_BYTES};
 use super::journal::slot_path;
@@ -71,13 +71,15 @@ pub(crate) struct Writer {
     pub(crate) scratch: Scratch,
 }
 
-/// Buffers kept from batch to batch.
+/// Buffers kept from batch to batch. The first three have an entry for each operation.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    block: Vec<u8>,
     rooms: Vec<Option<RoomNumber>>,
-    places: Vec<(RoomNumber, Place)>,
     hashes: Vec<u64>,
+    maybe_known: Vec<bool>,
+    block: Vec<u8>,
+    places: Vec<(RoomNumber, Place)>,
+    ids: Vec<(u64, u32)>,
     touched: Vec<Touched>,
 }
 
@@ -147,6 +149,9 @@ impl Writer {
     }
 
     /// Decides about every operation and encodes what is to be stored.
+    ///
+    /// In passes over the batch rather than operation by operation: what is looked up all over memory is so looked
+    /// up for many at once, and the processor waits for all of them together.
     fn evaluate(
         &mut self,
         shared: &Shared,
@@ -156,16 +161,18 @@ impl Writer {
     ) -> Result<Vec<Outcome>, MaintainError> {
         block::begin(&mut scratch.block);
         scratch.places.clear();
-        scratch.hashes.clear();
+        scratch.ids.clear();
         scratch.touched.clear();
         self.batches += 1;
-        self.find_rooms(shared, batch, &mut scratch.rooms);
+        let ops: Vec<Op<'_>> = batch.iter().collect();
+        self.find_rooms(shared, &ops, &mut scratch.rooms);
+        self.dedup.begin_batch(&ops, &mut scratch.hashes, &mut scratch.maybe_known);
         let now = shared.clock.now().as_micros();
-        let mut outcomes = Vec::with_capacity(batch.len());
-        for (index, op) in batch.iter().enumerate() {
+        let mut outcomes = Vec::with_capacity(ops.len());
+        for (index, op) in ops.iter().enumerate() {
             let Op::Send(send) = op;
             outcomes.push(match scratch.rooms.get(index).copied().flatten() {
-                Some(room) => self.send(&send, room, now, view, scratch)?,
+                Some(room) => self.send(send, (index, room), now, view, scratch)?,
                 None => Outcome::Refused(Refusal::UnknownRoom),
             });
         }
@@ -173,12 +180,12 @@ impl Writer {
     }
 
     /// Looks up the rooms of a batch, and makes those that may spring into being.
-    fn find_rooms(&mut self, shared: &Shared, batch: &OpBatch, numbers: &mut Vec<Option<RoomNumber>>) {
+    fn find_rooms(&mut self, shared: &Shared, ops: &[Op<'_>], numbers: &mut Vec<Option<RoomNumber>>) {
         numbers.clear();
         let mut missing = false;
         {
             let rooms = shared.rooms.read();
-            for op in batch.iter() {
+            for op in ops {
                 let number = rooms.number(op.room());
                 missing |= number.is_none();
                 numbers.push(number);
@@ -188,7 +195,7 @@ impl Writer {
             return;
         }
         let mut rooms = shared.rooms.write();
-        for (number, op) in numbers.iter_mut().zip(batch.iter()) {
+        for (number, op) in numbers.iter_mut().zip(ops) {
             number.get_or_insert_with(|| rooms.intern(op.room()));
         }
         self.heads.resize(rooms.entries().len(), Head { seq: 0, received: i64::MIN, touched_by: 0 });
@@ -198,16 +205,14 @@ impl Writer {
     fn send(
         &mut self,
         send: &Send<'_>,
-        room: RoomNumber,
+        (index, room): (usize, RoomNumber),
         now: i64,
         view: &View,
         scratch: &mut Scratch,
     ) -> Result<Outcome, MaintainError> {
-        let hash = self.dedup.hash(send);
-        // Slots are smaller than 4 GiB.
-        let position = u32::try_from(self.place.position).unwrap_or(u32::MAX);
-        let unwritten = Unwritten { block: &scratch.block, position };
-        match self.dedup.find(hash, send, unwritten, &view.segments)? {
+        let hash = scratch.hashes.get(index).copied().unwrap_or_default();
+        let maybe_known = scratch.maybe_known.get(index).copied().unwrap_or(true);
+        match self.dedup.find(hash, maybe_known, send, &scratch.block, &view.segments)? {
             Known::New => {}
             Known::Same(receipt) => return Ok(Outcome::Duplicate(receipt)),
             Known::Other { seq } => return Ok(Outcome::Refused(Refusal::IdReused { seq })),
@@ -226,17 +231,17 @@ impl Writer {
         let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent: *send };
         record::write_message(&message, &mut scratch.block);
         let bytes = u32::try_from(scratch.block.len() - begin).unwrap_or(u32::MAX);
-        let offset = position.saturating_add(u32::try_from(begin).unwrap_or(u32::MAX));
-        self.dedup.insert(hash, offset);
+        // Slots are smaller than 4 GiB.
+        let begin = u32::try_from(begin).unwrap_or(u32::MAX);
+        let offset = u32::try_from(self.place.position).unwrap_or(u32::MAX).saturating_add(begin);
+        self.dedup.note_in_batch(hash, begin);
         scratch.places.push((room, Place { seq: receipt.seq, received: head.received, offset, bytes }));
-        scratch.hashes.push(hash);
+        scratch.ids.push((hash, offset));
         Ok(Outcome::Stored(receipt))
     }
 
     /// Undoes an evaluation; nothing of it was written.
     fn take_back(&mut self, scratch: &Scratch) {
-        let position = u32::try_from(self.place.position).unwrap_or(u32::MAX);
-        self.dedup.take_back(scratch.hashes.iter().copied(), position);
         for touched in &scratch.touched {
             if let Some(head) = usize::try_from(touched.room).ok().and_then(|room| self.heads.get_mut(room)) {
                 *head = touched.before;
@@ -275,6 +280,7 @@ impl Writer {
         place.batch += 1;
         place.messages += scratch.places.len();
         place.tail.publish(&scratch.places);
+        self.dedup.insert(&scratch.ids);
         let mut rooms = shared.rooms.write();
         for touched in &scratch.touched {
             if let Some(head) = usize::try_from(touched.room).ok().and_then(|room| self.heads.get(room)) {

@@ -11,6 +11,17 @@
 //! first batch's sync would have to write all of them) and those in the middle of a segment (without them the last
 //! one would stand in the journal's way).
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+mod faults;
 mod model;
 mod run;
 

@@ -48,7 +48,7 @@ impl Run {
         };
         run.options = EngineOptions {
             durability: if run.one_in(5) { Durability::Os } else { Durability::Fsync },
-            slot_bytes: 8 * 1024 << run.below(4),
+            slot_bytes: (8 * 1024) << run.below(4),
             retention: run.one_in(3).then(|| Duration::from_micros(20_000 + run.below(200_000))),
             block_cache_bytes: 1 << 20,
             reserve_bytes: 0,

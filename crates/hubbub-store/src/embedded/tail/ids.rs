@@ -37,12 +37,9 @@ impl SlotIds {
         first.into_iter().chain(others.iter().filter(move |other| other.0 == hash).map(|other| other.1))
     }
 
-    /// Takes back what was added under this hash for records at or behind `position`.
-    pub(crate) fn remove(&mut self, hash: u64, position: u32) {
-        if self.places.get(&hash).is_some_and(|offset| *offset >= position) {
-            self.places.remove(&hash);
-        }
-        self.others.retain(|other| other.0 != hash || other.1 < position);
+    /// Whether any id has this hash.
+    pub(crate) fn contains(&self, hash: u64) -> bool {
+        self.places.contains_key(&hash)
     }
 
     /// Forgets the ids, keeps the memory.

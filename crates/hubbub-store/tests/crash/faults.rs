@@ -1,0 +1,271 @@
+//! What the engine does when the disk fails, fills up or falls behind without a crash.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::store::{ApplyError, Cursor, HistoryQuery, StoreHealth};
+use hubbub_core::{Outcome, Refusal, Timestamp};
+use hubbub_store::embedded::sim::SimDisk;
+use hubbub_store::embedded::{Engine, EngineOptions, MergeOptions, OpenError};
+
+use crate::model::{Sent, batch};
+
+const SLOT_BYTES: u64 = 16 * 1024;
+
+fn options() -> EngineOptions {
+    EngineOptions { slot_bytes: SLOT_BYTES, reserve_bytes: 0, ..EngineOptions::default() }
+}
+
+struct Bench {
+    disk: SimDisk,
+    clock: Arc<ManualClock>,
+    options: EngineOptions,
+}
+
+impl Bench {
+    fn new(options: EngineOptions) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+        Self { disk: SimDisk::new(), clock, options }
+    }
+
+    fn try_open(&self) -> Result<Engine, OpenError> {
+        let disk = Arc::new(self.disk.clone());
+        Engine::open(self.options.clone(), disk, self.clock.clone(), &SeededRandom::new(7))
+    }
+
+    fn open(&self) -> Engine {
+        self.try_open().unwrap()
+    }
+}
+
+fn message(id: u64) -> Sent {
+    Sent {
+        room: "lobby".into(),
+        user: "ada".into(),
+        id: format!("m{id}"),
+        username: None,
+        text: format!("text {id} {}", "x".repeat(400)),
+        timestamp: 5,
+    }
+}
+
+fn send(engine: &Engine, id: u64) -> Result<Outcome, ApplyError> {
+    engine.apply(&batch(&[message(id)])).map(|outcomes| outcomes[0])
+}
+
+fn stored(engine: &Engine) -> Vec<String> {
+    let query =
+        HistoryQuery { cursor: Cursor::After(0), from: None, to: None, limit: 10_000, bytes_max: usize::MAX };
+    let page = engine.history("lobby", &query).unwrap();
+    page.messages.iter().map(|message| message.sent.id.to_owned()).collect()
+}
+
+fn ids(range: std::ops::Range<u64>) -> Vec<String> {
+    range.map(|id| format!("m{id}")).collect()
+}
+
+/// Sends until refused; how many were taken.
+fn fill(engine: &Engine, from: u64) -> (u64, ApplyError) {
+    (from..).find_map(|id| send(engine, id).err().map(|error| (id, error))).unwrap()
+}
+
+#[test]
+fn failed_sync_stops_writes_and_reads_go_on() {
+    for fails_at_write in [true, false] {
+        let bench = Bench::new(options());
+        let engine = bench.open();
+        for id in 0..5 {
+            send(&engine, id).unwrap();
+        }
+        if fails_at_write {
+            bench.disk.fail_write_in(1)
+        } else {
+            bench.disk.fail_sync_in(1)
+        }
+        assert!(matches!(send(&engine, 5), Err(ApplyError::Unconfirmed { .. })));
+        assert!(matches!(send(&engine, 6), Err(ApplyError::Unavailable { .. })));
+        let StoreHealth::Failed(reason) = engine.health() else { panic!("{:?}", engine.health()) };
+        assert!(reason.contains("journal/slot-1"), "{reason}");
+        assert_eq!(stored(&engine), ids(0..5), "what was not confirmed is not shown");
+        drop(engine);
+        bench.disk.crash(3);
+        let engine = bench.open();
+        assert!(stored(&engine).starts_with(&ids(0..5)));
+        send(&engine, 5).unwrap();
+        send(&engine, 6).unwrap();
+        assert_eq!(stored(&engine), ids(0..7));
+    }
+}
+
+#[test]
+fn disk_full_refuses_and_recovers() {
+    let bench = Bench::new(options());
+    let engine = bench.open();
+    bench.disk.set_bytes_max(Some(bench.disk.bytes() + SLOT_BYTES / 2));
+    assert!(engine.seal_step().unwrap_err().is_disk_full());
+    assert!(matches!(engine.health(), StoreHealth::DiskFull(_)));
+    assert!(matches!(send(&engine, 0), Err(ApplyError::DiskFull { .. })));
+    bench.disk.set_bytes_max(None);
+    engine.seal_step().unwrap();
+    assert_eq!(engine.health(), StoreHealth::Up);
+    send(&engine, 0).unwrap();
+    assert_eq!(stored(&engine), ids(0..1));
+}
+
+#[test]
+fn a_seal_without_space_loses_nothing_and_is_done_later() {
+    let bench = Bench::new(options());
+    let engine = bench.open();
+    engine.seal_step().unwrap();
+    let (sent, error) = fill(&engine, 0);
+    assert_eq!(error, ApplyError::Overloaded);
+    bench.disk.set_bytes_max(Some(bench.disk.bytes() + 100));
+    assert!(engine.seal_step().is_err());
+    assert!(matches!(send(&engine, sent), Err(ApplyError::DiskFull { .. })));
+    assert_eq!(stored(&engine), ids(0..sent));
+    drop(engine);
+    bench.disk.kill();
+    bench.disk.set_bytes_max(None);
+    let engine = bench.open();
+    while engine.seal_step().unwrap() {}
+    send(&engine, sent).unwrap();
+    assert_eq!(stored(&engine), ids(0..sent + 1));
+}
+
+#[test]
+fn the_reserve_is_not_for_messages() {
+    let bench = Bench::new(EngineOptions { reserve_bytes: 100_000, ..options() });
+    bench.disk.set_bytes_max(Some(150_000));
+    let engine = bench.open();
+    send(&engine, 0).unwrap();
+    bench.disk.set_bytes_max(Some(110_000));
+    engine.seal_step().unwrap();
+    assert!(matches!(send(&engine, 1), Err(ApplyError::DiskFull { .. })));
+    drop(engine);
+    bench.disk.kill();
+    let engine = bench.open();
+    assert_eq!(stored(&engine), ids(0..1), "a start works with the reserve");
+    bench.disk.set_bytes_max(Some(200_000));
+    engine.seal_step().unwrap();
+    send(&engine, 1).unwrap();
+}
+
+#[test]
+fn overload_is_answered_before_anything_stops() {
+    let bench = Bench::new(options());
+    let engine = bench.open();
+    let (mut sent, mut refusals) = (0, 0);
+    for _ in 0..10 {
+        let (upto, error) = fill(&engine, sent);
+        assert_eq!(error, ApplyError::Overloaded);
+        refusals += 1;
+        sent = upto;
+        // One slot is prepared; then nothing helps but a seal.
+        if !engine.seal_step().unwrap() {
+            break;
+        }
+    }
+    assert!(refusals > 4);
+    assert!(engine.figures().unsealed_slots <= 4);
+    while engine.seal_step().unwrap() {}
+    send(&engine, sent).unwrap();
+    assert_eq!(stored(&engine), ids(0..sent + 1));
+}
+
+#[test]
+fn a_batch_larger_than_a_slot_is_refused_whole() {
+    let bench = Bench::new(options());
+    let engine = bench.open();
+    let mut large = message(1);
+    large.text = "x".repeat(17_000);
+    let error = engine.apply(&batch(&[message(0), large])).unwrap_err();
+    assert!(error.to_string().contains("does not fit a journal slot of 16384 bytes"), "{error}");
+    send(&engine, 0).unwrap();
+    assert_eq!(stored(&engine), ids(0..1));
+}
+
+#[test]
+fn damage_is_named_with_file_and_offset() {
+    let bench = Bench::new(options());
+    let engine = bench.open();
+    for id in 0..10 {
+        send(&engine, id).unwrap();
+    }
+    drop(engine);
+    bench.disk.kill();
+    for (path, offset) in [("journal/slot-1", 60), ("journal/slot-1", 2_000), ("MANIFEST", 30), ("FORMAT", 3)]
+    {
+        bench.disk.flip(path, offset);
+        let Err(OpenError::Damaged { file, offset: found, .. }) = bench.try_open() else { panic!("{path}") };
+        assert_eq!(file, path);
+        assert!(found <= offset && offset - found < 600, "{path}: {found} for {offset}");
+        bench.disk.flip(path, offset);
+    }
+    assert_eq!(stored(&bench.open()), ids(0..10));
+}
+
+#[test]
+fn a_data_directory_without_its_manifest_is_not_a_new_one() {
+    let bench = Bench::new(options());
+    drop(bench.open());
+    bench.disk.kill();
+    hubbub_store::embedded::disk::Disk::remove(&bench.disk, "MANIFEST").unwrap();
+    assert!(matches!(bench.try_open(), Err(OpenError::Damaged { file, .. }) if file == "MANIFEST"));
+}
+
+#[test]
+fn rooms_do_not_spring_into_being_unless_allowed() {
+    let mut bench = Bench::new(options());
+    let engine = bench.open();
+    send(&engine, 0).unwrap();
+    drop(engine);
+    bench.disk.kill();
+    bench.options.autocreate = false;
+    let engine = bench.open();
+    assert!(matches!(send(&engine, 1), Ok(Outcome::Stored(_))));
+    let other = Sent { room: "other".into(), ..message(2) };
+    assert_eq!(engine.apply(&batch(&[other])).unwrap(), [Outcome::Refused(Refusal::UnknownRoom)]);
+    assert!(engine.room("other").is_none());
+}
+
+#[test]
+fn old_messages_go_and_numbers_go_on() {
+    let retention = Duration::from_secs(800);
+    let merge = MergeOptions { segments_max: 2, fan_in: 2, ..MergeOptions::default() };
+    let mut bench = Bench::new(EngineOptions { retention: Some(retention), merge, ..options() });
+    let mut engine = bench.open();
+    for id in 0..30 {
+        send(&engine, id).unwrap();
+        bench.clock.advance_micros(100_000_000);
+        while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
+    }
+    let room = engine.room("lobby").unwrap();
+    assert_eq!(room.head, 30);
+    // The retention time is eight messages, and groups of messages are kept for at most an eighth longer.
+    assert!((20..=23).contains(&room.oldest), "{room:?}");
+    assert!(matches!(send(&engine, 0), Ok(Outcome::Stored(receipt)) if receipt.seq == 31), "it is forgotten");
+    bench.clock.advance_micros(2_000_000_000);
+    while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
+    let room = engine.room("lobby").unwrap();
+    assert_eq!((room.head, room.oldest, room.messages), (31, 32, 0));
+    drop(engine);
+    bench.disk.crash(1);
+    bench.options.retention = None;
+    engine = bench.open();
+    assert!(matches!(send(&engine, 7), Ok(Outcome::Stored(receipt)) if receipt.seq == 32));
+}
+
+#[test]
+fn received_at_does_not_go_back_with_the_clock() {
+    let bench = Bench::new(options());
+    let engine = bench.open();
+    let Ok(Outcome::Stored(first)) = send(&engine, 0) else { panic!() };
+    bench.clock.advance_micros(-5_000_000);
+    let Ok(Outcome::Stored(second)) = send(&engine, 1) else { panic!() };
+    assert_eq!(second.received_at, first.received_at);
+    drop(engine);
+    bench.disk.kill();
+    let Ok(Outcome::Stored(third)) = send(&bench.open(), 2) else { panic!() };
+    assert_eq!(third.received_at, first.received_at);
+}

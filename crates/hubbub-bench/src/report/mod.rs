@@ -207,6 +207,12 @@ impl Report {
         }
     }
 
+    /// Share of the machine that was taken away meanwhile, by other processes or the hypervisor.
+    pub(crate) fn noise(&self) -> f64 {
+        let cpu = self.cpu.as_ref();
+        cpu.map_or(0.0, |cpu| (cpu.others().unwrap_or(0.0) + cpu.stolen) / cpu.cores as f64)
+    }
+
     /// Whether everything sent was accepted and the books agree.
     pub(crate) fn is_clean(&self) -> bool {
         let ledger = self.ledger.as_ref();

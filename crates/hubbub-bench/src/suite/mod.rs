@@ -163,6 +163,11 @@ impl Row {
     }
 }
 
+/// What to say about a machine that had other things to do.
+fn noise_note(share: f64) -> String {
+    format!("{:.0} % of the machine taken by others", 100.0 * share)
+}
+
 fn progress(row: &Row) {
     use std::io::Write as _;
     // Nobody can be told that the terminal is gone.

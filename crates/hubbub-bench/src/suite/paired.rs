@@ -21,9 +21,7 @@ struct Side {
 impl Side {
     fn add(&mut self, bare: Bare, report: &Report) {
         self.rates.push(bare.rate(report));
-        if let Some(cpu) = &report.cpu {
-            self.noise.push((cpu.others().unwrap_or(0.0) + cpu.stolen) / cpu.cores as f64);
-        }
+        self.noise.push(report.noise());
         if !report.is_clean() {
             self.faults.extend(report.notes.iter().cloned());
         }

@@ -7,6 +7,7 @@
 //! Not here: what a store is, how batches form. The gateway knows no driver.
 
 mod auth;
+mod follow;
 mod http;
 mod problem;
 pub mod server;

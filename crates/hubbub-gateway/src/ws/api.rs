@@ -12,9 +12,10 @@ use serde_json::value::RawValue;
 
 use super::labels::Label;
 use super::sends::{Sends, Wording};
-use super::subscriptions::{OnReset, Start, Subscribe, Subscriptions};
+use super::subscriptions::{Announce, Subscriptions};
 use crate::Gateway;
 use crate::auth::Caller;
+use crate::follow::{OnReset, Start, Wanted};
 use crate::http::send_receipt;
 use crate::problem::Problem;
 
@@ -198,8 +199,8 @@ impl Parts<'_> {
             }
         };
         let Some(room) = room.filter(|_| faults.is_empty()) else { return Err(Problem::invalid(faults)) };
-        let reference = reference.to_owned();
-        self.subscriptions.subscribe(room, Subscribe { start, epoch, on_reset, reference, announced: true })
+        let wanted = Wanted { start, epoch, on_reset };
+        self.subscriptions.subscribe(room, wanted, Announce::With(reference.to_owned()))
     }
 
     fn unsubscribe(&mut self, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
@@ -210,8 +211,8 @@ impl Parts<'_> {
             return Err(Problem::invalid(vec![fault]));
         }
         // Nothing of the room may follow the answer.
-        for frames in self.subscriptions.take_outbox() {
-            self.answer(|out| out.extend_from_slice(&frames));
+        for parcel in self.subscriptions.take_outbox() {
+            self.answer(|out| out.extend_from_slice(&parcel.frames()));
         }
         self.answer(|out| write_simple("unsubscribed", reference, Some(room.as_str()), out));
         Ok(())

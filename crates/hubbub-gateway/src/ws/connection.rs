@@ -21,9 +21,10 @@ use super::api::{self, ApiWording};
 use super::chat::{self, ChatRoom, ChatWording};
 use super::sends::{Sends, UNANSWERED_MAX};
 use super::socket::{READ_BYTES, Socket};
-use super::subscriptions::{OnReset, Start, Subscribe, Subscriptions};
+use super::subscriptions::{Announce, Subscriptions};
 use crate::Gateway;
 use crate::auth::Caller;
+use crate::follow::{OnReset, Start, Wanted};
 use crate::server::Shutdown;
 
 /// Reads before other connections of the thread get their turn.
@@ -109,11 +110,9 @@ impl Connection {
         let waiter = Arc::new(Waiter::default());
         let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone());
         if let Dialect::Chat { room, live: true, .. } = &dialect {
-            let (start, on_reset) = (Start::Live, OnReset::Live);
-            let wanted =
-                Subscribe { start, epoch: None, on_reset, reference: String::new(), announced: false };
+            let wanted = Wanted { start: Start::Live, epoch: None, on_reset: OnReset::Live };
             // The first subscription of a socket is within every limit.
-            let _ = subscriptions.subscribe(room.clone(), wanted);
+            let _ = subscriptions.subscribe(room.clone(), wanted, Announce::Not);
         }
         Self {
             socket: Socket::new(stream),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use super::ring::Run;
 use crate::batcher::Waiter;
 
 /// How much one subscriber may lag behind before it is cut off.
@@ -23,13 +24,47 @@ impl Default for OutboxLimits {
     }
 }
 
-/// Encoded messages that belong together.
+/// Messages of one room, encoded, on their way to one subscriber.
 #[derive(Debug, Clone)]
 pub struct Parcel {
+    run: Run,
+    /// How many of the run's first messages the subscriber has already.
+    skipped: usize,
+}
+
+impl Parcel {
+    pub(super) fn new(run: Run, skipped: usize) -> Self {
+        Self { run, skipped }
+    }
+
     /// Whole frames, one after another.
-    pub frames: Bytes,
+    pub fn frames(&self) -> Bytes {
+        self.run.frames.slice(self.start()..)
+    }
+
     /// How many messages they are.
-    pub messages: usize,
+    pub fn messages(&self) -> usize {
+        self.run.ends.len() - self.skipped
+    }
+
+    /// The seq of each message, and its frame.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut start = self.start();
+        self.run.ends.iter().skip(self.skipped).map(move |(seq, end)| {
+            let frame = self.run.frames.get(start..*end).unwrap_or_default();
+            start = *end;
+            (*seq, frame)
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        self.run.frames.len() - self.start()
+    }
+
+    fn start(&self) -> usize {
+        let last_skipped = self.skipped.checked_sub(1).and_then(|last| self.run.ends.get(last));
+        last_skipped.map_or(0, |(_, end)| *end)
+    }
 }
 
 /// The backlog of one connection.
@@ -58,13 +93,13 @@ impl Outbox {
     /// outbox takes any parcel.
     pub fn push(&self, parcel: Parcel) -> bool {
         let mut backlog = self.backlog.lock();
-        let is_over = backlog.messages + parcel.messages > self.limits.messages
-            || backlog.bytes + parcel.frames.len() > self.limits.bytes;
+        let is_over = backlog.messages + parcel.messages() > self.limits.messages
+            || backlog.bytes + parcel.bytes() > self.limits.bytes;
         if backlog.is_cut || (!backlog.parcels.is_empty() && is_over) {
             *backlog = Backlog { is_cut: true, ..Backlog::default() };
         } else {
-            backlog.messages += parcel.messages;
-            backlog.bytes += parcel.frames.len();
+            backlog.messages += parcel.messages();
+            backlog.bytes += parcel.bytes();
             backlog.parcels.push_back(parcel);
         }
         let (is_open, was_empty) = (!backlog.is_cut, backlog.parcels.len() <= 1);
@@ -79,8 +114,8 @@ impl Outbox {
     pub fn pop(&self) -> Option<Parcel> {
         let mut backlog = self.backlog.lock();
         let parcel = backlog.parcels.pop_front()?;
-        backlog.messages -= parcel.messages;
-        backlog.bytes -= parcel.frames.len();
+        backlog.messages -= parcel.messages();
+        backlog.bytes -= parcel.bytes();
         Some(parcel)
     }
 

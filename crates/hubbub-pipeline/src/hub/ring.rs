@@ -14,9 +14,9 @@ const RING_BYTES_MAX: usize = 1024 * 1024;
 /// Consecutive messages of one room, encoded once and shared by everybody who gets them.
 #[derive(Debug, Clone)]
 pub struct Run {
-    frames: Bytes,
+    pub(super) frames: Bytes,
     /// Seq of each message and where its encoding ends.
-    ends: Arc<[(u64, usize)]>,
+    pub(super) ends: Arc<[(u64, usize)]>,
 }
 
 impl Run {
@@ -27,9 +27,7 @@ impl Run {
 
     /// The messages beyond `cursor`.
     pub(super) fn parcel_after(&self, cursor: u64) -> Parcel {
-        let skipped = self.ends.partition_point(|(seq, _)| *seq <= cursor);
-        let start = skipped.checked_sub(1).and_then(|last| self.ends.get(last)).map_or(0, |(_, end)| *end);
-        Parcel { frames: self.frames.slice(start..), messages: self.ends.len() - skipped }
+        Parcel::new(self.clone(), self.ends.partition_point(|(seq, _)| *seq <= cursor))
     }
 }
 

@@ -41,8 +41,11 @@ fn publish(hub: &Hub, room: &str, seqs: std::ops::RangeInclusive<u64>) {
 fn drain(outbox: &Outbox) -> Vec<u64> {
     let mut seqs = Vec::new();
     while let Some(parcel) = outbox.pop() {
-        assert_eq!(parcel.frames.len(), parcel.messages * 8);
-        seqs.extend(parcel.frames.chunks(8).map(|c| u64::from_be_bytes(c.try_into().unwrap())));
+        assert_eq!(parcel.frames().len(), parcel.messages() * 8);
+        for (seq, frame) in parcel.iter() {
+            assert_eq!(frame, seq.to_be_bytes());
+            seqs.push(seq);
+        }
     }
     seqs
 }

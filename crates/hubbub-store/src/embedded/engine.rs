@@ -118,6 +118,15 @@ impl Engine {
         }
     }
 
+    /// Prepares the next slot, if there is none. Says whether it did.
+    pub fn prepare_step(&self) -> Result<bool, MaintainError> {
+        let wanted = self.shared.slots.wants_one();
+        if wanted {
+            self.shared.slots.prepare()?;
+        }
+        Ok(wanted)
+    }
+
     /// Does the most urgent piece of journal work: prepare the next slot, else seal the oldest full one, else begin a
     /// new slot because what stands in this one grows too old. Says whether there was any. Also sees whether the
     /// disk is full, or not any more.
@@ -132,11 +141,7 @@ impl Engine {
     }
 
     fn journal_work(&self) -> Result<bool, MaintainError> {
-        if self.shared.slots.wants_one() {
-            self.shared.slots.prepare()?;
-            return Ok(true);
-        }
-        Ok(self.shared.seal_one()? || self.retire_old_slot())
+        Ok(self.prepare_step()? || self.shared.seal_one()? || self.retire_old_slot())
     }
 
     /// Begins a new slot when the first message of the present one is so old that it would be kept too long if it

@@ -31,6 +31,8 @@ mod rooms;
 mod seal;
 pub mod segment;
 mod service;
+#[cfg(test)]
+mod service_tests;
 mod shared;
 pub mod sim;
 mod slow_disk;

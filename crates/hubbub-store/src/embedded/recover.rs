@@ -71,7 +71,7 @@ pub(crate) fn open(
     renew_epoch(&mut manifest, &options, lost, &*disk, random)?;
 
     let heads: Vec<Head> = rooms
-        .entries()
+        .from(0)
         .iter()
         .map(|room| Head { seq: room.head, received: room.last_received, touched_by: 0 })
         .collect();

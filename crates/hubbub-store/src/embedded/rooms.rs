@@ -72,8 +72,13 @@ impl Rooms {
             .collect()
     }
 
-    /// All rooms by number.
-    pub(crate) fn entries(&self) -> &[RoomEntry] {
-        &self.entries
+    /// How many rooms have a number.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Rooms by number, from `first` on.
+    pub(crate) fn from(&self, first: usize) -> &[RoomEntry] {
+        self.entries.get(first..).unwrap_or_default()
     }
 }

@@ -62,7 +62,7 @@ impl Shared {
         let mut catalog = self.catalog.lock();
         let mut next = Manifest { rooms: Vec::new(), segments: catalog.segments.clone(), ..*catalog };
         change(&mut next);
-        next.rooms = self.rooms.read().entries().iter().filter(|room| room.head > 0).cloned().collect();
+        next.rooms = self.known_rooms();
         next.store(&*self.disk)?;
         tracing::debug!(
             file = MANIFEST,

@@ -48,15 +48,14 @@ impl Embedded {
             Arc::new(SlowDisk::new(disk, options.sync_delay))
         };
         let engine = Arc::new(Engine::open(options, disk, clock, random)?);
-        let mut workers = Vec::new();
-        for (name, step) in [("hubbub-seal", Engine::seal_step as Step), ("hubbub-merge", Engine::merge_step)]
-        {
-            let engine = Arc::clone(&engine);
+        let store = Self { engine, workers: Mutex::default(), lock: Mutex::new(Some(lock)) };
+        for (name, step) in WORK {
+            let engine = Arc::clone(&store.engine);
             let worker =
                 std::thread::Builder::new().name(name.into()).spawn(move || work(&engine, name, step));
-            workers.push(worker.map_err(|error| unreadable("starting a thread for", error))?);
+            store.workers.lock().push(worker.map_err(|error| unreadable("starting a thread for", error))?);
         }
-        Ok(Self { engine, workers: Mutex::new(workers), lock: Mutex::new(Some(lock)) })
+        Ok(store)
     }
 
     /// The engine itself.
@@ -93,6 +92,13 @@ impl Drop for Embedded {
         self.stop();
     }
 }
+
+/// Threads and what they do. Slots are prepared on a thread of their own, so that a long seal is not in the way.
+const WORK: [(&str, Step); 3] = [
+    ("hubbub-slots", Engine::prepare_step),
+    ("hubbub-seal", Engine::seal_step),
+    ("hubbub-merge", Engine::merge_step),
+];
 
 type Step = fn(&Engine) -> Result<bool, MaintainError>;
 

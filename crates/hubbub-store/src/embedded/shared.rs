@@ -11,12 +11,15 @@ use parking_lot::{Mutex, RwLock};
 use super::bell::Bell;
 use super::disk::Disk;
 use super::journal::slot::SlotPool;
-use super::manifest::Manifest;
+use super::manifest::{Manifest, RoomEntry};
 use super::options::EngineOptions;
 use super::rooms::Rooms;
 use super::segment::{BlockCache, IdHasher};
 use super::status::Status;
 use super::view::View;
+
+/// Rooms copied while the lock is held.
+const ROOMS_AT_ONCE: usize = 4_096;
 
 pub(crate) struct Shared {
     pub(crate) options: EngineOptions,
@@ -71,6 +74,22 @@ impl Shared {
         // A disk that cannot say how much is free is found full when a write fails.
         let free = self.disk.free_bytes().ok()?;
         (free < reserve).then(|| format!("{free} bytes are free, {reserve} are kept in reserve"))
+    }
+
+    /// All rooms that have or had messages, as the manifest keeps them.
+    pub(crate) fn known_rooms(&self) -> Vec<RoomEntry> {
+        let (mut known, mut done) = (Vec::new(), 0);
+        loop {
+            // A part at a time, so that the writer never waits long for the lock.
+            let rooms = self.rooms.read();
+            let part = rooms.from(done);
+            let part = part.get(..ROOMS_AT_ONCE).unwrap_or(part);
+            known.extend(part.iter().filter(|room| room.head > 0).cloned());
+            done += part.len();
+            if done == rooms.len() {
+                return known;
+            }
+        }
     }
 
     /// Full slots that wait for their seal.

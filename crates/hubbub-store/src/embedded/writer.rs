@@ -198,7 +198,7 @@ impl Writer {
         for (number, op) in numbers.iter_mut().zip(ops) {
             number.get_or_insert_with(|| rooms.intern(op.room()));
         }
-        self.heads.resize(rooms.entries().len(), Head { seq: 0, received: i64::MIN, touched_by: 0 });
+        self.heads.resize(rooms.len(), Head { seq: 0, received: i64::MIN, touched_by: 0 });
     }
 
     #[inline]

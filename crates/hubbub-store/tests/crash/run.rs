@@ -366,7 +366,7 @@ impl Run {
         let before = std::mem::take(&mut self.model);
         for name in ROOMS {
             let room = before.rooms.get(name).cloned().unwrap_or_default();
-            let left = self.read_all(engine, &name).unwrap_or_default();
+            let left = self.read_all(engine, name).unwrap_or_default();
             let doubt = before.in_doubt.iter().flatten();
             for (seq, received, sent) in left {
                 let known = room

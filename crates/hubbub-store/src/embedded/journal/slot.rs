@@ -49,6 +49,8 @@ pub(crate) struct SlotPool {
     disk: Arc<dyn Disk>,
     slot_bytes: u64,
     slots_max: usize,
+    /// One preparation at a time.
+    preparing: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -61,7 +63,8 @@ impl fmt::Debug for SlotPool {
 impl SlotPool {
     /// A pool of slots of `slot_bytes`, at most `slots_max` of them.
     pub(crate) fn new(disk: Arc<dyn Disk>, slot_bytes: u64, slots_max: usize) -> Self {
-        Self { disk, slot_bytes, slots_max, state: Mutex::new(State { next_number: 1, ..State::default() }) }
+        let state = Mutex::new(State { next_number: 1, ..State::default() });
+        Self { disk, slot_bytes, slots_max, preparing: Mutex::default(), state }
     }
 
     /// Takes over a slot that stands on the disk, and leases it to whoever found it there.
@@ -91,6 +94,7 @@ impl SlotPool {
 
     /// Makes one more slot ready: zeros, synced, its name synced. Removes what is of another size first.
     pub(crate) fn prepare(&self) -> Result<(), MaintainError> {
+        let _one = self.preparing.lock();
         let (retired, number) = {
             let mut state = self.state.lock();
             (std::mem::take(&mut state.retired), state.next_number)

@@ -1,5 +1,6 @@
 //! HTTP: the table of all paths, and what answers have in common.
 
+mod events;
 mod health;
 mod history;
 mod many;
@@ -50,6 +51,8 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
         (["v1", "rooms", room, "messages"], &Method::POST) => send::send(gateway, room, request).await,
         (["v1", "rooms", room, "messages"], &Method::GET) => history::history(gateway, room, &request).await,
         (["v1", "rooms", _, "messages"], _) => Err(not_allowed("GET, POST")),
+        (["v1", "rooms", room, "events"], &Method::GET) => events::events(peer, room, &request),
+        (["v1", "rooms", _, "events"], _) => Err(not_allowed("GET")),
         (["v1", "messages"], &Method::POST) => many::send_many(gateway, request),
         (["v1", "messages"], _) => Err(not_allowed("POST")),
         (["v1", "rooms"], &Method::GET) => rooms::list(gateway, &request).await,

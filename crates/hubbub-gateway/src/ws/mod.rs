@@ -43,10 +43,23 @@ const FRAME_OVERHEAD: usize = 4 * 1024;
 /// Appends a message as a live frame of `/v1/ws`.
 pub fn encode_live(message: &Message<'_>, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
-    out.extend_from_slice(b"{\"type\":\"message\",");
+    out.extend_from_slice(LIVE_PREFIX);
     message.write_json_members(out);
     out.push(b'}');
     write::end_text(out, start);
+}
+
+/// What a live frame begins its JSON with.
+const LIVE_PREFIX: &[u8] = b"{\"type\":\"message\",";
+
+/// The message's own members out of a live frame, with the closing brace: for those who need no frame and no type.
+pub(crate) fn live_members(frame: &[u8]) -> &[u8] {
+    let header_bytes = match frame.get(1) {
+        Some(126) => 4,
+        Some(127) => 10,
+        _ => 2,
+    };
+    frame.get(header_bytes + LIVE_PREFIX.len()..).unwrap_or_default()
 }
 
 /// `GET /v1/ws`.

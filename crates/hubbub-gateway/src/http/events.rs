@@ -1,0 +1,162 @@
+//! `GET /v1/rooms/{room}/events`: Server-Sent Events, resumed by `Last-Event-ID` (`epoch:seq`).
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Either;
+use http_body_util::channel::{Channel, Sender};
+use hubbub_core::message::write_u64;
+use hubbub_core::{Fault, Message, RoomId};
+use hubbub_pipeline::Waiter;
+use hubbub_pipeline::hub::Outbox;
+use hyper::body::Incoming;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Request, Response};
+
+use super::query::{Query, refuse_faults};
+use super::{Answer, NOSNIFF, room_of};
+use crate::follow::{Follower, OnReset, Start, Step, Wanted};
+use crate::problem::{Problem, Reset};
+use crate::server::Peer;
+use crate::ws::live_members;
+
+/// A comment this often keeps proxies from closing an idle stream.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Chunks that may wait for a slow reader, besides its outbox.
+const CHUNKS_MAX: usize = 4;
+/// Live messages gathered into one chunk until it is so large.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+pub(super) fn events(peer: &Arc<Peer>, room: &str, request: &Request<Incoming>) -> Answer {
+    let room = room_of(room)?;
+    let wanted = wanted(request.headers(), &Query::parse(request.uri().query()))?;
+    let (sender, body) = Channel::new(CHUNKS_MAX);
+    tokio::spawn(stream(peer.clone(), room, wanted, sender));
+    let mut response = Response::new(Either::Right(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // Neither stored nor recompressed nor buffered on the way: each would hold messages back.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    headers.insert(NOSNIFF.0, NOSNIFF.1);
+    Ok(response)
+}
+
+/// Where to begin: behind `Last-Event-ID`, else `?after=` or `?last=`, else with the next message.
+fn wanted(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
+    let on_reset = if query.get("onReset") == Some("live") { OnReset::Live } else { OnReset::Replay };
+    if let Some(id) = headers.get("last-event-id") {
+        let parts = id.to_str().ok().and_then(|id| id.split_once(':'));
+        let cursor = parts.and_then(|(epoch, seq)| Some((epoch.to_owned(), seq.parse().ok()?)));
+        let rule = "must be the id of an event, epoch:seq";
+        let (epoch, after) =
+            cursor.ok_or_else(|| Problem::invalid(vec![Fault::new("Last-Event-ID", rule)]))?;
+        return Ok(Wanted { start: Start::After(after), epoch: Some(epoch), on_reset });
+    }
+    let mut faults = Vec::new();
+    let after = query.number("after", &mut faults);
+    let last = query.number("last", &mut faults).map(|last| usize::try_from(last).unwrap_or(usize::MAX));
+    if last.is_some_and(|last| last > LAST_MAX) {
+        faults.push(Fault::new("last", format!("must be at most {LAST_MAX}")));
+    }
+    refuse_faults(faults)?;
+    let start = match (after, last) {
+        (Some(after), _) => Start::After(after),
+        (None, Some(last)) if last > 0 => Start::Last(last),
+        (None, _) => Start::Live,
+    };
+    Ok(Wanted { start, epoch: query.get("epoch").map(str::to_owned), on_reset })
+}
+
+/// Most messages `?last=` may ask for.
+const LAST_MAX: usize = 1_000;
+
+type Events = Sender<Bytes, std::io::Error>;
+
+async fn stream(peer: Arc<Peer>, room: RoomId, wanted: Wanted, mut sender: Events) {
+    let waiter = Arc::new(Waiter::default());
+    let outbox = Arc::new(Outbox::new(peer.gateway.outbox, waiter.clone()));
+    let mut shutdown = peer.shutdown.clone();
+    let epoch = peer.gateway.store.epoch();
+    let following = async {
+        let mut follower = Follower::new(peer.gateway.clone(), room, wanted, outbox.clone());
+        loop {
+            let mut out = Vec::new();
+            match std::future::poll_fn(|context| follower.poll_step(context)).await {
+                Step::Begun { at, is_reset } => write_begun(&at, is_reset, &mut out),
+                Step::Missed(messages) => {
+                    messages.iter().for_each(|message| write_message(&epoch, &message, &mut out));
+                    peer.gateway.metrics.delivered.inc_by(messages.len() as u64);
+                }
+                Step::Live => break,
+                Step::Failed(problem) => {
+                    out.extend_from_slice(b"event: error\ndata: {");
+                    problem.write_members(&mut out);
+                    out.extend_from_slice(b"}\n\n");
+                    // Whether or not it is read: the stream ends here.
+                    let _ = sender.send_data(out.into()).await;
+                    return;
+                }
+            }
+            if sender.send_data(out.into()).await.is_err() {
+                return;
+            }
+        }
+        while let Some(out) = next_live(&peer, &epoch, &outbox, &waiter).await {
+            if sender.send_data(out.into()).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = following => {}
+        () = shutdown.requested() => {}
+    }
+}
+
+/// The next live messages as events, or a heartbeat; `None` when the reader lagged too far behind.
+async fn next_live(peer: &Peer, epoch: &str, outbox: &Outbox, waiter: &Waiter) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let gathering = std::future::poll_fn(|context| {
+        waiter.register(context);
+        while out.len() < CHUNK_BYTES
+            && let Some(parcel) = outbox.pop()
+        {
+            peer.gateway.metrics.delivered.inc_by(parcel.messages() as u64);
+            for (seq, frame) in parcel.iter() {
+                write_id(epoch, seq, &mut out);
+                out.push(b'{');
+                out.extend_from_slice(live_members(frame));
+                out.extend_from_slice(b"\n\n");
+            }
+        }
+        if out.is_empty() && !outbox.is_cut() { Poll::Pending } else { Poll::Ready(()) }
+    });
+    match tokio::time::timeout(HEARTBEAT, gathering).await {
+        Ok(()) => (!out.is_empty()).then_some(out),
+        Err(_) => Some(b": \n\n".to_vec()),
+    }
+}
+
+fn write_begun(at: &Reset, is_reset: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if is_reset { b"event: reset\ndata: {" } else { b"event: subscribed\ndata: {" });
+    at.write_members(out);
+    out.extend_from_slice(b"}\n\n");
+}
+
+fn write_message(epoch: &str, message: &Message<'_>, out: &mut Vec<u8>) {
+    write_id(epoch, message.seq, out);
+    message.write_json(out);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// The beginning of an event, up to its data; JSON holds no line breaks, so that one data line is enough.
+fn write_id(epoch: &str, seq: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"id: ");
+    out.extend_from_slice(epoch.as_bytes());
+    out.push(b':');
+    write_u64(seq, out);
+    out.extend_from_slice(b"\ndata: ");
+}

@@ -11,6 +11,7 @@ use hubbub_core::{Message, Op, Receipt, Send};
 use super::error::MaintainError;
 use super::filter::IdFilter;
 use super::record;
+use super::refilter::FreshFilter;
 use super::segment::{IdHasher, Segment};
 use super::tail::Tail;
 use super::tail::ids::SlotIds;
@@ -48,6 +49,8 @@ pub(crate) struct Dedup {
     spare: Vec<SlotIds>,
     /// Ids of the batch under way, with the place of their records in its block.
     batch: SlotIds,
+    /// Journals up to this one are in no map any more.
+    forgotten_through: u64,
     slot_messages_max: usize,
 }
 
@@ -60,6 +63,7 @@ impl Dedup {
             recent: VecDeque::new(),
             spare: Vec::new(),
             batch: SlotIds::with_capacity(0),
+            forgotten_through: 0,
             slot_messages_max,
         }
     }
@@ -85,13 +89,31 @@ impl Dedup {
     /// Lets go of slots whose messages are in segments.
     pub(crate) fn forget_sealed(&mut self, sealed_through: u64) {
         while self.recent.front().is_some_and(|recent| recent.tail.journal <= sealed_through) {
-            if let Some(Recent { mut ids, .. }) = self.recent.pop_front()
-                && self.spare.len() < SPARE_MAPS
-            {
-                ids.clear();
-                self.spare.push(ids);
+            if let Some(Recent { mut ids, tail }) = self.recent.pop_front() {
+                self.forgotten_through = tail.journal;
+                if self.spare.len() < SPARE_MAPS {
+                    ids.clear();
+                    self.spare.push(ids);
+                }
             }
         }
+    }
+
+    /// Goes on with a filter built from segments, or gives it back when it lacks messages whose slot is forgotten.
+    pub(crate) fn replace_filter(&mut self, mut fresh: FreshFilter) -> Option<FreshFilter> {
+        if self.forgotten_through > fresh.through {
+            return Some(fresh);
+        }
+        for recent in self.recent.iter().filter(|recent| recent.tail.journal > fresh.through) {
+            recent.ids.hashes().for_each(|hash| fresh.filter.insert(hash));
+        }
+        self.filter = fresh.filter;
+        None
+    }
+
+    /// How many ids the filter was given.
+    pub(crate) fn filter_ids(&self) -> u64 {
+        self.filter.len()
     }
 
     /// Adds ids that are durable now, with where their records begin in the newest slot.

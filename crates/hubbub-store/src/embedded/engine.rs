@@ -154,9 +154,10 @@ impl Engine {
             && writer.next_slot(&self.shared).is_ok()
     }
 
-    /// Drops segments that are too old, else merges small ones. Says whether there was anything to do.
+    /// Drops segments that are too old, else merges small ones, else builds a new filter. Says whether there was
+    /// anything to do.
     pub fn merge_step(&self) -> Result<bool, MaintainError> {
-        Ok(self.shared.expire()? || self.shared.merge_one()?)
+        Ok(self.shared.expire()? || self.shared.merge_one()? || self.shared.refilter()?)
     }
 
     /// Lets go of the data in order. Nothing acknowledged depends on it, except under [`Durability::Os`], where it

@@ -1,6 +1,8 @@
 //! The engine on the real file system.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery, ReadError};
@@ -14,7 +16,11 @@ fn options() -> EngineOptions {
 }
 
 fn open(dir: &std::path::Path, options: EngineOptions) -> Engine {
-    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+    open_at(dir, options, &Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000))))
+}
+
+fn open_at(dir: &std::path::Path, options: EngineOptions, clock: &Arc<ManualClock>) -> Engine {
+    let clock = Arc::clone(clock);
     Engine::open(options, Arc::new(FileDisk::new(dir)), clock, &SeededRandom::new(5)).unwrap()
 }
 
@@ -93,4 +99,31 @@ fn what_was_sent_is_read_before_and_after_seal_and_restart() {
     assert!(matches!(outcomes[0], Outcome::Stored(receipt) if receipt.seq == 401));
     assert!(matches!(outcomes[1], Outcome::Duplicate(receipt) if receipt.seq == 401));
     assert_eq!(outcomes[2], Outcome::Refused(Refusal::IdReused { seq: 401 }));
+}
+
+#[test]
+fn the_filter_forgets_what_was_dropped_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+    let options = EngineOptions { retention: Some(Duration::from_secs(40)), ..options() };
+    let engine = open_at(dir.path(), options, &clock);
+    let filter_ids = || engine.shared.status.filter_ids.load(Ordering::Relaxed);
+    let mut filter_ids_max = 0;
+    for part in 0..400 {
+        engine.apply(&batch("lobby", part * 10..part * 10 + 10)).unwrap();
+        filter_ids_max = filter_ids_max.max(filter_ids());
+        clock.advance_micros(1_000_000);
+        // The writer goes on between the building of a filter and its taking over.
+        if part % 3 == 0 {
+            while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
+        }
+        let kept = engine.room("lobby").unwrap();
+        let oldest_part = (kept.oldest - 1).div_ceil(10);
+        let again = engine.apply(&batch("lobby", oldest_part * 10..oldest_part * 10 + 10)).unwrap();
+        assert!(again.iter().all(|outcome| matches!(outcome, Outcome::Duplicate(_))), "{part}: {again:?}");
+    }
+    assert!(
+        filter_ids_max < 2_500,
+        "{filter_ids_max} ids in the filter, 4,000 were sent, about 450 are kept"
+    );
 }

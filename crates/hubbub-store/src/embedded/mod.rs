@@ -27,6 +27,7 @@ mod manifest;
 mod options;
 mod record;
 mod recover;
+mod refilter;
 mod rooms;
 mod seal;
 pub mod segment;

@@ -91,6 +91,7 @@ pub(crate) fn open(
         rooms: RwLock::new(rooms),
         view: RwLock::new(Arc::new(view)),
         status,
+        fresh_filter: Mutex::default(),
         bell: Bell::default(),
         sealing: Mutex::default(),
         compacting: Mutex::default(),

@@ -13,6 +13,7 @@ use super::disk::Disk;
 use super::journal::slot::SlotPool;
 use super::manifest::{Manifest, RoomEntry};
 use super::options::EngineOptions;
+use super::refilter::FreshFilter;
 use super::rooms::Rooms;
 use super::segment::{BlockCache, IdHasher};
 use super::status::Status;
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) rooms: RwLock<Rooms>,
     pub(crate) view: RwLock<Arc<View>>,
     pub(crate) status: Status,
+    /// A filter that the writer may go on with.
+    pub(crate) fresh_filter: Mutex<Option<FreshFilter>>,
     /// Rung when background work comes up.
     pub(crate) bell: Bell,
     /// One seal at a time; the number reserved for its segment.

@@ -17,6 +17,8 @@ pub(crate) struct Status {
     troubled: AtomicBool,
     /// Journals up to this one are in segments that the view holds.
     pub(crate) sealed_through: AtomicU64,
+    /// Ids that the filter holds, those of dropped messages included.
+    pub(crate) filter_ids: AtomicU64,
     /// Bytes of journal a second of sealing takes; 0 = not known yet.
     pub(crate) seal_bytes_per_s: AtomicU64,
     /// Whether syncs are slow, so that larger batches pay.

@@ -89,6 +89,7 @@ impl Writer {
         if let Some(refusal) = shared.status.refusal() {
             return Err(refusal);
         }
+        self.take_fresh_filter(shared);
         self.dedup.forget_sealed(shared.status.sealed_through.load(Ordering::Acquire));
         self.make_room(shared, batch)?;
         let view = shared.view();
@@ -103,6 +104,17 @@ impl Writer {
         };
         self.scratch = scratch;
         result
+    }
+
+    /// Goes on with a new filter if one is offered and complete.
+    fn take_fresh_filter(&mut self, shared: &Shared) {
+        // Whoever has the lock is just putting one there; the next batch will find it.
+        if let Some(mut offered) = shared.fresh_filter.try_lock()
+            && let Some(fresh) = offered.take()
+        {
+            *offered = self.dedup.replace_filter(fresh);
+        }
+        shared.status.filter_ids.store(self.dedup.filter_ids(), Ordering::Relaxed);
     }
 
     /// Sees to it that the batch fits behind what is written: goes on to the next slot where it does not.

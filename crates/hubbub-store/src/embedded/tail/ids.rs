@@ -42,6 +42,11 @@ impl SlotIds {
         self.places.contains_key(&hash)
     }
 
+    /// The hashes of all ids.
+    pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
+        self.places.keys().copied().chain(self.others.iter().map(|other| other.0))
+    }
+
     /// Forgets the ids, keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.places.clear();

@@ -27,8 +27,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dir = PathBuf::from(args.next().unwrap_or_else(|| "engine-bench-data".into()));
     let seconds: u64 = args.next().map_or(Ok(10), |text| text.parse())?;
     let clock = Arc::new(SystemClock(now()));
+    let start = now();
     let store = Embedded::open(&dir, EngineOptions::default(), clock, &SeededRandom::new(1))?;
     let stored = store.figures().messages;
+    println!("start: {:.2} s", start.elapsed().as_secs_f64());
     let stop = AtomicBool::new(false);
     let random = SeededRandom::new(9);
     let mut times: [Vec<Duration>; 3] = Default::default();

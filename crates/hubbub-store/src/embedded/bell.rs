@@ -1,5 +1,6 @@
 //! Wakes background threads when there may be work.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -15,6 +16,8 @@ struct State {
 pub(crate) struct Bell {
     state: Mutex<State>,
     rung: Condvar,
+    /// The same as `stopped`, to be asked often.
+    is_stopped: AtomicBool,
 }
 
 impl Bell {
@@ -27,7 +30,13 @@ impl Bell {
     /// There will be no more work.
     pub(crate) fn stop(&self) {
         self.state.lock().stopped = true;
+        self.is_stopped.store(true, Ordering::Relaxed);
         self.rung.notify_all();
+    }
+
+    /// Whether work under way is to be given up.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
     }
 
     /// The last ring, `None` once stopped.

@@ -42,7 +42,13 @@ impl Shared {
         let disk = Arc::clone(&self.disk);
         let mut writer =
             SegmentWriter::create(disk, number, Codec::Zstd, self.hasher).doing("making", &path)?;
-        if let Err(error) = merge(&sources, &mut writer, |_| true) {
+        // When the store closes, nothing more is kept, and what was written is of no use.
+        let merged = merge(&sources, &mut writer, |_| !self.bell.is_stopped());
+        if self.bell.is_stopped() {
+            writer.discard().doing("removing", &path)?;
+            return Ok(false);
+        }
+        if let Err(error) = merged {
             // Only to give the space back at once; the next attempt writes the same file.
             let _ = writer.discard();
             return Err(match error {

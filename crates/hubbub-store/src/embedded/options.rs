@@ -27,7 +27,7 @@ pub struct MergeOptions {
 
 impl Default for MergeOptions {
     fn default() -> Self {
-        Self { segments_max: 32, fan_in: 8, bytes_max: 8 << 30 }
+        Self { segments_max: 32, fan_in: 8, bytes_max: 2 << 30 }
     }
 }
 
@@ -36,7 +36,7 @@ impl Default for MergeOptions {
 pub struct EngineOptions {
     /// What survives which crash.
     pub durability: Durability,
-    /// Size of a journal slot. No batch may be larger; what waits for its seal is kept indexed in memory, at about
+    /// Size of a journal slot, at least 4 KiB and at most 2 GiB. No batch may be larger; what waits for its seal is kept indexed in memory, at about
     /// 60 bytes per message.
     pub slot_bytes: u64,
     /// Whether a room springs into being at its first message.
@@ -78,6 +78,11 @@ pub(crate) const WAITING_SLOTS_MAX: usize = 4;
 pub(crate) const SLOTS_MAX: usize = WAITING_SLOTS_MAX + 2;
 
 impl EngineOptions {
+    /// The same, within what the formats can hold.
+    pub(crate) fn within_bounds(self) -> Self {
+        Self { slot_bytes: self.slot_bytes.clamp(4 << 10, 2 << 30), ..self }
+    }
+
     /// Messages one slot holds at most, however short they are: bounds the memory of its index. Texts of 100 bytes
     /// and more fill a slot before that.
     pub(crate) fn slot_messages_max(&self) -> usize {

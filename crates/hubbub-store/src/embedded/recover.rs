@@ -39,6 +39,7 @@ pub(crate) fn open(
     clock: Arc<dyn Clock>,
     random: &dyn RandomSource,
 ) -> Result<(Shared, Writer), OpenError> {
+    let options = options.within_bounds();
     let mut manifest = load_or_create(&*disk, random)?;
     let cache = BlockCache::new(options.block_cache_bytes);
     let segments = open_segments(&*disk, &manifest, &cache)?;

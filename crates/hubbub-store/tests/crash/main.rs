@@ -21,6 +21,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod compare;
 mod faults;
 mod model;
 mod run;
@@ -80,7 +81,9 @@ const SYNCS: &[(&str, Rule)] = &[
     ("manifest at a start, content", |sync| sync.phase == "open" && sync.path == "MANIFEST.tmp"),
     ("manifest at a start, name", |sync| sync.phase == "open" && sync.path.is_empty() && sync.nth > 0),
     ("names a killed process left", |sync| sync.phase == "open" && sync.path.is_empty() && sync.nth == 0),
-    ("slots a killed process left, names", |sync| sync.phase == "open" && sync.path == "journal" && sync.nth == 0),
+    ("slots a killed process left, names", |sync| {
+        sync.phase == "open" && sync.path == "journal" && sync.nth == 0
+    }),
     ("manifest at a seal, content", |sync| sync.phase == "seal" && sync.path == "MANIFEST.tmp"),
     ("manifest at a seal, name", |sync| sync.phase == "seal" && sync.path.is_empty()),
     ("manifest at a merge or removal, content", |sync| sync.phase == "merge" && sync.path == "MANIFEST.tmp"),
@@ -89,7 +92,9 @@ const SYNCS: &[(&str, Rule)] = &[
     ("manifest at a clean end, name", |sync| sync.phase == "close" && sync.path.is_empty()),
     ("journal slot, name", |sync| sync.path == "journal" && (sync.phase != "open" || sync.nth > 0)),
     ("journal, a batch", |sync| sync.phase == "apply" && sync.path.starts_with("journal/")),
-    ("journal at a start, before it is shown", |sync| sync.phase == "open" && sync.path.starts_with("journal/")),
+    ("journal at a start, before it is shown", |sync| {
+        sync.phase == "open" && sync.path.starts_with("journal/")
+    }),
     ("journal at a clean end", |sync| sync.phase == "close" && sync.path.starts_with("journal/")),
     ("sealed segment, content", |sync| sync.phase == "seal" && sync.path.starts_with("segments/")),
     ("sealed segment, name", |sync| sync.phase == "seal" && sync.path == "segments"),

@@ -1,0 +1,86 @@
+//! What the simulated disk is made of, and what is to go wrong with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use super::SyncCall;
+use super::inode::Inode;
+use super::names::Names;
+
+pub(super) type IgnoreRule = Box<dyn Fn(SyncCall<'_>) -> bool + Send>;
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) names: Names,
+    pub(super) inodes: BTreeMap<u64, Inode>,
+    pub(super) next_inode: u64,
+    /// Handles of an earlier life do not work any more.
+    pub(super) life: u64,
+    pub(super) dead: bool,
+    pub(super) operations: u64,
+    pub(super) crash_at: Option<u64>,
+    pub(super) fail_write_in: Option<u64>,
+    pub(super) fail_sync_in: Option<u64>,
+    pub(super) bytes_max: Option<u64>,
+    pub(super) phase: &'static str,
+    pub(super) syncs_in_phase: BTreeMap<String, u64>,
+    pub(super) ignore: Option<IgnoreRule>,
+}
+
+impl State {
+    pub(super) fn start_again(&mut self) {
+        self.life += 1;
+        self.dead = false;
+        self.crash_at = None;
+        let named: BTreeSet<u64> = self.names.inodes().collect();
+        self.inodes.retain(|inode, _| named.contains(inode));
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.names.current().filter_map(|inode| self.inodes.get(&inode)).map(Inode::len).sum()
+    }
+
+    pub(super) fn alive(&self) -> io::Result<()> {
+        if self.dead { Err(io::Error::other("the power is off")) } else { Ok(()) }
+    }
+
+    /// Before an operation that changes something.
+    pub(super) fn change(&mut self) -> io::Result<()> {
+        self.alive()?;
+        self.operations += 1;
+        if self.crash_at.is_some_and(|at| self.operations >= at) {
+            self.dead = true;
+        }
+        self.alive()
+    }
+
+    /// Whether the sync that is due is to do anything.
+    pub(super) fn sync(&mut self, path: &str) -> io::Result<bool> {
+        self.change()?;
+        if count_down(&mut self.fail_sync_in) {
+            return Err(io::Error::other("the sync failed"));
+        }
+        let count = self.syncs_in_phase.entry(path.to_owned()).or_default();
+        let call = SyncCall { phase: self.phase, path, nth: *count };
+        *count += 1;
+        Ok(!self.ignore.as_ref().is_some_and(|rule| rule(call)))
+    }
+
+    pub(super) fn find(&self, path: &str) -> io::Result<u64> {
+        self.names.get(path).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+}
+
+pub(super) fn count_down(counter: &mut Option<u64>) -> bool {
+    match counter {
+        Some(0 | 1) => {
+            *counter = None;
+            true
+        }
+        Some(left) => {
+            *left -= 1;
+            false
+        }
+        None => false,
+    }
+}

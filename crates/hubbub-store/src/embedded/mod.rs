@@ -12,6 +12,7 @@
 
 mod bell;
 mod compact;
+mod data_dir;
 mod dedup;
 pub mod disk;
 mod engine;
@@ -22,7 +23,6 @@ pub mod filter;
 mod format;
 mod history;
 mod journal;
-mod lock;
 mod manifest;
 mod options;
 mod record;

@@ -176,7 +176,8 @@ fn open_segments(
     let named: HashSet<String> = manifest.segments.iter().map(|number| segment_path(*number)).collect();
     for name in disk.list(SEGMENTS_DIR).doing("listing the directory", SEGMENTS_DIR)? {
         let path = format!("{SEGMENTS_DIR}/{name}");
-        if !named.contains(&path) {
+        let is_segment = name.ends_with(".seg") || name.ends_with(".tmp");
+        if is_segment && !named.contains(&path) {
             disk.remove(&path).doing("removing", &path)?;
         }
     }

@@ -11,10 +11,10 @@ use hubbub_core::store::{
 use hubbub_core::{Clock, OpBatch, Outcome, RandomSource, RoomId, RoomStore, Store};
 use parking_lot::Mutex;
 
+use super::data_dir::{self, DirLock};
 use super::disk::{Disk, FileDisk};
 use super::engine::Engine;
 use super::error::{MaintainError, OpenError};
-use super::lock::DirLock;
 use super::options::EngineOptions;
 use super::slow_disk::SlowDisk;
 
@@ -39,7 +39,7 @@ impl Embedded {
     ) -> Result<Self, OpenError> {
         let unreadable =
             |attempted, source| OpenError::Unreadable { attempted, path: path.to_owned(), source };
-        std::fs::create_dir_all(path).map_err(|error| unreadable("making the directory", error))?;
+        data_dir::make(path).map_err(|error| unreadable("making the directory", error))?;
         let lock = DirLock::take(path)?;
         let disk = FileDisk::new(path);
         let disk: Arc<dyn Disk> = if options.sync_delay.is_zero() {
@@ -105,11 +105,22 @@ type Step = fn(&Engine) -> Result<bool, MaintainError>;
 /// Does one kind of background work as it comes up, until stopped.
 fn work(engine: &Engine, name: &str, step: Step) {
     let bell = &engine.shared.bell;
+    let mut trouble = String::new();
     while let Some(heard) = bell.heard() {
         match step(engine) {
-            Ok(true) => continue,
-            Ok(false) => {}
-            Err(error) => tracing::warn!(thread = name, "background work failed, will try again: {error}"),
+            Ok(true) => {
+                trouble.clear();
+                continue;
+            }
+            Ok(false) => trouble.clear(),
+            Err(error) => {
+                // Tried again every second, said once.
+                let again = error.to_string();
+                if again != trouble {
+                    tracing::warn!(thread = name, "background work failed and is tried again: {again}");
+                }
+                trouble = again;
+            }
         }
         bell.wait(heard, LOOK_EVERY);
     }

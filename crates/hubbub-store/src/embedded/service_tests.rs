@@ -33,12 +33,13 @@ fn send(store: &Embedded, id: u32) -> bool {
 
 #[test]
 fn a_directory_is_for_one_process() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).unwrap();
-    let Err(OpenError::Locked { owner, .. }) = open(dir.path()) else { panic!("opened twice") };
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("new/data");
+    let store = open(&dir).unwrap();
+    let Err(OpenError::Locked { owner, .. }) = open(&dir) else { panic!("opened twice") };
     assert_eq!(owner, format!("process {}", std::process::id()));
     store.close();
-    open(dir.path()).unwrap();
+    open(&dir).unwrap();
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! One process at a time: the file `LOCK`.
+//! The directory itself: made durably, and for one process at a time by the file `LOCK`.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use super::error::OpenError;
@@ -39,8 +39,20 @@ impl DirLock {
             }
             Err(TryLockError::Error(error)) => return Err(unreadable("locking", error)),
         }
-        let noted = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        noted.map_err(|error| unreadable("writing", error))?;
+        // Only for the message above, so a full disk is no reason not to start.
+        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Self { _file: file })
     }
+}
+
+/// Makes a directory and whatever leads to it, so that a power cut does not take them back.
+pub(crate) fn make(dir: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();
+    fs::create_dir_all(dir)?;
+    for path in missing.into_iter().rev() {
+        // A directory's name stands in the one above; above a plain name that is the current one.
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(above)?.sync_all()?;
+    }
+    Ok(())
 }

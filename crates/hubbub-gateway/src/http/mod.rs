@@ -1,5 +1,6 @@
 //! HTTP: the table of all paths, and what answers have in common.
 
+mod assets;
 mod events;
 mod health;
 mod history;
@@ -48,6 +49,9 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     let segments = segments.get(..count).unwrap_or_default();
     let method = request.method().clone();
     let answer = match (segments, &method) {
+        ([""], &Method::GET | &Method::HEAD) => assets::page(&request),
+        (["web", file @ ..], &Method::GET | &Method::HEAD) => assets::file(file, &request),
+        ([""] | ["web", ..], _) => Err(not_allowed("GET")),
         (["v1", "rooms", room, "messages"], &Method::POST) => send::send(gateway, room, request).await,
         (["v1", "rooms", room, "messages"], &Method::GET) => history::history(gateway, room, &request).await,
         (["v1", "rooms", _, "messages"], _) => Err(not_allowed("GET, POST")),

@@ -1,0 +1,123 @@
+//! The chat page: the files of `web/`, which are part of the binary.
+//!
+//! `/` names every file under `/web/{version}/`, where the version is a hash of them all: browsers keep those for good
+//! and a new server brings new names. Under `/web/` alone they are there for other pages, and asked about each time.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use hubbub_core::ErrorCode;
+use hyper::body::Incoming;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, REFERRER_POLICY,
+};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+
+use super::{Answer, Body, respond};
+use crate::problem::Problem;
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+
+macro_rules! file {
+    ($kind:expr, $path:literal) => {
+        ($path, $kind, include_bytes!(concat!("../../../../web/", $path)) as &[u8])
+    };
+}
+
+const INDEX: &str = include_str!("../../../../web/index.html");
+
+/// Path below `/web/`, content type, content.
+const FILES: &[(&str, &str, &[u8])] = &[
+    file!(SVG, "icon.svg"),
+    file!(CSS, "style.css"),
+    file!(SCRIPT, "hubbub.js"),
+    file!(SCRIPT, "app/composer.js"),
+    file!(SCRIPT, "app/dialogs.js"),
+    file!(SCRIPT, "app/dom.js"),
+    file!(SCRIPT, "app/format.js"),
+    file!(SCRIPT, "app/log.js"),
+    file!(SCRIPT, "app/main.js"),
+    file!(SCRIPT, "app/model.js"),
+    file!(SCRIPT, "app/outbox.js"),
+    file!(SCRIPT, "app/room-view.js"),
+    file!(SCRIPT, "app/rows.js"),
+    file!(SCRIPT, "app/sidebar.js"),
+    file!(SCRIPT, "app/timeline.js"),
+];
+
+/// Nothing but this server's own files and sockets; no script or style in the page, no element made from text.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+     trusted-types 'none'";
+
+const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
+const FOR_GOOD: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+const OPENER_POLICY: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin"));
+
+/// Name of the present state of all files.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(INDEX.as_bytes());
+    for (path, _, content) in FILES {
+        hasher.write(path.as_bytes());
+        hasher.write(content);
+    }
+    format!("{:016x}", hasher.finish())
+});
+
+static PAGE: LazyLock<Bytes> =
+    LazyLock::new(|| INDEX.replace("\"/web/", &format!("\"/web/{}/", *VERSION)).into());
+
+/// `GET /`.
+pub(super) fn page(request: &Request<Incoming>) -> Answer {
+    let mut response = answer(request.headers(), HTML, PAGE.clone(), REVALIDATE);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(OPENER_POLICY.0, OPENER_POLICY.1);
+    Ok(response)
+}
+
+/// `GET /web/…`, with or without the version.
+pub(super) fn file(segments: &[&str], request: &Request<Incoming>) -> Answer {
+    let versioned = segments.strip_prefix(&[VERSION.as_str()]);
+    let path = versioned.unwrap_or(segments).join("/");
+    let Some((_, kind, content)) = FILES.iter().find(|(name, ..)| *name == path) else {
+        return Err(Problem::new(ErrorCode::NotFound, format!("the page has no file {path}")));
+    };
+    let caching = if versioned.is_some() { FOR_GOOD } else { REVALIDATE };
+    Ok(answer(request.headers(), kind, Bytes::from_static(content), caching))
+}
+
+fn answer(asked: &HeaderMap, kind: &'static str, content: Bytes, caching: HeaderValue) -> Response<Body> {
+    let mut response = if is_known(asked) {
+        respond(StatusCode::NOT_MODIFIED, kind, Bytes::new())
+    } else {
+        respond(StatusCode::OK, kind, content)
+    };
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, caching);
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    if let Ok(tag) = HeaderValue::from_str(&tag()) {
+        headers.insert(ETAG, tag);
+    }
+    response
+}
+
+/// One for all files: they change together.
+fn tag() -> String {
+    format!("\"{}\"", *VERSION)
+}
+
+fn is_known(asked: &HeaderMap) -> bool {
+    let tag = tag();
+    let given = asked.get_all(IF_NONE_MATCH).into_iter().filter_map(|value| value.to_str().ok());
+    given
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
+}

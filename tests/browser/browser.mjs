@@ -1,0 +1,60 @@
+/** Headless Chromium, and what a person does with the page. */
+
+import { chromium } from "playwright-core";
+
+const EXECUTABLE = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
+/** Software rendering without a sandbox, and no word to anybody outside. */
+const FLAGS = [
+  "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+];
+
+export function launch(flags = []) {
+  return chromium.launch({ executablePath: EXECUTABLE, args: [...FLAGS, ...flags] });
+}
+
+/**
+ * A window of somebody's own: cookies, storage, and everything the page complained about.
+ * @returns the page, with `complaints`
+ */
+export async function window(browser, server, name, options = {}) {
+  const { room = "lobby", ...rest } = options;
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...rest });
+  const page = await context.newPage();
+  page.complaints = [];
+  page.on("pageerror", (error) => page.complaints.push(error.message));
+  page.on("console", (entry) => {
+    // Attempts to connect while the server is down are told of by the browser itself.
+    if (entry.type() === "error" && !/net::ERR|WebSocket connection|Failed to load resource/.test(entry.text())) page.complaints.push(entry.text());
+  });
+  await page.goto(`${server.url}/#/${room}`);
+  await page.fill("#name", name);
+  await page.press("#name", "Enter");
+  await page.waitForSelector('body[data-connection="open"]');
+  return page;
+}
+
+/** Comes in by the door: joins the room on the screen if the page offers to. */
+export async function join(page) {
+  const isMember = page.waitForSelector("#composer:not([hidden])");
+  const offer = page.waitForSelector("#join-bar button", { timeout: 3000 }).catch(() => null);
+  const first = await Promise.race([offer, page.waitForTimeout(3000)]);
+  await first?.click();
+  await isMember;
+}
+
+export async function say(page, text) {
+  await page.fill("#text", text);
+  await page.press("#text", "Enter");
+}
+
+/** Texts on the screen, oldest first. */
+export function texts(page) {
+  return page.$$eval("#messages .text", (elements) => elements.map((element) => element.textContent));
+}
+
+export function waitForText(page, text) {
+  return page.waitForFunction(
+    (wanted) => [...document.querySelectorAll("#messages .text")].some((element) => element.textContent === wanted), text,
+  );
+}

@@ -1,0 +1,90 @@
+/** Finding and making rooms; the keyboard. */
+
+import { $, icon, make, setText } from "./dom.js";
+import { avatar, idOf } from "./format.js";
+
+const ROOMS_MAX = 200;
+
+function head(title, id, dialog) {
+  return make("header", { class: "dialog-head" }, make("h2", { id }, title),
+    make("button", { class: "icon", type: "button", "aria-label": "Close", click: () => dialog.close() }, icon("close")));
+}
+
+function show(dialog, ...children) {
+  dialog.replaceChildren(...children);
+  // A click beside it closes it.
+  dialog.onclick = (event) => { if (event.target === dialog) dialog.close(); };
+  if (!dialog.open) dialog.showModal();
+}
+
+/** All rooms there are, with a filter that also names a new one. */
+export function showRooms(model, actions, wanted = "") {
+  const dialog = $("rooms-dialog");
+  const input = make("input", { type: "search", value: wanted, placeholder: "Name of a room, new or old", "aria-label": "Name of a room", spellcheck: "false", maxlength: 64 });
+  const list = make("ul", { class: "room-list" });
+  const onlyMembers = make("input", { type: "checkbox", id: "members-only" });
+  const create = make("button", { class: "primary", type: "submit" }, "Create");
+  const hint = make("p", { class: "hint", role: "status" });
+  let all = [];
+
+  const draw = () => {
+    const text = input.value.trim();
+    const id = idOf(text);
+    const shown = all.filter((room) => `${room.title ?? ""} ${room.roomId}`.toLowerCase().includes(text.toLowerCase()));
+    list.replaceChildren(...shown.slice(0, ROOMS_MAX).map((room) => item(model, room, go)));
+    const isTaken = all.some((room) => room.roomId === id);
+    create.disabled = !id || isTaken;
+    setText(create, id && !isTaken ? `Create “${text}”` : "Create");
+    setText(hint, isTaken ? "" : id && id !== text ? `Its address will be ${id}` : "");
+  };
+  const go = async (roomId) => {
+    dialog.close();
+    actions.open(roomId);
+  };
+  const submit = async (event) => {
+    event.preventDefault();
+    const title = input.value.trim();
+    const roomId = idOf(title);
+    if (all.some((room) => room.roomId === roomId)) return go(roomId);
+    try {
+      await model.create({ roomId, title: title === roomId ? "" : title, membersOnly: onlyMembers.checked });
+      go(roomId);
+    } catch (error) {
+      setText(hint, error.message);
+    }
+  };
+  input.addEventListener("input", draw);
+  show(dialog, head("Rooms", "rooms-dialog-title", dialog),
+    make("form", { class: "rooms-form", submit },
+      make("div", { class: "search field" }, icon("search"), input),
+      list,
+      hint,
+      make("footer", {}, make("label", { for: "members-only" }, onlyMembers, icon("lock"), "Members only"), create)));
+  draw();
+  input.focus();
+  model.client.rooms({ limit: 1_000 }).then((page) => {
+    all = page.rooms;
+    draw();
+  }, (error) => setText(hint, error.message));
+}
+
+function item(model, room, go) {
+  const name = room.title || room.roomId;
+  const isMine = model.rooms.get(room.roomId)?.isMember;
+  const messages = room.messages === 1 ? "1 message" : `${room.messages ?? 0} messages`;
+  return make("li", {}, make("button", { type: "button", click: () => go(room.roomId) }, avatar(room.roomId, name),
+    make("span", { class: "person" }, make("b", {}, name), make("small", {}, `${room.membersOnly ? "members only · " : ""}${messages}`)),
+    make("em", {}, isMine ? "joined" : "")));
+}
+
+const KEYS = [
+  ["Enter", "Send"], ["Shift Enter", "New line"], ["Ctrl K", "Find a room"], ["Alt ↑ / ↓", "Room above, below"],
+  ["PgUp / PgDn", "Scroll"], ["End (with Ctrl)", "Newest message"], ["Ctrl I", "People"], ["Esc", "Close, or back to writing"],
+  ["?", "This list"],
+];
+
+export function showKeys() {
+  const dialog = $("keys-dialog");
+  show(dialog, head("Keyboard", "keys-dialog-title", dialog),
+    make("dl", { class: "keys" }, ...KEYS.flatMap(([keys, what]) => [make("dt", {}, ...keys.split(" ").map((key) => make("kbd", {}, key))), make("dd", {}, what)])));
+}

@@ -1,0 +1,80 @@
+/** How names, times and texts are shown. */
+
+import { make } from "./dom.js";
+
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const WEEKDAY = new Intl.DateTimeFormat(undefined, { weekday: "short" });
+const DATE = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const LONG_DATE = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long" });
+const LONG_DATE_YEAR = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "long", year: "numeric" });
+const EXACT = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "medium" });
+
+const DAY_MS = 86_400_000;
+
+export const clock = (date) => CLOCK.format(date);
+export const exact = (date) => EXACT.format(date);
+
+export function isSameDay(a, b) {
+  return a.getDate() === b.getDate() && a.getMonth() === b.getMonth() && a.getFullYear() === b.getFullYear();
+}
+
+/** For a list of rooms: as short as can be. */
+export function briefly(date, now = new Date()) {
+  if (isSameDay(date, now)) return CLOCK.format(date);
+  if (now - date < 6 * DAY_MS) return WEEKDAY.format(date);
+  return DATE.format(date);
+}
+
+/** For the line between two days. */
+export function dayName(date, now = new Date()) {
+  if (isSameDay(date, now)) return "Today";
+  if (isSameDay(date, new Date(now - DAY_MS))) return "Yesterday";
+  return date.getFullYear() === now.getFullYear() ? LONG_DATE.format(date) : LONG_DATE_YEAR.format(date);
+}
+
+export function count(number) {
+  return number > 999 ? "999+" : String(number);
+}
+
+/** "Ada Lovelace" → "AL", "bob" → "B". */
+export function initials(name) {
+  const words = name.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
+  const letters = words.length > 1 ? [words[0], words.at(-1)] : words.slice(0, 1);
+  return letters.map((word) => [...word][0].toUpperCase()).join("") || "?";
+}
+
+/** The same hue for the same user everywhere. */
+export function hue(userId) {
+  let hash = 2166136261;
+  for (let i = 0; i < userId.length; i++) hash = Math.imul(hash ^ userId.charCodeAt(i), 16777619);
+  return ((hash >>> 0) % 24) * 15;
+}
+
+export function avatar(userId, name = userId) {
+  const element = make("span", { class: "avatar", "aria-hidden": "true" }, initials(name));
+  element.style.setProperty("--hue", hue(userId));
+  return element;
+}
+
+const LINK = /https?:\/\/[^\s<>"']+/g;
+
+/** A text as text: the only thing made of it is a link where it says http:// or https:// in so many words. */
+export function textNodes(text) {
+  if (!text.includes("://")) return [text];
+  const nodes = [];
+  let from = 0;
+  for (const match of text.matchAll(LINK)) {
+    const url = match[0].replace(/[.,;:!?)\]}]+$/, "");
+    nodes.push(text.slice(from, match.index));
+    nodes.push(make("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, url));
+    from = match.index + url.length;
+  }
+  nodes.push(text.slice(from));
+  return nodes;
+}
+
+/** An id out of what somebody wrote: "Ada Lovelace" → "ada-lovelace". */
+export function idOf(name) {
+  const plain = name.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
+  return plain.replace(/[^a-z0-9_.:@-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 64);
+}

@@ -1,0 +1,149 @@
+/**
+ * The part of a room's history that is in memory: one stretch without a gap, of bounded length.
+ *
+ * Positions are absolute: `start` is that of the oldest message held and may be negative; they stay valid while
+ * messages are added and dropped at either end. While `atHead` the stretch ends with the room's newest message and
+ * live ones are appended; otherwise live ones are left to the server until the reader comes back for them.
+ */
+
+/** Messages held at most, give or take a page. */
+export const HELD_MAX = 2_000;
+const SLACK = 500;
+const PAGE = 100;
+/** Live messages kept while a page is on its way. */
+const ARRIVED_MAX = 5_000;
+
+export class Log {
+  #history;
+  #changed;
+  #messages = [];
+  #arrived = [];
+  #run = 0;
+  #loading = null;
+
+  /** @param history `(query) => Promise<page>`  @param changed called after each change with what it was */
+  constructor(history, changed) {
+    this.#history = history;
+    this.#changed = changed;
+    this.start = 0;
+    this.atHead = false;
+    this.atOldest = false;
+    this.isReady = false;
+    /** Why the last page could not be had. */
+    this.error = null;
+    /** Grows whenever positions begin anew. */
+    this.generation = 0;
+  }
+
+  get end() { return this.start + this.#messages.length; }
+  get length() { return this.#messages.length; }
+  get newest() { return this.#messages.at(-1); }
+  get oldest() { return this.#messages[0]; }
+  get isLoading() { return this.#loading !== null; }
+  at(position) { return this.#messages[position - this.start]; }
+
+  /** Position of the first message behind `seq`. */
+  positionBehind(seq) {
+    let low = 0;
+    let high = this.#messages.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.#messages[middle].seq > seq) high = middle;
+      else low = middle + 1;
+    }
+    return this.start + low;
+  }
+
+  /** Begins anew with the newest messages. */
+  async reload(limit = PAGE) {
+    this.#run += 1;
+    this.#loading = null;
+    this.#arrived = [];
+    this.isReady = false;
+    await this.#page({ limit }, (page) => {
+      this.#messages = page.messages;
+      this.start = 0;
+      this.generation += 1;
+      this.atOldest = page.next === null;
+      this.isReady = true;
+      this.#joinLive();
+    });
+  }
+
+  older() {
+    if (!this.isReady || this.atOldest || this.isLoading) return;
+    return this.#page({ before: this.oldest?.seq, limit: PAGE }, (page) => {
+      this.#messages = [...page.messages, ...this.#messages];
+      this.start -= page.messages.length;
+      this.atOldest = page.next === null;
+      if (this.#messages.length > HELD_MAX + SLACK) {
+        this.#messages.length = HELD_MAX;
+        this.atHead = false;
+      }
+    });
+  }
+
+  newer() {
+    if (!this.isReady || this.atHead || this.isLoading) return;
+    return this.#page({ after: this.newest?.seq ?? 0, limit: PAGE }, (page) => {
+      this.#messages.push(...page.messages);
+      this.#dropOldest(Infinity);
+      if (page.next === null) this.#joinLive();
+    });
+  }
+
+  /** Takes a live message. `shownFrom` = position of the oldest one on the screen, which is not dropped. */
+  append(message, shownFrom = Infinity) {
+    if (this.isLoading || !this.isReady) {
+      if (this.#arrived.length < ARRIVED_MAX) this.#arrived.push(message);
+    }
+    if (!this.isReady || !this.atHead || message.seq <= (this.newest?.seq ?? 0)) return;
+    this.#messages.push(message);
+    this.#dropOldest(shownFrom);
+    this.#changed("append");
+  }
+
+  #dropOldest(shownFrom) {
+    if (this.#messages.length <= HELD_MAX + SLACK) return;
+    const surplus = Math.min(this.#messages.length - HELD_MAX, shownFrom - this.start);
+    if (surplus >= SLACK) {
+      this.#messages.splice(0, surplus);
+      this.start += surplus;
+      this.atOldest = false;
+    } else if (this.#messages.length > HELD_MAX + 2 * SLACK) {
+      // Somebody reads the oldest part: rather than take it away, stop following.
+      this.#messages.length -= SLACK;
+      this.atHead = false;
+    }
+  }
+
+  /** The page reached the head: what came meanwhile follows it. */
+  #joinLive() {
+    const newest = this.newest?.seq ?? 0;
+    this.atHead = this.#arrived.length < ARRIVED_MAX;
+    if (this.atHead) this.#messages.push(...this.#arrived.filter((message) => message.seq > newest));
+  }
+
+  #page(query, take) {
+    const run = this.#run;
+    this.#arrived = [];
+    this.error = null;
+    const loading = this.#history(query).then(
+      (page) => { if (run === this.#run) take(page); },
+      (error) => {
+        if (run !== this.#run) return;
+        // A room without a message has no history yet.
+        if (error.code === "unknown_room") take({ messages: [], next: null });
+        else this.error = error;
+      },
+    ).finally(() => {
+      if (run !== this.#run) return;
+      this.#loading = null;
+      this.#arrived = [];
+      this.#changed("page");
+    });
+    this.#loading = loading;
+    this.#changed("loading");
+    return loading;
+  }
+}

@@ -1,0 +1,144 @@
+/** The page: asks for a name, then puts model and views together. What the address says after `#` is the room. */
+
+import { $, setText } from "./dom.js";
+import { idOf } from "./format.js";
+import { Model } from "./model.js";
+import { Timeline } from "./timeline.js";
+import { Sidebar } from "./sidebar.js";
+import { RoomView } from "./room-view.js";
+import { Composer } from "./composer.js";
+import { showKeys, showRooms } from "./dialogs.js";
+
+const NAME_KEY = "hubbub.name";
+const THEME_KEY = "hubbub.theme";
+const THEMES = ["auto", "light", "dark"];
+
+const remembered = (key) => {
+  try { return localStorage.getItem(key); } catch { return null; }
+};
+const remember = (key, value) => {
+  try { localStorage.setItem(key, value); } catch { /* only this time, then */ }
+};
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  $("theme").title = `Colours: ${theme}`;
+  remember(THEME_KEY, theme);
+}
+
+function askForName() {
+  $("welcome").hidden = false;
+  const input = $("name");
+  const hint = () => {
+    const id = idOf(input.value);
+    setText($("name-hint"), input.value.trim() === "" ? " " : id ? `Others can mention you as ${id}.` : "Use some letters or digits.");
+  };
+  input.addEventListener("input", hint);
+  hint();
+  input.focus();
+  $("name-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const name = input.value.trim();
+    if (!idOf(name)) return;
+    remember(NAME_KEY, name);
+    $("welcome").hidden = true;
+    begin(name);
+  });
+}
+
+const roomInAddress = () => {
+  const match = /^#\/([^/]+)$/.exec(location.hash);
+  try {
+    return match && decodeURIComponent(match[1]);
+  } catch {
+    return null;
+  }
+};
+
+function begin(name) {
+  const model = new Model({ user: idOf(name), name });
+  const complain = (action) => async (...values) => {
+    try {
+      await action(...values);
+    } catch (error) {
+      // Rare, and about something the user has just asked for.
+      window.alert(error.message);
+    }
+  };
+  const actions = {
+    open(roomId) { location.hash = roomId ? `#/${encodeURIComponent(roomId)}` : "#/"; },
+    join: complain((roomId) => model.join(roomId)),
+    leaveRoom: complain(async (roomId) => {
+      await model.leave(roomId);
+      actions.open(null);
+    }),
+    browse: (wanted) => showRooms(model, actions, wanted),
+    keys: showKeys,
+    leave() {
+      model.stop();
+      remember(NAME_KEY, "");
+      location.hash = "#/";
+      location.reload();
+    },
+  };
+  $("app").hidden = false;
+  const timeline = new Timeline(model);
+  const sidebar = new Sidebar(model, actions);
+  const roomView = new RoomView(model, actions);
+  const composer = new Composer(model);
+  $("new-room").addEventListener("click", () => showRooms(model, actions));
+  $("browse").addEventListener("click", () => showRooms(model, actions));
+  $("join-lobby").addEventListener("click", complain(async () => {
+    await model.join("lobby");
+    actions.open("lobby");
+  }));
+  const go = () => {
+    const roomId = roomInAddress();
+    if (roomId) model.open(roomId);
+    else model.close();
+  };
+  window.addEventListener("hashchange", go);
+  window.addEventListener("online", () => model.client.connect());
+  document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState === "visible" && model.client.connection.state === "waiting") model.client.connect();
+  });
+  document.addEventListener("keydown", (event) => onKey(event, { model, actions, sidebar, roomView, composer, timeline }));
+  model.start();
+  go();
+}
+
+function onKey(event, { model, actions, sidebar, roomView, composer, timeline }) {
+  if (document.querySelector("dialog[open]")) return;
+  const isCommand = event.ctrlKey || event.metaKey;
+  const isWriting = /^(INPUT|TEXTAREA)$/.test(document.activeElement?.tagName ?? "");
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  const act = (action) => {
+    event.preventDefault();
+    action();
+  };
+  if (isCommand && key === "k") return act(() => sidebar.focusFilter());
+  if (isCommand && key === "i") return act(() => roomView.showPeople(!roomView.arePeopleShown));
+  if (isCommand && key === "End") return act(() => timeline.goToEnd());
+  if (event.altKey && (key === "ArrowUp" || key === "ArrowDown")) {
+    return act(() => {
+      const room = sidebar.neighbour(key === "ArrowUp" ? -1 : 1);
+      if (room) actions.open(room.roomId);
+    });
+  }
+  if ((key === "PageUp" || key === "PageDown") && model.current) return act(() => timeline.scrollBy(key === "PageUp" ? -1 : 1));
+  if (key === "Escape" && model.current) {
+    if (roomView.arePeopleShown) roomView.showPeople(false);
+    return composer.focus();
+  }
+  if (key === "?" && !isWriting) return act(showKeys);
+  // Whoever begins to write means the message.
+  if (!isWriting && !isCommand && !event.altKey && event.key.length === 1 && model.current) composer.focus();
+}
+
+setTheme(THEMES.includes(remembered(THEME_KEY)) ? remembered(THEME_KEY) : "auto");
+$("theme").addEventListener("click", () => {
+  setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]);
+});
+const name = remembered(NAME_KEY);
+if (name && idOf(name)) begin(name);
+else askForName();

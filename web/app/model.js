@@ -1,0 +1,410 @@
+/**
+ * What the page knows: who I am, my rooms, the room on the screen. Views listen and draw; they hold no state of
+ * their own beyond what is on the screen.
+ *
+ * Events: `rooms` (the list or a number in it), `room` (another room is on the screen), `log` (its messages),
+ * `pending` (my messages without a receipt), `people` (its members, who is here), `typing`, `connection`.
+ */
+
+import { Hubbub, State, Delivery } from "../hubbub.js";
+import { Emitter } from "./dom.js";
+import { Log } from "./log.js";
+import * as outbox from "./outbox.js";
+
+/** Rooms whose messages stay in memory after another one was opened. */
+const LOGS_MAX = 5;
+const TYPING_SHOWN = 4_000;
+const ROOMS_PAGE = 500;
+
+export class Room {
+  constructor(roomId) {
+    this.roomId = roomId;
+    this.title = "";
+    this.membersOnly = false;
+    this.head = 0;
+    this.readSeq = 0;
+    this.unread = 0;
+    this.lastMessage = null;
+    this.isMember = false;
+    /** Messages; only rooms opened lately have them. @type {Log|null} */
+    this.log = null;
+    /** Mine, on their way or failed. */
+    this.pending = [];
+    this.draft = "";
+    /** @type {Set<string>|null} null = the server does not say */
+    this.present = null;
+    /** @type {string[]|null} */
+    this.members = null;
+    /** User → when the sign fades. */
+    this.typing = new Map();
+    /** Where the line "new" is drawn, fixed while the room is on the screen. */
+    this.newBehind = Infinity;
+    this.subscription = null;
+  }
+
+  get name() { return this.title || this.roomId; }
+}
+
+export class Model extends Emitter {
+  constructor({ user, name, url }) {
+    super();
+    this.user = user;
+    this.name = name;
+    this.rooms = new Map();
+    /** @type {Room|null} */
+    this.current = null;
+    this.isLoaded = false;
+    /** Names people gave themselves. */
+    this.names = new Map([[user, name]]);
+    /** How far the view has scrolled; messages on the screen are not dropped. */
+    this.shownFrom = Infinity;
+    this.opened = [];
+    this.client = new Hubbub({ user, username: name, url });
+    this.client.on("state", () => this.#onConnection());
+    this.client.on("outgoing", (outgoing) => this.#onOutgoing(outgoing));
+    this.client.on("read", (frame) => this.#onRead(frame));
+    this.client.on("presence", (frame) => this.#onPresence(frame));
+    this.client.on("typing", (frame) => this.#onTyping(frame));
+    this.client.on("removed", ({ roomId }) => this.#forget(roomId));
+    this.client.on("error", (error) => console.warn("hubbub:", error.code, error.message));
+  }
+
+  start() {
+    this.client.connect();
+    for (const message of outbox.kept(this.user)) this.client.send(message.roomId, message.message, message);
+  }
+
+  stop() {
+    this.client.close();
+    outbox.keep(this.user, []);
+  }
+
+  nameOf(userId) { return this.names.get(userId) ?? userId; }
+
+  /** My rooms, the liveliest first. */
+  get list() {
+    const time = (room) => room.lastMessage?.receivedAt ?? "";
+    return [...this.rooms.values()].filter((room) => room.isMember)
+      .sort((a, b) => (time(a) < time(b) ? 1 : time(a) > time(b) ? -1 : a.roomId < b.roomId ? -1 : 1));
+  }
+
+  get unread() { return this.list.reduce((sum, room) => sum + room.unread, 0); }
+
+  // ---- Rooms ------------------------------------------------------------------------------------------------------
+
+  #onConnection() {
+    if (this.client.connection.state === State.OPEN) {
+      this.#loadRooms().catch((error) => console.warn("hubbub: rooms:", error.code, error.message));
+      if (this.current) this.#loadPeople(this.current);
+      if (this.current?.log?.error) this.current.log.reload();
+    }
+    this.emit("connection");
+  }
+
+  /** At every connection: what other devices did meanwhile is only known by asking. */
+  async #loadRooms() {
+    let after;
+    const seen = new Set();
+    do {
+      const page = await this.client.myRooms({ limit: ROOMS_PAGE, after });
+      for (const entry of page.rooms) {
+        seen.add(entry.roomId);
+        this.#takeEntry(entry);
+      }
+      after = page.next;
+    } while (after);
+    for (const room of this.list) {
+      if (!seen.has(room.roomId)) this.#forget(room.roomId);
+    }
+    if (!this.isLoaded) {
+      this.isLoaded = true;
+      this.#followMine();
+      if (this.current) this.#follow(this.current);
+    }
+    this.emit("rooms");
+    this.emit("room");
+  }
+
+  #takeEntry(entry) {
+    const room = this.#room(entry.roomId);
+    room.isMember = true;
+    room.title = entry.title ?? "";
+    room.membersOnly = entry.membersOnly ?? room.membersOnly;
+    // Live messages may have overtaken the answer.
+    const overtaken = Math.max(0, room.head - entry.head);
+    room.readSeq = Math.max(room.readSeq, entry.readSeq ?? 0);
+    room.unread = room.readSeq >= Math.max(room.head, entry.head) ? 0 : (entry.unread ?? 0) + overtaken;
+    if (entry.head >= room.head) {
+      room.head = entry.head;
+      this.#noteLast(room, entry.lastMessage);
+    }
+  }
+
+  #room(roomId) {
+    if (!this.rooms.has(roomId)) this.rooms.set(roomId, new Room(roomId));
+    return this.rooms.get(roomId);
+  }
+
+  #followMine() {
+    const cursors = Object.fromEntries(this.list.map((room) => [room.roomId, room.head]));
+    this.client.subscribe("*", {
+      cursors,
+      resetTo: "live",
+      onMessage: (message) => this.#onMessage(message),
+      onReset: (roomId, position) => this.#onReset(roomId, position),
+      onSubscribed: (roomId) => this.#onSubscribed(roomId),
+      onError: (error) => console.warn("hubbub: my rooms cannot be followed:", error.message),
+    });
+  }
+
+  /** Of a room nobody told of before: somebody added me. */
+  #onSubscribed(roomId) {
+    if (this.rooms.get(roomId)?.isMember) return;
+    const room = this.#room(roomId);
+    room.isMember = true;
+    this.client.room(roomId).then((info) => {
+      room.title = info.title ?? "";
+      room.membersOnly = info.membersOnly === true;
+      this.emit("rooms");
+    }, () => {});
+    this.emit("rooms");
+  }
+
+  #forget(roomId) {
+    const room = this.rooms.get(roomId);
+    if (!room) return;
+    room.isMember = false;
+    room.unread = 0;
+    if (this.current === room) this.emit("room");
+    else this.rooms.delete(roomId);
+    this.emit("rooms");
+  }
+
+  // ---- Messages ---------------------------------------------------------------------------------------------------
+
+  #onMessage(message) {
+    const room = this.#room(message.roomId);
+    const isOwn = message.userId === this.user;
+    if (message.seq > room.head) {
+      room.head = message.seq;
+      // One's own message moves the mark along, if nothing was unread before it.
+      if (isOwn && room.unread === 0) room.readSeq = message.seq;
+      else room.unread += 1;
+    }
+    if (isOwn) this.#dropPending(room, message.messageId);
+    room.typing.delete(message.userId);
+    this.#noteLast(room, message);
+    room.log?.append(message, room === this.current ? this.shownFrom : Infinity);
+    this.emit("rooms");
+    if (room === this.current) this.emit("typing");
+  }
+
+  #noteLast(room, message) {
+    if (!message) return;
+    room.lastMessage = message;
+    if (message.username) this.names.set(message.userId, message.username);
+  }
+
+  #onReset(roomId, position) {
+    const room = this.#room(roomId);
+    room.head = position.head;
+    room.readSeq = Math.min(room.readSeq, position.head);
+    if (room === this.current) room.log?.reload();
+    else room.log = null;
+    this.#loadRooms().catch(() => {});
+  }
+
+  #onOutgoing(outgoing) {
+    const room = this.#room(outgoing.roomId);
+    const known = room.pending.includes(outgoing);
+    const isArrived = outgoing.state === Delivery.DURABLE && this.#isInLog(room, outgoing.receipt.seq);
+    if (isArrived) this.#dropPending(room, outgoing.messageId);
+    else if (!known && outgoing.state !== Delivery.DURABLE) room.pending.push(outgoing);
+    outbox.keep(this.user, this.client.outgoing);
+    if (room === this.current) this.emit("pending");
+  }
+
+  #isInLog(room, seq) { return (room.log?.newest?.seq ?? (room.log ? 0 : Infinity)) >= seq; }
+
+  #dropPending(room, messageId) {
+    const index = room.pending.findIndex((outgoing) => outgoing.messageId === messageId);
+    if (index < 0) return;
+    room.pending.splice(index, 1);
+    if (room === this.current) this.emit("pending");
+  }
+
+  /** Durable ones whose own message is now among those held. */
+  #dropArrived(room) {
+    for (const { receipt, messageId } of [...room.pending]) {
+      if (receipt && this.#isInLog(room, receipt.seq)) this.#dropPending(room, messageId);
+    }
+  }
+
+  /** Sends what is written in the room on the screen. */
+  send(text) {
+    const room = this.current;
+    room.draft = "";
+    if (!room.log.atHead && room.log.isReady) room.log.reload();
+    this.client.send(room.roomId, text);
+  }
+
+  /** Gives a failed message up. */
+  discard(outgoing) {
+    this.#dropPending(this.#room(outgoing.roomId), outgoing.messageId);
+  }
+
+  // ---- The room on the screen -------------------------------------------------------------------------------------
+
+  open(roomId) {
+    if (this.current?.roomId === roomId) return;
+    this.close();
+    const room = this.#room(roomId);
+    this.current = room;
+    room.newBehind = room.unread > 0 ? room.readSeq : Infinity;
+    this.opened = [room, ...this.opened.filter((other) => other !== room)];
+    for (const other of this.opened.splice(LOGS_MAX)) other.log = null;
+    if (!room.log) {
+      room.log = new Log((query) => this.#history(room, query), (change) => {
+        if (change === "page") this.#dropArrived(room);
+        if (room === this.current) this.emit("log");
+      });
+      room.log.reload(Math.min(1_000, Math.max(100, room.unread + 30)));
+    }
+    if (this.isLoaded) this.#follow(room);
+    this.#loadPeople(room);
+    this.emit("room");
+    this.emit("rooms");
+  }
+
+  close() {
+    const room = this.current;
+    if (!room) return;
+    this.current = null;
+    room.subscription?.unsubscribe();
+    room.subscription = null;
+    if (!room.isMember) {
+      room.log = null;
+      if (room.pending.length === 0) this.rooms.delete(room.roomId);
+    }
+    this.emit("room");
+  }
+
+  async #history(room, query) {
+    const page = await this.client.history(room.roomId, query);
+    for (const message of page.messages) {
+      if (message.username) this.names.set(message.userId, message.username);
+    }
+    return page;
+  }
+
+  /** A room I am not a member of is followed while it is on the screen. */
+  #follow(room) {
+    if (room.isMember || room.subscription) return;
+    room.subscription = this.client.subscribe(room.roomId, {
+      last: 1,
+      resetTo: "live",
+      onMessage: (message) => this.#onMessage(message),
+      onReset: (roomId, position) => this.#onReset(roomId, position),
+      onError: (error) => {
+        room.subscription = null;
+        room.refusal = error;
+        if (room === this.current) this.emit("room");
+      },
+    });
+  }
+
+  async create({ roomId, title, membersOnly }) {
+    await this.client.putRoom(roomId, { title: title || undefined });
+    await this.join(roomId);
+    if (membersOnly) await this.client.putRoom(roomId, { membersOnly: true });
+    const room = this.#room(roomId);
+    Object.assign(room, { title, membersOnly });
+    this.emit("rooms");
+  }
+
+  async join(roomId) {
+    try {
+      await this.client.addMember(roomId);
+    } catch (error) {
+      if (error.code !== "unknown_room") throw error;
+      await this.client.putRoom(roomId);
+      await this.client.addMember(roomId);
+    }
+    const room = this.#room(roomId);
+    room.subscription?.unsubscribe();
+    room.subscription = null;
+    room.isMember = true;
+    room.refusal = null;
+    this.client.send(roomId, "joined", { messageType: "JOIN" });
+    await this.#loadRooms().catch(() => {});
+    if (room === this.current) {
+      room.log?.reload();
+      this.#loadPeople(room);
+      this.emit("room");
+    }
+  }
+
+  async leave(roomId) {
+    await this.client.send(roomId, "left", { messageType: "LEAVE" }).done.catch(() => {});
+    await this.client.removeMember(roomId);
+    this.#forget(roomId);
+  }
+
+  async invite(roomId, userId) {
+    await this.client.addMember(roomId, userId);
+    await this.#loadPeople(this.#room(roomId));
+  }
+
+  /** Everything in the room on the screen has been seen. */
+  markRead() {
+    const room = this.current;
+    const seq = room?.log?.newest?.seq;
+    if (!room?.isMember || !room.log.atHead || !seq || seq <= room.readSeq) return;
+    room.readSeq = seq;
+    room.unread = 0;
+    this.client.markRead(room.roomId, seq);
+    this.emit("rooms");
+  }
+
+  #onRead({ roomId, userId, seq, unread }) {
+    const room = this.rooms.get(roomId);
+    if (!room || (userId !== undefined && userId !== this.user) || seq < room.readSeq) return;
+    room.readSeq = seq;
+    if (seq >= room.head) room.unread = 0;
+    else if (unread !== undefined) room.unread = unread;
+    this.emit("rooms");
+  }
+
+  // ---- People -----------------------------------------------------------------------------------------------------
+
+  async #loadPeople(room) {
+    const [presence, members] = await Promise.allSettled([
+      this.client.presence(room.roomId), this.client.members(room.roomId, { limit: 500 }),
+    ]);
+    if (presence.value) room.present = new Set(presence.value.users);
+    if (members.value) room.members = members.value.members.map((member) => member.userId);
+    if (room === this.current) this.emit("people");
+  }
+
+  #onPresence({ roomId, userId, online }) {
+    const room = this.rooms.get(roomId);
+    if (!room) return;
+    room.present ??= new Set();
+    if (online) room.present.add(userId);
+    else room.present.delete(userId);
+    if (!online) room.typing.delete(userId);
+    if (room === this.current) this.emit("people");
+  }
+
+  #onTyping({ roomId, userId }) {
+    const room = this.rooms.get(roomId);
+    if (!room || room !== this.current || userId === this.user) return;
+    room.typing.set(userId, Date.now() + TYPING_SHOWN);
+    this.emit("typing");
+    setTimeout(() => {
+      if ((room.typing.get(userId) ?? Infinity) > Date.now() + 50) return;
+      room.typing.delete(userId);
+      if (room === this.current) this.emit("typing");
+    }, TYPING_SHOWN);
+  }
+}

@@ -1,0 +1,195 @@
+/** What surrounds the messages of a room: its head, the state of the connection, who types, who is here. */
+
+import { State } from "../hubbub.js";
+import { $, icon, make, setText, throttled } from "./dom.js";
+import { avatar, count, idOf } from "./format.js";
+
+const FACES_MAX = 4;
+/** A short interruption is no news. */
+const BANNER_AFTER = 700;
+
+export class RoomView {
+  #model;
+  #actions;
+  #arePeopleShown = false;
+  #bannerTimer = null;
+
+  constructor(model, actions) {
+    this.#model = model;
+    this.#actions = actions;
+    const draw = throttled(50, () => this.#draw());
+    for (const event of ["room", "people", "rooms"]) model.on(event, draw);
+    model.on("typing", throttled(200, () => this.#drawTyping()));
+    model.on("connection", () => this.#drawBanner());
+    $("people-button").addEventListener("click", () => this.showPeople(!this.#arePeopleShown));
+    $("back").addEventListener("click", () => actions.open(null));
+    setInterval(() => { if (this.#isBannerShown()) this.#drawBannerNow(); }, 1000);
+    draw();
+  }
+
+  showPeople(isShown) {
+    this.#arePeopleShown = isShown;
+    this.#draw();
+  }
+
+  get arePeopleShown() { return this.#arePeopleShown; }
+
+  #draw() {
+    const room = this.#model.current;
+    const app = $("app");
+    app.dataset.view = room ? "room" : "rooms";
+    $("room").hidden = !room;
+    $("nothing").hidden = Boolean(room);
+    $("people").hidden = !room || !this.#arePeopleShown;
+    app.classList.toggle("with-people", Boolean(room) && this.#arePeopleShown);
+    if (!room) {
+      const hasRooms = this.#model.list.length > 0;
+      setText($("nothing-text"), hasRooms ? "Your rooms are on the left." : "You are in no room yet: the lobby is where everybody meets.");
+      $("join-lobby").hidden = this.#model.rooms.get("lobby")?.isMember === true;
+      return;
+    }
+    setText($("title"), room.name);
+    setText($("subtitle"), subtitle(room));
+    this.#drawFaces(room);
+    this.#drawJoinBar(room);
+    if (this.#arePeopleShown) this.#drawPeople(room);
+    this.#drawTyping();
+  }
+
+  #drawFaces(room) {
+    const here = [...(room.present ?? [])].sort();
+    const faces = here.slice(0, FACES_MAX).map((user) => avatar(user, this.#model.nameOf(user)));
+    const button = $("people-button");
+    const label = room.present ? `${here.length} here` : "People";
+    const key = `${here.slice(0, FACES_MAX).map((user) => this.#model.nameOf(user))} ${label}`;
+    button.setAttribute("aria-expanded", String(this.#arePeopleShown));
+    button.setAttribute("aria-label", `${label}. Show people`);
+    if (button.dataset.key === key) return;
+    button.dataset.key = key;
+    button.replaceChildren(make("span", { class: "faces" }, ...faces), faces.length ? "" : icon("people"), make("span", { class: "faces-label" }, label));
+  }
+
+  #drawJoinBar(room) {
+    const canWrite = room.isMember || !this.#model.isLoaded;
+    $("composer").hidden = !canWrite;
+    const bar = $("join-bar");
+    bar.hidden = canWrite;
+    if (canWrite) return bar.replaceChildren();
+    const text = room.refusal ? room.refusal.message : `You are looking at ${room.name} from outside.`;
+    if (bar.dataset.text === text && bar.firstChild) return;
+    bar.dataset.text = text;
+    bar.replaceChildren(make("span", {}, text),
+      make("button", { class: "primary", type: "button", click: () => this.#actions.join(room.roomId) }, "Join room"));
+  }
+
+  #drawTyping() {
+    const room = this.#model.current;
+    const now = Date.now();
+    const names = [...(room?.typing ?? [])].filter(([, until]) => until > now).map(([user]) => this.#model.nameOf(user));
+    const element = $("typing");
+    const text = names.length === 0 ? ""
+      : names.length === 1 ? `${names[0]} is typing`
+      : names.length < 4 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)} are typing`
+      : "Several people are typing";
+    if (element.dataset.text === text) return;
+    element.dataset.text = text;
+    element.replaceChildren(...(text ? [make("span", { class: "dots" }, make("i"), make("i"), make("i")), text] : []));
+  }
+
+  // ---- People -----------------------------------------------------------------------------------------------------
+
+  #drawPeople(room) {
+    const panel = $("people");
+    const here = room.present ?? new Set();
+    const members = room.members ?? [];
+    const key = JSON.stringify([room.roomId, room.title, [...here], members, room.isMember, room.membersOnly]);
+    if (panel.dataset.key === key) return;
+    panel.dataset.key = key;
+    const away = members.filter((user) => !here.has(user));
+    panel.replaceChildren(
+      make("header", { class: "panel-head" }, make("h2", {}, "People"),
+        make("button", { class: "icon", type: "button", "aria-label": "Close", click: () => this.showPeople(false) }, icon("close"))),
+      this.#group(`Here now — ${here.size}`, [...here].sort(), "here"),
+      away.length ? this.#group(`Away — ${away.length}`, away.sort(), "away") : "",
+      room.isMember && room.members ? this.#inviteForm(room) : "",
+      make("p", { class: "panel-actions" },
+        make("button", { type: "button", click: (event) => this.#copyLink(event.currentTarget) }, "Copy link"),
+        room.isMember && make("button", { type: "button", class: "danger", click: () => this.#actions.leaveRoom(room.roomId) }, "Leave room")),
+    );
+  }
+
+  #group(title, users, kind) {
+    const items = users.map((user) => {
+      const name = this.#model.nameOf(user);
+      return make("li", { class: kind }, avatar(user, name),
+        make("span", { class: "person" }, make("b", {}, name), name === user ? "" : make("small", {}, user)),
+        user === this.#model.user ? make("em", {}, "you") : "");
+    });
+    return make("section", {}, make("h3", {}, title), make("ul", {}, ...items));
+  }
+
+  #inviteForm(room) {
+    const input = make("input", { placeholder: "Add somebody by name", "aria-label": "Add somebody by name", maxlength: 64, spellcheck: "false" });
+    const hint = make("p", { class: "hint", role: "status" });
+    const submit = async (event) => {
+      event.preventDefault();
+      const user = idOf(input.value);
+      if (!user) return;
+      try {
+        await this.#model.invite(room.roomId, user);
+      } catch (error) {
+        setText(hint, error.message);
+      }
+    };
+    return make("form", { class: "invite", submit }, make("div", { class: "field" }, input),
+      make("button", { type: "submit" }, "Add"), hint);
+  }
+
+  async #copyLink(button) {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      setText(button, "Copied");
+    } catch {
+      setText(button, location.href);
+    }
+  }
+
+  // ---- The connection -----------------------------------------------------------------------------------------------
+
+  #isBannerShown() { return !$("banner").hidden; }
+
+  #drawBanner() {
+    const { state } = this.#model.client.connection;
+    clearTimeout(this.#bannerTimer);
+    if (state === State.OPEN || this.#isBannerShown()) return this.#drawBannerNow();
+    this.#bannerTimer = setTimeout(() => this.#drawBannerNow(), BANNER_AFTER);
+  }
+
+  #drawBannerNow() {
+    const { client } = this.#model;
+    const { state, retryAt, reason } = client.connection;
+    const banner = $("banner");
+    banner.hidden = state === State.OPEN;
+    document.body.dataset.connection = state;
+    if (banner.hidden) return;
+    const waiting = client.waiting;
+    const kept = waiting > 0 ? ` ${waiting === 1 ? "Your message goes" : `Your ${count(waiting)} messages go`} out when it is back.` : "";
+    const text = state === State.CLOSED
+      ? `The server closed the connection${reason ? `: ${reason}` : "."}`
+      : state === State.WAITING
+        ? `No connection. Trying again in ${Math.max(1, Math.ceil((retryAt - Date.now()) / 1000))} s.${kept}`
+        : `Connecting…${kept}`;
+    if (banner.dataset.text === text) return;
+    banner.dataset.text = text;
+    banner.replaceChildren(make("span", {}, text),
+      state === State.CONNECTING ? "" : make("button", { type: "button", class: "link", click: () => client.connect() }, "Try now"));
+  }
+}
+
+function subtitle(room) {
+  const parts = [];
+  if (room.title) parts.push(room.roomId);
+  if (room.membersOnly) parts.push("members only");
+  if (room.members?.length) parts.push(`${room.members.length} ${room.members.length === 1 ? "member" : "members"}`);
+  return parts.join(" · ") || "everybody may come in";
+}

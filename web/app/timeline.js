@@ -1,0 +1,278 @@
+/**
+ * The messages on the screen: a slice of the room's {@link Log} as elements, of bounded number.
+ *
+ * - Drawing happens once a frame, however many messages came.
+ * - At the end of the room the view follows; whoever scrolled up stays where they are, and is told what came.
+ * - When elements are added or removed above what is being read, the scroll position moves by as much, in the same
+ *   frame, so that nothing on the screen moves.
+ */
+
+import { $, setText, icon } from "./dom.js";
+import { messageRow, pendingRow } from "./rows.js";
+
+/** Elements at most; when there are more, so many stay. */
+const ROWS_MAX = 260;
+const ROWS_KEPT = 180;
+/** Elements added at a time while scrolling. */
+const STEP = 60;
+/** Pixels from an edge at which more is fetched. */
+const NEAR = 900;
+/** Pixels from the bottom that count as being there. */
+const AT_BOTTOM = 24;
+
+export class Timeline {
+  #model;
+  #scroller = $("scroller");
+  #list = $("messages");
+  #pending = $("pending");
+  #toBottom = $("to-bottom");
+  #log = null;
+  #generation = -1;
+  #start = 0;
+  #end = 0;
+  #isFollowing = true;
+  #scrollTop = 0;
+  #isScheduled = false;
+  #isPlaced = false;
+
+  constructor(model) {
+    this.#model = model;
+    for (const event of ["log", "pending", "room"]) model.on(event, () => this.schedule());
+    this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
+    this.#toBottom.addEventListener("click", () => this.goToEnd());
+    // The keyboard of a phone, a growing composer, a turned screen: whoever was at the end stays there.
+    new ResizeObserver(() => { if (this.#isFollowing) this.#scrollToEnd(); }).observe(this.#scroller);
+    document.addEventListener("visibilitychange", () => this.schedule());
+    window.addEventListener("focus", () => this.schedule());
+  }
+
+  schedule() {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    // A hidden page gets no frames; what it missed is drawn at once when it is seen again.
+    requestAnimationFrame(() => {
+      this.#isScheduled = false;
+      this.#draw();
+    });
+  }
+
+  goToEnd() {
+    const log = this.#model.current?.log;
+    if (!log) return;
+    this.#isFollowing = true;
+    if (!log.atHead) log.reload();
+    this.schedule();
+  }
+
+  scrollBy(pages) {
+    this.#scroller.scrollBy({ top: pages * this.#scroller.clientHeight * 0.85 });
+  }
+
+  #draw() {
+    const room = this.#model.current;
+    const log = room?.log;
+    if (!log) return this.#clear();
+    if (log !== this.#log || log.generation !== this.#generation) this.#restart(room, log);
+    if (this.#isFollowing) this.#follow();
+    else this.#fillBelow();
+    this.#drawPending(room);
+    this.#drawTop(log);
+    if (!this.#isPlaced && log.isReady) this.#place(room, log);
+    if (this.#isFollowing) this.#scrollToEnd();
+    this.#drawToBottom(room, log);
+    this.#model.shownFrom = this.#start;
+    if (this.#isFollowing && document.visibilityState === "visible" && document.hasFocus()) this.#model.markRead();
+  }
+
+  #clear() {
+    this.#log = null;
+    this.#list.replaceChildren();
+    this.#pending.replaceChildren();
+  }
+
+  /** Another room, or another stretch of this one: begin with its end. */
+  #restart(room, log) {
+    if (log !== this.#log) this.#isPlaced = false;
+    this.#log = log;
+    this.#generation = log.generation;
+    this.#isFollowing = true;
+    this.#end = log.end;
+    const unread = room.newBehind === Infinity ? 0 : log.end - log.positionBehind(room.newBehind);
+    this.#start = Math.max(log.start, log.end - Math.min(ROWS_MAX, Math.max(STEP, unread + 20)));
+    this.#list.replaceChildren(this.#rows(this.#start, this.#end));
+    this.#pending.replaceChildren();
+  }
+
+  /** With more unread than the screen holds: begin with the first of it. */
+  #place(room, log) {
+    this.#isPlaced = true;
+    if (room.newBehind === Infinity) return;
+    const line = this.#list.querySelector(".new");
+    if (!line) {
+      if (log.positionBehind(room.newBehind) > this.#start) return;
+      this.#scroller.scrollTop = 0;
+    } else {
+      const top = line.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top;
+      this.#scroller.scrollTop += top - 60;
+    }
+    this.#scrollTop = this.#scroller.scrollTop;
+    this.#isFollowing = this.#distanceToEnd() < AT_BOTTOM;
+  }
+
+  #context() {
+    const { user, current } = this.#model;
+    return { user, newBehind: current.newBehind, nameOf: (id) => this.#model.nameOf(id) };
+  }
+
+  #rows(from, to) {
+    const rows = document.createDocumentFragment();
+    const context = this.#context();
+    for (let position = from; position < to; position++) {
+      rows.append(messageRow(this.#log.at(position), this.#log.at(position - 1), context));
+    }
+    return rows;
+  }
+
+  #follow() {
+    const log = this.#log;
+    if (log.end - this.#end > ROWS_KEPT) {
+      this.#start = Math.max(log.start, log.end - ROWS_KEPT);
+      this.#end = log.end;
+      this.#list.replaceChildren(this.#rows(this.#start, this.#end));
+      return;
+    }
+    if (this.#end < log.end) {
+      this.#list.append(this.#rows(this.#end, log.end));
+      this.#end = log.end;
+    }
+    if (this.#end - this.#start > ROWS_MAX) this.#cutAbove(this.#end - this.#start - ROWS_KEPT);
+  }
+
+  #fillBelow() {
+    const to = Math.min(this.#log.end, this.#start + ROWS_MAX);
+    if (to <= this.#end) return;
+    this.#list.append(this.#rows(this.#end, to));
+    this.#end = to;
+  }
+
+  #cutAbove(count) {
+    const range = document.createRange();
+    range.setStartBefore(this.#list.firstChild);
+    range.setEndAfter(this.#list.children[count - 1]);
+    range.deleteContents();
+    this.#start += count;
+  }
+
+  #cutBelow(count) {
+    for (let i = 0; i < count; i++) this.#list.lastChild.remove();
+    this.#end -= count;
+  }
+
+  /** Changes elements while what is on the screen stays where it is. */
+  #holding(change) {
+    const edge = this.#scroller.getBoundingClientRect().top;
+    const anchor = [...this.#list.children].find((row) => row.getBoundingClientRect().bottom > edge + 1);
+    const before = anchor?.getBoundingClientRect().top;
+    change();
+    if (!anchor?.isConnected) return;
+    const moved = anchor.getBoundingClientRect().top - before;
+    if (Math.abs(moved) > 0.5) this.#scroller.scrollTop += moved;
+    this.#scrollTop = this.#scroller.scrollTop;
+  }
+
+  #extendAbove() {
+    const from = Math.max(this.#log.start, this.#start - STEP);
+    this.#holding(() => {
+      // What was the oldest may now continue the message before it. Not when it is what is held: then it stays.
+      this.#list.prepend(this.#rows(from, this.#start));
+      const joint = this.#list.children[this.#start - from];
+      if (joint && joint.getBoundingClientRect().bottom < this.#scroller.getBoundingClientRect().top) {
+        joint.replaceWith(this.#rows(this.#start, this.#start + 1));
+      }
+      this.#start = from;
+      const surplus = this.#end - this.#start - ROWS_MAX;
+      if (surplus > 0) this.#cutBelow(surplus);
+    });
+    this.#model.shownFrom = this.#start;
+  }
+
+  #extendBelow() {
+    const to = Math.min(this.#log.end, this.#end + STEP);
+    this.#holding(() => {
+      this.#list.append(this.#rows(this.#end, to));
+      this.#end = to;
+      const surplus = this.#end - this.#start - ROWS_MAX;
+      if (surplus > 0) this.#cutAbove(surplus);
+    });
+  }
+
+  #distanceToEnd() {
+    return this.#scroller.scrollHeight - this.#scroller.clientHeight - this.#scroller.scrollTop;
+  }
+
+  #scrollToEnd() {
+    this.#scroller.scrollTop = this.#scroller.scrollHeight;
+    this.#scrollTop = this.#scroller.scrollTop;
+  }
+
+  #onScroll() {
+    const log = this.#log;
+    if (!log) return;
+    const top = this.#scroller.scrollTop;
+    const wentUp = top < this.#scrollTop - 1;
+    this.#scrollTop = top;
+    const distance = this.#distanceToEnd();
+    const isAtEnd = this.#end === log.end && log.atHead && distance < AT_BOTTOM;
+    if (wentUp && distance > 2) this.#isFollowing = false;
+    else if (isAtEnd) this.#isFollowing = true;
+    if (top < NEAR) {
+      if (this.#start > log.start) this.#extendAbove();
+      else log.older();
+    }
+    if (distance < NEAR && !this.#isFollowing) {
+      if (this.#end < log.end) this.#extendBelow();
+      else if (!log.atHead) log.newer();
+    }
+    this.schedule();
+  }
+
+  #drawPending(room) {
+    const shown = [...this.#pending.children];
+    const wanted = this.#end === this.#log.end && this.#log.isReady ? room.pending : [];
+    const isSame = shown.length === wanted.length && wanted.every((outgoing, index) =>
+      shown[index].dataset.id === outgoing.messageId && shown[index].dataset.state === outgoing.state);
+    if (isSame) return;
+    const context = this.#context();
+    const actions = { retry: (outgoing) => this.#retry(outgoing), discard: (outgoing) => this.#model.discard(outgoing) };
+    this.#pending.replaceChildren(...wanted.map((outgoing, index) => {
+      const previous = index === 0 ? this.#log.newest : { ...wanted[index - 1].frame, userId: context.user };
+      return pendingRow(outgoing, previous, context, actions);
+    }));
+  }
+
+  #retry(outgoing) {
+    outgoing.retry();
+    this.schedule();
+  }
+
+  #drawTop(log) {
+    const top = $("top");
+    if (log.error) {
+      setText(top, `The messages cannot be had: ${log.error.message}`);
+    } else if (!log.isReady || log.isLoading) {
+      setText(top, "Loading…");
+    } else if (log.atOldest && this.#start === log.start) {
+      setText(top, log.length === 0 ? "Nothing has been said here yet." : "This is where the room begins.");
+    } else {
+      setText(top, " ");
+    }
+  }
+
+  #drawToBottom(room, log) {
+    const isShown = !this.#isFollowing && log.isReady && (this.#distanceToEnd() > 120 || !log.atHead);
+    if (this.#toBottom.hidden === isShown) this.#toBottom.hidden = !isShown;
+    if (!isShown) return;
+    const label = room.unread > 0 ? `${room.unread} new` : "Latest";
+    if (this.#toBottom.textContent !== label) this.#toBottom.replaceChildren(icon("down"), label);
+  }
+}

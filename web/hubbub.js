@@ -1,0 +1,668 @@
+/**
+ * Client for a Hubbub server: one socket for any number of rooms, in pages and in Node 20 and later. No dependencies.
+ *
+ * What it takes care of:
+ * - **A message is stored once.** Each has an id from the moment it is made; until its receipt has come it is sent
+ *   again with that id, over as many connections as it takes, in order within its room.
+ * - **No message is missed.** A subscription remembers (epoch, seq) and goes on from there after each reconnect.
+ *   When the server cannot honour that it says `reset`, and so does this.
+ * - **Everything is bounded**: messages waiting to be sent, frames waiting for an answer, the time between attempts.
+ *
+ * @example
+ * import { Hubbub } from "./hubbub.js";
+ * const hubbub = new Hubbub({ url: "http://127.0.0.1:8080", user: "ada" });
+ * hubbub.subscribe("lobby", { last: 50, onMessage: (message) => console.log(message.userId, message.message) });
+ * hubbub.connect();
+ * const receipt = await hubbub.send("lobby", "hello").done;   // durable now; receipt.seq is its place
+ *
+ * In Node before 22 there is no WebSocket: pass one, such as that of the package `ws`, as `options.WebSocket`.
+ *
+ * @module hubbub
+ */
+
+/**
+ * @typedef {object} Message
+ * @property {string} messageId
+ * @property {string} roomId
+ * @property {string} userId
+ * @property {string} [username]
+ * @property {string} message  the text
+ * @property {"TEXT"|"JOIN"|"LEAVE"} messageType
+ * @property {string} timestamp  the sender's clock
+ * @property {number} seq  its place in the room
+ * @property {string} receivedAt  the server's clock; never decreases within a room
+ */
+/** @typedef {{messageId: string, seq: number, epoch: string, receivedAt: string, duplicate: boolean}} Receipt */
+/** @typedef {{epoch: string, oldest: number, head: number}} Position */
+
+/**
+ * @typedef {object} Options
+ * @property {string} [url]  of the server; in a page, by default, where the page came from
+ * @property {string} [user]  who calls; without it the caller may speak for anybody and names `userId` with each send
+ * @property {string} [username]  shown beside the user's messages
+ * @property {Function} [WebSocket]  a WebSocket constructor; by default the global one
+ * @property {Function} [fetch]  by default the global one
+ * @property {number} [waitingMax=1000]  messages that may wait for their receipt; further ones are refused
+ * @property {number} [inFlightMax=32]  messages of one room sent without waiting for receipts. With 1 the order in
+ *   a room holds even when the server fails between two of them
+ * @property {number} [attemptsMax=8]  refusals that may be retried before a message counts as failed
+ * @property {number} [backoffFirst=300]  milliseconds before the first reconnect; doubles with each failure
+ * @property {number} [backoffMax=10000]
+ * @property {number} [silenceMax=25000]  milliseconds without a frame before the connection is probed
+ * @property {number} [answerMax=15000]  milliseconds for an answer before the connection is taken for dead
+ */
+
+/** States of the connection. `waiting` = for the next attempt; `closed` = it will not try again by itself. */
+export const State = Object.freeze({
+  IDLE: "idle", CONNECTING: "connecting", OPEN: "open", WAITING: "waiting", CLOSED: "closed",
+});
+
+/** States of a message on its way. Only `durable` and `failed` are final, and `failed` can be retried. */
+export const Delivery = Object.freeze({ QUEUED: "queued", SENT: "sent", DURABLE: "durable", FAILED: "failed" });
+
+/** Close codes after which another attempt cannot go better; see docs/api.md. */
+const FINAL_CLOSE_CODES = new Set([1002, 1003, 1007, 1008, 4400, 4401, 4403]);
+const CLOSE_NORMAL = 1000;
+const CLOSE_TOO_BIG = 1009;
+/** Frames that wait for an answer, over all rooms; the server stops reading a socket at 1,024. */
+const UNANSWERED_MAX = 256;
+/** A connection that lived so long ends the series of failed attempts. */
+const STABLE_AFTER = 3_000;
+const TYPING_EVERY = 2_500;
+const CHECK_EVERY = 2_000;
+
+/** What the server, or the way to it, refused. `code` is stable; see docs/api.md. */
+export class HubbubError extends Error {
+  /** @param {{code: string, detail?: string, retryable?: boolean, status?: number, errors?: object[]}} problem */
+  constructor(problem) {
+    const faults = problem.errors?.map((fault) => `${fault.field} ${fault.rule}`).join("; ");
+    super(faults || problem.detail || problem.title || problem.code);
+    this.name = "HubbubError";
+    this.code = problem.code;
+    this.retryable = problem.retryable === true;
+    this.status = problem.status;
+    this.errors = problem.errors ?? [];
+    /** The whole answer, for fields that only some codes have. */
+    this.problem = problem;
+  }
+}
+
+/** An id nobody else makes. `crypto.randomUUID` exists only on secure origins, so not on http://192.168.… */
+export function makeId() {
+  if (globalThis.crypto.randomUUID) return globalThis.crypto.randomUUID();
+  const bytes = globalThis.crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** A message on its way; made by {@link Hubbub#send}. */
+class Outgoing {
+  constructor(frame, retry) {
+    /** Refusals so far that may be retried. */
+    this.attempts = 0;
+    /** One of {@link Delivery}. */
+    this.state = Delivery.QUEUED;
+    /** @type {Receipt|null} */
+    this.receipt = null;
+    /** @type {HubbubError|null} why it failed */
+    this.error = null;
+    this.frame = frame;
+    this.sentAt = 0;
+    this.ref = "";
+    /** Sends a failed message again, with the same id: if it was stored after all, it is not stored twice. */
+    this.retry = () => retry(this);
+    this.renew();
+  }
+
+  get messageId() { return this.frame.messageId; }
+  get roomId() { return this.frame.roomId; }
+  get message() { return this.frame.message; }
+  get messageType() { return this.frame.messageType; }
+  get timestamp() { return this.frame.timestamp; }
+
+  renew() {
+    this.attempts = 0;
+    this.error = null;
+    /** Resolves with the receipt once the message is durable; rejects with a {@link HubbubError} when it failed. */
+    this.done = new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
+    // Whoever follows the state instead of the promise should not get an unhandled rejection.
+    this.done.catch(() => {});
+  }
+}
+
+/** The rooms one subscription follows and how far it got; made by {@link Hubbub#subscribe}. */
+class Subscription {
+  constructor(roomId, options) {
+    this.roomId = roomId;
+    this.options = options;
+    this.ref = "";
+    /** Room → {epoch, seq}: what to go on from. @type {Map<string, {epoch?: string, seq?: number}>} */
+    this.cursors = new Map();
+    /** Rooms whose `subscribed` has come on this connection; frames of others belong to an older subscription. */
+    this.announced = new Set();
+    this.isEnded = false;
+    if (roomId === "*") {
+      for (const [room, seq] of Object.entries(options.cursors ?? {})) {
+        this.cursors.set(room, { epoch: options.epoch, seq });
+      }
+    } else if (options.after !== undefined) {
+      this.cursors.set(roomId, { epoch: options.epoch, seq: options.after });
+    }
+  }
+
+  get isAll() { return this.roomId === "*"; }
+
+  /** The frame that asks for what this subscription has not had yet. */
+  frame() {
+    const { last, resetTo } = this.options;
+    const frame = { type: "subscribe", ref: this.ref, roomId: this.roomId, onReset: resetTo };
+    if (this.isAll) {
+      const known = [...this.cursors].filter(([, cursor]) => cursor.seq !== undefined);
+      frame.cursors = Object.fromEntries(known.map(([room, cursor]) => [room, cursor.seq]));
+      frame.epoch = known.find(([, cursor]) => cursor.epoch)?.[1].epoch;
+    } else {
+      const cursor = this.cursors.get(this.roomId);
+      if (cursor?.seq !== undefined) Object.assign(frame, { after: cursor.seq, epoch: cursor.epoch });
+      else if (last) frame.last = last;
+    }
+    return frame;
+  }
+
+  /** Takes a `subscribed`. Without `last` the next message is one behind the head. */
+  onSubscribed(room, position) {
+    this.announced.add(room);
+    const cursor = this.cursors.get(room) ?? {};
+    const isLive = !this.isAll && !this.options.last;
+    if (cursor.seq === undefined && (isLive || position.head === 0)) cursor.seq = position.head;
+    // A cursor of another epoch is answered by a reset next, and that brings the new one.
+    if (cursor.epoch === undefined || cursor.seq === 0) cursor.epoch = position.epoch;
+    this.cursors.set(room, cursor);
+    this.options.onSubscribed?.(room, position);
+  }
+
+  onReset(room, position) {
+    const seq = this.options.resetTo === "live" ? position.head : Math.max(0, position.oldest - 1);
+    this.cursors.set(room, { epoch: position.epoch, seq });
+    this.options.onReset?.(room, position);
+  }
+
+  onMessage(message) {
+    const cursor = this.cursors.get(message.roomId);
+    if (!this.announced.has(message.roomId) || !cursor || message.seq <= cursor.seq) return;
+    cursor.seq = message.seq;
+    this.options.onMessage?.(message);
+  }
+}
+
+/** The messages of one room that have no receipt yet, oldest first. The first `sent` of them are on the wire. */
+class Lane {
+  waiting = [];
+  sent = 0;
+  /** Set after a refusal: nothing more goes out until all answers are in and the pause is over. */
+  isHeld = false;
+  failures = 0;
+}
+
+export class Hubbub {
+  #options;
+  #socket = null;
+  #state = { state: State.IDLE, attempt: 0 };
+  #listeners = new Map();
+  #subscriptions = new Map();
+  #lanes = new Map();
+  #unanswered = new Map();
+  #marks = new Map();
+  #unsupported = new Set();
+  #typedAt = new Map();
+  #reconnectTimer;
+  #checkTimer;
+  #openedAt = 0;
+  #heardAt = 0;
+  #probedAt = 0;
+  #refs = 0;
+  #waiting = 0;
+  #failures = 0;
+
+  /** @param {Options} [options] */
+  constructor(options = {}) {
+    this.#options = {
+      url: globalThis.location?.origin,
+      WebSocket: globalThis.WebSocket,
+      fetch: globalThis.fetch?.bind(globalThis),
+      waitingMax: 1_000,
+      inFlightMax: 32,
+      attemptsMax: 8,
+      backoffFirst: 300,
+      backoffMax: 10_000,
+      silenceMax: 25_000,
+      answerMax: 15_000,
+      ...Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)),
+    };
+    if (!this.#options.url) throw new TypeError("options.url is required outside a page");
+    this.#options.url = this.#options.url.replace(/\/+$/, "");
+  }
+
+  get user() { return this.#options.user; }
+  /** One of {@link State}, with what is known about it: `{state, attempt, retryAt?, code?, reason?}`. */
+  get connection() { return this.#state; }
+  /** Messages without a receipt, failed ones not counted. */
+  get waiting() { return this.#waiting; }
+  /** Messages without a receipt in their order, room by room. @returns {Outgoing[]} */
+  get outgoing() { return [...this.#lanes.values()].flatMap((lane) => lane.waiting); }
+
+  /**
+   * Listens. Events: `state` (see {@link connection}), `outgoing` (a message's delivery changed), `read`, `presence`,
+   * `typing` (as the server sends them), `removed` (`{roomId}`: no longer a member), `error` ({@link HubbubError} that
+   * nobody else was told of).
+   * @returns {() => void} stops listening
+   */
+  on(event, listener) {
+    if (!this.#listeners.has(event)) this.#listeners.set(event, new Set());
+    this.#listeners.get(event).add(listener);
+    return () => this.#listeners.get(event).delete(listener);
+  }
+
+  #emit(event, value) {
+    for (const listener of this.#listeners.get(event) ?? []) listener(value);
+  }
+
+  // ---- The connection -------------------------------------------------------------------------------------------
+
+  /** Connects, and keeps connected. While it waits for the next attempt: attempts at once. */
+  connect() {
+    if (this.#state.state === State.OPEN || this.#state.state === State.CONNECTING) return;
+    if (!this.#options.WebSocket) throw new TypeError("there is no WebSocket here: pass options.WebSocket");
+    clearTimeout(this.#reconnectTimer);
+    this.#set({ state: State.CONNECTING });
+    const query = this.user === undefined ? "" : `?user=${encodeURIComponent(this.user)}`;
+    const socket = new this.#options.WebSocket(`${this.#options.url.replace(/^http/, "ws")}/v1/ws${query}`);
+    this.#socket = socket;
+    const ifCurrent = (action) => (event) => { if (this.#socket === socket) action(event); };
+    socket.onopen = ifCurrent(() => this.#opened());
+    socket.onmessage = ifCurrent((event) => this.#heard(event.data));
+    socket.onclose = ifCurrent((event) => this.#lost(event.code, event.reason));
+    // A close event follows, and says more.
+    socket.onerror = () => {};
+    this.#probedAt = 0;
+    this.#heardAt = Date.now();
+    clearInterval(this.#checkTimer);
+    this.#checkTimer = setInterval(() => this.#check(), CHECK_EVERY);
+    this.#checkTimer.unref?.();
+  }
+
+  /** Ends the connection for good. What has no receipt yet fails with code `closed`. */
+  close() {
+    const socket = this.#socket;
+    this.#socket = null;
+    this.#disconnected();
+    for (const outgoing of this.outgoing) this.#fail(outgoing, { code: "closed", detail: "the client was closed" });
+    this.#set({ state: State.CLOSED, code: CLOSE_NORMAL });
+    socket?.close(CLOSE_NORMAL);
+  }
+
+  #set(state) {
+    this.#state = { attempt: this.#failures, ...state };
+    this.#emit("state", this.#state);
+  }
+
+  #opened() {
+    this.#openedAt = this.#heardAt = Date.now();
+    this.#set({ state: State.OPEN });
+    for (const subscription of this.#subscriptions.values()) this.#ask(subscription);
+    for (const [roomId, seq] of this.#marks) this.#transmit({ type: "read", ref: "read", roomId, seq });
+    for (const lane of this.#lanes.values()) this.#pump(lane);
+  }
+
+  /** Forgets what belonged to the connection; what was not answered will be sent again. */
+  #disconnected() {
+    clearTimeout(this.#reconnectTimer);
+    clearInterval(this.#checkTimer);
+    this.#unanswered.clear();
+    for (const subscription of this.#subscriptions.values()) subscription.announced.clear();
+    for (const lane of this.#lanes.values()) {
+      for (const outgoing of lane.waiting.slice(0, lane.sent)) this.#deliver(outgoing, Delivery.QUEUED);
+      Object.assign(lane, { sent: 0, isHeld: false });
+    }
+  }
+
+  #lost(code, reason) {
+    this.#socket = null;
+    const largest = code === CLOSE_TOO_BIG && [...this.#unanswered.values()].sort((a, b) => size(b) - size(a))[0];
+    this.#disconnected();
+    if (largest) this.#fail(largest, { code: "too_large", detail: "the server takes no frame as big as this" });
+    if (FINAL_CLOSE_CODES.has(code)) return this.#set({ state: State.CLOSED, code, reason });
+    if (this.#openedAt && Date.now() - this.#openedAt > STABLE_AFTER) this.#failures = 0;
+    this.#openedAt = 0;
+    this.#failures += 1;
+    const wait = this.#backoff(this.#failures);
+    this.#reconnectTimer = setTimeout(() => this.connect(), wait);
+    this.#set({ state: State.WAITING, retryAt: Date.now() + wait, code, reason });
+  }
+
+  /** Doubles from attempt to attempt; half of it is left to chance, so that clients do not return all at once. */
+  #backoff(attempt) {
+    const { backoffFirst, backoffMax } = this.#options;
+    const most = Math.min(backoffMax, backoffFirst * 2 ** Math.min(attempt - 1, 20));
+    return most / 2 + Math.random() * (most / 2);
+  }
+
+  /** Finds connections that died without a word: a silent one is probed, one that does not answer is dropped. */
+  #check() {
+    const now = Date.now();
+    const { silenceMax, answerMax } = this.#options;
+    const oldest = this.#unanswered.values().next().value;
+    const isDead = this.#state.state === State.CONNECTING
+      ? now - this.#heardAt > answerMax
+      : (this.#probedAt > this.#heardAt && now - this.#probedAt > answerMax) ||
+        (oldest && now - Math.max(oldest.sentAt, this.#heardAt) > answerMax);
+    if (isDead) {
+      const socket = this.#socket;
+      this.#lost(1006, "no answer");
+      socket?.close();
+    } else if (this.#state.state === State.OPEN && now - this.#heardAt > silenceMax && this.#probedAt <= this.#heardAt) {
+      this.#probedAt = now;
+      this.#transmit({ type: "ping" });
+    }
+  }
+
+  #transmit(frame) {
+    if (this.#state.state !== State.OPEN) return false;
+    this.#socket.send(typeof frame === "string" ? frame : JSON.stringify(frame));
+    return true;
+  }
+
+  #heard(data) {
+    this.#heardAt = Date.now();
+    const frame = JSON.parse(data);
+    switch (frame.type) {
+      case "message": return this.#following(frame.roomId)?.onMessage(frame);
+      case "subscribed": return this.#announced(frame);
+      case "reset": return this.#following(frame.roomId)?.onReset(frame.roomId, frame);
+      case "ack": return this.#acknowledged(frame);
+      case "error": return this.#refused(frame);
+      case "read":
+        if ((this.#marks.get(frame.roomId) ?? Infinity) <= frame.seq) this.#marks.delete(frame.roomId);
+        return this.#emit("read", frame);
+      case "presence": case "typing": return this.#emit(frame.type, frame);
+    }
+  }
+
+  // ---- Receiving ------------------------------------------------------------------------------------------------
+
+  /**
+   * Follows a room, or with `"*"` all rooms one is a member of, present and future. Begins behind `after`, or with
+   * the `last` so many, or with the next message; after a reconnect it goes on where it was.
+   * @param {string} roomId
+   * @param {object} options
+   * @param {number} [options.after]  a seq; 0 = from the oldest
+   * @param {string} [options.epoch]  the history `after` belongs to
+   * @param {number} [options.last]
+   * @param {Object<string, number>} [options.cursors]  with `"*"`: room → `after`; others begin at the read mark
+   * @param {"replay"|"live"} [options.resetTo="replay"]  where to go on when the cursor cannot be honoured
+   * @param {(message: Message) => void} [options.onMessage]  in order, no gap, no repeat
+   * @param {(roomId: string, position: Position) => void} [options.onReset]  what was received before is void
+   * @param {(roomId: string, position: Position) => void} [options.onSubscribed]  at every connection
+   * @param {(error: HubbubError) => void} [options.onError]  the subscription has ended
+   * @returns {{roomId: string, unsubscribe: () => void}}
+   */
+  subscribe(roomId, options = {}) {
+    if (this.#subscriptions.has(roomId)) throw new TypeError(`${roomId} is subscribed already`);
+    const subscription = new Subscription(roomId, { resetTo: "replay", ...options });
+    this.#subscriptions.set(roomId, subscription);
+    this.#ask(subscription);
+    return {
+      roomId,
+      /** How far it got. */
+      get cursor() { return subscription.cursors.get(roomId); },
+      unsubscribe: () => {
+        if (subscription.isEnded) return;
+        this.#end(subscription);
+        this.#transmit({ type: "unsubscribe", roomId });
+      },
+    };
+  }
+
+  #ask(subscription) {
+    subscription.ref = `s${++this.#refs}`;
+    subscription.announced.clear();
+    this.#transmit(subscription.frame());
+  }
+
+  #end(subscription) {
+    subscription.isEnded = true;
+    if (this.#subscriptions.get(subscription.roomId) === subscription) this.#subscriptions.delete(subscription.roomId);
+  }
+
+  #following(room) { return this.#subscriptions.get(room) ?? this.#subscriptions.get("*"); }
+
+  #announced(frame) {
+    const own = this.#subscriptions.get(frame.roomId);
+    // With a foreign ref it answers a subscription that has been replaced since.
+    if (own ? own.ref === frame.ref : true) (own ?? this.#subscriptions.get("*"))?.onSubscribed(frame.roomId, frame);
+  }
+
+  // ---- Sending --------------------------------------------------------------------------------------------------
+
+  /**
+   * Sends a text, now or as soon as there is a connection. It is stored once, after those sent to the room before.
+   * @param {string} roomId
+   * @param {string} text
+   * @param {{messageId?: string, messageType?: string, timestamp?: string, userId?: string, username?: string}} [options]
+   * @returns {Outgoing} its `state`, and `done`, a promise of the receipt
+   */
+  send(roomId, text, options = {}) {
+    const outgoing = new Outgoing({
+      type: "send",
+      roomId,
+      userId: options.userId ?? this.user,
+      username: options.username ?? this.#options.username,
+      message: text,
+      messageType: options.messageType ?? "TEXT",
+      messageId: options.messageId ?? makeId(),
+      timestamp: options.timestamp ?? new Date().toISOString(),
+    }, (outgoing) => this.#retry(outgoing));
+    this.#enqueue(outgoing);
+    return outgoing;
+  }
+
+  #retry(outgoing) {
+    if (outgoing.state !== Delivery.FAILED) return;
+    outgoing.renew();
+    this.#enqueue(outgoing);
+  }
+
+  #enqueue(outgoing) {
+    if (this.#waiting >= this.#options.waitingMax) {
+      const detail = `${this.#waiting} messages wait already`;
+      return this.#fail(outgoing, { code: "queue_full", detail, retryable: true });
+    }
+    if (!this.#lanes.has(outgoing.roomId)) this.#lanes.set(outgoing.roomId, new Lane());
+    const lane = this.#lanes.get(outgoing.roomId);
+    lane.waiting.push(outgoing);
+    this.#waiting += 1;
+    this.#deliver(outgoing, Delivery.QUEUED);
+    this.#pump(lane);
+  }
+
+  #pump(lane) {
+    while (
+      !lane.isHeld && lane.sent < Math.min(lane.waiting.length, this.#options.inFlightMax) &&
+      this.#unanswered.size < UNANSWERED_MAX && this.#state.state === State.OPEN
+    ) {
+      const outgoing = lane.waiting[lane.sent++];
+      outgoing.ref = `m${++this.#refs}`;
+      outgoing.sentAt = Date.now();
+      this.#unanswered.set(outgoing.ref, outgoing);
+      this.#transmit({ ...outgoing.frame, ref: outgoing.ref });
+      this.#deliver(outgoing, Delivery.SENT);
+    }
+  }
+
+  #deliver(outgoing, state) {
+    outgoing.state = state;
+    this.#emit("outgoing", outgoing);
+  }
+
+  /** Takes a message out of its lane. */
+  #settle(outgoing) {
+    const lane = this.#lanes.get(outgoing.roomId);
+    const index = lane?.waiting.indexOf(outgoing) ?? -1;
+    if (index < 0) return;
+    lane.waiting.splice(index, 1);
+    this.#waiting -= 1;
+    if (index < lane.sent) lane.sent -= 1;
+    if (lane.waiting.length === 0) this.#lanes.delete(outgoing.roomId);
+  }
+
+  #fail(outgoing, problem) {
+    this.#settle(outgoing);
+    outgoing.error = new HubbubError(problem);
+    this.#deliver(outgoing, Delivery.FAILED);
+    outgoing.reject(outgoing.error);
+  }
+
+  #acknowledged(frame) {
+    const outgoing = this.#unanswered.get(frame.ref);
+    if (!outgoing) return;
+    this.#unanswered.delete(frame.ref);
+    const { messageId, seq, epoch, receivedAt, duplicate } = frame;
+    outgoing.receipt = { messageId, seq, epoch, receivedAt, duplicate };
+    this.#settle(outgoing);
+    this.#deliver(outgoing, Delivery.DURABLE);
+    outgoing.resolve(outgoing.receipt);
+    const lane = this.#lanes.get(outgoing.roomId);
+    if (lane && !lane.isHeld) lane.failures = 0;
+    this.#proceed(lane);
+  }
+
+  #notStored(outgoing, frame) {
+    this.#unanswered.delete(frame.ref);
+    const lane = this.#lanes.get(outgoing.roomId);
+    outgoing.attempts += 1;
+    if (!frame.retryable || outgoing.attempts >= this.#options.attemptsMax) {
+      this.#fail(outgoing, frame);
+    } else {
+      lane.isHeld = true;
+    }
+    this.#proceed(this.#lanes.get(outgoing.roomId));
+  }
+
+  /** Goes on after an answer. Behind a refusal only when all answers are in, so that the order stays. */
+  #proceed(lane) {
+    if (lane?.isHeld) {
+      if (lane.waiting.slice(0, lane.sent).some((outgoing) => this.#unanswered.has(outgoing.ref))) return;
+      for (const outgoing of lane.waiting.slice(0, lane.sent)) this.#deliver(outgoing, Delivery.QUEUED);
+      lane.sent = 0;
+      lane.failures += 1;
+      const timer = setTimeout(() => {
+        lane.isHeld = false;
+        this.#pump(lane);
+      }, this.#backoff(lane.failures));
+      timer.unref?.();
+      return;
+    }
+    // A slot became free: rooms that the common limit held up may use it, too.
+    for (const other of this.#lanes.values()) this.#pump(other);
+  }
+
+  #refused(frame) {
+    const outgoing = this.#unanswered.get(frame.ref);
+    if (outgoing) return this.#notStored(outgoing, frame);
+    const subscription = [...this.#subscriptions.values()].find((candidate) => candidate.ref === frame.ref);
+    if (subscription) return this.#notSubscribed(subscription, frame);
+    if (frame.code === "unknown_type" && frame.ref) return void this.#unsupported.add(frame.ref);
+    if (frame.code === "removed") {
+      const own = this.#subscriptions.get(frame.roomId);
+      if (own) this.#end(own);
+      const all = this.#subscriptions.get("*");
+      all?.cursors.delete(frame.roomId);
+      all?.announced.delete(frame.roomId);
+      return this.#emit("removed", frame);
+    }
+    // Marks and typing signs are a courtesy: a refused one needs nobody's attention.
+    if (frame.ref !== "read" && frame.ref !== "typing") this.#emit("error", new HubbubError(frame));
+  }
+
+  #notSubscribed(subscription, frame) {
+    if (frame.retryable) {
+      const timer = setTimeout(() => { if (!subscription.isEnded) this.#ask(subscription); }, this.#backoff(3));
+      return void timer.unref?.();
+    }
+    this.#end(subscription);
+    const error = new HubbubError(frame);
+    if (subscription.options.onError) subscription.options.onError(error);
+    else this.#emit("error", error);
+  }
+
+  /** Says that everything up to `seq` was read. Kept until the server has taken it, also over a reconnect. */
+  markRead(roomId, seq) {
+    if (this.#unsupported.has("read") || seq <= (this.#marks.get(roomId) ?? 0)) return;
+    this.#marks.set(roomId, seq);
+    this.#transmit({ type: "read", ref: "read", roomId, seq });
+  }
+
+  /** Says that the user is typing. Call it at every keystroke: it is sent every few seconds at most. */
+  typing(roomId) {
+    const now = Date.now();
+    if (this.#unsupported.has("typing") || now - (this.#typedAt.get(roomId) ?? 0) < TYPING_EVERY) return;
+    if (this.#typedAt.size > 100) this.#typedAt.clear();
+    this.#typedAt.set(roomId, now);
+    this.#transmit({ type: "typing", ref: "typing", roomId });
+  }
+
+  // ---- Asking, over HTTP ------------------------------------------------------------------------------------------
+
+  /** A request under `/v1`, on behalf of the user. Rejects with a {@link HubbubError}. @returns {Promise<any>} */
+  async request(method, path, body) {
+    const headers = { accept: "application/json" };
+    if (this.user !== undefined) headers["hubbub-user"] = this.user;
+    if (body !== undefined) headers["content-type"] = "application/json";
+    const signal = AbortSignal.timeout(this.#options.answerMax);
+    let response;
+    let text;
+    try {
+      const init = { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal };
+      response = await this.#options.fetch(`${this.#options.url}/v1${path}`, init);
+      text = await response.text();
+    } catch (error) {
+      throw new HubbubError({ code: "unreachable", detail: error.message, retryable: true });
+    }
+    const answer = parse(text);
+    if (response.ok) return answer;
+    throw new HubbubError({ code: "unexpected", ...answer, status: response.status });
+  }
+
+  /** A page of history, newest last. @param {{after?: number, before?: number, limit?: number, epoch?: string}} [query] */
+  history(roomId, query) { return this.request("GET", `/rooms/${encodeURIComponent(roomId)}/messages${search(query)}`); }
+  /** A page of all rooms. @param {{after?: string, limit?: number}} [query] */
+  rooms(query) { return this.request("GET", `/rooms${search(query)}`); }
+  /** A page of the rooms one is a member of, with unread counts. */
+  myRooms(query) { return this.request("GET", `/users/${encodeURIComponent(this.user)}/rooms${search(query)}`); }
+  room(roomId) { return this.request("GET", `/rooms/${encodeURIComponent(roomId)}`); }
+  /** Makes a room or changes it. @param {{title?: string, membersOnly?: boolean}} [settings] */
+  putRoom(roomId, settings = {}) { return this.request("PUT", `/rooms/${encodeURIComponent(roomId)}`, settings); }
+  deleteRoom(roomId) { return this.request("DELETE", `/rooms/${encodeURIComponent(roomId)}`); }
+  members(roomId, query) { return this.request("GET", `/rooms/${encodeURIComponent(roomId)}/members${search(query)}`); }
+  addMember(roomId, user = this.user) { return this.request("PUT", memberPath(roomId, user)); }
+  removeMember(roomId, user = this.user) { return this.request("DELETE", memberPath(roomId, user)); }
+  /** Who is connected and follows the room. */
+  presence(roomId) { return this.request("GET", `/rooms/${encodeURIComponent(roomId)}/presence`); }
+}
+
+function size(outgoing) { return outgoing.message.length; }
+
+function memberPath(roomId, user) {
+  return `/rooms/${encodeURIComponent(roomId)}/members/${encodeURIComponent(user)}`;
+}
+
+function search(query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
+  return given.length === 0 ? "" : `?${new URLSearchParams(given)}`;
+}
+
+function parse(text) {
+  try {
+    return text === "" ? undefined : JSON.parse(text);
+  } catch {
+    return { detail: text.slice(0, 200) };
+  }
+}

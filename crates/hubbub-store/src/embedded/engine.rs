@@ -13,9 +13,10 @@ use super::compact::RETENTION_PARTS;
 use super::disk::Disk;
 use super::error::{DoingOn, MaintainError, OpenError};
 use super::journal::slot_path;
-use super::options::{Durability, EngineOptions, WAITING_SLOTS_SLOW};
+use super::options::{Durability, EngineOptions, WAITING_SLOTS_MAX, WAITING_SLOTS_SLOW};
 use super::recover;
 use super::shared::Shared;
+use super::status::Trouble;
 use super::writer::Writer;
 
 /// Batches while syncs are fast, and while they are slow.
@@ -44,7 +45,7 @@ impl Engine {
         random: &dyn RandomSource,
     ) -> Result<Self, OpenError> {
         let (shared, writer) = recover::open(options, disk, clock, random)?;
-        shared.status.set_disk_full(shared.reserve_is_touched());
+        shared.status.set_trouble(shared.reserve_is_touched().map(Trouble::DiskFull));
         Ok(Self { shared, writer: Mutex::new(writer) })
     }
 
@@ -132,11 +133,14 @@ impl Engine {
     /// disk is full, or not any more.
     pub fn seal_step(&self) -> Result<bool, MaintainError> {
         let result = self.journal_work();
-        let full = match &result {
-            Err(error) if error.is_disk_full() => Some(error.to_string()),
-            _ => self.shared.reserve_is_touched(),
+        let trouble = match &result {
+            Err(error) if error.is_disk_full() => Some(Trouble::DiskFull(error.to_string())),
+            Err(error) if self.shared.waiting_slots() >= WAITING_SLOTS_MAX => {
+                Some(Trouble::Stuck(error.to_string()))
+            }
+            _ => self.shared.reserve_is_touched().map(Trouble::DiskFull),
         };
-        self.shared.status.set_disk_full(full);
+        self.shared.status.set_trouble(trouble);
         result
     }
 

@@ -6,13 +6,22 @@ use std::time::Duration;
 use hubbub_core::store::{ApplyError, StoreHealth};
 use parking_lot::Mutex;
 
+/// Why writes are refused until it passes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Space is missing for what is said.
+    DiskFull(String),
+    /// No slot is left to write to, because sealing fails as is said.
+    Stuck(String),
+}
+
 /// Facts that one thread writes and others read.
 #[derive(Debug, Default)]
 pub(crate) struct Status {
     /// The first failed write or sync of the journal; none heals.
     failed: Mutex<Option<String>>,
-    /// What could not be done for lack of space.
-    disk_full: Mutex<Option<String>>,
+    /// What stands in the way as long as it does.
+    trouble: Mutex<Option<Trouble>>,
     /// Whether one of the two is set, so that the usual case takes no lock.
     troubled: AtomicBool,
     /// Journals up to this one are in segments that the view holds.
@@ -34,15 +43,11 @@ impl Status {
         self.troubled.store(true, Ordering::Release);
     }
 
-    /// Says that space is missing, or with `None` that it came back.
-    pub(crate) fn set_disk_full(&self, reason: Option<String>) {
-        let full = reason.is_some();
-        *self.disk_full.lock() = reason;
-        if full {
-            self.troubled.store(true, Ordering::Release);
-        } else if self.failed.lock().is_none() {
-            self.troubled.store(false, Ordering::Release);
-        }
+    /// Says what stands in the way of writes for now, or with `None` that nothing does any more.
+    pub(crate) fn set_trouble(&self, trouble: Option<Trouble>) {
+        let any = trouble.is_some();
+        *self.trouble.lock() = trouble;
+        self.troubled.store(any || self.failed.lock().is_some(), Ordering::Release);
     }
 
     /// Why writes are refused, if they are.
@@ -62,7 +67,11 @@ impl Status {
         if let Some(reason) = &*self.failed.lock() {
             return StoreHealth::Failed(reason.clone());
         }
-        self.disk_full.lock().clone().map_or(StoreHealth::Up, StoreHealth::DiskFull)
+        match &*self.trouble.lock() {
+            None => StoreHealth::Up,
+            Some(Trouble::DiskFull(reason)) => StoreHealth::DiskFull(reason.clone()),
+            Some(Trouble::Stuck(reason)) => StoreHealth::Failed(reason.clone()),
+        }
     }
 
     /// Notes how long a sync took.
@@ -133,12 +142,12 @@ mod tests {
     fn a_full_disk_heals_and_a_failed_write_does_not() {
         let status = Status::default();
         assert_eq!(status.refusal(), None);
-        status.set_disk_full(Some("no space".into()));
+        status.set_trouble(Some(Trouble::DiskFull("no space".into())));
         assert!(matches!(status.refusal(), Some(ApplyError::DiskFull { .. })));
-        status.set_disk_full(None);
+        status.set_trouble(None);
         assert_eq!(status.health(), StoreHealth::Up);
         status.fail("broken".into());
-        status.set_disk_full(None);
+        status.set_trouble(None);
         assert!(matches!(status.refusal(), Some(ApplyError::Unavailable { .. })));
     }
 }

@@ -134,6 +134,27 @@ fn a_seal_without_space_loses_nothing_and_is_done_later() {
 }
 
 #[test]
+fn seals_that_fail_are_told_and_done_when_they_work_again() {
+    let bench = Bench::new(options());
+    let engine = bench.open();
+    let mut sent = 0;
+    while engine.figures().unsealed_slots < 4 {
+        sent = fill(&engine, sent).0;
+        engine.prepare_step().unwrap();
+    }
+    while engine.prepare_step().unwrap() {}
+    bench.disk.fail_write_in(1);
+    assert!(engine.seal_step().is_err());
+    let StoreHealth::Failed(reason) = engine.health() else { panic!("{:?}", engine.health()) };
+    assert!(reason.contains("segments/00000001.seg"), "{reason}");
+    assert!(matches!(send(&engine, sent), Err(ApplyError::Unavailable { .. })));
+    while engine.seal_step().unwrap() {}
+    assert_eq!(engine.health(), StoreHealth::Up);
+    send(&engine, sent).unwrap();
+    assert_eq!(stored(&engine), ids(0..sent + 1));
+}
+
+#[test]
 fn the_reserve_is_not_for_messages() {
     let bench = Bench::new(EngineOptions { reserve_bytes: 100_000, ..options() });
     bench.disk.set_bytes_max(Some(150_000));

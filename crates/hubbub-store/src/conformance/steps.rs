@@ -7,7 +7,7 @@ use super::Fixture;
 use super::model::{Kept, Model, Post};
 
 /// More messages than any room of a case holds.
-const UNLIMITED: usize = 1 << 30;
+const UNLIMITED: usize = usize::MAX;
 
 /// A window without any bounds.
 pub(super) fn unbounded(cursor: Cursor) -> HistoryQuery {

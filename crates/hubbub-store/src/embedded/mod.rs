@@ -16,9 +16,9 @@ mod data_dir;
 mod dedup;
 pub mod disk;
 mod engine;
-mod error;
 #[cfg(test)]
 mod engine_tests;
+mod error;
 pub mod filter;
 mod format;
 mod history;

@@ -23,7 +23,7 @@ impl Tail {
         query: &HistoryQuery,
         run: &mut MessageRun,
     ) -> Result<bool, MaintainError> {
-        let places = self.wanted(room, query, query.limit.saturating_sub(run.len()) + 1);
+        let places = self.wanted(room, query, query.limit.saturating_sub(run.len()).saturating_add(1));
         let mut reader = Reader::new(self, matches!(query.cursor, Cursor::Before(_)));
         let mut more = false;
         for place in places {

@@ -9,6 +9,7 @@
 mod auth;
 mod follow;
 mod http;
+mod json;
 mod problem;
 pub mod server;
 mod ws;

@@ -23,7 +23,9 @@ pub(super) async fn history(gateway: &Arc<Gateway>, room: &str, request: &Reques
     let wanted = parse(&query, gateway.limits.page_messages)?;
     let epoch = gateway.store.epoch();
     let page = gateway.store.history(room, wanted).await?;
-    let is_foreign = query.get("epoch").is_some_and(|given| *given != *epoch);
+    // From the oldest on is what every history can honour.
+    let is_foreign =
+        wanted.cursor != Cursor::After(0) && query.get("epoch").is_some_and(|given| *given != *epoch);
     let cannot_continue = match wanted.cursor {
         Cursor::After(after) => after > page.head || (after > 0 && after + 1 < page.oldest),
         Cursor::Before(_) => false,

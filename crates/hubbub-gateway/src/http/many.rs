@@ -17,6 +17,7 @@ use super::send::write_receipt;
 use super::{Answer, NOSNIFF};
 use crate::Gateway;
 use crate::auth::Caller;
+use crate::json;
 use crate::problem::Problem;
 
 /// Answers that may wait for a slow reader, in chunks.
@@ -59,7 +60,6 @@ struct Stream {
 
 impl Stream {
     async fn run(mut self, mut body: Incoming, mut sender: Sender<Bytes, std::io::Error>) {
-        let line_bytes_max = self.gateway.limits.body_bytes;
         let mut rest = BytesMut::new();
         loop {
             let frame = match tokio::time::timeout(self.gateway.server.body_timeout, body.frame()).await {
@@ -77,10 +77,8 @@ impl Stream {
                     return;
                 }
             }
-            if rest.len() > line_bytes_max {
-                let detail = format!("a line may have at most {line_bytes_max} bytes; the rest is not read");
-                self.lines.push(Err(Problem::new(ErrorCode::TooLarge, detail)));
-                rest.clear();
+            // A line that goes on like this is refused now; its end need not be waited for.
+            if rest.len() > self.gateway.limits.body_bytes {
                 break;
             }
             if self.answer(&mut sender).await.is_err() {
@@ -101,8 +99,13 @@ impl Stream {
     }
 
     fn check(&mut self, line: &[u8]) -> Result<String, Problem> {
+        let line_bytes_max = self.gateway.limits.body_bytes;
+        if line.len() > line_bytes_max {
+            let detail = format!("a line may have at most {line_bytes_max} bytes");
+            return Err(Problem::new(ErrorCode::TooLarge, detail));
+        }
         let now = self.gateway.now();
-        let draft: MessageDraft<'_> = serde_json::from_slice(line).map_err(|e| Problem::malformed(&e))?;
+        let draft: MessageDraft<'_> = json::object_of_bytes(line)?;
         let made_id = if draft.given_id().is_some() { String::new() } else { self.gateway.make_id(now) };
         let defaults = Defaults { room: None, user: self.caller.as_str(), id: &made_id, now };
         let mut faults = Vec::new();

@@ -13,6 +13,7 @@ use super::query::Query;
 use super::{Answer, json, room_of, whole_body};
 use crate::Gateway;
 use crate::auth::Caller;
+use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
 pub(super) async fn send(gateway: &Arc<Gateway>, room: &str, request: Request<Incoming>) -> Answer {
@@ -25,7 +26,7 @@ pub(super) async fn send(gateway: &Arc<Gateway>, room: &str, request: Request<In
     let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
     let mut ops = OpBatch::default();
     let id = {
-        let draft: MessageDraft<'_> = serde_json::from_slice(&body).map_err(|e| Problem::malformed(&e))?;
+        let draft: MessageDraft<'_> = object_of_bytes(&body)?;
         let id = match (draft.given_id(), given_id) {
             (Some(_), _) => String::new(),
             (None, Some(key)) => key,

@@ -17,6 +17,7 @@ use crate::Gateway;
 use crate::auth::Caller;
 use crate::follow::{OnReset, Start, Wanted};
 use crate::http::send_receipt;
+use crate::json;
 use crate::problem::Problem;
 
 /// Longest `ref` a client may ask to have repeated, as JSON.
@@ -107,9 +108,9 @@ pub(super) struct Parts<'a> {
 
 /// Takes one text frame.
 pub(super) fn on_text(parts: &mut Parts<'_>, text: &str, now: Timestamp) {
-    let frame: Frame<'_> = match serde_json::from_str(text) {
+    let frame: Frame<'_> = match json::object(text) {
         Ok(frame) => frame,
-        Err(error) => return parts.refuse("", Problem::malformed(&error)),
+        Err(problem) => return parts.refuse("", problem),
     };
     let reference = frame.reference.map_or("", RawValue::get);
     if reference.len() > REF_BYTES_MAX {
@@ -149,7 +150,7 @@ impl Parts<'_> {
     }
 
     fn send(&mut self, text: &str, reference: &str, now: Timestamp) -> Result<(), Problem> {
-        let draft: MessageDraft<'_> = serde_json::from_str(text).map_err(|e| Problem::malformed(&e))?;
+        let draft: MessageDraft<'_> = json::object(text)?;
         let made_id = if draft.given_id().is_some() { String::new() } else { self.gateway.make_id(now) };
         let defaults = Defaults { room: None, user: self.caller.as_str(), id: &made_id, now };
         let mut faults = Vec::new();

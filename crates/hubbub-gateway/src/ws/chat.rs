@@ -9,6 +9,7 @@ use super::labels::Label;
 use super::sends::{Sends, Wording};
 use crate::Gateway;
 use crate::auth::Caller;
+use crate::json;
 use crate::problem::Problem;
 
 /// How answers of `/chat` are worded.
@@ -104,7 +105,7 @@ fn take(
     text: &str,
     now: Timestamp,
 ) -> Result<(), Problem> {
-    let draft: MessageDraft<'_> = serde_json::from_str(text).map_err(|e| Problem::malformed(&e))?;
+    let draft: MessageDraft<'_> = json::object(text)?;
     let made_id = if draft.given_id().is_some() { String::new() } else { gateway.make_id(now) };
     let defaults = Defaults { room: Some(chat.room.as_str()), user: chat.caller.as_str(), id: &made_id, now };
     let mut faults = Vec::new();

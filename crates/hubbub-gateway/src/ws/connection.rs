@@ -21,7 +21,7 @@ use super::api::{self, ApiWording};
 use super::chat::{self, ChatRoom, ChatWording};
 use super::sends::{Sends, UNANSWERED_MAX};
 use super::socket::{READ_BYTES, Socket};
-use super::subscriptions::{Announce, Subscriptions};
+use super::subscriptions::{Announce, BACKLOG_BYTES_MAX, Subscriptions};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::follow::{OnReset, Start, Wanted};
@@ -29,8 +29,6 @@ use crate::server::Shutdown;
 
 /// Reads before other connections of the thread get their turn.
 const READS_PER_TURN: usize = 8;
-/// The socket is not read while so much waits for its peer.
-const BACKLOG_BYTES_MAX: usize = 256 * 1024;
 /// Time for the close frame to be sent and the peer's to come.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -167,8 +165,7 @@ impl Connection {
         {
             self.close(code, &reason);
         }
-        if let Poll::Ready(Err(error)) = self.socket.poll_flush(context) {
-            tracing::debug!(%error, "write failed");
+        if !self.flush(context) {
             return Poll::Ready(());
         }
         match self.state {
@@ -191,6 +188,22 @@ impl Connection {
             Dialect::Chat { .. } => sends.answer(&ChatWording { now: gateway.now() }, socket.out()),
         }
         subscriptions.poll(context, socket);
+    }
+
+    /// Writes what waits, as much as the peer takes; `false` when the connection is lost.
+    fn flush(&mut self, context: &mut Context<'_>) -> bool {
+        let was_full = self.socket.backlog_bytes() >= BACKLOG_BYTES_MAX;
+        match self.socket.poll_flush(context) {
+            Poll::Ready(Err(error)) => {
+                tracing::debug!(%error, "write failed");
+                return false;
+            }
+            // There may be more where this came from: it was held back for a backlog that is gone already, and nobody
+            // else wakes this task for it.
+            Poll::Ready(Ok(())) if was_full => context.waker().wake_by_ref(),
+            _ => {}
+        }
+        true
     }
 
     fn read(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -226,8 +239,7 @@ impl Connection {
                 return self.turn(context);
             }
             self.emit(context);
-            if let Poll::Ready(Err(error)) = self.socket.poll_flush(context) {
-                tracing::debug!(%error, "write failed");
+            if !self.flush(context) {
                 return Poll::Ready(());
             }
         }

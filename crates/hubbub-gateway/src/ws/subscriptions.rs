@@ -17,8 +17,8 @@ use crate::Gateway;
 use crate::follow::{Follower, Step, Wanted};
 use crate::problem::{Problem, Reset};
 
-/// Nothing is read from the store, and nothing taken from the outbox, while so much waits for the peer.
-const BACKLOG_BYTES_MAX: usize = 256 * 1024;
+/// Nothing is read from the store or the socket, and nothing taken from the outbox, while so much waits for the peer.
+pub(super) const BACKLOG_BYTES_MAX: usize = 256 * 1024;
 
 /// How a subscription answers its client.
 #[derive(Debug, Clone, PartialEq, Eq)]

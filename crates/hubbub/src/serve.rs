@@ -98,6 +98,7 @@ async fn open_store(
         block_cache_bytes: config.block_cache.0 as u64,
         reserve_bytes: config.disk_reserve.0 as u64,
         sync_delay: *config.sync_delay,
+        slot_bytes: config.journal_slot.0 as u64,
         ..EngineOptions::default()
     };
     let path = Path::new(config.data_dir()).to_owned();

@@ -114,6 +114,8 @@ settings! {
     block_cache: Bytes = Bytes(64 << 20) => "store.embedded.block_cache";
     /// Disk space left to the system: with less free, writes are refused until there is more.
     disk_reserve: Bytes = Bytes(256 << 20) => "store.embedded.disk_reserve";
+    /// Size of a journal file, of which up to six are kept: full ones become segments, larger ones larger segments.
+    journal_slot: Bytes = Bytes(64 << 20) => "store.embedded.journal_slot";
     /// For experiments: time added to each sync of the journal, as a slow disk would take.
     sync_delay: Duration = Duration::ZERO => "store.embedded.sync_delay", "sync-delay";
 
@@ -172,6 +174,12 @@ impl Config {
         require(
             self.body_bytes.0 >= self.message_bytes.0,
             "limits.body_bytes must not be less than limits.message_bytes",
+        );
+        // A batch is at most an eighth of a slot, or one message of any size; offsets in a slot have 32 bits.
+        let slot_min = (1 << 20).max(self.message_bytes.0.saturating_mul(2));
+        require(
+            (slot_min..=2 << 30).contains(&self.journal_slot.0),
+            "store.embedded.journal_slot must be 1MiB to 2GiB, and at least twice limits.message_bytes",
         );
         for (key, value) in [
             ("server.connections", *self.connections),

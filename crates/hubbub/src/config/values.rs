@@ -60,7 +60,7 @@ impl SettingValue for Bytes {
         number.checked_mul(factor).map(Self)
     }
     fn show(&self) -> String {
-        let unit = UNITS.into_iter().find(|(_, factor)| self.0 >= *factor && self.0 % factor == 0);
+        let unit = UNITS.into_iter().find(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(*factor));
         let (name, factor) = unit.unwrap_or(("B", 1));
         format!("\"{}{name}\"", self.0 / factor)
     }

@@ -1,0 +1,153 @@
+//! A bad request is answered with a typed problem that names the field and the rule, and changes nothing.
+
+use hyper::Method;
+use serde_json::json;
+
+use crate::harness::{Server, Setup};
+
+const MESSAGES: &str = "/v1/rooms/r/messages";
+
+#[tokio::test]
+async fn bad_requests_name_the_rule() {
+    let server = Server::start();
+    let mut http = server.http().await;
+    for malformed in
+        ["", "{", "[]", "7", "\"x\"", "{\"userId\":\"a\",\"message\":\"b\"", "{\"message\":\"\u{1}\"}"]
+    {
+        let problem = http.post(MESSAGES, malformed).await.problem(400, "malformed");
+        assert_eq!(problem["retryable"], false);
+    }
+    http.post(MESSAGES, &b"{\"userId\":\"a\",\"message\":\"\xC3\x28\"}"[..]).await.problem(400, "malformed");
+    let long = "x".repeat((64 << 10) + 1);
+    for (body, fields) in [
+        (json!({}), &["userId", "message"][..]),
+        (json!({"userId": "a"}), &["message"]),
+        (json!({"userId": "ä", "message": "x", "messageId": "a/b"}), &["userId", "messageId"]),
+        (
+            json!({"userId": [], "messageId": {}, "username": 1, "message": true, "messageType": [], "timestamp": {}}),
+            &["userId", "messageId", "username", "message", "messageType", "timestamp"],
+        ),
+        (json!({"userId": "a", "message": "a\0b"}), &["message"]),
+        (json!({"userId": "a", "message": long}), &["message"]),
+        (json!({"userId": "a", "message": "x", "timestamp": "2026-13-01T00:00:00Z"}), &["timestamp"]),
+        (json!({"userId": "a", "message": "x", "username": "x".repeat(256)}), &["username"]),
+    ] {
+        http.post(MESSAGES, body.to_string()).await.faults(fields);
+    }
+    for room in ["a%20b", "%C3%A4", &"x".repeat(65)] {
+        let path = format!("/v1/rooms/{room}/messages");
+        http.post(&path, json!({"userId": "a", "message": "x"}).to_string()).await.faults(&["roomId"]);
+        http.get(&path).await.faults(&["roomId"]);
+    }
+    // The caller speaks for itself only, and its name is an id.
+    let body = json!({"userId": "bob", "message": "x"}).to_string();
+    for (path, headers) in [(MESSAGES, &[("hubbub-user", "ada")][..]), ("/v1/rooms/r/messages?user=ada", &[])]
+    {
+        http.request(Method::POST, path, headers, body.clone()).await.faults(&["userId"]);
+    }
+    http.request(Method::POST, MESSAGES, &[("hubbub-user", "a b")], body.clone()).await.faults(&["user"]);
+    http.request(Method::POST, MESSAGES, &[("idempotency-key", "a b")], body).await.faults(&["messageId"]);
+
+    assert_eq!(http.get("/v1/rooms").await.json()["rooms"], json!([]), "none of it made the room");
+    // Exactly at the limit, and an integer as an id.
+    let body = json!({"userId": 42, "message": &long[1..], "messageId": 7});
+    assert_eq!(http.post(MESSAGES, body.to_string()).await.json()["messageId"], "7");
+    let stored = server.history("r").await;
+    assert_eq!(
+        (&stored[0]["userId"], stored[0]["message"].as_str().unwrap().len()),
+        (&json!("42"), 64 << 10)
+    );
+}
+
+#[tokio::test]
+async fn bad_queries_name_the_rule() {
+    let server = Server::start();
+    server.send("r", "x").await;
+    let mut http = server.http().await;
+    for (query, fields) in [
+        ("after=x", &["after"][..]),
+        ("after=-1", &["after"]),
+        ("after=1&before=2", &["before"]),
+        ("before=1.5", &["before"]),
+        ("limit=0", &["limit"]),
+        ("limit=1001", &["limit"]),
+        ("limit=many&after=&from=soon&to=later", &["after", "from", "to", "limit"]),
+    ] {
+        http.get(&format!("{MESSAGES}?{query}")).await.faults(fields);
+    }
+    for (query, fields) in
+        [("limit=0", &["limit"][..]), ("limit=1001", &["limit"]), ("after=a%20b", &["after"])]
+    {
+        http.get(&format!("/v1/rooms?{query}")).await.faults(fields);
+    }
+}
+
+#[tokio::test]
+async fn unknown_places_are_told() {
+    let server = Server::start();
+    let mut http = server.http().await;
+    for path in
+        ["/nothing", "/v1/nothing", "/v1/rooms/r/nothing", "/v1/rooms/r/messages/1", &"/x".repeat(100)]
+    {
+        http.get(path).await.problem(404, "not_found");
+    }
+    for path in ["/v1/rooms/r/messages", "/v1/rooms/r"] {
+        http.get(path).await.problem(404, "unknown_room");
+    }
+    for (method, path, allow) in [
+        (Method::DELETE, MESSAGES, "GET, POST"),
+        (Method::GET, "/v1/messages", "POST"),
+        (Method::PUT, "/v1/rooms", "GET"),
+        (Method::POST, "/metrics", "GET"),
+        (Method::POST, "/health", "GET"),
+        (Method::POST, "/v1/ws", "GET"),
+        (Method::POST, "/chat/1", "GET"),
+    ] {
+        let answer = http.request(method, path, &[], "").await;
+        answer.problem(405, "method_not_allowed");
+        assert_eq!(answer.header("allow"), Some(allow), "{path}");
+    }
+    for path in ["/v1/ws", "/chat/1"] {
+        let problem = http.get(path).await.problem(400, "malformed");
+        assert!(problem["detail"].as_str().unwrap().contains("WebSocket"), "{problem}");
+    }
+}
+
+#[tokio::test]
+async fn a_huge_body_is_refused() {
+    let server = Setup::new().set("limits.body_bytes=64KiB").start();
+    let body = |room: &str, bytes: usize| {
+        json!({"roomId": room, "userId": "a", "message": "x".repeat(bytes)}).to_string()
+    };
+    server.http().await.post(MESSAGES, body("r", 64 << 10)).await.problem(413, "too_large");
+    // A stream has no size, but its lines have: a little too long, and so long that the rest is not read.
+    let lines =
+        [body("r", 1), body("r", 64 << 10), body("r", 2), body("r", 1 << 20), body("r", 3)].join("\n");
+    let lines = server.http().await.post("/v1/messages", lines).await.lines();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert_eq!((&lines[0]["seq"], &lines[2]["seq"]), (&json!(1), &json!(2)));
+    assert_eq!((&lines[1]["code"], &lines[3]["code"]), (&json!("too_large"), &json!("too_large")));
+    assert_eq!(server.history("r").await.len(), 2);
+}
+
+#[tokio::test]
+async fn without_autocreate_unknown_rooms_are_refused() {
+    let mut server = Server::start();
+    server.send("known", "x").await;
+    server.restart_with(&["rooms.autocreate=false"]);
+    let problem = server.send_as("unknown", "id", "x").await.problem(404, "unknown_room");
+    assert_eq!((&problem["messageId"], &problem["retryable"]), (&json!("id"), &json!(false)));
+    let lines: String = ["unknown", "known"]
+        .map(|room| format!("{}\n", json!({"roomId": room, "userId": "a", "message": "y"})))
+        .concat();
+    let lines = server.http().await.post("/v1/messages", lines).await.lines();
+    assert_eq!((&lines[0]["code"], &lines[1]["seq"]), (&json!("unknown_room"), &json!(2)));
+    let mut socket = server.ws("/v1/ws?user=ada").await;
+    let error = socket.ask(&json!({"type": "send", "roomId": "unknown", "message": "x"})).await;
+    assert_eq!(error["code"], "unknown_room", "{error}");
+    let mut chat = server.ws("/chat/unknown").await;
+    let answer = chat.ask(&crate::harness::chat_message("id", "x")).await;
+    assert_eq!((&answer["status"], &answer["code"]), (&json!("error"), &json!("unknown_room")), "{answer}");
+    let rooms = server.get("/v1/rooms").await.json();
+    assert_eq!(rooms["rooms"].as_array().unwrap().len(), 1, "{rooms}");
+}

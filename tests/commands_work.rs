@@ -1,0 +1,125 @@
+//! The client commands, for people and with `--json` for scripts.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Ran, Server, hubbub, seqs, texts};
+
+/// Runs a client command against `server` without blocking the test's other tasks.
+async fn client(server: &Server, arguments: &[&str], input: &str) -> Ran {
+    let mut arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    arguments.extend(["--server".to_owned(), server.url()]);
+    let input = input.to_owned();
+    let run = move || hubbub(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), &input);
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn send_stores_and_prints_the_receipt() {
+    let server = Server::start();
+    let text = client(&server, &["send", "r", "hello", "--user", "ada", "--id", "one"], "").await.success();
+    assert_eq!(text, "stored as message 1 of r\n");
+    let text = client(&server, &["send", "r", "hello", "--user", "ada", "--id", "one"], "").await.success();
+    assert_eq!(text, "was stored before as message 1 of r\n");
+    let text = client(&server, &["send", "r", "bye", "--type", "leave", "--json"], "").await.success();
+    let receipt = &json_lines(&text)[0];
+    assert_eq!((&receipt["seq"], &receipt["duplicate"]), (&json!(2), &json!(false)));
+    let text = client(&server, &["send", "r", "-", "--json"], "line 1\n\nline 2").await.success();
+    assert_eq!(seqs(&json_lines(&text)), [3, 4]);
+    assert_eq!(client(&server, &["send", "r"], "line 3\n").await.success(), "stored as message 5 of r\n");
+
+    let history = server.history("r").await;
+    assert_eq!(texts(&history), ["hello", "bye", "line 1", "line 2", "line 3"]);
+    assert_eq!((&history[0]["userId"], &history[1]["userId"]), (&json!("ada"), &json!("cli")));
+    assert_eq!(history[1]["messageType"], "LEAVE");
+}
+
+#[tokio::test]
+async fn commands_fail_with_one_line() {
+    let server = Server::start();
+    server.send_as("r", "one", "hello").await;
+    for (arguments, part) in [
+        (&["send", "r", "other", "--id", "one"][..], "id_reused"),
+        (&["send", "r", "x", "--user", "a b"], "userId"),
+        (&["send", "r", "x", "--type", "SHOUT"], "messageType"),
+        (&["send", "a b", "x"], "room 'a b'"),
+        (&["history", "unknown"], "unknown_room"),
+        (&["history", "r", "--after", "9"], "reset"),
+        (&["history", "r", "--from", "soon"], "from"),
+        (&["tail", "a/b"], "room 'a/b'"),
+        (&["tail", "r", "--user", "a b"], "--user"),
+    ] {
+        let line = client(&server, arguments, "").await.refusal(1);
+        assert!(line.starts_with("hubbub: ") && line.contains(part), "{arguments:?}: {line}");
+    }
+    let mut gone = Server::start();
+    gone.kill();
+    for arguments in [&["rooms"][..], &["history", "r"], &["tail", "r"]] {
+        let line = client(&gone, arguments, "").await.refusal(1);
+        assert!(line.contains("is it running?"), "{line}");
+    }
+    for url in ["nonsense", "https://127.0.0.1:1", "ftp://x"] {
+        let line = hubbub(&["rooms", "--server", url], "").refusal(1);
+        assert!(line.contains(url), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn history_and_rooms_show_what_is_stored() {
+    let server = Server::start();
+    let body: String = (1..=1_200)
+        .map(|n| json!({"roomId": "r", "userId": "ada", "message": n.to_string()}).to_string() + "\n")
+        .collect();
+    server.http().await.post("/v1/messages", body).await;
+    server.send("other", "\u{1b}[31mred\u{7}").await;
+    // `--limit` over as many pages as it takes, oldest first in either direction.
+    for (arguments, expected) in [
+        (&["history", "r", "--limit", "1100"][..], 101..=1_200),
+        (&["history", "r"], 1_151..=1_200),
+        (&["history", "r", "--after", "10", "--limit", "1050"], 11..=1_060),
+        (&["history", "r", "--before", "1000", "--limit", "2"], 998..=999),
+        (&["history", "r", "--from", "2000-01-01T00:00:00Z", "--limit", "3"], 1..=3),
+    ] {
+        let arguments = [arguments, &["--json"]].concat();
+        let shown = json_lines(&client(&server, &arguments, "").await.success());
+        assert_eq!(seqs(&shown), expected.collect::<Vec<u64>>(), "{arguments:?}");
+    }
+    let shown =
+        json_lines(&client(&server, &["history", "r", "--json", "--limit", "2000"], "").await.success());
+    assert_eq!(shown, server.history("r").await);
+
+    let text = client(&server, &["history", "other"], "").await.success();
+    assert!(
+        text.contains("ada: \u{FFFD}[31mred\u{FFFD}\n"),
+        "escape sequences do not reach the terminal: {text:?}"
+    );
+    let text = client(&server, &["rooms"], "").await.success();
+    let lines: Vec<_> =
+        text.lines().map(|line| line.split_whitespace().take(3).collect::<Vec<_>>()).collect();
+    assert_eq!(lines, [["room", "messages", "head"], ["other", "1", "1"], ["r", "1200", "1200"]]);
+    let rooms = json_lines(&client(&server, &["rooms", "--json"], "").await.success());
+    assert_eq!(rooms, *server.get("/v1/rooms").await.json()["rooms"].as_array().unwrap());
+}
+
+#[tokio::test]
+async fn tail_begins_where_it_is_told() {
+    let server = Server::start();
+    for n in 1..=20 {
+        server.send("r", &n.to_string()).await;
+    }
+    for (arguments, expected) in [
+        (&["tail", "r", "--count", "10"][..], 11..=20),
+        (&["tail", "r", "--last", "3", "--count", "3"], 18..=20),
+        (&["tail", "r", "--after", "0", "--count", "20"], 1..=20),
+        (&["tail", "r", "--after", "15", "--count", "2"], 16..=17),
+    ] {
+        let arguments = [arguments, &["--json"]].concat();
+        let shown = json_lines(&client(&server, &arguments, "").await.success());
+        assert_eq!(seqs(&shown), expected.collect::<Vec<u64>>(), "{arguments:?}");
+    }
+    let text = client(&server, &["tail", "r", "--last", "1", "--count", "1"], "").await.success();
+    assert!(text.ends_with("20  ada: 20\n"), "{text}");
+}

@@ -1,0 +1,65 @@
+//! What the tests stand on: the real binary with a data directory of its own, and clients with time limits.
+//!
+//! A test waits for conditions, never for time. The limits here are only for tests that would otherwise hang.
+
+mod follower;
+mod http;
+pub(crate) mod program;
+mod server;
+mod writer;
+mod ws;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+pub(crate) use follower::Follower;
+pub(crate) use http::{Answer, Http, faulty_fields};
+pub(crate) use program::{Ran, hubbub};
+pub(crate) use server::{Server, Setup};
+pub(crate) use writer::{Dialect, Writer};
+pub(crate) use ws::{Closed, Ws};
+
+/// How long anything may take before a test gives up on it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for `work`, at most [`PATIENCE`].
+pub(crate) async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(done) => done,
+        Err(_) => panic!("{what}: nothing happened for {PATIENCE:?}"),
+    }
+}
+
+/// Asks again and again until the answer is yes.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    in_time(what, async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+/// A message as `/chat/{room}` wants it.
+pub(crate) fn chat_message(id: &str, text: &str) -> Value {
+    json!({
+        "userId": 7, "username": "ada1", "message": text, "messageId": id,
+        "timestamp": "2026-01-31T12:00:00Z", "messageType": "TEXT",
+    })
+}
+
+/// The strings of an array's field, for comparing whole histories at once.
+pub(crate) fn texts(messages: &[Value]) -> Vec<&str> {
+    messages.iter().map(|message| message["message"].as_str().unwrap()).collect()
+}
+
+/// The numbers of messages.
+pub(crate) fn seqs(messages: &[Value]) -> Vec<u64> {
+    messages.iter().map(|message| message["seq"].as_u64().unwrap()).collect()
+}
+
+/// A number from the environment, for tests that run longer or again.
+pub(crate) fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().expect(name))
+}

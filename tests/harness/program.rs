@@ -1,0 +1,52 @@
+//! The binary as a command that ends by itself.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// The binary under test; nothing around it tells it what to do.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hubbub"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("HUBBUB_") {
+            command.env_remove(name);
+        }
+    }
+    // A directory without hubbub.toml.
+    command.current_dir(std::env::temp_dir()).stdin(Stdio::null());
+    command
+}
+
+/// What a command that ended left.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    /// Its standard output, which must be all there is to say.
+    pub(crate) fn success(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.stdout
+    }
+
+    /// Fails with `code`, one line on standard error, and nothing on standard output.
+    pub(crate) fn refusal(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert_eq!((self.stdout.as_str(), self.stderr.trim_end().lines().count()), ("", 1), "{self:?}");
+        self.stderr
+    }
+}
+
+/// Runs `hubbub` with `arguments` and `input` until it ends.
+pub(crate) fn hubbub(arguments: &[&str], input: &str) -> Ran {
+    let mut command = command();
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // Fails when the command does not read its input.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}

@@ -1,0 +1,271 @@
+//! A server process: started on a free port, killed at the latest when dropped.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{Http, PATIENCE, Ws, program, until};
+
+/// How to start a server.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    settings: Vec<String>,
+    data: PathBuf,
+    /// Removes the directory with the last one that refers to it.
+    _dir: Arc<TempDir>,
+}
+
+impl Setup {
+    /// A new data directory.
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("hubbub-test-").tempdir().unwrap();
+        // Small slots: they need not be filled with zeros for long, and small histories have segments too.
+        let settings = vec!["store.embedded.journal_slot=1MiB".to_owned()];
+        Self { settings, data: dir.path().join("data"), _dir: Arc::new(dir) }
+    }
+
+    pub(crate) fn set(mut self, setting: &str) -> Self {
+        self.settings.push(setting.to_owned());
+        self
+    }
+
+    /// The data directory; there only once a server was.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// The arguments of `hubbub serve` on `listen`.
+    pub(crate) fn arguments(&self, listen: &str) -> Vec<String> {
+        let mut arguments: Vec<String> = ["serve", "--listen", listen, "--data"].map(Into::into).into();
+        arguments.push(self.data.display().to_string());
+        for setting in &self.settings {
+            arguments.extend(["--set".to_owned(), setting.clone()]);
+        }
+        arguments
+    }
+
+    pub(crate) fn start(self) -> Server {
+        // Each server has a loopback address of its own, so that nobody takes its port while it is down.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed) + 1;
+        let [.., a, b] = (std::process::id() * 64 + number).to_be_bytes();
+        let host = if cfg!(target_os = "linux") { format!("127.1.{a}.{b}") } else { "127.0.0.1".into() };
+        let (running, address) = Running::start(&self, &format!("{host}:0"));
+        Server { running, setup: self, address }
+    }
+}
+
+/// A server that runs.
+pub(crate) struct Server {
+    // Ends before its directory is removed with the setup.
+    running: Running,
+    setup: Setup,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// With a new data directory and default settings.
+    pub(crate) fn start() -> Self {
+        Setup::new().start()
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How it was started.
+    pub(crate) fn setup(&self) -> Setup {
+        self.setup.clone()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn data(&self) -> &Path {
+        self.setup.data()
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.running.end();
+    }
+
+    /// Sends SIGTERM; returns at once.
+    pub(crate) fn terminate(&self) {
+        self.running.signal(Signal::TERM);
+    }
+
+    /// Sends SIGINT, as Ctrl-C does.
+    pub(crate) fn interrupt(&self) {
+        self.running.signal(Signal::INT);
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) async fn exit(&mut self) -> ExitStatus {
+        let child = &mut self.running.child;
+        let mut status = None;
+        until("the end of the server", async || {
+            status = child.try_wait().unwrap();
+            status.is_some()
+        })
+        .await;
+        status.unwrap()
+    }
+
+    /// Starts, and is killed after `delay` whether it is ready or not.
+    pub(crate) fn kill_while_starting(&mut self, delay: std::time::Duration) {
+        self.kill();
+        let mut command = program::command();
+        command.args(self.setup.arguments(&self.address.to_string()));
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(delay);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Starts again on the same data and the same address, after a `kill -9` if it still runs.
+    pub(crate) fn restart(&mut self) {
+        self.restart_with(&[]);
+    }
+
+    /// The same with other settings.
+    pub(crate) fn restart_with(&mut self, settings: &[&str]) {
+        self.kill();
+        for setting in settings {
+            self.setup.settings.push((*setting).to_owned());
+        }
+        (self.running, _) = Running::start(&self.setup, &self.address.to_string());
+    }
+
+    /// A connection that is kept.
+    pub(crate) async fn http(&self) -> Http {
+        Http::connect(self.address).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> super::Answer {
+        self.http().await.get(path).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> super::Answer {
+        self.http().await.post(path, body.to_string()).await
+    }
+
+    pub(crate) async fn ws(&self, path: &str) -> Ws {
+        Ws::open(self.address, path).await
+    }
+
+    /// A socket of `/v1/ws` that follows `room` with the given members of the `subscribe` frame; it is read behind
+    /// `subscribed`.
+    pub(crate) async fn subscriber(&self, room: &str, how: Value) -> Ws {
+        let mut socket = self.ws("/v1/ws").await;
+        socket.subscribe(room, how).await;
+        socket
+    }
+
+    /// Sends one message that must be stored, and gives its receipt.
+    pub(crate) async fn send(&self, room: &str, text: &str) -> Value {
+        let message = json!({"userId": "ada", "message": text});
+        let answer = self.post(&format!("/v1/rooms/{room}/messages"), &message).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        answer.json()
+    }
+
+    /// The same with an id.
+    pub(crate) async fn send_as(&self, room: &str, id: &str, text: &str) -> super::Answer {
+        let message = json!({"userId": "ada", "message": text, "messageId": id});
+        self.post(&format!("/v1/rooms/{room}/messages"), &message).await
+    }
+
+    /// All messages of a room, page by page; none when there is no such room.
+    pub(crate) async fn history(&self, room: &str) -> Vec<Value> {
+        let mut http = self.http().await;
+        let mut all = Vec::new();
+        let mut after = 0;
+        loop {
+            let answer = http.get(&format!("/v1/rooms/{room}/messages?limit=1000&after={after}")).await;
+            if answer.status == 404 {
+                return all;
+            }
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let mut page = answer.json();
+            all.append(page["messages"].as_array_mut().unwrap());
+            match page["next"].as_u64() {
+                Some(next) => after = next,
+                None => return all,
+            }
+        }
+    }
+
+    /// One value of `/metrics`, without the prefix `hubbub_`.
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
+        let text = self.get("/metrics").await.text();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("hubbub_{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+    }
+}
+
+struct Running {
+    child: Child,
+    log: Arc<Mutex<String>>,
+}
+
+impl Running {
+    /// Starts a process and waits until it says that it is ready, and where.
+    fn start(setup: &Setup, listen: &str) -> (Self, SocketAddr) {
+        let mut command = program::command();
+        command.args(setup.arguments(listen)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let stderr = child.stderr.take().unwrap();
+        let kept = log.clone();
+        std::thread::spawn(move || keep(stderr, &kept));
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, ready) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = stdout.read_line(&mut line);
+            let _ = sender.send(line);
+            // What else it prints is nothing, but a closed pipe would change how it behaves.
+            let _ = std::io::copy(&mut stdout, &mut std::io::sink());
+        });
+        let running = Self { child, log };
+        let line = ready.recv_timeout(PATIENCE).expect("the server neither got ready nor ended");
+        let address = line.trim_end().strip_prefix("ready http://").and_then(|at| at.parse().ok());
+        let address = address.unwrap_or_else(|| panic!("not ready but {line:?}"));
+        (running, address)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn end(&mut self) {
+        // Fails when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+        if std::thread::panicking() {
+            eprintln!("--- the server's log\n{}---", self.log.lock().unwrap_or_else(|e| e.into_inner()));
+        }
+    }
+}
+
+fn keep(mut from: impl Read, log: &Mutex<String>) {
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        log.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+}

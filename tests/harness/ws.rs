@@ -1,0 +1,137 @@
+//! A WebSocket client on an implementation that shares no code with the server.
+
+use std::net::SocketAddr;
+
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::in_time;
+
+/// How a socket ended: with a code and a reason, or without a word.
+pub(crate) type Closed = Option<(u16, String)>;
+
+pub(crate) struct Ws(WebSocketStream<TcpStream>);
+
+impl Ws {
+    pub(crate) async fn open(address: SocketAddr, path: &str) -> Self {
+        Self::try_open(address, path).await.unwrap_or_else(|| panic!("{path} is no WebSocket"))
+    }
+
+    pub(crate) async fn try_open(address: SocketAddr, path: &str) -> Option<Self> {
+        in_time(path, async {
+            let stream = TcpStream::connect(address).await.ok()?;
+            stream.set_nodelay(true).ok()?;
+            let url = format!("ws://{address}{path}");
+            let (socket, _) = tokio_tungstenite::client_async(url, stream).await.ok()?;
+            Some(Self(socket))
+        })
+        .await
+    }
+
+    pub(crate) async fn say(&mut self, frame: &Value) {
+        self.say_text(frame.to_string()).await;
+    }
+
+    pub(crate) async fn say_text(&mut self, text: impl Into<String>) {
+        self.say_message(Message::text(text.into())).await;
+    }
+
+    pub(crate) async fn say_message(&mut self, message: Message) {
+        assert!(self.try_say(message).await, "the socket is closed");
+    }
+
+    /// Whether it could be sent.
+    pub(crate) async fn try_say(&mut self, message: Message) -> bool {
+        in_time("sending", self.0.send(message)).await.is_ok()
+    }
+
+    /// Puts frames into the buffer, and sends them all at once.
+    pub(crate) async fn say_all(&mut self, frames: &[Value]) {
+        assert!(self.try_say_all(frames).await, "the socket is closed");
+    }
+
+    pub(crate) async fn try_say_all(&mut self, frames: &[Value]) -> bool {
+        in_time("sending", async {
+            for frame in frames {
+                self.0.feed(Message::text(frame.to_string())).await?;
+            }
+            self.0.flush().await
+        })
+        .await
+        .is_ok()
+    }
+
+    /// The next text, or how the socket ended.
+    pub(crate) async fn next(&mut self) -> Result<Value, Closed> {
+        loop {
+            match in_time("receiving", self.0.next()).await {
+                Some(Ok(Message::Text(text))) => return Ok(serde_json::from_str(&text).unwrap()),
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                Some(Ok(Message::Binary(bytes))) => panic!("the server never sends binary: {bytes:?}"),
+                Some(Ok(Message::Close(frame))) => {
+                    let closed = frame.map(|frame| (frame.code.into(), frame.reason.to_string()));
+                    // Answers the close frame, and waits until the server has closed the connection.
+                    while in_time("closing", self.0.next()).await.is_some_and(|next| next.is_ok()) {}
+                    return Err(closed);
+                }
+                Some(Err(_)) | None => return Err(None),
+            }
+        }
+    }
+
+    /// The next raw message, control frames too.
+    pub(crate) async fn next_message(&mut self) -> Message {
+        in_time("receiving", self.0.next()).await.expect("the stream ended").expect("the socket failed")
+    }
+
+    /// The next text.
+    pub(crate) async fn hear(&mut self) -> Value {
+        self.next().await.unwrap_or_else(|closed| panic!("closed with {closed:?}"))
+    }
+
+    pub(crate) async fn hear_all(&mut self, count: usize) -> Vec<Value> {
+        let mut all = Vec::with_capacity(count);
+        while all.len() < count {
+            all.push(self.hear().await);
+        }
+        all
+    }
+
+    /// The next text, which must be of that `type`.
+    pub(crate) async fn hear_type(&mut self, kind: &str) -> Value {
+        let frame = self.hear().await;
+        assert_eq!(frame["type"], kind, "{frame}");
+        frame
+    }
+
+    pub(crate) async fn ask(&mut self, frame: &Value) -> Value {
+        self.say(frame).await;
+        self.hear().await
+    }
+
+    /// Subscribes with the given members, and returns the `subscribed` frame.
+    pub(crate) async fn subscribe(&mut self, room: &str, how: Value) -> Value {
+        let mut frame = json!({"type": "subscribe", "roomId": room});
+        frame.as_object_mut().unwrap().extend(how.as_object().unwrap().clone());
+        self.say(&frame).await;
+        self.hear_type("subscribed").await
+    }
+
+    /// Drops texts until the socket ends; how it ended, with a code.
+    pub(crate) async fn closed(&mut self) -> (u16, String) {
+        loop {
+            if let Err(closed) = self.next().await {
+                return closed.expect("the socket ended without a close frame");
+            }
+        }
+    }
+
+    /// Closes in order.
+    pub(crate) async fn close(mut self) {
+        let _ = in_time("closing", self.0.close(None)).await;
+        while in_time("closing", self.0.next()).await.is_some_and(|next| next.is_ok()) {}
+    }
+}

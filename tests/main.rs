@@ -1,0 +1,38 @@
+//! Whole-process tests: the real binary, killed, restarted, starved and lied to. One file for each event.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test ends where something is not as expected"
+)]
+
+mod harness;
+
+mod any_sequence_is_gapless;
+mod bad_frames_keep_the_socket;
+mod bad_requests_name_the_rule;
+mod chat_sockets_answer_in_order;
+mod commands_work;
+mod data_directory_is_refused;
+mod disk_full_refuses_and_recovers;
+mod duplicate_id_is_noop;
+mod failed_sync_stops_writes;
+mod history_pages;
+mod killed_at_any_moment;
+mod metrics_close_the_ledger;
+mod ndjson_answers_line_by_line;
+mod overload_is_answered;
+mod readme_commands_run;
+mod restart_keeps_acked;
+mod resume_has_no_gap;
+mod reused_id_is_refused;
+mod shutdown_drains;
+mod silent_peers_are_dropped;
+mod slow_reader_is_cut;
+mod stale_epoch_is_reset;
+mod tail_survives_a_restart;
+mod websocket_conformance;
+mod wrong_usage_is_told;

@@ -1,0 +1,110 @@
+//! `/metrics` shows everything that is declared, and its figures add up.
+
+use serde_json::json;
+
+use crate::harness::{Server, chat_message};
+
+const DECLARED: &[(&str, &str)] = &[
+    ("messages_accepted", "counter"),
+    ("messages_stored", "counter"),
+    ("messages_duplicate", "counter"),
+    ("messages_unconfirmed", "counter"),
+    ("messages_delivered", "counter"),
+    ("messages_rejected", "counter"),
+    ("pipeline_waiting_operations", "gauge"),
+    ("pipeline_in_flight_operations", "gauge"),
+    ("pipeline_batch_operations", "histogram"),
+    ("pipeline_wait_seconds", "histogram"),
+    ("pipeline_store_seconds", "histogram"),
+    ("pipeline_fan_out_seconds", "histogram"),
+    ("pipeline_total_seconds", "histogram"),
+    ("websocket_connections", "gauge"),
+    ("connections", "gauge"),
+    ("connections_refused", "counter"),
+    ("subscriptions", "gauge"),
+    ("slow_subscribers", "counter"),
+    ("http_requests", "counter"),
+    ("store_up", "gauge"),
+    ("store_messages", "gauge"),
+    ("store_rooms", "gauge"),
+    ("store_disk_bytes", "gauge"),
+    ("store_segments", "gauge"),
+    ("store_unsealed_slots", "gauge"),
+    ("store_sync_last_microseconds", "gauge"),
+    ("store_sync_max_microseconds", "gauge"),
+];
+
+#[tokio::test]
+async fn every_metric_is_shown_with_its_help() {
+    let server = Server::start();
+    let answer = server.get("/metrics").await;
+    assert!(answer.header("content-type").unwrap().starts_with("application/openmetrics-text"), "{answer:?}");
+    let text = answer.text();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let mut types: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE hubbub_")).collect();
+    types.sort_unstable();
+    let mut declared: Vec<_> = DECLARED.iter().map(|(name, kind)| format!("{name} {kind}")).collect();
+    declared.sort_unstable();
+    assert_eq!(types, declared);
+    assert_eq!(text.matches("# HELP hubbub_").count(), DECLARED.len());
+    for reason in
+        ["malformed", "invalid", "id_reused", "overloaded", "disk_full", "unavailable", "unknown_room"]
+    {
+        assert!(
+            text.contains(&format!("hubbub_messages_rejected_total{{reason=\"{reason}\"}} 0\n")),
+            "{reason}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn metrics_close_the_ledger() {
+    let server = Server::start();
+    let mut subscriber = server.subscriber("r", json!({})).await;
+    let mut chat = server.ws("/chat/r").await;
+    let frames: Vec<_> =
+        (0..100).map(|n| chat_message(&(n % 90).to_string(), &(n % 90).to_string())).collect();
+    chat.say_all(&frames).await;
+    chat.hear_all(100).await;
+    chat.ask(&json!({})).await;
+    chat.ask(&chat_message("1", "another text")).await;
+    chat.say_text("{").await;
+    chat.hear().await;
+    for n in 0..10 {
+        server.send("r", &n.to_string()).await;
+    }
+    server.post("/v1/rooms/r/messages", &json!({})).await.problem(422, "invalid");
+    server.send_as("r", "1", "another text").await.problem(422, "id_reused");
+    let lines = "{\n{\"roomId\":\"r\",\"userId\":\"ada\",\"message\":\"x\"}\n{}\n";
+    assert_eq!(server.http().await.post("/v1/messages", lines).await.lines().len(), 3);
+    subscriber.hear_all(101).await;
+
+    let text = server.get("/metrics").await.text();
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("hubbub_{name} ")));
+        let value = line.unwrap_or_else(|| panic!("no {name} in\n{text}"));
+        // Sums are written as "7.0".
+        value.trim_end_matches(".0").parse::<u64>().unwrap()
+    };
+    let rejected = |reason: &str| value(&format!("messages_rejected_total{{reason=\"{reason}\"}}"));
+    let (accepted, stored) = (value("messages_accepted_total"), value("messages_stored_total"));
+    assert_eq!((stored, value("messages_duplicate_total")), (101, 10));
+    assert_eq!(accepted, stored + value("messages_duplicate_total"));
+    assert_eq!((rejected("invalid"), rejected("malformed"), rejected("id_reused")), (3, 2, 2));
+    // Sent = accepted + rejected + unconfirmed.
+    let sent = 100 + 3 + 10 + 2 + 3;
+    assert_eq!(sent, accepted + 3 + 2 + 2 + value("messages_unconfirmed_total"));
+    assert_eq!(
+        (value("messages_delivered_total"), value("store_messages"), value("store_rooms")),
+        (stored, stored, 1)
+    );
+    assert_eq!((value("websocket_connections"), value("subscriptions"), value("connections")), (2, 1, 3));
+    assert_eq!((value("pipeline_waiting_operations"), value("pipeline_in_flight_operations")), (0, 0));
+    // Each operation went through the pipeline once, whatever came of it.
+    let operations = accepted + rejected("id_reused");
+    assert_eq!(value("pipeline_wait_seconds_count"), operations);
+    assert_eq!(value("pipeline_total_seconds_count"), operations);
+    assert_eq!(value("pipeline_batch_operations_sum"), operations);
+    assert_eq!(value("pipeline_batch_operations_count"), value("pipeline_store_seconds_count"));
+    assert!(value("http_requests_total") >= 15 && value("store_disk_bytes") > 0);
+}

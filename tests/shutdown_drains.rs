@@ -1,0 +1,113 @@
+//! SIGTERM under load: what was accepted is committed and acknowledged, sockets are closed with 1001, the exit code
+//! is 0, and a restart finds exactly what was acknowledged.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::json;
+
+use crate::harness::{Dialect, Follower, Http, Setup, Writer, in_time, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_drains() {
+    // Slow syncs: at any moment something is under way.
+    let mut server = Setup::new().set("store.embedded.sync_delay=10ms").start();
+    let address = server.address();
+    let acked = Arc::new(AtomicU64::new(0));
+    let mut follower = Follower::new("chat");
+    assert!(follower.resume(address).await);
+
+    let writers: Vec<_> = [
+        ("a", "chat", Dialect::Chat),
+        ("b", "chat", Dialect::Chat),
+        ("c", "api", Dialect::Api),
+        ("d", "api", Dialect::Api),
+    ]
+    .map(|(name, room, dialect)| {
+        let acked = acked.clone();
+        tokio::spawn(async move {
+            let mut writer = Writer::new(name, room, dialect, 32);
+            let mut counted = 0;
+            let lost = writer
+                .run(address, |writer| {
+                    let new = writer.acked.len() as u64 - counted;
+                    counted += new;
+                    acked.fetch_add(new, Ordering::SeqCst);
+                    false
+                })
+                .await;
+            (writer, lost)
+        })
+    })
+    .into();
+    let posting: Vec<_> = (0..8)
+        .map(|number| {
+            tokio::spawn(async move {
+                let mut receipts = Vec::new();
+                let Some(mut http) = Http::try_connect(address).await else { return receipts };
+                for count in 0.. {
+                    let text = format!("{number}-{count}");
+                    let body = json!({"userId": "ada", "message": text}).to_string();
+                    match http.try_request(hyper::Method::POST, "/v1/rooms/http/messages", &[], body).await {
+                        Some(answer) => {
+                            assert_eq!(answer.status, 201, "{answer:?}");
+                            receipts.push(text);
+                        }
+                        None => break,
+                    }
+                }
+                receipts
+            })
+        })
+        .collect();
+
+    until("the load", async || acked.load(Ordering::SeqCst) >= 500).await;
+    server.terminate();
+    assert_eq!(server.exit().await.code(), Some(0));
+    let closed = loop {
+        if let Err(closed) = follower.next().await {
+            break closed;
+        }
+    };
+    assert_eq!(closed.map(|(code, _)| code), Some(1001), "the follower");
+    let mut finished = Vec::new();
+    for writer in writers {
+        let (writer, lost) = in_time("the writers", writer).await.unwrap();
+        let closed = lost.unwrap_err().expect("closed without a word");
+        assert_eq!(closed.0, 1001);
+        assert!(closed.1.contains("reconnect"), "{closed:?}");
+        finished.push(writer);
+    }
+    let mut posted = BTreeSet::new();
+    for posting in posting {
+        posted.extend(in_time("the posts", posting).await.unwrap());
+    }
+    assert!(!posted.is_empty());
+
+    server.restart();
+    for room in ["chat", "api"] {
+        let history = server.history(room).await;
+        let mine = || finished.iter().filter(|writer| writer.room == room);
+        mine().for_each(|writer| writer.check(&history));
+        let acked: usize = mine().map(|writer| writer.acked.len()).sum();
+        assert_eq!(history.len(), acked, "{room}: what was accepted was acknowledged");
+        if room == "chat" {
+            follower.check(&history[..follower.seen.len()]);
+        }
+    }
+    let history = server.history("http").await;
+    let stored: BTreeSet<_> =
+        history.iter().map(|message| message["message"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(stored, posted, "every request that was accepted was answered");
+}
+
+#[tokio::test]
+async fn an_idle_server_ends_at_once_on_sigint_too() {
+    let mut server = Setup::new().start();
+    let mut socket = server.ws("/v1/ws").await;
+    server.interrupt();
+    assert_eq!(socket.closed().await.0, 1001);
+    assert_eq!(server.exit().await.code(), Some(0));
+    assert!(Http::try_connect(server.address()).await.is_none());
+}

@@ -1,0 +1,105 @@
+//! Wrong usage and configuration: exit code 2, every fault named with what to do instead.
+
+use std::io::Write;
+
+use crate::harness::{Server, hubbub};
+
+fn must_say(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "'{part}' is not in:\n{text}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_told() {
+    for (arguments, parts) in [
+        (&["serv"][..], &["serv", "serve"][..]),
+        (&["serve", "--lisen", "x"], &["--lisen", "--listen"]),
+        (&["send"], &["<ROOM>"]),
+        (&["tail", "r", "--after", "x"], &["--after", "invalid"]),
+        (&["tail", "r", "--after", "1", "--last", "1"], &["--after", "--last"]),
+        (&["history", "r", "--limit", "many"], &["--limit", "many"]),
+    ] {
+        let ran = hubbub(arguments, "");
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{arguments:?}: {ran:?}");
+        must_say(&ran.stderr, parts);
+    }
+    let help = hubbub(&["--help"], "").success();
+    must_say(
+        &help,
+        &["serve", "send", "tail", "history", "rooms", "config", "bench", "Exit codes: 0 orderly, 1 failure"],
+    );
+    must_say(&hubbub(&["--version"], "").success(), &["hubbub ", env!("CARGO_PKG_VERSION")]);
+    assert_eq!(hubbub(&[], "").code, Some(2));
+}
+
+#[test]
+fn an_open_door_must_be_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data").display().to_string();
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        let line = hubbub(&["serve", "--listen", listen, "--data", &data], "").refusal(2);
+        must_say(&line, &["server.listen", "127.0.0.1", "--insecure"]);
+    }
+    assert!(!directory.path().join("data").exists(), "nothing was made");
+    let line = hubbub(&["serve", "--listen", "nonsense", "--data", &data], "");
+    assert_ne!(line.code, Some(0));
+    must_say(&line.stderr, &["nonsense", "server.listen"]);
+}
+
+#[tokio::test]
+async fn a_taken_port_is_told() {
+    let server = Server::start();
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data").display().to_string();
+    let line = hubbub(&["serve", "--listen", &server.address().to_string(), "--data", &data], "").refusal(1);
+    must_say(&line, &["server.listen", "in use"]);
+}
+
+#[test]
+fn unknown_settings_are_refused_with_a_suggestion() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"[server]\nlisen = '127.0.0.1:1'\nthreads = 'many'\n[limts]\nx = 1\n").unwrap();
+    let path = file.path().display().to_string();
+    for command in [&["serve"][..], &["config", "check"], &["config", "print"]] {
+        let arguments = [
+            command,
+            &["--config", &path, "--set", "pipeline.lingr=1ms", "--set", "rooms.autocreate=perhaps"],
+        ]
+        .concat();
+        let ran = hubbub(&arguments, "");
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+        must_say(
+            &ran.stderr,
+            &[
+                "no setting 'server.lisen'; did you mean 'server.listen'?",
+                "no setting 'limts.x'",
+                "no setting 'pipeline.lingr'; did you mean 'pipeline.linger'?",
+                "server.threads must be a whole number from 0 on, not 'many' (file ",
+                "rooms.autocreate must be true or false, not 'perhaps' (flag --set)",
+            ],
+        );
+        assert!(ran.stderr.lines().all(|line| line.starts_with("hubbub: ")), "{}", ran.stderr);
+    }
+    let line = hubbub(&["config", "check", "--config", "/nowhere/hubbub.toml"], "").refusal(2);
+    must_say(&line, &["/nowhere/hubbub.toml", "cannot read"]);
+    file.as_file().set_len(0).unwrap();
+    must_say(&hubbub(&["config", "check", "--config", &path], "").success(), &["valid"]);
+}
+
+#[test]
+fn config_print_names_the_source_of_each_value() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"[limits]\nmessage_bytes = '32KiB'\n").unwrap();
+    let path = file.path().display().to_string();
+    let text = hubbub(&["config", "print", "--config", &path, "--listen", "127.0.0.1:9"], "").success();
+    must_say(
+        &text,
+        &["[server]\n", "listen = \"127.0.0.1:9\"  # flag --listen\n", "ping_interval = \"25s\"\n"],
+    );
+    must_say(&text, &[&format!("message_bytes = \"32KiB\"  # file {path}\n")]);
+    // What it prints is a configuration.
+    let mut again = tempfile::NamedTempFile::new().unwrap();
+    again.write_all(text.as_bytes()).unwrap();
+    hubbub(&["config", "check", "--config", &again.path().display().to_string()], "").success();
+}

@@ -20,6 +20,7 @@ export function launch(flags = []) {
 export async function window(browser, server, name, options = {}) {
   const { room = "lobby", ...rest } = options;
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...rest });
+  if (process.env.HUBBUB_WEB) await fromFolder(context, process.env.HUBBUB_WEB);
   const page = await context.newPage();
   page.complaints = [];
   page.on("pageerror", (error) => page.complaints.push(error.message));
@@ -32,6 +33,14 @@ export async function window(browser, server, name, options = {}) {
   await page.press("#name", "Enter");
   await page.waitForSelector('body[data-connection="open"]');
   return page;
+}
+
+/** The page's files from a folder instead of the binary: no build while working on them. */
+async function fromFolder(context, folder) {
+  await context.route(/\/web\/[0-9a-f]{16}\//, (route) => {
+    const path = new URL(route.request().url()).pathname.replace(/^\/web\/[0-9a-f]{16}\//, "");
+    return route.fulfill({ path: `${folder}/${path}` });
+  });
 }
 
 /** Comes in by the door: joins the room on the screen if the page offers to. */
@@ -57,4 +66,22 @@ export function waitForText(page, text) {
   return page.waitForFunction(
     (wanted) => [...document.querySelectorAll("#messages .text")].some((element) => element.textContent === wanted), text,
   );
+}
+
+/** Scrolls up until the room's beginning is on the screen. @returns texts seen, and the most elements at any time */
+export async function scrollToTop(page) {
+  const seen = new Set();
+  let most = 0;
+  await page.hover("#scroller");
+  for (;;) {
+    const state = await page.evaluate(() => ({
+      texts: [...document.querySelectorAll("#messages .text")].map((element) => element.textContent),
+      isTop: document.getElementById("top").textContent.startsWith("This is where") && document.getElementById("scroller").scrollTop < 5,
+    }));
+    for (const text of state.texts) seen.add(text);
+    most = Math.max(most, state.texts.length);
+    if (state.isTop) return { seen, most };
+    await page.mouse.wheel(0, -1200);
+    await page.waitForTimeout(16);
+  }
 }

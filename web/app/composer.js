@@ -4,6 +4,8 @@ import { $, setText } from "./dom.js";
 
 /** The server's default; it says so itself when it is set lower. */
 const TEXT_BYTES_MAX = 64 * 1024;
+/** Where a text field does not grow with its text by itself. */
+const mustGrow = !CSS.supports("field-sizing", "content");
 const isTouch = matchMedia("(pointer: coarse)").matches;
 
 export class Composer {
@@ -55,9 +57,10 @@ export class Composer {
   }
 
   #resize() {
-    const { style } = this.#text;
-    style.height = "auto";
-    style.height = `${this.#text.scrollHeight}px`;
+    if (mustGrow) {
+      this.#text.style.height = "auto";
+      this.#text.style.height = this.#text.value ? `${this.#text.scrollHeight}px` : "";
+    }
     const isTooLong = this.#isTooLong();
     $("send").disabled = this.#text.value.trim() === "" || isTooLong;
     this.#text.toggleAttribute("aria-invalid", isTooLong);

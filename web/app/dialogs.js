@@ -20,7 +20,7 @@ function show(dialog, ...children) {
 /** All rooms there are, with a filter that also names a new one. */
 export function showRooms(model, actions, wanted = "") {
   const dialog = $("rooms-dialog");
-  const input = make("input", { type: "search", value: wanted, placeholder: "Name of a room, new or old", "aria-label": "Name of a room", spellcheck: "false", maxlength: 64 });
+  const input = make("input", { value: wanted, placeholder: "Name of a room, new or old", "aria-label": "Name of a room", spellcheck: "false", maxlength: 64 });
   const list = make("ul", { class: "room-list" });
   const onlyMembers = make("input", { type: "checkbox", id: "members-only" });
   const create = make("button", { class: "primary", type: "submit" }, "Create");
@@ -32,6 +32,7 @@ export function showRooms(model, actions, wanted = "") {
     const id = idOf(text);
     const shown = all.filter((room) => `${room.title ?? ""} ${room.roomId}`.toLowerCase().includes(text.toLowerCase()));
     list.replaceChildren(...shown.slice(0, ROOMS_MAX).map((room) => item(model, room, go)));
+    if (shown.length === 0) list.append(make("li", { class: "empty" }, text ? "There is no room of that name yet." : "There is no room yet."));
     const isTaken = all.some((room) => room.roomId === id);
     create.disabled = !id || isTaken;
     setText(create, id && !isTaken ? `Create “${text}”` : "Create");

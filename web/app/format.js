@@ -47,7 +47,9 @@ export function initials(name) {
 export function hue(userId) {
   let hash = 2166136261;
   for (let i = 0; i < userId.length; i++) hash = Math.imul(hash ^ userId.charCodeAt(i), 16777619);
-  return ((hash >>> 0) % 24) * 15;
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
+  return ((hash ^ (hash >>> 16)) >>> 0) % 360;
 }
 
 export function avatar(userId, name = userId) {

@@ -8,6 +8,7 @@
 
 import { Hubbub, State, Delivery } from "../hubbub.js";
 import { Emitter } from "./dom.js";
+import { LocalRooms } from "./local-rooms.js";
 import { Log } from "./log.js";
 import * as outbox from "./outbox.js";
 
@@ -59,6 +60,8 @@ export class Model extends Emitter {
     /** How far the view has scrolled; messages on the screen are not dropped. */
     this.shownFrom = Infinity;
     this.opened = [];
+    /** Where the server keeps no members. @type {LocalRooms|null} */
+    this.local = null;
     this.client = new Hubbub({ user, username: name, url });
     this.client.on("state", () => this.#onConnection());
     this.client.on("outgoing", (outgoing) => this.#onOutgoing(outgoing));
@@ -95,7 +98,6 @@ export class Model extends Emitter {
   #onConnection() {
     if (this.client.connection.state === State.OPEN) {
       this.#loadRooms().catch((error) => console.warn("hubbub: rooms:", error.code, error.message));
-      if (this.current) this.#loadPeople(this.current);
       if (this.current?.log?.error) this.current.log.reload();
     }
     this.emit("connection");
@@ -106,7 +108,7 @@ export class Model extends Emitter {
     let after;
     const seen = new Set();
     do {
-      const page = await this.client.myRooms({ limit: ROOMS_PAGE, after });
+      const page = await this.#myRooms({ limit: ROOMS_PAGE, after });
       for (const entry of page.rooms) {
         seen.add(entry.roomId);
         this.#takeEntry(entry);
@@ -123,6 +125,15 @@ export class Model extends Emitter {
     }
     this.emit("rooms");
     this.emit("room");
+  }
+
+  async #myRooms(query) {
+    if (this.local) return this.local.rooms();
+    return this.client.myRooms(query).catch((error) => {
+      if (!isMissing(error)) throw error;
+      this.local = new LocalRooms(this.client);
+      return this.local.rooms();
+    });
   }
 
   #takeEntry(entry) {
@@ -146,6 +157,7 @@ export class Model extends Emitter {
   }
 
   #followMine() {
+    if (this.local) return this.list.forEach((room) => this.#follow(room));
     const cursors = Object.fromEntries(this.list.map((room) => [room.roomId, room.head]));
     this.client.subscribe("*", {
       cursors,
@@ -157,8 +169,9 @@ export class Model extends Emitter {
     });
   }
 
-  /** Of a room nobody told of before: somebody added me. */
+  /** The server counts me in from here on. Of a room nobody told of before: somebody added me. */
   #onSubscribed(roomId) {
+    if (roomId === this.current?.roomId) this.#loadPeople(this.current);
     if (this.rooms.get(roomId)?.isMember) return;
     const room = this.#room(roomId);
     room.isMember = true;
@@ -280,9 +293,8 @@ export class Model extends Emitter {
     const room = this.current;
     if (!room) return;
     this.current = null;
-    room.subscription?.unsubscribe();
-    room.subscription = null;
     if (!room.isMember) {
+      this.#unfollow(room);
       room.log = null;
       if (room.pending.length === 0) this.rooms.delete(room.roomId);
     }
@@ -297,14 +309,15 @@ export class Model extends Emitter {
     return page;
   }
 
-  /** A room I am not a member of is followed while it is on the screen. */
+  /** A room I am not a member of is followed by itself, while it is on the screen. */
   #follow(room) {
-    if (room.isMember || room.subscription) return;
+    if ((room.isMember && !this.local) || room.subscription) return;
     room.subscription = this.client.subscribe(room.roomId, {
-      last: 1,
+      ...(room.isMember ? { after: room.head } : { last: 1 }),
       resetTo: "live",
       onMessage: (message) => this.#onMessage(message),
       onReset: (roomId, position) => this.#onReset(roomId, position),
+      onSubscribed: () => this.#loadPeople(room),
       onError: (error) => {
         room.subscription = null;
         room.refusal = error;
@@ -313,30 +326,37 @@ export class Model extends Emitter {
     });
   }
 
+  #unfollow(room) {
+    room.subscription?.unsubscribe();
+    room.subscription = null;
+  }
+
   async create({ roomId, title, membersOnly }) {
-    await this.client.putRoom(roomId, { title: title || undefined });
+    if (!this.local) await this.client.putRoom(roomId, { title: title || undefined });
     await this.join(roomId);
-    if (membersOnly) await this.client.putRoom(roomId, { membersOnly: true });
+    if (membersOnly && !this.local) await this.client.putRoom(roomId, { membersOnly: true });
     const room = this.#room(roomId);
     Object.assign(room, { title, membersOnly });
     this.emit("rooms");
   }
 
   async join(roomId) {
-    try {
-      await this.client.addMember(roomId);
-    } catch (error) {
-      if (error.code !== "unknown_room") throw error;
-      await this.client.putRoom(roomId);
-      await this.client.addMember(roomId);
+    if (this.local) {
+      this.local.mark(roomId, this.#room(roomId).head);
+    } else {
+      await this.client.addMember(roomId).catch(async (error) => {
+        if (error.code !== "unknown_room") throw error;
+        await this.client.putRoom(roomId);
+        await this.client.addMember(roomId);
+      });
     }
     const room = this.#room(roomId);
-    room.subscription?.unsubscribe();
-    room.subscription = null;
+    if (!this.local) this.#unfollow(room);
     room.isMember = true;
     room.refusal = null;
     this.client.send(roomId, "joined", { messageType: "JOIN" });
     await this.#loadRooms().catch(() => {});
+    if (this.local) this.#follow(room);
     if (room === this.current) {
       room.log?.reload();
       this.#loadPeople(room);
@@ -346,7 +366,9 @@ export class Model extends Emitter {
 
   async leave(roomId) {
     await this.client.send(roomId, "left", { messageType: "LEAVE" }).done.catch(() => {});
-    await this.client.removeMember(roomId);
+    if (this.local) this.local.remove(roomId);
+    else await this.client.removeMember(roomId);
+    this.#unfollow(this.#room(roomId));
     this.#forget(roomId);
   }
 
@@ -362,7 +384,8 @@ export class Model extends Emitter {
     if (!room?.isMember || !room.log.atHead || !seq || seq <= room.readSeq) return;
     room.readSeq = seq;
     room.unread = 0;
-    this.client.markRead(room.roomId, seq);
+    if (this.local) this.local.mark(room.roomId, seq);
+    else this.client.markRead(room.roomId, seq);
     this.emit("rooms");
   }
 
@@ -386,6 +409,12 @@ export class Model extends Emitter {
     if (room === this.current) this.emit("people");
   }
 
+  /** Who is connected and looks at the room; whoever sees this does. */
+  here(room) {
+    const isHere = this.client.connection.state === State.OPEN;
+    return [...new Set([...(room.present ?? []), ...(isHere ? [this.user] : [])])].sort();
+  }
+
   #onPresence({ roomId, userId, online }) {
     const room = this.rooms.get(roomId);
     if (!room) return;
@@ -407,4 +436,9 @@ export class Model extends Emitter {
       if (room === this.current) this.emit("typing");
     }, TYPING_SHOWN);
   }
+}
+
+/** The path or the method does not exist on this server. */
+function isMissing(error) {
+  return error.code === "not_found" || error.code === "method_not_allowed";
 }

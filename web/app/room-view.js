@@ -21,6 +21,7 @@ export class RoomView {
     for (const event of ["room", "people", "rooms"]) model.on(event, draw);
     model.on("typing", throttled(200, () => this.#drawTyping()));
     model.on("connection", () => this.#drawBanner());
+    model.on("pending", () => { if (this.#isBannerShown()) this.#drawBannerNow(); });
     $("people-button").addEventListener("click", () => this.showPeople(!this.#arePeopleShown));
     $("back").addEventListener("click", () => actions.open(null));
     setInterval(() => { if (this.#isBannerShown()) this.#drawBannerNow(); }, 1000);
@@ -57,7 +58,7 @@ export class RoomView {
   }
 
   #drawFaces(room) {
-    const here = [...(room.present ?? [])].sort();
+    const here = this.#model.here(room);
     const faces = here.slice(0, FACES_MAX).map((user) => avatar(user, this.#model.nameOf(user)));
     const button = $("people-button");
     const label = room.present ? `${here.length} here` : "People";
@@ -100,17 +101,17 @@ export class RoomView {
 
   #drawPeople(room) {
     const panel = $("people");
-    const here = room.present ?? new Set();
+    const here = this.#model.here(room);
     const members = room.members ?? [];
-    const key = JSON.stringify([room.roomId, room.title, [...here], members, room.isMember, room.membersOnly]);
+    const key = JSON.stringify([room.roomId, room.title, here, members, room.isMember, room.membersOnly]);
     if (panel.dataset.key === key) return;
     panel.dataset.key = key;
-    const away = members.filter((user) => !here.has(user));
+    const away = members.filter((user) => !here.includes(user));
     panel.replaceChildren(
       make("header", { class: "panel-head" }, make("h2", {}, "People"),
         make("button", { class: "icon", type: "button", "aria-label": "Close", click: () => this.showPeople(false) }, icon("close"))),
-      this.#group(`Here now — ${here.size}`, [...here].sort(), "here"),
-      away.length ? this.#group(`Away — ${away.length}`, away.sort(), "away") : "",
+      this.#group(`Here now · ${here.length}`, here, "here"),
+      away.length ? this.#group(`Away · ${away.length}`, away.sort(), "away") : "",
       room.isMember && room.members ? this.#inviteForm(room) : "",
       make("p", { class: "panel-actions" },
         make("button", { type: "button", click: (event) => this.#copyLink(event.currentTarget) }, "Copy link"),
@@ -188,7 +189,7 @@ export class RoomView {
 
 function subtitle(room) {
   const parts = [];
-  if (room.title) parts.push(room.roomId);
+  if (room.title && room.title.toLowerCase() !== room.roomId) parts.push(room.roomId);
   if (room.membersOnly) parts.push("members only");
   if (room.members?.length) parts.push(`${room.members.length} ${room.members.length === 1 ? "member" : "members"}`);
   return parts.join(" · ") || "everybody may come in";

@@ -51,6 +51,8 @@ export class Sidebar {
       this.#filter.blur();
       this.#draw();
     } else if (event.key === "Enter") {
+      // Or the same key would also submit the dialog it opens.
+      event.preventDefault();
       const wanted = this.#filter.value.trim();
       const [first] = this.#shown();
       this.#filter.value = "";
@@ -103,7 +105,7 @@ export class Sidebar {
     const unread = make("span", { class: "unread" });
     const element = make("button", {
       class: "room-item", type: "button", "data-room": room.roomId, click: () => this.#actions.open(room.roomId),
-    }, badge, name, time, last, unread);
+    }, badge, name, time, make("span", { class: "room-line" }, last, unread));
     const item = { element, badge, name, time, last, unread };
     this.#items.set(room, item);
     return item;

@@ -79,6 +79,7 @@ export class Timeline {
     this.#drawTop(log);
     if (!this.#isPlaced && log.isReady) this.#place(room, log);
     if (this.#isFollowing) this.#scrollToEnd();
+    if (log.isReady) this.#reach(log);
     this.#drawToBottom(room, log);
     this.#model.shownFrom = this.#start;
     if (this.#isFollowing && document.visibilityState === "visible" && document.hasFocus()) this.#model.markRead();
@@ -225,15 +226,19 @@ export class Timeline {
     const isAtEnd = this.#end === log.end && log.atHead && distance < AT_BOTTOM;
     if (wentUp && distance > 2) this.#isFollowing = false;
     else if (isAtEnd) this.#isFollowing = true;
-    if (top < NEAR) {
+    this.schedule();
+  }
+
+  /** Has more at hand wherever the reader comes near an edge. */
+  #reach(log) {
+    if (this.#scroller.scrollTop < NEAR) {
       if (this.#start > log.start) this.#extendAbove();
       else log.older();
     }
-    if (distance < NEAR && !this.#isFollowing) {
+    if (!this.#isFollowing && this.#distanceToEnd() < NEAR) {
       if (this.#end < log.end) this.#extendBelow();
       else if (!log.atHead) log.newer();
     }
-    this.schedule();
   }
 
   #drawPending(room) {

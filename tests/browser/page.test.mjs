@@ -1,0 +1,240 @@
+/** The chat page in headless Chromium, against the real server. */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { join as path } from "node:path";
+import { join, launch, say, scrollToTop, texts, waitForText, window } from "./browser.mjs";
+import { Server } from "./server.mjs";
+
+let browser;
+before(async () => { browser = await launch(); });
+after(() => browser?.close());
+
+/** Somebody's window with the lobby open, and the composer ready. */
+async function enter(test, server, name, options) {
+  const page = await window(browser, server, name, options);
+  test.after(() => page.context().close());
+  await join(page);
+  return page;
+}
+
+const spoken = (messages) => messages.filter((message) => message.messageType === "TEXT").map((message) => message.message);
+const range = (count) => Array.from({ length: count }, (_, index) => index + 1);
+
+test("two windows talk", async (test) => {
+  const server = await Server.start(test);
+  const ada = await enter(test, server, "Ada Lovelace");
+  const bob = await enter(test, server, "Bob");
+  await say(ada, "hello Bob");
+  await waitForText(bob, "hello Bob");
+  await say(bob, "hello Ada");
+  await waitForText(ada, "hello Ada");
+  assert.deepEqual(await texts(ada), ["hello Bob", "hello Ada"]);
+  assert.deepEqual(await texts(bob), ["hello Bob", "hello Ada"]);
+  assert.equal(await bob.textContent("#messages .meta b"), "Ada Lovelace");
+  // Durable, said to whoever wrote it and to nobody else.
+  await ada.waitForSelector("#messages .mark.durable");
+  assert.equal(await ada.locator("#messages .mark.durable").count(), 1);
+  assert.deepEqual([ada.complaints, bob.complaints], [[], []]);
+});
+
+test("the server is killed and restarted under two windows, and both end with the same full history", async (test) => {
+  const server = await Server.start(test);
+  const pages = [await enter(test, server, "ada"), await enter(test, server, "bob")];
+  let said = 0;
+  for (let round = 0; round < 3; round++) {
+    for (let n = 0; n < 4; n++) await say(pages[n % 2], `message ${++said}`);
+    await server.kill();
+    for (let n = 0; n < 4; n++) await say(pages[n % 2], `message ${++said}`);
+    await server.up();
+    for (const page of pages) await page.click("#banner button", { timeout: 2000 }).catch(() => {});
+  }
+  const wanted = range(said).map((n) => `message ${n}`).sort();
+  for (const page of pages) {
+    await page.waitForFunction((count) => document.querySelectorAll("#messages .text").length === count, said);
+    await page.waitForFunction(() => document.querySelectorAll("#pending > *").length === 0);
+  }
+  const stored = spoken(await server.history("lobby"));
+  assert.deepEqual([...stored].sort(), wanted);
+  for (const page of pages) {
+    assert.deepEqual(await texts(page), stored);
+    assert.deepEqual(page.complaints, []);
+  }
+  // What one window said is in the order it was said.
+  for (const own of [0, 1]) {
+    const numbers = stored.map((text) => Number(text.split(" ")[1])).filter((n) => n % 2 !== own);
+    assert.deepEqual(numbers, [...numbers].sort((a, b) => a - b));
+  }
+});
+
+test("a message typed while offline arrives once, also when the page is loaded again", async (test) => {
+  const server = await Server.start(test);
+  const page = await enter(test, server, "ada");
+  await say(page, "before");
+  await waitForText(page, "before");
+  await server.kill();
+  await page.waitForSelector("#banner:not([hidden])");
+  await say(page, "while offline");
+  await page.waitForSelector('#pending [data-state="queued"]');
+  assert.match(await page.textContent("#banner"), /Your message goes out when it is back/);
+  await server.up();
+  await page.reload();
+  await waitForText(page, "while offline");
+  await page.waitForFunction(() => document.querySelectorAll("#pending > *").length === 0);
+  assert.deepEqual(spoken(await server.history("lobby")), ["before", "while offline"]);
+});
+
+test("script in a message stays text", async (test) => {
+  const server = await Server.start(test);
+  const page = await enter(test, server, "ada");
+  const evil = [
+    `<script>window.pwned = 1</script>`, `<img src=x onerror="window.pwned = 1">`, `"><svg onload=window.pwned=1>`,
+    `javascript:window.pwned=1`, `https://example.org/"onmouseover="window.pwned=1`, `\u202e<b>bold</b>`,
+  ];
+  for (const text of evil) await say(page, text);
+  const everywhere = { userId: "mallory", username: `<img src=x onerror="window.pwned=1">`, message: evil[1], messageId: "m1" };
+  await fetch(`${server.url}/v1/rooms/lobby/messages`, { method: "POST", body: JSON.stringify(everywhere) });
+  await page.waitForFunction((count) => document.querySelectorAll("#messages .text").length === count, evil.length + 1);
+  assert.deepEqual(await texts(page), [...evil, evil[1]]);
+  assert.equal(await page.evaluate(() => window.pwned), undefined);
+  assert.equal(await page.locator("#messages img, #messages script, #messages .text svg, #messages .text b").count(), 0);
+  assert.deepEqual(await page.$$eval("#messages a", (links) => links.map((link) => new URL(link.href).origin)), ["https://example.org"]);
+  // The policy would refuse it even if the page did make an element of it.
+  await page.evaluate(() => {
+    const attempts = [
+      () => { document.body.innerHTML += "<img src=x onerror='window.pwned = 1'>"; },
+      () => { document.createElement("img").setAttribute("onerror", "window.pwned = 1"); },
+      () => {
+        const script = document.createElement("script");
+        script.append("window.pwned = 1");
+        document.body.append(script);
+      },
+    ];
+    for (const attempt of attempts) try { attempt(); } catch { /* refused, as it should be */ }
+  });
+  await page.waitForTimeout(200);
+  assert.equal(await page.evaluate(() => window.pwned), undefined);
+});
+
+test("older messages come while scrolling up, all of them, and elements stay few", async (test) => {
+  const server = await Server.start(test);
+  const page = await enter(test, server, "dora");
+  await server.fill("lobby", 4_000);
+  await waitForText(page, "message 4000");
+  const { seen, most } = await scrollToTop(page);
+  assert.ok(most <= 400, `${most} elements`);
+  const missing = range(4_000).filter((n) => !seen.has(`message ${n}`));
+  assert.deepEqual(missing, []);
+  // And back to the end with one key.
+  await page.keyboard.press("Control+End");
+  await waitForText(page, "message 4000");
+  await say(page, "at the end again");
+  await waitForText(page, "at the end again");
+  assert.deepEqual(page.complaints, []);
+});
+
+test("whoever scrolled up stays there, and is told what came", async (test) => {
+  const server = await Server.start(test);
+  const page = await enter(test, server, "dora");
+  await server.fill("lobby", 300);
+  await waitForText(page, "message 300");
+  await page.hover("#scroller");
+  await page.mouse.wheel(0, -1500);
+  await page.waitForSelector("#to-bottom:not([hidden])");
+  const topOf = () => page.evaluate(() => {
+    const edge = document.getElementById("scroller").getBoundingClientRect().top;
+    const row = [...document.querySelectorAll("#messages > *")].find((each) => each.getBoundingClientRect().bottom > edge + 60);
+    return [row.dataset.seq, Math.round(row.getBoundingClientRect().top)];
+  });
+  await page.waitForTimeout(300);
+  const before = await topOf();
+  await server.fill("lobby", 50, (n) => `later ${n}`);
+  await page.waitForFunction(() => document.getElementById("to-bottom").textContent === "50 new");
+  assert.deepEqual(await topOf(), before);
+  await page.click("#to-bottom");
+  await waitForText(page, "later 50");
+  await page.waitForSelector("#to-bottom", { state: "hidden" });
+});
+
+test("rooms are found, made and left; unread is counted until it is read", async (test) => {
+  const server = await Server.start(test);
+  const ada = await enter(test, server, "ada");
+  await ada.keyboard.press("Control+k");
+  await ada.keyboard.type("Tea time");
+  await ada.keyboard.press("Enter");
+  await ada.click("#rooms-dialog .primary");
+  await ada.waitForFunction(() => location.hash === "#/tea-time");
+  await join(ada);
+  const bob = await enter(test, server, "bob", { room: "tea-time" });
+  await ada.keyboard.press("Alt+ArrowDown");
+  await ada.waitForFunction(() => location.hash === "#/lobby");
+  await say(bob, "one");
+  await say(bob, "two");
+  await ada.waitForFunction(() => document.querySelector("[data-room=tea-time] .unread").textContent >= "2");
+  await ada.click("[data-room=tea-time]");
+  await waitForText(ada, "two");
+  await ada.waitForSelector("[data-room=tea-time] .unread", { state: "hidden" });
+  assert.deepEqual(ada.complaints, []);
+});
+
+test("the page is cached by name, and asked about otherwise", async (test) => {
+  const server = await Server.start(test);
+  const page = await fetch(`${server.url}/`);
+  assert.equal(page.headers.get("cache-control"), "no-cache");
+  assert.match(page.headers.get("content-security-policy"), /default-src 'none'/);
+  assert.doesNotMatch(page.headers.get("content-security-policy"), /unsafe/);
+  assert.equal(page.headers.get("x-content-type-options"), "nosniff");
+  assert.equal(page.headers.get("referrer-policy"), "no-referrer");
+  const tag = page.headers.get("etag");
+  const again = await fetch(`${server.url}/`, { headers: { "if-none-match": tag } });
+  assert.equal(again.status, 304);
+  const [, script] = /src="(\/web\/[0-9a-f]+\/app\/main.js)"/.exec(await page.text());
+  const named = await fetch(server.url + script);
+  assert.equal(named.headers.get("content-type"), "text/javascript; charset=utf-8");
+  assert.match(named.headers.get("cache-control"), /immutable/);
+  const unnamed = await fetch(`${server.url}/web/hubbub.js`);
+  assert.deepEqual([unnamed.status, unnamed.headers.get("cache-control")], [200, "no-cache"]);
+  assert.equal((await fetch(`${server.url}/web/../Cargo.toml`)).status, 404);
+  assert.equal((await fetch(`${server.url}/`, { method: "POST" })).status, 405);
+});
+
+test("the page on a phone, and its picture for the README", async (test) => {
+  const server = await Server.start(test);
+  const ada = await enter(test, server, "Ada Lovelace");
+  await conversation(server);
+  await waitForText(ada, "And no red boxes, please.");
+  await say(ada, "Agreed: calm, and honest.");
+  await ada.waitForSelector("#messages .row:last-child .mark.durable");
+  if (process.env.HUBBUB_PICTURE) {
+    await ada.waitForTimeout(500);
+    await ada.screenshot({ path: path(process.env.HUBBUB_PICTURE) });
+  }
+  const phone = await enter(test, server, "Mira Okafor", { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true });
+  assert.equal(await phone.isVisible(".sidebar"), false);
+  const width = await phone.evaluate(() => document.documentElement.scrollWidth);
+  assert.equal(width, 390);
+  await phone.tap("#back");
+  await phone.waitForSelector(".sidebar", { state: "visible" });
+  assert.equal(await phone.isVisible("#room"), false);
+  await phone.tap("[data-room=lobby]");
+  await waitForText(phone, "Agreed: calm, and honest.");
+  assert.deepEqual([ada.complaints, phone.complaints], [[], []]);
+});
+
+async function conversation(server) {
+  const people = { mira: "Mira Okafor", grace: "Grace Hopper", linus: "Linus Berg", bob: "Bob" };
+  const lines = [
+    ["mira", "Good morning everybody 🌱"],
+    ["grace", "Morning! Did the night shift leave us anything?"],
+    ["linus", "One machine lost power at 03:12."],
+    ["linus", "It came back by itself. Nothing that was acknowledged is missing, I counted."],
+    ["bob", "My notes are at https://example.org/notes/power-loss, worth a read."],
+    ["grace", "Then let us talk about what people see while the connection is gone:\n– what they wrote stays on the screen\n– it says that it is waiting\n– and it is sent in order, once"],
+    ["mira", "And no red boxes, please."],
+  ];
+  for (const [userId, message] of lines) {
+    const body = JSON.stringify({ userId, username: people[userId], message });
+    const response = await fetch(`${server.url}/v1/rooms/lobby/messages`, { method: "POST", body });
+    assert.equal(response.status, 201);
+  }
+}

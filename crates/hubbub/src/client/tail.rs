@@ -173,7 +173,10 @@ impl Tail {
                 if self.args.client.json { print_json(frame) } else { print_message(frame) }
             }
             "subscribed" if self.position.is_none() => {
-                let seq = if self.args.last == 0 { number("head") } else { self.args.after.unwrap_or(0) };
+                // Where to go on if the connection is lost before the first message.
+                let last =
+                    number("head").saturating_sub(self.args.last).max(number("oldest").saturating_sub(1));
+                let seq = self.args.after.unwrap_or(last);
                 self.position = Some(Position { seq, epoch: text("epoch").to_owned() });
                 Ok(())
             }

@@ -86,7 +86,7 @@ settings! {
     listen: String = "127.0.0.1:8080".into() => "server.listen", "listen";
     /// Listen beyond this machine although nobody has to prove who they are.
     insecure: bool = false => "server.insecure", "insecure";
-    /// Worker threads; 0 = as many as the machine has cores.
+    /// Worker threads; 0 = one less than the machine has cores, the commit thread needs the other.
     threads: usize = 0 => "server.threads";
     /// Connections open at once; more are closed as they come.
     connections: usize = 50_000 => "server.connections";

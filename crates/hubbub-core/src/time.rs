@@ -56,24 +56,21 @@ impl Timestamp {
         let seconds = self.0.div_euclid(1_000_000);
         let (year, month, day) = civil_from_days(seconds.div_euclid(86_400));
         let second_of_day = seconds.rem_euclid(86_400);
-        digits(out, year, 4);
-        out.push(b'-');
-        digits(out, month, 2);
-        out.push(b'-');
-        digits(out, day, 2);
-        out.push(b'T');
-        digits(out, second_of_day / 3_600, 2);
-        out.push(b':');
-        digits(out, second_of_day / 60 % 60, 2);
-        out.push(b':');
-        digits(out, second_of_day % 60, 2);
-        out.push(b'.');
+        let [century, year] = [two_digits(year / 100), two_digits(year % 100)];
+        let [month, day] = [two_digits(month), two_digits(day)];
+        let [hour, minute] = [two_digits(second_of_day / 3_600), two_digits(second_of_day / 60 % 60)];
+        let second = two_digits(second_of_day % 60);
+        let [first, middle, last] = [micros / 10_000, micros / 100 % 100, micros % 100].map(two_digits);
+        out.extend_from_slice(&[
+            century[0], century[1], year[0], year[1], b'-', month[0], month[1], b'-', day[0], day[1], b'T',
+            hour[0], hour[1], b':', minute[0], minute[1], b':', second[0], second[1], b'.', first[0],
+            first[1], middle[0],
+        ]);
         if micros % 1_000 == 0 {
-            digits(out, micros / 1_000, 3);
+            out.push(b'Z');
         } else {
-            digits(out, micros, 6);
+            out.extend_from_slice(&[middle[1], last[0], last[1], b'Z']);
         }
-        out.push(b'Z');
     }
 }
 
@@ -85,11 +82,10 @@ impl fmt::Display for Timestamp {
     }
 }
 
-fn digits(out: &mut Vec<u8>, value: i64, width: u32) {
-    for place in (0..width).rev() {
-        let digit = value / 10_i64.pow(place) % 10;
-        out.push(b'0' + u8::try_from(digit).unwrap_or(0));
-    }
+/// The decimal digits of 0 to 99.
+fn two_digits(value: i64) -> [u8; 2] {
+    let value = u8::try_from(value).unwrap_or(0);
+    [b'0' + value / 10, b'0' + value % 10]
 }
 
 fn number(bytes: &[u8]) -> Option<i64> {

@@ -181,11 +181,13 @@ impl Connection {
         if matches!(state, State::Closing { .. }) {
             return;
         }
-        match dialect {
-            Dialect::Api { .. } => {
-                sends.answer(&ApiWording { epoch: &gateway.store.epoch() }, socket.out());
+        if sends.has_answers() {
+            match dialect {
+                Dialect::Api { .. } => {
+                    sends.answer(&ApiWording { epoch: &gateway.store.epoch() }, socket.out());
+                }
+                Dialect::Chat { .. } => sends.answer(&ChatWording { now: gateway.now() }, socket.out()),
             }
-            Dialect::Chat { .. } => sends.answer(&ChatWording { now: gateway.now() }, socket.out()),
         }
         subscriptions.poll(context, socket);
     }

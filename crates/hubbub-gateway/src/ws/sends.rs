@@ -120,6 +120,14 @@ impl Sends {
         self.labels.len() + self.frames
     }
 
+    /// Whether the oldest frame can be answered now.
+    pub(super) fn has_answers(&self) -> bool {
+        self.entries.front().is_some_and(|entry| match entry {
+            Entry::Submitted(ticket) => ticket.outcomes().is_some(),
+            Entry::Refused(..) | Entry::Frame(_) => true,
+        })
+    }
+
     /// Appends all answers that are ready, in order.
     pub(super) fn answer(&mut self, wording: &impl Wording, out: &mut Vec<u8>) {
         while let Some(entry) = self.entries.front() {

@@ -19,6 +19,7 @@ mod commands_work;
 mod data_directory_is_refused;
 mod disk_full_refuses_and_recovers;
 mod duplicate_id_is_noop;
+mod event_stream_resumes;
 mod failed_sync_stops_writes;
 mod history_pages;
 mod killed_at_any_moment;

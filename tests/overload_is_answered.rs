@@ -1,5 +1,7 @@
 //! More than the server takes on is refused with the advice to retry, and what is accepted is never dropped.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Http, Server, Setup, chat_message, texts};
@@ -45,90 +47,111 @@ async fn overload_is_answered() {
 }
 
 /// A room that takes all it can get leaves half of the queue to the others.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_room_holds_only_half() {
     let server = narrow();
-    let mut hot = server.ws("/v1/ws").await;
-    let mut refusals = 0;
-    for round in 0.. {
-        let frame = |text: u32| json!({"type": "send", "roomId": "hot", "userId": "ada", "message": text.to_string()});
-        hot.say(&frame(round)).await;
-        // As many unanswered frames as the queue holds, twice: some of them must be refused.
-        if round >= 16 {
-            let answer = hot.hear().await;
-            if answer["type"] == "error" {
-                assert_eq!(
-                    (&answer["code"], &answer["retryable"]),
-                    (&json!("overloaded"), &json!(true)),
-                    "{answer}"
-                );
-                refusals += 1;
-                // However full the hot room's half is, there is place for another room.
-                server.send(&format!("calm-{refusals}"), "x").await;
+    let address = server.address();
+    let post = async move |room: &str| {
+        let path = format!("/v1/rooms/{room}/messages");
+        Http::connect(address)
+            .await
+            .post(&path, json!({"userId": "ada", "message": "x"}).to_string())
+            .await
+            .status
+    };
+    for round in 0..5 {
+        let mut sending = tokio::task::JoinSet::new();
+        for _ in 0..32 {
+            sending.spawn(async move { post("hot").await });
+        }
+        // Refusals come at once: while the hot room's half is full there is place for another room.
+        while let Some(status) = sending.join_next().await {
+            if status.unwrap() == 503 {
+                assert_eq!(post(&format!("calm-{round}")).await, 201);
+                break;
             }
         }
-        if refusals == 5 {
-            break;
+        sending.join_all().await;
+    }
+    assert_eq!(server.get("/v1/rooms").await.json()["rooms"].as_array().unwrap().len(), 6);
+}
+
+/// Once a frame of a burst is refused, the rest of it is refused too: a retry keeps the order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_burst_is_refused_to_its_end() {
+    for path in ["/v1/ws", "/chat/r"] {
+        // Two compete, and the queue empties while a burst is read.
+        let server = Setup::new().set("pipeline.queue_operations=8").start();
+        let (first, second) = tokio::join!(bursts(&server, path, "a"), bursts(&server, path, "b"));
+        assert!(first + second > 0, "{path}: the test is about refusals");
+        let history = server.history("r").await;
+        for name in ["a", "b"] {
+            let stored = texts(&history).into_iter().filter(|text| text.starts_with(name));
+            assert!(stored.eq((0..BURST_MESSAGES).map(|number| text(name, number))), "{path}: order");
         }
     }
 }
 
-/// Once a frame of a burst is refused, the rest of it is refused too: a retry keeps the order.
-#[tokio::test]
-async fn a_refused_burst_is_refused_to_its_end() {
-    for path in ["/v1/ws", "/chat/r"] {
-        let server = narrow();
-        let mut socket = server.ws(path).await;
-        // Long enough to be read in several pieces.
-        let text = |number: usize| format!("{number} {}", "x".repeat(400));
-        let frame = |number: usize| -> Value {
-            let mut frame = chat_message(&number.to_string(), &text(number));
-            frame["type"] = json!("send");
-            frame["roomId"] = json!("r");
-            frame
-        };
-        let mut stored = 0;
-        let mut refused_once = false;
-        while stored < 300 {
-            let burst: Vec<Value> = (stored..300.min(stored + 120)).map(frame).collect();
-            socket.say_all(&burst).await;
-            let answers = socket.hear_all(burst.len()).await;
-            let is_ack = |answer: &Value| answer["type"] == "ack" || answer["status"] == "success";
-            let accepted = answers.iter().take_while(|answer| is_ack(answer)).count();
-            for refused in &answers[accepted..] {
-                assert_eq!(refused["code"], "overloaded", "{path}: {refused}");
-                assert!(refused["messageId"].is_string(), "{path}: {refused}");
-                refused_once = true;
-            }
-            stored += accepted;
+const BURST_MESSAGES: usize = 3_000;
+
+/// Long enough for a burst to be read in several pieces.
+fn text(name: &str, number: usize) -> String {
+    format!("{name}{number} {}", "x".repeat(350))
+}
+
+/// Sends messages in bursts, each again from the first that was refused; how many bursts were refused in part.
+async fn bursts(server: &Server, path: &str, name: &str) -> usize {
+    let mut socket = server.ws(path).await;
+    let frame = |number: usize| -> Value {
+        let mut frame = chat_message(&format!("{name}{number}"), &text(name, number));
+        frame["type"] = json!("send");
+        frame["roomId"] = json!("r");
+        frame
+    };
+    let (mut stored, mut refused) = (0, 0);
+    while stored < BURST_MESSAGES {
+        // One segment of the loopback interface: it arrives as a whole.
+        let burst: Vec<Value> = (stored..BURST_MESSAGES.min(stored + 100)).map(frame).collect();
+        socket.say_all(&burst).await;
+        let answers = socket.hear_all(burst.len()).await;
+        let is_ack = |answer: &Value| answer["type"] == "ack" || answer["status"] == "success";
+        let accepted = answers.iter().take_while(|answer| is_ack(answer)).count();
+        for answer in &answers[accepted..] {
+            assert_eq!(answer["code"], "overloaded", "{path}: {answer}");
+            assert!(answer["messageId"].is_string(), "{path}: {answer}");
         }
-        assert!(refused_once, "{path}: the test is about refusals");
-        let history = server.history("r").await;
-        assert_eq!(texts(&history), (0..300).map(text).collect::<Vec<_>>(), "{path}");
+        refused += usize::from(accepted < burst.len());
+        stored += accepted;
     }
+    refused
 }
 
 /// The same for a stream of lines.
 #[tokio::test]
 async fn a_refused_stream_is_refused_to_its_end() {
     let server = narrow();
-    let body: String = (0..500)
-        .map(|number| format!("{}\n", json!({"roomId": "r", "userId": "ada", "message": format!("{number} {}", "x".repeat(300)), "messageId": number})))
+    let line = |stream: usize, number: usize| json!({"roomId": "r", "userId": "ada", "message": text("", number), "messageId": format!("{stream}-{number}")});
+    let sending: Vec<_> = (0..6)
+        .map(|stream| {
+            let body: String = (0..300).map(|number| format!("{}\n", line(stream, number))).collect();
+            let address = server.address();
+            tokio::spawn(async move { Http::connect(address).await.post("/v1/messages", body).await.lines() })
+        })
         .collect();
-    let mut first = server.http().await;
-    let mut second = server.http().await;
-    let (first, second) =
-        tokio::join!(first.post("/v1/messages", body.clone()), second.post("/v1/messages", body));
-    let mut acked = std::collections::BTreeSet::new();
-    for answer in [first, second] {
-        let lines = answer.lines();
-        assert_eq!(lines.len(), 500);
+    let (mut acked, mut refused) = (BTreeSet::new(), 0);
+    for sent in sending {
+        let lines = sent.await.unwrap();
+        assert_eq!(lines.len(), 300);
         let accepted = lines.iter().take_while(|line| line["seq"].is_u64()).count();
-        assert!(lines[accepted..].iter().all(|line| line["code"] == "overloaded"), "{lines:?}");
+        for line in &lines[accepted..] {
+            assert_eq!(line["code"], "overloaded", "{line}");
+        }
+        refused += lines.len() - accepted;
         acked.extend(lines[..accepted].iter().map(|line| line["messageId"].as_str().unwrap().to_owned()));
     }
+    assert!(refused > 0, "the test is about refusals");
     let history = server.history("r").await;
-    let stored: std::collections::BTreeSet<_> =
+    let stored: BTreeSet<_> =
         history.iter().map(|message| message["messageId"].as_str().unwrap().to_owned()).collect();
     assert_eq!(stored, acked);
 }

@@ -19,6 +19,7 @@ check: lint ## A few minutes: formatting, lints, unit tests, the embedded store 
 
 test: lint ## Everything: what is missing is set up, then every test of every crate and of whole processes
 	cargo test $(ALL)
+	HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub" scripts/browser-tests.sh
 	$(MAKE) --no-print-directory deny
 
 bench: ## The table of speed and memory, each row against this machine's own limit; ARGS="--help" for more

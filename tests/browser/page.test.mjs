@@ -84,6 +84,30 @@ test("a message typed while offline arrives once, also when the page is loaded a
   assert.deepEqual(spoken(await server.history("lobby")), ["before", "while offline"]);
 });
 
+test("history read before the live messages begin leaves no gap", async (test) => {
+  const server = await Server.start(test);
+  const page = await enter(test, server, "ada");
+  await say(page, "first");
+  await waitForText(page, "first");
+  let isPosted;
+  const posted = new Promise((resolve) => { isPosted = resolve; });
+  // Where the rooms stand is asked after the message came, and what they hold was read before.
+  await page.route(/messages\?limit=1$|\/users\//, async (route) => {
+    await posted;
+    await route.continue();
+  });
+  await page.route(/messages\?limit=100$/, async (route) => {
+    const response = await route.fetch();
+    await fetch(`${server.url}/v1/rooms/lobby/messages`, { method: "POST", body: JSON.stringify({ userId: "bob", message: "in between" }) });
+    isPosted();
+    await page.waitForTimeout(500);
+    await route.fulfill({ response });
+  }, { times: 1 });
+  await page.reload();
+  await waitForText(page, "in between");
+  assert.deepEqual(await texts(page), ["first", "in between"]);
+});
+
 test("script in a message stays text", async (test) => {
   const server = await Server.start(test);
   const page = await enter(test, server, "ada");

@@ -41,6 +41,8 @@ export class Room {
     /** Where the line "new" is drawn, fixed while the room is on the screen. */
     this.newBehind = Infinity;
     this.subscription = null;
+    /** Where live messages began; what the log holds must reach so far. */
+    this.followedFrom = 0;
   }
 
   get name() { return this.title || this.roomId; }
@@ -158,7 +160,11 @@ export class Model extends Emitter {
 
   #followMine() {
     if (this.local) return this.list.forEach((room) => this.#follow(room));
-    const cursors = Object.fromEntries(this.list.map((room) => [room.roomId, room.head]));
+    const cursors = {};
+    for (const room of this.list) {
+      cursors[room.roomId] = room.head;
+      this.#followedFrom(room, room.head);
+    }
     this.client.subscribe("*", {
       cursors,
       resetTo: "live",
@@ -278,7 +284,10 @@ export class Model extends Emitter {
     for (const other of this.opened.splice(LOGS_MAX)) other.log = null;
     if (!room.log) {
       room.log = new Log((query) => this.#history(room, query), (change) => {
-        if (change === "page") this.#dropArrived(room);
+        if (change === "page") {
+          this.#dropArrived(room);
+          this.#mend(room);
+        }
         if (room === this.current) this.emit("log");
       });
       room.log.reload(Math.min(1_000, Math.max(100, room.unread + 30)));
@@ -312,18 +321,35 @@ export class Model extends Emitter {
   /** A room I am not a member of is followed by itself, while it is on the screen. */
   #follow(room) {
     if ((room.isMember && !this.local) || room.subscription) return;
+    if (room.isMember) this.#followedFrom(room, room.head);
     room.subscription = this.client.subscribe(room.roomId, {
       ...(room.isMember ? { after: room.head } : { last: 1 }),
       resetTo: "live",
       onMessage: (message) => this.#onMessage(message),
       onReset: (roomId, position) => this.#onReset(roomId, position),
-      onSubscribed: () => this.#loadPeople(room),
+      onSubscribed: (_, { head }) => {
+        if (!room.isMember) this.#followedFrom(room, head);
+        this.#loadPeople(room);
+      },
       onError: (error) => {
         room.subscription = null;
         room.refusal = error;
         if (room === this.current) this.emit("room");
       },
     });
+  }
+
+  #followedFrom(room, seq) {
+    room.followedFrom = seq;
+    this.#mend(room);
+  }
+
+  /** The page on the screen may have been read before the live messages began: then there is a gap between the two. */
+  #mend(room) {
+    const { log, followedFrom } = room;
+    if (!log?.isReady || !log.atHead || (log.newest?.seq ?? 0) >= followedFrom) return;
+    room.followedFrom = 0;
+    log.reload();
   }
 
   #unfollow(room) {

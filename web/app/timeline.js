@@ -10,13 +10,12 @@
 import { $, setText, icon } from "./dom.js";
 import { messageRow, pendingRow } from "./rows.js";
 
-/** Elements at most; when there are more, so many stay. */
-const ROWS_MAX = 260;
-const ROWS_KEPT = 180;
 /** Elements added at a time while scrolling. */
-const STEP = 60;
+const STEP = 40;
 /** Pixels from an edge at which more is fetched. */
-const NEAR = 900;
+const NEAR = 700;
+/** Height of the lowest row, in pixels. */
+const ROW_MIN = 24;
 /** Pixels from the bottom that count as being there. */
 const AT_BOTTOM = 24;
 
@@ -85,6 +84,11 @@ export class Timeline {
     if (this.#isFollowing && document.visibilityState === "visible" && document.hasFocus()) this.#model.markRead();
   }
 
+  /** Elements at most: what can be seen, what is near it, and a step at each end. */
+  #rowsMax() { return Math.ceil((this.#scroller.clientHeight + 2 * NEAR) / ROW_MIN) + 2 * STEP; }
+  /** So many stay when there are more, while nobody has scrolled up. */
+  #rowsKept() { return Math.ceil((this.#scroller.clientHeight + NEAR) / ROW_MIN) + STEP; }
+
   #clear() {
     this.#log = null;
     this.#list.replaceChildren();
@@ -99,7 +103,7 @@ export class Timeline {
     this.#isFollowing = true;
     this.#end = log.end;
     const unread = room.newBehind === Infinity ? 0 : log.end - log.positionBehind(room.newBehind);
-    this.#start = Math.max(log.start, log.end - Math.min(ROWS_MAX, Math.max(STEP, unread + 20)));
+    this.#start = Math.max(log.start, log.end - Math.min(this.#rowsMax(), Math.max(this.#rowsKept(), unread + 20)));
     this.#list.replaceChildren(this.#rows(this.#start, this.#end));
     this.#pending.replaceChildren();
   }
@@ -136,8 +140,8 @@ export class Timeline {
 
   #follow() {
     const log = this.#log;
-    if (log.end - this.#end > ROWS_KEPT) {
-      this.#start = Math.max(log.start, log.end - ROWS_KEPT);
+    if (log.end - this.#end > this.#rowsKept()) {
+      this.#start = Math.max(log.start, log.end - this.#rowsKept());
       this.#end = log.end;
       this.#list.replaceChildren(this.#rows(this.#start, this.#end));
       return;
@@ -146,11 +150,11 @@ export class Timeline {
       this.#list.append(this.#rows(this.#end, log.end));
       this.#end = log.end;
     }
-    if (this.#end - this.#start > ROWS_MAX) this.#cutAbove(this.#end - this.#start - ROWS_KEPT);
+    if (this.#end - this.#start > this.#rowsMax()) this.#cutAbove(this.#end - this.#start - this.#rowsKept());
   }
 
   #fillBelow() {
-    const to = Math.min(this.#log.end, this.#start + ROWS_MAX);
+    const to = Math.min(this.#log.end, this.#start + this.#rowsMax());
     if (to <= this.#end) return;
     this.#list.append(this.#rows(this.#end, to));
     this.#end = to;
@@ -191,7 +195,7 @@ export class Timeline {
         joint.replaceWith(this.#rows(this.#start, this.#start + 1));
       }
       this.#start = from;
-      const surplus = this.#end - this.#start - ROWS_MAX;
+      const surplus = this.#end - this.#start - this.#rowsMax();
       if (surplus > 0) this.#cutBelow(surplus);
     });
     this.#model.shownFrom = this.#start;
@@ -202,7 +206,7 @@ export class Timeline {
     this.#holding(() => {
       this.#list.append(this.#rows(this.#end, to));
       this.#end = to;
-      const surplus = this.#end - this.#start - ROWS_MAX;
+      const surplus = this.#end - this.#start - this.#rowsMax();
       if (surplus > 0) this.#cutAbove(surplus);
     });
   }

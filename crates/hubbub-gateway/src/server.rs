@@ -26,9 +26,9 @@ pub(crate) struct Shutdown {
 }
 
 impl Shutdown {
-    /// Whether the server shuts down. Cheap.
+    /// Whether the server shuts down. Cheap: looks for any change of what is only ever changed for that.
     pub(crate) fn is_requested(&self) -> bool {
-        *self.stop.borrow()
+        self.stop.has_changed().unwrap_or(true)
     }
 
     /// Comes back when the server shuts down.

@@ -436,8 +436,10 @@ export class Hubbub {
 
   #announced(frame) {
     const own = this.#subscriptions.get(frame.roomId);
-    // With a foreign ref it answers a subscription that has been replaced since.
-    if (own ? own.ref === frame.ref : true) (own ?? this.#subscriptions.get("*"))?.onSubscribed(frame.roomId, frame);
+    const all = this.#subscriptions.get("*");
+    if (own && own.ref === frame.ref) return own.onSubscribed(frame.roomId, frame);
+    // With another ref it answers a subscription that has been replaced since.
+    if (frame.ref === undefined || frame.ref === all?.ref) all?.onSubscribed(frame.roomId, frame);
   }
 
   // ---- Sending --------------------------------------------------------------------------------------------------

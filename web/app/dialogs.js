@@ -79,8 +79,8 @@ function item(model, room, go) {
 }
 
 const KEYS = [
-  ["Enter", "Send"], ["Shift Enter", "New line"], ["Ctrl K", "Find a room"], ["Alt ↑ / ↓", "Room above, below"],
-  ["PgUp / PgDn", "Scroll"], ["End (with Ctrl)", "Newest message"], ["Ctrl I", "People"], ["Esc", "Close, or back to writing"],
+  ["Enter", "Send"], ["Shift Enter", "New line"], ["Ctrl K", "Find a room"], ["Alt ↑ ↓", "Room above, below"],
+  ["PgUp PgDn", "Scroll"], ["Ctrl End", "Newest message"], ["Ctrl I", "People"], ["Esc", "Close, or back to writing"],
   ["?", "This list"],
 ];
 

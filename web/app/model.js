@@ -16,6 +16,7 @@ import * as outbox from "./outbox.js";
 const LOGS_MAX = 5;
 const TYPING_SHOWN = 4_000;
 const ROOMS_PAGE = 500;
+const NAMES_MAX = 5_000;
 
 export class Room {
   constructor(roomId) {
@@ -221,7 +222,13 @@ export class Model extends Emitter {
   #noteLast(room, message) {
     if (!message) return;
     room.lastMessage = message;
-    if (message.username) this.names.set(message.userId, message.username);
+    this.#learnName(message);
+  }
+
+  #learnName({ userId, username }) {
+    if (!username) return;
+    if (this.names.size > NAMES_MAX) this.names.clear();
+    this.names.set(userId, username);
   }
 
   #onReset(roomId, position) {
@@ -234,6 +241,8 @@ export class Model extends Emitter {
   }
 
   #onOutgoing(outgoing) {
+    // That I joined or left is nothing I wrote.
+    if (outgoing.messageType !== "TEXT") return;
     const room = this.#room(outgoing.roomId);
     const known = room.pending.includes(outgoing);
     const isArrived = outgoing.state === Delivery.DURABLE && this.#isInLog(room, outgoing.receipt.seq);
@@ -312,9 +321,7 @@ export class Model extends Emitter {
 
   async #history(room, query) {
     const page = await this.client.history(room.roomId, query);
-    for (const message of page.messages) {
-      if (message.username) this.names.set(message.userId, message.username);
-    }
+    for (const message of page.messages) this.#learnName(message);
     return page;
   }
 
@@ -367,17 +374,15 @@ export class Model extends Emitter {
   }
 
   async join(roomId) {
-    if (this.local) {
-      this.local.mark(roomId, this.#room(roomId).head);
-    } else {
-      await this.client.addMember(roomId).catch(async (error) => {
-        if (error.code !== "unknown_room") throw error;
-        await this.client.putRoom(roomId);
-        await this.client.addMember(roomId);
-      });
-    }
     const room = this.#room(roomId);
-    if (!this.local) this.#unfollow(room);
+    // From here on it is followed as one of my rooms.
+    this.#unfollow(room);
+    try {
+      await this.#becomeMember(room);
+    } catch (error) {
+      if (room === this.current) this.#follow(room);
+      throw error;
+    }
     room.isMember = true;
     room.refusal = null;
     this.client.send(roomId, "joined", { messageType: "JOIN" });
@@ -387,6 +392,17 @@ export class Model extends Emitter {
       room.log?.reload();
       this.#loadPeople(room);
       this.emit("room");
+    }
+  }
+
+  async #becomeMember({ roomId, head }) {
+    if (this.local) return this.local.mark(roomId, head);
+    try {
+      await this.client.addMember(roomId);
+    } catch (error) {
+      if (error.code !== "unknown_room") throw error;
+      await this.client.putRoom(roomId);
+      await this.client.addMember(roomId);
     }
   }
 

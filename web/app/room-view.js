@@ -5,6 +5,8 @@ import { $, icon, make, setText, throttled } from "./dom.js";
 import { avatar, count, idOf } from "./format.js";
 
 const FACES_MAX = 4;
+/** People listed by name in each group. */
+const NAMED_MAX = 200;
 /** A short interruption is no news. */
 const BANNER_AFTER = 700;
 
@@ -18,7 +20,8 @@ export class RoomView {
     this.#model = model;
     this.#actions = actions;
     const draw = throttled(50, () => this.#draw());
-    for (const event of ["room", "people", "rooms"]) model.on(event, draw);
+    for (const event of ["room", "people"]) model.on(event, draw);
+    model.on("rooms", throttled(500, draw));
     model.on("typing", throttled(200, () => this.#drawTyping()));
     model.on("connection", () => this.#drawBanner());
     model.on("pending", () => { if (this.#isBannerShown()) this.#drawBannerNow(); });
@@ -120,13 +123,14 @@ export class RoomView {
   }
 
   #group(title, users, kind) {
-    const items = users.map((user) => {
+    const items = users.slice(0, NAMED_MAX).map((user) => {
       const name = this.#model.nameOf(user);
       return make("li", { class: kind }, avatar(user, name),
         make("span", { class: "person" }, make("b", {}, name), name === user ? "" : make("small", {}, user)),
         user === this.#model.user ? make("em", {}, "you") : "");
     });
-    return make("section", {}, make("h3", {}, title), make("ul", {}, ...items));
+    const others = users.length > NAMED_MAX && make("li", {}, `and ${users.length - NAMED_MAX} others`);
+    return make("section", {}, make("h3", {}, title), make("ul", {}, ...items, others || ""));
   }
 
   #inviteForm(room) {

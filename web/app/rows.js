@@ -65,7 +65,8 @@ function body(message, date, isHead, isOwn, context, mark) {
   } else {
     line.append(time, text);
   }
-  if (mark) line.append(mark);
+  // After the last word, wherever that is.
+  if (mark) text.append(mark);
   if (isLong(message.message)) fold(text);
   return line;
 }

@@ -126,14 +126,16 @@ async fn bursts(server: &Server, path: &str, name: &str) -> usize {
     refused
 }
 
+const LINES: usize = 2_000;
+
 /// The same for a stream of lines.
 #[tokio::test]
 async fn a_refused_stream_is_refused_to_its_end() {
-    let server = narrow();
+    let server = Setup::new().set("pipeline.queue_operations=8").start();
     let line = |stream: usize, number: usize| json!({"roomId": "r", "userId": "ada", "message": text("", number), "messageId": format!("{stream}-{number}")});
     let sending: Vec<_> = (0..6)
         .map(|stream| {
-            let body: String = (0..300).map(|number| format!("{}\n", line(stream, number))).collect();
+            let body: String = (0..LINES).map(|number| format!("{}\n", line(stream, number))).collect();
             let address = server.address();
             tokio::spawn(async move { Http::connect(address).await.post("/v1/messages", body).await.lines() })
         })
@@ -141,7 +143,7 @@ async fn a_refused_stream_is_refused_to_its_end() {
     let (mut acked, mut refused) = (BTreeSet::new(), 0);
     for sent in sending {
         let lines = sent.await.unwrap();
-        assert_eq!(lines.len(), 300);
+        assert_eq!(lines.len(), LINES);
         let accepted = lines.iter().take_while(|line| line["seq"].is_u64()).count();
         for line in &lines[accepted..] {
             assert_eq!(line["code"], "overloaded", "{line}");

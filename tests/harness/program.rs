@@ -2,6 +2,11 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::PATIENCE;
 
 /// The binary under test; nothing around it tells it what to do.
 pub(crate) fn command() -> Command {
@@ -46,7 +51,13 @@ pub(crate) fn hubbub(arguments: &[&str], input: &str) -> Ran {
     let mut child = command.spawn().unwrap();
     // Fails when the command does not read its input.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    let output = child.wait_with_output().unwrap();
+    let id = Pid::from_child(&child);
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output().unwrap()));
+    let Ok(output) = ended.recv_timeout(PATIENCE) else {
+        kill_process(id, Signal::KILL).unwrap();
+        panic!("hubbub {arguments:?} does not end");
+    };
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }

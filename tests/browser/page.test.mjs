@@ -121,7 +121,7 @@ test("script in a message stays text", async (test) => {
   await page.waitForFunction((count) => document.querySelectorAll("#messages .text").length === count, evil.length + 1);
   assert.deepEqual(await texts(page), [...evil, evil[1]]);
   assert.equal(await page.evaluate(() => window.pwned), undefined);
-  assert.equal(await page.locator("#messages img, #messages script, #messages .text svg, #messages .text b").count(), 0);
+  assert.equal(await page.locator("#messages img, #messages script, #messages .text > svg, #messages .text b").count(), 0);
   assert.deepEqual(await page.$$eval("#messages a", (links) => links.map((link) => new URL(link.href).origin)), ["https://example.org"]);
   // The policy would refuse it even if the page did make an element of it.
   await page.evaluate(() => {
@@ -224,41 +224,71 @@ test("the page is cached by name, and asked about otherwise", async (test) => {
 
 test("the page on a phone, and its picture for the README", async (test) => {
   const server = await Server.start(test);
+  await furnish(server);
   const ada = await enter(test, server, "Ada Lovelace");
-  await conversation(server);
-  await waitForText(ada, "And no red boxes, please.");
+  for (const room of ["garden", "operations", "coffee", "release-week"]) {
+    await ada.evaluate((room) => { location.hash = `#/${room}`; }, room);
+    await ada.waitForSelector(`#composer:not([hidden]), #join-bar button`);
+    await join(ada);
+  }
+  await ada.click("[data-room=lobby]");
+  const phone = await enter(test, server, "Mira Okafor", { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true });
+  const grace = await enter(test, server, "Grace Hopper");
+  await converse(server);
   await say(ada, "Agreed: calm, and honest.");
   await ada.waitForSelector("#messages .row:last-child .mark.durable");
+  await grace.type("#text", "Then");
   if (process.env.HUBBUB_PICTURE) {
-    await ada.waitForTimeout(500);
+    await ada.mouse.move(640, 400);
+    await ada.waitForTimeout(1000);
     await ada.screenshot({ path: path(process.env.HUBBUB_PICTURE) });
   }
-  const phone = await enter(test, server, "Mira Okafor", { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true });
   assert.equal(await phone.isVisible(".sidebar"), false);
-  const width = await phone.evaluate(() => document.documentElement.scrollWidth);
-  assert.equal(width, 390);
+  assert.equal(await phone.evaluate(() => document.documentElement.scrollWidth), 390);
+  await waitForText(phone, "Agreed: calm, and honest.");
   await phone.tap("#back");
   await phone.waitForSelector(".sidebar", { state: "visible" });
   assert.equal(await phone.isVisible("#room"), false);
   await phone.tap("[data-room=lobby]");
   await waitForText(phone, "Agreed: calm, and honest.");
-  assert.deepEqual([ada.complaints, phone.complaints], [[], []]);
+  assert.deepEqual([ada.complaints, phone.complaints, grace.complaints], [[], [], []]);
 });
 
-async function conversation(server) {
-  const people = { mira: "Mira Okafor", grace: "Grace Hopper", linus: "Linus Berg", bob: "Bob" };
-  const lines = [
-    ["mira", "Good morning everybody 🌱"],
-    ["grace", "Morning! Did the night shift leave us anything?"],
-    ["linus", "One machine lost power at 03:12."],
-    ["linus", "It came back by itself. Nothing that was acknowledged is missing, I counted."],
-    ["bob", "My notes are at https://example.org/notes/power-loss, worth a read."],
-    ["grace", "Then let us talk about what people see while the connection is gone:\n– what they wrote stays on the screen\n– it says that it is waiting\n– and it is sent in order, once"],
-    ["mira", "And no red boxes, please."],
-  ];
-  for (const [userId, message] of lines) {
-    const body = JSON.stringify({ userId, username: people[userId], message });
-    const response = await fetch(`${server.url}/v1/rooms/lobby/messages`, { method: "POST", body });
-    assert.equal(response.status, 201);
+const PEOPLE = { "mira-okafor": "Mira Okafor", "grace-hopper": "Grace Hopper", "linus-berg": "Linus Berg", bob: "Bob" };
+
+async function post(server, room, userId, message) {
+  const body = JSON.stringify({ userId, username: PEOPLE[userId], message });
+  const response = await fetch(`${server.url}/v1/rooms/${room}/messages`, { method: "POST", body });
+  assert.equal(response.status, 201);
+}
+
+/** Rooms with a name and a first message. */
+async function furnish(server) {
+  const rooms = {
+    lobby: ["Lobby", "Good morning everybody 🌱"], garden: ["Community garden", "The tomatoes are in."],
+    operations: ["Operations", "Quiet night."], coffee: ["Coffee corner", "Who is in?"], "release-week": ["Release week", "Freeze is at noon."],
+  };
+  for (const [room, [title, message]] of Object.entries(rooms)) {
+    await fetch(`${server.url}/v1/rooms/${room}`, { method: "PUT", body: JSON.stringify({ title }) });
+    await post(server, room, "mira-okafor", message);
   }
+}
+
+async function converse(server) {
+  const lines = [
+    ["coffee", "bob", "New beans have arrived ☕"],
+    ["garden", "linus-berg", "I can water on Thursday."],
+    ["garden", "bob", "And I on Friday."],
+    ["operations", "grace-hopper", "Backup verified: 4.9 million messages, no difference."],
+    ["release-week", "linus-berg", "Two small ones are open, both reviewed."],
+    ["release-week", "grace-hopper", "Then we are on time."],
+    ["release-week", "bob", "Cake at four."],
+    ["lobby", "grace-hopper", "Morning! Did the night shift leave us anything?"],
+    ["lobby", "linus-berg", "One machine lost power at 03:12."],
+    ["lobby", "linus-berg", "It came back by itself. Nothing that was acknowledged is missing, I counted."],
+    ["lobby", "bob", "My notes are at https://example.org/notes/power-loss, worth a read."],
+    ["lobby", "grace-hopper", "Then let us talk about what people see while the connection is gone:\n– what they wrote stays on the screen\n– it says that it is waiting\n– and it is sent in order, once"],
+    ["lobby", "mira-okafor", "And no red boxes, please."],
+  ];
+  for (const [room, userId, message] of lines) await post(server, room, userId, message);
 }

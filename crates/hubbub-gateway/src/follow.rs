@@ -58,8 +58,8 @@ pub(crate) enum Step {
 enum Stage {
     /// Nothing is known of the room yet.
     Asked(Wanted),
-    /// The last so many are to be read.
-    Last(usize),
+    /// The last so many up to the head that was announced are to be read.
+    Last { count: usize, head: u64 },
     /// Everything up to this seq was handed out.
     Behind { cursor: u64, is_at_end: bool },
     /// The outbox gets the rest.
@@ -129,8 +129,8 @@ impl Follower {
                 let last = page.messages.len().checked_sub(1).and_then(|last| page.messages.get(last));
                 self.stage = match (&self.stage, last.map(|message| message.seq)) {
                     // The last so many end at the head; what came since is read on from there.
-                    (Stage::Last(_), seq) => {
-                        Stage::Behind { cursor: seq.unwrap_or(page.head), is_at_end: true }
+                    (Stage::Last { head, .. }, seq) => {
+                        Stage::Behind { cursor: seq.unwrap_or(*head), is_at_end: true }
                     }
                     (Stage::Behind { .. }, Some(cursor)) => Stage::Behind { cursor, is_at_end: !page.more },
                     (Stage::Behind { cursor, .. }, None) => {
@@ -176,7 +176,7 @@ impl Wanted {
             (true, OnReset::Replay, _) => before_oldest,
             (true, OnReset::Live, _) | (false, _, Start::Live) => at.head,
             (false, _, Start::After(after)) => after.max(before_oldest),
-            (false, _, Start::Last(last)) => return Stage::Last(last),
+            (false, _, Start::Last(last)) => return Stage::Last { count: last, head: at.head },
         };
         Stage::Behind { cursor, is_at_end: cursor >= at.head }
     }
@@ -186,7 +186,7 @@ fn begin_fetch(gateway: &Arc<Gateway>, room: &RoomId, stage: &Stage) -> Fetch {
     let (store, room) = (gateway.store.clone(), room.clone());
     let (cursor, limit, bytes_max) = match stage {
         Stage::Asked(_) => return Box::pin(async move { Fetched::Info(store.room(room).await) }),
-        Stage::Last(last) => (Cursor::Before(u64::MAX), *last, usize::MAX),
+        Stage::Last { count, head } => (Cursor::Before(head.saturating_add(1)), *count, usize::MAX),
         Stage::Behind { cursor, .. } => (Cursor::After(*cursor), PAGE_MESSAGES, PAGE_BYTES),
         Stage::Live => (Cursor::After(u64::MAX), 1, PAGE_BYTES),
     };

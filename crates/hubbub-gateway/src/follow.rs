@@ -15,6 +15,9 @@ use crate::problem::{Problem, Reset};
 const PAGE_MESSAGES: usize = 500;
 const PAGE_BYTES: usize = 256 * 1024;
 
+/// The last so many messages are read at once: fewer than asked for, if their texts are larger than this.
+const LAST_BYTES: usize = 4 * 1024 * 1024;
+
 /// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
@@ -186,7 +189,7 @@ fn begin_fetch(gateway: &Arc<Gateway>, room: &RoomId, stage: &Stage) -> Fetch {
     let (store, room) = (gateway.store.clone(), room.clone());
     let (cursor, limit, bytes_max) = match stage {
         Stage::Asked(_) => return Box::pin(async move { Fetched::Info(store.room(room).await) }),
-        Stage::Last { count, head } => (Cursor::Before(head.saturating_add(1)), *count, usize::MAX),
+        Stage::Last { count, head } => (Cursor::Before(head.saturating_add(1)), *count, LAST_BYTES),
         Stage::Behind { cursor, .. } => (Cursor::After(*cursor), PAGE_MESSAGES, PAGE_BYTES),
         Stage::Live => (Cursor::After(u64::MAX), 1, PAGE_BYTES),
     };

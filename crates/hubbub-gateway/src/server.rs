@@ -106,7 +106,6 @@ async fn connection(peer: Arc<Peer>, stream: TcpStream) {
         .timer(TokioTimer::new())
         .header_read_timeout(gateway.server.header_timeout)
         .max_buf_size(HEADER_BYTES_MAX)
-        .pipeline_flush(true)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(serving);

@@ -46,7 +46,24 @@ pub(super) fn events(peer: &Arc<Peer>, room: &str, request: &Request<Incoming>) 
 
 /// Where to begin: behind `Last-Event-ID`, else `?after=` or `?last=`, else with the next message.
 fn wanted(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
-    let on_reset = if query.get("onReset") == Some("live") { OnReset::Live } else { OnReset::Replay };
+    let mut faults = Vec::new();
+    let on_reset = match query.get("onReset") {
+        None | Some("replay") => OnReset::Replay,
+        Some("live") => OnReset::Live,
+        Some(_) => {
+            faults.push(Fault::new("onReset", "must be replay or live"));
+            OnReset::Replay
+        }
+    };
+    let after = query.number("after", &mut faults);
+    let last = query.number("last", &mut faults).map(|last| usize::try_from(last).unwrap_or(usize::MAX));
+    if last.is_some_and(|last| last > LAST_MAX) {
+        faults.push(Fault::new("last", format!("must be at most {LAST_MAX}")));
+    }
+    if after.is_some() && last.is_some() {
+        faults.push(Fault::new("last", "cannot be combined with after"));
+    }
+    refuse_faults(faults)?;
     if let Some(id) = headers.get("last-event-id") {
         let parts = id.to_str().ok().and_then(|id| id.split_once(':'));
         let cursor = parts.and_then(|(epoch, seq)| Some((epoch.to_owned(), seq.parse().ok()?)));
@@ -55,13 +72,6 @@ fn wanted(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
             cursor.ok_or_else(|| Problem::invalid(vec![Fault::new("Last-Event-ID", rule)]))?;
         return Ok(Wanted { start: Start::After(after), epoch: Some(epoch), on_reset });
     }
-    let mut faults = Vec::new();
-    let after = query.number("after", &mut faults);
-    let last = query.number("last", &mut faults).map(|last| usize::try_from(last).unwrap_or(usize::MAX));
-    if last.is_some_and(|last| last > LAST_MAX) {
-        faults.push(Fault::new("last", format!("must be at most {LAST_MAX}")));
-    }
-    refuse_faults(faults)?;
     let start = match (after, last) {
         (Some(after), _) => Start::After(after),
         (None, Some(last)) if last > 0 => Start::Last(last),

@@ -69,7 +69,8 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
             health::ready(gateway).await
         }
         ([.., "health", "live"], &Method::GET | &Method::HEAD) => health::live(),
-        (["v1", "ws"] | [.., "chat", _] | ["metrics"] | [.., "health"], _) => Err(not_allowed("GET")),
+        (["v1", "ws"] | [.., "chat", _] | ["metrics"], _)
+        | ([.., "health"] | [.., "health", "live" | "ready"], _) => Err(not_allowed("GET")),
         _ => Err(Problem::new(ErrorCode::NotFound, format!("nothing is served at {path}"))),
     };
     answer.unwrap_or_else(|problem| {

@@ -39,15 +39,18 @@ pub(crate) struct Status {
 impl Status {
     /// Stops writing until restart.
     pub(crate) fn fail(&self, reason: String) {
-        self.failed.lock().get_or_insert(reason);
+        let mut failed = self.failed.lock();
+        failed.get_or_insert(reason);
         self.troubled.store(true, Ordering::Release);
     }
 
     /// Says what stands in the way of writes for now, or with `None` that nothing does any more.
     pub(crate) fn set_trouble(&self, trouble: Option<Trouble>) {
+        // Held throughout, so that a failure that happens meanwhile is not taken for none.
+        let failed = self.failed.lock();
         let any = trouble.is_some();
         *self.trouble.lock() = trouble;
-        self.troubled.store(any || self.failed.lock().is_some(), Ordering::Release);
+        self.troubled.store(any || failed.is_some(), Ordering::Release);
     }
 
     /// Why writes are refused, if they are.

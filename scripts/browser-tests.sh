@@ -29,7 +29,7 @@ install_chromium() {
     command -v apt-get >/dev/null || return 1
     echo "installing chromium" >&2
     { as_root apt-get update -qq &&
-      as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } >/dev/null
+      as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-liberation; } >/dev/null
 }
 
 major="$(node --version 2>/dev/null | sed -nE 's/^v([0-9]+).*/\1/p')"

@@ -30,11 +30,18 @@ try {
   await session.send("Performance.enable");
   const sender = new Hubbub({ url: server.url, WebSocket });
   sender.connect();
-  results.push(await measure(page, session, sender, "following", async () => {}));
-  await page.hover("#scroller");
-  results.push(await measure(page, session, sender, "scrolling up and down", async (step) => {
-    await page.mouse.wheel(0, step % 60 < 40 ? -400 : 400);
-  }));
+  results.push(await measure(page, session, sender, "following"));
+  // Somebody scrolls without a pause, up more than down: every frame shows something else.
+  await page.evaluate(() => {
+    const scroller = document.getElementById("scroller");
+    let step = 0;
+    const scroll = () => {
+      scroller.scrollTop += step++ % 180 < 120 ? -40 : 40;
+      requestAnimationFrame(scroll);
+    };
+    scroll();
+  });
+  results.push(await measure(page, session, sender, "scrolling up and down"));
   sender.close();
   const stored = await server.history("lobby");
   console.log(JSON.stringify({ stored: stored.length, rate: RATE, seconds: SECONDS, results }, null, 2));
@@ -47,18 +54,16 @@ function text(n) {
   return `message ${n}${n % 7 === 0 ? "\nwith a second line, as people write them" : ""}${n % 11 === 0 ? ` and a longer thought that ${"goes on and ".repeat(12)}ends` : ""}`;
 }
 
-async function measure(page, session, sender, what, act) {
+async function measure(page, session, sender, what) {
   const trace = path(tmpdir(), `hubbub-trace-${process.pid}.json`);
   const before = await figures(session);
   await browser.startTracing(page, { path: trace, categories: CATEGORIES });
   const from = Date.now();
   let sent = 0;
-  let step = 0;
   const receipts = [];
   while (Date.now() - from < SECONDS * 1000) {
     const due = Math.floor(((Date.now() - from) / 1000) * RATE);
     for (; sent < due; sent++) receipts.push(sender.send("lobby", text(sent), { userId: ["ada", "bob", "cleo", "dora"][sent % 4] }).done);
-    await act(step++);
     await new Promise((resolve) => setTimeout(resolve, 16));
   }
   const seconds = (Date.now() - from) / 1000;

@@ -84,6 +84,28 @@ test("a message typed while offline arrives once, also when the page is loaded a
   assert.deepEqual(spoken(await server.history("lobby")), ["before", "while offline"]);
 });
 
+test("a refused message says why, and can be tried again or given up", async (test) => {
+  const server = await Server.start(test);
+  const page = await enter(test, server, "ada");
+  await server.kill();
+  await server.up({ HUBBUB_LIMITS_MESSAGE_BYTES: "30" });
+  const long = "a text that this server finds too long to keep";
+  await say(page, long);
+  await say(page, "short enough");
+  await say(page, `${long}, and another`);
+  await waitForText(page, "short enough");
+  await page.waitForFunction(() => document.querySelectorAll("#pending .failure").length === 2);
+  assert.match(await page.textContent("#pending .failure"), /Not sent: message must/);
+  await page.locator("#pending .row").nth(1).getByText("Discard").click();
+  await server.kill();
+  await server.up();
+  await page.click("#banner button", { timeout: 2000 }).catch(() => {});
+  await page.locator("#pending .row").first().getByText("Try again").click();
+  await waitForText(page, long);
+  await page.waitForFunction(() => document.querySelectorAll("#pending > *").length === 0);
+  assert.deepEqual(spoken(await server.history("lobby")), ["short enough", long]);
+});
+
 test("history read before the live messages begin leaves no gap", async (test) => {
   const server = await Server.start(test);
   const page = await enter(test, server, "ada");

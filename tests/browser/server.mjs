@@ -23,10 +23,13 @@ export class Server {
     return server;
   }
 
-  /** Starts the process, again on the same port, and waits until it says that it is ready. */
-  async up() {
+  /** Starts the process, again on the same port, and waits until it is ready. `settings` go to its environment. */
+  async up(settings = {}) {
     const options = ["serve", "--listen", this.#listen, "--data", this.data];
-    this.#process = spawn(BINARY, options, { stdio: ["ignore", "pipe", process.env.HUBBUB_LOG ? "inherit" : "ignore"] });
+    this.#process = spawn(BINARY, options, {
+      env: { ...process.env, ...settings },
+      stdio: ["ignore", "pipe", process.env.HUBBUB_LOG ? "inherit" : "ignore"],
+    });
     const lines = createInterface({ input: this.#process.stdout });
     const [line] = await Promise.race([
       once(lines, "line"),

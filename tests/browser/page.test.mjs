@@ -202,6 +202,29 @@ test("whoever scrolled up stays there, and is told what came", async (test) => {
   await page.waitForSelector("#to-bottom", { state: "hidden" });
 });
 
+test("a window that was hidden shows the newest when it is seen again", async (test) => {
+  const server = await Server.start(test);
+  const page = await enter(test, server, "dora");
+  await say(page, "before");
+  await waitForText(page, "before");
+  // A hidden page gets no frames.
+  await page.evaluate(() => {
+    const real = window.requestAnimationFrame;
+    const held = [];
+    window.requestAnimationFrame = (callback) => held.push(callback);
+    window.show = () => {
+      window.requestAnimationFrame = real;
+      held.forEach((callback) => real(callback));
+    };
+  });
+  await server.fill("lobby", 4_000);
+  await page.waitForFunction(() => document.querySelector("[data-room=lobby] .room-last").textContent.endsWith("message 4000"));
+  await page.evaluate(() => window.show());
+  await waitForText(page, "message 4000");
+  assert.ok((await texts(page)).length <= 400);
+  assert.deepEqual(page.complaints, []);
+});
+
 test("rooms are found, made and left; unread is counted until it is read", async (test) => {
   const server = await Server.start(test);
   const ada = await enter(test, server, "ada");

@@ -80,7 +80,9 @@ export class Timeline {
     if (this.#isFollowing) this.#scrollToEnd();
     if (log.isReady) this.#reach(log);
     this.#drawToBottom(room, log);
-    this.#model.shownFrom = this.#start;
+    // Whoever follows sees the newest, and a hidden page is not drawn: nothing older has to be kept for it.
+    this.#model.shownFrom = this.#isFollowing ? Infinity : this.#start;
+    if (this.#isFollowing && log.isReady && !log.atHead && !log.isLoading) log.reload();
     if (this.#isFollowing && document.visibilityState === "visible" && document.hasFocus()) this.#model.markRead();
   }
 

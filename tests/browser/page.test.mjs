@@ -1,8 +1,10 @@
 /** The chat page in headless Chromium, against the real server. */
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { readFile, readdir } from "node:fs/promises";
 import { join as path } from "node:path";
+import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { join, launch, say, scrollToTop, texts, waitForText, window } from "./browser.mjs";
 import { Server } from "./server.mjs";
 
@@ -264,6 +266,12 @@ test("the page is cached by name, and asked about otherwise", async (test) => {
   const unnamed = await fetch(`${server.url}/web/hubbub.js`);
   assert.deepEqual([unnamed.status, unnamed.headers.get("cache-control")], [200, "no-cache"]);
   assert.equal((await fetch(`${server.url}/web/../Cargo.toml`)).status, 404);
+  // The binary has every file there is.
+  const folder = fileURLToPath(new URL("../../web/", import.meta.url));
+  for (const file of await readdir(folder, { recursive: true })) {
+    if (!file.includes(".") || file === "index.html") continue;
+    assert.equal(await (await fetch(`${server.url}/web/${file}`)).text(), await readFile(path(folder, file), "utf8"), file);
+  }
   assert.equal((await fetch(`${server.url}/`, { method: "POST" })).status, 405);
 });
 

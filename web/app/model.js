@@ -11,43 +11,13 @@ import { Emitter } from "./dom.js";
 import { LocalRooms } from "./local-rooms.js";
 import { Log } from "./log.js";
 import * as outbox from "./outbox.js";
+import { People } from "./people.js";
+import { Room } from "./room.js";
 
 /** Rooms whose messages stay in memory after another one was opened. */
 const LOGS_MAX = 5;
-const TYPING_SHOWN = 4_000;
 const ROOMS_PAGE = 500;
 const NAMES_MAX = 5_000;
-
-export class Room {
-  constructor(roomId) {
-    this.roomId = roomId;
-    this.title = "";
-    this.membersOnly = false;
-    this.head = 0;
-    this.readSeq = 0;
-    this.unread = 0;
-    this.lastMessage = null;
-    this.isMember = false;
-    /** Messages; only rooms opened lately have them. @type {Log|null} */
-    this.log = null;
-    /** Mine, on their way or failed. */
-    this.pending = [];
-    this.draft = "";
-    /** @type {Set<string>|null} null = the server does not say */
-    this.present = null;
-    /** @type {string[]|null} */
-    this.members = null;
-    /** User → when the sign fades. */
-    this.typing = new Map();
-    /** Where the line "new" is drawn, fixed while the room is on the screen. */
-    this.newBehind = Infinity;
-    this.subscription = null;
-    /** Where live messages began; what the log holds must reach so far. */
-    this.followedFrom = 0;
-  }
-
-  get name() { return this.title || this.roomId; }
-}
 
 export class Model extends Emitter {
   constructor({ user, name, url }) {
@@ -69,9 +39,8 @@ export class Model extends Emitter {
     this.client.on("state", () => this.#onConnection());
     this.client.on("outgoing", (outgoing) => this.#onOutgoing(outgoing));
     this.client.on("read", (frame) => this.#onRead(frame));
-    this.client.on("presence", (frame) => this.#onPresence(frame));
-    this.client.on("typing", (frame) => this.#onTyping(frame));
     this.client.on("removed", ({ roomId }) => this.#forget(roomId));
+    this.people = new People(this);
     this.client.on("error", (error) => console.warn("hubbub:", error.code, error.message));
   }
 
@@ -178,7 +147,7 @@ export class Model extends Emitter {
 
   /** The server counts me in from here on. Of a room nobody told of before: somebody added me. */
   #onSubscribed(roomId) {
-    if (roomId === this.current?.roomId) this.#loadPeople(this.current);
+    if (roomId === this.current?.roomId) this.people.load(this.current);
     if (this.rooms.get(roomId)?.isMember) return;
     const room = this.#room(roomId);
     room.isMember = true;
@@ -302,7 +271,7 @@ export class Model extends Emitter {
       room.log.reload(Math.min(1_000, Math.max(100, room.unread + 30)));
     }
     if (this.isLoaded) this.#follow(room);
-    this.#loadPeople(room);
+    this.people.load(room);
     this.emit("room");
     this.emit("rooms");
   }
@@ -336,7 +305,7 @@ export class Model extends Emitter {
       onReset: (roomId, position) => this.#onReset(roomId, position),
       onSubscribed: (_, { head }) => {
         if (!room.isMember) this.#followedFrom(room, head);
-        this.#loadPeople(room);
+        this.people.load(room);
       },
       onError: (error) => {
         room.subscription = null;
@@ -390,7 +359,7 @@ export class Model extends Emitter {
     if (this.local) this.#follow(room);
     if (room === this.current) {
       room.log?.reload();
-      this.#loadPeople(room);
+      this.people.load(room);
       this.emit("room");
     }
   }
@@ -414,11 +383,6 @@ export class Model extends Emitter {
     this.#forget(roomId);
   }
 
-  async invite(roomId, userId) {
-    await this.client.addMember(roomId, userId);
-    await this.#loadPeople(this.#room(roomId));
-  }
-
   /** Everything in the room on the screen has been seen. */
   markRead() {
     const room = this.current;
@@ -438,45 +402,6 @@ export class Model extends Emitter {
     if (seq >= room.head) room.unread = 0;
     else if (unread !== undefined) room.unread = unread;
     this.emit("rooms");
-  }
-
-  // ---- People -----------------------------------------------------------------------------------------------------
-
-  async #loadPeople(room) {
-    const [presence, members] = await Promise.allSettled([
-      this.client.presence(room.roomId), this.client.members(room.roomId, { limit: 500 }),
-    ]);
-    if (presence.value) room.present = new Set(presence.value.users);
-    if (members.value) room.members = members.value.members.map((member) => member.userId);
-    if (room === this.current) this.emit("people");
-  }
-
-  /** Who is connected and looks at the room; whoever sees this does. */
-  here(room) {
-    const isHere = this.client.connection.state === State.OPEN;
-    return [...new Set([...(room.present ?? []), ...(isHere ? [this.user] : [])])].sort();
-  }
-
-  #onPresence({ roomId, userId, online }) {
-    const room = this.rooms.get(roomId);
-    if (!room) return;
-    room.present ??= new Set();
-    if (online) room.present.add(userId);
-    else room.present.delete(userId);
-    if (!online) room.typing.delete(userId);
-    if (room === this.current) this.emit("people");
-  }
-
-  #onTyping({ roomId, userId }) {
-    const room = this.rooms.get(roomId);
-    if (!room || room !== this.current || userId === this.user) return;
-    room.typing.set(userId, Date.now() + TYPING_SHOWN);
-    this.emit("typing");
-    setTimeout(() => {
-      if ((room.typing.get(userId) ?? Infinity) > Date.now() + 50) return;
-      room.typing.delete(userId);
-      if (room === this.current) this.emit("typing");
-    }, TYPING_SHOWN);
   }
 }
 

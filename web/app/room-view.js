@@ -61,7 +61,7 @@ export class RoomView {
   }
 
   #drawFaces(room) {
-    const here = this.#model.here(room);
+    const here = this.#model.people.here(room);
     const faces = here.slice(0, FACES_MAX).map((user) => avatar(user, this.#model.nameOf(user)));
     const button = $("people-button");
     const label = room.present ? `${here.length} here` : "People";
@@ -104,7 +104,7 @@ export class RoomView {
 
   #drawPeople(room) {
     const panel = $("people");
-    const here = this.#model.here(room);
+    const here = this.#model.people.here(room);
     const members = room.members ?? [];
     const key = JSON.stringify([room.roomId, room.title, here, members, room.isMember, room.membersOnly]);
     if (panel.dataset.key === key) return;
@@ -141,7 +141,7 @@ export class RoomView {
       const user = idOf(input.value);
       if (!user) return;
       try {
-        await this.#model.invite(room.roomId, user);
+        await this.#model.people.invite(room.roomId, user);
       } catch (error) {
         setText(hint, error.message);
       }

@@ -1,0 +1,64 @@
+/** Who is in a room: its members, who is here, who types. */
+
+import { State } from "../hubbub.js";
+
+const TYPING_SHOWN = 4_000;
+
+export class People {
+  #model;
+
+  constructor(model) {
+    this.#model = model;
+    model.client.on("presence", (frame) => this.#onPresence(frame));
+    model.client.on("typing", (frame) => this.#onTyping(frame));
+  }
+
+  async load(room) {
+    const { client } = this.#model;
+    const [presence, members] = await Promise.allSettled([
+      client.presence(room.roomId), client.members(room.roomId, { limit: 500 }),
+    ]);
+    if (presence.value) room.present = new Set(presence.value.users);
+    if (members.value) room.members = members.value.members.map((member) => member.userId);
+    this.#changed(room, "people");
+  }
+
+  /** Who is connected and looks at the room; whoever sees this does. */
+  here(room) {
+    const { client, user } = this.#model;
+    const isHere = client.connection.state === State.OPEN;
+    return [...new Set([...(room.present ?? []), ...(isHere ? [user] : [])])].sort();
+  }
+
+  async invite(roomId, userId) {
+    await this.#model.client.addMember(roomId, userId);
+    const room = this.#model.rooms.get(roomId);
+    if (room) await this.load(room);
+  }
+
+  #onPresence({ roomId, userId, online }) {
+    const room = this.#model.rooms.get(roomId);
+    if (!room) return;
+    room.present ??= new Set();
+    if (online) room.present.add(userId);
+    else room.present.delete(userId);
+    if (!online) room.typing.delete(userId);
+    this.#changed(room, "people");
+  }
+
+  #onTyping({ roomId, userId }) {
+    const room = this.#model.rooms.get(roomId);
+    if (!room || room !== this.#model.current || userId === this.#model.user) return;
+    room.typing.set(userId, Date.now() + TYPING_SHOWN);
+    this.#changed(room, "typing");
+    setTimeout(() => {
+      if ((room.typing.get(userId) ?? Infinity) > Date.now() + 50) return;
+      room.typing.delete(userId);
+      this.#changed(room, "typing");
+    }, TYPING_SHOWN);
+  }
+
+  #changed(room, event) {
+    if (room === this.#model.current) this.#model.emit(event);
+  }
+}

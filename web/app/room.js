@@ -1,0 +1,32 @@
+/** What the page knows of one room. */
+
+export class Room {
+  constructor(roomId) {
+    this.roomId = roomId;
+    this.title = "";
+    this.membersOnly = false;
+    this.head = 0;
+    this.readSeq = 0;
+    this.unread = 0;
+    this.lastMessage = null;
+    this.isMember = false;
+    /** Messages; only rooms opened lately have them. @type {Log|null} */
+    this.log = null;
+    /** Mine, on their way or failed. */
+    this.pending = [];
+    this.draft = "";
+    /** @type {Set<string>|null} null = the server does not say */
+    this.present = null;
+    /** @type {string[]|null} */
+    this.members = null;
+    /** User → when the sign fades. */
+    this.typing = new Map();
+    /** Where the line "new" is drawn, fixed while the room is on the screen. */
+    this.newBehind = Infinity;
+    this.subscription = null;
+    /** Where live messages began; what the log holds must reach so far. */
+    this.followedFrom = 0;
+  }
+
+  get name() { return this.title || this.roomId; }
+}

@@ -1,6 +1,6 @@
 /** One message as an element. */
 
-import { avatar, clock, dayName, exact, isSameDay, textNodes } from "./format.js";
+import { avatar, clock, dayName, isSameDay, textNodes } from "./format.js";
 import { icon, make } from "./dom.js";
 import { Delivery } from "../hubbub.js";
 
@@ -56,7 +56,7 @@ function isContinued(message, previous, date, before) {
 
 function body(message, date, isHead, isOwn, context, mark) {
   const name = message.username ?? context.nameOf(message.userId);
-  const time = make("time", { datetime: date.toISOString(), title: exact(date) }, clock(date));
+  const time = timeOf(date);
   const text = make("div", { class: "text", dir: "auto" }, ...textNodes(message.message));
   const line = make("div", { class: isOwn ? "message own" : "message" });
   if (isHead) {
@@ -70,6 +70,8 @@ function body(message, date, isHead, isOwn, context, mark) {
   if (isLong(message.message)) fold(text);
   return line;
 }
+
+function timeOf(date) { return make("time", { datetime: date.toISOString() }, clock(date)); }
 
 function isLong(text) {
   return text.length > FOLD_CHARACTERS || text.split("\n", FOLD_LINES + 1).length > FOLD_LINES;
@@ -99,5 +101,5 @@ function deliveryMark(state) {
 function eventLine(message, date, context) {
   const name = message.username ?? context.nameOf(message.userId);
   const verb = message.messageType === "JOIN" ? "joined" : "left";
-  return make("p", { class: "event", title: exact(date) }, make("b", {}, name), ` ${verb} · ${clock(date)}`);
+  return make("p", { class: "event" }, make("b", {}, name), ` ${verb} · `, timeOf(date));
 }

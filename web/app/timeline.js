@@ -8,6 +8,7 @@
  */
 
 import { $, setText, icon } from "./dom.js";
+import { exact } from "./format.js";
 import { messageRow, pendingRow } from "./rows.js";
 
 /** Elements added at a time while scrolling. */
@@ -33,6 +34,8 @@ export class Timeline {
   #scrollTop = 0;
   #isScheduled = false;
   #isPlaced = false;
+  /** Of the part that is seen. Asking for it while rows are being changed would lay all of them out once more. */
+  #height = 800;
 
   constructor(model) {
     this.#model = model;
@@ -40,7 +43,14 @@ export class Timeline {
     this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
     this.#toBottom.addEventListener("click", () => this.goToEnd());
     // The keyboard of a phone, a growing composer, a turned screen: whoever was at the end stays there.
-    new ResizeObserver(() => { if (this.#isFollowing) this.#scrollToEnd(); }).observe(this.#scroller);
+    new ResizeObserver(() => {
+      this.#height = this.#scroller.clientHeight;
+      if (this.#isFollowing) this.#scrollToEnd();
+    }).observe(this.#scroller);
+    // Writing out a date costs more than the rest of its row, and hardly any is looked at.
+    this.#list.addEventListener("mouseover", ({ target }) => {
+      if (target.tagName === "TIME" && !target.title) target.title = exact(new Date(target.dateTime));
+    });
     document.addEventListener("visibilitychange", () => this.schedule());
     window.addEventListener("focus", () => this.schedule());
   }
@@ -87,9 +97,9 @@ export class Timeline {
   }
 
   /** Elements at most: what can be seen, what is near it, and a step at each end. */
-  #rowsMax() { return Math.ceil((this.#scroller.clientHeight + 2 * NEAR) / ROW_MIN) + 2 * STEP; }
+  #rowsMax() { return Math.ceil((this.#height + 2 * NEAR) / ROW_MIN) + 2 * STEP; }
   /** So many stay when there are more, while nobody has scrolled up. */
-  #rowsKept() { return Math.ceil((this.#scroller.clientHeight + NEAR) / ROW_MIN) + STEP; }
+  #rowsKept() { return Math.ceil((this.#height + NEAR) / ROW_MIN) + STEP; }
 
   #clear() {
     this.#log = null;

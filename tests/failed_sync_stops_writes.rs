@@ -12,7 +12,7 @@ use hubbub_core::store::{
     ApplyError, BatchCap, HistoryPage, HistoryQuery, Read, RoomInfo, StoreFigures, StoreHealth,
 };
 use hubbub_core::{Clock, OpBatch, Outcome, RoomId, RoomStore, Store, Timestamp};
-use hubbub_gateway::{Gateway, ServerLimits, encode_live, server};
+use hubbub_gateway::{ENCODE, Gateway, ServerLimits, server};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::log::LogOptions;
 use hubbub_pipeline::{DirectLog, Hub, Metrics};
@@ -89,7 +89,7 @@ impl Simulated {
         let engine = Engine::open(options, Arc::new(disk.clone()), clock.clone(), &*random).unwrap();
         let store: Arc<dyn Store> = Arc::new(Sim(engine));
         let metrics = Arc::new(Metrics::default());
-        let hub = Arc::new(Hub::new(encode_live, metrics.clone()));
+        let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
         let log = DirectLog::start(
             LogOptions::default(),
             store.clone(),

@@ -26,6 +26,7 @@ mod killed_at_any_moment;
 mod metrics_close_the_ledger;
 mod ndjson_answers_line_by_line;
 mod overload_is_answered;
+mod presence_and_typing;
 mod readme_commands_run;
 mod restart_keeps_acked;
 mod resume_has_no_gap;

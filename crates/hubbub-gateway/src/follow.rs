@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError, RoomInfo};
-use hubbub_core::{MessageRun, RoomId};
+use hubbub_core::{MessageRun, RoomId, UserId};
 use hubbub_pipeline::hub::{Attachment, Outbox};
 
 use crate::Gateway;
@@ -88,10 +88,16 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Begins to follow `room`; what is live goes into `outbox`.
-    pub(crate) fn new(gateway: Arc<Gateway>, room: RoomId, wanted: Wanted, outbox: Arc<Outbox>) -> Self {
+    /// Begins to follow `room` for `user`; what is live goes into `outbox`.
+    pub(crate) fn new(
+        gateway: Arc<Gateway>,
+        room: RoomId,
+        user: Option<UserId>,
+        wanted: Wanted,
+        outbox: Arc<Outbox>,
+    ) -> Self {
         // Before anything of the room is read, so that nothing published meanwhile is missed.
-        let attachment = Some(gateway.hub.attach(room.clone()));
+        let attachment = Some(gateway.hub.attach(room.clone(), user));
         Self { gateway, room, attachment, outbox, stage: Stage::Asked(wanted), fetch: None }
     }
 
@@ -99,7 +105,7 @@ impl Follower {
     pub(crate) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
         loop {
             if let (Stage::Behind { cursor, is_at_end: true }, Some(attachment)) =
-                (&self.stage, &self.attachment)
+                (&self.stage, &mut self.attachment)
             {
                 if self.gateway.hub.join(attachment, &self.outbox, *cursor) {
                     self.stage = Stage::Live;
@@ -149,6 +155,15 @@ impl Follower {
                 None
             }
             Fetched::Info(Err(error)) | Fetched::Page(Err(error)) => Some(Step::Failed(error.into())),
+        }
+    }
+}
+
+impl Follower {
+    /// Tells the others who follow the room that this one's user writes.
+    pub(crate) fn typing(&self) {
+        if let Some(attachment) = &self.attachment {
+            self.gateway.hub.typing(attachment, &self.outbox);
         }
     }
 }

@@ -22,7 +22,7 @@ use hubbub_core::{Clock, RandomSource, Store, Timestamp};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::{DirectLog, Hub, Metrics};
 
-pub use ws::encode_live;
+pub use ws::ENCODE;
 
 /// What one server process is made of; shared by all its connections.
 pub struct Gateway {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, RandomSource, Store};
-use hubbub_gateway::{Gateway, ServerLimits, encode_live, server};
+use hubbub_gateway::{ENCODE, Gateway, ServerLimits, server};
 use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::log::LogOptions;
@@ -56,7 +56,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         (Arc::new(SystemClock::new()), Arc::new(KeyedRandom::new()));
     let store = open_store(config, clock.clone(), random.clone()).await?;
     let metrics = Arc::new(Metrics::default());
-    let hub = Arc::new(Hub::new(encode_live, metrics.clone()));
+    let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
     let log =
         DirectLog::start(log_options(config), store.clone(), hub.clone(), clock.clone(), metrics.clone())?;
     let gateway = Gateway {

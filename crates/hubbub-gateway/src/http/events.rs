@@ -17,6 +17,7 @@ use hyper::{HeaderMap, Request, Response};
 
 use super::query::{Query, refuse_faults};
 use super::{Answer, NOSNIFF, room_of};
+use crate::auth::Caller;
 use crate::follow::{Follower, OnReset, Start, Step, Wanted};
 use crate::problem::{Problem, Reset};
 use crate::server::Peer;
@@ -31,9 +32,11 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 pub(super) fn events(peer: &Arc<Peer>, room: &str, request: &Request<Incoming>) -> Answer {
     let room = room_of(room)?;
-    let wanted = wanted(request.headers(), &Query::parse(request.uri().query()))?;
+    let query = Query::parse(request.uri().query());
+    let caller = Caller::of(request.headers(), &query)?;
+    let wanted = wanted(request.headers(), &query)?;
     let (sender, body) = Channel::new(CHUNKS_MAX);
-    tokio::spawn(stream(peer.clone(), room, wanted, sender));
+    tokio::spawn(stream(peer.clone(), room, caller, wanted, sender));
     let mut response = Response::new(Either::Right(body));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -85,13 +88,13 @@ const LAST_MAX: usize = 1_000;
 
 type Events = Sender<Bytes, std::io::Error>;
 
-async fn stream(peer: Arc<Peer>, room: RoomId, wanted: Wanted, mut sender: Events) {
+async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, wanted: Wanted, mut sender: Events) {
     let waiter = Arc::new(Waiter::default());
     let outbox = Arc::new(Outbox::new(peer.gateway.outbox, waiter.clone()));
     let mut shutdown = peer.shutdown.clone();
     let epoch = peer.gateway.store.epoch();
     let following = async {
-        let mut follower = Follower::new(peer.gateway.clone(), room, wanted, outbox.clone());
+        let mut follower = Follower::new(peer.gateway.clone(), room, caller.user, wanted, outbox.clone());
         loop {
             let mut out = Vec::new();
             match std::future::poll_fn(|context| follower.poll_step(context)).await {

@@ -1,4 +1,4 @@
-//! `GET /v1/rooms` and `GET /v1/rooms/{room}`.
+//! `GET /v1/rooms`, `GET /v1/rooms/{room}` and who is in it.
 
 use std::sync::Arc;
 
@@ -51,6 +51,14 @@ pub(super) async fn get(gateway: &Arc<Gateway>, room: &str) -> Answer {
     let mut out = Vec::with_capacity(192);
     write_room(&info, &mut out);
     Ok(json(StatusCode::OK, out))
+}
+
+/// `GET /v1/rooms/{room}/presence`: who follows the room now.
+pub(super) fn presence(gateway: &Arc<Gateway>, room: &str) -> Answer {
+    let room = room_of(room)?;
+    let users = gateway.hub.present(room.as_str());
+    let users: Vec<&str> = users.iter().map(hubbub_core::UserId::as_str).collect();
+    Ok(json(StatusCode::OK, serde_json::json!({ "users": users }).to_string().into_bytes()))
 }
 
 fn write_room(room: &RoomInfo, out: &mut Vec<u8>) {

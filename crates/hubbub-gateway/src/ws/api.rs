@@ -121,13 +121,14 @@ pub(super) fn on_text(parts: &mut Parts<'_>, text: &str, now: Timestamp) {
         Some("send") => parts.send(text, reference, now),
         Some("subscribe") => parts.subscribe(&frame, reference),
         Some("unsubscribe") => parts.unsubscribe(&frame, reference),
+        Some("typing") => parts.typing(&frame),
         Some("ping") => {
             parts.answer(|out| write_simple("pong", reference, None, out));
             Ok(())
         }
         Some(other) => Err(Problem::new(
             ErrorCode::UnknownType,
-            format!("type '{other}' is not one of send, subscribe, unsubscribe, ping"),
+            format!("type '{other}' is not one of send, subscribe, unsubscribe, typing, ping"),
         )),
         None => Err(Problem::invalid(vec![Fault::new("type", "is required")])),
     };
@@ -202,6 +203,12 @@ impl Parts<'_> {
         let Some(room) = room.filter(|_| faults.is_empty()) else { return Err(Problem::invalid(faults)) };
         let wanted = Wanted { start, epoch, on_reset };
         self.subscriptions.subscribe(room, wanted, Announce::With(reference.to_owned()))
+    }
+
+    fn typing(&mut self, frame: &Frame<'_>) -> Result<(), Problem> {
+        let mut faults = Vec::new();
+        let Some(room) = room(frame, &mut faults) else { return Err(Problem::invalid(faults)) };
+        self.subscriptions.typing(&room)
     }
 
     fn unsubscribe(&mut self, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {

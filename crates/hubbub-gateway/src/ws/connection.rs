@@ -106,7 +106,8 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(gateway: Arc<Gateway>, stream: TcpStream, early: Bytes, dialect: Dialect) -> Self {
         let waiter = Arc::new(Waiter::default());
-        let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone());
+        let (Dialect::Api { caller } | Dialect::Chat { caller, .. }) = &dialect;
+        let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone(), caller.user.clone());
         if let Dialect::Chat { room, live: true, .. } = &dialect {
             let wanted = Wanted { start: Start::Live, epoch: None, on_reset: OnReset::Live };
             // The first subscription of a socket is within every limit.

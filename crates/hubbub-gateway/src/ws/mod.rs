@@ -19,6 +19,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hubbub_core::{ErrorCode, Message, RoomId};
+use hubbub_pipeline::hub::{Encode, Notice};
 use hubbub_ws::{Role, handshake, write};
 use hyper::body::Incoming;
 use hyper::header::{
@@ -40,8 +41,33 @@ use connection::{Connection, Dialect};
 /// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
 const FRAME_OVERHEAD: usize = 4 * 1024;
 
+/// How the hub shows what happens in a room: as frames of `/v1/ws`.
+pub const ENCODE: Encode = Encode { message: encode_live, notice: encode_notice };
+
+fn encode_notice(notice: &Notice<'_>, out: &mut Vec<u8>) {
+    let start = write::begin_text(out);
+    let (kind, room, user, rest) = match notice {
+        Notice::Presence { room, user, is_online: true } => ("presence", room, user, ",\"online\":true}"),
+        Notice::Presence { room, user, is_online: false } => ("presence", room, user, ",\"online\":false}"),
+        Notice::Typing { room, user } => ("typing", room, user, "}"),
+    };
+    for part in [
+        "{\"type\":\"",
+        kind,
+        "\",\"roomId\":\"",
+        room.as_str(),
+        "\",\"userId\":\"",
+        user.as_str(),
+        "\"",
+        rest,
+    ] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    write::end_text(out, start);
+}
+
 /// Appends a message as a live frame of `/v1/ws`.
-pub fn encode_live(message: &Message<'_>, out: &mut Vec<u8>) {
+fn encode_live(message: &Message<'_>, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
     out.extend_from_slice(LIVE_PREFIX);
     message.write_json_members(out);

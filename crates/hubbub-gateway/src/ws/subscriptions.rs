@@ -3,12 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hubbub_core::message::write_json_string;
-use hubbub_core::{ErrorCode, Fault, RoomId};
+use hubbub_core::{ErrorCode, Fault, RoomId, UserId};
 use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Outbox, Parcel};
 use hubbub_ws::write;
+use tokio::time::Instant;
 
 use super::api::write_error;
 use super::encode_live;
@@ -19,6 +21,9 @@ use crate::problem::{Problem, Reset};
 
 /// Nothing is read from the store or the socket, and nothing taken from the outbox, while so much waits for the peer.
 pub(super) const BACKLOG_BYTES_MAX: usize = 256 * 1024;
+
+/// Others are told that somebody writes at most this often.
+const TYPING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How a subscription answers its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,11 +37,15 @@ pub(super) enum Announce {
 struct Subscription {
     follower: Follower,
     announce: Announce,
+    /// When the others were last told that this one's user writes.
+    typed_at: Option<Instant>,
 }
 
 pub(super) struct Subscriptions {
     gateway: Arc<Gateway>,
     waiter: Arc<Waiter>,
+    /// Who counts as present in the rooms.
+    user: Option<UserId>,
     /// Made with the first subscription.
     outbox: Option<Arc<Outbox>>,
     rooms: HashMap<RoomId, Subscription>,
@@ -45,8 +54,8 @@ pub(super) struct Subscriptions {
 }
 
 impl Subscriptions {
-    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>) -> Self {
-        Self { gateway, waiter, outbox: None, rooms: HashMap::new(), behind: VecDeque::new() }
+    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, user: Option<UserId>) -> Self {
+        Self { gateway, waiter, user, outbox: None, rooms: HashMap::new(), behind: VecDeque::new() }
     }
 
     /// Begins a subscription; its frames come with [`Self::poll`].
@@ -67,8 +76,8 @@ impl Subscriptions {
         }
         let make_outbox = || Arc::new(Outbox::new(self.gateway.outbox, self.waiter.clone()));
         let outbox = self.outbox.get_or_insert_with(make_outbox).clone();
-        let follower = Follower::new(self.gateway.clone(), room.clone(), wanted, outbox);
-        self.rooms.insert(room.clone(), Subscription { follower, announce });
+        let follower = Follower::new(self.gateway.clone(), room.clone(), self.user.clone(), wanted, outbox);
+        self.rooms.insert(room.clone(), Subscription { follower, announce, typed_at: None });
         self.behind.push_back(room);
         Ok(())
     }
@@ -77,6 +86,25 @@ impl Subscriptions {
     pub(super) fn unsubscribe(&mut self, room: &RoomId) -> bool {
         self.behind.retain(|other| other != room);
         self.rooms.remove(room).is_some()
+    }
+
+    /// Tells the others in the room that this socket's user writes; more often than once a second it is dropped.
+    pub(super) fn typing(&mut self, room: &RoomId) -> Result<(), Problem> {
+        if self.user.is_none() {
+            return Err(Problem::invalid(vec![Fault::new(
+                "user",
+                "is required: open the socket with ?user=",
+            )]));
+        }
+        let subscription = self.rooms.get_mut(room).ok_or_else(|| {
+            Problem::invalid(vec![Fault::new("roomId", "is not subscribed on this socket")])
+        })?;
+        let now = Instant::now();
+        if subscription.typed_at.is_none_or(|last| now.duration_since(last) >= TYPING_INTERVAL) {
+            subscription.typed_at = Some(now);
+            subscription.follower.typing();
+        }
+        Ok(())
     }
 
     /// Takes what the outbox holds, so that it can be sent before something that must follow it.
@@ -100,7 +128,7 @@ impl Subscriptions {
         self.drain_outbox(socket);
         while socket.backlog_bytes() < BACKLOG_BYTES_MAX {
             let Some(room) = self.behind.front().cloned() else { return };
-            let Some(Subscription { follower, announce }) = self.rooms.get_mut(&room) else { return };
+            let Some(Subscription { follower, announce, .. }) = self.rooms.get_mut(&room) else { return };
             let Poll::Ready(step) = follower.poll_step(context) else { return };
             match step {
                 Step::Begun { at, is_reset } => {

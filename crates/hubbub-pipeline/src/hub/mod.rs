@@ -24,7 +24,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hubbub_core::{Message, Op, OpBatch, Outcome, RoomId};
+use hubbub_core::{Message, Op, OpBatch, Outcome, RoomId, UserId};
 use parking_lot::Mutex;
 
 use crate::metrics::Metrics;
@@ -32,8 +32,35 @@ pub use outbox::{Outbox, OutboxLimits, Parcel};
 use ring::Ring;
 pub use ring::{Run, RunBuilder};
 
-/// Appends one message as subscribers get it.
-pub type Encode = fn(&Message<'_>, &mut Vec<u8>);
+/// How subscribers get what happens in a room.
+#[derive(Debug, Clone, Copy)]
+pub struct Encode {
+    /// Appends one message.
+    pub message: fn(&Message<'_>, &mut Vec<u8>),
+    /// Appends something that is not kept.
+    pub notice: fn(&Notice<'_>, &mut Vec<u8>),
+}
+
+/// What is told to those who follow a room now, and to nobody later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice<'a> {
+    /// Somebody's first subscription of the room began, or the last one ended.
+    Presence {
+        /// The room.
+        room: &'a RoomId,
+        /// Who came or went.
+        user: &'a UserId,
+        /// Whether there is a subscription now.
+        is_online: bool,
+    },
+    /// Somebody writes.
+    Typing {
+        /// The room.
+        room: &'a RoomId,
+        /// Who.
+        user: &'a UserId,
+    },
+}
 
 /// Shards of the room map: subscribing to one room rarely waits for the fan-out of another.
 const SHARDS: usize = 64;
@@ -55,6 +82,8 @@ struct Channel {
     subscribers: Vec<Subscriber>,
     /// How many [`Attachment`]s hold it.
     attached: usize,
+    /// Who follows it live, and with how many subscriptions.
+    present: HashMap<UserId, usize>,
 }
 
 struct Subscriber {
@@ -68,6 +97,8 @@ struct Subscriber {
 #[must_use = "an attachment that is not detached keeps its room in the hub for ever"]
 pub struct Attachment {
     room: RoomId,
+    user: Option<UserId>,
+    is_live: bool,
 }
 
 impl Hub {
@@ -82,8 +113,8 @@ impl Hub {
         self.shards.get(usize::try_from(hash % SHARDS as u64).unwrap_or(0))
     }
 
-    /// Has the hub remember what is published in `room` from now on.
-    pub fn attach(&self, room: RoomId) -> Attachment {
+    /// Has the hub remember what is published in `room` from now on. Once joined, `user` counts as present.
+    pub fn attach(&self, room: RoomId, user: Option<UserId>) -> Attachment {
         if let Some(shard) = self.shard(room.as_str()) {
             let mut channels = shard.lock();
             let channel = channels.entry(room.clone()).or_insert_with(|| {
@@ -92,12 +123,12 @@ impl Hub {
             });
             channel.attached += 1;
         }
-        Attachment { room }
+        Attachment { room, user, is_live: false }
     }
 
     /// Makes `outbox` a live subscriber that has everything up to `cursor`, if the ring still holds all beyond it.
     /// The caller has read the store to its end after the attach. `false`: read on from `cursor`, then try again.
-    pub fn join(&self, attachment: &Attachment, outbox: &Arc<Outbox>, cursor: u64) -> bool {
+    pub fn join(&self, attachment: &mut Attachment, outbox: &Arc<Outbox>, cursor: u64) -> bool {
         let Some(shard) = self.shard(attachment.room.as_str()) else { return false };
         let mut channels = shard.lock();
         let Some(channel) = channels.get_mut(attachment.room.as_str()) else { return false };
@@ -108,6 +139,15 @@ impl Hub {
             if !outbox.push(run.parcel_after(cursor)) {
                 self.metrics.slow_subscribers.inc();
                 return true;
+            }
+        }
+        attachment.is_live = true;
+        if let Some(user) = &attachment.user {
+            let subscriptions = channel.present.entry(user.clone()).or_default();
+            *subscriptions += 1;
+            if *subscriptions == 1 {
+                let notice = Notice::Presence { room: &attachment.room, user, is_online: true };
+                channel.tell(&self.encode, &notice, outbox);
             }
         }
         channel.subscribers.push(Subscriber { outbox: outbox.clone(), after });
@@ -124,11 +164,43 @@ impl Hub {
             channel.subscribers.swap_remove(place);
             self.metrics.subscriptions.dec();
         }
+        if let Some(user) = attachment.user.as_ref().filter(|_| attachment.is_live)
+            && let Some(subscriptions) = channel.present.get_mut(user)
+        {
+            *subscriptions -= 1;
+            if *subscriptions == 0 {
+                channel.present.remove(user);
+                let notice = Notice::Presence { room: &attachment.room, user, is_online: false };
+                channel.tell(&self.encode, &notice, outbox);
+            }
+        }
         channel.attached -= 1;
         if channel.attached == 0 {
             channels.remove(attachment.room.as_str());
             self.channels.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+
+    /// Tells the others who follow the room that the attachment's user writes.
+    pub fn typing(&self, attachment: &Attachment, outbox: &Arc<Outbox>) {
+        let (Some(shard), Some(user)) = (self.shard(attachment.room.as_str()), &attachment.user) else {
+            return;
+        };
+        if let Some(channel) = shard.lock().get_mut(attachment.room.as_str()) {
+            channel.tell(&self.encode, &Notice::Typing { room: &attachment.room, user }, outbox);
+        }
+    }
+
+    /// Who follows the room live on this node, in the order of their ids.
+    pub fn present(&self, room: &str) -> Vec<UserId> {
+        let Some(shard) = self.shard(room) else { return Vec::new() };
+        let mut users: Vec<UserId> = shard
+            .lock()
+            .get(room)
+            .map(|channel| channel.present.keys().cloned().collect())
+            .unwrap_or_default();
+        users.sort_unstable();
+        users
     }
 
     /// Delivers what a batch stored. Called in the order of commits, by one task.
@@ -145,7 +217,7 @@ impl Hub {
                 .or_insert_with(|| self.is_followed(sent.room).then(RunBuilder::default));
             if let Some(run) = run {
                 let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent };
-                run.push(receipt.seq, |out| (self.encode)(&message, out));
+                run.push(receipt.seq, |out| (self.encode.message)(&message, out));
             }
         }
         for (room, run) in rooms {
@@ -176,6 +248,19 @@ impl Hub {
             is_open
         });
         channel.ring.push(run);
+    }
+}
+
+impl Channel {
+    /// Sends a notice to all subscribers but the one it comes from. One whose outbox it fills up is cut off with the
+    /// next message.
+    fn tell(&self, encode: &Encode, notice: &Notice<'_>, from: &Arc<Outbox>) {
+        let mut frame = Vec::new();
+        (encode.notice)(notice, &mut frame);
+        let run = Run::of_notice(frame);
+        for subscriber in self.subscribers.iter().filter(|s| !Arc::ptr_eq(&s.outbox, from)) {
+            subscriber.outbox.push(run.parcel_after(0));
+        }
     }
 }
 

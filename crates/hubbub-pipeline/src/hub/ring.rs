@@ -20,6 +20,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// A frame that is no message: it counts for none and has no seq.
+    pub(super) fn of_notice(frame: Vec<u8>) -> Self {
+        Self { frames: Bytes::from(frame), ends: Arc::from([]) }
+    }
+
     /// Seq of its last message.
     pub fn last_seq(&self) -> u64 {
         self.ends.last().map_or(0, |(seq, _)| *seq)

@@ -1,0 +1,61 @@
+//! Who is in a room, and who writes: told to those who follow it now, counted by user and not by socket.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Server, until};
+
+fn subscribe(room: &str) -> Value {
+    json!({"type": "subscribe", "roomId": room})
+}
+
+async fn users(server: &Server) -> Value {
+    server.get("/v1/rooms/r/presence").await.json()["users"].clone()
+}
+
+#[tokio::test]
+async fn presence_is_told_to_the_others() {
+    let server = Server::start();
+    let mut ada = server.ws("/v1/ws?user=ada").await;
+    assert_eq!(ada.ask(&subscribe("r")).await["type"], "subscribed");
+    until("ada is present", async || users(&server).await == json!(["ada"])).await;
+
+    let mut bob = server.ws("/v1/ws?user=bob").await;
+    assert_eq!(bob.ask(&subscribe("r")).await["type"], "subscribed");
+    let came = json!({"type": "presence", "roomId": "r", "userId": "bob", "online": true});
+    assert_eq!(ada.hear().await, came);
+    assert_eq!(users(&server).await, json!(["ada", "bob"]));
+
+    // A second socket of bob's is no news, neither when it comes nor when it goes.
+    let mut second = server.ws("/v1/ws?user=bob").await;
+    assert_eq!(second.ask(&subscribe("r")).await["type"], "subscribed");
+    assert_eq!(second.ask(&json!({"type": "unsubscribe", "roomId": "r"})).await["type"], "unsubscribed");
+    drop(bob);
+    assert_eq!(
+        ada.hear().await,
+        json!({"type": "presence", "roomId": "r", "userId": "bob", "online": false})
+    );
+    assert_eq!(users(&server).await, json!(["ada"]));
+}
+
+#[tokio::test]
+async fn typing_reaches_the_others_once_a_second() {
+    let server = Server::start();
+    let typing = json!({"type": "typing", "roomId": "r"});
+    let mut nobody = server.ws("/v1/ws").await;
+    assert_eq!(nobody.ask(&typing).await["errors"][0]["field"], "user");
+    let mut ada = server.ws("/v1/ws?user=ada").await;
+    assert_eq!(ada.ask(&typing).await["errors"][0]["field"], "roomId");
+    assert_eq!(ada.ask(&subscribe("r")).await["type"], "subscribed");
+    until("ada is present", async || users(&server).await == json!(["ada"])).await;
+    let mut bob = server.ws("/v1/ws?user=bob").await;
+    assert_eq!(bob.ask(&subscribe("r")).await["type"], "subscribed");
+    assert_eq!(ada.hear().await["type"], "presence");
+    for _ in 0..5 {
+        bob.say(&typing).await;
+    }
+    // The pong comes after whatever the five were answered with, which is nothing.
+    assert_eq!(bob.ask(&json!({"type": "ping"})).await["type"], "pong");
+    server.send("r", "after").await;
+    assert_eq!(ada.hear().await, json!({"type": "typing", "roomId": "r", "userId": "bob"}));
+    assert_eq!(ada.hear().await["message"], "after", "five within a second are one");
+}

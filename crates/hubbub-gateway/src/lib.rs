@@ -9,6 +9,7 @@
 mod auth;
 mod follow;
 mod http;
+mod intake;
 mod json;
 mod problem;
 pub mod server;

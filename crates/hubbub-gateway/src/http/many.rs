@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::{BodyExt, Either};
-use hubbub_core::draft::{Defaults, MessageDraft, Rules};
+use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::{ErrorCode, Op, OpBatch, Outcome};
 use hubbub_pipeline::Waiter;
 use hyper::body::Incoming;
@@ -17,6 +17,7 @@ use super::send::write_receipt;
 use super::{Answer, NOSNIFF};
 use crate::Gateway;
 use crate::auth::Caller;
+use crate::intake::Intake;
 use crate::json;
 use crate::problem::Problem;
 
@@ -104,21 +105,18 @@ impl Stream {
             let detail = format!("a line may have at most {line_bytes_max} bytes");
             return Err(Problem::new(ErrorCode::TooLarge, detail));
         }
-        let now = self.gateway.now();
         let draft: MessageDraft<'_> = json::object_of_bytes(line)?;
-        let made_id = if draft.given_id().is_some() { String::new() } else { self.gateway.make_id(now) };
-        let defaults = Defaults { room: None, user: self.caller.as_str(), id: &made_id, now };
-        let mut faults = Vec::new();
-        let Some(sent) = draft.check(Rules::Api, &self.gateway.limits, &defaults, &mut faults) else {
-            return Err(Problem::invalid(faults));
-        };
-        self.caller.check_sender(sent.user)?;
-        let id = sent.id.to_owned();
-        if let Some(problem) = &self.refused_by {
-            return Err(Problem { message_id: Some(id), ..problem.clone() });
-        }
-        self.ops.push(&Op::Send(sent));
-        Ok(id)
+        let now = self.gateway.now();
+        let intake = Intake { rules: Rules::Api, room: None, caller: &self.caller, key: None, now };
+        let (ops, refused_by) = (&mut self.ops, &self.refused_by);
+        self.gateway.check(&draft, &intake, |sent| {
+            let id = sent.id.to_owned();
+            if let Some(problem) = refused_by {
+                return Err(Problem { message_id: Some(id), ..problem.clone() });
+            }
+            ops.push(&Op::Send(*sent));
+            Ok(id)
+        })?
     }
 
     /// Submits what is checked, waits for it, and answers all lines so far.

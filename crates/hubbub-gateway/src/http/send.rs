@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use hubbub_core::draft::{Defaults, MessageDraft, Rules};
+use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::message::{write_json_string, write_u64};
-use hubbub_core::{ErrorCode, Fault, Op, OpBatch, Outcome, Receipt};
+use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, Receipt};
 use hubbub_pipeline::Waiter;
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -13,6 +13,7 @@ use super::query::Query;
 use super::{Answer, json, room_of, whole_body};
 use crate::Gateway;
 use crate::auth::Caller;
+use crate::intake::Intake;
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
@@ -21,26 +22,15 @@ pub(super) async fn send(gateway: &Arc<Gateway>, room: &str, request: Request<In
     let (parts, body) = request.into_parts();
     let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
     let now = gateway.now();
-    let given_id =
-        parts.headers.get("idempotency-key").map(|key| key.to_str().unwrap_or_default().to_owned());
+    let key = parts.headers.get("idempotency-key").map(|key| key.to_str().unwrap_or_default());
     let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
     let mut ops = OpBatch::default();
-    let id = {
-        let draft: MessageDraft<'_> = object_of_bytes(&body)?;
-        let id = match (draft.given_id(), given_id) {
-            (Some(_), _) => String::new(),
-            (None, Some(key)) => key,
-            (None, None) => gateway.make_id(now),
-        };
-        let defaults = Defaults { room: Some(room.as_str()), user: caller.as_str(), id: &id, now };
-        let mut faults: Vec<Fault> = Vec::new();
-        let Some(sent) = draft.check(Rules::Api, &gateway.limits, &defaults, &mut faults) else {
-            return Err(Problem::invalid(faults));
-        };
-        caller.check_sender(sent.user)?;
-        ops.push(&Op::Send(sent));
+    let draft: MessageDraft<'_> = object_of_bytes(&body)?;
+    let intake = Intake { rules: Rules::Api, room: Some(room.as_str()), caller: &caller, key, now };
+    let id = gateway.check(&draft, &intake, |sent| {
+        ops.push(&Op::Send(*sent));
         sent.id.to_owned()
-    };
+    })?;
     let waiter = Arc::new(Waiter::default());
     let about = |problem: Problem| Problem { message_id: Some(id.clone()), ..problem };
     let ticket = gateway.log.submit(&ops, &waiter).map_err(|e| about(e.into()))?;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use hubbub_core::draft::{Defaults, Loose, MessageDraft, Rules};
+use hubbub_core::draft::{Loose, MessageDraft, Rules};
 use hubbub_core::id::ID_RULE;
 use hubbub_core::message::write_json_string;
 use hubbub_core::{ErrorCode, Fault, OpBatch, Receipt, RoomId, Timestamp};
@@ -17,6 +17,7 @@ use crate::Gateway;
 use crate::auth::Caller;
 use crate::follow::{OnReset, Start, Wanted};
 use crate::http::send_receipt;
+use crate::intake::Intake;
 use crate::json;
 use crate::problem::Problem;
 
@@ -152,17 +153,11 @@ impl Parts<'_> {
 
     fn send(&mut self, text: &str, reference: &str, now: Timestamp) -> Result<(), Problem> {
         let draft: MessageDraft<'_> = json::object(text)?;
-        let made_id = if draft.given_id().is_some() { String::new() } else { self.gateway.make_id(now) };
-        let defaults = Defaults { room: None, user: self.caller.as_str(), id: &made_id, now };
-        let mut faults = Vec::new();
-        let about = |problem| Problem { message_id: draft.given_id().map(str::to_owned), ..problem };
-        let Some(sent) = draft.check(Rules::Api, &self.gateway.limits, &defaults, &mut faults) else {
-            return Err(about(Problem::invalid(faults)));
-        };
-        self.caller.check_sender(sent.user).map_err(about)?;
-        let label = Label { message_id: sent.id, extra: reference, received_at: now };
-        self.sends.stage(&self.gateway.log, &self.gateway.metrics, self.ops, &sent, label);
-        Ok(())
+        let intake = Intake { rules: Rules::Api, room: None, caller: self.caller, key: None, now };
+        self.gateway.check(&draft, &intake, |sent| {
+            let label = Label { message_id: sent.id, extra: reference, received_at: now };
+            self.sends.stage(&self.gateway.log, &self.gateway.metrics, self.ops, sent, label);
+        })
     }
 
     fn subscribe(&mut self, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {

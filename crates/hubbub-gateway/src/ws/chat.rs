@@ -1,6 +1,6 @@
 //! The dialect of `/chat/{room}`: each text frame is a message, each is answered in order once durable.
 
-use hubbub_core::draft::{Defaults, MessageDraft, Rules};
+use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::{OpBatch, Receipt, RoomId, Timestamp};
 use hubbub_ws::write;
@@ -9,6 +9,7 @@ use super::labels::Label;
 use super::sends::{Sends, Wording};
 use crate::Gateway;
 use crate::auth::Caller;
+use crate::intake::Intake;
 use crate::json;
 use crate::problem::Problem;
 
@@ -106,16 +107,11 @@ fn take(
     now: Timestamp,
 ) -> Result<(), Problem> {
     let draft: MessageDraft<'_> = json::object(text)?;
-    let made_id = if draft.given_id().is_some() { String::new() } else { gateway.make_id(now) };
-    let defaults = Defaults { room: Some(chat.room.as_str()), user: chat.caller.as_str(), id: &made_id, now };
-    let mut faults = Vec::new();
-    let refuse = |problem| Problem { message_id: draft.given_id().map(str::to_owned), ..problem };
-    let Some(sent) = draft.check(Rules::Chat, &gateway.limits, &defaults, &mut faults) else {
-        return Err(refuse(Problem::invalid(faults)));
-    };
-    chat.caller.check_sender(sent.user).map_err(refuse)?;
-    let extra = if chat.echo { text } else { "" };
-    let label = Label { message_id: sent.id, extra, received_at: now };
-    sends.stage(&gateway.log, &gateway.metrics, ops, &sent, label);
-    Ok(())
+    let room = Some(chat.room.as_str());
+    let intake = Intake { rules: Rules::Chat, room, caller: chat.caller, key: None, now };
+    gateway.check(&draft, &intake, |sent| {
+        let extra = if chat.echo { text } else { "" };
+        let label = Label { message_id: sent.id, extra, received_at: now };
+        sends.stage(&gateway.log, &gateway.metrics, ops, sent, label);
+    })
 }

@@ -147,16 +147,19 @@ export class Model extends Emitter {
 
   /** The server counts me in from here on. Of a room nobody told of before: somebody added me. */
   #onSubscribed(roomId) {
-    if (roomId === this.current?.roomId) this.people.load(this.current);
-    if (this.rooms.get(roomId)?.isMember) return;
     const room = this.#room(roomId);
+    if (room === this.current) this.people.load(room);
+    if (room.isMember) return;
     room.isMember = true;
+    room.refusal = null;
+    if (room.log?.error) room.log.reload();
     this.client.room(roomId).then((info) => {
       room.title = info.title ?? "";
       room.membersOnly = info.membersOnly === true;
       this.emit("rooms");
     }, () => {});
     this.emit("rooms");
+    if (room === this.current) this.emit("room");
   }
 
   #forget(roomId) {

@@ -10,6 +10,8 @@ export class Room {
     this.unread = 0;
     this.lastMessage = null;
     this.isMember = false;
+    /** Why it cannot be looked at from outside. */
+    this.refusal = null;
     /** Messages; only rooms opened lately have them. @type {Log|null} */
     this.log = null;
     /** Mine, on their way or failed. */

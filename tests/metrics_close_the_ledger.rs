@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Server, chat_message};
+use crate::harness::{Server, chat_message, until};
 
 const DECLARED: &[(&str, &str)] = &[
     ("messages_accepted", "counter"),
@@ -79,6 +79,8 @@ async fn metrics_close_the_ledger() {
     assert_eq!(server.http().await.post("/v1/messages", lines).await.lines().len(), 3);
     subscriber.hear_all(101).await;
 
+    // Two sockets and the one that asks; those of the requests before end when the server has noticed.
+    until("earlier connections are gone", async || server.metric("connections").await == 3).await;
     let text = server.get("/metrics").await.text();
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("hubbub_{name} ")));

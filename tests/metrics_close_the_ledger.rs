@@ -80,8 +80,12 @@ async fn metrics_close_the_ledger() {
     subscriber.hear_all(101).await;
 
     // Two sockets and the one that asks; those of the requests before end when the server has noticed.
-    until("earlier connections are gone", async || server.metric("connections").await == 3).await;
-    let text = server.get("/metrics").await.text();
+    let mut text = String::new();
+    until("earlier connections are gone", async || {
+        text = server.get("/metrics").await.text();
+        text.contains("\nhubbub_connections 3\n")
+    })
+    .await;
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("hubbub_{name} ")));
         let value = line.unwrap_or_else(|| panic!("no {name} in\n{text}"));

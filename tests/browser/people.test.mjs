@@ -71,7 +71,6 @@ test("unread is counted while away", async (test) => {
 });
 
 test("who is here and who types", async (test) => {
-  if (missing) return test.skip(missing);
   const server = await Server.start(test);
   const ada = await enter(test, server, "ada");
   await faces(ada, "1 here");

@@ -58,24 +58,25 @@ pub(crate) async fn dispatch(
     metrics: Arc<Metrics>,
 ) {
     while let Some(Committed { mut chunk, taken_at, done_at }) = committed.recv().await {
+        // Counted before anybody is told, so that whoever was told finds it counted.
+        metrics.batch_size.record(chunk.ops.len() as u64, 1);
+        metrics.store_time.record(micros(done_at, taken_at), 1);
+        metrics.waiting.set(count(batcher.waiting()));
+        if let Some(outcomes) = chunk.batch.outcomes() {
+            count_outcomes(outcomes, chunk.ops.len(), &metrics);
+        }
+        let told_at = clock.monotonic();
+        for group in &chunk.groups {
+            metrics.wait_time.record(micros(taken_at, group.submitted_at), group.count as u64);
+            metrics.total_time.record(micros(told_at, group.submitted_at), group.count as u64);
+        }
         for waiter in chunk.wakes.drain(..) {
             waiter.wake();
         }
-        let woken_at = clock.monotonic();
-        if let Some(outcomes) = chunk.batch.outcomes() {
-            if let Ok(outcomes) = outcomes {
-                hub.publish(&chunk.ops, outcomes);
-                metrics.fan_out_time.record(micros(clock.monotonic(), done_at), 1);
-            }
-            count_outcomes(outcomes, chunk.ops.len(), &metrics);
+        if let Some(Ok(outcomes)) = chunk.batch.outcomes() {
+            hub.publish(&chunk.ops, outcomes);
+            metrics.fan_out_time.record(micros(clock.monotonic(), done_at), 1);
         }
-        metrics.batch_size.record(chunk.ops.len() as u64, 1);
-        metrics.store_time.record(micros(done_at, taken_at), 1);
-        for group in &chunk.groups {
-            metrics.wait_time.record(micros(taken_at, group.submitted_at), group.count as u64);
-            metrics.total_time.record(micros(woken_at, group.submitted_at), group.count as u64);
-        }
-        metrics.waiting.set(count(batcher.waiting()));
         batcher.recycle(chunk);
     }
 }

@@ -292,7 +292,7 @@ test("the page on a phone, and its picture for the README", async (test) => {
   await ada.waitForSelector("#messages .row:last-child .mark.durable");
   await grace.type("#text", "Then");
   if (process.env.HUBBUB_PICTURE) {
-    await ada.mouse.move(640, 400);
+    await ada.mouse.move(700, 760);
     await ada.waitForTimeout(1000);
     await ada.screenshot({ path: path(process.env.HUBBUB_PICTURE) });
   }

@@ -98,8 +98,8 @@ export class Timeline {
 
   /** Elements at most: what can be seen, what is near it, and a step at each end. */
   #rowsMax() { return Math.ceil((this.#height + 2 * NEAR) / ROW_MIN) + 2 * STEP; }
-  /** So many stay when there are more, while nobody has scrolled up. */
-  #rowsKept() { return Math.ceil((this.#height + NEAR) / ROW_MIN) + STEP; }
+  /** So many, and a step at most, while nobody has scrolled up: each row costs at every message that comes. */
+  #rowsKept() { return Math.ceil((this.#height + NEAR) / ROW_MIN) + 4; }
 
   #clear() {
     this.#log = null;
@@ -162,7 +162,8 @@ export class Timeline {
       this.#list.append(this.#rows(this.#end, log.end));
       this.#end = log.end;
     }
-    if (this.#end - this.#start > this.#rowsMax()) this.#cutAbove(this.#end - this.#start - this.#rowsKept());
+    const surplus = this.#end - this.#start - this.#rowsKept();
+    if (this.#isPlaced && surplus > STEP) this.#cutAbove(surplus);
   }
 
   #fillBelow() {

@@ -204,6 +204,25 @@ test("whoever scrolled up stays there, and is told what came", async (test) => {
   await page.waitForSelector("#to-bottom", { state: "hidden" });
 });
 
+test("a room with more unread than fits begins where reading stopped", async (test) => {
+  const server = await Server.start(test);
+  const page = await enter(test, server, "ada");
+  await say(page, "I am off for tea");
+  await waitForText(page, "I am off for tea");
+  await page.evaluate(() => { location.hash = "#/tea"; });
+  await server.fill("lobby", 400);
+  await page.waitForFunction(() => document.querySelector("[data-room=lobby] .unread").textContent === "400");
+  await page.click("[data-room=lobby]");
+  const line = await page.waitForSelector(".new");
+  assert.ok(await line.isVisible());
+  const { y } = await line.boundingBox();
+  assert.ok(y > 60 && y < 400, `the line is at ${y}`);
+  assert.equal(await page.textContent("#to-bottom"), "400 new");
+  await page.keyboard.press("Control+End");
+  await waitForText(page, "message 400");
+  await page.waitForFunction(() => document.querySelector("[data-room=lobby] .unread").textContent === "");
+});
+
 test("a window that was hidden shows the newest when it is seen again", async (test) => {
   const server = await Server.start(test);
   const page = await enter(test, server, "dora");

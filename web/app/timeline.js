@@ -15,6 +15,8 @@ import { messageRow, pendingRow } from "./rows.js";
 const STEP = 40;
 /** Pixels from an edge at which more is fetched. */
 const NEAR = 700;
+/** Messages shown before the first that is new. */
+const CONTEXT = 20;
 /** Height of the lowest row, in pixels. */
 const ROW_MIN = 24;
 /** Pixels from the bottom that count as being there. */
@@ -107,15 +109,16 @@ export class Timeline {
     this.#pending.replaceChildren();
   }
 
-  /** Another room, or another stretch of this one: begin with its end. */
+  /** Another room, or another stretch of this one: begin with its end, or where reading stopped. */
   #restart(room, log) {
     if (log !== this.#log) this.#isPlaced = false;
     this.#log = log;
     this.#generation = log.generation;
-    this.#isFollowing = true;
-    this.#end = log.end;
-    const unread = room.newBehind === Infinity ? 0 : log.end - log.positionBehind(room.newBehind);
-    this.#start = Math.max(log.start, log.end - Math.min(this.#rowsMax(), Math.max(this.#rowsKept(), unread + 20)));
+    const unread = this.#isPlaced || room.newBehind === Infinity ? 0 : log.end - log.positionBehind(room.newBehind);
+    this.#isFollowing = unread < this.#rowsMax() - CONTEXT;
+    const wanted = this.#isFollowing ? Math.max(this.#rowsKept(), unread + CONTEXT) : unread + CONTEXT;
+    this.#start = Math.max(log.start, log.end - wanted);
+    this.#end = Math.min(log.end, this.#start + this.#rowsMax());
     this.#list.replaceChildren(this.#rows(this.#start, this.#end));
     this.#pending.replaceChildren();
   }
@@ -125,15 +128,11 @@ export class Timeline {
     this.#isPlaced = true;
     if (room.newBehind === Infinity) return;
     const line = this.#list.querySelector(".new");
-    if (!line) {
-      if (log.positionBehind(room.newBehind) > this.#start) return;
-      this.#scroller.scrollTop = 0;
-    } else {
-      const top = line.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top;
-      this.#scroller.scrollTop += top - 60;
-    }
+    const edge = this.#scroller.getBoundingClientRect().top;
+    // Without the line all that is held is new.
+    this.#scroller.scrollTop = line ? this.#scroller.scrollTop + line.getBoundingClientRect().top - edge - 60 : 0;
     this.#scrollTop = this.#scroller.scrollTop;
-    this.#isFollowing = this.#distanceToEnd() < AT_BOTTOM;
+    this.#isFollowing = this.#end === log.end && this.#distanceToEnd() < AT_BOTTOM;
   }
 
   #context() {

@@ -45,6 +45,7 @@ test("what is read on one device is read on the other", async (test) => {
     await join(device);
     await device.evaluate(() => { location.hash = "#/tea"; });
   }
+  await bob.waitForFunction(() => document.getElementById("subtitle").textContent === "2 members");
   for (const text of ["one", "two", "three"]) await say(bob, text);
   for (const device of devices) await badgeSays(device, "lobby", "3");
   await devices[0].click("[data-room=lobby]");

@@ -185,6 +185,7 @@ export class Model extends Emitter {
     }
     if (isOwn) this.#dropPending(room, message.messageId);
     room.typing.delete(message.userId);
+    this.people.note(room, message);
     this.#noteLast(room, message);
     room.log?.append(message, room === this.current ? this.shownFrom : Infinity);
     this.emit("rooms");

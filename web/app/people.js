@@ -36,6 +36,14 @@ export class People {
     if (room) await this.load(room);
   }
 
+  /** Somebody says that they joined or left. */
+  note(room, { userId, messageType }) {
+    if (messageType === "TEXT" || !room.members) return;
+    room.members = room.members.filter((member) => member !== userId);
+    if (messageType === "JOIN") room.members.push(userId);
+    this.#changed(room, "people");
+  }
+
   #onPresence({ roomId, userId, online }) {
     const room = this.#model.rooms.get(roomId);
     if (!room) return;

@@ -341,8 +341,7 @@ export class Model extends Emitter {
     if (!this.local) await this.client.putRoom(roomId, { title: title || undefined });
     await this.join(roomId);
     if (membersOnly && !this.local) await this.client.putRoom(roomId, { membersOnly: true });
-    const room = this.#room(roomId);
-    Object.assign(room, { title, membersOnly });
+    if (!this.local) Object.assign(this.#room(roomId), { title, membersOnly });
     this.emit("rooms");
   }
 

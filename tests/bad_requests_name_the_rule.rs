@@ -151,3 +151,30 @@ async fn without_autocreate_unknown_rooms_are_refused() {
     let rooms = server.get("/v1/rooms").await.json();
     assert_eq!(rooms["rooms"].as_array().unwrap().len(), 1, "{rooms}");
 }
+
+/// What a page of another site has the browser send is refused on every way in; reading is left to the browser.
+#[tokio::test]
+async fn pages_of_other_sites_are_refused() {
+    let server = Server::start();
+    let mut http = server.http().await;
+    let evil = [("origin", "http://evil.example")];
+    let body = r#"{"userId":"ada","message":"hello"}"#;
+    let sent = http.request(hyper::Method::POST, "/v1/rooms/r/messages", &evil, body).await;
+    sent.problem(403, "forbidden");
+    let socket = [
+        ("origin", "http://evil.example"),
+        ("upgrade", "websocket"),
+        ("connection", "Upgrade"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    let mut http = server.http().await;
+    http.request(hyper::Method::GET, "/v1/ws", &socket, "").await.problem(403, "forbidden");
+    assert_eq!(server.get("/v1/rooms").await.json()["rooms"], serde_json::json!([]));
+    let own = format!("http://{}", server.address());
+    let mut http = server.http().await;
+    let host = server.address().to_string();
+    let headers = [("origin", own.as_str()), ("host", host.as_str())];
+    let sent = http.request(hyper::Method::POST, "/v1/rooms/r/messages", &headers, body).await;
+    assert_eq!(sent.status, 201);
+}

@@ -105,6 +105,7 @@ impl Simulated {
             limits: Limits::default(),
             outbox: OutboxLimits::default(),
             server: ServerLimits::default(),
+            allowed_origins: Vec::new(),
             clock,
             random,
         };

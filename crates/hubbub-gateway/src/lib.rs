@@ -41,6 +41,8 @@ pub struct Gateway {
     pub outbox: OutboxLimits,
     /// Time-outs and numbers of connections.
     pub server: ServerLimits,
+    /// Sites whose pages may act here, besides the server's own: `https://chat.example`.
+    pub allowed_origins: Vec<String>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// For ids the server makes.

@@ -67,6 +67,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         limits: limits(config),
         outbox: OutboxLimits { messages: *config.outbox_messages, bytes: config.outbox_bytes.0 },
         server: server_limits(config),
+        allowed_origins: config.allowed_origins.0.clone(),
         clock,
         random,
     };

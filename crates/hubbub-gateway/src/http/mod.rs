@@ -19,10 +19,11 @@ use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use hubbub_core::id::ID_RULE;
 use hubbub_core::{ErrorCode, Fault, RoomId};
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
 
 use crate::Gateway;
+use crate::auth::check_origin;
 use crate::problem::Problem;
 use crate::server::Peer;
 use crate::ws;
@@ -48,6 +49,12 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     }
     let segments = segments.get(..count).unwrap_or_default();
     let method = request.method().clone();
+    // Reading needs no check: browsers keep answers from pages of other sites, as none is allowed to see them.
+    let is_reading = matches!(method, Method::GET | Method::HEAD) && !request.headers().contains_key(UPGRADE);
+    if !is_reading && let Err(problem) = check_origin(request.headers(), &gateway.allowed_origins) {
+        gateway.metrics.reject(problem.code, 1);
+        return problem_response(&problem);
+    }
     let answer = match (segments, &method) {
         ([""], &Method::GET | &Method::HEAD) => assets::page(&request),
         (["web", file @ ..], &Method::GET | &Method::HEAD) => assets::file(file, &request),

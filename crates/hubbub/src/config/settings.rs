@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::values::{Bytes, LogFormat, LogLevel, SettingValue, StoreDurability};
+use super::values::{Bytes, LogFormat, LogLevel, Origins, SettingValue, StoreDurability};
 use super::{Source, WrittenSettings};
 
 /// What is known of a setting without its value.
@@ -86,6 +86,9 @@ settings! {
     listen: String = "127.0.0.1:8080".into() => "server.listen", "listen";
     /// Listen beyond this machine although nobody has to prove who they are.
     insecure: bool = false => "server.insecure", "insecure";
+    /// Sites whose pages may send and follow here besides the server's own, as https://chat.example, separated by
+    /// commas. Behind a proxy that does not pass the Host header on, the site people see.
+    allowed_origins: Origins = Origins(Vec::new()) => "server.allowed_origins";
     /// Worker threads; 0 = one less than the machine has cores, the commit thread needs the other.
     threads: usize = 0 => "server.threads";
     /// Connections open at once; more are closed as they come.

@@ -66,6 +66,25 @@ impl SettingValue for Bytes {
     }
 }
 
+/// Sites, as browsers name them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Origins(pub(crate) Vec<String>);
+
+impl SettingValue for Origins {
+    const RULE: &'static str = "must be sites such as https://chat.example, separated by commas";
+    fn parse(text: &str) -> Option<Self> {
+        let is_site = |site: &str| {
+            let rest = site.strip_prefix("https://").or_else(|| site.strip_prefix("http://"));
+            rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('/'))
+        };
+        let sites: Vec<&str> = text.split(',').map(str::trim).filter(|site| !site.is_empty()).collect();
+        sites.iter().all(|site| is_site(site)).then(|| Self(sites.into_iter().map(str::to_owned).collect()))
+    }
+    fn show(&self) -> String {
+        format!("{:?}", self.0.join(","))
+    }
+}
+
 const TIMES: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("ms", 1), ("s", 1_000)];
 

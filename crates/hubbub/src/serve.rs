@@ -32,16 +32,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     logging::start(*config.log_level, *config.log_format);
     raise_file_limit();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(worker_threads(*config.threads));
+    if *config.threads > 0 {
+        builder.worker_threads(*config.threads);
+    }
     let runtime = builder.enable_all().build().context("starting the runtime")?;
     runtime.block_on(serve(&config))
-}
-
-/// Unless told otherwise one core less than there are: the commit thread and sealing need about one under load, and
-/// on two cores a second worker costs more in wake-ups than it brings (docs/benchmarks.md).
-fn worker_threads(wanted: usize) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if wanted == 0 { cores.saturating_sub(1).max(1) } else { wanted }
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {

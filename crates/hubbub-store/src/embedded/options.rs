@@ -60,7 +60,7 @@ impl Default for EngineOptions {
             slot_bytes: 64 << 20,
             autocreate: true,
             retention: None,
-            block_cache_bytes: 64 << 20,
+            block_cache_bytes: 32 << 20,
             sync_delay: Duration::ZERO,
             reserve_bytes: 256 << 20,
             merge: MergeOptions::default(),

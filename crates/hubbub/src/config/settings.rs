@@ -89,7 +89,7 @@ settings! {
     /// Sites whose pages may send and follow here besides the server's own, as https://chat.example, separated by
     /// commas. Behind a proxy that does not pass the Host header on, the site people see.
     allowed_origins: Origins = Origins(Vec::new()) => "server.allowed_origins";
-    /// Worker threads; 0 = one less than the machine has cores, the commit thread needs the other.
+    /// Worker threads; 0 = as many as the machine has cores.
     threads: usize = 0 => "server.threads";
     /// Connections open at once; more are closed as they come.
     connections: usize = 50_000 => "server.connections";
@@ -114,7 +114,7 @@ settings! {
     /// Messages older than this are deleted, whole segments at a time; off = kept for ever.
     retention: Option<Duration> = None => "store.embedded.retention";
     /// Memory for blocks read from segments.
-    block_cache: Bytes = Bytes(64 << 20) => "store.embedded.block_cache";
+    block_cache: Bytes = Bytes(32 << 20) => "store.embedded.block_cache";
     /// Disk space left to the system: with less free, writes are refused until there is more.
     disk_reserve: Bytes = Bytes(256 << 20) => "store.embedded.disk_reserve";
     /// Size of a journal file, of which up to six are kept: full ones become segments, larger ones larger segments.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Server, chat_message, until};
+use crate::harness::{Server, Setup, chat_message, until};
 
 const DECLARED: &[(&str, &str)] = &[
     ("messages_accepted", "counter"),
@@ -113,4 +113,17 @@ async fn metrics_close_the_ledger() {
     assert_eq!(value("pipeline_batch_operations_sum"), operations);
     assert_eq!(value("pipeline_batch_operations_count"), value("pipeline_store_seconds_count"));
     assert!(value("http_requests_total") >= 15 && value("store_disk_bytes") > 0);
+}
+
+/// What the store refuses is one refusal, on every way in.
+#[tokio::test]
+async fn a_refusal_by_the_store_is_counted_once() {
+    let server = Setup::new().set("rooms.autocreate=false").start();
+    let body = json!({"userId": "ada", "message": "hello"});
+    server.post("/v1/rooms/r/messages", &body).await.problem(404, "unknown_room");
+    assert_eq!(server.metric("messages_rejected_total{reason=\"unknown_room\"}").await, 1);
+    server.http().await.post("/v1/messages", r#"{"roomId":"r","userId":"ada","message":"hello"}"#).await;
+    assert_eq!(server.metric("messages_rejected_total{reason=\"unknown_room\"}").await, 2);
+    server.ws("/chat/r").await.ask(&chat_message("one", "hello")).await;
+    assert_eq!(server.metric("messages_rejected_total{reason=\"unknown_room\"}").await, 3);
 }

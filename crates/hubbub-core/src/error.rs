@@ -64,8 +64,6 @@ error_codes! {
     MethodNotAllowed = "method_not_allowed", 405, false;
     /// The body, frame or line is larger than allowed.
     TooLarge = "too_large", 413, false;
-    /// The body's content type is not taken here.
-    UnsupportedMedia = "unsupported_media", 415, false;
     /// The request did not arrive in time.
     RequestTimeout = "request_timeout", 408, true;
     /// The cursor cannot be honoured; start again from what the answer says.

@@ -19,6 +19,8 @@ pub(crate) struct Problem {
     pub(crate) reset: Option<Reset>,
     /// The message it is about, also when the server made its id.
     pub(crate) message_id: Option<String>,
+    /// Whether the dispatcher counted it, when the batch came through.
+    pub(crate) is_counted: bool,
 }
 
 /// What a cursor that cannot be honoured is answered with.
@@ -31,7 +33,14 @@ pub(crate) struct Reset {
 
 impl Problem {
     pub(crate) fn new(code: ErrorCode, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, detail: detail.into(), faults: Vec::new(), reset: None, message_id: None }
+        Self {
+            code,
+            detail: detail.into(),
+            faults: Vec::new(),
+            reset: None,
+            message_id: None,
+            is_counted: false,
+        }
     }
 
     pub(crate) fn invalid(faults: Vec<Fault>) -> Self {
@@ -50,7 +59,7 @@ impl Problem {
             }
             Refusal::UnknownRoom => Cow::Borrowed("there is no such room, and rooms.autocreate is off"),
         };
-        Self::new(refusal_code(refusal), detail)
+        Self { is_counted: true, ..Self::new(refusal_code(refusal), detail) }
     }
 
     /// Appends the members of the object, without `type` and without braces.
@@ -119,7 +128,7 @@ impl From<SubmitError> for Problem {
 
 impl From<&ApplyError> for Problem {
     fn from(error: &ApplyError) -> Self {
-        Self::new(apply_error_code(error), error.to_string())
+        Self { is_counted: true, ..Self::new(apply_error_code(error), error.to_string()) }
     }
 }
 

@@ -82,16 +82,11 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
         _ => Err(Problem::new(ErrorCode::NotFound, format!("nothing is served at {path}"))),
     };
     answer.unwrap_or_else(|problem| {
-        if !is_counted_by_pipeline(problem.code) {
+        if !problem.is_counted {
             gateway.metrics.reject(problem.code, 1);
         }
         problem_response(&problem)
     })
-}
-
-/// Refusals that the dispatcher counted when the batch came through.
-fn is_counted_by_pipeline(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::IdReused | ErrorCode::Unconfirmed | ErrorCode::DiskFull)
 }
 
 fn not_allowed(methods: &'static str) -> Problem {

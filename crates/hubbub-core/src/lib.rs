@@ -12,6 +12,7 @@ pub mod id;
 pub mod limits;
 pub mod message;
 pub mod op;
+pub mod stats;
 pub mod store;
 pub mod time;
 
@@ -20,5 +21,6 @@ pub use error::{ErrorCode, Fault};
 pub use id::{MessageId, RoomId, UserId};
 pub use message::{Message, MessageRun, MessageType, Send};
 pub use op::{Op, OpBatch, Outcome, Receipt, Refusal};
+pub use stats::StatsStore;
 pub use store::{RoomStore, Store};
 pub use time::Timestamp;

@@ -21,6 +21,10 @@ pub(super) mod section {
     /// Checked page by page; its checksum in the table is 0.
     pub(in super::super) const IDS: u32 = 3;
     pub(in super::super) const FENCES: u32 = 4;
+    /// Checked page by page, like postings; the checksums of both in the table are 0.
+    pub(in super::super) const USERS: u32 = 5;
+    pub(in super::super) const POSTINGS: u32 = 6;
+    pub(in super::super) const USER_FENCES: u32 = 7;
 }
 
 /// What is wrong with a fixed part.

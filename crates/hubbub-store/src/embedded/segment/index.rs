@@ -121,6 +121,11 @@ impl RoomIndex {
         Some(index)
     }
 
+    /// The time to which those in postings are differences.
+    pub(super) fn base_time(&self) -> i64 {
+        self.times().map_or(0, |(first, _)| first.as_micros())
+    }
+
     /// Earliest and latest time any message of the segment was received.
     pub(super) fn times(&self) -> Option<(Timestamp, Timestamp)> {
         let first = self.rooms.iter().map(|entry| entry.first_received).min()?;

@@ -1,7 +1,7 @@
 //! Many segments into one, still sorted.
 //!
-//! Messages come together by (room, seq), and then their ids by hash, from the sources' own sorted tables: a merge
-//! needs no memory per message, only per piece of a source that stays together.
+//! Messages come together by (room, seq), then their ids by hash and their users by name, from the sources' own sorted
+//! tables: a merge needs no memory per message, only per piece of a source that stays together and per user.
 
 use std::io;
 
@@ -10,6 +10,7 @@ use hubbub_core::Message;
 use super::error::SegmentError;
 use super::id_table::{IdTableWriter, PAGE_BYTES};
 use super::ids::IdStream;
+use super::merge_users::merge_users;
 use super::open::Segment;
 use super::output::Output;
 use super::scan::Scan;
@@ -46,11 +47,12 @@ pub fn merge(
     while let Some(place) = first_of(&scans) {
         let (Some(scan), Some(moves)) = (scans.get_mut(place), moves.get_mut(place)) else { break };
         if let Some(message) = scan.current().filter(&keep) {
-            moves.add(scan.ordinal(), writer.push_without_id(&message)?);
+            moves.add(scan.ordinal(), writer.push_without_indexes(&message)?);
         }
         scan.next()?;
     }
-    writer.write_ids(|table, output| merge_ids(sources, &moves, table, output))
+    writer.write_ids(|table, output| merge_ids(sources, &moves, table, output))?;
+    writer.write_users(|table, output| merge_users(sources, &moves, table, output))
 }
 
 /// Place of the scan whose message comes first.
@@ -107,7 +109,7 @@ impl KeptIds<'_> {
 
 /// Where the messages of a source went: pieces that stayed together.
 #[derive(Debug, Clone, Default)]
-struct Moves {
+pub(super) struct Moves {
     pieces: Vec<Piece>,
 }
 
@@ -129,7 +131,7 @@ impl Moves {
         }
     }
 
-    fn find(&self, from: u32) -> Option<u32> {
+    pub(super) fn find(&self, from: u32) -> Option<u32> {
         let behind = self.pieces.partition_point(|piece| piece.from <= from);
         let piece = self.pieces.get(behind.checked_sub(1)?)?;
         (from - piece.from < piece.messages).then(|| piece.to + (from - piece.from))

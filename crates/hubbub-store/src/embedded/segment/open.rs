@@ -15,8 +15,10 @@ use super::error::SegmentError;
 use super::format::{self, FOOTER_BYTES, Fault, Footer, HEADER_BYTES, Section, VERSION, section};
 use super::id_table::{PAGE_ENTRIES, ids_bytes};
 use super::index::{BlockEntry, RoomEntry, RoomIndex, read_blocks};
+use super::paged::Paged;
 use super::segment_path;
 use super::stored::{BLOCK_RAW_BYTES_MAX, Stored};
+use super::users::UserFences;
 use crate::embedded::disk::{Disk, DiskFile};
 
 /// A room's part of a segment.
@@ -52,13 +54,16 @@ struct Inner {
     blocks: Vec<BlockEntry>,
     ids: Range<u64>,
     fences: Vec<u64>,
+    users: Paged,
+    postings: Paged,
+    user_fences: UserFences,
     cache: Arc<BlockCache>,
     owner: u64,
 }
 
 impl Segment {
-    /// Opens segment `number` and checks everything but blocks and ids, which are checked as they are read. Decoded
-    /// blocks are kept in `cache`. Indexes take about 32 bytes of memory per block, 8 per 341 ids, 50 per room.
+    /// Opens segment `number` and checks everything but blocks, ids and users, which are checked as they are read. Decoded
+    /// blocks are kept in `cache`. Indexes take about 32 bytes of memory per block, 8 per 341 ids, 50 per room, 30 per 64 users.
     pub fn open(disk: &dyn Disk, number: u64, cache: Arc<BlockCache>) -> Result<Self, SegmentError> {
         let path = segment_path(number);
         let io = |source| SegmentError::Io { file: path.clone(), offset: 0, source };
@@ -79,7 +84,17 @@ impl Segment {
         let fences: Vec<u64> = exact.iter().map(|hash| u64::from_le_bytes(*hash)).collect();
         let ids = parts.find(&sections, section::IDS)?;
 
+        let (at, found) = parts.section(&sections, section::USER_FENCES)?;
+        let user_fences = UserFences::read(&found)
+            .ok_or_else(|| parts.damaged(at.offset, "the index of users is not one"))?;
+        let (users, postings) =
+            (parts.find(&sections, section::USERS)?, parts.find(&sections, section::POSTINGS)?);
+        let (Some(users), Some(all_postings)) = (Paged::of(&users), Paged::of(&postings)) else {
+            return Err(parts.damaged(users.offset, "the pages of users are cut"));
+        };
+
         let fits = end == ids.offset
+            && postings.items == u64::from(messages)
             && rooms.entries().last().map_or(0, RoomEntry::end) == messages
             && ids.bytes == ids_bytes(messages.into())
             && fences.len() as u64 == u64::from(messages).div_ceil(PAGE_ENTRIES as u64);
@@ -88,7 +103,22 @@ impl Segment {
         }
         let ids = ids.offset..ids.offset + ids.bytes;
         let owner = cache.new_owner();
-        let inner = Inner { file, path, number, bytes, messages, rooms, blocks, ids, fences, cache, owner };
+        let inner = Inner {
+            file,
+            path,
+            number,
+            bytes,
+            messages,
+            rooms,
+            blocks,
+            ids,
+            fences,
+            users,
+            postings: all_postings,
+            user_fences,
+            cache,
+            owner,
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -166,6 +196,27 @@ impl Segment {
 
     pub(super) fn ids_range(&self) -> &Range<u64> {
         &self.inner.ids
+    }
+
+    pub(super) fn users_paged(&self) -> Paged {
+        self.inner.users
+    }
+
+    pub(super) fn postings_paged(&self) -> Paged {
+        self.inner.postings
+    }
+
+    pub(super) fn user_fences(&self) -> &UserFences {
+        &self.inner.user_fences
+    }
+
+    /// The time to which those in postings are differences.
+    pub(super) fn base_time(&self) -> i64 {
+        self.inner.rooms.base_time()
+    }
+
+    pub(super) fn message_count(&self) -> u32 {
+        self.inner.messages
     }
 
     pub(super) fn damaged(&self, offset: u64, what: &'static str) -> SegmentError {

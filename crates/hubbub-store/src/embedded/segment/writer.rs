@@ -16,6 +16,7 @@ use super::id_table::IdTableWriter;
 use super::index::{BlockEntry, RoomIndex, write_blocks};
 use super::output::Output;
 use super::stored::{BLOCK_RAW_BYTES_MAX, Stored};
+use super::user_table::{UserCollector, UserSections, UserTableWriter};
 use super::{SEGMENTS_DIR, segment_path, unfinished_path};
 use crate::embedded::disk::Disk;
 
@@ -40,6 +41,10 @@ pub struct SegmentWriter {
     ids: Vec<(u64, u32)>,
     /// The table of ids and its fences, once written.
     id_table: Option<(Section, Vec<u8>)>,
+    /// The users of what was pushed; empty when they are written otherwise.
+    users: UserCollector,
+    /// The table of users, once written.
+    user_table: Option<UserSections>,
 }
 
 impl SegmentWriter {
@@ -61,6 +66,8 @@ impl SegmentWriter {
             blocks: Vec::new(),
             ids: Vec::new(),
             id_table: None,
+            users: UserCollector::default(),
+            user_table: None,
         })
     }
 
@@ -70,15 +77,16 @@ impl SegmentWriter {
     }
 
     /// Adds a message. Rooms come in the order of their names' bytes, within a room seq increases and
-    /// `received_at` does not decrease; anything else is `InvalidInput`. Keeps 16 bytes of memory per message.
+    /// `received_at` does not decrease; anything else is `InvalidInput`. Keeps 28 bytes of memory per message.
     pub fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
-        let ordinal = self.push_without_id(message)?;
+        let ordinal = self.push_without_indexes(message)?;
         self.ids.push((self.hasher.hash(message.sent.room, message.sent.id), ordinal));
+        self.users.push(message);
         Ok(())
     }
 
-    /// The same for a caller that writes the table of ids; answers the message's ordinal.
-    pub(super) fn push_without_id(&mut self, message: &Message<'_>) -> io::Result<u32> {
+    /// The same for a caller that writes the tables of ids and users; answers the message's ordinal.
+    pub(super) fn push_without_indexes(&mut self, message: &Message<'_>) -> io::Result<u32> {
         let ordinal = self.messages;
         if ordinal == u32::MAX {
             return Err(invalid("a segment holds 2^32 - 1 messages at most"));
@@ -109,19 +117,37 @@ impl SegmentWriter {
         Ok(())
     }
 
+    /// Lets `fill` write the table of users, behind that of ids.
+    pub(super) fn write_users<E: From<io::Error>>(
+        &mut self,
+        fill: impl FnOnce(&mut UserTableWriter, &mut Output) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut table = UserTableWriter::begin(&self.output, self.rooms.base_time());
+        fill(&mut table, &mut self.output)?;
+        self.user_table = Some(table.finish(&mut self.output)?);
+        Ok(())
+    }
+
     /// Writes the indexes, syncs everything and gives the segment its name. Durable when it returns.
     pub fn finish(mut self) -> io::Result<()> {
         if self.id_table.is_none() {
             self.write_collected_ids()?;
+            let users = std::mem::take(&mut self.users);
+            self.write_users(|table, output| users.write(table, output))?;
         }
         let (ids, fences) =
             self.id_table.take().ok_or_else(|| invalid("a segment needs its table of ids"))?;
+        let users = self.user_table.take().ok_or_else(|| invalid("a segment needs its table of users"))?;
+        let user_fences = usize::try_from(users.fence_count).unwrap_or(usize::MAX);
         let (rooms, blocks) = (self.rooms.write(), write_blocks(&self.blocks, self.messages));
         let sections = [
             ids,
+            users.postings,
+            users.users,
             self.write_section(section::FENCES, &fences, fences.len() / 8)?,
             self.write_section(section::ROOMS, &rooms, self.rooms.len())?,
             self.write_section(section::BLOCKS, &blocks, self.blocks.len())?,
+            self.write_section(section::USER_FENCES, &users.fences, user_fences)?,
         ];
         let table = format::table(&sections);
         let footer = Footer {

@@ -2,12 +2,15 @@
 
 use crc32c::crc32c;
 
+use super::users::{look_up_users, read_users};
 use super::{Owned, Place, examples, scan_all};
 use crate::embedded::segment::format::{HEADER_BYTES, VERSION, header};
 use crate::embedded::segment::{Codec, Segment, SegmentError, unfinished_path};
 
-/// Reads everything there is, the ids too.
-fn read_everything(segment: &Segment) -> Result<(Vec<Owned>, Vec<u64>), SegmentError> {
+type Everything = (Vec<Owned>, Vec<u64>, Vec<String>);
+
+/// Reads everything there is, ids and users too.
+fn read_everything(segment: &Segment) -> Result<Everything, SegmentError> {
     let mut hashes = Vec::new();
     segment.id_hashes(|some| hashes.extend_from_slice(some))?;
     let all = scan_all(segment)?;
@@ -15,7 +18,10 @@ fn read_everything(segment: &Segment) -> Result<(Vec<Owned>, Vec<u64>), SegmentE
         let found = segment.find_id(message.hash(), |found| found.seq == message.seq)?;
         assert!(found, "{} is gone", message.id);
     }
-    Ok((all, hashes))
+    let users = read_users(segment)?;
+    assert_eq!(look_up_users(segment, users.keys())?, users);
+    let postings: Vec<String> = users.iter().map(|user| format!("{user:?}")).collect();
+    Ok((all, hashes, postings))
 }
 
 fn names_the_place(error: &SegmentError, file_bytes: u64) -> bool {
@@ -90,7 +96,7 @@ fn sections_nobody_knows_are_skipped() {
     let (place, all) = (Place::new(), examples(50));
     place.write(1, Codec::Lz4, &all);
     let good = std::fs::read(place.file(1)).unwrap();
-    let (table_at, footer_at) = (good.len() - 32 - 4 * 32, good.len() - 32);
+    let (table_at, footer_at) = (good.len() - 32 - 7 * 32, good.len() - 32);
     let mut newer = good[..table_at].to_vec();
     newer.extend_from_slice(b"postings");
     let new_table = newer.len();
@@ -100,7 +106,7 @@ fn sections_nobody_knows_are_skipped() {
     newer.extend_from_slice(&entry);
     let mut footer = good[footer_at..].to_vec();
     footer[..8].copy_from_slice(&(new_table as u64).to_le_bytes());
-    footer[8] = 5;
+    footer[8] = 8;
     footer[12..16].copy_from_slice(&crc32c(&newer[new_table..]).to_le_bytes());
     let crc = crc32c(&footer[..24]);
     footer[24..28].copy_from_slice(&crc.to_le_bytes());

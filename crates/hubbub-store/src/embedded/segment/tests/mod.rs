@@ -9,6 +9,7 @@ use crate::embedded::disk::{Disk, FileDisk};
 
 mod damage;
 mod reads;
+mod users;
 
 pub(super) const KEY: [u64; 2] = [11, 12];
 

@@ -1,0 +1,187 @@
+//! Streams of bytes too long to be kept in memory, in checked pages, so that any part can be read alone.
+//!
+//! ```text
+//! page     = 4,092 bytes of the stream (fewer in the last one) crc32c:u32
+//! ```
+
+use std::io;
+use std::ops::Range;
+
+use crc32c::crc32c;
+
+use super::error::SegmentError;
+use super::format::Section;
+use super::open::Segment;
+use super::output::Output;
+
+const PAGE_BYTES: u64 = 4096;
+const CRC_BYTES: u64 = 4;
+const PAYLOAD_BYTES: u64 = PAGE_BYTES - CRC_BYTES;
+
+/// Pages read with one call when a long part is wanted.
+const STEP_PAGES: u64 = 64;
+
+/// Takes a stream piece by piece and appends its pages to the file.
+pub(super) struct PagedWriter {
+    offset: u64,
+    page: Vec<u8>,
+    bytes: u64,
+}
+
+impl PagedWriter {
+    /// A stream that begins where `output` stands; nothing else may be written there until it is finished.
+    pub(super) fn begin(output: &Output) -> Self {
+        Self { offset: output.position(), page: Vec::new(), bytes: 0 }
+    }
+
+    /// Bytes of the stream so far.
+    pub(super) fn position(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Appends to the stream.
+    pub(super) fn write(&mut self, mut bytes: &[u8], output: &mut Output) -> io::Result<()> {
+        self.bytes += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let room = usize::try_from(PAYLOAD_BYTES).unwrap_or(usize::MAX).saturating_sub(self.page.len());
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.page.extend_from_slice(now);
+            bytes = later;
+            if self.page.len() as u64 == PAYLOAD_BYTES {
+                self.write_page(output)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the stream. Where it stands, as a section of this kind that holds so many things.
+    pub(super) fn finish(mut self, kind: u32, items: u64, output: &mut Output) -> io::Result<Section> {
+        self.write_page(output)?;
+        Ok(Section { kind, crc: 0, offset: self.offset, bytes: output.position() - self.offset, items })
+    }
+
+    fn write_page(&mut self, output: &mut Output) -> io::Result<()> {
+        if self.page.is_empty() {
+            return Ok(());
+        }
+        output.append(|out| {
+            out.extend_from_slice(&self.page);
+            out.extend_from_slice(&crc32c(&self.page).to_le_bytes());
+        })?;
+        self.page.clear();
+        Ok(())
+    }
+}
+
+/// Where a stream stands in a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Paged {
+    offset: u64,
+    stored_bytes: u64,
+}
+
+impl Paged {
+    /// The stream of a section; `None` when no stream is stored in so many bytes.
+    pub(super) fn of(section: &Section) -> Option<Self> {
+        let rest = section.bytes % PAGE_BYTES;
+        (rest == 0 || rest > CRC_BYTES)
+            .then_some(Self { offset: section.offset, stored_bytes: section.bytes })
+    }
+
+    /// Length of the stream.
+    pub(super) fn bytes(&self) -> u64 {
+        self.stored_bytes - self.stored_bytes.div_ceil(PAGE_BYTES) * CRC_BYTES
+    }
+}
+
+/// Reads a part of a stream from its begin to its end.
+pub(super) struct PagedReader {
+    segment: Segment,
+    paged: Paged,
+    /// Where in the stream the bytes behind the buffer stand.
+    at: u64,
+    end: u64,
+    buffer: Vec<u8>,
+    used: usize,
+}
+
+impl PagedReader {
+    /// A reader of this part; one that ends behind the stream is cut there.
+    pub(super) fn new(segment: &Segment, paged: Paged, part: Range<u64>) -> Self {
+        let end = part.end.min(paged.bytes());
+        let (segment, buffer) = (segment.clone(), Vec::new());
+        Self { segment, paged, at: part.start.min(end), end, buffer, used: 0 }
+    }
+
+    /// Where in the stream the next byte stands.
+    pub(super) fn position(&self) -> u64 {
+        self.at - (self.buffer.len() - self.used) as u64
+    }
+
+    /// Whether nothing is left.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.at == self.end && self.used == self.buffer.len()
+    }
+
+    /// What comes next: at least so many bytes unless the part ends before.
+    #[inline]
+    pub(super) fn peek(&mut self, bytes: usize) -> Result<&[u8], SegmentError> {
+        while self.buffer.len() - self.used < bytes && self.at < self.end {
+            self.refill()?;
+        }
+        Ok(self.buffer.get(self.used..).unwrap_or_default())
+    }
+
+    /// Goes on by so many of the bytes that were shown.
+    #[inline]
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.used = (self.used + bytes).min(self.buffer.len());
+    }
+
+    /// Goes on by so many bytes, read or not.
+    pub(super) fn skip(&mut self, bytes: u64) {
+        let here = (self.buffer.len() - self.used) as u64;
+        if bytes <= here {
+            self.used += usize::try_from(bytes).unwrap_or(usize::MAX);
+        } else {
+            self.at = self.at.saturating_add(bytes - here).min(self.end);
+            self.buffer.clear();
+            self.used = 0;
+        }
+    }
+
+    /// That what stands here is not what it should be.
+    pub(super) fn damaged(&self, what: &'static str) -> SegmentError {
+        self.segment.damaged(self.paged.offset + self.position() / PAYLOAD_BYTES * PAGE_BYTES, what)
+    }
+
+    fn refill(&mut self) -> Result<(), SegmentError> {
+        self.buffer.drain(..self.used);
+        self.used = 0;
+        let first = self.at / PAYLOAD_BYTES;
+        let behind = self.end.div_ceil(PAYLOAD_BYTES).min(first + STEP_PAGES);
+        let start = first * PAGE_BYTES;
+        let stored = (behind * PAGE_BYTES).min(self.paged.stored_bytes).saturating_sub(start);
+        let stored = usize::try_from(stored).unwrap_or(usize::MAX);
+        let pages = self.segment.read(self.paged.offset + start, stored)?;
+        let mut page_at = first * PAYLOAD_BYTES;
+        for page in pages.chunks(usize::try_from(PAGE_BYTES).unwrap_or(usize::MAX)) {
+            let payload = check_page(page).ok_or_else(|| {
+                let offset = self.paged.offset + page_at / PAYLOAD_BYTES * PAGE_BYTES;
+                self.segment.damaged(offset, "the checksum of a page of users does not match")
+            })?;
+            let skipped = usize::try_from(self.at - page_at).unwrap_or(usize::MAX);
+            let wanted = usize::try_from(self.end - page_at).unwrap_or(usize::MAX).min(payload.len());
+            self.buffer.extend_from_slice(payload.get(skipped..wanted).unwrap_or_default());
+            page_at += PAYLOAD_BYTES;
+            self.at = page_at.min(self.end);
+        }
+        Ok(())
+    }
+}
+
+/// What a page holds; `None` when its checksum does not match.
+fn check_page(page: &[u8]) -> Option<&[u8]> {
+    let (payload, crc) = page.split_last_chunk::<4>()?;
+    (crc32c(payload) == u32::from_le_bytes(*crc)).then_some(payload)
+}

@@ -1,0 +1,101 @@
+//! Where a user's messages stand: ordinal, time and type of each, in the order of ordinals.
+
+use hubbub_core::MessageType;
+
+use super::bytes::{Cursor, put_varint};
+use super::error::SegmentError;
+use super::paged::PagedReader;
+
+const KIND_MASK: u64 = 0b11;
+
+/// More than any posting takes: two numbers.
+const POSTING_BYTES_MAX: usize = 20;
+
+/// One message of a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Posting {
+    /// Its place in the segment.
+    pub ordinal: u32,
+    /// When it was received, in microseconds.
+    pub received: i64,
+    /// What it stands for.
+    pub kind: MessageType,
+}
+
+impl Posting {
+    /// From a time with the type in its two lowest bits.
+    pub(super) fn unpack(ordinal: u32, time: i64) -> Self {
+        let kind = u8::try_from(time & 0b11).ok().and_then(MessageType::from_u8).unwrap_or_default();
+        Self { ordinal, received: time >> 2, kind }
+    }
+}
+
+/// Writes postings, each as difference to the one before.
+pub(super) struct PostingEncoder {
+    next_ordinal: u32,
+    received: i64,
+}
+
+impl PostingEncoder {
+    /// Begins a list; the first time is a difference to `base`.
+    pub(super) fn new(base: i64) -> Self {
+        Self { next_ordinal: 0, received: base }
+    }
+
+    pub(super) fn write(&mut self, posting: &Posting, out: &mut Vec<u8>) {
+        put_varint(out, posting.ordinal.wrapping_sub(self.next_ordinal).into());
+        let step = posting.received.wrapping_sub(self.received);
+        let zigzag = ((step << 1) ^ (step >> 63)).cast_unsigned();
+        // Times fit 58 bits, so two more have room in a number.
+        put_varint(out, zigzag << 2 | u64::from(posting.kind as u8));
+        self.next_ordinal = posting.ordinal.wrapping_add(1);
+        self.received = posting.received;
+    }
+}
+
+/// Reads one list.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PostingDecoder {
+    left: u64,
+    next_ordinal: u32,
+    received: i64,
+    /// Messages of the segment.
+    ordinals: u32,
+}
+
+impl PostingDecoder {
+    /// A list of so many postings in a segment of so many messages.
+    pub(super) fn new(count: u64, base: i64, ordinals: u32) -> Self {
+        Self { left: count, next_ordinal: 0, received: base, ordinals }
+    }
+
+    /// The next posting; `None` behind the last one, or an error when there is none but should be.
+    #[inline]
+    pub(super) fn next(&mut self, reader: &mut PagedReader) -> Result<Option<Posting>, SegmentError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let bytes = reader.peek(POSTING_BYTES_MAX)?;
+        let mut cursor = Cursor::new(bytes);
+        let before = bytes.len();
+        let Some(posting) = self.decode(&mut cursor) else {
+            return Err(reader.damaged("what should be a posting is none"));
+        };
+        let used = before - cursor.rest().len();
+        reader.consume(used);
+        self.left -= 1;
+        Ok(Some(posting))
+    }
+
+    #[inline]
+    fn decode(&mut self, cursor: &mut Cursor<'_>) -> Option<Posting> {
+        let ordinal = self.next_ordinal.checked_add(u32::try_from(cursor.varint()?).ok()?)?;
+        let packed = cursor.varint()?;
+        let zigzag = packed >> 2;
+        let step = (zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed();
+        let kind = MessageType::from_u8(u8::try_from(packed & KIND_MASK).ok()?)?;
+        self.received = self.received.wrapping_add(step);
+        self.next_ordinal = ordinal.checked_add(1)?;
+        (ordinal < self.ordinals).then_some(Posting { ordinal, received: self.received, kind })
+    }
+}

@@ -1,0 +1,198 @@
+//! The table of users as it is read: one user by name, or all from end to end.
+
+use std::ops::Range;
+
+use super::bytes::Cursor;
+use super::error::SegmentError;
+use super::open::Segment;
+use super::paged::PagedReader;
+use super::postings::{Posting, PostingDecoder};
+
+/// More than any entry takes: a name and four numbers.
+const USER_BYTES_MAX: usize = 1 + 255 + 4 * 10;
+
+/// What a user has in a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserPart {
+    /// Messages, at least one.
+    pub count: u64,
+    /// When the oldest was received, in microseconds.
+    pub first: i64,
+    /// When the newest was received, in microseconds.
+    pub last: i64,
+    postings: Range<u64>,
+}
+
+/// The names at which the table can be entered. 24 bytes of memory and the name per 64 users.
+#[derive(Debug, Default)]
+pub(super) struct UserFences {
+    names: String,
+    fences: Vec<Fence>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Fence {
+    name_at: u32,
+    name_bytes: u8,
+    users_at: u64,
+    postings_at: u64,
+}
+
+impl UserFences {
+    /// From the section; `None` when it is not one.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let (mut cursor, mut all) = (Cursor::new(bytes), Self::default());
+        while !cursor.is_empty() {
+            let name = read_name(&mut cursor)?;
+            let name_at = u32::try_from(all.names.len()).ok()?;
+            all.names.push_str(name);
+            let name_bytes = u8::try_from(name.len()).ok()?;
+            let (users_at, postings_at) = (cursor.varint()?, cursor.varint()?);
+            all.fences.push(Fence { name_at, name_bytes, users_at, postings_at });
+        }
+        all.names.shrink_to_fit();
+        all.fences.shrink_to_fit();
+        Some(all)
+    }
+
+    fn name(&self, fence: &Fence) -> &str {
+        let start = usize::try_from(fence.name_at).unwrap_or(usize::MAX);
+        self.names.get(start..start.saturating_add(fence.name_bytes.into())).unwrap_or_default()
+    }
+
+    /// Where in users and postings to begin, and where the users end, to find this name; `None` when it comes before
+    /// all.
+    fn around(&self, name: &str) -> Option<(u64, u64, u64)> {
+        let behind = self.fences.partition_point(|fence| self.name(fence) <= name);
+        let fence = self.fences.get(behind.checked_sub(1)?)?;
+        let end = self.fences.get(behind).map_or(u64::MAX, |next| next.users_at);
+        Some((fence.users_at, end, fence.postings_at))
+    }
+}
+
+fn read_name<'a>(cursor: &mut Cursor<'a>) -> Option<&'a str> {
+    let bytes = cursor.byte()?;
+    std::str::from_utf8(cursor.take(bytes.into())?).ok()
+}
+
+impl Segment {
+    /// What a user has here; `None` when nothing.
+    pub fn user(&self, name: &str) -> Result<Option<UserPart>, SegmentError> {
+        let Some((begin, end, postings)) = self.user_fences().around(name) else { return Ok(None) };
+        let mut scan = UserScan::new(self, begin..end, postings);
+        while let Some((found, part)) = scan.next()? {
+            if found >= name {
+                return Ok((found == name).then_some(part));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A scan that stands before the first user.
+    pub fn users(&self) -> UserScan {
+        UserScan::new(self, 0..u64::MAX, 0)
+    }
+
+    /// The messages of a user, in the order of their ordinals.
+    pub fn postings(&self, part: &UserPart) -> Postings {
+        Postings {
+            reader: PagedReader::new(self, self.postings_paged(), part.postings.clone()),
+            decoder: PostingDecoder::new(part.count, self.base_time(), self.message_count()),
+        }
+    }
+}
+
+/// One user's messages.
+pub struct Postings {
+    reader: PagedReader,
+    decoder: PostingDecoder,
+}
+
+impl Postings {
+    /// The next message; `None` behind the last one.
+    #[allow(clippy::should_implement_trait)] // reading can fail
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<Posting>, SegmentError> {
+        self.decoder.next(&mut self.reader)
+    }
+}
+
+/// Goes through the users of a segment in the order of their names, and through the messages of those of interest.
+pub struct UserScan {
+    users: PagedReader,
+    postings: PagedReader,
+    postings_end: u64,
+    base: i64,
+    ordinals: u32,
+    name: String,
+}
+
+impl UserScan {
+    fn new(segment: &Segment, users: Range<u64>, postings: u64) -> Self {
+        Self {
+            users: PagedReader::new(segment, segment.users_paged(), users),
+            postings: PagedReader::new(segment, segment.postings_paged(), postings..u64::MAX),
+            postings_end: postings,
+            base: segment.base_time(),
+            ordinals: segment.message_count(),
+            name: String::new(),
+        }
+    }
+
+    /// The next user; `None` behind the last one.
+    #[allow(clippy::should_implement_trait)] // what is lent cannot outlive the next call
+    pub fn next(&mut self) -> Result<Option<(&str, UserPart)>, SegmentError> {
+        if self.users.is_at_end() {
+            return Ok(None);
+        }
+        let bytes = self.users.peek(USER_BYTES_MAX)?;
+        let mut cursor = Cursor::new(bytes);
+        let before = bytes.len();
+        let Some((name, count, postings, first, last)) = read_user(&mut cursor, self.base) else {
+            return Err(self.users.damaged("what should be a user is none"));
+        };
+        let used = before - cursor.rest().len();
+        self.name.clear();
+        self.name.push_str(name);
+        self.users.consume(used);
+        let begin = self.postings_end;
+        self.postings_end = begin.saturating_add(postings);
+        Ok(Some((&self.name, UserPart { count, first, last, postings: begin..self.postings_end })))
+    }
+
+    /// Name of the user that `next` gave last.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Begins the messages of the user that `next` gave last.
+    pub(super) fn begin_postings(&mut self, part: &UserPart) -> PostingDecoder {
+        self.postings.skip(part.postings.start.saturating_sub(self.postings.position()));
+        PostingDecoder::new(part.count, self.base, self.ordinals)
+    }
+
+    /// The next of the messages that were begun.
+    pub(super) fn next_posting(
+        &mut self,
+        decoder: &mut PostingDecoder,
+    ) -> Result<Option<Posting>, SegmentError> {
+        decoder.next(&mut self.postings)
+    }
+
+    /// Shows `visit` the messages of the user that `next` gave last.
+    pub fn postings(&mut self, part: &UserPart, mut visit: impl FnMut(Posting)) -> Result<(), SegmentError> {
+        let mut decoder = self.begin_postings(part);
+        while let Some(posting) = decoder.next(&mut self.postings)? {
+            visit(posting);
+        }
+        Ok(())
+    }
+}
+
+fn read_user<'a>(cursor: &mut Cursor<'a>, base: i64) -> Option<(&'a str, u64, u64, i64, i64)> {
+    let name = read_name(cursor)?;
+    let (count, postings) = (cursor.varint()?, cursor.varint()?);
+    let first = base.wrapping_add(cursor.zigzag()?);
+    let last = first.wrapping_add(cursor.zigzag()?);
+    Some((name, count, postings, first, last))
+}

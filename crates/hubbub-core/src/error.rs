@@ -19,11 +19,11 @@ impl Fault {
 }
 
 macro_rules! error_codes {
-    ($($(#[$doc:meta])* $name:ident = $code:literal, $status:literal, $retry:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $code:literal, $status:literal, $retry:literal;)*) => {
         /// The kinds of errors a client can meet, on every protocol.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
-        pub enum ErrorCode { $($(#[$doc])* $name,)* }
+        pub enum ErrorCode { $($(#[doc = $doc])* $name,)* }
 
         impl ErrorCode {
             /// All codes, for documents and metrics.
@@ -32,6 +32,11 @@ macro_rules! error_codes {
             /// The stable code on the wire.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $code,)* }
+            }
+
+            /// What it means, in a sentence.
+            pub fn about(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc),*).trim_ascii(),)* }
             }
 
             /// The HTTP status that goes with it.

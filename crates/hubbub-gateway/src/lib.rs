@@ -23,6 +23,7 @@ use hubbub_core::{Clock, RandomSource, Store, Timestamp};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::{DirectLog, Hub, Metrics};
 
+pub use http::Documents;
 pub use ws::ENCODE;
 
 /// What one server process is made of; shared by all its connections.
@@ -47,6 +48,8 @@ pub struct Gateway {
     pub clock: Arc<dyn Clock>,
     /// For ids the server makes.
     pub random: Arc<dyn RandomSource>,
+    /// The API described, once somebody asked.
+    pub documents: Documents,
 }
 
 /// Limits on connections.

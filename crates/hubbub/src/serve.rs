@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, RandomSource, Store};
-use hubbub_gateway::{ENCODE, Gateway, ServerLimits, server};
+use hubbub_gateway::{Documents, ENCODE, Gateway, ServerLimits, server};
 use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::log::LogOptions;
@@ -65,6 +65,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         allowed_origins: config.allowed_origins.0.clone(),
         clock,
         random,
+        documents: Documents::default(),
     };
     announce(&format!("http://{address}"))?;
     server::serve(Arc::new(gateway), listener, stop).await;

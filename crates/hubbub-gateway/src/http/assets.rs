@@ -1,6 +1,6 @@
-//! The chat page: the files of `web/`, which are part of the binary.
+//! The chat page and the page that shows the API: the files of `web/`, which are part of the binary.
 //!
-//! `/` names every file under `/web/{version}/`, where the version is a hash of them all: browsers keep those for good
+//! `/` and `/docs` name every file under `/web/{version}/`, where the version is a hash of them all: browsers keep those for good
 //! and a new server brings new names. Under `/web/` alone they are there for other pages, and asked about each time.
 
 use std::hash::{DefaultHasher, Hasher};
@@ -29,11 +29,14 @@ macro_rules! file {
 }
 
 const INDEX: &str = include_str!("../../../../web/index.html");
+const DOCS: &str = include_str!("../../../../web/docs.html");
 
 /// Path below `/web/`, content type, content.
 const FILES: &[(&str, &str, &[u8])] = &[
     file!(SVG, "icon.svg"),
     file!(CSS, "style.css"),
+    file!(CSS, "docs.css"),
+    file!(SCRIPT, "docs.js"),
     file!(SCRIPT, "hubbub.js"),
     file!(SCRIPT, "app/composer.js"),
     file!(SCRIPT, "app/dialogs.js"),
@@ -66,6 +69,7 @@ const OPENER_POLICY: (HeaderName, HeaderValue) =
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut hasher = DefaultHasher::new();
     hasher.write(INDEX.as_bytes());
+    hasher.write(DOCS.as_bytes());
     for (path, _, content) in FILES {
         hasher.write(path.as_bytes());
         hasher.write(content);
@@ -73,16 +77,29 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!("{:016x}", hasher.finish())
 });
 
-static PAGE: LazyLock<Bytes> =
-    LazyLock::new(|| INDEX.replace("\"/web/", &format!("\"/web/{}/", *VERSION)).into());
+static CHAT_PAGE: LazyLock<Bytes> = LazyLock::new(|| versioned(INDEX));
+static DOCS_PAGE: LazyLock<Bytes> = LazyLock::new(|| versioned(DOCS));
+
+fn versioned(html: &str) -> Bytes {
+    html.replace("\"/web/", &format!("\"/web/{}/", *VERSION)).into()
+}
 
 /// `GET /`.
-pub(super) fn page(request: &Request<Incoming>) -> Answer {
-    let mut response = answer(request.headers(), HTML, PAGE.clone(), REVALIDATE);
+pub(super) fn chat_page(request: &Request<Incoming>) -> Response<Body> {
+    page(request, CHAT_PAGE.clone())
+}
+
+/// `GET /docs`.
+pub(super) fn docs_page(request: &Request<Incoming>) -> Response<Body> {
+    page(request, DOCS_PAGE.clone())
+}
+
+fn page(request: &Request<Incoming>, content: Bytes) -> Response<Body> {
+    let mut response = answer(request.headers(), HTML, content, REVALIDATE);
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(OPENER_POLICY.0, OPENER_POLICY.1);
-    Ok(response)
+    response
 }
 
 /// `GET /web/…`, with or without the version.

@@ -24,7 +24,7 @@ use crate::server::Peer;
 use crate::ws::live_members;
 
 /// A comment this often keeps proxies from closing an idle stream.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Chunks that may wait for a slow reader, besides its outbox.
 const CHUNKS_MAX: usize = 4;
 /// Live messages gathered into one chunk until it is so large.
@@ -84,7 +84,7 @@ fn wanted(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
 }
 
 /// Most messages `?last=` may ask for.
-const LAST_MAX: usize = 1_000;
+pub(super) const LAST_MAX: usize = 1_000;
 
 type Events = Sender<Bytes, std::io::Error>;
 

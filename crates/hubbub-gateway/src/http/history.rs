@@ -13,7 +13,7 @@ use super::{Answer, json, room_of};
 use crate::Gateway;
 use crate::problem::{Problem, Reset};
 
-const LIMIT_DEFAULT: usize = 50;
+pub(super) const LIMIT_DEFAULT: usize = 50;
 /// A page ends before its texts exceed this: 4 MiB.
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 

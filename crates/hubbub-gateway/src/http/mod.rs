@@ -8,8 +8,10 @@ mod many;
 pub(crate) mod query;
 mod rooms;
 mod send;
+mod spec;
 
 pub(crate) use send::write_receipt as send_receipt;
+pub use spec::Documents;
 
 use std::sync::Arc;
 
@@ -56,9 +58,12 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
         return problem_response(&problem);
     }
     let answer = match (segments, &method) {
-        ([""], &Method::GET | &Method::HEAD) => assets::page(&request),
+        ([""], &Method::GET | &Method::HEAD) => Ok(assets::chat_page(&request)),
+        (["docs"], &Method::GET | &Method::HEAD) => Ok(assets::docs_page(&request)),
+        (["openapi.json"], &Method::GET | &Method::HEAD) => spec::openapi(gateway),
+        (["asyncapi.json"], &Method::GET | &Method::HEAD) => spec::asyncapi(gateway),
         (["web", file @ ..], &Method::GET | &Method::HEAD) => assets::file(file, &request),
-        ([""] | ["web", ..], _) => Err(not_allowed("GET")),
+        ([""] | ["web", ..] | ["docs" | "openapi.json" | "asyncapi.json"], _) => Err(not_allowed("GET")),
         (["v1", "rooms", room, "messages"], &Method::POST) => send::send(gateway, room, request).await,
         (["v1", "rooms", room, "messages"], &Method::GET) => history::history(gateway, room, &request).await,
         (["v1", "rooms", _, "messages"], _) => Err(not_allowed("GET, POST")),
@@ -95,11 +100,7 @@ fn not_allowed(methods: &'static str) -> Problem {
 
 fn problem_response(problem: &Problem) -> Response<Body> {
     let mut body = Vec::with_capacity(256);
-    body.extend_from_slice(b"{\"type\":\"urn:hubbub:error:");
-    body.extend_from_slice(problem.code.as_str().as_bytes());
-    body.extend_from_slice(b"\",");
-    problem.write_members(&mut body);
-    body.push(b'}');
+    write_problem(problem, &mut body);
     let status =
         StatusCode::from_u16(problem.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = respond(status, "application/problem+json", body);
@@ -113,6 +114,15 @@ fn problem_response(problem: &Problem) -> Response<Body> {
         headers.insert(ALLOW, methods);
     }
     response
+}
+
+/// Appends the whole object, as HTTP answers it.
+fn write_problem(problem: &Problem, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"type\":\"urn:hubbub:error:");
+    out.extend_from_slice(problem.code.as_str().as_bytes());
+    out.extend_from_slice(b"\",");
+    problem.write_members(out);
+    out.push(b'}');
 }
 
 /// A whole answer.

@@ -13,8 +13,8 @@ use super::query::{Query, refuse_faults};
 use super::{Answer, json, room_of};
 use crate::Gateway;
 
-const LIMIT_DEFAULT: usize = 100;
-const LIMIT_MAX: usize = 1_000;
+pub(super) const LIMIT_DEFAULT: usize = 100;
+pub(super) const LIMIT_MAX: usize = 1_000;
 
 pub(super) async fn list(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
     let query = Query::parse(request.uri().query());

@@ -19,6 +19,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::api::{self, ApiWording};
 use super::chat::{self, ChatRoom, ChatWording};
+use super::close;
 use super::sends::{Sends, UNANSWERED_MAX};
 use super::socket::{READ_BYTES, Socket};
 use super::subscriptions::{Announce, BACKLOG_BYTES_MAX, Subscriptions};
@@ -31,20 +32,6 @@ use crate::server::Shutdown;
 const READS_PER_TURN: usize = 8;
 /// Time for the close frame to be sent and the peer's to come.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Reasons to close a socket, beyond those of the protocol itself.
-mod close {
-    /// Orderly end, asked for by the peer.
-    pub(super) const NORMAL: u16 = 1000;
-    /// The server shuts down; reconnect after the seconds given in the reason.
-    pub(super) const GOING_AWAY: u16 = 1001;
-    /// Binary frames are not taken.
-    pub(super) const BINARY: u16 = 4400;
-    /// No pong came.
-    pub(super) const NO_PONG: u16 = 4408;
-    /// The peer reads too slowly; resume from the last seq.
-    pub(super) const TOO_SLOW: u16 = 4409;
-}
 
 /// What the socket speaks.
 pub(super) enum Dialect {

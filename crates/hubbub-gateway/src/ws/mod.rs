@@ -8,6 +8,7 @@
 
 mod api;
 mod chat;
+mod close;
 mod connection;
 mod labels;
 mod sends;
@@ -36,6 +37,7 @@ use crate::http::query::Query;
 use crate::http::{Answer, room_of};
 use crate::problem::Problem;
 use crate::server::Peer;
+pub(crate) use close::CLOSE_CODES;
 use connection::{Connection, Dialect};
 
 /// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.

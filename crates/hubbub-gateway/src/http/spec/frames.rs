@@ -1,0 +1,182 @@
+//! What is said over sockets: every kind of frame, with its schema.
+
+use hubbub_core::limits::Limits;
+use serde_json::{Map, Value, json};
+
+use super::schemas::{described, id, integer, merged, object, one_of, schema};
+
+/// The two dialects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    /// `/v1/ws`.
+    Api,
+    /// `/chat/{room}`.
+    Chat,
+}
+
+/// One kind of frame.
+pub(super) struct Frame {
+    /// Unique over both dialects.
+    pub(super) name: &'static str,
+    pub(super) channel: Channel,
+    pub(super) is_from_client: bool,
+    pub(super) summary: &'static str,
+    pub(super) payload: Value,
+    /// Names of the frames that may answer it.
+    pub(super) replies: &'static [&'static str],
+}
+
+/// The shapes of [`super::schemas`] by their names.
+type Shapes = Map<String, Value>;
+
+/// The frames of both dialects.
+pub(super) fn all(limits: &Limits) -> Vec<Frame> {
+    let shapes = super::schemas::all(limits);
+    let mut all = api_client(limits, &shapes);
+    all.extend(api_server(&shapes));
+    all.extend(chat(&shapes));
+    all
+}
+
+/// A frame with a `type`.
+fn typed(kind: &str, required: Value, optional: Value) -> Value {
+    let kind = object("", json!({"type": {"const": kind}}), json!({}));
+    merged("", &[&kind, &object("", required, optional)])
+}
+
+/// A `ref`, which the answer repeats.
+fn reference() -> Value {
+    json!({"description": "Any JSON of at most 256 bytes; the answer repeats it."})
+}
+
+fn api_client(limits: &Limits, shapes: &Shapes) -> Vec<Frame> {
+    let says = |name, summary, payload, replies| Frame {
+        name,
+        channel: Channel::Api,
+        is_from_client: true,
+        summary,
+        payload,
+        replies,
+    };
+    let room = || json!({"roomId": schema("AnyId")});
+    let with_ref = || json!({"ref": reference()});
+    let last = json!({"type": "integer", "minimum": 0, "maximum": limits.page_messages, "description": "Begin with the last so many; not together with `after`."});
+    let subscribe = json!({
+        "ref": reference(),
+        "after": described(integer(0), "Begin behind this `seq`; 0 = with the oldest. Without it, and without `last`: with the next message."),
+        "last": last,
+        "epoch": described(schema("Epoch"), "The history `after` belongs to."),
+        "onReset": described(one_of(&["replay", "live"]), "Where to go on after a `reset`: from the oldest (unless said), or with the next message."),
+    });
+    vec![
+        says("subscribe", "Follow a room", typed("subscribe", room(), subscribe), &["subscribed", "error"]),
+        says(
+            "unsubscribe",
+            "Follow it no more",
+            typed("unsubscribe", room(), with_ref()),
+            &["unsubscribed", "error"],
+        ),
+        says("send", "Send a message", like("send", "DraftWithRoom", shapes), &["ack", "error"]),
+        says(
+            "typing",
+            "Tell the others that the caller writes; passed on at most once a second",
+            typed("typing", room(), with_ref()),
+            &["error"],
+        ),
+        says("ping", "Ask for a sign of life", typed("ping", json!({}), with_ref()), &["pong"]),
+    ]
+}
+
+/// A frame of this `type` that has the members of a shape too, and `ref`.
+fn like(kind: &str, shape: &str, shapes: &Shapes) -> Value {
+    let own = object("", json!({"type": {"const": kind}}), json!({"ref": reference()}));
+    merged("", &[&own, shapes.get(shape).unwrap_or(&Value::Null)])
+}
+
+fn api_server(shapes: &Shapes) -> Vec<Frame> {
+    let says = |name, summary, payload| Frame {
+        name,
+        channel: Channel::Api,
+        is_from_client: false,
+        summary,
+        payload,
+        replies: &[],
+    };
+    let with_ref = || json!({"ref": reference()});
+    let about_user = || json!({"roomId": id(), "userId": id()});
+    let standing =
+        || json!({"roomId": id(), "epoch": schema("Epoch"), "oldest": integer(0), "head": integer(0)});
+    let online = json!({"roomId": id(), "userId": id(), "online": {"type": "boolean"}});
+    vec![
+        says("subscribed", "The room is followed from here on", typed("subscribed", standing(), with_ref())),
+        says(
+            "reset",
+            "The cursor cannot be honoured; comes once, after `subscribed`",
+            typed("reset", standing(), json!({})),
+        ),
+        says("message", "A message of a followed room", like("message", "Message", shapes)),
+        says(
+            "unsubscribed",
+            "Nothing of the room follows",
+            typed("unsubscribed", json!({"roomId": id()}), with_ref()),
+        ),
+        says("ack", "The message is on disk", like("ack", "Receipt", shapes)),
+        says(
+            "presence",
+            "Somebody's first subscription of the room began, or the last ended",
+            typed("presence", online, json!({})),
+        ),
+        says("somebodyTypes", "Somebody writes", typed("typing", about_user(), json!({}))),
+        says("pong", "The answer to `ping`", typed("pong", json!({}), with_ref())),
+        says("error", "What was wrong; the socket stays open", like("error", "LineProblem", shapes)),
+    ]
+}
+
+fn chat(shapes: &Shapes) -> Vec<Frame> {
+    let frame = |name, is_from_client, summary, payload, replies| Frame {
+        name,
+        channel: Channel::Chat,
+        is_from_client,
+        summary,
+        payload,
+        replies,
+    };
+    let user = json!({"anyOf": [schema("Id"), {"type": "integer", "minimum": 1, "maximum": 100_000}]});
+    let message = object(
+        "",
+        json!({
+            "userId": user,
+            "username": {"type": "string", "minLength": 3, "maxLength": 20, "description": "Letters and digits."},
+            "message": {"type": "string", "minLength": 1, "maxLength": 500},
+            "timestamp": schema("AnyTime"),
+            "messageType": {"$ref": "#/components/schemas/MessageType", "description": "In any case."},
+        }),
+        json!({"messageId": schema("AnyId")}),
+    );
+    let success = object(
+        "",
+        json!({
+            "status": {"const": "success"}, "messageId": id(), "seq": schema("Seq"),
+            "serverReceiveTime": schema("Time"), "serverSendTime": schema("Time"),
+        }),
+        json!({
+            "duplicate": {"const": true, "description": "The id was stored before; `seq` is the first one's."},
+            "originalMessage": {"description": "The frame as it came, with `?echo=1`."},
+        }),
+    );
+    let code = shapes.get("LineProblem").and_then(|problem| problem.pointer("/properties/code"));
+    let error = object(
+        "",
+        json!({
+            "status": {"const": "error"},
+            "errors": {"type": "array", "items": {"type": "string"}, "description": "Every fault."},
+            "code": code.unwrap_or(&Value::Null), "retryable": {"type": "boolean"},
+        }),
+        json!({"messageId": id()}),
+    );
+    vec![
+        frame("chatMessage", true, "A message to the room", message, &["chatSuccess", "chatError"]),
+        frame("chatSuccess", false, "It is on disk", success, &[]),
+        frame("chatError", false, "What was wrong; the socket stays open", error, &[]),
+    ]
+}

@@ -1,0 +1,190 @@
+//! One operation of the API: what it takes, what it answers, and examples of both.
+
+use hubbub_core::ErrorCode;
+use serde_json::Value;
+
+use super::schemas::id;
+
+/// A path and a method of the API.
+pub(super) struct Operation {
+    /// In lower case, as OpenAPI writes it.
+    pub(super) method: &'static str,
+    /// `/v1/rooms/{room}`.
+    pub(super) path: &'static str,
+    /// Unique, for generated clients: `sendMessage`.
+    pub(super) id: &'static str,
+    pub(super) tag: &'static str,
+    /// One line.
+    pub(super) summary: &'static str,
+    /// What a caller has to know beyond it, in Markdown; may be empty.
+    pub(super) about: String,
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) body: Option<Content>,
+    pub(super) answers: Vec<(u16, Content)>,
+    pub(super) errors: Vec<ErrorCode>,
+    pub(super) examples: Vec<Example>,
+}
+
+/// Something in the path, the query or the header.
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    /// `path`, `query` or `header`.
+    pub(super) place: &'static str,
+    pub(super) schema: Value,
+    pub(super) about: String,
+}
+
+/// A body, of a request or of an answer.
+#[derive(Clone)]
+pub(super) struct Content {
+    pub(super) media: Media,
+    pub(super) about: &'static str,
+}
+
+/// The kinds of bodies there are.
+#[derive(Clone)]
+pub(super) enum Media {
+    /// Nothing.
+    None,
+    /// One JSON value.
+    Json(Value),
+    /// One JSON value a line, each of this schema.
+    Lines(Value),
+    /// Server-Sent Events; an object of schemas by the event's name.
+    Events(Value),
+    /// Text of this type.
+    Text(&'static str),
+}
+
+/// A request, and what a server answers that saw the examples before it and nothing else.
+pub(super) struct Example {
+    /// Unique within the operation.
+    pub(super) name: &'static str,
+    pub(super) parameters: Vec<(&'static str, &'static str)>,
+    pub(super) body: Option<Value>,
+    pub(super) status: u16,
+    pub(super) answer: Value,
+}
+
+/// What every operation that reads the store can meet.
+pub(super) const READING: &[ErrorCode] = &[ErrorCode::Unavailable, ErrorCode::Internal];
+
+/// What every operation that writes can meet.
+pub(super) const WRITING: &[ErrorCode] = &[
+    ErrorCode::Forbidden,
+    ErrorCode::RequestTimeout,
+    ErrorCode::TooLarge,
+    ErrorCode::Overloaded,
+    ErrorCode::DiskFull,
+    ErrorCode::Unavailable,
+    ErrorCode::ShuttingDown,
+    ErrorCode::Unconfirmed,
+    ErrorCode::Internal,
+];
+
+impl Operation {
+    pub(super) fn new(
+        (method, path): (&'static str, &'static str),
+        id: &'static str,
+        tag: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        let parameters = path_parameters(path).map(path_parameter);
+        Self {
+            method,
+            path,
+            id,
+            tag,
+            summary,
+            about: String::new(),
+            parameters: parameters.collect(),
+            body: None,
+            answers: Vec::new(),
+            errors: Vec::new(),
+            examples: Vec::new(),
+        }
+    }
+
+    pub(super) fn about(mut self, about: impl Into<String>) -> Self {
+        self.about = about.into();
+        self
+    }
+
+    pub(super) fn query(self, name: &'static str, schema: Value, about: impl Into<String>) -> Self {
+        self.parameter("query", name, schema, about)
+    }
+
+    pub(super) fn header(self, name: &'static str, schema: Value, about: impl Into<String>) -> Self {
+        self.parameter("header", name, schema, about)
+    }
+
+    fn parameter(
+        mut self,
+        place: &'static str,
+        name: &'static str,
+        schema: Value,
+        about: impl Into<String>,
+    ) -> Self {
+        self.parameters.push(Parameter { name, place, schema, about: about.into() });
+        self
+    }
+
+    /// Takes the caller from the header or the query.
+    pub(super) fn caller(self) -> Self {
+        self.header("Hubbub-User", id(), "Who calls. Without it, and without `user`, the administrator.")
+            .query("user", id(), "The same, for those who cannot set headers.")
+    }
+
+    pub(super) fn takes(mut self, media: Media, about: &'static str) -> Self {
+        self.body = Some(Content { media, about });
+        self
+    }
+
+    pub(super) fn gives(mut self, status: u16, media: Media, about: &'static str) -> Self {
+        self.answers.push((status, Content { media, about }));
+        self
+    }
+
+    pub(super) fn refuses(mut self, errors: &[ErrorCode]) -> Self {
+        self.errors.extend_from_slice(errors);
+        self
+    }
+
+    /// A request without a body.
+    pub(super) fn example(
+        mut self,
+        name: &'static str,
+        parameters: &[(&'static str, &'static str)],
+        (status, answer): (u16, Value),
+    ) -> Self {
+        self.examples.push(Example { name, parameters: parameters.to_vec(), body: None, status, answer });
+        self
+    }
+
+    /// The same with a body; lines of NDJSON are an array here.
+    pub(super) fn example_with(
+        mut self,
+        name: &'static str,
+        parameters: &[(&'static str, &'static str)],
+        body: Value,
+        (status, answer): (u16, Value),
+    ) -> Self {
+        let body = Some(body);
+        self.examples.push(Example { name, parameters: parameters.to_vec(), body, status, answer });
+        self
+    }
+}
+
+/// The names in braces.
+fn path_parameters(path: &'static str) -> impl Iterator<Item = &'static str> {
+    path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
+}
+
+fn path_parameter(name: &'static str) -> Parameter {
+    let about = match name {
+        "room" => "The room's id.",
+        "user" => "The user's id.",
+        _ => "",
+    };
+    Parameter { name, place: "path", schema: id(), about: about.to_owned() }
+}

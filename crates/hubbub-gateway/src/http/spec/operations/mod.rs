@@ -1,0 +1,29 @@
+//! What HTTP takes, one file for each tag.
+//!
+//! The order of the lists is the order in which the examples work on a fresh server.
+
+mod messages;
+mod rooms;
+mod service;
+mod sockets;
+
+use hubbub_core::limits::Limits;
+
+use super::Operation;
+
+/// The tags, in the order in which they are read best.
+pub(super) const TAGS: &[(&str, &str)] = &[
+    (messages::TAG, "Send, read back, follow."),
+    (rooms::TAG, "What rooms there are and who is in them."),
+    (sockets::TAG, "Where sockets begin; what is said over them is in `/asyncapi.json`."),
+    (service::TAG, "Health, metrics and these documents."),
+];
+
+/// Every operation.
+pub(super) fn all(limits: &Limits) -> Vec<Operation> {
+    let mut all = messages::all(limits);
+    all.extend(rooms::all());
+    all.extend(sockets::all());
+    all.extend(service::all());
+    all
+}

@@ -1,0 +1,39 @@
+//! Why sockets are closed.
+
+/// Orderly end, asked for by the peer.
+pub(super) const NORMAL: u16 = 1000;
+/// The server shuts down; reconnect after the seconds given in the reason.
+pub(super) const GOING_AWAY: u16 = 1001;
+/// Binary frames are not taken.
+pub(super) const BINARY: u16 = 4400;
+/// No pong came.
+pub(super) const NO_PONG: u16 = 4408;
+/// The peer reads too slowly; resume from the last seq.
+pub(super) const TOO_SLOW: u16 = 4409;
+
+/// A close code, for documents.
+pub(crate) struct CloseCode {
+    pub(crate) code: u16,
+    pub(crate) meaning: &'static str,
+    pub(crate) reconnect: &'static str,
+}
+
+/// Every code the server closes with; those of the protocol itself are `hubbub_ws::ProtocolError::close_code`.
+pub(crate) const CLOSE_CODES: &[CloseCode] = &[
+    CloseCode { code: NORMAL, meaning: "the answer to the client's close", reconnect: "as you like" },
+    CloseCode {
+        code: GOING_AWAY,
+        meaning: "the server shuts down",
+        reconnect: "yes, within the seconds in the reason",
+    },
+    CloseCode { code: 1002, meaning: "not WebSocket", reconnect: "after mending the client" },
+    CloseCode { code: 1007, meaning: "a text that is not UTF-8", reconnect: "after mending the client" },
+    CloseCode { code: 1009, meaning: "a frame too big", reconnect: "with smaller ones" },
+    CloseCode { code: BINARY, meaning: "a binary frame", reconnect: "after mending the client" },
+    CloseCode { code: NO_PONG, meaning: "no pong came in time", reconnect: "yes, from the last `seq`" },
+    CloseCode {
+        code: TOO_SLOW,
+        meaning: "read too slowly, the backlog was full",
+        reconnect: "yes, from the last `seq`",
+    },
+];

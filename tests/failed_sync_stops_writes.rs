@@ -108,6 +108,7 @@ impl Simulated {
             allowed_origins: Vec::new(),
             clock,
             random,
+            documents: hubbub_gateway::Documents::default(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

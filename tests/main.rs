@@ -18,6 +18,7 @@ mod chat_sockets_answer_in_order;
 mod commands_work;
 mod data_directory_is_refused;
 mod disk_full_refuses_and_recovers;
+mod documents_are_true;
 mod duplicate_id_is_noop;
 mod event_stream_resumes;
 mod failed_sync_stops_writes;

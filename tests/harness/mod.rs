@@ -4,7 +4,9 @@
 
 mod follower;
 mod http;
+pub(crate) mod likeness;
 pub(crate) mod program;
+pub(crate) mod schema;
 mod server;
 mod writer;
 mod ws;

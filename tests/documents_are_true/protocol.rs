@@ -1,0 +1,1 @@
+//! Every example of `docs/protocol.md`.

@@ -35,8 +35,6 @@ const DOCS: &str = include_str!("../../../../web/docs.html");
 const FILES: &[(&str, &str, &[u8])] = &[
     file!(SVG, "icon.svg"),
     file!(CSS, "style.css"),
-    file!(CSS, "docs.css"),
-    file!(SCRIPT, "docs.js"),
     file!(SCRIPT, "hubbub.js"),
     file!(SCRIPT, "app/composer.js"),
     file!(SCRIPT, "app/dialogs.js"),
@@ -53,6 +51,13 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!(SCRIPT, "app/rows.js"),
     file!(SCRIPT, "app/sidebar.js"),
     file!(SCRIPT, "app/timeline.js"),
+    file!(CSS, "docs/docs.css"),
+    file!(SCRIPT, "docs/curl.js"),
+    file!(SCRIPT, "docs/main.js"),
+    file!(SCRIPT, "docs/operations.js"),
+    file!(SCRIPT, "docs/schema.js"),
+    file!(SCRIPT, "docs/sockets.js"),
+    file!(SCRIPT, "docs/text.js"),
 ];
 
 /// Nothing but this server's own files and sockets; no script or style in the page, no element made from text.

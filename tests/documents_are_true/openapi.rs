@@ -17,17 +17,17 @@ use crate::harness::{Server, in_time};
 
 /// One example of `/openapi.json`, put together from where OpenAPI wants its parts.
 #[derive(Debug)]
-struct Step {
-    place: String,
-    method: Method,
-    path: String,
-    headers: Vec<(String, String)>,
-    body: String,
-    status: u16,
-    media: Option<String>,
+pub(super) struct Step {
+    pub(super) place: String,
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: String,
+    pub(super) status: u16,
+    pub(super) media: Option<String>,
     /// Of the answer: with `schema`, and perhaps `x-line-schema` or `x-event-schemas`.
-    content: Value,
-    answer: Value,
+    pub(super) content: Value,
+    pub(super) answer: Value,
 }
 
 /// All examples in the order of their `x-step`.
@@ -102,7 +102,7 @@ fn request(method: &str, template: &str, operation: &Value, name: &str) -> Step 
 }
 
 /// The status, the content type, and the body: of an endless stream as much as `wanted` has.
-async fn ask(server: &Server, step: &Step) -> (u16, Option<String>, String) {
+pub(super) async fn ask(server: &Server, step: &Step) -> (u16, Option<String>, String) {
     let stream = TcpStream::connect(server.address()).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection.with_upgrades());
@@ -152,7 +152,7 @@ fn events(text: &str) -> Vec<(bool, String, Value)> {
 }
 
 /// The pairs of an answer as shown and as said, with the schema of each.
-fn parts(step: &Step, said: &str) -> Vec<(Value, Value, Value)> {
+pub(super) fn parts(step: &Step, said: &str) -> Vec<(Value, Value, Value)> {
     let lines =
         |text: &str| -> Vec<Value> { text.lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
     match step.media.as_deref() {

@@ -18,9 +18,13 @@ use crate::harness::{Server, in_time};
 /// One example of `/openapi.json`, put together from where OpenAPI wants its parts.
 #[derive(Debug)]
 pub(super) struct Step {
+    /// Operation and example.
+    pub(super) name: String,
     pub(super) place: String,
     pub(super) method: Method,
     pub(super) path: String,
+    /// What of the path stands for what an earlier answer said, and where that is.
+    pub(super) taken: Vec<(String, String)>,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: String,
     pub(super) status: u16,
@@ -66,6 +70,7 @@ fn steps(document: &Value) -> Vec<Step> {
 fn request(method: &str, template: &str, operation: &Value, name: &str) -> Step {
     let mut path = template.to_owned();
     let (mut query, mut headers) = (form_urlencoded::Serializer::new(String::new()), Vec::new());
+    let mut taken = Vec::new();
     let mut has_query = false;
     for parameter in operation["parameters"].as_array().into_iter().flatten() {
         let key = parameter["name"].as_str().unwrap();
@@ -73,6 +78,9 @@ fn request(method: &str, template: &str, operation: &Value, name: &str) -> Step 
             assert_ne!(parameter["in"], "path", "{method} {template}, example {name}: no {key}");
             continue;
         };
+        if let Some(source) = parameter["examples"][name]["x-from"].as_str() {
+            taken.push((value.clone(), source.to_owned()));
+        }
         match parameter["in"].as_str().unwrap() {
             "path" => path = path.replace(&format!("{{{key}}}"), &value.replace(' ', "%20")),
             "query" => {
@@ -89,6 +97,8 @@ fn request(method: &str, template: &str, operation: &Value, name: &str) -> Step 
         content.values().next().unwrap()["examples"].get(name).map(|example| text_of(&example["value"]))
     });
     Step {
+        name: format!("{}.{name}", operation["operationId"].as_str().unwrap()),
+        taken,
         place: String::new(),
         method: method.to_uppercase().parse().unwrap(),
         path,
@@ -134,7 +144,7 @@ pub(super) async fn ask(server: &Server, step: &Step) -> (u16, Option<String>, S
     let mut text = String::new();
     while status != 101 && !(is_endless && text.matches("\n\n").count() >= events) {
         let Some(frame) = in_time(&step.place, body.frame()).await else { break };
-        text.push_str(std::str::from_utf8(frame.unwrap().data_ref().unwrap()).unwrap());
+        text.push_str(&String::from_utf8_lossy(frame.unwrap().data_ref().unwrap()));
     }
     (status, media, text)
 }
@@ -195,7 +205,14 @@ async fn every_example_of_openapi_happens() {
     let server = Server::start();
     let document = server.get("/openapi.json").await.json();
     let schemas = Schemas { document: &document, unknown: Unknown::Refused };
-    for step in steps(&document) {
+    let mut answers: BTreeMap<String, Value> = BTreeMap::new();
+    for mut step in steps(&document) {
+        for (shown, source) in &step.taken {
+            let (name, pointer) = source.split_once('#').unwrap();
+            let value = answers.get(name).and_then(|answer| answer.pointer(pointer));
+            let value = value.unwrap_or_else(|| panic!("{}: there is no {source}", step.place));
+            step.path = step.path.replace(shown, &text_of(value));
+        }
         let (status, media, said) = ask(&server, &step).await;
         assert_eq!((status, &media), (step.status, &step.media), "{}: {said}", step.place);
         for (schema, shown, said) in parts(&step, &said) {
@@ -205,6 +222,7 @@ async fn every_example_of_openapi_happens() {
                 assert_eq!(differences(&shown, &said), [""; 0], "{}: {said}", step.place);
             }
         }
+        answers.insert(step.name.clone(), serde_json::from_str(&said).unwrap_or_default());
         if (200..300).contains(&step.status) {
             check_request(&document, &step);
         }

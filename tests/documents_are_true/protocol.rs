@@ -58,6 +58,8 @@ fn step(request: &str, answer: &str) -> Step {
     let answer = if is_text { Value::from(shown) } else { serde_json::from_str(&shown).unwrap() };
     let method = method.parse().unwrap();
     Step {
+        name: String::new(),
+        taken: Vec::new(),
         place: first.into(),
         method,
         path: path.into(),

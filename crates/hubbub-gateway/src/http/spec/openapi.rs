@@ -82,7 +82,12 @@ fn describe_parameter(parameter: &Parameter, steps: &[(u64, &Example)]) -> Value
             // What is meant to be refused may be no number where one belongs.
             let number = if is_number { value.parse::<u64>().ok() } else { None };
             let value = number.map_or_else(|| json!(value), |number| json!(number));
-            Some((example.name.to_owned(), json!({"value": value, "x-step": step})))
+            let mut shown = json!({"value": value, "x-step": step});
+            let source = example.taken.iter().find(|(name, _)| *name == parameter.name);
+            if let (Some(members), Some((_, source))) = (shown.as_object_mut(), source) {
+                members.insert("x-from".into(), (*source).into());
+            }
+            Some((example.name.to_owned(), shown))
         })
         .collect();
     let mut described = json!({
@@ -142,7 +147,7 @@ fn describe_content(content: &Content, examples: Map<String, Value>) -> Value {
         Media::Json(schema) => ("application/json", json!({"schema": schema})),
         Media::Lines(schema) => ("application/x-ndjson", json!({"schema": text, "x-line-schema": schema})),
         Media::Events(schemas) => ("text/event-stream", json!({"schema": text, "x-event-schemas": schemas})),
-        Media::Text(kind) => (*kind, json!({"schema": text})),
+        Media::Other(kind) => (*kind, json!({"schema": text})),
     };
     if let Some(members) = described.as_object_mut() {
         members.insert("examples".into(), examples.into());

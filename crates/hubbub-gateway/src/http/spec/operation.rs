@@ -52,8 +52,8 @@ pub(super) enum Media {
     Lines(Value),
     /// Server-Sent Events; an object of schemas by the event's name.
     Events(Value),
-    /// Text of this type.
-    Text(&'static str),
+    /// Anything else, of this type.
+    Other(&'static str),
 }
 
 /// A request, and what a server answers that saw the examples before it and nothing else.
@@ -61,6 +61,8 @@ pub(super) struct Example {
     /// Unique within the operation.
     pub(super) name: &'static str,
     pub(super) parameters: Vec<(&'static str, &'static str)>,
+    /// Parameters whose value only the server knows: where it stands in an earlier answer.
+    pub(super) taken: Vec<(&'static str, &'static str)>,
     pub(super) body: Option<Value>,
     pub(super) status: u16,
     pub(super) answer: Value,
@@ -157,7 +159,8 @@ impl Operation {
         parameters: &[(&'static str, &'static str)],
         (status, answer): (u16, Value),
     ) -> Self {
-        self.examples.push(Example { name, parameters: parameters.to_vec(), body: None, status, answer });
+        let (parameters, taken) = (parameters.to_vec(), Vec::new());
+        self.examples.push(Example { name, parameters, taken, body: None, status, answer });
         self
     }
 
@@ -169,8 +172,19 @@ impl Operation {
         body: Value,
         (status, answer): (u16, Value),
     ) -> Self {
-        let body = Some(body);
-        self.examples.push(Example { name, parameters: parameters.to_vec(), body, status, answer });
+        let (parameters, taken, body) = (parameters.to_vec(), Vec::new(), Some(body));
+        self.examples.push(Example { name, parameters, taken, body, status, answer });
+        self
+    }
+}
+
+impl Operation {
+    /// In the last example this parameter has the value an earlier answer gave: `beginBackup.first#/backupId`, that is
+    /// operation, example and JSON pointer. The value the example shows stands for it.
+    pub(super) fn taking(mut self, parameter: &'static str, source: &'static str) -> Self {
+        if let Some(example) = self.examples.last_mut() {
+            example.taken.push((parameter, source));
+        }
         self
     }
 }

@@ -7,7 +7,7 @@ use hubbub_core::limits::Limits;
 use super::operations;
 
 /// Paths of pages and their files, which are no part of the API.
-const PAGES: &[&str] = &["/", "/web/…", "/docs"];
+const PAGES: &[&str] = &["/", "/web/{}", "/docs"];
 
 /// A method and a path whose parameters are `{}`.
 type Route = (String, String);
@@ -45,7 +45,8 @@ fn expand(pattern: &str) -> Vec<String> {
         let choices: Vec<String> = match segment {
             // Any prefix: documented without one.
             ".." if index == 0 => continue,
-            rest if rest.ends_with("..") => vec!["…".into()],
+            // A named rest is a parameter that may hold slashes.
+            ".." => vec!["…".into()],
             literal if literal.starts_with('"') => {
                 literal.split('|').map(|one| one.trim().trim_matches('"').to_owned()).collect()
             }
@@ -89,6 +90,7 @@ fn patterns_are_read() {
             health::ready(gateway).await
         }
         (["v1", rest @ ..], &Method::POST) => other(rest),
+        (["v1", ..], &Method::PUT) => refuse(),
         (["v1", "rooms", _], _) => Err(not_allowed("GET")),
         _ => Err(nothing),
     };"#;
@@ -98,7 +100,7 @@ fn patterns_are_read() {
         "get /",
         "get /health",
         "get /health/ready",
-        "post /v1/…",
+        "post /v1/{}",
         "put /v1/rooms/{}/a",
         "put /v1/rooms/{}/b",
     ];

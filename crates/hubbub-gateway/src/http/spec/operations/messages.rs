@@ -120,6 +120,12 @@ fn history(limits: &Limits) -> Operation {
             &[("room", "lobby"), ("from", "2001-01-01T00:00:00Z"), ("to", "2001-01-02T00:00:00Z")],
             (200, page(json!([]), Value::Null)),
         )
+        .example(
+            "sameEpoch",
+            &[("room", "lobby"), ("after", "2"), ("epoch", EPOCH)],
+            (200, page(json!([message("m-3", "ada", "one", 3)]), Value::Null)),
+        )
+        .taking("epoch", "sendMessage.first#/epoch")
         .example("otherEpoch", &[("room", "lobby"), ("after", "2"), ("epoch", "gone")], answered(&reset(1, 3)))
         .example(
             "nowhere",

@@ -40,7 +40,7 @@ pub(super) fn all() -> Vec<Operation> {
             .gives(200, Media::Json(schema("Live")), "")
             .example("up", &[], (200, json!({"status": "UP"}))),
         Operation::new(("get", "/metrics"), "getMetrics", TAG, "Counters and latencies for Prometheus")
-            .gives(200, Media::Text("application/openmetrics-text"), "OpenMetrics text.")
+            .gives(200, Media::Other("application/openmetrics-text"), "OpenMetrics text.")
             .example("text", &[], (200, Value::from("# TYPE …\n"))),
         document("/openapi.json", "getOpenApi", "The HTTP API, as OpenAPI 3.1"),
         document("/asyncapi.json", "getAsyncApi", "The sockets, as AsyncAPI 3.0"),

@@ -1,0 +1,30 @@
+//! Health.
+
+use serde_json::json;
+
+use super::{Named, object, one_of, schema};
+
+pub(super) fn all() -> Named {
+    let mut all: Named = Vec::new();
+    let status = one_of(&["UP", "DOWN"]);
+    let component = object(
+        "",
+        json!({"status": status}),
+        json!({
+            "reason": {"type": ["string", "null"]}, "kind": {"type": "string"},
+            "latencyMs": {"type": "number", "description": "What a small read took."},
+        }),
+    );
+    all.push(("Component", component));
+    let component = schema("Component");
+    let components = json!({"store": component, "disk": component, "log": component, "bus": component});
+    all.push((
+        "Health",
+        object(
+            "",
+            json!({"status": status, "version": {"type": "string"}, "components": object("", components, json!({}))}),
+            json!({}),
+        ),));
+    all.push(("Live", object("", json!({"status": status}), json!({}))));
+    all
+}

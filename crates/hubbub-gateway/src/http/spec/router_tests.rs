@@ -103,6 +103,7 @@ fn patterns_are_read() {
         "post /v1/{}",
         "put /v1/rooms/{}/a",
         "put /v1/rooms/{}/b",
+        "put /v1/…",
     ];
     assert_eq!(found, wanted);
 }

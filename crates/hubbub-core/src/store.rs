@@ -7,10 +7,11 @@ use std::sync::Arc;
 use crate::id::RoomId;
 use crate::message::MessageRun;
 use crate::op::{OpBatch, Outcome};
+use crate::stats::StatsStore;
 use crate::time::Timestamp;
 
 /// The one way into a store. Everything that changes goes through [`Store::apply`].
-pub trait Store: RoomStore {
+pub trait Store: RoomStore + StatsStore {
     /// Makes a batch durable, numbers what is new, and answers one outcome for each operation, in batch order.
     ///
     /// - **Ok means survived:** whatever is `Stored` or `Duplicate` is readable after a crash, at the durability

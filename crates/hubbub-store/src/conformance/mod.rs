@@ -1,4 +1,4 @@
-//! What every store must do, as tests: the contracts of [`hubbub_core::store`] in a form that can fail.
+//! What every store must do, as tests: the contracts of [`hubbub_core::store`] and [`hubbub_core::stats`] in a form that can fail.
 //!
 //! A backend's test implements [`Fixture`] (open an empty store, restart it, make it move its data to the final
 //! place) and calls [`conformance_tests!`](crate::conformance_tests), which makes one named test of every case:
@@ -26,8 +26,10 @@ pub mod history;
 pub mod model;
 pub mod numbering;
 pub mod random;
+pub mod recount;
 pub mod repeats;
 pub mod rooms;
+pub mod stats;
 mod steps;
 pub mod times;
 
@@ -85,6 +87,13 @@ macro_rules! conformance_tests {
             rooms::figures_and_health_are_told,
             rooms::rooms_are_listed_in_pages_by_name,
             rooms::without_autocreate_unknown_rooms_are_refused,
+            stats::a_users_history_keeps_to_its_window,
+            stats::active_users_are_exact_at_the_edges,
+            stats::counts_are_those_of_a_recount,
+            stats::lists_come_in_pages,
+            stats::pages_of_a_users_history_join,
+            stats::repeats_are_not_counted,
+            stats::what_was_acknowledged_is_counted_at_once,
             times::a_room_keeps_its_last_time_over_restarts,
             times::received_at_is_the_clocks_time,
             times::received_at_never_decreases,

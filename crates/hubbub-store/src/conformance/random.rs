@@ -36,7 +36,8 @@ pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
                     check_page(fixture, &model, &room, &dice.query(&model, &room)).await;
                 }
             }
-            16 | 17 => fixture.clock().advance_micros(dice.signed(1_000_000)),
+            16 => fixture.clock().advance_micros(dice.signed(1_000_000)),
+            17 => fixture.clock().advance_micros(dice.signed(7_200_000_000)),
             18 => fixture.settle().await,
             _ => fixture.restart(true).await,
         }
@@ -75,8 +76,8 @@ impl Dice {
         }
         match self.below(30) {
             0 => post.text("another text"),
-            1 => post.user("eve"),
-            2 => post.kind(MessageType::Leave),
+            1..7 => post.user(&format!("user-{}", n % 11)),
+            7 => post.kind(MessageType::Leave),
             _ => post,
         }
     }

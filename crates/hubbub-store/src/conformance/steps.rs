@@ -134,6 +134,7 @@ pub(super) async fn check_everything(fixture: &impl Fixture, model: &Model) {
         assert_eq!((info.messages, info.head), (kept.len() as u64, kept.last().map_or(0, |last| last.seq)));
         assert_eq!(info.last_received_at, kept.last().map(|last| last.received_at));
     }
+    super::stats::check(fixture, model).await;
 }
 
 /// The places a message can be in.

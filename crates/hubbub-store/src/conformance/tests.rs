@@ -6,25 +6,33 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use hubbub_core::clock::ManualClock;
+use hubbub_core::stats::{
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, RoomStats, Totals, UserHistoryPage,
+    UserHistoryQuery, UserRoomsPage, UserStats,
+};
 use hubbub_core::store::{
     ApplyError, BatchCap, Cursor, HistoryPage, HistoryQuery, Read, ReadError, RoomInfo, StoreFigures,
     StoreHealth,
 };
-use hubbub_core::{Clock, Op, OpBatch, Outcome, RoomId, RoomStore, Store, Timestamp};
+use hubbub_core::{Clock, Op, OpBatch, Outcome, RoomId, RoomStore, StatsStore, Store, Timestamp, UserId};
 
 use super::Fixture;
 use super::model::{Kept, Model, Post};
+use super::recount::Recount;
 
 /// Ways to be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     None,
+    ActiveToTheEnd,
     BatchOutOfOrder,
     ClockMayStepBack,
+    CountsLate,
     CutsLongTexts,
     ForgetsIdsWhenRestarted,
     ForgetsTheLastWhenRestarted,
     HeadOfThePage,
+    HistoryByRoom,
     IdsAreOfAllRooms,
     IgnoresAutocreate,
     IgnoresCase,
@@ -36,10 +44,17 @@ enum Flaw {
     PageOfNothing,
     RepeatsUseNumbers,
     RoomsByAge,
+    TopByName,
     UnknownRoomIsEmpty,
+    UserPagesOverlap,
 }
 
-const FLAWS: [Flaw; 18] = [
+const FLAWS: [Flaw; 23] = [
+    Flaw::ActiveToTheEnd,
+    Flaw::CountsLate,
+    Flaw::HistoryByRoom,
+    Flaw::TopByName,
+    Flaw::UserPagesOverlap,
     Flaw::BatchOutOfOrder,
     Flaw::ClockMayStepBack,
     Flaw::CutsLongTexts,
@@ -215,6 +230,99 @@ impl RoomStore for InMemory {
         }
         let infos = names.into_iter().take(limit).map(|name| Self::info(name, model.room(name)));
         Box::pin(ready(Ok(infos.collect())))
+    }
+}
+
+impl InMemory {
+    fn counted<T: Send + 'static>(&self, count: impl FnOnce(&Recount<'_>) -> T) -> Read<'_, Counted<T>> {
+        let value = count(&Recount::of(&self.model.lock()));
+        Box::pin(ready(Ok(Counted { value, as_of: self.clock.now() })))
+    }
+
+    fn user_page(&self, user: &str, mut query: UserHistoryQuery) -> UserHistoryPage {
+        if let (Flaw::UserPagesOverlap, Some(before)) = (self.flaw, &mut query.before) {
+            before.seq += 1;
+        }
+        let model = self.model.lock();
+        let mut window = Recount::of(&model).user_window(user, &query);
+        if self.flaw == Flaw::HistoryByRoom {
+            window.sort_by_key(|kept| (kept.post.room.clone(), kept.seq));
+        }
+        let mut page = UserHistoryPage::default();
+        let mut texts = 0;
+        for kept in window.iter().rev() {
+            texts += kept.post.text.len();
+            let is_full = page.messages.len() >= query.limit || texts > query.bytes_max;
+            if is_full && !page.messages.is_empty() {
+                break;
+            }
+            page.messages.push(&kept.as_message());
+        }
+        page.more = page.messages.len() < window.len();
+        page.messages.reverse();
+        page
+    }
+}
+
+impl StatsStore for InMemory {
+    fn totals(&self) -> Read<'_, Counted<Totals>> {
+        let mut model = self.model.lock().clone();
+        if self.flaw == Flaw::CountsLate {
+            model.rooms.values_mut().for_each(|kept| drop(kept.pop()));
+        }
+        let value = Recount::of(&model).totals();
+        Box::pin(ready(Ok(Counted { value, as_of: self.clock.now() })))
+    }
+
+    fn room_stats(&self, room: RoomId) -> Read<'_, Counted<Option<RoomStats>>> {
+        self.counted(|recount| recount.rooms().into_iter().find(|stats| stats.room == room))
+    }
+
+    fn top_rooms(&self, limit: usize) -> Read<'_, Counted<Vec<RoomStats>>> {
+        self.counted(|recount| recount.rooms().into_iter().take(limit).collect())
+    }
+
+    fn user_stats(&self, user: UserId) -> Read<'_, Counted<Option<UserStats>>> {
+        self.counted(|recount| recount.users().into_iter().find(|stats| stats.user == user))
+    }
+
+    fn top_users(&self, limit: usize) -> Read<'_, Counted<Vec<UserStats>>> {
+        let by_name = self.flaw == Flaw::TopByName;
+        self.counted(|recount| {
+            let mut users = recount.users();
+            if by_name {
+                users.sort_by(|one, other| one.user.cmp(&other.user));
+            }
+            users.into_iter().take(limit).collect()
+        })
+    }
+
+    fn hours(&self, query: HoursQuery) -> Read<'_, Counted<HoursPage>> {
+        self.counted(|recount| recount.hours(&query))
+    }
+
+    fn active_users(&self, mut query: ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>> {
+        if let (Flaw::ActiveToTheEnd, Some(to)) = (self.flaw, query.to) {
+            query.to = Some(Timestamp::from_micros(to.as_micros() + 1));
+        }
+        self.counted(|recount| recount.active_users(&query))
+    }
+
+    fn user_rooms(
+        &self,
+        user: UserId,
+        after: Option<RoomId>,
+        limit: usize,
+    ) -> Read<'_, Counted<UserRoomsPage>> {
+        self.counted(|recount| recount.user_rooms(user.as_str(), after.as_ref().map(RoomId::as_str), limit))
+    }
+
+    fn user_history(&self, user: UserId, query: UserHistoryQuery) -> Read<'_, UserHistoryPage> {
+        Box::pin(ready(Ok(self.user_page(user.as_str(), query))))
+    }
+
+    fn audit(&self) -> Read<'_, Counted<Audit>> {
+        self.counted(|recount| Audit { messages: recount.totals().messages.total(), differences: Vec::new() })
     }
 }
 

@@ -93,6 +93,9 @@ impl Shared {
             }
             manifest.segments.retain(|number| !gone.contains(number));
         })?;
+        let numbers: Vec<u64> = gone.iter().copied().collect();
+        let mut counted = self.stats.exchange();
+        counted.replaced(&numbers, by.as_ref().map(Segment::number));
         self.change_view(|view| {
             let place = view.segments.iter().position(|segment| Some(segment.number()) == first);
             if let (Some(by), Some(place)) = (by, place) {
@@ -100,6 +103,7 @@ impl Shared {
             }
             view.segments.retain(|segment| !gone.contains(&segment.number()));
         });
+        drop(counted);
         for number in gone {
             let path = segment_path(number);
             self.disk.remove(&path).doing("removing", &path)?;

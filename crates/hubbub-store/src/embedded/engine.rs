@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_core::stats::{
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, RoomStats, Totals, UserHistoryPage,
+    UserHistoryQuery, UserRoomsPage, UserStats,
+};
 use hubbub_core::store::{
     ApplyError, BatchCap, HistoryPage, HistoryQuery, ReadError, RoomInfo, StoreFigures, StoreHealth,
 };
@@ -93,6 +97,61 @@ impl Engine {
         self.shared.rooms(after, limit)
     }
 
+    /// See [`hubbub_core::StatsStore::totals`].
+    pub fn totals(&self) -> Result<Counted<Totals>, ReadError> {
+        self.shared.totals()
+    }
+
+    /// See [`hubbub_core::StatsStore::room_stats`].
+    pub fn room_stats(&self, room: &str) -> Result<Counted<Option<RoomStats>>, ReadError> {
+        self.shared.room_stats(room)
+    }
+
+    /// See [`hubbub_core::StatsStore::top_rooms`].
+    pub fn top_rooms(&self, limit: usize) -> Result<Counted<Vec<RoomStats>>, ReadError> {
+        self.shared.top_rooms(limit)
+    }
+
+    /// See [`hubbub_core::StatsStore::user_stats`].
+    pub fn user_stats(&self, user: &str) -> Result<Counted<Option<UserStats>>, ReadError> {
+        self.shared.user_stats(user)
+    }
+
+    /// See [`hubbub_core::StatsStore::top_users`].
+    pub fn top_users(&self, limit: usize) -> Result<Counted<Vec<UserStats>>, ReadError> {
+        self.shared.top_users(limit)
+    }
+
+    /// See [`hubbub_core::StatsStore::hours`].
+    pub fn hours(&self, query: &HoursQuery) -> Result<Counted<HoursPage>, ReadError> {
+        self.shared.hours(query)
+    }
+
+    /// See [`hubbub_core::StatsStore::active_users`].
+    pub fn active_users(&self, query: &ActiveUsersQuery) -> Result<Counted<ActiveUsers>, ReadError> {
+        self.shared.active_users(query)
+    }
+
+    /// See [`hubbub_core::StatsStore::user_rooms`].
+    pub fn user_rooms(
+        &self,
+        user: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Counted<UserRoomsPage>, ReadError> {
+        self.shared.user_rooms(user, after, limit)
+    }
+
+    /// See [`hubbub_core::StatsStore::user_history`].
+    pub fn user_history(&self, user: &str, query: &UserHistoryQuery) -> Result<UserHistoryPage, ReadError> {
+        self.shared.user_history(user, query)
+    }
+
+    /// See [`hubbub_core::StatsStore::audit`].
+    pub fn audit(&self) -> Result<Counted<Audit>, ReadError> {
+        self.shared.audit()
+    }
+
     /// The id of this history.
     pub fn epoch(&self) -> Arc<str> {
         Arc::clone(&self.shared.epoch)
@@ -162,6 +221,12 @@ impl Engine {
     /// anything to do.
     pub fn merge_step(&self) -> Result<bool, MaintainError> {
         Ok(self.shared.expire()? || self.shared.merge_one()? || self.shared.refilter()?)
+    }
+
+    /// Counts what is not counted yet, so that questions about statistics find little to do. Says whether there was a
+    /// lot.
+    pub fn count_step(&self) -> Result<bool, MaintainError> {
+        self.shared.count_some()
     }
 
     /// Lets go of the data in order. Nothing acknowledged depends on it, except under [`Durability::Os`], where it

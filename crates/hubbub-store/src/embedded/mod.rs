@@ -37,6 +37,7 @@ mod service_tests;
 mod shared;
 pub mod sim;
 mod slow_disk;
+mod stats;
 mod status;
 mod tail;
 mod varint;

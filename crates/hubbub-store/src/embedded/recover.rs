@@ -27,6 +27,7 @@ use super::record;
 use super::rooms::Rooms;
 use super::segment::{BlockCache, IdHasher, SEGMENTS_DIR, Segment, segment_path};
 use super::shared::Shared;
+use super::stats::Stats;
 use super::status::{Status, SyncTimes};
 use super::tail::{Place, Tail};
 use super::view::View;
@@ -92,6 +93,7 @@ pub(crate) fn open(
         rooms: RwLock::new(rooms),
         view: RwLock::new(Arc::new(view)),
         status,
+        stats: Stats::new(block_seed),
         fresh_filter: Mutex::default(),
         bell: Bell::default(),
         sealing: Mutex::default(),

@@ -41,10 +41,15 @@ impl Shared {
         if segment.is_some() {
             *reserved = None;
         }
-        self.change_view(|view| {
-            view.segments.extend(segment);
-            view.tails.retain(|other| other.journal != tail.journal);
-        });
+        self.finish_tail(&tail);
+        {
+            let mut counted = self.stats.exchange();
+            counted.sealed(&tail, segment.as_ref().map(Segment::number));
+            self.change_view(|view| {
+                view.segments.extend(segment);
+                view.tails.retain(|other| other.journal != tail.journal);
+            });
+        }
         self.status.sealed_through.store(tail.journal, Ordering::Release);
         let took = self.clock.monotonic().saturating_sub(begin).as_secs_f64();
         if took > 0.0 {

@@ -5,10 +5,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hubbub_core::stats::{
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, RoomStats, Totals, UserHistoryPage,
+    UserHistoryQuery, UserRoomsPage, UserStats,
+};
 use hubbub_core::store::{
     ApplyError, BatchCap, HistoryPage, HistoryQuery, Read, ReadError, RoomInfo, StoreFigures, StoreHealth,
 };
-use hubbub_core::{Clock, OpBatch, Outcome, RandomSource, RoomId, RoomStore, Store};
+use hubbub_core::{Clock, OpBatch, Outcome, RandomSource, RoomId, RoomStore, StatsStore, Store, UserId};
 use parking_lot::Mutex;
 
 use super::data_dir::{self, DirLock};
@@ -20,6 +24,10 @@ use super::slow_disk::SlowDisk;
 
 /// Background work is looked for at least this often; also how soon returning disk space is seen.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often messages are counted while somebody asks for statistics: at 10,000 messages/s a question then finds a
+/// millisecond's work.
+const COUNT_EVERY: Duration = Duration::from_millis(250);
 
 /// The embedded store: an [`Engine`] with a data directory of its own and threads that do its background work.
 #[derive(Debug)]
@@ -49,10 +57,10 @@ impl Embedded {
         };
         let engine = Arc::new(Engine::open(options, disk, clock, random)?);
         let store = Self { engine, workers: Mutex::default(), lock: Mutex::new(Some(lock)) };
-        for (name, step) in WORK {
+        for (name, step, every) in WORK {
             let engine = Arc::clone(&store.engine);
             let worker =
-                std::thread::Builder::new().name(name.into()).spawn(move || work(&engine, name, step));
+                std::thread::Builder::new().name(name.into()).spawn(move || work(&engine, name, step, every));
             store.workers.lock().push(worker.map_err(|error| unreadable("starting a thread for", error))?);
         }
         Ok(store)
@@ -93,17 +101,18 @@ impl Drop for Embedded {
     }
 }
 
-/// Threads and what they do. Slots are prepared on a thread of their own, so that a long seal is not in the way.
-const WORK: [(&str, Step); 3] = [
-    ("hubbub-slots", Engine::prepare_step),
-    ("hubbub-seal", Engine::seal_step),
-    ("hubbub-merge", Engine::merge_step),
+/// Threads, what they do, and how often they look for it at least. Slots are prepared on a thread of their own, so that a long seal is not in the way.
+const WORK: [(&str, Step, Duration); 4] = [
+    ("hubbub-slots", Engine::prepare_step, LOOK_EVERY),
+    ("hubbub-seal", Engine::seal_step, LOOK_EVERY),
+    ("hubbub-merge", Engine::merge_step, LOOK_EVERY),
+    ("hubbub-count", Engine::count_step, COUNT_EVERY),
 ];
 
 type Step = fn(&Engine) -> Result<bool, MaintainError>;
 
 /// Does one kind of background work as it comes up, until stopped.
-fn work(engine: &Engine, name: &str, step: Step) {
+fn work(engine: &Engine, name: &str, step: Step, every: Duration) {
     let bell = &engine.shared.bell;
     let mut trouble = String::new();
     while let Some(heard) = bell.heard() {
@@ -122,7 +131,7 @@ fn work(engine: &Engine, name: &str, step: Step) {
                 trouble = again;
             }
         }
-        bell.wait(heard, LOOK_EVERY);
+        bell.wait(heard, every);
     }
 }
 
@@ -169,5 +178,54 @@ impl RoomStore for Embedded {
 
     fn rooms(&self, after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>> {
         self.blocking(move |engine| Ok(engine.rooms(after.as_ref().map(RoomId::as_str), limit)))
+    }
+}
+
+impl StatsStore for Embedded {
+    fn totals(&self) -> Read<'_, Counted<Totals>> {
+        self.blocking(Engine::totals)
+    }
+
+    fn room_stats(&self, room: RoomId) -> Read<'_, Counted<Option<RoomStats>>> {
+        self.blocking(move |engine| engine.room_stats(room.as_str()))
+    }
+
+    fn top_rooms(&self, limit: usize) -> Read<'_, Counted<Vec<RoomStats>>> {
+        self.blocking(move |engine| engine.top_rooms(limit))
+    }
+
+    fn user_stats(&self, user: UserId) -> Read<'_, Counted<Option<UserStats>>> {
+        self.blocking(move |engine| engine.user_stats(user.as_str()))
+    }
+
+    fn top_users(&self, limit: usize) -> Read<'_, Counted<Vec<UserStats>>> {
+        self.blocking(move |engine| engine.top_users(limit))
+    }
+
+    fn hours(&self, query: HoursQuery) -> Read<'_, Counted<HoursPage>> {
+        self.blocking(move |engine| engine.hours(&query))
+    }
+
+    fn active_users(&self, query: ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>> {
+        self.blocking(move |engine| engine.active_users(&query))
+    }
+
+    fn user_rooms(
+        &self,
+        user: UserId,
+        after: Option<RoomId>,
+        limit: usize,
+    ) -> Read<'_, Counted<UserRoomsPage>> {
+        self.blocking(move |engine| {
+            engine.user_rooms(user.as_str(), after.as_ref().map(RoomId::as_str), limit)
+        })
+    }
+
+    fn user_history(&self, user: UserId, query: UserHistoryQuery) -> Read<'_, UserHistoryPage> {
+        self.blocking(move |engine| engine.user_history(user.as_str(), &query))
+    }
+
+    fn audit(&self) -> Read<'_, Counted<Audit>> {
+        self.blocking(Engine::audit)
     }
 }

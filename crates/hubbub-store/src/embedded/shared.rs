@@ -1,7 +1,9 @@
 //! What the writer, the readers and the background work of one engine share.
 //!
-//! Locks, in the order in which they may be taken: `sealing` or `compacting` → `catalog` → `rooms` → `view` → a tail's index. Readers take the
-//! last three, each alone and for moments; `catalog` is held while the manifest is written, by background work only.
+//! Locks, in the order in which they may be taken: `sealing` or `compacting` → `catalog` → `stats` (its
+//! `rebuilding`, then its `state`) → `rooms` → `view` → a tail's index. Readers of rooms take the last three, each alone and
+//! for moments; `catalog` is held while the manifest is written, by background work only; whoever takes segments or full
+//! tails out of the view holds `stats` meanwhile. A writer takes `stats` never.
 
 use std::sync::Arc;
 
@@ -16,6 +18,7 @@ use super::options::EngineOptions;
 use super::refilter::FreshFilter;
 use super::rooms::Rooms;
 use super::segment::{BlockCache, IdHasher};
+use super::stats::Stats;
 use super::status::Status;
 use super::view::View;
 
@@ -35,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) rooms: RwLock<Rooms>,
     pub(crate) view: RwLock<Arc<View>>,
     pub(crate) status: Status,
+    /// What is counted of all messages.
+    pub(crate) stats: Stats,
     /// A filter that the writer may go on with.
     pub(crate) fresh_filter: Mutex<Option<FreshFilter>>,
     /// Rung when background work comes up.

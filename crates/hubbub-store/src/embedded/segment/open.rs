@@ -152,6 +152,12 @@ impl Segment {
         self.room(room).map(|entry| self.room_span(entry))
     }
 
+    /// The room of the message with this ordinal, and the ordinals of all its messages.
+    pub(crate) fn room_of(&self, ordinal: u32) -> Option<(RoomSpan<'_>, Range<u32>)> {
+        let entry = self.inner.rooms.of_ordinal(ordinal).filter(|entry| ordinal < entry.end())?;
+        Some((self.room_span(entry), entry.first_ordinal..entry.end()))
+    }
+
     fn room_span(&self, entry: &RoomEntry) -> RoomSpan<'_> {
         RoomSpan {
             room: self.inner.rooms.name(entry),
@@ -256,7 +262,7 @@ impl Segment {
     }
 
     /// Shows `visit` the message with this ordinal.
-    pub(super) fn with_message<T>(
+    pub(crate) fn with_message<T>(
         &self,
         ordinal: u32,
         visit: impl FnOnce(&Message<'_>) -> T,

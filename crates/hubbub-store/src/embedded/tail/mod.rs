@@ -54,6 +54,8 @@ struct Index {
     rooms: HashMap<RoomNumber, Vec<Place>, MixState>,
     messages: u64,
     first_received: Option<i64>,
+    /// Where the last record ends.
+    end: u64,
     last_received: i64,
 }
 
@@ -71,6 +73,9 @@ impl Tail {
             index.last_received = index.last_received.max(place.received);
         }
         index.messages += places.len() as u64;
+        if let Some((_, last)) = places.last() {
+            index.end = u64::from(last.offset) + u64::from(last.bytes);
+        }
         if index.first_received.is_none() {
             index.first_received = places.first().map(|(_, place)| place.received);
         }
@@ -79,6 +84,11 @@ impl Tail {
     /// How many messages.
     pub(crate) fn messages(&self) -> u64 {
         self.index.read().messages
+    }
+
+    /// Where the last record ends; blocks that begin before it are durable.
+    pub(crate) fn end(&self) -> u64 {
+        self.index.read().end
     }
 
     /// When the first message was received; `None` when there is none.

@@ -1,0 +1,227 @@
+//! Totals, rooms, users and hours: read off the counts.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use hubbub_core::stats::{
+    Counted, FirstLast, HourStats, HoursPage, HoursQuery, Participation, RoomStats, Totals, TypeCounts,
+    UserRoomsPage, UserStats,
+};
+use hubbub_core::store::ReadError;
+use hubbub_core::{RoomId, Timestamp, UserId};
+
+use super::source::{RoomFinder, is_hidden};
+use super::summary::{HourTotal, RoomTotal, Summary, Times, UserTotal, hour_begin, hour_of};
+use super::unavailable;
+use crate::embedded::error::MaintainError;
+use crate::embedded::rooms::RoomNumber;
+use crate::embedded::shared::Shared;
+
+impl Shared {
+    /// Answers a question from the counts alone.
+    fn count<T>(&self, answer: impl FnOnce(&Summary) -> T) -> Result<Counted<T>, ReadError> {
+        let current = self.current().map_err(unavailable)?;
+        Ok(Counted { value: answer(current.summary()), as_of: current.as_of })
+    }
+
+    /// See [`hubbub_core::StatsStore::totals`].
+    pub(crate) fn totals(&self) -> Result<Counted<Totals>, ReadError> {
+        self.count(totals)
+    }
+
+    /// See [`hubbub_core::StatsStore::room_stats`].
+    pub(crate) fn room_stats(&self, room: &str) -> Result<Counted<Option<RoomStats>>, ReadError> {
+        let number = self.rooms.read().number(room);
+        self.count(|summary| room_stats(summary.room(number?)?))
+    }
+
+    /// See [`hubbub_core::StatsStore::top_rooms`].
+    pub(crate) fn top_rooms(&self, limit: usize) -> Result<Counted<Vec<RoomStats>>, ReadError> {
+        self.count(|summary| {
+            let rooms = summary.rooms().map(|room| (room.messages, &*room.name, room));
+            top(rooms, limit).into_iter().filter_map(room_stats).collect()
+        })
+    }
+
+    /// See [`hubbub_core::StatsStore::user_stats`].
+    pub(crate) fn user_stats(&self, user: &str) -> Result<Counted<Option<UserStats>>, ReadError> {
+        self.count(|summary| {
+            let user = summary.user(summary.number(user)?)?;
+            if user.messages > 0 { user_stats(user) } else { None }
+        })
+    }
+
+    /// See [`hubbub_core::StatsStore::top_users`].
+    pub(crate) fn top_users(&self, limit: usize) -> Result<Counted<Vec<UserStats>>, ReadError> {
+        self.count(|summary| {
+            let users = summary.users().map(|(_, user)| (user.messages, &*user.name, user));
+            top(users, limit).into_iter().filter_map(user_stats).collect()
+        })
+    }
+
+    /// See [`hubbub_core::StatsStore::hours`].
+    pub(crate) fn hours(&self, query: &HoursQuery) -> Result<Counted<HoursPage>, ReadError> {
+        let from = query.from.map_or(i64::MIN, |from| hour_of(from.as_micros()));
+        // The first hour that begins at `to` or later is not in the window.
+        let to = query.to.map_or(i64::MAX, |to| {
+            let hour = hour_of(to.as_micros());
+            if hour_begin(hour) == to.as_micros() { hour } else { hour + 1 }
+        });
+        if from >= to {
+            return self.count(|_| HoursPage::default());
+        }
+        self.count(|summary| {
+            let window = (Bound::Included(from), Bound::Excluded(to));
+            let mut hours = summary.hours().range(window).map(|(hour, total)| hour_stats(*hour, total));
+            let page = hours.by_ref().take(query.limit).collect();
+            HoursPage { hours: page, more: hours.next().is_some() }
+        })
+    }
+
+    /// See [`hubbub_core::StatsStore::user_rooms`].
+    pub(crate) fn user_rooms(
+        &self,
+        user: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Counted<UserRoomsPage>, ReadError> {
+        let as_of = self.clock.now();
+        let found = self.participation(user).map_err(unavailable)?;
+        let mut named = {
+            let rooms = self.rooms.read();
+            let named = found.into_iter().filter_map(|(room, (messages, times))| {
+                let name = Arc::clone(&rooms.get(room)?.name);
+                after.is_none_or(|after| *name > *after).then_some((name, messages, times))
+            });
+            named.collect::<Vec<_>>()
+        };
+        named.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
+        let more = named.len() > limit;
+        let page = named.into_iter().take(limit).filter_map(|(name, messages, times)| {
+            Some(Participation { room: RoomId::new(&name).ok()?, messages, received: first_last(times) })
+        });
+        Ok(Counted { value: UserRoomsPage { rooms: page.collect(), more }, as_of })
+    }
+
+    /// Messages and times of a user per room, from postings and tails.
+    pub(super) fn participation(
+        &self,
+        user: &str,
+    ) -> Result<HashMap<RoomNumber, (u64, Times)>, MaintainError> {
+        let mut found: HashMap<RoomNumber, (u64, Times)> = HashMap::new();
+        let mut add = |room, received| {
+            let (messages, times) = found.entry(room).or_insert((0, Times::of(received)));
+            *messages += 1;
+            times.take_in(Times::of(received));
+        };
+        let view = {
+            let current = self.current()?;
+            if let Some(number) = current.summary().number(user) {
+                for post in current.state.tails.iter().flat_map(|part| part.posts(number)) {
+                    if !is_hidden(self, post.room, post.seq) {
+                        add(post.room, post.received);
+                    }
+                }
+            }
+            current.view
+        };
+        for segment in &view.segments {
+            let Some(part) = segment.user(user)? else { continue };
+            let mut rooms = RoomFinder::new(self, segment);
+            let mut postings = segment.postings(&part);
+            while let Some(posting) = postings.next()? {
+                if let Some(room) = rooms.find_visible(posting.ordinal)? {
+                    add(room.number, posting.received);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+pub(super) fn totals(summary: &Summary) -> Totals {
+    let mut messages = TypeCounts::default();
+    for hour in summary.hours().values() {
+        messages.text += hour.messages.text;
+        messages.join += hour.messages.join;
+        messages.leave += hour.messages.leave;
+    }
+    let times = summary.rooms().map(|room| room.times).reduce(|mut all, times| {
+        all.take_in(times);
+        all
+    });
+    Totals {
+        messages,
+        users: summary.users().count() as u64,
+        rooms: summary.rooms().count() as u64,
+        received: times.map(first_last),
+    }
+}
+
+pub(super) fn room_stats(room: &RoomTotal) -> Option<RoomStats> {
+    let (messages, users) = (room.messages, room.users.len());
+    Some(RoomStats { room: RoomId::new(&room.name).ok()?, messages, users, received: first_last(room.times) })
+}
+
+pub(super) fn user_stats(user: &UserTotal) -> Option<UserStats> {
+    let UserTotal { name, messages, rooms, times } = user;
+    let user = UserId::new(name).ok()?;
+    Some(UserStats { user, messages: *messages, rooms: *rooms, received: first_last(*times) })
+}
+
+pub(super) fn hour_stats(hour: i64, total: &HourTotal) -> HourStats {
+    HourStats {
+        hour: Timestamp::from_micros(hour_begin(hour)),
+        messages: total.messages,
+        users: total.users.len(),
+        rooms: total.rooms.len(),
+    }
+}
+
+fn first_last(times: Times) -> FirstLast {
+    FirstLast { first: Timestamp::from_micros(times.first), last: Timestamp::from_micros(times.last) }
+}
+
+/// The `limit` things with the greatest counts, greatest first, equal ones by name.
+fn top<'a, T>(all: impl Iterator<Item = (u64, &'a str, T)>, limit: usize) -> Vec<T> {
+    let mut best: BinaryHeap<Ranked<'a, T>> = BinaryHeap::new();
+    for (count, name, thing) in all {
+        let ranked = Ranked { rank: (Reverse(count), name), thing };
+        if best.len() < limit {
+            best.push(ranked);
+        } else if let Some(mut worst) = best.peek_mut()
+            && ranked.rank < worst.rank
+        {
+            *worst = ranked;
+        }
+    }
+    best.into_sorted_vec().into_iter().map(|ranked| ranked.thing).collect()
+}
+
+/// Ordered by rank alone, the best first.
+struct Ranked<'a, T> {
+    rank: (Reverse<u64>, &'a str),
+    thing: T,
+}
+
+impl<T> PartialEq for Ranked<'_, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank == other.rank
+    }
+}
+
+impl<T> Eq for Ranked<'_, T> {}
+
+impl<T> PartialOrd for Ranked<'_, T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Ranked<'_, T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.rank.cmp(&other.rank)
+    }
+}

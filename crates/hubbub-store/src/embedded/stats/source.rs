@@ -1,0 +1,223 @@
+//! Where counts come from: the postings of segments, the blocks of tails, and, to check both, every message.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use hubbub_core::Message;
+
+use super::summary::{Run, Summary};
+use crate::embedded::error::MaintainError;
+use crate::embedded::journal::block::{self, HEADER_BYTES};
+use crate::embedded::journal::slot_path;
+use crate::embedded::record;
+use crate::embedded::rooms::RoomNumber;
+use crate::embedded::segment::{RoomSpan, Segment};
+use crate::embedded::shared::Shared;
+use crate::embedded::tail::Tail;
+
+/// Bytes of a slot read at once; a larger block is read whole.
+const READ_BYTES: u64 = 1 << 20;
+
+/// A room of a segment, found by ordinal.
+pub(super) struct SegmentRoom<'a> {
+    pub(super) number: RoomNumber,
+    pub(super) name: Arc<str>,
+    pub(super) span: RoomSpan<'a>,
+    ordinals: Range<u32>,
+}
+
+impl<'a> SegmentRoom<'a> {
+    /// `None` for a room without a number: it is gone with all its messages.
+    fn of(shared: &Shared, span: RoomSpan<'a>, ordinals: Range<u32>) -> Option<Self> {
+        let rooms = shared.rooms.read();
+        let number = rooms.number(span.room)?;
+        Some(Self { number, name: Arc::clone(&rooms.get(number)?.name), span, ordinals })
+    }
+
+    /// The seq of a message, as far as it follows from its place: when no seq between the room's first and last is
+    /// missing.
+    pub(super) fn seq(&self, ordinal: u32) -> Option<u64> {
+        let is_dense = self.span.last_seq - self.span.first_seq + 1 == self.span.count;
+        is_dense.then(|| self.span.first_seq + u64::from(ordinal.saturating_sub(self.ordinals.start)))
+    }
+
+    /// Whether a message must not be seen any more.
+    pub(super) fn hides(
+        &self,
+        shared: &Shared,
+        segment: &Segment,
+        ordinal: u32,
+    ) -> Result<bool, MaintainError> {
+        if !hides_any(shared, self.number) {
+            return Ok(false);
+        }
+        let seq = match self.seq(ordinal) {
+            Some(seq) => seq,
+            None => segment.with_message(ordinal, |message| message.seq)?,
+        };
+        Ok(is_hidden(shared, self.number, seq))
+    }
+}
+
+/// The rooms of a segment, each looked up when it is met. For few messages, in the order of ordinals.
+pub(super) struct RoomFinder<'a> {
+    shared: &'a Shared,
+    segment: &'a Segment,
+    ordinals: Range<u32>,
+    room: Option<SegmentRoom<'a>>,
+}
+
+impl<'a> RoomFinder<'a> {
+    pub(super) fn new(shared: &'a Shared, segment: &'a Segment) -> Self {
+        Self { shared, segment, ordinals: 0..0, room: None }
+    }
+
+    /// The room of an ordinal; `None` when it is gone.
+    pub(super) fn find(&mut self, ordinal: u32) -> Option<&SegmentRoom<'a>> {
+        if !self.ordinals.contains(&ordinal) {
+            let (span, ordinals) = self.segment.room_of(ordinal)?;
+            self.ordinals = ordinals.clone();
+            self.room = SegmentRoom::of(self.shared, span, ordinals);
+        }
+        self.room.as_ref()
+    }
+
+    /// The room of a message that may be seen, `None` of another.
+    pub(super) fn find_visible(&mut self, ordinal: u32) -> Result<Option<&SegmentRoom<'a>>, MaintainError> {
+        let (shared, segment) = (self.shared, self.segment);
+        match self.find(ordinal) {
+            Some(room) if !room.hides(shared, segment, ordinal)? => Ok(Some(room)),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// All rooms of a segment, looked up at once. For all messages.
+struct SegmentRooms<'a> {
+    rooms: Vec<SegmentRoom<'a>>,
+}
+
+impl<'a> SegmentRooms<'a> {
+    fn of(shared: &Shared, segment: &'a Segment) -> Self {
+        let mut next = 0_u32;
+        let rooms = segment.rooms().filter_map(|span| {
+            let first = next;
+            next = next.saturating_add(u32::try_from(span.count).unwrap_or(u32::MAX));
+            SegmentRoom::of(shared, span, first..next)
+        });
+        Self { rooms: rooms.collect() }
+    }
+
+    fn find(&self, ordinal: u32) -> Option<&SegmentRoom<'a>> {
+        let behind = self.rooms.partition_point(|room| room.ordinals.start <= ordinal);
+        self.rooms.get(behind.checked_sub(1)?).filter(|room| room.ordinals.contains(&ordinal))
+    }
+}
+
+/// Changes whenever something is hidden.
+pub(super) fn hidden_changes(_shared: &Shared) -> u64 {
+    0
+}
+
+/// Whether anything in the room may be hidden.
+pub(super) fn hides_any(_shared: &Shared, _room: RoomNumber) -> bool {
+    false
+}
+
+/// Whether a message must not be seen any more.
+pub(super) fn is_hidden(_shared: &Shared, _room: RoomNumber, _seq: u64) -> bool {
+    false
+}
+
+/// Counts everything a segment holds, from its postings. With an error some of it is counted.
+pub(super) fn add_segment(
+    shared: &Shared,
+    segment: &Segment,
+    summary: &mut Summary,
+) -> Result<(), MaintainError> {
+    let rooms = SegmentRooms::of(shared, segment);
+    let mut scan = segment.users();
+    while let Some((name, part)) = scan.next()? {
+        let user = summary.intern(name);
+        let mut run: Option<(Run, &SegmentRoom<'_>)> = None;
+        let mut result = Ok(());
+        scan.postings(&part, |posting| {
+            let same =
+                run.as_ref().map(|(_, room)| *room).filter(|room| room.ordinals.contains(&posting.ordinal));
+            let Some(room) = same.or_else(|| rooms.find(posting.ordinal)) else { return };
+            match room.hides(shared, segment, posting.ordinal) {
+                Ok(false) => {}
+                Ok(true) => return,
+                Err(error) => result = Err(error),
+            }
+            if let Some((run, _)) = &mut run
+                && run.extend(room.number, posting.received, posting.kind)
+            {
+                return;
+            }
+            let next = Run::of(user, room.number, posting.received, posting.kind);
+            if let Some((run, room)) = run.replace((next, room)) {
+                summary.add(&run, &room.name);
+            }
+        })?;
+        result?;
+        if let Some((run, room)) = run {
+            summary.add(&run, &room.name);
+        }
+    }
+    Ok(())
+}
+
+/// Shows `visit` the messages of a slot that are durable, block by block, with their offsets, from the block that begins
+/// at `position` up to `end`. Answers where the next block begins.
+pub(super) fn each_message(
+    shared: &Shared,
+    tail: &Tail,
+    mut position: u64,
+    end: u64,
+    mut visit: impl FnMut(u32, &Message<'_>),
+) -> Result<u64, MaintainError> {
+    let path = || slot_path(tail.slot.number);
+    let mut buffer = Vec::new();
+    let mut wanted = 0;
+    while position < end {
+        let step = (end - position).min(READ_BYTES).max(wanted);
+        let bytes = step.min(tail.slot.bytes.saturating_sub(position));
+        buffer.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
+        tail.slot.file.read_exact_at(&mut buffer, position).map_err(|source| MaintainError::Io {
+            attempted: "reading",
+            path: path(),
+            source,
+        })?;
+        let damaged = |offset| MaintainError::Damaged { path: path(), offset };
+        let mut rest = buffer.as_slice();
+        let begin = position;
+        while position < end
+            && let Some((header, records)) = block::read(rest, shared.stats.block_seed())
+        {
+            if header.journal != tail.journal {
+                return Err(damaged(position));
+            }
+            let mut unread = records;
+            while !unread.is_empty() {
+                let within = HEADER_BYTES + records.len() - unread.len();
+                let offset = position + within as u64;
+                let message = record::read_message(&mut unread).ok_or_else(|| damaged(offset))?;
+                visit(u32::try_from(offset).unwrap_or(u32::MAX), &message);
+            }
+            let length = HEADER_BYTES + records.len();
+            rest = rest.get(length..).unwrap_or_default();
+            position += length as u64;
+        }
+        if position == begin {
+            // Nothing whole stands in what was read: the block is larger, or it is none.
+            wanted = block::peek(&buffer).map_or(0, |(_, length)| (HEADER_BYTES + length) as u64);
+            if wanted <= bytes || wanted > tail.slot.bytes {
+                return Err(damaged(position));
+            }
+        } else {
+            wanted = 0;
+        }
+    }
+    Ok(position)
+}

@@ -1,0 +1,178 @@
+//! What is counted: per user, per room, per hour. Only ever added to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use hubbub_core::MessageType;
+use hubbub_core::stats::TypeCounts;
+use roaring::RoaringBitmap;
+
+use crate::embedded::rooms::RoomNumber;
+
+/// Number of a user in one summary, from 0, in the order of appearance.
+pub(super) type UserNumber = u32;
+
+const HOUR_MICROS: i64 = 3_600_000_000;
+
+/// The hour in which a time lies, counted from 1970.
+pub(super) const fn hour_of(received: i64) -> i64 {
+    received.div_euclid(HOUR_MICROS)
+}
+
+/// Begin of an hour, in microseconds.
+pub(super) const fn hour_begin(hour: i64) -> i64 {
+    hour.saturating_mul(HOUR_MICROS)
+}
+
+/// When the first and the last of some messages were received, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Times {
+    pub(super) first: i64,
+    pub(super) last: i64,
+}
+
+impl Times {
+    const NONE: Self = Self { first: i64::MAX, last: i64::MIN };
+
+    pub(super) fn of(received: i64) -> Self {
+        Self { first: received, last: received }
+    }
+
+    pub(super) fn take_in(&mut self, other: Self) {
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+    }
+}
+
+/// What is counted of one user.
+#[derive(Debug, Clone)]
+pub(super) struct UserTotal {
+    pub(super) name: Arc<str>,
+    pub(super) messages: u64,
+    pub(super) rooms: u64,
+    pub(super) times: Times,
+}
+
+/// What is counted of one room. Without messages it is nobody's.
+#[derive(Debug, Clone)]
+pub(super) struct RoomTotal {
+    pub(super) name: Arc<str>,
+    pub(super) messages: u64,
+    pub(super) times: Times,
+    pub(super) users: RoaringBitmap,
+}
+
+/// What is counted of one hour.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HourTotal {
+    pub(super) messages: TypeCounts,
+    pub(super) users: RoaringBitmap,
+    pub(super) rooms: RoaringBitmap,
+}
+
+/// Messages of one user in one room within one hour.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    pub(super) user: UserNumber,
+    pub(super) room: RoomNumber,
+    pub(super) hour: i64,
+    pub(super) messages: TypeCounts,
+    pub(super) times: Times,
+}
+
+impl Run {
+    /// One message.
+    pub(super) fn of(user: UserNumber, room: RoomNumber, received: i64, kind: MessageType) -> Self {
+        let mut messages = TypeCounts::default();
+        messages.add(kind);
+        Self { user, room, hour: hour_of(received), messages, times: Times::of(received) }
+    }
+
+    /// Takes in another message if it belongs to the same user, room and hour; says whether it did.
+    pub(super) fn extend(&mut self, room: RoomNumber, received: i64, kind: MessageType) -> bool {
+        if self.room != room || self.hour != hour_of(received) {
+            return false;
+        }
+        self.messages.add(kind);
+        self.times.take_in(Times::of(received));
+        true
+    }
+}
+
+/// All counts. About 150 bytes per user, as much per room, and per (room, user) and (hour, user) a bit to two bytes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Summary {
+    numbers: HashMap<Arc<str>, UserNumber>,
+    users: Vec<UserTotal>,
+    rooms: HashMap<RoomNumber, RoomTotal>,
+    hours: BTreeMap<i64, HourTotal>,
+}
+
+impl Summary {
+    /// The number of a user, a new one for who was not seen before.
+    pub(super) fn intern(&mut self, name: &str) -> UserNumber {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = UserNumber::try_from(self.users.len()).unwrap_or(UserNumber::MAX);
+        let name: Arc<str> = Arc::from(name);
+        self.numbers.insert(Arc::clone(&name), number);
+        self.users.push(UserTotal { name, messages: 0, rooms: 0, times: Times::NONE });
+        number
+    }
+
+    /// Counts messages. `name` is the room's.
+    pub(super) fn add(&mut self, run: &Run, name: &Arc<str>) {
+        let count = run.messages.total();
+        let room = self.rooms.entry(run.room).or_insert_with(|| RoomTotal {
+            name: Arc::clone(name),
+            messages: 0,
+            times: Times::NONE,
+            users: RoaringBitmap::new(),
+        });
+        room.messages += count;
+        room.times.take_in(run.times);
+        let is_new = room.users.insert(run.user);
+        if let Some(user) = usize::try_from(run.user).ok().and_then(|user| self.users.get_mut(user)) {
+            user.messages += count;
+            user.rooms += u64::from(is_new);
+            user.times.take_in(run.times);
+        }
+        let hour = self.hours.entry(run.hour).or_default();
+        hour.messages.text += run.messages.text;
+        hour.messages.join += run.messages.join;
+        hour.messages.leave += run.messages.leave;
+        hour.users.insert(run.user);
+        hour.rooms.insert(run.room);
+    }
+
+    /// The number of a user who was seen.
+    pub(super) fn number(&self, name: &str) -> Option<UserNumber> {
+        self.numbers.get(name).copied()
+    }
+
+    /// What is counted of a user.
+    pub(super) fn user(&self, number: UserNumber) -> Option<&UserTotal> {
+        self.users.get(usize::try_from(number).ok()?)
+    }
+
+    /// All users with messages, by number.
+    pub(super) fn users(&self) -> impl Iterator<Item = (UserNumber, &UserTotal)> {
+        (0..).zip(&self.users).filter(|(_, user)| user.messages > 0)
+    }
+
+    /// What is counted of a room.
+    pub(super) fn room(&self, room: RoomNumber) -> Option<&RoomTotal> {
+        self.rooms.get(&room)
+    }
+
+    /// All rooms with messages.
+    pub(super) fn rooms(&self) -> impl Iterator<Item = &RoomTotal> {
+        self.rooms.values()
+    }
+
+    /// All hours with messages, oldest first.
+    pub(super) fn hours(&self) -> &BTreeMap<i64, HourTotal> {
+        &self.hours
+    }
+}

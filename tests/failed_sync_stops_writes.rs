@@ -8,10 +8,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::limits::Limits;
+use hubbub_core::stats::{
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, RoomStats, Totals, UserHistoryPage,
+    UserHistoryQuery, UserRoomsPage, UserStats,
+};
 use hubbub_core::store::{
     ApplyError, BatchCap, HistoryPage, HistoryQuery, Read, RoomInfo, StoreFigures, StoreHealth,
 };
-use hubbub_core::{Clock, OpBatch, Outcome, RoomId, RoomStore, Store, Timestamp};
+use hubbub_core::{Clock, OpBatch, Outcome, RoomId, RoomStore, StatsStore, Store, Timestamp, UserId};
 use hubbub_gateway::{ENCODE, Gateway, ServerLimits, server};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::log::LogOptions;
@@ -71,6 +75,54 @@ impl RoomStore for Sim {
     }
     fn rooms(&self, after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>> {
         Box::pin(std::future::ready(Ok(self.0.rooms(after.as_ref().map(RoomId::as_str), limit))))
+    }
+}
+
+impl StatsStore for Sim {
+    fn totals(&self) -> Read<'_, Counted<Totals>> {
+        Box::pin(std::future::ready(self.0.totals()))
+    }
+
+    fn room_stats(&self, room: RoomId) -> Read<'_, Counted<Option<RoomStats>>> {
+        Box::pin(std::future::ready(self.0.room_stats(room.as_str())))
+    }
+
+    fn top_rooms(&self, limit: usize) -> Read<'_, Counted<Vec<RoomStats>>> {
+        Box::pin(std::future::ready(self.0.top_rooms(limit)))
+    }
+
+    fn user_stats(&self, user: UserId) -> Read<'_, Counted<Option<UserStats>>> {
+        Box::pin(std::future::ready(self.0.user_stats(user.as_str())))
+    }
+
+    fn top_users(&self, limit: usize) -> Read<'_, Counted<Vec<UserStats>>> {
+        Box::pin(std::future::ready(self.0.top_users(limit)))
+    }
+
+    fn hours(&self, query: HoursQuery) -> Read<'_, Counted<HoursPage>> {
+        Box::pin(std::future::ready(self.0.hours(&query)))
+    }
+
+    fn active_users(&self, query: ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>> {
+        Box::pin(std::future::ready(self.0.active_users(&query)))
+    }
+
+    fn user_rooms(
+        &self,
+        user: UserId,
+        after: Option<RoomId>,
+        limit: usize,
+    ) -> Read<'_, Counted<UserRoomsPage>> {
+        let after = after.as_ref().map(RoomId::as_str);
+        Box::pin(std::future::ready(self.0.user_rooms(user.as_str(), after, limit)))
+    }
+
+    fn user_history(&self, user: UserId, query: UserHistoryQuery) -> Read<'_, UserHistoryPage> {
+        Box::pin(std::future::ready(self.0.user_history(user.as_str(), &query)))
+    }
+
+    fn audit(&self) -> Read<'_, Counted<Audit>> {
+        Box::pin(std::future::ready(self.0.audit()))
     }
 }
 

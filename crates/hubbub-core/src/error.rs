@@ -61,6 +61,8 @@ error_codes! {
     IdReused = "id_reused", 422, false;
     /// There is no such room and rooms do not spring into being here.
     UnknownRoom = "unknown_room", 404, false;
+    /// Only members of the room may do this.
+    NotMember = "not_member", 403, false;
     /// The caller may not do this.
     Forbidden = "forbidden", 403, false;
     /// Nothing is served at this path.

@@ -5,6 +5,7 @@
 //! [`store::Store::apply`], which answers one [`op::Outcome`] for each. What was stored comes back from
 //! [`store::RoomStore`] as a [`message::MessageRun`] and is shown in the one JSON shape of [`message::Message`].
 
+pub mod change;
 pub mod clock;
 pub mod draft;
 pub mod error;
@@ -16,6 +17,7 @@ pub mod stats;
 pub mod store;
 pub mod time;
 
+pub use change::{Change, ReadMark, RoomSettings, What};
 pub use clock::{Clock, RandomSource};
 pub use error::{ErrorCode, Fault};
 pub use id::{MessageId, RoomId, UserId};

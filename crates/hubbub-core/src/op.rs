@@ -1,20 +1,32 @@
 //! What changes a store, collected in batches, and what the store answers.
 
+use crate::change::{Change, ChangeHead, ReadMark};
 use crate::message::{Send, SendHead};
 use crate::time::Timestamp;
 
-/// One change.
+/// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op<'a> {
     /// Store a message.
     Send(Send<'a>),
+    /// Change a room, its members or their read marks.
+    Change(Change<'a>),
 }
 
 impl<'a> Op<'a> {
-    /// The room it belongs to; operations of one room keep their order.
-    pub fn room(&self) -> &'a str {
+    /// The room it belongs to; operations of one room keep their order. `None` when it belongs to no single one.
+    pub fn room(&self) -> Option<&'a str> {
         match self {
-            Self::Send(send) => send.room,
+            Self::Send(send) => Some(send.room),
+            Self::Change(change) => change.room(),
+        }
+    }
+
+    /// Whether it must be the only one of its batch: it changes what the operations around it are judged by.
+    pub fn is_exclusive(&self) -> bool {
+        match self {
+            Self::Send(_) => false,
+            Self::Change(change) => change.is_exclusive(),
         }
     }
 }
@@ -22,6 +34,7 @@ impl<'a> Op<'a> {
 #[derive(Debug, Clone, Copy)]
 enum Head {
     Send(SendHead),
+    Change(ChangeHead),
 }
 
 /// Operations in order, in two allocations however many they are, so that one can be appended to another by copying.
@@ -51,6 +64,7 @@ impl OpBatch {
     pub fn push(&mut self, op: &Op<'_>) {
         match op {
             Op::Send(send) => self.heads.push(Head::Send(SendHead::write(send, &mut self.text))),
+            Op::Change(change) => self.heads.push(Head::Change(ChangeHead::write(change, &mut self.text))),
         }
     }
 
@@ -60,6 +74,7 @@ impl OpBatch {
         self.text.push_str(&other.text);
         self.heads.extend(other.heads.iter().map(|head| match head {
             Head::Send(send) => Head::Send(send.moved_by(offset)),
+            Head::Change(change) => Head::Change(change.moved_by(offset)),
         }));
     }
 
@@ -73,7 +88,13 @@ impl OpBatch {
     pub fn get(&self, index: usize) -> Option<Op<'_>> {
         match self.heads.get(index)? {
             Head::Send(head) => head.read(&self.text).map(Op::Send),
+            Head::Change(head) => head.read(&self.text).map(Op::Change),
         }
+    }
+
+    /// Whether it consists of an operation that takes no company; see [`Op::is_exclusive`].
+    pub fn is_exclusive(&self) -> bool {
+        self.get(0).is_some_and(|op| op.is_exclusive())
     }
 
     /// All operations in order.
@@ -98,8 +119,38 @@ pub enum Outcome {
     Stored(Receipt),
     /// The same message was durable before; nothing changed, no number was used.
     Duplicate(Receipt),
+    /// The room is as wanted, durably.
+    Room {
+        /// Whether it is new.
+        created: bool,
+    },
+    /// Membership or deletion is durable.
+    Changed {
+        /// Whether it was otherwise before.
+        changed: bool,
+    },
+    /// The read mark is durable.
+    Read(ReadMark),
+    /// Messages of a user are erased, durably.
+    Erased {
+        /// How many by this operation.
+        messages: u64,
+        /// Whether there are more: repeat the operation until there are none.
+        more: bool,
+    },
     /// Nothing changed; sending the same again cannot succeed.
     Refused(Refusal),
+}
+
+impl Outcome {
+    /// The receipt of a message, and whether it was stored before; `None` when it is not stored.
+    pub fn receipt(&self) -> Option<(&Receipt, bool)> {
+        match self {
+            Self::Stored(receipt) => Some((receipt, false)),
+            Self::Duplicate(receipt) => Some((receipt, true)),
+            _ => None,
+        }
+    }
 }
 
 /// Why a store refused one operation of a batch while the others went on.
@@ -110,18 +161,40 @@ pub enum Refusal {
         /// Place of the message that has the id.
         seq: u64,
     },
-    /// There is no such room, and rooms do not spring into being (`rooms.autocreate = false`).
+    /// There is no such room, and rooms do not spring into being (`rooms.autocreate = false`), or this operation
+    /// makes none.
     UnknownRoom,
+    /// Only members of the room may do this, and the sender or caller is none.
+    NotMember,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::change::{RoomSettings, What};
     use crate::message::MessageType;
     use proptest::prelude::*;
 
     fn strings() -> impl Strategy<Value = (String, String, String, Option<String>, String)> {
         ("[a-z]{1,64}", "[a-z]{1,8}", "[a-z]{1,64}", proptest::option::of("\\PC{0,20}"), "\\PC{0,99}")
+    }
+
+    fn changes(room: &str, user: &str, title: Option<&str>, seq: u64) -> Vec<Op<'static>> {
+        let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
+        let (room, user, title) = (leak(room), leak(user), title.map(leak));
+        let settings =
+            RoomSettings { title, members_only: Some(seq % 2 == 0), retention_s: title.map(|_| seq) };
+        [
+            What::PutRoom { room, settings },
+            What::DeleteRoom { room },
+            What::AddMember { room, user },
+            What::RemoveMember { room, user },
+            What::MarkRead { room, user, seq },
+            What::EraseUser { user },
+        ]
+        .into_iter()
+        .map(|what| Op::Change(Change { by: (seq % 3 > 0).then_some(user), what }))
+        .collect()
     }
 
     proptest! {
@@ -135,6 +208,10 @@ mod tests {
                     let op = Op::Send(Send { room, user, id, username: username.as_deref(), text, kind: MessageType::Join, timestamp: Timestamp::from_micros(5) });
                     batch.push(&op);
                     expected.push(op);
+                    for op in changes(room, user, username.as_deref(), text.len() as u64) {
+                        batch.push(&op);
+                        expected.push(op);
+                    }
                 }
                 all.append(&batch);
             }

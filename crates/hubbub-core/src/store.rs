@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::id::RoomId;
+use crate::id::{RoomId, UserId};
 use crate::message::MessageRun;
 use crate::op::{OpBatch, Outcome};
 use crate::stats::StatsStore;
@@ -23,6 +23,9 @@ pub trait Store: RoomStore + StatsStore {
     ///   first one's receipt if user, text and type agree, else `IdReused`; of two equal ids in one batch the second
     ///   is the repeated one. Neither uses a number.
     /// - **Atomicity:** after a crash during `apply` either the whole batch is there or nothing of it.
+    /// - **Company:** an operation that is exclusive ([`crate::Op::is_exclusive`]) stands alone in its batch.
+    /// - **Changes** ([`crate::Change`]) are judged by what all operations before them left, those of the same batch
+    ///   included. A message by a member moves the member's read mark if it stood at the head.
     /// - **Blocking:** blocks the calling thread until durable. Called by one lane at a time on `embedded`.
     fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError>;
 
@@ -56,6 +59,60 @@ pub trait RoomStore: Send + Sync + 'static {
 
     /// Up to `limit` rooms in the order of their ids, beginning behind `after`.
     fn rooms(&self, after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>>;
+
+    /// How a user stands to a room.
+    fn access(&self, room: RoomId, user: UserId) -> Read<'_, Access>;
+
+    /// Up to `limit` members in the order of their ids, beginning behind `after`; none when there is no such room.
+    fn members(&self, room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>>;
+
+    /// Up to `limit` rooms that the user is a member of, in the order of their ids, beginning behind `after`.
+    fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
+}
+
+/// How a user stands to a room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// There is no such room.
+    Unknown,
+    /// The room is open, and the user no member.
+    Open,
+    /// The room is for members only, and the user none.
+    Closed,
+    /// The user is a member.
+    Member {
+        /// The user's read mark.
+        read_seq: u64,
+    },
+}
+
+/// A member of a room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Who.
+    pub user: UserId,
+    /// The member's read mark.
+    pub read_seq: u64,
+}
+
+/// The rooms of a user.
+#[derive(Debug, Clone, Default)]
+pub struct UserRooms {
+    /// The rooms, in the order of their ids.
+    pub rooms: Vec<UserRoom>,
+    /// The newest message of each room that has any, in the same order.
+    pub last: MessageRun,
+}
+
+/// A room as one of its members sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserRoom {
+    /// The room.
+    pub info: RoomInfo,
+    /// Everything up to here is read.
+    pub read_seq: u64,
+    /// Messages kept that are not: `info.head` minus the mark, minus what was erased in between.
+    pub unread: u64,
 }
 
 /// Which end of the window a page is cut from.
@@ -108,6 +165,14 @@ pub struct RoomInfo {
     pub messages: u64,
     /// When the newest message was received.
     pub last_received_at: Option<Timestamp>,
+    /// A name for people.
+    pub title: Option<String>,
+    /// Whether only members may read and write.
+    pub members_only: bool,
+    /// How long its messages are kept, in seconds; `None` = as those of other rooms.
+    pub retention_s: Option<u64>,
+    /// How many members it has.
+    pub members: u64,
 }
 
 /// Largest batch a store takes in one `apply`.

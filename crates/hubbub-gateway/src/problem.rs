@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::store::{ApplyError, ReadError};
-use hubbub_core::{ErrorCode, Fault, Refusal};
+use hubbub_core::{ErrorCode, Fault, Outcome, Receipt, Refusal};
 use hubbub_pipeline::SubmitError;
 use hubbub_pipeline::committer::{apply_error_code, refusal_code};
 
@@ -29,6 +29,14 @@ pub(crate) struct Reset {
     pub(crate) epoch: Arc<str>,
     pub(crate) oldest: u64,
     pub(crate) head: u64,
+}
+
+/// The receipt of a message and whether it was stored before, or why it was not stored.
+pub(crate) fn sent(outcome: &Outcome) -> Result<(&Receipt, bool), Problem> {
+    match outcome {
+        Outcome::Refused(refusal) => Err(Problem::refusal(*refusal)),
+        other => other.receipt().ok_or_else(Problem::no_outcome),
+    }
 }
 
 impl Problem {
@@ -57,9 +65,15 @@ impl Problem {
                 format!("messageId belongs to message {seq} of the room, whose user, text or type differs")
                     .into()
             }
-            Refusal::UnknownRoom => Cow::Borrowed("there is no such room, and rooms.autocreate is off"),
+            Refusal::UnknownRoom => Cow::Borrowed("there is no such room, and this does not make one"),
+            Refusal::NotMember => Cow::Borrowed("only members of the room may do this"),
         };
         Self { is_counted: true, ..Self::new(refusal_code(refusal), detail) }
+    }
+
+    /// A store that broke its word.
+    pub(crate) fn no_outcome() -> Self {
+        Self::new(ErrorCode::Internal, "the store gave no outcome that fits")
     }
 
     /// Appends the members of the object, without `type` and without braces.

@@ -209,7 +209,7 @@ impl Batcher {
         Self { state: Mutex::new(state), filled: Condvar::new(), limits, tuning }
     }
 
-    /// Queues all operations or none. They stay together and in order.
+    /// Queues all operations or none. They stay together and in order; an exclusive one comes alone.
     pub(crate) fn submit(
         &self,
         ops: &OpBatch,
@@ -231,7 +231,7 @@ impl Batcher {
         {
             return Err(SubmitError::Overloaded);
         }
-        if !state.filling.ops.is_empty() && self.exceeds_cap(&state, ops) {
+        if !state.filling.ops.is_empty() && self.wants_next_chunk(&state, ops) {
             state.start_chunk();
         }
         state.ops += ops.len();
@@ -256,9 +256,11 @@ impl Batcher {
         Ok(ticket)
     }
 
-    fn exceeds_cap(&self, state: &State, more: &OpBatch) -> bool {
+    fn wants_next_chunk(&self, state: &State, more: &OpBatch) -> bool {
         let filling = &state.filling.ops;
-        filling.len() + more.len() > state.cap.ops.min(self.tuning.ops_max)
+        filling.is_exclusive()
+            || more.is_exclusive()
+            || filling.len() + more.len() > state.cap.ops.min(self.tuning.ops_max)
             || filling.bytes() + more.bytes() > state.cap.bytes
     }
 
@@ -335,7 +337,7 @@ fn room_loads(ops: &OpBatch) -> Vec<(usize, usize)> {
     for op in ops.iter() {
         match loads.last_mut() {
             Some((_, count)) if last_room == Some(op.room()) => *count += 1,
-            _ => loads.push((room_place(op.room()), 1)),
+            _ => loads.push((room_place(op.room().unwrap_or_default()), 1)),
         }
         last_room = Some(op.room());
     }

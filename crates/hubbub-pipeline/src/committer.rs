@@ -90,14 +90,18 @@ fn count_outcomes(outcomes: &Outcomes, operations: usize, metrics: &Metrics) {
         }
         Err(error) => return metrics.reject(apply_error_code(error), operations as u64),
     };
-    let (mut stored, mut duplicate) = (0, 0);
+    let (mut stored, mut duplicate, mut changes) = (0, 0, 0);
     for outcome in outcomes {
         match outcome {
             Outcome::Stored(_) => stored += 1,
             Outcome::Duplicate(_) => duplicate += 1,
             Outcome::Refused(refusal) => metrics.reject(refusal_code(*refusal), 1),
+            Outcome::Room { .. } | Outcome::Changed { .. } | Outcome::Read(_) | Outcome::Erased { .. } => {
+                changes += 1;
+            }
         }
     }
+    metrics.changes.inc_by(changes);
     metrics.accepted.inc_by(stored + duplicate);
     metrics.stored.inc_by(stored);
     metrics.duplicate.inc_by(duplicate);
@@ -118,6 +122,7 @@ pub fn refusal_code(refusal: Refusal) -> ErrorCode {
     match refusal {
         Refusal::IdReused { .. } => ErrorCode::IdReused,
         Refusal::UnknownRoom => ErrorCode::UnknownRoom,
+        Refusal::NotMember => ErrorCode::NotMember,
     }
 }
 

@@ -44,6 +44,8 @@ metrics! {
     stored: Counter = Counter::default() => "messages_stored";
     /// Messages that were stored before under the same id.
     duplicate: Counter = Counter::default() => "messages_duplicate";
+    /// Changes of rooms, members and read marks made durable.
+    changes: Counter = Counter::default() => "changes";
     /// Messages without confirmation; they may be stored.
     unconfirmed: Counter = Counter::default() => "messages_unconfirmed";
     /// Messages handed to subscribers' sockets.

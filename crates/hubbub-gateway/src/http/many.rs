@@ -19,7 +19,7 @@ use crate::Gateway;
 use crate::auth::Caller;
 use crate::intake::Intake;
 use crate::json;
-use crate::problem::Problem;
+use crate::problem::{Problem, sent};
 
 /// Answers that may wait for a slow reader, in chunks.
 const ANSWERS_MAX: usize = 4;
@@ -137,22 +137,16 @@ impl Stream {
                     problem
                 }
                 (Ok(id), Ok(outcomes)) => match outcomes.next() {
-                    Some(Outcome::Stored(receipt)) => {
-                        self.out.push(b'{');
-                        write_receipt(&id, receipt, false, &epoch, &mut self.out);
-                        self.out.extend_from_slice(b"}\n");
-                        continue;
-                    }
-                    Some(Outcome::Duplicate(receipt)) => {
-                        self.out.push(b'{');
-                        write_receipt(&id, receipt, true, &epoch, &mut self.out);
-                        self.out.extend_from_slice(b"}\n");
-                        continue;
-                    }
-                    Some(Outcome::Refused(refusal)) => {
-                        Problem { message_id: Some(id), ..Problem::refusal(*refusal) }
-                    }
-                    None => Problem::new(ErrorCode::Internal, "the store gave no outcome"),
+                    Some(outcome) => match sent(outcome) {
+                        Ok((receipt, is_duplicate)) => {
+                            self.out.push(b'{');
+                            write_receipt(&id, receipt, is_duplicate, &epoch, &mut self.out);
+                            self.out.extend_from_slice(b"}\n");
+                            continue;
+                        }
+                        Err(problem) => Problem { message_id: Some(id), ..problem },
+                    },
+                    None => Problem::no_outcome(),
                 },
                 (Ok(id), Err(problem)) => Problem { message_id: Some(id), ..problem.clone() },
             };

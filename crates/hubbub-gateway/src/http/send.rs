@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::message::{write_json_string, write_u64};
-use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, Receipt};
+use hubbub_core::{Op, OpBatch, Receipt};
 use hubbub_pipeline::Waiter;
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -15,7 +15,7 @@ use crate::Gateway;
 use crate::auth::Caller;
 use crate::intake::Intake;
 use crate::json::object_of_bytes;
-use crate::problem::Problem;
+use crate::problem::{Problem, sent};
 
 pub(super) async fn send(gateway: &Arc<Gateway>, room: &str, request: Request<Incoming>) -> Answer {
     let room = room_of(room)?;
@@ -36,19 +36,15 @@ pub(super) async fn send(gateway: &Arc<Gateway>, room: &str, request: Request<In
     let ticket = gateway.log.submit(&ops, &waiter).map_err(|e| about(e.into()))?;
     waiter.wait(&ticket).await;
     let outcome = match ticket.outcomes() {
-        Some(Ok(outcomes)) => outcomes.first().copied(),
+        Some(Ok(outcomes)) => outcomes.first().ok_or_else(Problem::no_outcome)?,
         Some(Err(error)) => return Err(about(error.into())),
-        None => None,
+        None => return Err(about(Problem::no_outcome())),
     };
-    let (status, receipt, is_duplicate) = match outcome {
-        Some(Outcome::Stored(receipt)) => (StatusCode::CREATED, receipt, false),
-        Some(Outcome::Duplicate(receipt)) => (StatusCode::OK, receipt, true),
-        Some(Outcome::Refused(refusal)) => return Err(about(Problem::refusal(refusal))),
-        None => return Err(about(Problem::new(ErrorCode::Internal, "the store gave no outcome"))),
-    };
+    let (receipt, is_duplicate) = sent(outcome).map_err(about)?;
+    let status = if is_duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let mut out = Vec::with_capacity(192);
     out.push(b'{');
-    write_receipt(&id, &receipt, is_duplicate, &gateway.store.epoch(), &mut out);
+    write_receipt(&id, receipt, is_duplicate, &gateway.store.epoch(), &mut out);
     out.push(b'}');
     Ok(json(status, out))
 }

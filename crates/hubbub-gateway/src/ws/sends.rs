@@ -7,7 +7,7 @@ use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, Receipt, RoomId, Send};
 use hubbub_pipeline::{DirectLog, Metrics, Ticket, Waiter};
 
 use super::labels::{Label, Labels};
-use crate::problem::Problem;
+use crate::problem::{Problem, sent};
 
 /// Unanswered frames after which the socket is not read any more.
 pub(super) const UNANSWERED_MAX: usize = 1_024;
@@ -170,9 +170,8 @@ impl Sends {
 }
 
 fn answer_one(wording: &impl Wording, label: Label<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
-    match outcome {
-        Outcome::Stored(receipt) => wording.success(label, receipt, false, out),
-        Outcome::Duplicate(receipt) => wording.success(label, receipt, true, out),
-        Outcome::Refused(refusal) => wording.failure(label, &Problem::refusal(*refusal), out),
+    match sent(outcome) {
+        Ok((receipt, is_duplicate)) => wording.success(label, receipt, is_duplicate, out),
+        Err(problem) => wording.failure(label, &problem, out),
     }
 }

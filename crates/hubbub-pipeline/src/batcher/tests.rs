@@ -45,6 +45,20 @@ fn an_empty_queue_takes_a_submission_of_any_size() {
     assert_eq!(batcher.take().unwrap().ops.len(), 50);
 }
 
+#[test]
+fn an_exclusive_operation_gets_a_chunk_of_its_own() {
+    let (batcher, waiter) = (batcher(100, 100), Arc::new(Waiter::default()));
+    let mut alone = OpBatch::default();
+    let what = hubbub_core::What::DeleteRoom { room: "r" };
+    alone.push(&Op::Change(hubbub_core::Change { by: None, what }));
+    for ops in [&ops("r", &["1"]), &ops("r", &["2"]), &alone, &ops("r", &["3"]), &alone, &alone] {
+        batcher.submit(ops, &waiter, Duration::ZERO).unwrap();
+    }
+    batcher.close();
+    let sizes: Vec<usize> = std::iter::from_fn(|| batcher.take()).map(|chunk| chunk.ops.len()).collect();
+    assert_eq!(sizes, [2, 1, 1, 1, 1]);
+}
+
 proptest! {
     /// Whatever the sizes and the cap: every operation comes out once, in order, and each ticket gets its own outcomes.
     #[test]
@@ -62,7 +76,7 @@ proptest! {
         while let Some(chunk) = batcher.take() {
             prop_assert!(chunk.wakes.len() == 1);
             let outcomes = chunk.ops.iter().map(|op| {
-                let Op::Send(send) = op;
+                let Op::Send(send) = op else { panic!("only messages were submitted") };
                 assert_eq!(send.id, seen.to_string());
                 seen += 1;
                 Outcome::Stored(hubbub_core::Receipt { seq: seen, received_at: Timestamp::default() })

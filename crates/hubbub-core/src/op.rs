@@ -182,8 +182,11 @@ mod tests {
     fn changes(room: &str, user: &str, title: Option<&str>, seq: u64) -> Vec<Op<'static>> {
         let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
         let (room, user, title) = (leak(room), leak(user), title.map(leak));
-        let settings =
-            RoomSettings { title, members_only: Some(seq % 2 == 0), retention_s: title.map(|_| seq) };
+        let settings = RoomSettings {
+            title,
+            members_only: Some(seq.is_multiple_of(2)),
+            retention_s: title.map(|_| seq),
+        };
         [
             What::PutRoom { room, settings },
             What::DeleteRoom { room },

@@ -51,7 +51,14 @@ fn an_exclusive_operation_gets_a_chunk_of_its_own() {
     let mut alone = OpBatch::default();
     let what = hubbub_core::What::DeleteRoom { room: "r" };
     alone.push(&Op::Change(hubbub_core::Change { by: None, what }));
-    for ops in [&ops("r", &["1"]), &ops("r", &["2"]), &alone, &ops("r", &["3"]), &alone, &alone] {
+    for ops in [
+        &ops("r", &["1".to_owned()]),
+        &ops("r", &["2".to_owned()]),
+        &alone,
+        &ops("r", &["3".to_owned()]),
+        &alone,
+        &alone,
+    ] {
         batcher.submit(ops, &waiter, Duration::ZERO).unwrap();
     }
     batcher.close();

@@ -39,7 +39,7 @@ pub enum What<'a> {
         /// Who.
         user: &'a str,
     },
-    /// Takes a membership and its read mark back. Members may, one's own included.
+    /// Takes a membership and its read mark back. Members may, and everybody for themselves.
     RemoveMember {
         /// The room.
         room: &'a str,

@@ -196,7 +196,7 @@ mod tests {
             What::EraseUser { user },
         ]
         .into_iter()
-        .map(|what| Op::Change(Change { by: (seq % 3 > 0).then_some(user), what }))
+        .map(|what| Op::Change(Change { by: (!seq.is_multiple_of(3)).then_some(user), what }))
         .collect()
     }
 

@@ -41,12 +41,12 @@ pub trait StatsStore: Send + Sync + 'static {
     fn active_users(&self, query: ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>>;
 
     /// Up to `limit` rooms in which the user wrote, in the order of their ids, beginning behind `after`.
-    fn user_rooms(
+    fn participation(
         &self,
         user: UserId,
         after: Option<RoomId>,
         limit: usize,
-    ) -> Read<'_, Counted<UserRoomsPage>>;
+    ) -> Read<'_, Counted<ParticipationPage>>;
 
     /// A page of a user's messages over all rooms, in the order of (`received_at`, room, seq), newest last; see
     /// [`UserHistoryQuery`]. A user who never wrote has an empty page. Holds everything acknowledged before the call
@@ -160,7 +160,7 @@ pub struct Participation {
 
 /// Rooms in which a user wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct UserRoomsPage {
+pub struct ParticipationPage {
     /// In the order of their ids.
     pub rooms: Vec<Participation>,
     /// Whether there are more behind the last one.

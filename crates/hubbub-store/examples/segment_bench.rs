@@ -13,6 +13,7 @@ use hubbub_core::clock::SeededRandom;
 use hubbub_core::id::write_uuid_v7;
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Message, MessageRun, MessageType, RandomSource, Send, Timestamp};
+use hubbub_store::embedded::Hidden;
 use hubbub_store::embedded::disk::{Disk, FileDisk};
 use hubbub_store::embedded::filter::IdFilter;
 use hubbub_store::embedded::segment::{
@@ -87,7 +88,7 @@ fn reads(name: &str, segments: &[Segment], random: &SeededRandom) {
                 let query = HistoryQuery { cursor, from: None, to: None, limit, bytes_max: usize::MAX };
                 let start = Instant::now();
                 let mut page = MessageRun::default();
-                segment.read_room(&room, &query, &mut page).unwrap();
+                segment.read_room(&room, &query, &Hidden::default(), &mut page).unwrap();
                 start.elapsed()
             })
             .collect();

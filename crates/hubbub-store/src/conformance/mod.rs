@@ -25,6 +25,7 @@ pub mod content;
 pub mod history;
 pub mod model;
 pub mod numbering;
+pub mod people;
 pub mod random;
 pub mod recount;
 pub mod repeats;
@@ -73,6 +74,11 @@ macro_rules! conformance_tests {
             numbering::an_empty_batch_is_answered_by_nothing,
             numbering::numbers_go_on_after_a_restart,
             numbering::receipts_say_what_history_shows,
+            people::a_batch_is_judged_in_its_order,
+            people::a_deleted_room_goes_on_counting,
+            people::an_erased_user_leaves_nothing,
+            people::any_changes_agree_with_the_model,
+            people::only_members_may_change_a_room,
             random::any_history_agrees_with_the_model,
             repeats::a_refused_message_leaves_the_rest_of_its_batch_alone,
             repeats::a_repeat_is_known_wherever_the_first_one_is,

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hubbub_core::store::{Cursor, HistoryQuery};
-use hubbub_core::{Message, MessageType, Outcome, Receipt, Refusal, Send, Timestamp};
+use hubbub_core::store::{Access, Cursor, HistoryQuery, Member, RoomInfo, UserRoom};
+use hubbub_core::{
+    Change, Message, MessageType, Outcome, ReadMark, Receipt, Refusal, RoomId, Send, Timestamp, UserId, What,
+};
 
 /// A message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,8 +125,27 @@ impl Kept {
 /// Rooms and what they hold.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
-    /// The messages of each room, oldest first.
+    /// The messages of each room that exists, oldest first.
     pub rooms: BTreeMap<String, Vec<Kept>>,
+    /// What else there is to rooms, those that were deleted included.
+    pub states: BTreeMap<String, RoomState>,
+}
+
+/// What there is to a room besides its messages.
+#[derive(Debug, Clone, Default)]
+pub struct RoomState {
+    /// Highest number given.
+    pub head: u64,
+    /// When that was.
+    pub last: Option<Timestamp>,
+    /// A name for people.
+    pub title: Option<String>,
+    /// Whether only members may read and write.
+    pub members_only: bool,
+    /// How long messages are kept, in seconds.
+    pub retention_s: Option<u64>,
+    /// Read marks of the members.
+    pub members: BTreeMap<String, u64>,
 }
 
 impl Model {
@@ -137,6 +158,10 @@ impl Model {
         if !autocreate && !self.rooms.contains_key(&post.room) {
             return Outcome::Refused(Refusal::UnknownRoom);
         }
+        let state = self.states.entry(post.room.clone()).or_default();
+        if state.members_only && !state.members.contains_key(&post.user) {
+            return Outcome::Refused(Refusal::NotMember);
+        }
         let room = self.rooms.entry(post.room.clone()).or_default();
         if let Some(first) = room.iter().find(|kept| kept.post.id == post.id) {
             return if first.post.as_send().same_content(&post.as_send()) {
@@ -145,11 +170,144 @@ impl Model {
                 Outcome::Refused(Refusal::IdReused { seq: first.seq })
             };
         }
-        let (seq, last) = room.last().map_or((0, now), |last| (last.seq, last.received_at));
-        let kept = Kept { seq: seq + 1, received_at: now.max(last), post: post.clone() };
+        let seq = state.head + 1;
+        let received_at = state.last.map_or(now, |last| now.max(last));
+        (state.head, state.last) = (seq, Some(received_at));
+        if let Some(mark) = state.members.get_mut(&post.user).filter(|mark| **mark + 1 == seq) {
+            *mark = seq;
+        }
+        let kept = Kept { seq, received_at, post: post.clone() };
         let receipt = kept.receipt();
         room.push(kept);
         Outcome::Stored(receipt)
+    }
+
+    /// Makes a change. Of a user everything is erased at once, so `more` is never said here.
+    pub fn change(&mut self, change: &Change<'_>) -> Outcome {
+        let may = |state: &RoomState| change.by.is_none_or(|by| state.members.contains_key(by));
+        let refused = Outcome::Refused(Refusal::NotMember);
+        let changed = |changed| Outcome::Changed { changed };
+        if let What::EraseUser { user } = change.what {
+            let before: usize = self.rooms.values().map(Vec::len).sum();
+            self.rooms.values_mut().for_each(|kept| kept.retain(|kept| kept.post.user != user));
+            for state in self.states.values_mut() {
+                state.members.remove(user);
+            }
+            let after: usize = self.rooms.values().map(Vec::len).sum();
+            return Outcome::Erased { messages: (before - after) as u64, more: false };
+        }
+        let name = change.room().unwrap_or_default().to_owned();
+        let exists = self.rooms.contains_key(&name);
+        if let What::PutRoom { settings, .. } = change.what {
+            let state = self.states.entry(name.clone()).or_default();
+            if exists && !may(state) {
+                return refused;
+            }
+            if let Some(title) = settings.title {
+                state.title = (!title.is_empty()).then(|| title.to_owned());
+            }
+            state.members_only = settings.members_only.unwrap_or(state.members_only);
+            if let Some(retention) = settings.retention_s {
+                state.retention_s = (retention > 0).then_some(retention);
+            }
+            if let Some(by) = change.by.filter(|_| !exists) {
+                state.members.insert(by.to_owned(), state.head);
+            }
+            self.rooms.entry(name).or_default();
+            return Outcome::Room { created: !exists };
+        }
+        let Some(state) = self.states.get_mut(&name).filter(|_| exists) else {
+            return Outcome::Refused(Refusal::UnknownRoom);
+        };
+        match change.what {
+            What::AddMember { user, .. } => {
+                if !may(state) && (state.members_only || change.by != Some(user)) {
+                    return refused;
+                }
+                let head = state.head;
+                let known = state.members.contains_key(user);
+                state.members.entry(user.to_owned()).or_insert(head);
+                changed(!known)
+            }
+            What::RemoveMember { user, .. } if may(state) || change.by == Some(user) => {
+                changed(state.members.remove(user).is_some())
+            }
+            What::DeleteRoom { .. } if may(state) => {
+                let (head, last) = (state.head, state.last);
+                *state = RoomState { head, last, ..RoomState::default() };
+                self.rooms.remove(&name);
+                changed(true)
+            }
+            What::MarkRead { user, seq, .. } => {
+                let head = state.head;
+                let Some(mark) = state.members.get_mut(user) else { return refused };
+                let moved = seq.min(head) > *mark;
+                *mark = (*mark).max(seq.min(head));
+                let seq = *mark;
+                Outcome::Read(ReadMark { seq, unread: self.unread(&name, seq), moved })
+            }
+            _ => refused,
+        }
+    }
+
+    /// Messages of a room behind a read mark.
+    pub fn unread(&self, room: &str, mark: u64) -> u64 {
+        self.room(room).iter().filter(|kept| kept.seq > mark).count() as u64
+    }
+
+    /// What there is to a room besides its messages.
+    pub fn state(&self, room: &str) -> RoomState {
+        self.states.get(room).cloned().unwrap_or_default()
+    }
+
+    /// Highest number given in a room.
+    pub fn head(&self, room: &str) -> u64 {
+        self.states.get(room).map_or(0, |state| state.head)
+    }
+
+    /// A room as a store describes it; `None` when there is none.
+    pub fn info(&self, room: &str) -> Option<RoomInfo> {
+        let (kept, state) = (self.rooms.get(room)?, self.state(room));
+        Some(RoomInfo {
+            room: RoomId::new(room).ok()?,
+            head: state.head,
+            oldest: kept.first().map_or(state.head + 1, |first| first.seq),
+            messages: kept.len() as u64,
+            last_received_at: state.last,
+            title: state.title,
+            members_only: state.members_only,
+            retention_s: state.retention_s,
+            members: state.members.len() as u64,
+        })
+    }
+
+    /// How a user stands to a room.
+    pub fn access(&self, room: &str, user: &str) -> Access {
+        let state = self.state(room);
+        match state.members.get(user) {
+            _ if !self.rooms.contains_key(room) => Access::Unknown,
+            Some(read_seq) => Access::Member { read_seq: *read_seq },
+            None if state.members_only => Access::Closed,
+            None => Access::Open,
+        }
+    }
+
+    /// Members of a room.
+    pub fn members(&self, room: &str) -> Vec<Member> {
+        let member = |(user, read_seq): (String, u64)| Member { user: UserId::new(&user).unwrap(), read_seq };
+        self.state(room).members.into_iter().map(member).collect()
+    }
+
+    /// Rooms of a user, and the newest message of each that has any.
+    pub fn user_rooms(&self, user: &str) -> (Vec<UserRoom>, Vec<Kept>) {
+        let (mut rooms, mut last) = (Vec::new(), Vec::new());
+        for (room, kept) in &self.rooms {
+            let Access::Member { read_seq } = self.access(room, user) else { continue };
+            let Some(info) = self.info(room) else { continue };
+            rooms.push(UserRoom { info, read_seq, unread: self.unread(room, read_seq) });
+            last.extend(kept.last().cloned());
+        }
+        (rooms, last)
     }
 
     /// What a room holds; nothing when there is none of that name.

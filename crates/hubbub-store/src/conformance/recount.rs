@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hubbub_core::stats::{
     ActiveUsers, ActiveUsersQuery, FirstLast, HourStats, HoursPage, HoursQuery, Participation, RoomStats,
-    Totals, TypeCounts, UserHistoryQuery, UserRoomsPage, UserStats, hour_of,
+    Totals, TypeCounts, UserHistoryQuery, ParticipationPage, UserStats, hour_of,
 };
 use hubbub_core::{RoomId, Timestamp, UserId};
 
@@ -116,7 +116,7 @@ impl<'a> Recount<'a> {
     }
 
     /// A page of the rooms in which a user wrote.
-    pub fn user_rooms(&self, user: &str, after: Option<&str>, limit: usize) -> UserRoomsPage {
+    pub fn participation(&self, user: &str, after: Option<&str>, limit: usize) -> ParticipationPage {
         let of_user = Self(self.0.iter().copied().filter(|kept| kept.post.user == user).collect());
         let groups = of_user.by(|kept| kept.post.room.as_str());
         let mut rooms: Vec<Participation> = groups
@@ -130,7 +130,7 @@ impl<'a> Recount<'a> {
             .collect();
         let more = rooms.len() > limit;
         rooms.truncate(limit);
-        UserRoomsPage { rooms, more }
+        ParticipationPage { rooms, more }
     }
 
     /// Everything of a user that the window holds, as if it had no limits, oldest first.

@@ -21,6 +21,10 @@ pub async fn a_room_is_described(fixture: &mut impl Fixture) {
             oldest: 1,
             messages: count,
             last_received_at: Some(time),
+            title: None,
+            members_only: false,
+            retention_s: None,
+            members: 0,
         };
         assert_eq!(info(fixture, "a").await, Some(expected), "{place:?}");
     }

@@ -118,11 +118,11 @@ pub async fn lists_come_in_pages(fixture: &mut impl Fixture) {
         }
         for user in recount.user_names() {
             let id = UserId::new(user).unwrap();
-            let first = value(fixture, store.user_rooms(id.clone(), None, limit)).await;
-            assert_eq!(first, recount.user_rooms(user, None, limit));
+            let first = value(fixture, store.participation(id.clone(), None, limit)).await;
+            assert_eq!(first, recount.participation(user, None, limit));
             let after = Some(room_id("room-3"));
-            let rest = value(fixture, store.user_rooms(id, after, limit)).await;
-            assert_eq!(rest, recount.user_rooms(user, Some("room-3"), limit));
+            let rest = value(fixture, store.participation(id, after, limit)).await;
+            assert_eq!(rest, recount.participation(user, Some("room-3"), limit));
         }
     }
     let start = model.room("room-0")[0].received_at.as_micros();
@@ -241,8 +241,8 @@ pub(super) async fn check(fixture: &impl Fixture, model: &Model) {
     for user in &users {
         let id = user.user.clone();
         assert_eq!(value(fixture, store.user_stats(id.clone())).await.as_ref(), Some(user));
-        let rooms = value(fixture, store.user_rooms(id.clone(), None, usize::MAX)).await;
-        assert_eq!(rooms, recount.user_rooms(id.as_str(), None, usize::MAX));
+        let rooms = value(fixture, store.participation(id.clone(), None, usize::MAX)).await;
+        assert_eq!(rooms, recount.participation(id.as_str(), None, usize::MAX));
         check_user_page(fixture, &recount, id.as_str(), &newest(1_000_000)).await;
     }
     assert_eq!(value(fixture, store.room_stats(room_id("nowhere"))).await, None);

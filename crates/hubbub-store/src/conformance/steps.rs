@@ -1,7 +1,7 @@
 //! What cases are made of.
 
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError, RoomInfo};
-use hubbub_core::{Op, OpBatch, Outcome, Receipt, RoomId};
+use hubbub_core::{Change, Op, OpBatch, Outcome, Receipt, RoomId, UserId};
 
 use super::Fixture;
 use super::model::{Kept, Model, Post};
@@ -27,6 +27,55 @@ pub(super) async fn apply(fixture: &impl Fixture, posts: &[Post]) -> Vec<Outcome
     let outcomes = outcomes.unwrap_or_else(|error| panic!("a batch was not stored: {error}"));
     assert_eq!(outcomes.len(), posts.len(), "there must be one outcome for each operation");
     outcomes
+}
+
+/// Makes changes, those that take no company each in a batch of its own, and says what became of them. Erasing goes
+/// on until nothing is left.
+pub(super) async fn change(fixture: &impl Fixture, changes: &[Change<'_>]) -> Vec<Outcome> {
+    let mut all = Vec::new();
+    for change in changes {
+        let mut erased = 0;
+        loop {
+            let mut batch = OpBatch::default();
+            batch.push(&Op::Change(*change));
+            let store = fixture.store();
+            let outcomes = tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap();
+            let outcomes = outcomes.unwrap_or_else(|error| panic!("{change:?} was not made: {error}"));
+            assert_eq!(outcomes.len(), 1);
+            match outcomes[0] {
+                Outcome::Erased { messages, more: true } => erased += messages,
+                Outcome::Erased { messages, more: false } => {
+                    all.push(Outcome::Erased { messages: erased + messages, more: false });
+                    break;
+                }
+                other => {
+                    all.push(other);
+                    break;
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Compares what everybody is told of rooms, members and what is unread with the model.
+pub(super) async fn check_people(fixture: &impl Fixture, model: &Model, rooms: &[&str], users: &[&str]) {
+    let store = fixture.store();
+    let user_id = |user: &str| UserId::new(user).unwrap();
+    for room in rooms {
+        assert_eq!(store.room(room_id(room)).await.unwrap(), model.info(room), "{room}");
+        assert_eq!(store.members(room_id(room), None, 99).await.unwrap(), model.members(room), "{room}");
+        for user in users {
+            let access = store.access(room_id(room), user_id(user)).await.unwrap();
+            assert_eq!(access, model.access(room, user), "{user} in {room}");
+        }
+    }
+    for user in users {
+        let (rooms, last) = model.user_rooms(user);
+        let got = store.user_rooms(user_id(user), None, 99).await.unwrap();
+        assert_eq!(got.rooms, rooms, "rooms of {user}");
+        assert!(got.last.iter().map(|message| Kept::of(&message)).eq(last), "last messages for {user}");
+    }
 }
 
 /// Sends one batch of messages that are all new.
@@ -92,7 +141,7 @@ pub(super) async fn check_page(fixture: &impl Fixture, model: &Model, room: &str
     let window = model.window(room, query);
     let what = format!("{room} with {query:?}");
 
-    let head = kept.last().map_or(0, |last| last.seq);
+    let head = model.head(room);
     assert_eq!(page.head, head, "head of {what}");
     assert_eq!(page.oldest, kept.first().map_or(head + 1, |first| first.seq), "oldest of {what}");
     assert!(got.len() <= query.limit, "{} messages of {what}", got.len());
@@ -130,9 +179,7 @@ pub(super) async fn check_everything(fixture: &impl Fixture, model: &Model) {
         "{listed:#?}"
     );
     for info in listed {
-        let kept = model.room(info.room.as_str());
-        assert_eq!((info.messages, info.head), (kept.len() as u64, kept.last().map_or(0, |last| last.seq)));
-        assert_eq!(info.last_received_at, kept.last().map(|last| last.received_at));
+        assert_eq!(model.info(info.room.as_str()), Some(info));
     }
     super::stats::check(fixture, model).await;
 }

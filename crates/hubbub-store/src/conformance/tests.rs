@@ -8,13 +8,15 @@ use parking_lot::Mutex;
 use hubbub_core::clock::ManualClock;
 use hubbub_core::stats::{
     ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, RoomStats, Totals, UserHistoryPage,
-    UserHistoryQuery, UserRoomsPage, UserStats,
+    UserHistoryQuery, ParticipationPage, UserStats,
 };
 use hubbub_core::store::{
-    ApplyError, BatchCap, Cursor, HistoryPage, HistoryQuery, Read, ReadError, RoomInfo, StoreFigures,
-    StoreHealth,
+    Access, ApplyError, BatchCap, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomInfo,
+    StoreFigures, StoreHealth, UserRooms,
 };
-use hubbub_core::{Clock, Op, OpBatch, Outcome, RoomId, RoomStore, StatsStore, Store, Timestamp, UserId};
+use hubbub_core::{
+    Change, Clock, Op, OpBatch, Outcome, Refusal, RoomId, RoomStore, StatsStore, Store, Timestamp, UserId, What,
+};
 
 use super::Fixture;
 use super::model::{Kept, Model, Post};
@@ -25,11 +27,14 @@ use super::recount::Recount;
 enum Flaw {
     None,
     ActiveToTheEnd,
+    AnybodyMayChange,
     BatchOutOfOrder,
     ClockMayStepBack,
     CountsLate,
     CutsLongTexts,
+    ErasesNothing,
     ForgetsIdsWhenRestarted,
+    ForgetsMembersWhenRestarted,
     ForgetsTheLastWhenRestarted,
     HeadOfThePage,
     HistoryByRoom,
@@ -38,9 +43,11 @@ enum Flaw {
     IgnoresCase,
     IncludesTheEnd,
     LosesUsernames,
+    MarksMoveBack,
     MoreWhenFull,
     NeverRefusesAnId,
     NewestFirst,
+    NumbersStartAnewAfterDeletion,
     PageOfNothing,
     RepeatsUseNumbers,
     RoomsByAge,
@@ -49,16 +56,19 @@ enum Flaw {
     UserPagesOverlap,
 }
 
-const FLAWS: [Flaw; 23] = [
+const FLAWS: [Flaw; 28] = [
     Flaw::ActiveToTheEnd,
     Flaw::CountsLate,
     Flaw::HistoryByRoom,
     Flaw::TopByName,
     Flaw::UserPagesOverlap,
+    Flaw::AnybodyMayChange,
     Flaw::BatchOutOfOrder,
     Flaw::ClockMayStepBack,
     Flaw::CutsLongTexts,
+    Flaw::ErasesNothing,
     Flaw::ForgetsIdsWhenRestarted,
+    Flaw::ForgetsMembersWhenRestarted,
     Flaw::ForgetsTheLastWhenRestarted,
     Flaw::HeadOfThePage,
     Flaw::IdsAreOfAllRooms,
@@ -66,9 +76,11 @@ const FLAWS: [Flaw; 23] = [
     Flaw::IgnoresCase,
     Flaw::IncludesTheEnd,
     Flaw::LosesUsernames,
+    Flaw::MarksMoveBack,
     Flaw::MoreWhenFull,
     Flaw::NeverRefusesAnId,
     Flaw::NewestFirst,
+    Flaw::NumbersStartAnewAfterDeletion,
     Flaw::PageOfNothing,
     Flaw::RepeatsUseNumbers,
     Flaw::RoomsByAge,
@@ -117,6 +129,32 @@ impl InMemory {
         }
     }
 
+    /// One change, made as the flaw will have it.
+    fn change_one(&self, model: &mut Model, change: &Change<'_>) -> Outcome {
+        let before = model.clone();
+        let outcome = model.change(change);
+        match (self.flaw, change.what) {
+            (Flaw::AnybodyMayChange, _) if matches!(outcome, Outcome::Refused(Refusal::NotMember)) => {
+                model.change(&Change { by: None, ..*change })
+            }
+            (Flaw::MarksMoveBack, What::MarkRead { room, user, seq }) => {
+                if let Some(mark) = model.states.get_mut(room).and_then(|state| state.members.get_mut(user)) {
+                    *mark = seq;
+                }
+                outcome
+            }
+            (Flaw::NumbersStartAnewAfterDeletion, What::DeleteRoom { room }) => {
+                model.states.remove(room);
+                outcome
+            }
+            (Flaw::ErasesNothing, What::EraseUser { .. }) => {
+                *model = before;
+                outcome
+            }
+            _ => outcome,
+        }
+    }
+
     fn page(&self, room: &str, query: &HistoryQuery) -> Result<HistoryPage, ReadError> {
         let model = self.model.lock();
         if !model.rooms.contains_key(room) && self.flaw != Flaw::UnknownRoomIsEmpty {
@@ -148,40 +186,30 @@ impl InMemory {
         if backward && self.flaw != Flaw::NewestFirst {
             page.messages.reverse();
         }
-        page.head = model.room(room).last().map_or(0, |last| last.seq);
-        page.oldest = model.room(room).first().map_or(1, |first| first.seq);
+        page.head = model.head(room);
+        page.oldest = model.room(room).first().map_or(page.head + 1, |first| first.seq);
         if let (Flaw::HeadOfThePage, Some(last)) = (self.flaw, page.messages.iter().last()) {
             page.head = last.seq;
         }
         Ok(page)
-    }
-
-    fn info(room: &str, kept: &[Kept]) -> RoomInfo {
-        RoomInfo {
-            room: RoomId::new(room).unwrap(),
-            head: kept.last().map_or(0, |last| last.seq),
-            oldest: kept.first().map_or(1, |first| first.seq),
-            messages: kept.len() as u64,
-            last_received_at: kept.last().map(|last| last.received_at),
-        }
     }
 }
 
 impl Store for InMemory {
     fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
         let mut model = self.model.lock();
-        let mut posts: Vec<Post> = batch
-            .iter()
-            .map(|Op::Send(sent)| {
-                let message = hubbub_core::Message { seq: 0, received_at: Timestamp::default(), sent };
-                Kept::of(&message).post
-            })
-            .collect();
+        let mut ops: Vec<Op<'_>> = batch.iter().collect();
         if self.flaw == Flaw::BatchOutOfOrder {
-            posts.reverse();
+            ops.reverse();
         }
-        let mut outcomes: Vec<Outcome> =
-            posts.into_iter().map(|post| self.apply_one(&mut model, post)).collect();
+        let one = |op: Op<'_>| match op {
+            Op::Send(sent) => {
+                let message = hubbub_core::Message { seq: 0, received_at: Timestamp::default(), sent };
+                self.apply_one(&mut model, Kept::of(&message).post)
+            }
+            Op::Change(change) => self.change_one(&mut model, &change),
+        };
+        let mut outcomes: Vec<Outcome> = ops.into_iter().map(one).collect();
         if self.flaw == Flaw::BatchOutOfOrder {
             outcomes.reverse();
         }
@@ -215,9 +243,7 @@ impl RoomStore for InMemory {
     }
 
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {
-        let model = self.model.lock();
-        let kept = model.rooms.get(room.as_str());
-        Box::pin(ready(Ok(kept.map(|kept| Self::info(room.as_str(), kept)))))
+        Box::pin(ready(Ok(self.model.lock().info(room.as_str()))))
     }
 
     fn rooms(&self, after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>> {
@@ -228,8 +254,28 @@ impl RoomStore for InMemory {
             names.sort_by_key(|name| model.room(name).first().map(|first| first.received_at));
             names.reverse();
         }
-        let infos = names.into_iter().take(limit).map(|name| Self::info(name, model.room(name)));
+        let infos = names.into_iter().take(limit).filter_map(|name| model.info(name));
         Box::pin(ready(Ok(infos.collect())))
+    }
+
+    fn access(&self, room: RoomId, user: UserId) -> Read<'_, Access> {
+        Box::pin(ready(Ok(self.model.lock().access(room.as_str(), user.as_str()))))
+    }
+
+    fn members(&self, room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>> {
+        let all = self.model.lock().members(room.as_str()).into_iter();
+        let behind = all.filter(|member| after.as_ref().is_none_or(|after| member.user > *after));
+        Box::pin(ready(Ok(behind.take(limit).collect())))
+    }
+
+    fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms> {
+        let (mut rooms, kept) = self.model.lock().user_rooms(user.as_str());
+        rooms.retain(|room| after.as_ref().is_none_or(|after| room.info.room > *after));
+        rooms.truncate(limit);
+        let mut last = hubbub_core::MessageRun::default();
+        let wanted = |kept: &&Kept| rooms.iter().any(|room| room.info.room.as_str() == kept.post.room);
+        kept.iter().filter(wanted).for_each(|kept| last.push(&kept.as_message()));
+        Box::pin(ready(Ok(UserRooms { rooms, last })))
     }
 }
 
@@ -308,13 +354,13 @@ impl StatsStore for InMemory {
         self.counted(|recount| recount.active_users(&query))
     }
 
-    fn user_rooms(
+    fn participation(
         &self,
         user: UserId,
         after: Option<RoomId>,
         limit: usize,
-    ) -> Read<'_, Counted<UserRoomsPage>> {
-        self.counted(|recount| recount.user_rooms(user.as_str(), after.as_ref().map(RoomId::as_str), limit))
+    ) -> Read<'_, Counted<ParticipationPage>> {
+        self.counted(|recount| recount.participation(user.as_str(), after.as_ref().map(RoomId::as_str), limit))
     }
 
     fn user_history(&self, user: UserId, query: UserHistoryQuery) -> Read<'_, UserHistoryPage> {
@@ -358,6 +404,9 @@ impl Fixture for Memory {
         }
         if flaw == Flaw::ForgetsTheLastWhenRestarted {
             model.rooms.values_mut().filter(|kept| kept.len() > 1).for_each(|kept| drop(kept.pop()));
+        }
+        if flaw == Flaw::ForgetsMembersWhenRestarted {
+            model.states.values_mut().for_each(|state| state.members.clear());
         }
         let clock = Arc::clone(&self.clock);
         self.store = Arc::new(InMemory { model: Mutex::new(model), clock, autocreate, flaw });

@@ -1,14 +1,30 @@
-//! Fewer and fewer segments: old ones dropped as a whole, neighbours merged.
+//! Fewer and fewer segments: neighbours are merged, and what is hidden stays behind.
 //!
 //! Merging takes the neighbours that are smallest together, so that a message is rewritten a few times at most, and
 //! keeps the order of segments. Files are removed only after the manifest stopped naming them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::Message;
 
 use super::error::{DoingOn, MaintainError};
 use super::segment::{Codec, MergeError, Segment, SegmentWriter, merge, segment_path};
 use super::shared::Shared;
+
+/// What the work on segments remembers from step to step.
+#[derive(Debug, Default)]
+pub(crate) struct Compacting {
+    /// The number reserved for the segment that is being written, kept until it is done.
+    pub(super) reserved: Option<u64>,
+    /// When to look again for what is too old, by the clock in microseconds.
+    pub(super) expire_at: i64,
+    /// What was hidden when segments were last found to hold nothing hidden; `None` = never looked.
+    pub(super) scrubbed: Option<u64>,
+    /// When to look again for what is hidden.
+    pub(super) scrub_at: Duration,
+}
 
 /// Into so many parts of the retention time messages are grouped, so that they go at most one part too late.
 pub(crate) const RETENTION_PARTS: i64 = 8;
@@ -19,31 +35,30 @@ impl Shared {
         self.options.retention.map(|time| i64::try_from(time.as_micros()).unwrap_or(i64::MAX))
     }
 
-    /// Drops segments that hold only messages older than the retention time. Says whether there were any.
-    pub(crate) fn expire(&self) -> Result<bool, MaintainError> {
-        let Some(retention) = self.retention_micros() else { return Ok(false) };
-        let _one = self.compacting.lock();
-        let cutoff = self.clock.now().as_micros().saturating_sub(retention);
-        let is_old = |segment: &&Segment| segment.times().is_none_or(|(_, last)| last.as_micros() < cutoff);
-        let old: Vec<Segment> = self.view().segments.iter().filter(is_old).cloned().collect();
-        if old.is_empty() {
-            return Ok(false);
-        }
-        self.replace(&old, None)?;
-        Ok(true)
-    }
-
     /// Merges neighbours when there are many segments. Says whether it did.
     pub(crate) fn merge_one(&self) -> Result<bool, MaintainError> {
-        let mut reserved = self.compacting.lock();
+        let mut compacting = self.compacting.lock();
         let Some(sources) = self.merge_candidates() else { return Ok(false) };
-        let number = *reserved.get_or_insert_with(|| self.reserve_segment());
+        self.rewrite(&sources, &mut compacting)
+    }
+
+    /// Puts one segment with what is not hidden into the place of neighbours. Says whether it did.
+    pub(super) fn rewrite(
+        &self,
+        sources: &[Segment],
+        compacting: &mut Compacting,
+    ) -> Result<bool, MaintainError> {
+        let number = *compacting.reserved.get_or_insert_with(|| self.reserve_segment());
         let path = segment_path(number);
         let disk = Arc::clone(&self.disk);
         let mut writer =
             SegmentWriter::create(disk, number, Codec::Zstd, self.hasher).doing("making", &path)?;
+        let hidden = self.rooms.read().hidden();
+        let is_kept = |message: &Message<'_>| {
+            hidden.is_empty() || hidden.get(message.sent.room).is_none_or(|hidden| !hidden.hides(message.seq))
+        };
         // When the store closes, nothing more is kept, and what was written is of no use.
-        let merged = merge(&sources, &mut writer, |_| !self.bell.is_stopped());
+        let merged = merge(sources, &mut writer, |message| !self.bell.is_stopped() && is_kept(message));
         if self.bell.is_stopped() {
             writer.discard().doing("removing", &path)?;
             return Ok(false);
@@ -56,10 +71,15 @@ impl Shared {
                 MergeError::Write(source) => MaintainError::Io { attempted: "writing", path, source },
             });
         }
+        if writer.messages() == 0 {
+            writer.discard().doing("removing", &path)?;
+            self.replace(sources, None)?;
+            return Ok(true);
+        }
         writer.finish().doing("finishing", &path)?;
         let merged = Segment::open(&*self.disk, number, Arc::clone(&self.cache))?;
-        self.replace(&sources, Some(merged))?;
-        *reserved = None;
+        self.replace(sources, Some(merged))?;
+        compacting.reserved = None;
         Ok(true)
     }
 
@@ -83,7 +103,7 @@ impl Shared {
     }
 
     /// Puts `by` in the place of neighbours, in the manifest, in the view, then on the disk.
-    fn replace(&self, old: &[Segment], by: Option<Segment>) -> Result<(), MaintainError> {
+    pub(super) fn replace(&self, old: &[Segment], by: Option<Segment>) -> Result<(), MaintainError> {
         let gone: HashSet<u64> = old.iter().map(Segment::number).collect();
         let first = old.first().map(Segment::number);
         self.change_manifest(|manifest| {

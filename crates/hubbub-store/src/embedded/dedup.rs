@@ -132,7 +132,10 @@ impl Dedup {
     pub(crate) fn begin_batch(&mut self, ops: &[Op<'_>], hashes: &mut Vec<u64>, maybe_known: &mut Vec<bool>) {
         self.batch.clear();
         hashes.clear();
-        hashes.extend(ops.iter().map(|Op::Send(send)| self.hash(send)));
+        hashes.extend(ops.iter().map(|op| match op {
+            Op::Send(send) => self.hash(send),
+            Op::Change(_) => 0,
+        }));
         maybe_known.clear();
         maybe_known.extend(hashes.iter().map(|hash| self.filter.may_contain(*hash)));
     }
@@ -143,8 +146,8 @@ impl Dedup {
         self.batch.insert(hash, begin);
     }
 
-    /// Whether the room has a message with this id, the batch under way and its block included. `segments` hold
-    /// everything that is in no slot known here.
+    /// Whether the room has a message with this id, the batch under way and its block included, and those left out
+    /// whose seq is `hidden`. `segments` hold everything that is in no slot known here.
     #[inline]
     pub(crate) fn find(
         &self,
@@ -153,11 +156,12 @@ impl Dedup {
         send: &Send<'_>,
         block: &[u8],
         segments: &[Segment],
+        hidden: impl Fn(u64) -> bool,
     ) -> Result<Known, MaintainError> {
         if !maybe_known && !self.batch.contains(hash) {
             return Ok(Known::New);
         }
-        self.look_up(hash, send, block, segments)
+        self.look_up(hash, send, block, segments, hidden)
     }
 
     #[cold]
@@ -167,10 +171,11 @@ impl Dedup {
         send: &Send<'_>,
         block: &[u8],
         segments: &[Segment],
+        hidden: impl Fn(u64) -> bool,
     ) -> Result<Known, MaintainError> {
         let mut known = Known::New;
         let mut is_it = |message: &Message<'_>| {
-            let found = message.sent.id == send.id && message.sent.room == send.room;
+            let found = message.sent.id == send.id && message.sent.room == send.room && !hidden(message.seq);
             if found {
                 known = judge(message, send);
             }

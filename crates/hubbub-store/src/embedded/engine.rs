@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use hubbub_core::stats::{
     ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, RoomStats, Totals, UserHistoryPage,
-    UserHistoryQuery, UserRoomsPage, UserStats,
+    UserHistoryQuery, ParticipationPage, UserStats,
 };
 use hubbub_core::store::{
-    ApplyError, BatchCap, HistoryPage, HistoryQuery, ReadError, RoomInfo, StoreFigures, StoreHealth,
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, ReadError, RoomInfo, StoreFigures,
+    StoreHealth, UserRooms,
 };
 use hubbub_core::{Clock, OpBatch, Outcome, RandomSource};
 use parking_lot::Mutex;
@@ -132,14 +133,14 @@ impl Engine {
         self.shared.active_users(query)
     }
 
-    /// See [`hubbub_core::StatsStore::user_rooms`].
-    pub fn user_rooms(
+    /// See [`hubbub_core::StatsStore::participation`].
+    pub fn participation(
         &self,
         user: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Counted<UserRoomsPage>, ReadError> {
-        self.shared.user_rooms(user, after, limit)
+    ) -> Result<Counted<ParticipationPage>, ReadError> {
+        self.shared.participation(user, after, limit)
     }
 
     /// See [`hubbub_core::StatsStore::user_history`].
@@ -150,6 +151,21 @@ impl Engine {
     /// See [`hubbub_core::StatsStore::audit`].
     pub fn audit(&self) -> Result<Counted<Audit>, ReadError> {
         self.shared.audit()
+    }
+
+    /// How a user stands to a room.
+    pub fn access(&self, room: &str, user: &str) -> Access {
+        self.shared.access(room, user)
+    }
+
+    /// Up to `limit` members of a room in the order of their names, beginning behind `after`.
+    pub fn members(&self, room: &str, after: Option<&str>, limit: usize) -> Vec<Member> {
+        self.shared.members(room, after, limit)
+    }
+
+    /// Up to `limit` rooms of a user in the order of their names, beginning behind `after`.
+    pub fn user_rooms(&self, user: &str, after: Option<&str>, limit: usize) -> Result<UserRooms, ReadError> {
+        self.shared.user_rooms(user, after, limit)
     }
 
     /// The id of this history.
@@ -167,9 +183,13 @@ impl Engine {
         let view = self.shared.view();
         let (sync_us_last, sync_us_max) = self.shared.status.sync_us();
         let sealed: u64 = view.segments.iter().map(|segment| segment.bytes()).sum();
+        let (messages, rooms) = {
+            let rooms = self.shared.rooms.read();
+            (rooms.messages(), rooms.known())
+        };
         StoreFigures {
-            messages: view.messages(),
-            rooms: self.shared.rooms.read().known(),
+            messages,
+            rooms,
             disk_bytes: sealed + self.shared.slots.bytes(),
             segments: view.segments.len() as u64,
             unsealed_slots: self.shared.waiting_slots() as u64,
@@ -217,10 +237,11 @@ impl Engine {
             && writer.next_slot(&self.shared).is_ok()
     }
 
-    /// Drops segments that are too old, else merges small ones, else builds a new filter. Says whether there was
-    /// anything to do.
+    /// Hides and drops what is too old, else removes what is hidden from a segment, else merges small segments, else
+    /// builds a new filter. Says whether there was anything to do.
     pub fn merge_step(&self) -> Result<bool, MaintainError> {
-        Ok(self.shared.expire()? || self.shared.merge_one()? || self.shared.refilter()?)
+        let shared = &self.shared;
+        Ok(shared.expire()? || shared.scrub_one()? || shared.merge_one()? || shared.refilter()?)
     }
 
     /// Counts what is not counted yet, so that questions about statistics find little to do. Says whether there was a

@@ -1,11 +1,12 @@
 //! Reading rooms: the segments, then what is not sealed yet.
 
-use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError, RoomInfo};
-use hubbub_core::{MessageRun, RoomId, Timestamp};
+use hubbub_core::store::{
+    Access, Cursor, HistoryPage, HistoryQuery, Member, ReadError, RoomInfo, UserRoom, UserRooms,
+};
+use hubbub_core::{MessageRun, RoomId, Timestamp, UserId};
 
 use super::error::MaintainError;
-use super::manifest::RoomEntry;
-use super::rooms::RoomNumber;
+use super::rooms::{Hidden, Room, RoomNumber};
 use super::segment::ReadEnd;
 use super::shared::Shared;
 use super::view::View;
@@ -13,91 +14,180 @@ use super::view::View;
 impl Shared {
     /// A page of a room's messages; see [`hubbub_core::RoomStore::history`].
     pub(crate) fn history(&self, room: &str, query: &HistoryQuery) -> Result<HistoryPage, ReadError> {
-        let (number, head) = {
+        let (number, head, hidden) = {
             let rooms = self.rooms.read();
-            let number = rooms.number(room).ok_or(ReadError::UnknownRoom)?;
-            let head = rooms.get(number).map_or(0, |entry| entry.head);
-            (number, head)
+            let (number, room) = rooms.find(room).ok_or(ReadError::UnknownRoom)?;
+            (number, room.head, room.hidden())
         };
-        if head == 0 {
-            return Err(ReadError::UnknownRoom);
-        }
         // Taken after the head, so that everything up to it is in the view.
         let view = self.view();
-        let span = view.span(room, number);
         let mut messages = MessageRun::default();
-        let more = view
-            .read(room, number, query, &mut messages)
-            .map_err(|error| ReadError::Unavailable { reason: error.to_string() })?;
+        let more = view.read((room, number), query, &hidden, &mut messages).map_err(unavailable)?;
         if matches!(query.cursor, Cursor::Before(_)) {
             messages.reverse();
         }
-        let head = head.max(span.map_or(0, |span| span.last_seq));
         let newest =
             messages.len().checked_sub(1).and_then(|last| messages.get(last)).map_or(0, |last| last.seq);
         let head = head.max(newest);
-        Ok(HistoryPage { messages, head, oldest: span.map_or(head + 1, |span| span.first_seq), more })
+        Ok(HistoryPage { messages, head, oldest: hidden.floor + 1, more })
     }
 
     /// One room; `None` when there is none of that name.
     pub(crate) fn room(&self, room: &str) -> Option<RoomInfo> {
-        let (number, entry) = {
-            let rooms = self.rooms.read();
-            let number = rooms.number(room)?;
-            (number, rooms.get(number)?.clone())
-        };
-        room_info(&self.view(), number, &entry)
+        room_info(self.rooms.read().find(room)?.1)
     }
 
     /// Rooms in the order of their names.
     pub(crate) fn rooms(&self, after: Option<&str>, limit: usize) -> Vec<RoomInfo> {
-        let page = self.rooms.read().page(after, limit);
+        self.rooms.read().page(after, limit).into_iter().filter_map(room_info).collect()
+    }
+
+    /// How a user stands to a room.
+    pub(crate) fn access(&self, room: &str, user: &str) -> Access {
+        let rooms = self.rooms.read();
+        let Some((number, room)) = rooms.find(room) else { return Access::Unknown };
+        match rooms.mark(number, user) {
+            Some(read_seq) => Access::Member { read_seq },
+            None if room.members_only => Access::Closed,
+            None => Access::Open,
+        }
+    }
+
+    /// Members in the order of their names.
+    pub(crate) fn members(&self, room: &str, after: Option<&str>, limit: usize) -> Vec<Member> {
+        let rooms = self.rooms.read();
+        let Some((number, _)) = rooms.find(room) else { return Vec::new() };
+        let members = rooms.members(number, after, limit).into_iter();
+        members
+            .filter_map(|(user, read_seq)| Some(Member { user: UserId::new(&user).ok()?, read_seq }))
+            .collect()
+    }
+
+    /// The rooms of a user with their newest messages.
+    pub(crate) fn user_rooms(
+        &self,
+        user: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<UserRooms, ReadError> {
+        let (mut rooms, mut newest) = (Vec::new(), Vec::new());
+        for (number, room, mark) in self.rooms.read().rooms_of(user, after, limit) {
+            let Some(info) = room_info(room) else { continue };
+            if info.messages > 0 {
+                newest.push((info.room.clone(), number, room.hidden()));
+            }
+            rooms.push(UserRoom { info, read_seq: mark, unread: room.unread(mark) });
+        }
         let view = self.view();
-        page.iter().filter_map(|(number, entry)| room_info(&view, *number, entry)).collect()
+        let mut last = MessageRun::default();
+        for (name, number, hidden) in newest {
+            view.read_newest((name.as_str(), number), &hidden, &mut last).map_err(unavailable)?;
+        }
+        Ok(UserRooms { rooms, last })
     }
 }
 
-fn room_info(view: &View, number: RoomNumber, entry: &RoomEntry) -> Option<RoomInfo> {
-    let span = view.span(&entry.name, number);
-    let head = entry.head.max(span.map_or(0, |span| span.last_seq));
-    (head > 0).then_some(())?;
+impl Shared {
+    /// Up to `limit` messages of a user: their rooms and numbers.
+    pub(crate) fn user_places(
+        &self,
+        user: &str,
+        limit: usize,
+    ) -> Result<Vec<(RoomNumber, u64)>, MaintainError> {
+        let rooms: Vec<_> = {
+            let rooms = self.rooms.read();
+            (0..).zip(rooms.all()).map(|(number, room)| (number, room.name.clone(), room.hidden())).collect()
+        };
+        let (view, mut places) = (self.view(), Vec::new());
+        let query = HistoryQuery {
+            cursor: Cursor::After(0),
+            from: None,
+            to: None,
+            limit: usize::MAX,
+            bytes_max: usize::MAX,
+        };
+        for (number, name, hidden) in rooms {
+            let mut run = MessageRun::default();
+            view.read((&name, number), &query, &hidden, &mut run)?;
+            let own = run.iter().filter(|message| message.sent.user == user);
+            places.extend(own.map(|message| (number, message.seq)));
+        }
+        places.truncate(limit);
+        Ok(places)
+    }
+}
+
+fn unavailable(error: MaintainError) -> ReadError {
+    ReadError::Unavailable { reason: error.to_string() }
+}
+
+fn room_info(room: &Room) -> Option<RoomInfo> {
     Some(RoomInfo {
-        room: RoomId::new(&entry.name).ok()?,
-        head,
-        oldest: span.map_or(head + 1, |span| span.first_seq),
-        messages: span.map_or(0, |span| span.messages),
-        last_received_at: (entry.last_received > i64::MIN)
-            .then(|| Timestamp::from_micros(entry.last_received)),
+        room: RoomId::new(&room.name).ok()?,
+        head: room.head,
+        oldest: room.oldest(),
+        messages: room.messages(),
+        last_received_at: (room.last_received > i64::MIN).then(|| Timestamp::from_micros(room.last_received)),
+        title: room.title.as_deref().map(str::to_owned),
+        members_only: room.members_only,
+        retention_s: (room.retention_s > 0).then_some(room.retention_s),
+        members: room.members.len() as u64,
     })
 }
 
 impl View {
     /// Fills a page from the cursor's end. Says whether the window holds more.
-    fn read(
+    pub(crate) fn read(
         &self,
-        name: &str,
-        room: RoomNumber,
+        room: (&str, RoomNumber),
         query: &HistoryQuery,
+        hidden: &Hidden,
         run: &mut MessageRun,
     ) -> Result<bool, MaintainError> {
         let backward = matches!(query.cursor, Cursor::Before(_));
-        if backward && self.read_tails(room, query, run)? {
+        if backward && self.read_tails(room.1, query, hidden, run)? {
             return Ok(true);
         }
         let segments: Box<dyn Iterator<Item = _>> =
             if backward { Box::new(self.segments.iter().rev()) } else { Box::new(self.segments.iter()) };
         for segment in segments {
-            if segment.read_room(name, query, run)? == ReadEnd::Full {
+            if segment.read_room(room.0, query, hidden, run)? == ReadEnd::Full {
                 return Ok(true);
             }
         }
-        if backward { Ok(false) } else { self.read_tails(room, query, run) }
+        if backward { Ok(false) } else { self.read_tails(room.1, query, hidden, run) }
+    }
+
+    /// Adds the newest message of a room, if there is any, and reads nothing else.
+    fn read_newest(
+        &self,
+        room: (&str, RoomNumber),
+        hidden: &Hidden,
+        run: &mut MessageRun,
+    ) -> Result<(), MaintainError> {
+        let limit = run.len() + 1;
+        let cursor = Cursor::Before(u64::MAX);
+        let query = HistoryQuery { cursor, from: None, to: None, limit, bytes_max: usize::MAX };
+        for tail in self.tails.iter().rev() {
+            tail.history(room.1, &query, hidden, run)?;
+            if run.len() == limit {
+                return Ok(());
+            }
+        }
+        for segment in self.segments.iter().rev() {
+            segment.read_room(room.0, &query, hidden, run)?;
+            if run.len() == limit {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     fn read_tails(
         &self,
         room: RoomNumber,
         query: &HistoryQuery,
+        hidden: &Hidden,
         run: &mut MessageRun,
     ) -> Result<bool, MaintainError> {
         let tails: Box<dyn Iterator<Item = _>> = match query.cursor {
@@ -105,7 +195,7 @@ impl View {
             Cursor::After(_) => Box::new(self.tails.iter()),
         };
         for tail in tails {
-            if tail.history(room, query, run)? {
+            if tail.history(room, query, hidden, run)? {
                 return Ok(true);
             }
         }

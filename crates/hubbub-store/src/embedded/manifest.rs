@@ -2,14 +2,13 @@
 //!
 //! ```text
 //! magic 8 | crc32c 4, over all that follows | version 4 | epoch key, id key, block seed, applied journal, next segment
-//! | flags | segments: count, number each | rooms: count, {name, head, last_received} each          (varints)
+//! | flags | segments: count, number each (varints) | rooms, as [`super::rooms`] writes them
 //! ```
 //!
 //! Replaced by: write `MANIFEST.tmp`, sync it, rename it, sync the directory. After a crash either the old or the new
 //! one is there, whole. It is read once, at start.
 
 use std::io;
-use std::sync::Arc;
 
 use super::disk::Disk;
 use super::error::{DoingOn, MaintainError, OpenError};
@@ -21,19 +20,8 @@ const MANIFEST_TMP: &str = "MANIFEST.tmp";
 const MAGIC: [u8; 8] = *b"HubMani\n";
 const HEADER_BYTES: usize = 12;
 
-/// Version written, and the newest one read.
-const VERSION: u32 = 1;
-
-/// A room, as the manifest keeps it. Heads outlive the messages, so that no number comes twice.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RoomEntry {
-    /// The room.
-    pub(crate) name: Arc<str>,
-    /// Highest number given.
-    pub(crate) head: u64,
-    /// When that was, in microseconds.
-    pub(crate) last_received: i64,
-}
+/// Version written, and the only one read.
+const VERSION: u32 = 2;
 
 /// Everything in the manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,8 +40,8 @@ pub(crate) struct Manifest {
     pub(crate) unsynced: bool,
     /// Segments that count, in the order of what they hold.
     pub(crate) segments: Vec<u64>,
-    /// All rooms.
-    pub(crate) rooms: Vec<RoomEntry>,
+    /// All rooms, as bytes. Empty but for the moments of reading and writing.
+    pub(crate) rooms: Vec<u8>,
 }
 
 impl Manifest {
@@ -82,7 +70,7 @@ impl Manifest {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256 + self.rooms.len() * 32);
+        let mut out = Vec::with_capacity(1_024 + self.rooms.len());
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&VERSION.to_le_bytes());
@@ -102,13 +90,7 @@ impl Manifest {
         for number in &self.segments {
             varint::write(*number, &mut out);
         }
-        varint::write(self.rooms.len() as u64, &mut out);
-        for room in &self.rooms {
-            varint::write(room.name.len() as u64, &mut out);
-            out.extend_from_slice(room.name.as_bytes());
-            varint::write(room.head, &mut out);
-            varint::write(varint::zigzag(room.last_received), &mut out);
-        }
+        out.extend_from_slice(&self.rooms);
         let crc = crc32c::crc32c(out.get(HEADER_BYTES..).unwrap_or_default());
         if let Some(place) = out.get_mut(MAGIC.len()..HEADER_BYTES) {
             place.copy_from_slice(&crc.to_le_bytes());
@@ -131,6 +113,11 @@ impl Manifest {
         if version > VERSION {
             return Err(OpenError::NewerFormat { found: version.into(), known: VERSION.into() });
         }
+        if version < VERSION {
+            return Err(damaged(
+                "it was written by a version before the first release, which is not read any more",
+            ));
+        }
         Self::decode_body(&mut body).ok_or_else(|| damaged("its parts do not fit together"))
     }
 
@@ -148,17 +135,8 @@ impl Manifest {
         for _ in 0..varint::read(input)? {
             manifest.segments.push(varint::read(input)?);
         }
-        for _ in 0..varint::read(input)? {
-            let length = usize::try_from(varint::read(input)?).ok()?;
-            let (name, rest) = input.split_at_checked(length)?;
-            *input = rest;
-            manifest.rooms.push(RoomEntry {
-                name: Arc::from(std::str::from_utf8(name).ok()?),
-                head: varint::read(input)?,
-                last_received: varint::unzigzag(varint::read(input)?),
-            });
-        }
-        input.is_empty().then_some(manifest)
+        manifest.rooms = input.to_vec();
+        Some(manifest)
     }
 }
 
@@ -180,7 +158,7 @@ mod tests {
             next_segment: 3,
             unsynced: true,
             segments: vec![1, 2],
-            rooms: vec![RoomEntry { name: "lobby".into(), head: 42, last_received: -5 }],
+            rooms: b"as rooms are written".to_vec(),
         };
         let bytes = manifest.encode();
         assert_eq!(Manifest::decode(&bytes).unwrap(), manifest);

@@ -19,6 +19,7 @@ mod engine;
 #[cfg(test)]
 mod engine_tests;
 mod error;
+mod expire;
 pub mod filter;
 mod format;
 mod history;
@@ -47,5 +48,6 @@ mod writer;
 pub use engine::Engine;
 pub use error::{MaintainError, OpenError};
 pub use options::{Durability, EngineOptions, MergeOptions};
+pub use rooms::Hidden;
 pub use service::Embedded;
 pub use slow_disk::SlowDisk;

@@ -51,6 +51,9 @@ pub struct EngineOptions {
     pub reserve_bytes: u64,
     /// When and how segments are merged.
     pub merge: MergeOptions,
+    /// Time between two looks for segments that hold something deleted or erased; it is out of sight at once, and
+    /// off the disk after this.
+    pub scrub_interval: Duration,
 }
 
 impl Default for EngineOptions {
@@ -64,6 +67,7 @@ impl Default for EngineOptions {
             sync_delay: Duration::ZERO,
             reserve_bytes: 256 << 20,
             merge: MergeOptions::default(),
+            scrub_interval: Duration::from_secs(60),
         }
     }
 }

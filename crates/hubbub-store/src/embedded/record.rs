@@ -6,11 +6,32 @@
 //! | room | user | id | username | text
 //! ```
 //!
-//! The first byte says what kind of operation follows, so that every kind can stand in the same block.
+//! The first byte says what kind of operation follows, so that every kind can stand in the same block. Changes of
+//! rooms stand in [`logged`].
+
+mod logged;
 
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
 use super::varint;
+use logged::KIND_CHANGE;
+pub(crate) use logged::{ERASED_BYTES_MAX, Logged};
+
+/// One record of a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Record<'a> {
+    Message(Message<'a>),
+    Change(Logged<'a>),
+}
+
+/// Takes a record off the front of `input`. `None` when the bytes are none.
+pub(crate) fn read<'a>(input: &mut &'a [u8]) -> Option<Record<'a>> {
+    if input.first() == Some(&KIND_CHANGE) {
+        Logged::read(input).map(Record::Change)
+    } else {
+        read_message(input).map(Record::Message)
+    }
+}
 
 /// The kind byte of a room message.
 const KIND_MESSAGE: u8 = 1;

@@ -23,8 +23,8 @@ use super::journal::slot::{Slot, SlotPool};
 use super::journal::{JOURNAL_DIR, slot_number, slot_path};
 use super::manifest::{MANIFEST, Manifest};
 use super::options::{Durability, EngineOptions, SLOTS_MAX};
-use super::record;
-use super::rooms::Rooms;
+use super::record::{self, Record};
+use super::rooms::{Position, Room, RoomNumber, Rooms};
 use super::segment::{BlockCache, IdHasher, SEGMENTS_DIR, Segment, segment_path};
 use super::shared::Shared;
 use super::stats::Stats;
@@ -52,11 +52,9 @@ pub(crate) fn open(
     for segment in &segments {
         dedup.learn(segment)?;
     }
-    let mut rooms = Rooms::default();
-    for room in &manifest.rooms {
-        let number = rooms.intern(&room.name);
-        rooms.advance(number, room.head, room.last_received);
-    }
+    let mut rooms = Rooms::decode(&std::mem::take(&mut manifest.rooms)).ok_or_else(|| {
+        OpenError::Damaged { file: MANIFEST.into(), offset: 0, what: "its rooms do not fit together".into() }
+    })?;
     let Chain { unsealed, free, newest, lost } = chain;
     for slot in free {
         drop(slots.adopt(slot));
@@ -70,13 +68,14 @@ pub(crate) fn open(
         let tail = replay(journal, &manifest, &slots, &mut rooms, &mut dedup)?;
         view.tails.push(tail);
     }
+    if lost || manifest.unsynced {
+        forget_lost(&view, &mut rooms);
+    }
+    manifest.rooms = rooms.encode();
     renew_epoch(&mut manifest, &options, lost, &*disk, random)?;
+    manifest.rooms = Vec::new();
 
-    let heads: Vec<Head> = rooms
-        .from(0)
-        .iter()
-        .map(|room| Head { seq: room.head, received: room.last_received, touched_by: 0 })
-        .collect();
+    let heads: Vec<Head> = rooms.all().iter().map(Head::of).collect();
     let epoch = Arc::from(format!("{:016x}", manifest.epoch));
     let block_seed = manifest.block_seed;
     let status = Status::default();
@@ -159,6 +158,7 @@ fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<Manifest
         id_key: [random.next_u64(), random.next_u64()],
         block_seed: u32::try_from(random.next_u64() >> 32).unwrap_or(0),
         next_segment: 1,
+        rooms: Rooms::default().encode(),
         ..Manifest::default()
     };
     manifest.store(disk)?;
@@ -234,27 +234,54 @@ fn replay(
             .and_then(|rest| block::read(rest, manifest.block_seed))
             .ok_or_else(|| damaged(start))?;
         let mut offset = start + block::HEADER_BYTES as u64;
+        let at = Position { journal: tail.journal, batch: header.batch };
+        // What the manifest's rooms have already is not entered again.
+        let is_new = at > rooms.position();
         places.clear();
         ids.clear();
         for _ in 0..header.records {
             let before = records.len();
-            let message = record::read_message(&mut records).ok_or_else(|| damaged(offset))?;
-            let place = Place {
-                seq: message.seq,
-                received: message.received_at.as_micros(),
-                offset: u32::try_from(offset).map_err(|_| damaged(offset))?,
-                bytes: u32::try_from(before - records.len()).unwrap_or(u32::MAX),
-            };
-            let number = rooms.intern(message.sent.room);
-            rooms.advance(number, place.seq, place.received);
-            ids.push((dedup.hash(&message.sent), place.offset));
-            places.push((number, place));
-            offset += u64::from(place.bytes);
+            let record = record::read(&mut records).ok_or_else(|| damaged(offset))?;
+            let bytes = u32::try_from(before - records.len()).unwrap_or(u32::MAX);
+            match record {
+                Record::Message(message) => {
+                    let place = Place {
+                        seq: message.seq,
+                        received: message.received_at.as_micros(),
+                        offset: u32::try_from(offset).map_err(|_| damaged(offset))?,
+                        bytes,
+                    };
+                    let number = rooms.intern(message.sent.room);
+                    if is_new {
+                        rooms.store(number, place.seq, place.received, message.sent.user);
+                    }
+                    ids.push((dedup.hash(&message.sent), place.offset));
+                    places.push((number, place));
+                }
+                Record::Change(change) if is_new => {
+                    rooms.change(&change);
+                }
+                Record::Change(_) => {}
+            }
+            offset += u64::from(bytes);
         }
         tail.publish(&places);
         dedup.insert(&ids);
+        rooms.set_position(at.max(rooms.position()));
     }
     Ok(tail)
+}
+
+/// Takes what the rooms know of, but neither segments nor journals hold any more, for erased.
+fn forget_lost(view: &View, rooms: &mut Rooms) {
+    let lost = |(number, room): (RoomNumber, &Room)| {
+        let last = view.span(&room.name, number).map_or(0, |span| span.last_seq);
+        (number, last.max(room.floor) + 1..=room.head)
+    };
+    let lost: Vec<_> = (0..).zip(rooms.all()).map(lost).collect();
+    for (number, mut seqs) in lost {
+        rooms.erase(number, &mut seqs);
+    }
 }
 
 /// A new epoch if something acknowledged may be lost, and the mark that says so to the next start.

@@ -33,7 +33,7 @@ impl Shared {
         let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
         let begin = self.clock.monotonic();
         let number = *reserved.get_or_insert_with(|| self.reserve_segment());
-        let segment = if tail.messages() > 0 { Some(self.write_segment(&tail, number)?) } else { None };
+        let segment = if tail.messages() > 0 { self.write_segment(&tail, number)? } else { None };
         self.change_manifest(|manifest| {
             manifest.applied = tail.journal;
             manifest.segments.extend(segment.as_ref().map(Segment::number));
@@ -73,7 +73,7 @@ impl Shared {
         let mut catalog = self.catalog.lock();
         let mut next = Manifest { rooms: Vec::new(), segments: catalog.segments.clone(), ..*catalog };
         change(&mut next);
-        next.rooms = self.known_rooms();
+        next.rooms = self.rooms.read().encode();
         next.store(&*self.disk)?;
         tracing::debug!(
             file = MANIFEST,
@@ -86,12 +86,17 @@ impl Shared {
         Ok(())
     }
 
-    fn write_segment(&self, tail: &Tail, number: u64) -> Result<Segment, MaintainError> {
+    /// `None` when everything in the slot is hidden by now.
+    fn write_segment(&self, tail: &Tail, number: u64) -> Result<Option<Segment>, MaintainError> {
         let path = segment_path(number);
         let disk = Arc::clone(&self.disk);
         let mut writer =
             SegmentWriter::create(disk, number, Codec::Lz4, self.hasher).doing("making", &path)?;
         match self.copy_sorted(tail, &mut writer, &path) {
+            Ok(()) if writer.messages() == 0 => {
+                writer.discard().doing("removing", &path)?;
+                return Ok(None);
+            }
             Ok(()) => writer.finish().doing("finishing", &path)?,
             Err(error) => {
                 // Only to give the space back at once; the next attempt writes the same file.
@@ -99,7 +104,7 @@ impl Shared {
                 return Err(error);
             }
         }
-        Ok(Segment::open(&*self.disk, number, Arc::clone(&self.cache))?)
+        Ok(Some(Segment::open(&*self.disk, number, Arc::clone(&self.cache))?))
     }
 
     fn copy_sorted(&self, tail: &Tail, writer: &mut SegmentWriter, path: &str) -> Result<(), MaintainError> {
@@ -108,13 +113,17 @@ impl Shared {
             let all = self.rooms.read();
             tail.rooms()
                 .into_iter()
-                .filter_map(|room| Some((Arc::clone(&all.get(room)?.name), room)))
+                .filter_map(|number| {
+                    let room = all.get(number)?;
+                    Some((Arc::clone(&room.name), number, room.hidden()))
+                })
                 .collect()
         };
-        rooms.sort_unstable();
+        rooms.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         let mut bytes = Vec::new();
-        for (_, room) in rooms {
-            let places = tail.places(room);
+        for (_, room, hidden) in rooms {
+            let mut places = tail.places(room);
+            places.retain(|place| !hidden.hides(place.seq));
             let mut rest = places.as_slice();
             while let Some((near, others)) = rest.split_at_checked(count_near(rest)) {
                 let (Some(first), Some(last)) = (near.first(), near.last()) else { break };

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use hubbub_core::stats::{
     ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, RoomStats, Totals, UserHistoryPage,
-    UserHistoryQuery, UserRoomsPage, UserStats,
+    UserHistoryQuery, ParticipationPage, UserStats,
 };
 use hubbub_core::store::{
-    ApplyError, BatchCap, HistoryPage, HistoryQuery, Read, ReadError, RoomInfo, StoreFigures, StoreHealth,
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomInfo, StoreFigures,
+    StoreHealth, UserRooms,
 };
 use hubbub_core::{Clock, OpBatch, Outcome, RandomSource, RoomId, RoomStore, StatsStore, Store, UserId};
 use parking_lot::Mutex;
@@ -179,6 +180,23 @@ impl RoomStore for Embedded {
     fn rooms(&self, after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>> {
         self.blocking(move |engine| Ok(engine.rooms(after.as_ref().map(RoomId::as_str), limit)))
     }
+
+    fn access(&self, room: RoomId, user: UserId) -> Read<'_, Access> {
+        let access = self.engine.access(room.as_str(), user.as_str());
+        Box::pin(std::future::ready(Ok(access)))
+    }
+
+    fn members(&self, room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>> {
+        self.blocking(move |engine| {
+            Ok(engine.members(room.as_str(), after.as_ref().map(UserId::as_str), limit))
+        })
+    }
+
+    fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms> {
+        self.blocking(move |engine| {
+            engine.user_rooms(user.as_str(), after.as_ref().map(RoomId::as_str), limit)
+        })
+    }
 }
 
 impl StatsStore for Embedded {
@@ -210,14 +228,14 @@ impl StatsStore for Embedded {
         self.blocking(move |engine| engine.active_users(&query))
     }
 
-    fn user_rooms(
+    fn participation(
         &self,
         user: UserId,
         after: Option<RoomId>,
         limit: usize,
-    ) -> Read<'_, Counted<UserRoomsPage>> {
+    ) -> Read<'_, Counted<ParticipationPage>> {
         self.blocking(move |engine| {
-            engine.user_rooms(user.as_str(), after.as_ref().map(RoomId::as_str), limit)
+            engine.participation(user.as_str(), after.as_ref().map(RoomId::as_str), limit)
         })
     }
 

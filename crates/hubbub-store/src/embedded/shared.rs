@@ -11,9 +11,10 @@ use hubbub_core::Clock;
 use parking_lot::{Mutex, RwLock};
 
 use super::bell::Bell;
+use super::compact::Compacting;
 use super::disk::Disk;
 use super::journal::slot::SlotPool;
-use super::manifest::{Manifest, RoomEntry};
+use super::manifest::Manifest;
 use super::options::EngineOptions;
 use super::refilter::FreshFilter;
 use super::rooms::Rooms;
@@ -21,9 +22,6 @@ use super::segment::{BlockCache, IdHasher};
 use super::stats::Stats;
 use super::status::Status;
 use super::view::View;
-
-/// Rooms copied while the lock is held.
-const ROOMS_AT_ONCE: usize = 4_096;
 
 pub(crate) struct Shared {
     pub(crate) options: EngineOptions,
@@ -46,8 +44,8 @@ pub(crate) struct Shared {
     pub(crate) bell: Bell,
     /// One seal at a time; the number reserved for its segment.
     pub(crate) sealing: Mutex<Option<u64>>,
-    /// One merge or removal at a time; the number reserved for the merged segment.
-    pub(crate) compacting: Mutex<Option<u64>>,
+    /// One merge or removal at a time.
+    pub(crate) compacting: Mutex<Compacting>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -82,22 +80,6 @@ impl Shared {
         // A disk that cannot say how much is free is found full when a write fails.
         let free = self.disk.free_bytes().ok()?;
         (free < reserve).then(|| format!("{free} bytes are free, {reserve} are kept in reserve"))
-    }
-
-    /// All rooms that have or had messages, as the manifest keeps them.
-    pub(crate) fn known_rooms(&self) -> Vec<RoomEntry> {
-        let (mut known, mut done) = (Vec::new(), 0);
-        loop {
-            // A part at a time, so that the writer never waits long for the lock.
-            let rooms = self.rooms.read();
-            let part = rooms.from(done);
-            let part = part.get(..ROOMS_AT_ONCE).unwrap_or(part);
-            known.extend(part.iter().filter(|room| room.head > 0).cloned());
-            done += part.len();
-            if done == rooms.len() {
-                return known;
-            }
-        }
     }
 
     /// Full slots that wait for their seal.

@@ -9,6 +9,7 @@ use super::block::Block;
 use super::error::SegmentError;
 use super::index::RoomEntry;
 use super::open::Segment;
+use crate::embedded::rooms::Hidden;
 
 /// How a read ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub enum ReadEnd {
 }
 
 impl Segment {
-    /// Adds the room's messages inside the query's window to `out`: oldest first for [`Cursor::After`], newest
+    /// Adds the room's messages inside the query's window that are not hidden to `out`: oldest first for [`Cursor::After`], newest
     /// first for [`Cursor::Before`] (turn the page round at the end). `limit` and `bytes_max` hold for all of
     /// `out`, strings of every kind counted, so a page can be filled from one segment after another; an empty
     /// `out` gets at least one message.
@@ -28,23 +29,25 @@ impl Segment {
         &self,
         room: &str,
         query: &HistoryQuery,
+        hidden: &Hidden,
         out: &mut MessageRun,
     ) -> Result<ReadEnd, SegmentError> {
         let Some(entry) = self.room(room) else { return Ok(ReadEnd::Exhausted) };
         match query.cursor {
-            Cursor::After(seq) => self.read_forward(room, entry, seq, query, out),
-            Cursor::Before(seq) => self.read_backward(room, entry, seq, query, out),
+            Cursor::After(seq) => self.read_forward((room, entry), seq, query, hidden, out),
+            Cursor::Before(seq) => self.read_backward((room, entry), seq, query, hidden, out),
         }
     }
 
     fn read_forward(
         &self,
-        room: &str,
-        entry: &RoomEntry,
+        (room, entry): (&str, &RoomEntry),
         after: u64,
         query: &HistoryQuery,
+        hidden: &Hidden,
         out: &mut MessageRun,
     ) -> Result<ReadEnd, SegmentError> {
+        let after = after.max(hidden.floor);
         let too_early = |seq, received| seq <= after || query.from.is_some_and(|from| received < from);
         let too_late = |received| query.to.is_some_and(|to| received >= to);
         if too_early(entry.last_seq, Timestamp::from_micros(entry.last_received))
@@ -61,7 +64,7 @@ impl Segment {
                 if too_late(message.received_at) {
                     return Ok(ReadEnd::Exhausted);
                 }
-                if !add(&message, query, out) {
+                if !hidden.hides(message.seq) && !add(&message, query, out) {
                     return Ok(ReadEnd::Full);
                 }
             }
@@ -71,16 +74,16 @@ impl Segment {
 
     fn read_backward(
         &self,
-        room: &str,
-        entry: &RoomEntry,
+        (room, entry): (&str, &RoomEntry),
         before: u64,
         query: &HistoryQuery,
+        hidden: &Hidden,
         out: &mut MessageRun,
     ) -> Result<ReadEnd, SegmentError> {
         let early_enough = |seq, received| seq < before && query.to.is_none_or(|to| received < to);
-        let too_early = |received| query.from.is_some_and(|from| received < from);
+        let too_early = |seq, received| seq <= hidden.floor || query.from.is_some_and(|from| received < from);
         if !early_enough(entry.first_seq, Timestamp::from_micros(entry.first_received))
-            || too_early(Timestamp::from_micros(entry.last_received))
+            || too_early(entry.last_seq, Timestamp::from_micros(entry.last_received))
         {
             return Ok(ReadEnd::Exhausted);
         }
@@ -90,10 +93,10 @@ impl Segment {
             let range = self.indexes(place, entry);
             for index in (range.start..block.partition_point(range.clone(), early_enough)).rev() {
                 let message = self.message(place, &block, index, room)?;
-                if too_early(message.received_at) {
+                if too_early(message.seq, message.received_at) {
                     return Ok(ReadEnd::Exhausted);
                 }
-                if !add(&message, query, out) {
+                if !hidden.hides(message.seq) && !add(&message, query, out) {
                     return Ok(ReadEnd::Full);
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hubbub_core::stats::{
     Counted, FirstLast, HourStats, HoursPage, HoursQuery, Participation, RoomStats, Totals, TypeCounts,
-    UserRoomsPage, UserStats,
+    ParticipationPage, UserStats,
 };
 use hubbub_core::store::ReadError;
 use hubbub_core::{RoomId, Timestamp, UserId};
@@ -80,13 +80,13 @@ impl Shared {
         })
     }
 
-    /// See [`hubbub_core::StatsStore::user_rooms`].
-    pub(crate) fn user_rooms(
+    /// See [`hubbub_core::StatsStore::participation`].
+    pub(crate) fn participation(
         &self,
         user: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Counted<UserRoomsPage>, ReadError> {
+    ) -> Result<Counted<ParticipationPage>, ReadError> {
         let as_of = self.clock.now();
         let found = self.participation(user).map_err(unavailable)?;
         let mut named = {
@@ -102,7 +102,7 @@ impl Shared {
         let page = named.into_iter().take(limit).filter_map(|(name, messages, times)| {
             Some(Participation { room: RoomId::new(&name).ok()?, messages, received: first_last(times) })
         });
-        Ok(Counted { value: UserRoomsPage { rooms: page.collect(), more }, as_of })
+        Ok(Counted { value: ParticipationPage { rooms: page.collect(), more }, as_of })
     }
 
     /// Messages and times of a user per room, from postings and tails.

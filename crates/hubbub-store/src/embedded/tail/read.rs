@@ -9,21 +9,23 @@ use super::{Place, Tail};
 use crate::embedded::error::MaintainError;
 use crate::embedded::journal::slot_path;
 use crate::embedded::record;
-use crate::embedded::rooms::RoomNumber;
+use crate::embedded::rooms::{Hidden, RoomNumber};
 
 /// Records that stand closer together than this are read with one call.
 const READ_BYTES: usize = 32 * 1024;
 
 impl Tail {
-    /// Adds to `run` the messages of a room that `query` wants, from the cursor's end (so newest first with
+    /// Adds to `run` the messages of a room that `query` wants and that are not hidden, from the cursor's end (so newest first with
     /// [`Cursor::Before`]), until the run has the query's limit of messages or bytes. Says whether there were more.
     pub(crate) fn history(
         &self,
         room: RoomNumber,
         query: &HistoryQuery,
+        hidden: &Hidden,
         run: &mut MessageRun,
     ) -> Result<bool, MaintainError> {
-        let places = self.wanted(room, query, query.limit.saturating_sub(run.len()).saturating_add(1));
+        let places =
+            self.wanted(room, query, hidden, query.limit.saturating_sub(run.len()).saturating_add(1));
         let mut reader = Reader::new(self, matches!(query.cursor, Cursor::Before(_)));
         let mut more = false;
         for place in places {
@@ -48,7 +50,7 @@ impl Tail {
     }
 
     /// Copies the places that `query` wants, at most `limit`, in the order in which they are to be read.
-    fn wanted(&self, room: RoomNumber, query: &HistoryQuery, limit: usize) -> Vec<Place> {
+    fn wanted(&self, room: RoomNumber, query: &HistoryQuery, hidden: &Hidden, limit: usize) -> Vec<Place> {
         let index = self.index.read();
         let Some(places) = index.rooms.get(&room) else { return Vec::new() };
         let (from, to) = (query.from.map(|time| time.as_micros()), query.to.map(|time| time.as_micros()));
@@ -56,14 +58,16 @@ impl Tail {
         let mut end = to.map_or(places.len(), |to| places.partition_point(|place| place.received < to));
         match query.cursor {
             Cursor::After(seq) => {
+                let seq = seq.max(hidden.floor);
                 start = start.max(places.partition_point(|place| place.seq <= seq));
-                end = end.min(start.saturating_add(limit));
-                places.get(start..end).unwrap_or_default().to_vec()
+                let wanted = places.get(start..end).unwrap_or_default().iter();
+                wanted.filter(|place| !hidden.hides(place.seq)).take(limit).copied().collect()
             }
             Cursor::Before(seq) => {
                 end = end.min(places.partition_point(|place| place.seq < seq));
-                start = start.max(end.saturating_sub(limit));
-                places.get(start..end).unwrap_or_default().iter().rev().copied().collect()
+                start = start.max(places.partition_point(|place| place.seq <= hidden.floor));
+                let wanted = places.get(start..end).unwrap_or_default().iter().rev();
+                wanted.filter(|place| !hidden.hides(place.seq)).take(limit).copied().collect()
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Deciding about every operation of a batch, and encoding what is to be stored.
 
-use hubbub_core::{Message, Op, OpBatch, Outcome, Receipt, Refusal, Send, Timestamp};
+use hubbub_core::{Message, Op, OpBatch, Outcome, Receipt, Refusal, Send, Timestamp, What};
 
 use super::{Head, Scratch, Touched, Writer};
 use crate::embedded::dedup::Known;
@@ -28,6 +28,9 @@ impl Writer {
         scratch.places.clear();
         scratch.ids.clear();
         scratch.touched.clear();
+        scratch.changes.clear();
+        scratch.joined.clear();
+        scratch.records = 0;
         self.batches += 1;
         let ops: Vec<Op<'_>> = batch.iter().collect();
         self.find_rooms(shared, &ops, &mut scratch.rooms);
@@ -35,10 +38,11 @@ impl Writer {
         let now = shared.clock.now().as_micros();
         let mut outcomes = Vec::with_capacity(ops.len());
         for (index, op) in ops.iter().enumerate() {
-            let Op::Send(send) = op;
-            outcomes.push(match scratch.rooms.get(index).copied().flatten() {
-                Some(room) => self.send(send, (index, room), now, view, scratch)?,
-                None => Outcome::Refused(Refusal::UnknownRoom),
+            let room = scratch.rooms.get(index).copied().flatten();
+            outcomes.push(match (op, room) {
+                (Op::Send(send), Some(room)) => self.send(shared, send, (index, room), now, view, scratch)?,
+                (Op::Send(_), None) => Outcome::Refused(Refusal::UnknownRoom),
+                (Op::Change(change), room) => self.judge(shared, change, room, scratch)?,
             });
         }
         Ok(outcomes)
@@ -51,44 +55,61 @@ impl Writer {
         {
             let rooms = shared.rooms.read();
             for op in ops {
-                let number = rooms.number(op.room());
+                let number = op.room().and_then(|room| rooms.number(room));
                 missing |= number.is_none();
                 numbers.push(number);
             }
         }
-        if !missing || !shared.options.autocreate {
+        if !missing || !ops.iter().any(|op| may_make_room(op, shared)) {
             return;
         }
         let mut rooms = shared.rooms.write();
         for (number, op) in numbers.iter_mut().zip(ops) {
-            number.get_or_insert_with(|| rooms.intern(op.room()));
+            if let (None, Some(room), true) = (&number, op.room(), may_make_room(op, shared)) {
+                *number = Some(rooms.intern(room));
+            }
         }
-        self.heads.resize(rooms.len(), Head { seq: 0, received: i64::MIN, touched_by: 0 });
+        // A change may belong to a room that a message before it makes.
+        for (number, op) in numbers.iter_mut().zip(ops) {
+            *number = number.or_else(|| rooms.number(op.room()?));
+        }
+        let made = rooms.all().get(self.heads.len()..).unwrap_or_default();
+        self.heads.extend(made.iter().map(Head::of));
     }
 
     #[inline]
     fn send(
         &mut self,
+        shared: &Shared,
         send: &Send<'_>,
         (index, room): (usize, RoomNumber),
         now: i64,
         view: &View,
         scratch: &mut Scratch,
     ) -> Result<Outcome, MaintainError> {
+        let Some(head) = self.head(room).filter(|head| head.exists || shared.options.autocreate) else {
+            return Ok(Outcome::Refused(Refusal::UnknownRoom));
+        };
+        if head.members_only && !is_member(shared, scratch, room, send.user) {
+            return Ok(Outcome::Refused(Refusal::NotMember));
+        }
         let hash = scratch.hashes.get(index).copied().unwrap_or_default();
         let maybe_known = scratch.maybe_known.get(index).copied().unwrap_or(true);
-        match self.dedup.find(hash, maybe_known, send, &scratch.block, &view.segments)? {
+        let hidden = |seq| shared.rooms.read().is_hidden(room, seq);
+        match self.dedup.find(hash, maybe_known, send, &scratch.block, &view.segments, hidden)? {
             Known::New => {}
             Known::Same(receipt) => return Ok(Outcome::Duplicate(receipt)),
             Known::Other { seq } => return Ok(Outcome::Refused(Refusal::IdReused { seq })),
         }
-        let Some(head) = usize::try_from(room).ok().and_then(|room| self.heads.get_mut(room)) else {
+        let batches = self.batches;
+        let Some(head) = self.head_mut(room) else {
             return Ok(Outcome::Refused(Refusal::UnknownRoom));
         };
-        if head.touched_by != self.batches {
+        if head.touched_by != batches {
             scratch.touched.push(Touched { room, before: *head });
-            head.touched_by = self.batches;
+            head.touched_by = batches;
         }
+        head.exists = true;
         head.seq += 1;
         head.received = head.received.max(now);
         let receipt = Receipt { seq: head.seq, received_at: Timestamp::from_micros(head.received) };
@@ -100,17 +121,34 @@ impl Writer {
         let begin = u32::try_from(begin).unwrap_or(u32::MAX);
         let offset = u32::try_from(self.place.position).unwrap_or(u32::MAX).saturating_add(begin);
         self.dedup.note_in_batch(hash, begin);
-        scratch.places.push((room, Place { seq: receipt.seq, received: head.received, offset, bytes }));
+        let received = receipt.received_at.as_micros();
+        scratch.places.push((room, Place { seq: receipt.seq, received, offset, bytes }));
         scratch.ids.push((hash, offset));
+        scratch.records += 1;
         Ok(Outcome::Stored(receipt))
     }
 
     /// Undoes an evaluation; nothing of it was written.
     pub(super) fn take_back(&mut self, scratch: &Scratch) {
         for touched in &scratch.touched {
-            if let Some(head) = usize::try_from(touched.room).ok().and_then(|room| self.heads.get_mut(room)) {
+            if let Some(head) = self.head_mut(touched.room) {
                 *head = touched.before;
             }
         }
     }
+}
+
+/// Whether an operation makes its room if there is none.
+fn may_make_room(op: &Op<'_>, shared: &Shared) -> bool {
+    match op {
+        Op::Send(_) => shared.options.autocreate,
+        Op::Change(change) => matches!(change.what, What::PutRoom { .. }),
+    }
+}
+
+/// Whether a user is a member, after what the batch did so far.
+pub(super) fn is_member(shared: &Shared, scratch: &Scratch, room: RoomNumber, user: &str) -> bool {
+    let by_batch =
+        if scratch.joined.is_empty() { None } else { scratch.joined.get(&(room, user.to_owned())).copied() };
+    by_batch.unwrap_or_else(|| shared.rooms.read().is_member(room, user))
 }

@@ -1,7 +1,8 @@
 //! The only way in: number, encode, write, sync, publish; on one thread at a time.
 //!
-//! Path of a batch: each operation's room is looked up → its id is checked ([`Dedup`]) → it gets its number and its
-//! record in the block → one write and one sync → places go to the tail's index, heads to the rooms → outcomes.
+//! Path of a batch: each operation's room is looked up → a message's id is checked ([`Dedup`]), a change is judged →
+//! it gets its number and its record in the block → one write and one sync → places go to the tail's index, heads and
+//! changes to the rooms → outcomes.
 //!
 //! Invariants
 //! - Nothing is shown to readers before the sync returned; no lock that a reader needs is held until then.
@@ -9,8 +10,10 @@
 //!   has, so nothing is written any more until a restart has looked.
 //! - Nothing here creates, renames, grows or removes a file.
 
+mod changes;
 mod evaluate;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -22,7 +25,7 @@ use super::journal::block::{self, BlockHeader, HEADER_BYTES};
 use super::journal::slot_path;
 use super::options::{Durability, WAITING_SLOTS_MAX};
 use super::record;
-use super::rooms::RoomNumber;
+use super::rooms::{Position, Room, RoomNumber};
 use super::shared::Shared;
 use super::status::SyncTimes;
 use super::tail::{Place, Tail};
@@ -34,6 +37,21 @@ pub(crate) struct Head {
     pub(crate) received: i64,
     /// The batch that touched it last.
     pub(crate) touched_by: u64,
+    pub(crate) exists: bool,
+    pub(crate) members_only: bool,
+}
+
+impl Head {
+    /// Of a room as readers see it.
+    pub(crate) fn of(room: &Room) -> Self {
+        Self {
+            seq: room.head,
+            received: room.last_received,
+            touched_by: 0,
+            exists: room.exists,
+            members_only: room.members_only,
+        }
+    }
 }
 
 /// A room that the batch under way gave numbers in, and its head before.
@@ -78,9 +96,15 @@ pub(crate) struct Scratch {
     hashes: Vec<u64>,
     maybe_known: Vec<bool>,
     block: Vec<u8>,
+    /// Records in the block.
+    records: u32,
     places: Vec<(RoomNumber, Place)>,
     ids: Vec<(u64, u32)>,
     touched: Vec<Touched>,
+    /// Where in the block each change begins.
+    changes: Vec<usize>,
+    /// Members who came (`true`) or went by this batch so far.
+    joined: HashMap<(RoomNumber, String), bool>,
 }
 
 impl Writer {
@@ -95,8 +119,11 @@ impl Writer {
         let view = shared.view();
         let mut scratch = std::mem::take(&mut self.scratch);
         let result = match self.evaluate(shared, &view, batch, &mut scratch) {
-            Ok(outcomes) if scratch.places.is_empty() => Ok(outcomes),
-            Ok(outcomes) => self.commit(shared, &mut scratch).map(|()| outcomes),
+            Ok(outcomes) if scratch.records == 0 => Ok(outcomes),
+            Ok(mut outcomes) => self.commit(shared, &mut scratch).map(|()| {
+                self.publish(shared, batch, &scratch, &mut outcomes);
+                outcomes
+            }),
             Err(error) => {
                 self.take_back(&scratch);
                 Err(ApplyError::Unavailable { reason: error.to_string() })
@@ -119,7 +146,12 @@ impl Writer {
 
     /// Sees to it that the batch fits behind what is written: goes on to the next slot where it does not.
     fn make_room(&mut self, shared: &Shared, batch: &OpBatch) -> Result<(), ApplyError> {
-        let bound = HEADER_BYTES + batch.bytes() + batch.len() * record::RECORD_OVERHEAD_MAX;
+        if batch.is_exclusive() && batch.len() > 1 {
+            let reason = "an operation that takes no company came in a batch with others".to_owned();
+            return Err(ApplyError::Unavailable { reason });
+        }
+        let erasure = if batch.is_exclusive() { erasure_bytes_max(shared.options.slot_bytes) } else { 0 };
+        let bound = HEADER_BYTES + batch.bytes() + batch.len() * record::RECORD_OVERHEAD_MAX + erasure;
         let bound = u64::try_from(bound).unwrap_or(u64::MAX);
         let fits = |place: &WritePlace| {
             let room = place.tail.slot.bytes.saturating_sub(place.position);
@@ -160,7 +192,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes the block durable, then shows it to readers.
+    /// Makes the block durable.
     fn commit(&mut self, shared: &Shared, scratch: &mut Scratch) -> Result<(), ApplyError> {
         let place = &mut self.place;
         let header = BlockHeader {
@@ -168,7 +200,7 @@ impl Writer {
             batch: place.batch,
             prior_journal: place.prior.0,
             prior_batches: place.prior.1,
-            records: u32::try_from(scratch.places.len()).unwrap_or(u32::MAX),
+            records: scratch.records,
             unsynced: shared.options.durability == Durability::Os,
         };
         block::finish(&mut scratch.block, &header, self.block_seed);
@@ -190,14 +222,41 @@ impl Writer {
         place.position += scratch.block.len() as u64;
         place.batch += 1;
         place.messages += scratch.places.len();
-        place.tail.publish(&scratch.places);
-        self.dedup.insert(&scratch.ids);
-        let mut rooms = shared.rooms.write();
-        for touched in &scratch.touched {
-            if let Some(head) = usize::try_from(touched.room).ok().and_then(|room| self.heads.get(room)) {
-                rooms.advance(touched.room, head.seq, head.received);
-            }
-        }
         Ok(())
     }
+
+    /// Shows readers what is durable now, and fills in the outcomes of changes.
+    fn publish(&mut self, shared: &Shared, batch: &OpBatch, scratch: &Scratch, outcomes: &mut [Outcome]) {
+        let at = Position { journal: self.place.tail.journal, batch: self.place.batch - 1 };
+        self.place.tail.publish(&scratch.places);
+        self.dedup.insert(&scratch.ids);
+        let mut rooms = shared.rooms.write();
+        if !scratch.changes.is_empty() || rooms.has_members() {
+            self.enter_in_order(&mut rooms, batch, scratch, outcomes);
+        } else {
+            for touched in &scratch.touched {
+                if let Some(head) = self.head(touched.room) {
+                    rooms.advance(touched.room, head.seq, head.received);
+                }
+            }
+        }
+        rooms.set_position(at);
+    }
+
+    fn head(&self, room: RoomNumber) -> Option<&Head> {
+        self.heads.get(usize::try_from(room).ok()?)
+    }
+
+    fn head_mut(&mut self, room: RoomNumber) -> Option<&mut Head> {
+        self.heads.get_mut(usize::try_from(room).ok()?)
+    }
+}
+
+/// Messages erased by one operation at most, so that no commit takes long and every record fits a slot.
+fn erasure_max(slot_bytes: u64) -> usize {
+    usize::try_from(slot_bytes / 512).unwrap_or(usize::MAX).clamp(1, 10_000)
+}
+
+fn erasure_bytes_max(slot_bytes: u64) -> usize {
+    erasure_max(slot_bytes) * record::ERASED_BYTES_MAX
 }

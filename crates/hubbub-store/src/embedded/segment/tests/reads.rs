@@ -8,6 +8,7 @@ use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{MessageRun, MessageType, Timestamp};
 
 use super::{Owned, Place, examples, scan_all};
+use crate::embedded::rooms::Hidden;
 use crate::embedded::segment::{Codec, MergeError, ReadEnd, Segment, merge};
 
 fn query(cursor: Cursor) -> HistoryQuery {
@@ -16,7 +17,7 @@ fn query(cursor: Cursor) -> HistoryQuery {
 
 fn read(segment: &Segment, room: &str, query: &HistoryQuery) -> (Vec<Owned>, ReadEnd) {
     let mut run = MessageRun::default();
-    let end = segment.read_room(room, query, &mut run).unwrap();
+    let end = segment.read_room(room, query, &Hidden::default(), &mut run).unwrap();
     (run.iter().map(|message| Owned::of(&message)).collect(), end)
 }
 
@@ -179,8 +180,14 @@ fn a_page_is_filled_from_one_segment_after_another() {
     }
     let limited = HistoryQuery { limit: 150, ..query(Cursor::After(0)) };
     let mut run = MessageRun::default();
-    assert_eq!(place.open(1).unwrap().read_room("room-0", &limited, &mut run).unwrap(), ReadEnd::Exhausted);
-    assert_eq!(place.open(2).unwrap().read_room("room-0", &limited, &mut run).unwrap(), ReadEnd::Full);
+    assert_eq!(
+        place.open(1).unwrap().read_room("room-0", &limited, &Hidden::default(), &mut run).unwrap(),
+        ReadEnd::Exhausted
+    );
+    assert_eq!(
+        place.open(2).unwrap().read_room("room-0", &limited, &Hidden::default(), &mut run).unwrap(),
+        ReadEnd::Full
+    );
     let seqs: Vec<u64> = run.iter().map(|message| message.seq).collect();
     assert_eq!(seqs, all[..150].iter().map(|message| message.seq).collect::<Vec<_>>());
 }

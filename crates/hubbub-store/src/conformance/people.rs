@@ -1,0 +1,217 @@
+//! Members, read marks and what is unread; changing, deleting and erasing.
+
+use hubbub_core::clock::SeededRandom;
+use hubbub_core::{Change, Clock, Op, OpBatch, Outcome, RandomSource, Refusal, RoomSettings, What};
+
+use super::Fixture;
+use super::model::{Model, Post};
+use super::steps::{
+    Place, apply, change, check_everything, check_people, everything, info, store, store_one,
+};
+
+const ROOMS: [&str; 3] = ["r0", "r1", "r2"];
+const USERS: [&str; 4] = ["u0", "u1", "u2", "u3"];
+const STEPS: u64 = 250;
+
+fn by(user: &'static str, what: What<'static>) -> Change<'static> {
+    Change { by: Some(user), what }
+}
+
+fn admin(what: What<'static>) -> Change<'static> {
+    Change { by: None, what }
+}
+
+fn put(room: &'static str, settings: RoomSettings<'static>) -> What<'static> {
+    What::PutRoom { room, settings }
+}
+
+/// Who may do what in an open room and in one for members only.
+pub async fn only_members_may_change_a_room(fixture: &mut impl Fixture) {
+    let closed = RoomSettings { members_only: Some(true), title: Some("Team"), ..RoomSettings::default() };
+    let refused = Outcome::Refused(Refusal::NotMember);
+    let (yes, no) = (Outcome::Changed { changed: true }, Outcome::Changed { changed: false });
+    let add = |user| What::AddMember { room: "r", user };
+    let remove = |user| What::RemoveMember { room: "r", user };
+    for (n, (made, expected)) in [
+        (by("ada", put("r", RoomSettings::default())), Outcome::Room { created: true }),
+        (by("bob", put("r", closed)), refused),
+        (by("bob", add("bob")), yes),
+        (by("bob", add("bob")), no),
+        (by("eve", add("carl")), refused),
+        (by("ada", put("r", closed)), Outcome::Room { created: false }),
+        (by("eve", add("eve")), refused),
+        (by("bob", add("carl")), yes),
+        (by("eve", remove("carl")), refused),
+        (by("eve", remove("eve")), no),
+        (by("carl", remove("carl")), yes),
+        (admin(add("eve")), yes),
+        (admin(remove("eve")), yes),
+        (by("eve", What::DeleteRoom { room: "r" }), refused),
+        (by("eve", What::MarkRead { room: "r", user: "eve", seq: 1 }), refused),
+        (admin(What::DeleteRoom { room: "other" }), Outcome::Refused(Refusal::UnknownRoom)),
+        (admin(What::AddMember { room: "other", user: "u" }), Outcome::Refused(Refusal::UnknownRoom)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(change(fixture, &[made]).await, [expected], "{n}: {made:?}");
+    }
+    let told = info(fixture, "r").await.unwrap();
+    assert_eq!((told.title.as_deref(), told.members_only, told.members), (Some("Team"), true, 2));
+    let sent = apply(fixture, &[Post::new("r", "m1").user("eve"), Post::new("r", "m2")]).await;
+    assert!(sent[0] == refused && matches!(sent[1], Outcome::Stored(_)), "{sent:?}");
+}
+
+/// Who joined or left earlier in a batch did so for the rest of it.
+pub async fn a_batch_is_judged_in_its_order(fixture: &mut impl Fixture) {
+    let closed = RoomSettings { members_only: Some(true), ..RoomSettings::default() };
+    change(fixture, &[admin(put("r", closed))]).await;
+    let mut batch = OpBatch::default();
+    let (m1, m2) = (Post::new("r", "m1"), Post::new("r", "m2"));
+    let ada = |what| Op::Change(admin(what));
+    for op in [
+        Op::Send(m1.as_send()),
+        ada(What::AddMember { room: "r", user: "ada" }),
+        Op::Send(m1.as_send()),
+        Op::Change(by("ada", What::AddMember { room: "r", user: "bob" })),
+        ada(What::MarkRead { room: "r", user: "bob", seq: 9 }),
+        ada(What::RemoveMember { room: "r", user: "ada" }),
+        Op::Send(m2.as_send()),
+        ada(What::MarkRead { room: "r", user: "ada", seq: 1 }),
+    ] {
+        batch.push(&op);
+    }
+    let store = fixture.store();
+    let outcomes = tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap().unwrap();
+    let refused = Outcome::Refused(Refusal::NotMember);
+    let changed = Outcome::Changed { changed: true };
+    assert_eq!([outcomes[0], outcomes[6], outcomes[7]], [refused; 3], "{outcomes:?}");
+    assert_eq!([outcomes[1], outcomes[3], outcomes[5]], [changed; 3], "{outcomes:?}");
+    assert!(matches!(outcomes[2], Outcome::Stored(receipt) if receipt.seq == 1), "{outcomes:?}");
+    let read = hubbub_core::ReadMark { seq: 1, unread: 0, moved: false };
+    assert_eq!(outcomes[4], Outcome::Read(read), "bob joined behind the message");
+}
+
+/// A deleted room is gone with everything but its numbers.
+pub async fn a_deleted_room_goes_on_counting(fixture: &mut impl Fixture) {
+    for (round, place) in (1..).zip(Place::ALL) {
+        change(fixture, &[by("ada", put("r", RoomSettings { title: Some("T"), ..RoomSettings::default() }))])
+            .await;
+        let receipts = store(fixture, &[Post::new("r", "m1"), Post::new("r", "m2")]).await;
+        assert_eq!(
+            receipts.iter().map(|receipt| receipt.seq).collect::<Vec<_>>(),
+            [2 * round - 1, 2 * round]
+        );
+        place.reach(fixture).await;
+        assert_eq!(everything(fixture, "r").await.len(), 2);
+        change(fixture, &[admin(What::DeleteRoom { room: "r" })]).await;
+        place.reach(fixture).await;
+        assert_eq!(info(fixture, "r").await, None, "{place:?}");
+        assert!(super::steps::is_unknown(fixture, "r").await, "{place:?}");
+    }
+    let receipt = store_one(fixture, &Post::new("r", "m1")).await;
+    assert_eq!(receipt.seq, 9);
+    let told = info(fixture, "r").await.unwrap();
+    assert_eq!((told.oldest, told.messages, told.title, told.members), (9, 1, None, 0));
+}
+
+/// An erased user's messages are nowhere, their ids may be used again, and nobody's count is wrong.
+pub async fn an_erased_user_leaves_nothing(fixture: &mut impl Fixture) {
+    for place in Place::ALL {
+        change(fixture, &[admin(put("r", RoomSettings::default()))]).await;
+        change(fixture, &["ada", "eve"].map(|user| admin(What::AddMember { room: "r", user }))).await;
+        let posts: Vec<Post> = (0..200)
+            .map(|n| Post::new("r", &format!("{place:?}-{n}")).user(if n % 3 == 0 { "eve" } else { "ada" }))
+            .collect();
+        for some in posts.chunks(50) {
+            store(fixture, some).await;
+        }
+        place.reach(fixture).await;
+        let erased = change(fixture, &[admin(What::EraseUser { user: "eve" })]).await;
+        assert_eq!(erased, [Outcome::Erased { messages: 67, more: false }], "{place:?}");
+        place.reach(fixture).await;
+        let left = everything(fixture, "r").await;
+        assert!(left.iter().all(|kept| kept.post.user == "ada"), "{place:?}");
+        let told = info(fixture, "r").await.unwrap();
+        assert_eq!((told.messages, told.oldest), (left.len() as u64, left[0].seq), "{place:?}");
+        assert_eq!(told.members, 1);
+        let again = apply(fixture, &[posts[0].clone(), posts[1].clone()]).await;
+        assert!(matches!(again[..], [Outcome::Stored(_), Outcome::Duplicate(_)]), "{place:?}: {again:?}");
+        change(fixture, &[admin(What::EraseUser { user: "eve" })]).await;
+    }
+}
+
+/// Messages, changes, restarts and settling in any order; what everybody is told is compared after each.
+/// `CONFORMANCE_SEED=n` in the environment chooses another run.
+pub async fn any_changes_agree_with_the_model(fixture: &mut impl Fixture) {
+    let seed = std::env::var("CONFORMANCE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    run(fixture, seed, STEPS).await;
+}
+
+/// The run that belongs to `seed`.
+pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
+    // Shown when the run fails.
+    eprintln!("CONFORMANCE_SEED={seed}");
+    let random = SeededRandom::new(seed);
+    let below = |end: u64| random.next_u64() % end;
+    let pick = |from: &[&'static str]| from[usize::try_from(below(from.len() as u64)).unwrap()];
+    let mut model = Model::default();
+    for step in 0..steps {
+        match below(20) {
+            0 => fixture.settle().await,
+            1 => fixture.restart(true).await,
+            2 => fixture.clock().advance_micros(i64::try_from(below(1_000_000)).unwrap()),
+            3 => {
+                let what = match below(4) {
+                    0 => What::DeleteRoom { room: pick(&ROOMS) },
+                    1 => What::EraseUser { user: pick(&USERS) },
+                    _ => put(
+                        pick(&ROOMS),
+                        RoomSettings {
+                            title: (below(2) == 0).then(|| pick(&["", "Team", "Ünal \u{1F600}"])),
+                            members_only: (below(3) == 0).then(|| below(3) == 0),
+                            retention_s: (below(4) == 0).then(|| 100_000_000_000 * below(3)),
+                        },
+                    ),
+                };
+                let made = Change { by: (below(2) == 0).then(|| pick(&USERS)), what };
+                let expected = model.change(&made);
+                assert_eq!(change(fixture, &[made]).await, [expected], "{step}: {made:?}");
+            }
+            _ => mixed_batch(fixture, &mut model, step, &below).await,
+        }
+        check_people(fixture, &model, &ROOMS, &USERS).await;
+        if step % 50 == 49 {
+            check_everything(fixture, &model).await;
+        }
+    }
+    check_everything(fixture, &model).await;
+}
+
+/// Messages and changes that take company, in one batch.
+async fn mixed_batch(fixture: &impl Fixture, model: &mut Model, step: u64, below: &impl Fn(u64) -> u64) {
+    let pick = |from: &[&'static str]| from[usize::try_from(below(from.len() as u64)).unwrap()];
+    let mut batch = OpBatch::default();
+    let mut expected = Vec::new();
+    for n in 0..1 + below(12) {
+        let (room, user) = (pick(&ROOMS), pick(&USERS));
+        let what = match below(10) {
+            0 => What::AddMember { room, user },
+            1 => What::RemoveMember { room, user },
+            2..5 => What::MarkRead { room, user, seq: below(model.head(room) + 3) },
+            _ => {
+                let id = if below(8) == 0 { format!("m{}", below(step + 1)) } else { format!("m{step}-{n}") };
+                let post = Post::new(room, &id).user(user);
+                batch.push(&Op::Send(post.as_send()));
+                expected.extend(model.apply(&[post], fixture.clock().now(), true));
+                continue;
+            }
+        };
+        let made = Change { by: (below(3) > 0).then_some(user), what };
+        batch.push(&Op::Change(made));
+        expected.push(model.change(&made));
+    }
+    let store = fixture.store();
+    let outcomes = tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap().unwrap();
+    assert_eq!(outcomes, expected, "step {step}");
+}

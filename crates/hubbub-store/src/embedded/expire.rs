@@ -1,0 +1,132 @@
+//! What is too old goes: whole segments where all of it is, else it is hidden and scrubbed from them.
+//!
+//! What is hidden, here or because somebody deleted or erased it, is out of sight at once and is gone from the
+//! segments after [`EngineOptions::scrub_interval`](super::EngineOptions::scrub_interval) and the time a rewrite takes.
+
+use hubbub_core::store::{Cursor, HistoryQuery};
+use hubbub_core::{MessageRun, Timestamp};
+
+use super::compact::RETENTION_PARTS;
+use super::error::MaintainError;
+use super::rooms::{Room, RoomNumber};
+use super::segment::Segment;
+use super::shared::Shared;
+
+/// How often at most, and at least, old messages are looked for, in microseconds.
+const LOOK_MIN: i64 = 100_000;
+const LOOK_MAX: i64 = 10_000_000;
+
+impl Shared {
+    /// How long messages of a room are kept, in microseconds; `None` = for ever.
+    fn kept_micros(&self, room: &Room) -> Option<i64> {
+        if room.retention_s == 0 {
+            return self.retention_micros();
+        }
+        Some(i64::try_from(room.retention_s).unwrap_or(i64::MAX).saturating_mul(1_000_000))
+    }
+
+    /// Hides what is too old and drops segments that hold nothing else. Says whether it dropped any.
+    pub(crate) fn expire(&self) -> Result<bool, MaintainError> {
+        let mut compacting = self.compacting.lock();
+        let now = self.clock.now().as_micros();
+        // Also looked for when the clock was set back.
+        if now < compacting.expire_at && compacting.expire_at - now <= LOOK_MAX {
+            return Ok(false);
+        }
+        let (shortest, own) = self.retentions();
+        let Some(shortest) = shortest else {
+            compacting.expire_at = now.saturating_add(LOOK_MAX);
+            return Ok(false);
+        };
+        compacting.expire_at = now.saturating_add((shortest / RETENTION_PARTS).clamp(LOOK_MIN, LOOK_MAX));
+        for (number, kept) in own {
+            self.trim(number, now.saturating_sub(kept))?;
+        }
+        let view = self.view();
+        let old: Vec<Segment> =
+            view.segments.iter().filter(|segment| self.is_old(segment, now, shortest)).cloned().collect();
+        if old.is_empty() {
+            return Ok(false);
+        }
+        {
+            let mut rooms = self.rooms.write();
+            for span in old.iter().flat_map(Segment::rooms) {
+                if let Some(number) = rooms.number(span.room) {
+                    rooms.raise_floor(number, span.last_seq);
+                }
+            }
+        }
+        self.replace(&old, None)?;
+        Ok(true)
+    }
+
+    /// The shortest retention there is, and the rooms that have one of their own.
+    fn retentions(&self) -> (Option<i64>, Vec<(RoomNumber, i64)>) {
+        let rooms = self.rooms.read();
+        let own = (0..).zip(rooms.all()).filter(|(_, room)| room.retention_s > 0);
+        let own: Vec<_> = own.filter_map(|(number, room)| Some((number, self.kept_micros(room)?))).collect();
+        let shortest = own.iter().map(|(_, kept)| *kept).chain(self.retention_micros()).min();
+        (shortest, own)
+    }
+
+    /// Whether every room of a segment keeps nothing of it any more.
+    fn is_old(&self, segment: &Segment, now: i64, shortest: i64) -> bool {
+        // Of most segments one look tells.
+        let newest = segment.times().map_or(i64::MIN, |(_, last)| last.as_micros());
+        if newest >= now.saturating_sub(shortest) {
+            return false;
+        }
+        let rooms = self.rooms.read();
+        segment.rooms().all(|span| {
+            let room = rooms.number(span.room).and_then(|number| rooms.get(number));
+            room.is_some_and(|room| {
+                let too_old = |kept: i64| span.last_received.as_micros() < now.saturating_sub(kept);
+                span.last_seq <= room.floor || self.kept_micros(room).is_some_and(too_old)
+            })
+        })
+    }
+
+    /// Hides what a room received before `cutoff`.
+    fn trim(&self, number: RoomNumber, cutoff: i64) -> Result<(), MaintainError> {
+        let Some((name, hidden)) =
+            self.rooms.read().get(number).map(|room| (room.name.clone(), room.hidden()))
+        else {
+            return Ok(());
+        };
+        let to = Some(Timestamp::from_micros(cutoff));
+        let cursor = Cursor::Before(u64::MAX);
+        let query = HistoryQuery { cursor, from: None, to, limit: 1, bytes_max: usize::MAX };
+        let mut run = MessageRun::default();
+        self.view().read((&name, number), &query, &hidden, &mut run)?;
+        if let Some(newest) = run.get(0) {
+            self.rooms.write().raise_floor(number, newest.seq);
+        }
+        Ok(())
+    }
+
+    /// Rewrites a segment that holds something hidden. Says whether there was one to look at now.
+    pub(crate) fn scrub_one(&self) -> Result<bool, MaintainError> {
+        let mut compacting = self.compacting.lock();
+        let hidings = self.rooms.read().hidings();
+        let now = self.clock.monotonic();
+        if compacting.scrubbed == Some(hidings) || now < compacting.scrub_at {
+            return Ok(false);
+        }
+        let view = self.view();
+        if let Some(segment) = view.segments.iter().find(|segment| self.holds_hidden(segment)) {
+            return self.rewrite(std::slice::from_ref(segment), &mut compacting);
+        }
+        compacting.scrubbed = Some(hidings);
+        compacting.scrub_at = now.saturating_add(self.options.scrub_interval);
+        Ok(false)
+    }
+
+    fn holds_hidden(&self, segment: &Segment) -> bool {
+        let rooms = self.rooms.read();
+        segment.rooms().any(|span| {
+            let room = rooms.number(span.room).and_then(|number| rooms.get(number));
+            // A room's numbers are dense but for what is hidden.
+            room.is_some_and(|room| span.count > room.hidden().visible(span.first_seq, span.last_seq))
+        })
+    }
+}

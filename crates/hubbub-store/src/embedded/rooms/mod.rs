@@ -1,0 +1,237 @@
+//! All rooms with their members and read marks: the small state of the engine, in memory, written whole into the
+//! manifest at each seal.
+//!
+//! What a batch changed is entered here once it is durable ([`Rooms::store`], [`Rooms::change`]); a start reads the
+//! snapshot ([`snapshot`]) and enters by the same two functions what the journal has beyond it. So there is one way
+//! to every state, and the snapshot says exactly up to which batch it goes ([`Position`]).
+//!
+//! Invariant: a room's numbers are dense. What is kept of `floor + 1 ..= head` is everything that is not in `erased`,
+//! and `floor + 1` never is. So counts need no counting.
+
+mod change;
+mod room;
+mod snapshot;
+mod users;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+pub use room::Hidden;
+pub(crate) use room::Room;
+use users::Users;
+
+/// Number of a room, from 0, in the order of appearance. Not kept across starts.
+pub(crate) type RoomNumber = u32;
+
+/// How far the journal is entered: the last batch of a journal, by their numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    pub(crate) journal: u64,
+    pub(crate) batch: u32,
+}
+
+/// Rooms by name, by number and in order.
+#[derive(Debug, Default)]
+pub(crate) struct Rooms {
+    numbers: HashMap<Arc<str>, RoomNumber>,
+    order: BTreeMap<Arc<str>, RoomNumber>,
+    entries: Vec<Room>,
+    users: Users,
+    /// Rooms that exist.
+    known: u64,
+    /// Messages kept in all of them.
+    messages: u64,
+    /// Memberships in all of them.
+    memberships: u64,
+    /// Counts the times something was hidden.
+    hidings: u64,
+    at: Position,
+}
+
+impl Rooms {
+    /// The number of a room, which need not exist any more.
+    pub(crate) fn number(&self, name: &str) -> Option<RoomNumber> {
+        self.numbers.get(name).copied()
+    }
+
+    /// A room by its number.
+    pub(crate) fn get(&self, number: RoomNumber) -> Option<&Room> {
+        self.entries.get(usize::try_from(number).ok()?)
+    }
+
+    /// A room that exists, by its name.
+    pub(crate) fn find(&self, name: &str) -> Option<(RoomNumber, &Room)> {
+        let number = self.number(name)?;
+        Some((number, self.get(number).filter(|room| room.exists)?))
+    }
+
+    /// Rooms that exist.
+    pub(crate) fn known(&self) -> u64 {
+        self.known
+    }
+
+    /// Messages kept in all rooms.
+    pub(crate) fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Whether anybody is a member of anything.
+    pub(crate) fn has_members(&self) -> bool {
+        self.memberships > 0
+    }
+
+    /// How far the journal is entered.
+    pub(crate) fn position(&self) -> Position {
+        self.at
+    }
+
+    /// Says that everything up to here is entered.
+    pub(crate) fn set_position(&mut self, at: Position) {
+        self.at = at;
+    }
+
+    /// Changes whenever something is hidden that was not.
+    pub(crate) fn hidings(&self) -> u64 {
+        self.hidings
+    }
+
+    /// Whether a message is deleted or erased, though it may still stand somewhere.
+    pub(crate) fn is_hidden(&self, number: RoomNumber, seq: u64) -> bool {
+        self.get(number).is_some_and(|room| room.hidden().hides(seq))
+    }
+
+    /// The number for a room of this name. Nobody sees the room before something is entered into it.
+    pub(crate) fn intern(&mut self, name: &str) -> RoomNumber {
+        if let Some(number) = self.number(name) {
+            return number;
+        }
+        let number = RoomNumber::try_from(self.entries.len()).unwrap_or(RoomNumber::MAX);
+        let name: Arc<str> = Arc::from(name);
+        self.numbers.insert(Arc::clone(&name), number);
+        self.order.insert(Arc::clone(&name), number);
+        self.entries.push(Room::new(name));
+        number
+    }
+
+    /// Enters a message that is durable: the head moves on, and so does the sender's read mark if it stood there.
+    pub(crate) fn store(&mut self, number: RoomNumber, seq: u64, received: i64, user: &str) {
+        let Some(room) = room_mut(&mut self.entries, number) else { return };
+        if !room.members.is_empty()
+            && let Some(mark) = self.users.number(user).and_then(|user| room.members.get_mut(&user))
+            && *mark + 1 == seq
+        {
+            *mark = seq;
+        }
+        self.advance(number, seq, received);
+    }
+
+    /// The same for many messages of a room at once, when nobody is a member of anything.
+    pub(crate) fn advance(&mut self, number: RoomNumber, head: u64, received: i64) {
+        let Some(room) = room_mut(&mut self.entries, number) else { return };
+        self.messages += head.saturating_sub(room.head);
+        self.known += u64::from(!room.exists);
+        room.exists = true;
+        room.head = room.head.max(head);
+        room.last_received = room.last_received.max(received);
+    }
+
+    /// Hides everything of a room up to `seq`, because it was dropped or will be.
+    pub(crate) fn raise_floor(&mut self, number: RoomNumber, seq: u64) {
+        self.hide(number, |room| room.raise_floor(seq));
+    }
+
+    /// Hides messages of a room by their numbers. How many were not hidden yet.
+    pub(crate) fn erase(&mut self, number: RoomNumber, seqs: &mut dyn Iterator<Item = u64>) -> u64 {
+        self.hide(number, |room| room.erase(seqs))
+    }
+
+    fn hide(&mut self, number: RoomNumber, how: impl FnOnce(&mut Room)) -> u64 {
+        let Some(room) = room_mut(&mut self.entries, number) else { return 0 };
+        let before = room.messages();
+        how(room);
+        let gone = before - room.messages();
+        self.messages -= gone;
+        self.hidings += u64::from(gone > 0);
+        gone
+    }
+
+    /// What is hidden, of the rooms in which anything is.
+    pub(crate) fn hidden(&self) -> HashMap<Arc<str>, Hidden> {
+        let any = |room: &&Room| room.floor > 0 || room.erased.is_some();
+        self.entries.iter().filter(any).map(|room| (Arc::clone(&room.name), room.hidden())).collect()
+    }
+
+    /// Whether a user is a member of a room.
+    pub(crate) fn is_member(&self, number: RoomNumber, user: &str) -> bool {
+        self.mark(number, user).is_some()
+    }
+
+    /// A member's read mark.
+    pub(crate) fn mark(&self, number: RoomNumber, user: &str) -> Option<u64> {
+        let room = self.get(number).filter(|room| !room.members.is_empty())?;
+        room.members.get(&self.users.number(user)?).copied()
+    }
+
+    /// Up to `limit` members of a room with their marks in the order of their names, beginning behind `after`.
+    pub(crate) fn members(
+        &self,
+        number: RoomNumber,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Vec<(Arc<str>, u64)> {
+        let Some(room) = self.get(number) else { return Vec::new() };
+        let named = room.members.iter().filter_map(|(user, mark)| Some((self.users.name(*user)?, *mark)));
+        let mut members: Vec<_> =
+            named.filter(|(name, _)| after.is_none_or(|after| ***name > *after)).collect();
+        if members.len() > limit {
+            members.select_nth_unstable(limit);
+            members.truncate(limit);
+        }
+        members.sort_unstable();
+        members.into_iter().map(|(name, mark)| (Arc::clone(name), mark)).collect()
+    }
+
+    /// Up to `limit` rooms that a user is a member of, with the user's marks, in the order of their names, beginning
+    /// behind `after`.
+    pub(crate) fn rooms_of(
+        &self,
+        user: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Vec<(RoomNumber, &Room, u64)> {
+        let Some(user) = self.users.number(user) else { return Vec::new() };
+        let joined = self.users.rooms(user).iter().filter_map(|number| {
+            let room = self.get(*number)?;
+            Some((*number, room, *room.members.get(&user)?))
+        });
+        let mut rooms: Vec<_> =
+            joined.filter(|(_, room, _)| after.is_none_or(|after| *room.name > *after)).collect();
+        rooms.sort_unstable_by(|a, b| a.1.name.cmp(&b.1.name));
+        rooms.truncate(limit);
+        rooms
+    }
+
+    /// Up to `limit` rooms that exist, in the order of their names, beginning behind `after`.
+    pub(crate) fn page(&self, after: Option<&str>, limit: usize) -> Vec<&Room> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.order
+            .range::<str, _>((from, Bound::Unbounded))
+            .filter_map(|(_, number)| self.get(*number))
+            .filter(|room| room.exists)
+            .take(limit)
+            .collect()
+    }
+
+    /// All rooms that have a number, in the order of their numbers.
+    pub(crate) fn all(&self) -> &[Room] {
+        &self.entries
+    }
+}
+
+fn room_mut(entries: &mut [Room], number: RoomNumber) -> Option<&mut Room> {
+    entries.get_mut(usize::try_from(number).ok()?)
+}

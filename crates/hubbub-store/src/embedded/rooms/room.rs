@@ -1,0 +1,133 @@
+//! One room: its numbers, what of them is hidden, and who is in it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use roaring::RoaringTreemap;
+
+use super::users::UserNumber;
+use crate::embedded::tail::hash::MixState;
+
+/// A room. One that was deleted stays, so that no number comes twice.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    pub(crate) name: Arc<str>,
+    /// Whether it is there for anybody to see.
+    pub(crate) exists: bool,
+    /// Highest number given; 0 = none.
+    pub(crate) head: u64,
+    /// When that was, in microseconds; `i64::MIN` = never.
+    pub(crate) last_received: i64,
+    /// Everything up to here is deleted.
+    pub(crate) floor: u64,
+    /// Numbers above the floor whose messages are erased; `None` = none.
+    pub(crate) erased: Option<Arc<RoaringTreemap>>,
+    /// A name for people.
+    pub(crate) title: Option<Box<str>>,
+    /// Whether only members may read and write.
+    pub(crate) members_only: bool,
+    /// How long messages are kept, in seconds; 0 = as those of other rooms.
+    pub(crate) retention_s: u64,
+    /// Read marks of the members. None is beyond the head.
+    pub(crate) members: HashMap<UserNumber, u64, MixState>,
+}
+
+/// What readers must not see of a room.
+#[derive(Debug, Clone, Default)]
+pub struct Hidden {
+    /// Everything up to here.
+    pub(crate) floor: u64,
+    /// And these.
+    pub(crate) erased: Option<Arc<RoaringTreemap>>,
+}
+
+impl Hidden {
+    /// Whether a message is hidden.
+    pub(crate) fn hides(&self, seq: u64) -> bool {
+        seq <= self.floor || self.erased.as_ref().is_some_and(|erased| erased.contains(seq))
+    }
+
+    /// How many messages of `first..=last` are not hidden.
+    pub(crate) fn visible(&self, first: u64, last: u64) -> u64 {
+        let below = first.saturating_sub(1).max(self.floor);
+        let erased =
+            self.erased.as_ref().map_or(0, |erased| erased.rank(last).saturating_sub(erased.rank(below)));
+        last.saturating_sub(below).saturating_sub(erased)
+    }
+}
+
+impl Room {
+    pub(super) fn new(name: Arc<str>) -> Self {
+        Self {
+            name,
+            exists: false,
+            head: 0,
+            last_received: i64::MIN,
+            floor: 0,
+            erased: None,
+            title: None,
+            members_only: false,
+            retention_s: 0,
+            members: HashMap::default(),
+        }
+    }
+
+    /// What readers must not see.
+    pub(crate) fn hidden(&self) -> Hidden {
+        Hidden { floor: self.floor, erased: self.erased.clone() }
+    }
+
+    /// Messages kept.
+    pub(crate) fn messages(&self) -> u64 {
+        let erased = self.erased.as_ref().map_or(0, |erased| erased.len());
+        self.head.saturating_sub(self.floor).saturating_sub(erased)
+    }
+
+    /// Seq of the oldest message kept; `head + 1` when none is.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.floor + 1
+    }
+
+    /// Messages kept behind a read mark.
+    pub(crate) fn unread(&self, mark: u64) -> u64 {
+        let base = mark.max(self.floor);
+        let erased = self.erased.as_ref().map_or(0, |erased| erased.len().saturating_sub(erased.rank(base)));
+        self.head.saturating_sub(base).saturating_sub(erased)
+    }
+
+    pub(super) fn raise_floor(&mut self, seq: u64) {
+        if seq > self.floor {
+            self.floor = seq.min(self.head);
+            self.settle_floor();
+        }
+    }
+
+    pub(super) fn erase(&mut self, seqs: &mut dyn Iterator<Item = u64>) {
+        let (floor, head) = (self.floor, self.head);
+        let erased = Arc::make_mut(self.erased.get_or_insert_default());
+        seqs.filter(|seq| *seq > floor && *seq <= head).for_each(|seq| {
+            erased.insert(seq);
+        });
+        self.settle_floor();
+    }
+
+    /// Restores the invariant that the number above the floor is not erased.
+    fn settle_floor(&mut self) {
+        let Some(shared) = &mut self.erased else { return };
+        let erased = Arc::make_mut(shared);
+        erased.remove_range(..=self.floor);
+        while erased.min() == Some(self.floor + 1) {
+            // The run of erased numbers that begins above the floor, found by bisection on ranks.
+            let (mut low, mut high) = (self.floor + 1, self.head);
+            while low < high {
+                let middle = low + (high - low).div_ceil(2);
+                if erased.rank(middle) == middle - self.floor { low = middle } else { high = middle - 1 }
+            }
+            self.floor = low;
+            erased.remove_range(..=self.floor);
+        }
+        if erased.is_empty() {
+            self.erased = None;
+        }
+    }
+}

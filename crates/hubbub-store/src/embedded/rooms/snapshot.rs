@@ -1,0 +1,125 @@
+//! All rooms as bytes, for the manifest.
+//!
+//! ```text
+//! position: journal, batch | users: count, {name} | rooms: count, {room}                              (varints)
+//! room = name, flags (1 exists, 2 members only), head, last_received zz, floor, retention, title, erased,
+//!        members: count, {user index, mark}
+//! name, title, erased = length, bytes; erased as the roaring crate serialises a treemap
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use roaring::RoaringTreemap;
+
+use super::users::UserNumber;
+use super::{Position, Room, Rooms, room_mut};
+use crate::embedded::varint;
+
+const EXISTS: u64 = 1;
+const MEMBERS_ONLY: u64 = 2;
+
+impl Rooms {
+    /// Everything, as bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64 + self.entries.len() * 40);
+        varint::write(self.at.journal, &mut out);
+        varint::write(self.at.batch.into(), &mut out);
+        let mut indexes = HashMap::new();
+        let mut names = Vec::new();
+        for user in self.entries.iter().flat_map(|room| room.members.keys()) {
+            indexes.entry(*user).or_insert_with(|| {
+                names.push(self.users.name(*user).map_or("", |name| &**name));
+                names.len() as u64 - 1
+            });
+        }
+        varint::write(names.len() as u64, &mut out);
+        names.iter().for_each(|name| write_bytes(name.as_bytes(), &mut out));
+        // Rooms in which nothing was ever entered are forgotten.
+        let rooms = self.entries.iter().filter(|room| room.exists || room.head > 0);
+        varint::write(rooms.clone().count() as u64, &mut out);
+        rooms.for_each(|room| write_room(room, &indexes, &mut out));
+        out
+    }
+
+    /// From what [`Self::encode`] gave; `None` when it is something else.
+    pub(crate) fn decode(mut input: &[u8]) -> Option<Self> {
+        let input = &mut input;
+        let mut rooms = Self::default();
+        let journal = varint::read(input)?;
+        rooms.at = Position { journal, batch: u32::try_from(varint::read(input)?).ok()? };
+        let mut users = Vec::new();
+        for _ in 0..varint::read(input)? {
+            users.push(rooms.users.intern(read_text(input)?));
+        }
+        for _ in 0..varint::read(input)? {
+            rooms.read_room(input, &users)?;
+        }
+        input.is_empty().then_some(rooms)
+    }
+
+    fn read_room(&mut self, input: &mut &[u8], users: &[UserNumber]) -> Option<()> {
+        let number = self.intern(read_text(input)?);
+        let flags = varint::read(input)?;
+        let room = room_mut(&mut self.entries, number)?;
+        room.exists = flags & EXISTS != 0;
+        room.members_only = flags & MEMBERS_ONLY != 0;
+        room.head = varint::read(input)?;
+        room.last_received = varint::unzigzag(varint::read(input)?);
+        room.floor = varint::read(input)?;
+        room.retention_s = varint::read(input)?;
+        let title = read_text(input)?;
+        room.title = (!title.is_empty()).then(|| title.into());
+        let erased = read_bytes(input)?;
+        if !erased.is_empty() {
+            room.erased = Some(Arc::new(RoaringTreemap::deserialize_from(erased).ok()?));
+        }
+        for _ in 0..varint::read(input)? {
+            let user = *users.get(usize::try_from(varint::read(input)?).ok()?)?;
+            room.members.insert(user, varint::read(input)?);
+            self.users.join(user, number);
+            self.memberships += 1;
+        }
+        self.known += u64::from(room.exists);
+        self.messages += room.messages();
+        Some(())
+    }
+}
+
+fn write_room(room: &Room, indexes: &HashMap<UserNumber, u64>, out: &mut Vec<u8>) {
+    write_bytes(room.name.as_bytes(), out);
+    let exists = if room.exists { EXISTS } else { 0 };
+    varint::write(exists | if room.members_only { MEMBERS_ONLY } else { 0 }, out);
+    varint::write(room.head, out);
+    varint::write(varint::zigzag(room.last_received), out);
+    varint::write(room.floor, out);
+    varint::write(room.retention_s, out);
+    write_bytes(room.title.as_deref().unwrap_or_default().as_bytes(), out);
+    let mut erased = Vec::new();
+    if let Some(numbers) = &room.erased {
+        // Writing into a Vec cannot fail.
+        let _ = numbers.serialize_into(&mut erased);
+    }
+    write_bytes(&erased, out);
+    varint::write(room.members.len() as u64, out);
+    for (user, mark) in &room.members {
+        varint::write(indexes.get(user).copied().unwrap_or(u64::MAX), out);
+        varint::write(*mark, out);
+    }
+}
+
+fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    varint::write(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = usize::try_from(varint::read(input)?).ok()?;
+    let (bytes, rest) = input.split_at_checked(length)?;
+    *input = rest;
+    Some(bytes)
+}
+
+fn read_text<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
+    std::str::from_utf8(read_bytes(input)?).ok()
+}

@@ -1,0 +1,184 @@
+//! Counts without counting equal counts by counting, before and after a snapshot.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hubbub_core::Outcome;
+use proptest::prelude::*;
+
+use super::{Position, Rooms};
+use crate::embedded::record::Logged;
+
+const ROOMS: [&str; 2] = ["r0", "r1"];
+const USERS: [&str; 3] = ["u0", "u1", "u2"];
+
+#[derive(Debug, Clone)]
+enum Step {
+    Send(usize, usize),
+    Join(usize, usize),
+    Leave(usize, usize),
+    Read(usize, usize, u64),
+    Erase(usize),
+    Floor(usize, u64),
+    Delete(usize),
+    Snapshot,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let (room, user) = (0..ROOMS.len(), 0..USERS.len());
+    let step = prop_oneof![
+        8 => (room.clone(), user.clone()).prop_map(|(room, user)| Step::Send(room, user)),
+        2 => (room.clone(), user.clone()).prop_map(|(room, user)| Step::Join(room, user)),
+        1 => (room.clone(), user.clone()).prop_map(|(room, user)| Step::Leave(room, user)),
+        4 => (room.clone(), user.clone(), 0..40_u64).prop_map(|(room, user, seq)| Step::Read(room, user, seq)),
+        1 => user.prop_map(Step::Erase),
+        1 => (room.clone(), 0..40_u64).prop_map(|(room, seq)| Step::Floor(room, seq)),
+        1 => room.prop_map(Step::Delete),
+        1 => Just(Step::Snapshot),
+    ];
+    proptest::collection::vec(step, 0..120)
+}
+
+/// The same in lists that are counted.
+#[derive(Debug, Default)]
+struct Model {
+    kept: BTreeMap<usize, BTreeMap<u64, usize>>,
+    heads: BTreeMap<usize, u64>,
+    marks: BTreeMap<(usize, usize), u64>,
+    existing: BTreeSet<usize>,
+}
+
+impl Model {
+    fn head(&self, room: usize) -> u64 {
+        self.heads.get(&room).copied().unwrap_or(0)
+    }
+
+    fn apply(&mut self, step: &Step) {
+        match *step {
+            Step::Send(room, user) => {
+                let seq = self.head(room) + 1;
+                self.heads.insert(room, seq);
+                self.existing.insert(room);
+                self.kept.entry(room).or_default().insert(seq, user);
+                if let Some(mark) = self.marks.get_mut(&(room, user)).filter(|mark| **mark + 1 == seq) {
+                    *mark = seq;
+                }
+            }
+            Step::Join(room, user) if self.existing.contains(&room) => {
+                let head = self.head(room);
+                self.marks.entry((room, user)).or_insert(head);
+            }
+            Step::Join(..) | Step::Snapshot => {}
+            Step::Leave(room, user) => {
+                self.marks.remove(&(room, user));
+            }
+            Step::Read(room, user, seq) => {
+                let head = self.head(room);
+                if let Some(mark) = self.marks.get_mut(&(room, user)) {
+                    *mark = (*mark).max(seq.min(head));
+                }
+            }
+            Step::Erase(user) => {
+                self.kept.values_mut().for_each(|kept| kept.retain(|_, sender| *sender != user));
+                self.marks.retain(|(_, member), _| *member != user);
+            }
+            Step::Floor(room, floor) => {
+                self.kept.entry(room).or_default().retain(|seq, _| *seq > floor);
+            }
+            Step::Delete(room) => {
+                self.existing.remove(&room);
+                self.kept.remove(&room);
+                self.marks.retain(|(of, _), _| *of != room);
+            }
+        }
+    }
+}
+
+fn enter(rooms: &mut Rooms, model: &Model, step: &Step) {
+    match *step {
+        Step::Send(room, user) => {
+            let number = rooms.intern(ROOMS[room]);
+            rooms.store(number, model.head(room) + 1, 5, USERS[user]);
+        }
+        Step::Join(room, user) => {
+            if rooms.find(ROOMS[room]).is_some() {
+                rooms.change(&Logged::AddMember { room: ROOMS[room], user: USERS[user] });
+            }
+        }
+        Step::Leave(room, user) => {
+            rooms.change(&Logged::RemoveMember { room: ROOMS[room], user: USERS[user] });
+        }
+        Step::Read(room, user, seq) => {
+            let read = rooms.change(&Logged::MarkRead { room: ROOMS[room], user: USERS[user], seq });
+            assert!(matches!(read, Outcome::Read(_)));
+        }
+        Step::Erase(user) => {
+            let own = |room: usize| {
+                let kept = model.kept.get(&room).into_iter().flatten();
+                kept.filter(move |(_, sender)| **sender == user).map(|(seq, _)| *seq).collect()
+            };
+            let seqs = (0..ROOMS.len()).map(|room| (ROOMS[room], own(room))).collect();
+            rooms.change(&Logged::Erase { user: USERS[user], is_last: true, seqs });
+        }
+        Step::Floor(room, floor) => {
+            if let Some(number) = rooms.number(ROOMS[room]) {
+                rooms.raise_floor(number, floor);
+            }
+        }
+        Step::Delete(room) => {
+            rooms.change(&Logged::DeleteRoom { room: ROOMS[room] });
+        }
+        Step::Snapshot => {
+            rooms.set_position(Position { journal: 3, batch: 4 });
+            *rooms = Rooms::decode(&rooms.encode()).unwrap();
+            assert_eq!(rooms.position(), Position { journal: 3, batch: 4 });
+        }
+    }
+}
+
+fn compare(rooms: &Rooms, model: &Model) {
+    let mut all = 0;
+    for (index, name) in ROOMS.iter().enumerate() {
+        let found = rooms.find(name);
+        assert_eq!(found.is_some(), model.existing.contains(&index));
+        let kept = model.kept.get(&index).cloned().unwrap_or_default();
+        all += kept.len() as u64;
+        let Some((number, room)) = found else { continue };
+        assert_eq!((room.head, room.messages()), (model.head(index), kept.len() as u64));
+        assert_eq!(room.oldest(), kept.keys().next().copied().unwrap_or(room.head + 1));
+        for seq in 1..=room.head {
+            assert_eq!(rooms.is_hidden(number, seq), !kept.contains_key(&seq), "{name} {seq}");
+            assert_eq!(room.hidden().visible(seq, room.head), kept.range(seq..).count() as u64);
+        }
+        for (user, user_name) in USERS.iter().enumerate() {
+            let mark = model.marks.get(&(index, user)).copied();
+            assert_eq!(rooms.mark(number, user_name), mark, "{user_name} in {name}");
+            if let Some(mark) = mark {
+                assert_eq!(room.unread(mark), kept.range(mark + 1..).count() as u64);
+            }
+        }
+    }
+    assert_eq!((rooms.messages(), rooms.known()), (all, model.existing.len() as u64));
+    assert_eq!(rooms.has_members(), !model.marks.is_empty());
+    for (user, name) in USERS.iter().enumerate() {
+        let joined = rooms.rooms_of(name, None, 9).into_iter().map(|(_, room, mark)| (&*room.name, mark));
+        let expected = model.marks.iter().filter(|((_, member), _)| *member == user);
+        assert!(joined.eq(expected.map(|((room, _), mark)| (ROOMS[*room], *mark))), "rooms of {name}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn counts_agree_with_counting(steps in steps()) {
+        let (mut rooms, mut model) = (Rooms::default(), Model::default());
+        for step in &steps {
+            enter(&mut rooms, &model, step);
+            model.apply(step);
+            compare(&rooms, &model);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Rooms::decode(&bytes);
+    }
+}

@@ -70,6 +70,8 @@ pub(crate) fn open(
     }
     if lost || manifest.unsynced {
         forget_lost(&view, &mut rooms);
+        // They may have been further than any journal that is left, whose numbers are used again.
+        rooms.set_position(Position { journal: newest, batch: u32::MAX });
     }
     manifest.rooms = rooms.encode();
     renew_epoch(&mut manifest, &options, lost, &*disk, random)?;

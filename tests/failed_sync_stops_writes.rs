@@ -8,20 +8,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::limits::Limits;
-use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, RoomStats, Totals, UserHistoryPage,
-    UserHistoryQuery, UserRoomsPage, UserStats,
-};
-use hubbub_core::store::{
-    ApplyError, BatchCap, HistoryPage, HistoryQuery, Read, RoomInfo, StoreFigures, StoreHealth,
-};
-use hubbub_core::{Clock, OpBatch, Outcome, RoomId, RoomStore, StatsStore, Store, Timestamp, UserId};
+use hubbub_core::{Clock, Store, Timestamp};
 use hubbub_gateway::{ENCODE, Gateway, ServerLimits, server};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::log::LogOptions;
 use hubbub_pipeline::{DirectLog, Hub, Metrics};
 use hubbub_store::embedded::sim::SimDisk;
-use hubbub_store::embedded::{Engine, EngineOptions};
+use hubbub_store::embedded::{Embedded, Engine, EngineOptions};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -42,90 +35,6 @@ impl Clock for SystemClock {
     }
 }
 
-/// The engine as a store; its journal is large enough to need no background work.
-struct Sim(Engine);
-
-impl Store for Sim {
-    fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
-        self.0.apply(batch)
-    }
-    fn batch_cap(&self) -> BatchCap {
-        self.0.batch_cap()
-    }
-    fn health(&self) -> StoreHealth {
-        self.0.health()
-    }
-    fn figures(&self) -> StoreFigures {
-        self.0.figures()
-    }
-    fn close(&self) {
-        self.0.close().unwrap();
-    }
-}
-
-impl RoomStore for Sim {
-    fn epoch(&self) -> Arc<str> {
-        self.0.epoch()
-    }
-    fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
-        Box::pin(std::future::ready(self.0.history(room.as_str(), &query)))
-    }
-    fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {
-        Box::pin(std::future::ready(Ok(self.0.room(room.as_str()))))
-    }
-    fn rooms(&self, after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>> {
-        Box::pin(std::future::ready(Ok(self.0.rooms(after.as_ref().map(RoomId::as_str), limit))))
-    }
-}
-
-impl StatsStore for Sim {
-    fn totals(&self) -> Read<'_, Counted<Totals>> {
-        Box::pin(std::future::ready(self.0.totals()))
-    }
-
-    fn room_stats(&self, room: RoomId) -> Read<'_, Counted<Option<RoomStats>>> {
-        Box::pin(std::future::ready(self.0.room_stats(room.as_str())))
-    }
-
-    fn top_rooms(&self, limit: usize) -> Read<'_, Counted<Vec<RoomStats>>> {
-        Box::pin(std::future::ready(self.0.top_rooms(limit)))
-    }
-
-    fn user_stats(&self, user: UserId) -> Read<'_, Counted<Option<UserStats>>> {
-        Box::pin(std::future::ready(self.0.user_stats(user.as_str())))
-    }
-
-    fn top_users(&self, limit: usize) -> Read<'_, Counted<Vec<UserStats>>> {
-        Box::pin(std::future::ready(self.0.top_users(limit)))
-    }
-
-    fn hours(&self, query: HoursQuery) -> Read<'_, Counted<HoursPage>> {
-        Box::pin(std::future::ready(self.0.hours(&query)))
-    }
-
-    fn active_users(&self, query: ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>> {
-        Box::pin(std::future::ready(self.0.active_users(&query)))
-    }
-
-    fn user_rooms(
-        &self,
-        user: UserId,
-        after: Option<RoomId>,
-        limit: usize,
-    ) -> Read<'_, Counted<UserRoomsPage>> {
-        let after = after.as_ref().map(RoomId::as_str);
-        Box::pin(std::future::ready(self.0.user_rooms(user.as_str(), after, limit)))
-    }
-
-    fn user_history(&self, user: UserId, query: UserHistoryQuery) -> Read<'_, UserHistoryPage> {
-        Box::pin(std::future::ready(self.0.user_history(user.as_str(), &query)))
-    }
-
-    fn audit(&self) -> Read<'_, Counted<Audit>> {
-        Box::pin(std::future::ready(self.0.audit()))
-    }
-}
-
 /// A server on a simulated disk, on a real socket.
 struct Simulated {
     address: SocketAddr,
@@ -139,7 +48,7 @@ impl Simulated {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock(Instant::now()));
         let random = Arc::new(SeededRandom::new(1));
         let engine = Engine::open(options, Arc::new(disk.clone()), clock.clone(), &*random).unwrap();
-        let store: Arc<dyn Store> = Arc::new(Sim(engine));
+        let store: Arc<dyn Store> = Arc::new(Embedded::in_line(engine));
         let metrics = Arc::new(Metrics::default());
         let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
         let log = DirectLog::start(

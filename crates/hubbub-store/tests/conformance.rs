@@ -8,11 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::store::{
-    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, Read, RoomInfo, StoreFigures,
-    StoreHealth, UserRooms,
-};
-use hubbub_core::{OpBatch, Outcome, RoomId, RoomStore, Store, Timestamp, UserId};
+use hubbub_core::{Store, Timestamp};
 use hubbub_store::conformance::{Fixture, random};
 use hubbub_store::embedded::disk::FileDisk;
 use hubbub_store::embedded::{Embedded, Engine, EngineOptions, MergeOptions};
@@ -22,69 +18,6 @@ const DAY_SECONDS: u64 = 24 * 3_600;
 /// So long that nothing is dropped. A slot is sealed when it is an eighth of it old, which settling makes use of.
 const RETENTION: Duration = Duration::from_secs(800 * 365 * DAY_SECONDS);
 const RETENTION_PART_MICROS: i64 = 101 * 365 * 24 * 3_600 * 1_000_000;
-
-/// The engine, its background work done after every batch instead of by threads, so that a run can be repeated.
-struct Threadless(Engine);
-
-impl Threadless {
-    fn work(&self) {
-        while self.0.seal_step().unwrap() || self.0.merge_step().unwrap() {}
-    }
-}
-
-impl Store for Threadless {
-    fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
-        let outcomes = self.0.apply(batch)?;
-        self.work();
-        Ok(outcomes)
-    }
-
-    fn batch_cap(&self) -> BatchCap {
-        self.0.batch_cap()
-    }
-
-    fn health(&self) -> StoreHealth {
-        self.0.health()
-    }
-
-    fn figures(&self) -> StoreFigures {
-        self.0.figures()
-    }
-
-    fn close(&self) {
-        self.0.close().unwrap();
-    }
-}
-
-impl RoomStore for Threadless {
-    fn epoch(&self) -> Arc<str> {
-        self.0.epoch()
-    }
-
-    fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
-        Box::pin(ready(self.0.history(room.as_str(), &query)))
-    }
-
-    fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {
-        Box::pin(ready(Ok(self.0.room(room.as_str()))))
-    }
-
-    fn rooms(&self, after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>> {
-        Box::pin(ready(Ok(self.0.rooms(after.as_ref().map(RoomId::as_str), limit))))
-    }
-
-    fn access(&self, room: RoomId, user: UserId) -> Read<'_, Access> {
-        Box::pin(ready(Ok(self.0.access(room.as_str(), user.as_str()))))
-    }
-
-    fn members(&self, room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>> {
-        Box::pin(ready(Ok(self.0.members(room.as_str(), after.as_ref().map(UserId::as_str), limit))))
-    }
-
-    fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms> {
-        Box::pin(ready(self.0.user_rooms(user.as_str(), after.as_ref().map(RoomId::as_str), limit)))
-    }
-}
 
 fn options(slot_bytes: u64, autocreate: bool) -> EngineOptions {
     EngineOptions {
@@ -107,7 +40,7 @@ struct Directory {
     dir: tempfile::TempDir,
     clock: Arc<ManualClock>,
     slot_bytes: u64,
-    store: Arc<Threadless>,
+    store: Arc<Embedded>,
 }
 
 impl Directory {
@@ -117,12 +50,10 @@ impl Directory {
         Self { dir, clock, slot_bytes, store }
     }
 
-    fn open(dir: &Path, options: EngineOptions, clock: &Arc<ManualClock>) -> Arc<Threadless> {
+    fn open(dir: &Path, options: EngineOptions, clock: &Arc<ManualClock>) -> Arc<Embedded> {
         let disk = Arc::new(FileDisk::new(dir));
         let random = SeededRandom::new(3);
-        let store = Threadless(Engine::open(options, disk, Arc::clone(clock) as _, &random).unwrap());
-        store.work();
-        Arc::new(store)
+        Arc::new(Embedded::in_line(Engine::open(options, disk, Arc::clone(clock) as _, &random).unwrap()))
     }
 }
 
@@ -143,7 +74,7 @@ impl Fixture for Directory {
 
     fn settle(&mut self) -> impl Future<Output = ()> + Send {
         self.clock.advance_micros(RETENTION_PART_MICROS);
-        self.store.work();
+        self.store.work_in_line();
         self.clock.advance_micros(-RETENTION_PART_MICROS);
         let figures = self.store.figures();
         assert!(figures.messages == 0 || figures.segments > 0, "nothing was sealed: {figures:?}");

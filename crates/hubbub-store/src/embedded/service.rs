@@ -36,9 +36,36 @@ pub struct Embedded {
     engine: Arc<Engine>,
     workers: Mutex<Vec<JoinHandle<()>>>,
     lock: Mutex<Option<DirLock>>,
+    /// Whether background work is done after every batch, by the thread that brought it.
+    in_line: bool,
 }
 
 impl Embedded {
+    /// An engine without threads, whose background work is done after every batch, so that a run can be repeated; for
+    /// tests, on whatever disk the engine has.
+    pub fn in_line(engine: Engine) -> Self {
+        let store = Self {
+            engine: Arc::new(engine),
+            workers: Mutex::default(),
+            lock: Mutex::default(),
+            in_line: true,
+        };
+        store.work_in_line();
+        store
+    }
+
+    /// Does all background work there is.
+    pub fn work_in_line(&self) {
+        loop {
+            let did = self.engine.seal_step().and_then(|sealed| Ok(self.engine.merge_step()? || sealed));
+            match did {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return tracing::warn!("background work failed: {error}"),
+            }
+        }
+    }
+
     /// Opens the data directory at `path`, making it if there is none.
     pub fn open(
         path: &Path,
@@ -57,7 +84,8 @@ impl Embedded {
             Arc::new(SlowDisk::new(disk, options.sync_delay))
         };
         let engine = Arc::new(Engine::open(options, disk, clock, random)?);
-        let store = Self { engine, workers: Mutex::default(), lock: Mutex::new(Some(lock)) };
+        let lock = Mutex::new(Some(lock));
+        let store = Self { engine, workers: Mutex::default(), lock, in_line: false };
         for (name, step, every) in WORK {
             let engine = Arc::clone(&store.engine);
             let worker =
@@ -138,7 +166,11 @@ fn work(engine: &Engine, name: &str, step: Step, every: Duration) {
 
 impl Store for Embedded {
     fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
-        self.engine.apply(batch)
+        let outcomes = self.engine.apply(batch);
+        if self.in_line {
+            self.work_in_line();
+        }
+        outcomes
     }
 
     fn batch_cap(&self) -> BatchCap {

@@ -7,6 +7,7 @@ use crate::harness::{Server, Setup, chat_message, until};
 const DECLARED: &[(&str, &str)] = &[
     ("messages_accepted", "counter"),
     ("messages_stored", "counter"),
+    ("changes", "counter"),
     ("messages_duplicate", "counter"),
     ("messages_unconfirmed", "counter"),
     ("messages_delivered", "counter"),

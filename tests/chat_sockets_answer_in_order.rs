@@ -31,7 +31,10 @@ async fn chat_sockets_answer_in_order() {
     }
     let answer = &heard[0];
     let members: BTreeSet<_> = answer.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(Vec::from_iter(members), ["messageId", "seq", "serverReceiveTime", "serverSendTime", "status"]);
+    assert_eq!(
+        Vec::from_iter(members),
+        ["messageId", "seq", "serverReceiveTime", "serverSendTime", "status"]
+    );
     for time in ["serverReceiveTime", "serverSendTime"] {
         let time = answer[time].as_str().unwrap();
         assert!(

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, FirstLast, HourStats, HoursPage, HoursQuery, Participation, RoomStats,
-    Totals, TypeCounts, UserHistoryQuery, ParticipationPage, UserStats, hour_of,
+    ActiveUsers, ActiveUsersQuery, FirstLast, HourStats, HoursPage, HoursQuery, Participation,
+    ParticipationPage, RoomStats, Totals, TypeCounts, UserHistoryQuery, UserStats, hour_of,
 };
 use hubbub_core::{RoomId, Timestamp, UserId};
 

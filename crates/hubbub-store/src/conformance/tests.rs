@@ -7,15 +7,16 @@ use parking_lot::Mutex;
 
 use hubbub_core::clock::ManualClock;
 use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, RoomStats, Totals, UserHistoryPage,
-    UserHistoryQuery, ParticipationPage, UserStats,
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, ParticipationPage, RoomStats,
+    Totals, UserHistoryPage, UserHistoryQuery, UserStats,
 };
 use hubbub_core::store::{
     Access, ApplyError, BatchCap, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomInfo,
     StoreFigures, StoreHealth, UserRooms,
 };
 use hubbub_core::{
-    Change, Clock, Op, OpBatch, Outcome, Refusal, RoomId, RoomStore, StatsStore, Store, Timestamp, UserId, What,
+    Change, Clock, Op, OpBatch, Outcome, Refusal, RoomId, RoomStore, StatsStore, Store, Timestamp, UserId,
+    What,
 };
 
 use super::Fixture;
@@ -360,7 +361,9 @@ impl StatsStore for InMemory {
         after: Option<RoomId>,
         limit: usize,
     ) -> Read<'_, Counted<ParticipationPage>> {
-        self.counted(|recount| recount.participation(user.as_str(), after.as_ref().map(RoomId::as_str), limit))
+        self.counted(|recount| {
+            recount.participation(user.as_str(), after.as_ref().map(RoomId::as_str), limit)
+        })
     }
 
     fn user_history(&self, user: UserId, query: UserHistoryQuery) -> Read<'_, UserHistoryPage> {

@@ -87,36 +87,6 @@ impl Shared {
     }
 }
 
-impl Shared {
-    /// Up to `limit` messages of a user: their rooms and numbers.
-    pub(crate) fn user_places(
-        &self,
-        user: &str,
-        limit: usize,
-    ) -> Result<Vec<(RoomNumber, u64)>, MaintainError> {
-        let rooms: Vec<_> = {
-            let rooms = self.rooms.read();
-            (0..).zip(rooms.all()).map(|(number, room)| (number, room.name.clone(), room.hidden())).collect()
-        };
-        let (view, mut places) = (self.view(), Vec::new());
-        let query = HistoryQuery {
-            cursor: Cursor::After(0),
-            from: None,
-            to: None,
-            limit: usize::MAX,
-            bytes_max: usize::MAX,
-        };
-        for (number, name, hidden) in rooms {
-            let mut run = MessageRun::default();
-            view.read((&name, number), &query, &hidden, &mut run)?;
-            let own = run.iter().filter(|message| message.sent.user == user);
-            places.extend(own.map(|message| (number, message.seq)));
-        }
-        places.truncate(limit);
-        Ok(places)
-    }
-}
-
 fn unavailable(error: MaintainError) -> ReadError {
     ReadError::Unavailable { reason: error.to_string() }
 }

@@ -161,8 +161,11 @@ impl Rooms {
 
     /// What is hidden, of the rooms in which anything is.
     pub(crate) fn hidden(&self) -> HashMap<Arc<str>, Hidden> {
-        let any = |room: &&Room| room.floor > 0 || room.erased.is_some();
-        self.entries.iter().filter(any).map(|room| (Arc::clone(&room.name), room.hidden())).collect()
+        self.entries
+            .iter()
+            .filter(|room| room.hides_any())
+            .map(|room| (Arc::clone(&room.name), room.hidden()))
+            .collect()
     }
 
     /// Whether a user is a member of a room.

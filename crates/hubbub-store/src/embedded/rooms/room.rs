@@ -72,6 +72,11 @@ impl Room {
         }
     }
 
+    /// Whether there is anything that readers must not see.
+    pub(crate) fn hides_any(&self) -> bool {
+        self.floor > 0 || self.erased.is_some()
+    }
+
     /// What readers must not see.
     pub(crate) fn hidden(&self) -> Hidden {
         Hidden { floor: self.floor, erased: self.erased.clone() }

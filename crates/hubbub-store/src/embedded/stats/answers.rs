@@ -6,8 +6,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use hubbub_core::stats::{
-    Counted, FirstLast, HourStats, HoursPage, HoursQuery, Participation, RoomStats, Totals, TypeCounts,
-    ParticipationPage, UserStats,
+    Counted, FirstLast, HourStats, HoursPage, HoursQuery, Participation, ParticipationPage, RoomStats,
+    Totals, TypeCounts, UserStats,
 };
 use hubbub_core::store::ReadError;
 use hubbub_core::{RoomId, Timestamp, UserId};
@@ -88,7 +88,7 @@ impl Shared {
         limit: usize,
     ) -> Result<Counted<ParticipationPage>, ReadError> {
         let as_of = self.clock.now();
-        let found = self.participation(user).map_err(unavailable)?;
+        let found = self.participated(user).map_err(unavailable)?;
         let mut named = {
             let rooms = self.rooms.read();
             let named = found.into_iter().filter_map(|(room, (messages, times))| {
@@ -106,7 +106,7 @@ impl Shared {
     }
 
     /// Messages and times of a user per room, from postings and tails.
-    pub(super) fn participation(
+    pub(super) fn participated(
         &self,
         user: &str,
     ) -> Result<HashMap<RoomNumber, (u64, Times)>, MaintainError> {

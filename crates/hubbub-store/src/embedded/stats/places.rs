@@ -9,7 +9,6 @@ impl Shared {
     /// Room and seq of up to `limit` messages of a user that are not hidden, the oldest segments' first. All of them
     /// when there are fewer. Needs no counts, so it can be called with the writer's lock held; reads the slots that
     /// are not sealed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "whoever erases a user will call it"))]
     pub(crate) fn user_places(
         &self,
         user: &str,

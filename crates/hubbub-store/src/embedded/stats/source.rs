@@ -9,8 +9,8 @@ use super::summary::{Run, Summary};
 use crate::embedded::error::MaintainError;
 use crate::embedded::journal::block::{self, HEADER_BYTES};
 use crate::embedded::journal::slot_path;
-use crate::embedded::record;
-use crate::embedded::rooms::RoomNumber;
+use crate::embedded::record::{self, Record};
+use crate::embedded::rooms::{Room, RoomNumber};
 use crate::embedded::segment::{RoomSpan, Segment};
 use crate::embedded::shared::Shared;
 use crate::embedded::tail::Tail;
@@ -115,18 +115,18 @@ impl<'a> SegmentRooms<'a> {
 }
 
 /// Changes whenever something is hidden.
-pub(super) fn hidden_changes(_shared: &Shared) -> u64 {
-    0
+pub(super) fn hidden_changes(shared: &Shared) -> u64 {
+    shared.rooms.read().hidings()
 }
 
 /// Whether anything in the room may be hidden.
-pub(super) fn hides_any(_shared: &Shared, _room: RoomNumber) -> bool {
-    false
+pub(super) fn hides_any(shared: &Shared, room: RoomNumber) -> bool {
+    shared.rooms.read().get(room).is_some_and(Room::hides_any)
 }
 
 /// Whether a message must not be seen any more.
-pub(super) fn is_hidden(_shared: &Shared, _room: RoomNumber, _seq: u64) -> bool {
-    false
+pub(super) fn is_hidden(shared: &Shared, room: RoomNumber, seq: u64) -> bool {
+    shared.rooms.read().is_hidden(room, seq)
 }
 
 /// Counts everything a segment holds, from its postings. With an error some of it is counted.
@@ -202,8 +202,10 @@ pub(super) fn each_message(
             while !unread.is_empty() {
                 let within = HEADER_BYTES + records.len() - unread.len();
                 let offset = position + within as u64;
-                let message = record::read_message(&mut unread).ok_or_else(|| damaged(offset))?;
-                visit(u32::try_from(offset).unwrap_or(u32::MAX), &message);
+                match record::read(&mut unread).ok_or_else(|| damaged(offset))? {
+                    Record::Message(message) => visit(u32::try_from(offset).unwrap_or(u32::MAX), &message),
+                    Record::Change(_) => {}
+                }
             }
             let length = HEADER_BYTES + records.len();
             rest = rest.get(length..).unwrap_or_default();

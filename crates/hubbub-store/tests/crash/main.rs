@@ -24,6 +24,7 @@
 mod compare;
 mod faults;
 mod model;
+mod people;
 mod run;
 
 use std::cell::Cell;
@@ -31,6 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_store::embedded::sim::{SimDisk, SyncCall};
+use people::People;
 use run::Run;
 
 const SEEDS: u64 = 3_000;
@@ -49,9 +51,19 @@ fn survives(seed: u64, disk: SimDisk) -> bool {
 
 #[test]
 fn nothing_acknowledged_is_lost() {
+    every_seed_survives(SEEDS, "nothing_acknowledged", survives);
+}
+
+#[test]
+fn members_and_marks_survive() {
+    let survives = |seed, disk| catch_unwind(AssertUnwindSafe(|| People::new(seed, disk).all())).is_ok();
+    every_seed_survives(SEEDS / 3, "members_and_marks", survives);
+}
+
+fn every_seed_survives(seeds: u64, test: &str, survives: impl Fn(u64, SimDisk) -> bool + Sync) {
     let seeds = match number("CRASH_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("CRASH_SEEDS").unwrap_or(SEEDS),
+        None => 0..number("CRASH_SEEDS").unwrap_or(seeds),
     };
     let next = AtomicU64::new(seeds.start);
     let work = || {
@@ -62,13 +74,13 @@ fn nothing_acknowledged_is_lost() {
             }
             assert!(
                 survives(seed, SimDisk::new()),
-                "replay with: CRASH_SEED={seed} cargo test -p hubbub-store --test crash nothing_acknowledged"
+                "replay with: CRASH_SEED={seed} cargo test -p hubbub-store --test crash {test}"
             );
         }
     };
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(work);
+            scope.spawn(&work);
         }
     });
 }

@@ -42,19 +42,18 @@ impl Shared {
         for (number, kept) in own {
             self.trim(number, now.saturating_sub(kept))?;
         }
+        // Of most segments one look tells that nothing in them is old.
+        let newest = |segment: &Segment| segment.times().map_or(i64::MIN, |(_, last)| last.as_micros());
         let view = self.view();
-        let old: Vec<Segment> =
-            view.segments.iter().filter(|segment| self.is_old(segment, now, shortest)).cloned().collect();
+        let old: Vec<Segment> = view
+            .segments
+            .iter()
+            .filter(|segment| newest(segment) < now.saturating_sub(shortest))
+            .filter(|segment| self.hide_old(segment, now))
+            .cloned()
+            .collect();
         if old.is_empty() {
             return Ok(false);
-        }
-        {
-            let mut rooms = self.rooms.write();
-            for span in old.iter().flat_map(Segment::rooms) {
-                if let Some(number) = rooms.number(span.room) {
-                    rooms.raise_floor(number, span.last_seq);
-                }
-            }
         }
         self.replace(&old, None)?;
         Ok(true)
@@ -69,21 +68,24 @@ impl Shared {
         (shortest, own)
     }
 
-    /// Whether every room of a segment keeps nothing of it any more.
-    fn is_old(&self, segment: &Segment, now: i64, shortest: i64) -> bool {
-        // Of most segments one look tells.
-        let newest = segment.times().map_or(i64::MIN, |(_, last)| last.as_micros());
-        if newest >= now.saturating_sub(shortest) {
-            return false;
+    /// Hides what a segment has of rooms of which all is too old. Says whether nothing else is in it.
+    fn hide_old(&self, segment: &Segment, now: i64) -> bool {
+        let mut rooms = self.rooms.write();
+        let mut all = true;
+        for span in segment.rooms() {
+            let Some(number) = rooms.number(span.room) else { continue };
+            let Some(room) = rooms.get(number) else { continue };
+            let is_old = |kept: i64| span.last_received.as_micros() < now.saturating_sub(kept);
+            if span.last_seq <= room.floor {
+                continue;
+            }
+            if self.kept_micros(room).is_some_and(is_old) {
+                rooms.raise_floor(number, span.last_seq);
+            } else {
+                all = false;
+            }
         }
-        let rooms = self.rooms.read();
-        segment.rooms().all(|span| {
-            let room = rooms.number(span.room).and_then(|number| rooms.get(number));
-            room.is_some_and(|room| {
-                let too_old = |kept: i64| span.last_received.as_micros() < now.saturating_sub(kept);
-                span.last_seq <= room.floor || self.kept_micros(room).is_some_and(too_old)
-            })
-        })
+        all
     }
 
     /// Hides what a room received before `cutoff`.

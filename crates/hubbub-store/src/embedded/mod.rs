@@ -20,6 +20,8 @@ mod engine;
 mod engine_tests;
 mod error;
 mod expire;
+#[cfg(test)]
+mod expire_tests;
 pub mod filter;
 mod format;
 mod history;

@@ -66,7 +66,7 @@ fn every_seed_survives(seeds: u64, test: &str, survives: impl Fn(u64, SimDisk) -
         None => 0..number("CRASH_SEEDS").unwrap_or(seeds),
     };
     let next = AtomicU64::new(seeds.start);
-    let work = || {
+    let work = &|| {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
@@ -80,7 +80,7 @@ fn every_seed_survives(seeds: u64, test: &str, survives: impl Fn(u64, SimDisk) -
     };
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(&work);
+            scope.spawn(work);
         }
     });
 }

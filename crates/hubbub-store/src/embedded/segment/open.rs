@@ -57,6 +57,7 @@ struct Inner {
     users: Paged,
     postings: Paged,
     user_fences: UserFences,
+    user_count: u64,
     cache: Arc<BlockCache>,
     owner: u64,
 }
@@ -89,6 +90,7 @@ impl Segment {
             .ok_or_else(|| parts.damaged(at.offset, "the index of users is not one"))?;
         let (users, postings) =
             (parts.find(&sections, section::USERS)?, parts.find(&sections, section::POSTINGS)?);
+        let user_count = users.items;
         let (Some(users), Some(all_postings)) = (Paged::of(&users), Paged::of(&postings)) else {
             return Err(parts.damaged(users.offset, "the pages of users are cut"));
         };
@@ -116,6 +118,7 @@ impl Segment {
             users,
             postings: all_postings,
             user_fences,
+            user_count,
             cache,
             owner,
         };
@@ -135,6 +138,11 @@ impl Segment {
     /// How many messages it holds.
     pub fn messages(&self) -> u64 {
         self.inner.messages.into()
+    }
+
+    /// How many users have messages in it.
+    pub fn user_count(&self) -> u64 {
+        self.inner.user_count
     }
 
     /// When its oldest and its newest message were received; `None` when it holds none.

@@ -12,8 +12,11 @@ use super::source::{RoomFinder, hidden_changes};
 use super::summary::{Summary, hour_begin, hour_of};
 use super::{Current, unavailable};
 use crate::embedded::error::MaintainError;
-use crate::embedded::segment::Segment;
+use crate::embedded::segment::{Posting, Segment, UserPart};
 use crate::embedded::shared::Shared;
+
+/// Users of a segment that are read in the time that finding one takes.
+const SCANNED_PER_LOOKUP: u64 = 32;
 
 impl Shared {
     /// See [`hubbub_core::StatsStore::active_users`].
@@ -74,13 +77,15 @@ impl Current<'_> {
             *open -= &found;
             *active |= found;
         }
-        for segment in &self.view.segments {
-            let overlaps = segment
-                .times()
-                .is_some_and(|(first, last)| first.as_micros() < part.end && last.as_micros() >= part.start);
-            if overlaps && !open.is_empty() {
-                self.decide_by_segment(shared, segment, open, active, part)?;
+        let mut segments: Vec<&Segment> =
+            self.view.segments.iter().filter(|segment| overlap(segment, part) > 0).collect();
+        // Those that lie in the part as a whole leave least to look for in the others.
+        segments.sort_by_key(|segment| std::cmp::Reverse(overlap(segment, part)));
+        for segment in segments {
+            if open.is_empty() {
+                break;
             }
+            self.decide_by_segment(shared, segment, open, active, part)?;
         }
         Ok(())
     }
@@ -93,37 +98,70 @@ impl Current<'_> {
         active: &mut RoaringBitmap,
         part: &Range<i64>,
     ) -> Result<(), MaintainError> {
+        let mut found = RoaringBitmap::new();
         let mut rooms = RoomFinder::new(shared, segment);
-        let all_visible = hidden_changes(shared) == 0;
-        let mut scan = segment.users();
-        while let Some((name, user)) = scan.next()? {
-            if user.last < part.start || user.first >= part.end {
-                continue;
+        let mut proves = |posting: &Posting| {
+            Ok::<_, MaintainError>(
+                part.contains(&posting.received) && rooms.find_visible(posting.ordinal)?.is_some(),
+            )
+        };
+        if open.len() < segment.user_count() / SCANNED_PER_LOOKUP {
+            for number in open.iter() {
+                let Some(name) = self.summary().user(number).map(|user| &*user.name) else { continue };
+                let Some(user) = segment.user(name)? else { continue };
+                let mut wrote = at_a_glance(shared, &user, part);
+                let mut postings = segment.postings(&user);
+                while wrote.is_none()
+                    && let Some(posting) = postings.next()?
+                {
+                    wrote = proves(&posting)?.then_some(true);
+                }
+                if wrote == Some(true) {
+                    found.insert(number);
+                }
             }
-            let Some(number) = self.summary().number(name).filter(|number| open.contains(*number)) else {
-                continue;
-            };
-            let mut found = all_visible && (part.contains(&user.first) || part.contains(&user.last));
-            let mut result = Ok(());
-            if !found {
-                scan.postings(&user, |posting| {
-                    if found || !part.contains(&posting.received) {
-                        return;
-                    }
-                    match rooms.find_visible(posting.ordinal) {
-                        Ok(room) => found = room.is_some(),
+        } else {
+            let mut scan = segment.users();
+            while let Some((name, user)) = scan.next()? {
+                let number = self.summary().number(name).filter(|number| open.contains(*number));
+                let Some(number) = number else { continue };
+                let mut wrote = at_a_glance(shared, &user, part);
+                let mut result = Ok(());
+                if wrote.is_none() {
+                    scan.postings(&user, |posting| match proves(&posting) {
+                        Ok(true) => wrote = Some(true),
+                        Ok(false) => {}
                         Err(error) => result = Err(error),
-                    }
-                })?;
-            }
-            result?;
-            if found {
-                open.remove(number);
-                active.insert(number);
+                    })?;
+                }
+                result?;
+                if wrote == Some(true) {
+                    found.insert(number);
+                }
             }
         }
+        *open -= &found;
+        *active |= found;
         Ok(())
     }
+}
+
+/// How well a segment's time fits a window: the share of it inside, in thousandths; 0 when nothing is.
+fn overlap(segment: &Segment, part: &Range<i64>) -> i64 {
+    let Some((first, last)) = segment.times() else { return 0 };
+    let (first, end) = (first.as_micros(), last.as_micros().saturating_add(1));
+    let inside = end.min(part.end).saturating_sub(first.max(part.start));
+    if inside <= 0 { 0 } else { (inside.saturating_mul(1_000) / (end - first).max(1)).max(1) }
+}
+
+/// Whether a user has a message in a segment that was received within `part` and may be seen, as far as the times of the
+/// first and the last one tell.
+fn at_a_glance(shared: &Shared, user: &UserPart, part: &Range<i64>) -> Option<bool> {
+    if user.last < part.start || user.first >= part.end {
+        return Some(false);
+    }
+    let touches = part.contains(&user.first) || part.contains(&user.last);
+    (touches && hidden_changes(shared) == 0).then_some(true)
 }
 
 /// The first `limit` names behind `after`, in order, and whether there are more.

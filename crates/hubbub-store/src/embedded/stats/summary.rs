@@ -8,6 +8,7 @@ use hubbub_core::stats::TypeCounts;
 use roaring::RoaringBitmap;
 
 use crate::embedded::rooms::RoomNumber;
+use crate::embedded::tail::hash::MixState;
 
 /// Number of a user in one summary, from 0, in the order of appearance.
 pub(super) type UserNumber = u32;
@@ -104,7 +105,7 @@ impl Run {
 pub(super) struct Summary {
     numbers: HashMap<Arc<str>, UserNumber>,
     users: Vec<UserTotal>,
-    rooms: HashMap<RoomNumber, RoomTotal>,
+    rooms: HashMap<RoomNumber, RoomTotal, MixState>,
     hours: BTreeMap<i64, HourTotal>,
 }
 

@@ -59,19 +59,22 @@ impl TailPart {
         let position = self.position;
         self.position = each_message(shared, tail, position, end, |offset, message| {
             let sent = &message.sent;
-            if !rooms.contains_key(sent.room) {
-                let known = shared.rooms.read();
-                let Some(number) = known.number(sent.room) else { return };
-                let Some(room) = known.get(number) else { return };
-                rooms.insert(sent.room.into(), (number, Arc::clone(&room.name)));
-            }
-            let Some((room, name)) = rooms.get(sent.room) else { return };
-            if is_hidden(shared, *room, message.seq) {
+            let (room, name) = match rooms.get(sent.room) {
+                Some((room, name)) => (*room, Arc::clone(name)),
+                None => {
+                    let known = shared.rooms.read();
+                    let Some(number) = known.number(sent.room) else { return };
+                    let Some(room) = known.get(number) else { return };
+                    rooms.insert(sent.room.into(), (number, Arc::clone(&room.name)));
+                    (number, Arc::clone(&room.name))
+                }
+            };
+            if is_hidden(shared, room, message.seq) {
                 return;
             }
             let (user, received) = (summary.intern(sent.user), message.received_at.as_micros());
-            summary.add(&Run::of(user, *room, received, sent.kind), name);
-            self.push(user, Post { room: *room, offset, seq: message.seq, received, before: 0 });
+            summary.add(&Run::of(user, room, received, sent.kind), &name);
+            self.push(user, Post { room, offset, seq: message.seq, received, before: 0 });
         })?;
         Ok(())
     }

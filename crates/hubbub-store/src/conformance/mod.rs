@@ -99,6 +99,7 @@ macro_rules! conformance_tests {
             stats::lists_come_in_pages,
             stats::pages_of_a_users_history_join,
             stats::repeats_are_not_counted,
+            stats::what_is_deleted_or_erased_is_not_counted,
             stats::what_was_acknowledged_is_counted_at_once,
             times::a_room_keeps_its_last_time_over_restarts,
             times::received_at_is_the_clocks_time,

@@ -1,13 +1,15 @@
 //! Counts and users' histories, against a recount.
 
+use std::time::Duration;
+
 use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery, UserHistoryCursor, UserHistoryQuery};
 use hubbub_core::store::Read;
-use hubbub_core::{Clock, MessageType, Timestamp, UserId};
+use hubbub_core::{Change, Clock, MessageType, Timestamp, UserId, What};
 
 use super::Fixture;
 use super::model::{Kept, Model, Post};
 use super::recount::Recount;
-use super::steps::{Place, apply_to_both, room_id};
+use super::steps::{Place, apply_to_both, change, room_id};
 
 const MINUTE: i64 = 60_000_000;
 
@@ -58,6 +60,35 @@ pub async fn what_was_acknowledged_is_counted_at_once(fixture: &mut impl Fixture
         let user = UserId::new(&format!("user-{}", n % 5)).unwrap();
         let page = fixture.store().user_history(user, newest(1)).await.unwrap();
         assert_eq!(page.messages.get(0).map(|message| message.seq), Some(n));
+    }
+}
+
+/// What is deleted or erased leaves every count and history, wherever it stood.
+pub async fn what_is_deleted_or_erased_is_not_counted(fixture: &mut impl Fixture) {
+    let mut model = Model::default();
+    for place in [Place::Settled, Place::Restarted, Place::JustStored] {
+        crowd(fixture, &mut model, 15, 9, 13 * MINUTE).await;
+        crowd_again(fixture, &mut model, &format!("{place:?}")).await;
+        place.reach(fixture).await;
+    }
+    check(fixture, &model).await;
+    for what in [
+        What::EraseUser { user: "user-1" },
+        What::DeleteRoom { room: "room-1" },
+        What::EraseUser { user: "user-4" },
+    ] {
+        let made = Change { by: None, what };
+        let expected = model.change(&made);
+        assert_eq!(change(fixture, &[made]).await, [expected]);
+        if let What::EraseUser { user } = what {
+            let page = fixture.store().user_history(UserId::new(user).unwrap(), newest(10)).await.unwrap();
+            assert!(page.messages.is_empty() && !page.more, "{user} is erased");
+        }
+        check(fixture, &model).await;
+        crowd_again(fixture, &mut model, &format!("{what:?}").replace(|c: char| !c.is_alphanumeric(), "-"))
+            .await;
+        fixture.settle().await;
+        check(fixture, &model).await;
     }
 }
 
@@ -216,6 +247,17 @@ async fn check_user_page(
     Some(UserHistoryCursor { received_at, room, seq })
 }
 
+/// Returns when what was deleted is not counted any more.
+async fn catch_up(fixture: &impl Fixture) {
+    for _ in 0..1_000 {
+        if fixture.store().totals().await.unwrap().as_of == fixture.clock().now() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("what was deleted is counted still");
+}
+
 /// An answer, and that it is of now.
 async fn value<T>(fixture: &impl Fixture, read: Read<'_, Counted<T>>) -> T {
     let now = fixture.clock().now();
@@ -227,6 +269,7 @@ async fn value<T>(fixture: &impl Fixture, read: Read<'_, Counted<T>>) -> T {
 /// Compares everything that is counted with a recount, and lets the store audit itself.
 pub(super) async fn check(fixture: &impl Fixture, model: &Model) {
     let (recount, store) = (Recount::of(model), fixture.store());
+    catch_up(fixture).await;
     assert_eq!(value(fixture, store.totals()).await, recount.totals());
     let (rooms, users) = (recount.rooms(), recount.users());
     for limit in [0, 1, 3, usize::MAX] {

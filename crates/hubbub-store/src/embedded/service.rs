@@ -60,9 +60,12 @@ impl Embedded {
             let did = self.engine.seal_step().and_then(|sealed| Ok(self.engine.merge_step()? || sealed));
             match did {
                 Ok(true) => {}
-                Ok(false) => return,
+                Ok(false) => break,
                 Err(error) => return tracing::warn!("background work failed: {error}"),
             }
+        }
+        if let Err(error) = self.engine.count_step() {
+            tracing::warn!("counting failed: {error}");
         }
     }
 

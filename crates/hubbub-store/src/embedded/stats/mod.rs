@@ -116,7 +116,8 @@ impl Shared {
         if state.is_outdated(hidden_changes(self)) {
             return Timestamp::from_micros(self.stats.right_at.load(Ordering::Relaxed));
         }
-        self.stats.right_at.fetch_max(now.as_micros(), Ordering::Relaxed);
+        // In the same microsecond something may be deleted still.
+        self.stats.right_at.fetch_max(now.as_micros().saturating_sub(1), Ordering::Relaxed);
         now
     }
 }

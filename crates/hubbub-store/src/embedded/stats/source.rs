@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hubbub_core::Message;
+use roaring::RoaringBitmap;
 
 use super::summary::{Run, Summary};
 use crate::embedded::error::MaintainError;
 use crate::embedded::journal::block::{self, HEADER_BYTES};
 use crate::embedded::journal::slot_path;
 use crate::embedded::record::{self, Record};
-use crate::embedded::rooms::{Room, RoomNumber};
+use crate::embedded::rooms::{Hidden, Room, RoomNumber};
 use crate::embedded::segment::{RoomSpan, Segment};
 use crate::embedded::shared::Shared;
 use crate::embedded::tail::Tail;
@@ -24,6 +25,30 @@ pub(super) struct SegmentRoom<'a> {
     pub(super) name: Arc<str>,
     pub(super) span: RoomSpan<'a>,
     ordinals: Range<u32>,
+    visible: Visible,
+}
+
+/// Which messages of a room's part of a segment may be seen, as of when it was looked up.
+enum Visible {
+    All,
+    None,
+    /// All but some that still stand in the segment, told by their seq.
+    AllBut(Hidden),
+    /// The same, told by their ordinals.
+    AllButThese(RoaringBitmap),
+}
+
+impl Visible {
+    fn of(room: &Room, span: &RoomSpan<'_>) -> Self {
+        let hidden = room.hidden();
+        match hidden.visible(span.first_seq, span.last_seq) {
+            _ if !room.hides_any() => Self::All,
+            0 => Self::None,
+            // No number is missing but those of hidden messages, so then none of those stands here.
+            visible if visible == span.count => Self::All,
+            _ => Self::AllBut(hidden),
+        }
+    }
 }
 
 impl<'a> SegmentRoom<'a> {
@@ -31,7 +56,9 @@ impl<'a> SegmentRoom<'a> {
     fn of(shared: &Shared, span: RoomSpan<'a>, ordinals: Range<u32>) -> Option<Self> {
         let rooms = shared.rooms.read();
         let number = rooms.number(span.room)?;
-        Some(Self { number, name: Arc::clone(&rooms.get(number)?.name), span, ordinals })
+        let room = rooms.get(number)?;
+        let visible = Visible::of(room, &span);
+        Some(Self { number, name: Arc::clone(&room.name), span, ordinals, visible })
     }
 
     /// The seq of a message, as far as it follows from its place: when no seq between the room's first and last is
@@ -42,20 +69,32 @@ impl<'a> SegmentRoom<'a> {
     }
 
     /// Whether a message must not be seen any more.
-    pub(super) fn hides(
-        &self,
-        shared: &Shared,
-        segment: &Segment,
-        ordinal: u32,
-    ) -> Result<bool, MaintainError> {
-        if !hides_any(shared, self.number) {
-            return Ok(false);
+    #[inline]
+    pub(super) fn hides(&self, segment: &Segment, ordinal: u32) -> Result<bool, MaintainError> {
+        match &self.visible {
+            Visible::All => Ok(false),
+            Visible::None => Ok(true),
+            Visible::AllButThese(ordinals) => Ok(ordinals.contains(ordinal)),
+            Visible::AllBut(hidden) => Ok(hidden.hides(match self.seq(ordinal) {
+                Some(seq) => seq,
+                None => segment.with_message(ordinal, |message| message.seq)?,
+            })),
         }
-        let seq = match self.seq(ordinal) {
-            Some(seq) => seq,
-            None => segment.with_message(ordinal, |message| message.seq)?,
-        };
-        Ok(is_hidden(shared, self.number, seq))
+    }
+
+    /// Reads where the hidden messages stand, one after another, if it does not follow from their seqs: so a block is
+    /// not read again for each user who has a message in it.
+    fn list_hidden(&mut self, segment: &Segment) -> Result<(), MaintainError> {
+        let mut these = RoaringBitmap::new();
+        if matches!(self.visible, Visible::AllBut(_)) && self.seq(self.ordinals.start).is_none() {
+            for ordinal in self.ordinals.clone() {
+                if self.hides(segment, ordinal)? {
+                    these.insert(ordinal);
+                }
+            }
+            self.visible = Visible::AllButThese(these);
+        }
+        Ok(())
     }
 }
 
@@ -84,9 +123,9 @@ impl<'a> RoomFinder<'a> {
 
     /// The room of a message that may be seen, `None` of another.
     pub(super) fn find_visible(&mut self, ordinal: u32) -> Result<Option<&SegmentRoom<'a>>, MaintainError> {
-        let (shared, segment) = (self.shared, self.segment);
+        let segment = self.segment;
         match self.find(ordinal) {
-            Some(room) if !room.hides(shared, segment, ordinal)? => Ok(Some(room)),
+            Some(room) if !room.hides(segment, ordinal)? => Ok(Some(room)),
             _ => Ok(None),
         }
     }
@@ -98,14 +137,17 @@ struct SegmentRooms<'a> {
 }
 
 impl<'a> SegmentRooms<'a> {
-    fn of(shared: &Shared, segment: &'a Segment) -> Self {
-        let mut next = 0_u32;
-        let rooms = segment.rooms().filter_map(|span| {
+    fn of(shared: &Shared, segment: &'a Segment) -> Result<Self, MaintainError> {
+        let (mut rooms, mut next) = (Vec::new(), 0_u32);
+        for span in segment.rooms() {
             let first = next;
             next = next.saturating_add(u32::try_from(span.count).unwrap_or(u32::MAX));
-            SegmentRoom::of(shared, span, first..next)
-        });
-        Self { rooms: rooms.collect() }
+            if let Some(mut room) = SegmentRoom::of(shared, span, first..next) {
+                room.list_hidden(segment)?;
+                rooms.push(room);
+            }
+        }
+        Ok(Self { rooms })
     }
 
     fn find(&self, ordinal: u32) -> Option<&SegmentRoom<'a>> {
@@ -119,11 +161,6 @@ pub(super) fn hidden_changes(shared: &Shared) -> u64 {
     shared.rooms.read().hidings()
 }
 
-/// Whether anything in the room may be hidden.
-pub(super) fn hides_any(shared: &Shared, room: RoomNumber) -> bool {
-    shared.rooms.read().get(room).is_some_and(Room::hides_any)
-}
-
 /// Whether a message must not be seen any more.
 pub(super) fn is_hidden(shared: &Shared, room: RoomNumber, seq: u64) -> bool {
     shared.rooms.read().is_hidden(room, seq)
@@ -135,7 +172,7 @@ pub(super) fn add_segment(
     segment: &Segment,
     summary: &mut Summary,
 ) -> Result<(), MaintainError> {
-    let rooms = SegmentRooms::of(shared, segment);
+    let rooms = SegmentRooms::of(shared, segment)?;
     let mut scan = segment.users();
     while let Some((name, part)) = scan.next()? {
         let user = summary.intern(name);
@@ -145,7 +182,7 @@ pub(super) fn add_segment(
             let same =
                 run.as_ref().map(|(_, room)| *room).filter(|room| room.ordinals.contains(&posting.ordinal));
             let Some(room) = same.or_else(|| rooms.find(posting.ordinal)) else { return };
-            match room.hides(shared, segment, posting.ordinal) {
+            match room.hides(segment, posting.ordinal) {
                 Ok(false) => {}
                 Ok(true) => return,
                 Err(error) => result = Err(error),

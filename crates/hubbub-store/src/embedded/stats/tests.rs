@@ -151,8 +151,8 @@ fn what_was_dropped_leaves_the_counts_and_as_of_says_when() {
     while place.engine.seal_step().unwrap() {}
     place.send(10);
     place.clock.advance_micros(4_000_000_000);
-    let before = place.now();
     assert_eq!(place.count(), 110);
+    let before = Timestamp::from_micros(place.now().as_micros() - 1);
     place.clock.advance_micros(1);
     while place.engine.merge_step().unwrap() {}
     assert_eq!(place.engine.figures().messages, 10);

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use hubbub_core::clock::Clock;
 use hubbub_core::store::{ApplyError, Store};
-use hubbub_core::{ErrorCode, Outcome, Refusal};
+use hubbub_core::{ErrorCode, Outcome, Refusal, RoomId, UserId};
 use tokio::sync::mpsc;
 
 use crate::batcher::{Batcher, Chunk, Outcomes};
 use crate::hub::Hub;
+use crate::members::Members;
 use crate::metrics::Metrics;
 
 /// A chunk that is through, with the times its histograms need.
@@ -50,20 +51,32 @@ pub(crate) fn commit(
 }
 
 /// Wakes the senders of each chunk and publishes it, until the commit thread ends.
+///
+/// A chunk that changes rooms or members is published before its senders are woken: whoever knows that somebody was
+/// removed may rely on it that the removed one gets nothing more.
 pub(crate) async fn dispatch(
     mut committed: mpsc::Receiver<Committed>,
     batcher: Arc<Batcher>,
     hub: Arc<Hub>,
+    members: Arc<Members>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
 ) {
+    let access = |room: RoomId, user: UserId| members.access(room, user);
     while let Some(Committed { mut chunk, taken_at, done_at }) = committed.recv().await {
         // Counted before anybody is told, so that whoever was told finds it counted.
         metrics.batch_size.record(chunk.ops.len() as u64, 1);
         metrics.store_time.record(micros(done_at, taken_at), 1);
         metrics.waiting.set(count(batcher.waiting()));
-        if let Some(outcomes) = chunk.batch.outcomes() {
+        let outcomes = chunk.batch.outcomes();
+        if let Some(outcomes) = outcomes {
             count_outcomes(outcomes, chunk.ops.len(), &metrics);
+        }
+        let published = outcomes.and_then(|outcomes| outcomes.as_ref().ok());
+        let is_change = published.is_some_and(|outcomes| outcomes.iter().any(changes_membership));
+        if let Some(outcomes) = published.filter(|_| is_change) {
+            members.correct(&chunk.ops, outcomes);
+            hub.publish(&chunk.ops, outcomes, &access).await;
         }
         let told_at = clock.monotonic();
         for group in &chunk.groups {
@@ -73,12 +86,18 @@ pub(crate) async fn dispatch(
         for waiter in chunk.wakes.drain(..) {
             waiter.wake();
         }
-        if let Some(Ok(outcomes)) = chunk.batch.outcomes() {
-            hub.publish(&chunk.ops, outcomes);
+        if let Some(outcomes) = published.filter(|_| !is_change) {
+            hub.publish(&chunk.ops, outcomes, &access).await;
+        }
+        if published.is_some() {
             metrics.fan_out_time.record(micros(clock.monotonic(), done_at), 1);
         }
         batcher.recycle(chunk);
     }
+}
+
+fn changes_membership(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Room { .. } | Outcome::Changed { .. } | Outcome::Erased { .. })
 }
 
 fn count_outcomes(outcomes: &Outcomes, operations: usize, metrics: &Metrics) {

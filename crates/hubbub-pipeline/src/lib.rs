@@ -19,9 +19,11 @@ pub mod committer;
 pub mod histogram;
 pub mod hub;
 pub mod log;
+pub mod members;
 pub mod metrics;
 
 pub use batcher::{SubmitError, Ticket, Waiter};
 pub use hub::Hub;
 pub use log::DirectLog;
+pub use members::Members;
 pub use metrics::Metrics;

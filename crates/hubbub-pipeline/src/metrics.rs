@@ -74,6 +74,10 @@ metrics! {
     subscriptions: Gauge = Gauge::default() => "subscriptions";
     /// Subscribers cut off because their backlog was full (close code 4409).
     slow_subscribers: Counter = Counter::default() => "slow_subscribers";
+    /// Questions whether somebody may read a room, answered from memory.
+    members_hits: Counter = Counter::default() => "members_cache_hits";
+    /// Questions whether somebody may read a room, for which the store was asked.
+    members_misses: Counter = Counter::default() => "members_cache_misses";
     /// HTTP requests answered.
     http_requests: Counter = Counter::default() => "http_requests";
 }

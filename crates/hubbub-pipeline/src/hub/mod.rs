@@ -9,28 +9,37 @@
 //! beyond the cursor and makes it live, under one lock. If the ring has already dropped something beyond the cursor,
 //! the subscriber reads on.
 //!
+//! A batch is published in its order: what a change of members or rooms ends or begins ([`changes`]) happens between
+//! the messages before it and those after it.
+//!
 //! Invariants
 //! - Within one room a subscriber sees seqs strictly increasing, without a gap.
+//! - Once a subscription has ended, nothing of the room is put into its outbox any more.
 //! - Nothing here blocks on a socket: a full outbox is closed and its connection cut, the others go on.
 //! - A room nobody follows costs a look into a map for each batch, nothing more.
 //!
 //! Not here: durability (`committer`), reading history (the store), WebSocket (the gateway passes `encode`).
 
+mod changes;
+mod channel;
 mod outbox;
 mod ring;
+mod sockets;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hubbub_core::{Message, Op, OpBatch, Outcome, RoomId, UserId};
+use hubbub_core::store::{Access, Read};
+use hubbub_core::{Message, Op, OpBatch, Outcome, ReadMark, RoomId, UserId};
 use parking_lot::Mutex;
 
 use crate::metrics::Metrics;
-pub use outbox::{Outbox, OutboxLimits, Parcel};
-use ring::Ring;
-pub use ring::{Run, RunBuilder};
+use channel::{Channel, Joining, Subscriber};
+pub use outbox::{Delivery, Outbox, OutboxLimits, Parcel};
+use ring::{Run, RunBuilder};
+use sockets::Sockets;
 
 /// How subscribers get what happens in a room.
 #[derive(Debug, Clone, Copy)]
@@ -41,26 +50,43 @@ pub struct Encode {
     pub notice: fn(&Notice<'_>, &mut Vec<u8>),
 }
 
-/// What is told to those who follow a room now, and to nobody later.
+/// What is told to those whom it concerns now, and to nobody later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice<'a> {
     /// Somebody's first subscription of the room began, or the last one ended.
     Presence {
         /// The room.
-        room: &'a RoomId,
+        room: &'a str,
         /// Who came or went.
-        user: &'a UserId,
+        user: &'a str,
         /// Whether there is a subscription now.
         is_online: bool,
     },
     /// Somebody writes.
     Typing {
         /// The room.
-        room: &'a RoomId,
+        room: &'a str,
         /// Who.
-        user: &'a UserId,
+        user: &'a str,
+    },
+    /// To all sockets of a user: the user's read mark moved.
+    Read {
+        /// The room.
+        room: &'a str,
+        /// Whose mark.
+        user: &'a str,
+        /// Where it stands now.
+        mark: ReadMark,
+    },
+    /// To a subscriber: the subscription of the room ended here.
+    Removed {
+        /// The room.
+        room: &'a str,
     },
 }
+
+/// Asks the store how a user stands to a room.
+pub type AskAccess<'a> = dyn Fn(RoomId, UserId) -> Read<'a, Access> + Sync + 'a;
 
 /// Shards of the room map: subscribing to one room rarely waits for the fan-out of another.
 const SHARDS: usize = 64;
@@ -71,25 +97,9 @@ pub struct Hub {
     hasher: RandomState,
     /// Rooms with a channel, so that a server nobody listens to skips the fan-out altogether.
     channels: AtomicUsize,
+    sockets: Sockets,
     encode: Encode,
     metrics: Arc<Metrics>,
-}
-
-/// One room that is followed.
-#[derive(Default)]
-struct Channel {
-    ring: Ring,
-    subscribers: Vec<Subscriber>,
-    /// How many [`Attachment`]s hold it.
-    attached: usize,
-    /// Who follows it live, and with how many subscriptions.
-    present: HashMap<UserId, usize>,
-}
-
-struct Subscriber {
-    outbox: Arc<Outbox>,
-    /// Seq of the last message it has; earlier ones are not sent again.
-    after: u64,
 }
 
 /// Keeps a room's ring alive, and its holder subscribed once joined. Given back with [`Hub::detach`].
@@ -97,15 +107,30 @@ struct Subscriber {
 #[must_use = "an attachment that is not detached keeps its room in the hub for ever"]
 pub struct Attachment {
     room: RoomId,
-    user: Option<UserId>,
-    is_live: bool,
+}
+
+/// What became of an attempt to go live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Joined {
+    /// From here on the outbox gets the messages.
+    Live,
+    /// The ring does not reach back to the cursor: read on from there, then try again.
+    ReadOn,
+    /// The subscription ended meanwhile, and the outbox says so.
+    Ended,
 }
 
 impl Hub {
     /// A hub that shows messages by `encode`.
     pub fn new(encode: Encode, metrics: Arc<Metrics>) -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { shards, hasher: RandomState::new(), channels: AtomicUsize::new(0), encode, metrics }
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            channels: AtomicUsize::new(0),
+            sockets: Sockets::default(),
+            encode,
+            metrics,
+        }
     }
 
     fn shard(&self, room: &str) -> Option<&Mutex<HashMap<RoomId, Channel>>> {
@@ -113,8 +138,9 @@ impl Hub {
         self.shards.get(usize::try_from(hash % SHARDS as u64).unwrap_or(0))
     }
 
-    /// Has the hub remember what is published in `room` from now on. Once joined, `user` counts as present.
-    pub fn attach(&self, room: RoomId, user: Option<UserId>) -> Attachment {
+    /// Has the hub remember what is published in `room` from now on, for `outbox`, which belongs to `user` and does not
+    /// follow the room yet. Once joined, `user` counts as present.
+    pub fn attach(&self, room: RoomId, user: Option<UserId>, outbox: &Arc<Outbox>) -> Attachment {
         if let Some(shard) = self.shard(room.as_str()) {
             let mut channels = shard.lock();
             let channel = channels.entry(room.clone()).or_insert_with(|| {
@@ -122,72 +148,63 @@ impl Hub {
                 Channel::default()
             });
             channel.attached += 1;
+            channel.joining.push(Joining { outbox: outbox.clone(), user });
         }
-        Attachment { room, user, is_live: false }
+        Attachment { room }
     }
 
     /// Makes `outbox` a live subscriber that has everything up to `cursor`, if the ring still holds all beyond it.
-    /// The caller has read the store to its end after the attach. `false`: read on from `cursor`, then try again.
-    pub fn join(&self, attachment: &mut Attachment, outbox: &Arc<Outbox>, cursor: u64) -> bool {
-        let Some(shard) = self.shard(attachment.room.as_str()) else { return false };
+    /// The caller has read the store to its end after the attach.
+    pub fn join(&self, attachment: &Attachment, outbox: &Arc<Outbox>, cursor: u64) -> Joined {
+        let Some(shard) = self.shard(attachment.room.as_str()) else { return Joined::Ended };
         let mut channels = shard.lock();
-        let Some(channel) = channels.get_mut(attachment.room.as_str()) else { return false };
-        let Some(missed) = channel.ring.after(cursor) else { return false };
+        let Some(channel) = channels.get_mut(attachment.room.as_str()) else { return Joined::Ended };
+        let Some(place) = channel.joining.iter().position(|j| Arc::ptr_eq(&j.outbox, outbox)) else {
+            return Joined::Ended;
+        };
+        let Some(missed) = channel.ring.after(cursor) else { return Joined::ReadOn };
         let mut after = cursor;
+        let mut is_open = true;
         for run in missed {
             after = run.last_seq();
-            if !outbox.push(run.parcel_after(cursor)) {
-                self.metrics.slow_subscribers.inc();
-                return true;
-            }
+            is_open = is_open && outbox.push(Delivery::Parcel(run.parcel_after(cursor)));
         }
-        attachment.is_live = true;
-        if let Some(user) = &attachment.user {
-            let subscriptions = channel.present.entry(user.clone()).or_default();
-            *subscriptions += 1;
-            if *subscriptions == 1 {
-                let notice = Notice::Presence { room: &attachment.room, user, is_online: true };
-                channel.tell(&self.encode, &notice, outbox);
-            }
+        let Joining { outbox, user } = channel.joining.swap_remove(place);
+        if is_open {
+            channel.enter(&self.encode, &attachment.room, Subscriber { outbox, user, after });
+            self.metrics.subscriptions.inc();
+        } else {
+            self.metrics.slow_subscribers.inc();
         }
-        channel.subscribers.push(Subscriber { outbox: outbox.clone(), after });
-        self.metrics.subscriptions.inc();
-        true
+        Joined::Live
     }
 
-    /// Ends a subscription and gives the attachment back.
+    /// Ends a subscription, unless it has ended already, and gives the attachment back.
     pub fn detach(&self, attachment: Attachment, outbox: &Arc<Outbox>) {
-        let Some(shard) = self.shard(attachment.room.as_str()) else { return };
+        let room = &attachment.room;
+        let Some(shard) = self.shard(room.as_str()) else { return };
         let mut channels = shard.lock();
-        let Some(channel) = channels.get_mut(attachment.room.as_str()) else { return };
-        if let Some(place) = channel.subscribers.iter().position(|s| Arc::ptr_eq(&s.outbox, outbox)) {
-            channel.subscribers.swap_remove(place);
+        let Some(channel) = channels.get_mut(room.as_str()) else { return };
+        if let Some(place) = channel.joining.iter().position(|j| Arc::ptr_eq(&j.outbox, outbox)) {
+            channel.joining.swap_remove(place);
+        } else if let Some(place) = channel.subscribers.iter().position(|s| Arc::ptr_eq(&s.outbox, outbox)) {
+            let gone = channel.subscribers.swap_remove(place);
+            channel.leave(&self.encode, room.as_str(), &gone);
             self.metrics.subscriptions.dec();
-        }
-        if let Some(user) = attachment.user.as_ref().filter(|_| attachment.is_live)
-            && let Some(subscriptions) = channel.present.get_mut(user)
-        {
-            *subscriptions -= 1;
-            if *subscriptions == 0 {
-                channel.present.remove(user);
-                let notice = Notice::Presence { room: &attachment.room, user, is_online: false };
-                channel.tell(&self.encode, &notice, outbox);
-            }
         }
         channel.attached -= 1;
         if channel.attached == 0 {
-            channels.remove(attachment.room.as_str());
+            channels.remove(room.as_str());
             self.channels.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    /// Tells the others who follow the room that the attachment's user writes.
-    pub fn typing(&self, attachment: &Attachment, outbox: &Arc<Outbox>) {
-        let (Some(shard), Some(user)) = (self.shard(attachment.room.as_str()), &attachment.user) else {
-            return;
-        };
-        if let Some(channel) = shard.lock().get_mut(attachment.room.as_str()) {
-            channel.tell(&self.encode, &Notice::Typing { room: &attachment.room, user }, outbox);
+    /// Tells the others who follow the room that `user`, whose outbox this is, writes.
+    pub fn typing(&self, attachment: &Attachment, user: &UserId, outbox: &Arc<Outbox>) {
+        let room = attachment.room.as_str();
+        let Some(shard) = self.shard(room) else { return };
+        if let Some(channel) = shard.lock().get_mut(room) {
+            channel.tell(&self.encode, &Notice::Typing { room, user: user.as_str() }, outbox);
         }
     }
 
@@ -203,21 +220,37 @@ impl Hub {
         users
     }
 
-    /// Delivers what a batch stored. Called in the order of commits, by one task.
-    pub fn publish(&self, ops: &OpBatch, outcomes: &[Outcome]) {
-        if self.channels.load(Ordering::SeqCst) == 0 {
+    /// Delivers what a batch did. Called in the order of commits, by one task. The store is asked only for changes of
+    /// rooms and members.
+    pub async fn publish(&self, ops: &OpBatch, outcomes: &[Outcome], access: &AskAccess<'_>) {
+        let is_change = |outcome: &Outcome| !matches!(outcome, Outcome::Stored(_) | Outcome::Duplicate(_));
+        if self.channels.load(Ordering::SeqCst) == 0
+            && (self.sockets.is_empty() || !outcomes.iter().any(is_change))
+        {
             return;
         }
         // Per room of the batch: the run so far, or `None` when nobody follows the room.
         let mut rooms: HashMap<&str, Option<RunBuilder>> = HashMap::new();
         for (op, outcome) in ops.iter().zip(outcomes) {
-            let (Op::Send(sent), Outcome::Stored(receipt)) = (op, outcome) else { continue };
-            let run = rooms
-                .entry(sent.room)
-                .or_insert_with(|| self.is_followed(sent.room).then(RunBuilder::default));
-            if let Some(run) = run {
-                let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent };
-                run.push(receipt.seq, |out| (self.encode.message)(&message, out));
+            match (op, outcome) {
+                (Op::Send(sent), Outcome::Stored(receipt)) => {
+                    let run = rooms
+                        .entry(sent.room)
+                        .or_insert_with(|| self.is_followed(sent.room).then(RunBuilder::default));
+                    if let Some(run) = run {
+                        let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent };
+                        run.push(receipt.seq, |out| (self.encode.message)(&message, out));
+                    }
+                }
+                (Op::Send(_), _) => {}
+                (Op::Change(change), outcome) => {
+                    // What came before it in its room goes out before it.
+                    let run = change.room().and_then(|room| Some((room, rooms.remove(room)??.finish()?)));
+                    if let Some((room, run)) = run {
+                        self.deliver(room, run);
+                    }
+                    self.publish_change(&change, outcome, access).await;
+                }
             }
         }
         for (room, run) in rooms {
@@ -235,32 +268,24 @@ impl Hub {
         let Some(shard) = self.shard(room) else { return };
         let mut channels = shard.lock();
         let Some(channel) = channels.get_mut(room) else { return };
+        let mut cut = Vec::new();
         channel.subscribers.retain_mut(|subscriber| {
             if subscriber.after >= run.last_seq() {
                 return true;
             }
-            let is_open = subscriber.outbox.push(run.parcel_after(subscriber.after));
+            let is_open = subscriber.outbox.push(Delivery::Parcel(run.parcel_after(subscriber.after)));
             subscriber.after = run.last_seq();
             if !is_open {
-                self.metrics.slow_subscribers.inc();
-                self.metrics.subscriptions.dec();
+                cut.push(subscriber.clone());
             }
             is_open
         });
-        channel.ring.push(run);
-    }
-}
-
-impl Channel {
-    /// Sends a notice to all subscribers but the one it comes from. One whose outbox it fills up is cut off with the
-    /// next message.
-    fn tell(&self, encode: &Encode, notice: &Notice<'_>, from: &Arc<Outbox>) {
-        let mut frame = Vec::new();
-        (encode.notice)(notice, &mut frame);
-        let run = Run::of_notice(frame);
-        for subscriber in self.subscribers.iter().filter(|s| !Arc::ptr_eq(&s.outbox, from)) {
-            subscriber.outbox.push(run.parcel_after(0));
+        for gone in cut {
+            self.metrics.slow_subscribers.inc();
+            self.metrics.subscriptions.dec();
+            channel.leave(&self.encode, room, &gone);
         }
+        channel.ring.push(run);
     }
 }
 

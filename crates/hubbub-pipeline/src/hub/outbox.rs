@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hubbub_core::RoomId;
 use parking_lot::Mutex;
 
 use super::ring::Run;
@@ -67,6 +68,41 @@ impl Parcel {
     }
 }
 
+/// What a connection is given.
+#[derive(Debug, Clone)]
+pub enum Delivery {
+    /// Frames for the peer.
+    Parcel(Parcel),
+    /// The subscription of a room ended here; nothing of it follows.
+    Ended {
+        /// The room.
+        room: RoomId,
+        /// What to tell the peer.
+        notice: Parcel,
+    },
+    /// The user was made a member of a room. Only for those who want all rooms of the user.
+    Joined {
+        /// The room.
+        room: RoomId,
+        /// The read mark it began with.
+        read_seq: u64,
+    },
+}
+
+impl Delivery {
+    fn messages(&self) -> usize {
+        if let Self::Parcel(parcel) = self { parcel.messages() } else { 0 }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Parcel(parcel) => parcel.bytes(),
+            Self::Ended { room, notice } => room.as_str().len() + notice.bytes(),
+            Self::Joined { room, .. } => room.as_str().len() + size_of::<Self>(),
+        }
+    }
+}
+
 /// The backlog of one connection.
 #[derive(Debug)]
 pub struct Outbox {
@@ -77,7 +113,7 @@ pub struct Outbox {
 
 #[derive(Debug, Default)]
 struct Backlog {
-    parcels: VecDeque<Parcel>,
+    deliveries: VecDeque<Delivery>,
     messages: usize,
     bytes: usize,
     is_cut: bool,
@@ -89,20 +125,21 @@ impl Outbox {
         Self { backlog: Mutex::default(), waiter, limits }
     }
 
-    /// Adds a parcel; `false` when the subscriber lags too far behind, which closes the outbox for good. An empty
-    /// outbox takes any parcel.
-    pub fn push(&self, parcel: Parcel) -> bool {
+    /// Adds something; `false` when the subscriber lags too far behind, which closes the outbox for good. An empty
+    /// outbox takes anything.
+    pub fn push(&self, delivery: Delivery) -> bool {
         let mut backlog = self.backlog.lock();
-        let is_over = backlog.messages + parcel.messages() > self.limits.messages
-            || backlog.bytes + parcel.bytes() > self.limits.bytes;
-        if backlog.is_cut || (!backlog.parcels.is_empty() && is_over) {
+        let (messages, bytes) = (delivery.messages(), delivery.bytes());
+        let is_over = backlog.messages + messages > self.limits.messages
+            || backlog.bytes + bytes > self.limits.bytes;
+        if backlog.is_cut || (!backlog.deliveries.is_empty() && is_over) {
             *backlog = Backlog { is_cut: true, ..Backlog::default() };
         } else {
-            backlog.messages += parcel.messages();
-            backlog.bytes += parcel.bytes();
-            backlog.parcels.push_back(parcel);
+            backlog.messages += messages;
+            backlog.bytes += bytes;
+            backlog.deliveries.push_back(delivery);
         }
-        let (is_open, was_empty) = (!backlog.is_cut, backlog.parcels.len() <= 1);
+        let (is_open, was_empty) = (!backlog.is_cut, backlog.deliveries.len() <= 1);
         drop(backlog);
         if was_empty {
             self.waiter.wake();
@@ -110,13 +147,19 @@ impl Outbox {
         is_open
     }
 
-    /// Takes the oldest parcel.
-    pub fn pop(&self) -> Option<Parcel> {
+    /// Closes it for good, as if the subscriber lagged too far behind: its connection ends, and it asks anew.
+    pub fn cut(&self) {
+        *self.backlog.lock() = Backlog { is_cut: true, ..Backlog::default() };
+        self.waiter.wake();
+    }
+
+    /// Takes the oldest delivery.
+    pub fn pop(&self) -> Option<Delivery> {
         let mut backlog = self.backlog.lock();
-        let parcel = backlog.parcels.pop_front()?;
-        backlog.messages -= parcel.messages();
-        backlog.bytes -= parcel.bytes();
-        Some(parcel)
+        let delivery = backlog.deliveries.pop_front()?;
+        backlog.messages -= delivery.messages();
+        backlog.bytes -= delivery.bytes();
+        Some(delivery)
     }
 
     /// Whether the subscriber lagged too far behind and gets nothing any more.

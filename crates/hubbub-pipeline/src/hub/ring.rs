@@ -13,7 +13,7 @@ const RING_BYTES_MAX: usize = 1024 * 1024;
 
 /// Consecutive messages of one room, encoded once and shared by everybody who gets them.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub(super) struct Run {
     pub(super) frames: Bytes,
     /// Seq of each message and where its encoding ends.
     pub(super) ends: Arc<[(u64, usize)]>,
@@ -26,7 +26,7 @@ impl Run {
     }
 
     /// Seq of its last message.
-    pub fn last_seq(&self) -> u64 {
+    pub(super) fn last_seq(&self) -> u64 {
         self.ends.last().map_or(0, |(seq, _)| *seq)
     }
 
@@ -38,20 +38,20 @@ impl Run {
 
 /// Collects a [`Run`].
 #[derive(Debug, Default)]
-pub struct RunBuilder {
+pub(super) struct RunBuilder {
     frames: Vec<u8>,
     ends: Vec<(u64, usize)>,
 }
 
 impl RunBuilder {
     /// Adds the message that `encode` appends.
-    pub fn push(&mut self, seq: u64, encode: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn push(&mut self, seq: u64, encode: impl FnOnce(&mut Vec<u8>)) {
         encode(&mut self.frames);
         self.ends.push((seq, self.frames.len()));
     }
 
     /// The run, unless it is empty.
-    pub fn finish(self) -> Option<Run> {
+    pub(super) fn finish(self) -> Option<Run> {
         (!self.ends.is_empty()).then(|| Run { frames: Bytes::from(self.frames), ends: Arc::from(self.ends) })
     }
 }
@@ -77,6 +77,12 @@ impl Ring {
                 self.dropped_seq = run.last_seq();
             }
         }
+    }
+
+    /// Forgets what it holds: whoever catches up reads it, or what is left of it, from the store.
+    pub(super) fn drop_all(&mut self) {
+        let dropped_seq = self.runs.back().map_or(self.dropped_seq, Run::last_seq);
+        *self = Self { dropped_seq, ..Self::default() };
     }
 
     /// The runs that hold something beyond `cursor`, or `None` when some of it was dropped already.

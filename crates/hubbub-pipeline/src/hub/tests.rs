@@ -1,6 +1,5 @@
-use std::sync::Arc;
-
-use hubbub_core::{Message, MessageType, Op, OpBatch, Outcome, Receipt, RoomId, Send, Timestamp};
+use futures_util::FutureExt;
+use hubbub_core::{Change, MessageType, Receipt, RoomSettings, Send, Timestamp, What};
 use proptest::prelude::*;
 
 use super::*;
@@ -22,29 +21,53 @@ fn outbox(messages: usize) -> Arc<Outbox> {
     Arc::new(Outbox::new(OutboxLimits { messages, bytes: usize::MAX }, Arc::new(Waiter::default())))
 }
 
-fn publish(hub: &Hub, room: &str, seqs: std::ops::RangeInclusive<u64>) {
+fn message(room: &str, seq: u64) -> (Op<'_>, Outcome) {
+    let now = Timestamp::default();
+    let kind = MessageType::Text;
+    let send = Send { room, user: "u", id: "i", username: None, text: "t", kind, timestamp: now };
+    (Op::Send(send), Outcome::Stored(Receipt { seq, received_at: now }))
+}
+
+fn change(what: What<'_>) -> (Op<'_>, Outcome) {
+    let mark = |seq| ReadMark { seq, unread: 0, moved: true };
+    let outcome = match what {
+        What::PutRoom { .. } => Outcome::Room { created: false },
+        What::MarkRead { seq, .. } => Outcome::Read(mark(seq)),
+        What::EraseUser { .. } => Outcome::Erased { messages: 1, more: false },
+        _ => Outcome::Changed { changed: true },
+    };
+    (Op::Change(Change { by: None, what }), outcome)
+}
+
+/// In this test's store ada is a member of every room, with the mark at 7, and nobody else is of any.
+fn publish_all<'a>(hub: &Hub, all: impl IntoIterator<Item = (Op<'a>, Outcome)>) {
     let mut ops = OpBatch::default();
     let mut outcomes = Vec::new();
-    for seq in seqs {
-        let now = Timestamp::default();
-        let send = Send {
-            room,
-            user: "u",
-            id: "i",
-            username: None,
-            text: "t",
-            kind: MessageType::Text,
-            timestamp: now,
-        };
-        ops.push(&Op::Send(send));
-        outcomes.push(Outcome::Stored(Receipt { seq, received_at: now }));
+    for (op, outcome) in all {
+        ops.push(&op);
+        outcomes.push(outcome);
     }
-    hub.publish(&ops, &outcomes);
+    let access = |_: RoomId, user: UserId| -> Read<'static, Access> {
+        let access = if user.as_str() == "ada" { Access::Member { read_seq: 7 } } else { Access::Closed };
+        Box::pin(std::future::ready(Ok(access)))
+    };
+    hub.publish(&ops, &outcomes, &access).now_or_never().expect("the store answers at once");
+}
+
+fn publish(hub: &Hub, room: &str, seqs: std::ops::RangeInclusive<u64>) {
+    publish_all(hub, seqs.map(|seq| message(room, seq)));
+}
+
+fn parcel(outbox: &Outbox) -> Option<Parcel> {
+    outbox.pop().map(|delivery| match delivery {
+        Delivery::Parcel(parcel) => parcel,
+        other => panic!("no parcel: {other:?}"),
+    })
 }
 
 fn drain(outbox: &Outbox) -> Vec<u64> {
     let mut seqs = Vec::new();
-    while let Some(parcel) = outbox.pop() {
+    while let Some(parcel) = parcel(outbox) {
         assert_eq!(parcel.frames().len(), parcel.messages() * 8);
         for (seq, frame) in parcel.iter() {
             assert_eq!(frame, seq.to_be_bytes());
@@ -54,14 +77,36 @@ fn drain(outbox: &Outbox) -> Vec<u64> {
     seqs
 }
 
+/// Everything in order: seqs of messages, texts of notices, what began and ended.
+fn shown(outbox: &Outbox) -> Vec<String> {
+    let text = |parcel: &Parcel| String::from_utf8(parcel.frames().to_vec()).unwrap();
+    std::iter::from_fn(|| outbox.pop())
+        .flat_map(|delivery| match delivery {
+            Delivery::Parcel(parcel) if parcel.messages() > 0 => {
+                parcel.iter().map(|(seq, _)| seq.to_string()).collect()
+            }
+            Delivery::Parcel(parcel) => vec![text(&parcel)],
+            Delivery::Ended { room, .. } => vec![format!("ended {room}")],
+            Delivery::Joined { room, read_seq } => vec![format!("joined {room} at {read_seq}")],
+        })
+        .collect()
+}
+
+fn live(hub: &Hub, room: &str, user: Option<&str>, outbox: &Arc<Outbox>) -> Attachment {
+    let user = user.map(|user| UserId::new(user).unwrap());
+    let attachment = hub.attach(RoomId::new(room).unwrap(), user, outbox);
+    assert_eq!(hub.join(&attachment, outbox, 0), Joined::Live);
+    attachment
+}
+
 #[test]
 fn a_joined_subscriber_gets_the_ring_then_what_follows() {
     let (hub, room, outbox) = (hub(), RoomId::new("r").unwrap(), outbox(100));
     publish(&hub, "r", 1..=3);
-    let mut attachment = hub.attach(room, None);
+    let attachment = hub.attach(room, None, &outbox);
     publish(&hub, "r", 4..=6);
     publish(&hub, "other", 1..=9);
-    assert!(hub.join(&mut attachment, &outbox, 5));
+    assert_eq!(hub.join(&attachment, &outbox, 5), Joined::Live);
     publish(&hub, "r", 7..=8);
     assert_eq!(drain(&outbox), [6, 7, 8]);
     hub.detach(attachment, &outbox);
@@ -73,59 +118,161 @@ fn a_joined_subscriber_gets_the_ring_then_what_follows() {
 #[test]
 fn a_cursor_behind_the_ring_reads_on() {
     let (hub, room, outbox) = (hub(), RoomId::new("r").unwrap(), outbox(10_000));
-    let mut attachment = hub.attach(room, None);
+    let attachment = hub.attach(room, None, &outbox);
     for start in (1..=3_000).step_by(100) {
         publish(&hub, "r", start..=start + 99);
     }
-    assert!(!hub.join(&mut attachment, &outbox, 1_000));
-    assert!(hub.join(&mut attachment, &outbox, 2_950));
+    assert_eq!(hub.join(&attachment, &outbox, 1_000), Joined::ReadOn);
+    assert_eq!(hub.join(&attachment, &outbox, 2_950), Joined::Live);
     assert_eq!(drain(&outbox), (2_951..=3_000).collect::<Vec<_>>());
     hub.detach(attachment, &outbox);
 }
 
 #[test]
 fn a_full_outbox_is_cut_and_the_others_go_on() {
-    let (hub, room) = (hub(), RoomId::new("r").unwrap());
+    let hub = hub();
     let (slow, quick) = (outbox(5), outbox(5));
-    let mut attachments = [hub.attach(room.clone(), None), hub.attach(room, None)];
-    assert!(hub.join(&mut attachments[0], &slow, 0) && hub.join(&mut attachments[1], &quick, 0));
+    let attachments = [live(&hub, "r", Some("bob"), &slow), live(&hub, "r", None, &quick)];
     for seq in 1..=20 {
         publish(&hub, "r", seq..=seq);
-        assert_eq!(drain(&quick), [seq]);
+        assert_eq!(shown(&quick)[0], seq.to_string());
     }
     assert!(slow.is_cut() && !quick.is_cut());
+    assert!(hub.present("r").is_empty(), "whoever is cut off is no longer there");
     assert_eq!(drain(&slow), [0; 0]);
     for (attachment, outbox) in attachments.into_iter().zip([slow, quick]) {
         hub.detach(attachment, &outbox);
     }
 }
 
-/// The frames that are no messages.
-fn notices(outbox: &Outbox) -> Vec<String> {
-    let parcels = std::iter::from_fn(|| outbox.pop());
-    parcels.filter(|p| p.messages() == 0).map(|p| String::from_utf8(p.frames().to_vec()).unwrap()).collect()
+#[test]
+fn presence_counts_users_not_sockets() {
+    let hub = hub();
+    let users = ["ada", "bob", "bob"];
+    let outboxes = [outbox(9), outbox(9), outbox(9)];
+    let mut attachments: Vec<_> =
+        users.iter().zip(&outboxes).map(|(user, outbox)| Some(live(&hub, "r", Some(user), outbox))).collect();
+    let present = || hub.present("r").iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(present(), users[..2]);
+    assert_eq!(shown(&outboxes[0]).len(), 1, "bob came once, with two sockets");
+    hub.typing(attachments[1].as_ref().unwrap(), &UserId::new("bob").unwrap(), &outboxes[1]);
+    assert!(shown(&outboxes[0])[0].starts_with("Typing") && shown(&outboxes[1]).is_empty());
+    hub.detach(attachments[1].take().unwrap(), &outboxes[1]);
+    assert!(shown(&outboxes[0]).is_empty() && present().len() == 2);
+    hub.detach(attachments[2].take().unwrap(), &outboxes[2]);
+    assert!(shown(&outboxes[0])[0].contains("is_online: false"));
+    assert_eq!(present(), users[..1]);
+    hub.detach(attachments[0].take().unwrap(), &outboxes[0]);
+    assert!(present().is_empty());
 }
 
 #[test]
-fn presence_counts_users_not_sockets() {
-    let (hub, room) = (hub(), RoomId::new("r").unwrap());
-    let users = ["ada", "bob", "bob"].map(|u| UserId::new(u).unwrap());
-    let outboxes = [outbox(9), outbox(9), outbox(9)];
-    let mut attachments = users.clone().map(|user| Some(hub.attach(room.clone(), Some(user))));
-    for (attachment, outbox) in attachments.iter_mut().flatten().zip(&outboxes) {
-        assert!(hub.join(attachment, outbox, 0));
+fn a_removed_user_gets_what_came_before_and_nothing_after() {
+    let hub = hub();
+    let [live_one, behind, bob, nobody] = [(); 4].map(|()| outbox(99));
+    let [room, ada] = ["r", "ada"];
+    let attachments = [
+        (live(&hub, room, Some(ada), &live_one), &live_one),
+        (hub.attach(RoomId::new(room).unwrap(), Some(UserId::new(ada).unwrap()), &behind), &behind),
+        (live(&hub, room, Some("bob"), &bob), &bob),
+        (live(&hub, room, None, &nobody), &nobody),
+    ];
+    shown(&live_one);
+    publish_all(
+        &hub,
+        [message(room, 1), change(What::RemoveMember { room, user: ada }), message(room, 2), message(room, 3)],
+    );
+    assert_eq!(shown(&live_one), ["1", "ended r"]);
+    assert_eq!(shown(&behind), ["ended r"], "whoever still catches up, too");
+    assert_eq!(hub.join(&attachments[1].0, &behind, 3), Joined::Ended);
+    let offline = r#"Presence { room: "r", user: "ada", is_online: false }"#;
+    assert_eq!(shown(&bob), ["1", offline, "2", "3"]);
+    assert_eq!(shown(&nobody), [r#"Presence { room: "r", user: "bob", is_online: true }"#, "1", offline, "2", "3"][1..]);
+    for (attachment, outbox) in attachments {
+        hub.detach(attachment, outbox);
     }
-    assert_eq!(hub.present("r"), users[..2]);
-    assert_eq!(notices(&outboxes[0]).len(), 1, "bob came once, with two sockets");
-    hub.typing(attachments[1].as_ref().unwrap(), &outboxes[1]);
-    assert!(notices(&outboxes[0])[0].starts_with("Typing") && notices(&outboxes[1]).is_empty());
-    hub.detach(attachments[1].take().unwrap(), &outboxes[1]);
-    assert!(notices(&outboxes[0]).is_empty() && hub.present("r").len() == 2);
-    hub.detach(attachments[2].take().unwrap(), &outboxes[2]);
-    assert!(notices(&outboxes[0])[0].contains("is_online: false"));
-    assert_eq!(hub.present("r"), users[..1]);
-    hub.detach(attachments[0].take().unwrap(), &outboxes[0]);
-    assert!(hub.present("r").is_empty());
+    assert_eq!(hub.channels.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_deleted_room_ends_for_all_and_its_messages_are_gone() {
+    let (hub, old, new) = (hub(), outbox(99), outbox(99));
+    let held = live(&hub, "r", None, &old);
+    publish_all(&hub, [message("r", 1), message("r", 2), change(What::DeleteRoom { room: "r" }), message("r", 3)]);
+    assert_eq!(shown(&old), ["1", "2", "ended r"]);
+    // The room is the hub's as long as somebody holds it; who comes now reads an empty room, up to 0.
+    let attachment = hub.attach(RoomId::new("r").unwrap(), None, &new);
+    assert_eq!(hub.join(&attachment, &new, 0), Joined::Live);
+    assert_eq!(shown(&new), ["3"]);
+    hub.detach(held, &old);
+    hub.detach(attachment, &new);
+}
+
+#[test]
+fn who_is_no_member_leaves_when_a_room_closes() {
+    let hub = hub();
+    let [ada, bob, admin] = [(); 3].map(|()| outbox(99));
+    let attachments = [
+        (live(&hub, "r", Some("ada"), &ada), &ada),
+        (live(&hub, "r", Some("bob"), &bob), &bob),
+        (live(&hub, "r", None, &admin), &admin),
+    ];
+    for outbox in [&ada, &bob, &admin] {
+        shown(outbox);
+    }
+    let settings = RoomSettings { members_only: Some(true), ..RoomSettings::default() };
+    publish_all(&hub, [change(What::PutRoom { room: "r", settings })]);
+    publish(&hub, "r", 1..=1);
+    assert_eq!(shown(&bob), ["ended r"]);
+    assert!(shown(&ada).ends_with(&["1".to_owned()]) && shown(&admin).ends_with(&["1".to_owned()]));
+    for (attachment, outbox) in attachments {
+        hub.detach(attachment, outbox);
+    }
+}
+
+#[test]
+fn erased_messages_are_read_from_the_store_again() {
+    let (hub, outbox) = (hub(), outbox(99));
+    let attachment = hub.attach(RoomId::new("r").unwrap(), None, &outbox);
+    publish(&hub, "r", 1..=5);
+    publish_all(&hub, [change(What::EraseUser { user: "u" })]);
+    assert_eq!(hub.join(&attachment, &outbox, 4), Joined::ReadOn, "5 may be gone");
+    assert_eq!(hub.join(&attachment, &outbox, 5), Joined::Live);
+    publish(&hub, "r", 6..=6);
+    assert_eq!(shown(&outbox), ["6"]);
+    hub.detach(attachment, &outbox);
+}
+
+#[test]
+fn sockets_of_a_user_hear_of_marks_in_order_and_of_new_rooms_if_they_want_all() {
+    let (hub, user) = (hub(), UserId::new("ada").unwrap());
+    let [all, some, bob] = [(); 3].map(|()| outbox(99));
+    hub.open_socket(&user, &all);
+    hub.open_socket(&user, &some);
+    hub.open_socket(&UserId::new("bob").unwrap(), &bob);
+    hub.follow_all(&user, &all, true);
+    let attachment = live(&hub, "r", None, &some);
+    publish_all(
+        &hub,
+        [
+            message("r", 1),
+            change(What::MarkRead { room: "r", user: "ada", seq: 1 }),
+            message("r", 2),
+            change(What::AddMember { room: "new", user: "ada" }),
+            change(What::AddMember { room: "new", user: "bob" }),
+        ],
+    );
+    let mark = r#"Read { room: "r", user: "ada", mark: ReadMark { seq: 1, unread: 0, moved: true } }"#;
+    assert_eq!(shown(&some), ["1", mark, "2"]);
+    assert_eq!(shown(&all), [mark, "joined new at 7"]);
+    assert!(shown(&bob).is_empty());
+    hub.detach(attachment, &some);
+    hub.close_socket(&user, &all);
+    publish_all(&hub, [change(What::MarkRead { room: "r", user: "ada", seq: 2 })]);
+    assert!(shown(&all).is_empty() && shown(&some).len() == 1);
+    hub.close_socket(&user, &some);
+    hub.close_socket(&UserId::new("bob").unwrap(), &bob);
+    assert!(hub.sockets.is_empty());
 }
 
 proptest! {
@@ -133,7 +280,7 @@ proptest! {
     #[test]
     fn catching_up_has_no_gap(steps in proptest::collection::vec((0..3_u8, 1..40_u64), 1..60)) {
         let (hub, outbox) = (hub(), outbox(usize::MAX));
-        let mut attachment = hub.attach(RoomId::new("r").unwrap(), None);
+        let attachment = hub.attach(RoomId::new("r").unwrap(), None, &outbox);
         let (mut head, mut seen, mut is_live) = (0_u64, Vec::new(), false);
         for (what, size) in steps {
             match what {
@@ -143,7 +290,7 @@ proptest! {
                     let cursor = seen.len() as u64;
                     let end = head.min(cursor + size * 10);
                     seen.extend(cursor + 1..=end);
-                    is_live = end == head && hub.join(&mut attachment, &outbox, end);
+                    is_live = end == head && hub.join(&attachment, &outbox, end) == Joined::Live;
                 }
                 _ => seen.extend(drain(&outbox)),
             }

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use crate::batcher::{BatchTuning, Batcher, QueueLimits, SubmitError, Ticket, Waiter};
 use crate::committer::{COMMITTED_MAX, commit, dispatch};
 use crate::hub::Hub;
+use crate::members::Members;
 use crate::metrics::Metrics;
 
 /// How the log works.
@@ -41,13 +42,14 @@ impl DirectLog {
         options: LogOptions,
         store: Arc<dyn Store>,
         hub: Arc<Hub>,
+        members: Arc<Members>,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, StartError> {
         let batcher = Arc::new(Batcher::new(options.queue, options.tuning, store.batch_cap()));
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
         let dispatcher =
-            tokio::spawn(dispatch(receiver, batcher.clone(), hub, clock.clone(), metrics.clone()));
+            tokio::spawn(dispatch(receiver, batcher.clone(), hub, members, clock.clone(), metrics.clone()));
         let lane = {
             let (batcher, clock) = (batcher.clone(), clock.clone());
             std::thread::Builder::new().name("commit".into()).spawn(move || {

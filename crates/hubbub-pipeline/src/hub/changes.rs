@@ -1,0 +1,130 @@
+//! What changes of rooms, members and read marks mean for those who are connected.
+
+use std::collections::HashSet;
+
+use hubbub_core::store::Access;
+use hubbub_core::{Change, Outcome, RoomId, UserId, What};
+
+use super::channel::Channel;
+use super::outbox::{Delivery, Outbox};
+use super::ring::Ring;
+use super::{AskAccess, Hub, Notice};
+
+impl Hub {
+    pub(super) async fn publish_change(
+        &self,
+        change: &Change<'_>,
+        outcome: &Outcome,
+        access: &AskAccess<'_>,
+    ) {
+        match (change.what, outcome) {
+            (What::MarkRead { room, user, .. }, Outcome::Read(mark)) if mark.moved => {
+                let run = self.encode.run_of(&Notice::Read { room, user, mark: *mark });
+                self.sockets.each(user, false, |outbox| {
+                    outbox.push(Delivery::Parcel(run.parcel_after(0)));
+                });
+            }
+            (What::AddMember { room, user }, Outcome::Changed { changed: true }) => {
+                self.announce(room, user, access).await;
+            }
+            (What::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
+                self.end(room, |other| other.is_some_and(|other| other.as_str() == user));
+            }
+            (What::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
+                // Its messages are gone for those who come later, too.
+                self.with_channel(room, |channel| channel.ring = Ring::default());
+                self.end(room, |_| true);
+            }
+            (What::PutRoom { room, settings }, Outcome::Room { created }) => {
+                if settings.members_only == Some(true) {
+                    self.end_outsiders(room, access).await;
+                }
+                if *created && let Some(user) = change.by {
+                    self.announce(room, user, access).await;
+                }
+            }
+            (What::EraseUser { user }, Outcome::Erased { messages, more }) => {
+                self.erase(user, *messages > 0, !more);
+            }
+            _ => {}
+        }
+    }
+
+    /// Messages of the user are gone for those who come later, and at last the user's memberships.
+    fn erase(&self, user: &str, has_messages: bool, has_left: bool) {
+        let is_theirs = |other: Option<&UserId>| other.is_some_and(|other| other.as_str() == user);
+        for shard in &self.shards {
+            let mut left = Vec::new();
+            for (room, channel) in shard.lock().iter_mut() {
+                if has_messages {
+                    channel.ring.drop_all();
+                }
+                if has_left && channel.users().iter().any(|other| is_theirs(Some(other))) {
+                    left.push(room.clone());
+                }
+            }
+            left.iter().for_each(|room| self.end(room.as_str(), is_theirs));
+        }
+    }
+
+    /// Tells a new member's sockets that want all rooms.
+    async fn announce(&self, room: &str, user: &str, access: &AskAccess<'_>) {
+        if !self.sockets.follow_all(user) {
+            return;
+        }
+        let (Ok(id), Ok(member)) = (RoomId::new(room), UserId::new(user)) else { return };
+        match access(id.clone(), member).await {
+            // Read before the answer to the change is given, so that whatever is done by somebody who knows of it comes
+            // after this mark.
+            Ok(Access::Member { read_seq }) => {
+                self.sockets.each(user, true, |outbox| {
+                    outbox.push(Delivery::Joined { room: id.clone(), read_seq });
+                });
+            }
+            // Removed again meanwhile.
+            Ok(_) => {}
+            // Nobody could say where to begin. Whoever reconnects asks anew.
+            Err(_) => self.sockets.each(user, true, Outbox::cut),
+        }
+    }
+
+    /// The room has become one for members only: the others see nothing more of it.
+    async fn end_outsiders(&self, room: &str, access: &AskAccess<'_>) {
+        let Ok(id) = RoomId::new(room) else { return };
+        let mut outsiders = HashSet::new();
+        for user in self.with_channel(room, |channel| channel.users()).unwrap_or_default() {
+            if !matches!(access(id.clone(), user.clone()).await, Ok(Access::Member { .. })) {
+                outsiders.insert(user);
+            }
+        }
+        self.end(room, |user| user.is_some_and(|user| outsiders.contains(user)));
+    }
+
+    /// Ends the subscriptions of which `is_over` says so by their user: those who had them are told, at this point of
+    /// the order, and get nothing later.
+    fn end(&self, room: &str, is_over: impl Fn(Option<&UserId>) -> bool) {
+        let Some(shard) = self.shard(room) else { return };
+        let mut channels = shard.lock();
+        let Some((id, channel)) = channels.get_key_value(room).map(|(id, _)| id.clone()).zip(channels.get_mut(room))
+        else {
+            return;
+        };
+        let (live, joining) = channel.take(is_over);
+        if live.is_empty() && joining.is_empty() {
+            return;
+        }
+        let run = self.encode.run_of(&Notice::Removed { room });
+        let outboxes = live.iter().map(|subscriber| &subscriber.outbox).chain(&joining);
+        for outbox in outboxes {
+            outbox.push(Delivery::Ended { room: id.clone(), notice: run.parcel_after(0) });
+        }
+        for gone in live {
+            self.metrics.subscriptions.dec();
+            channel.leave(&self.encode, room, &gone);
+        }
+    }
+
+    fn with_channel<T>(&self, room: &str, look: impl FnOnce(&mut Channel) -> T) -> Option<T> {
+        self.shard(room)?.lock().get_mut(room).map(look)
+    }
+}

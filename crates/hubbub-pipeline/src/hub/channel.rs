@@ -1,0 +1,100 @@
+//! One room that is followed.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use hubbub_core::{RoomId, UserId};
+
+use super::outbox::{Delivery, Outbox};
+use super::ring::{Ring, Run};
+use super::{Encode, Notice};
+
+#[derive(Default)]
+pub(super) struct Channel {
+    pub(super) ring: Ring,
+    /// Those who get what is published.
+    pub(super) subscribers: Vec<Subscriber>,
+    /// Those who still read what they missed.
+    pub(super) joining: Vec<Joining>,
+    /// How many [`super::Attachment`]s hold it.
+    pub(super) attached: usize,
+    /// Who follows it live, and with how many subscriptions.
+    pub(super) present: HashMap<UserId, usize>,
+}
+
+#[derive(Clone)]
+pub(super) struct Subscriber {
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) user: Option<UserId>,
+    /// Seq of the last message it has; earlier ones are not sent again.
+    pub(super) after: u64,
+}
+
+pub(super) struct Joining {
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) user: Option<UserId>,
+}
+
+impl Channel {
+    /// Takes a live subscriber.
+    pub(super) fn enter(&mut self, encode: &Encode, room: &RoomId, subscriber: Subscriber) {
+        if let Some(user) = &subscriber.user {
+            let subscriptions = self.present.entry(user.clone()).or_default();
+            *subscriptions += 1;
+            if *subscriptions == 1 {
+                let notice =
+                    Notice::Presence { room: room.as_str(), user: user.as_str(), is_online: true };
+                self.tell(encode, &notice, &subscriber.outbox);
+            }
+        }
+        self.subscribers.push(subscriber);
+    }
+
+    /// Says that a subscriber, who is no longer among the others, has gone.
+    pub(super) fn leave(&mut self, encode: &Encode, room: &str, gone: &Subscriber) {
+        let Some(user) = &gone.user else { return };
+        let Some(subscriptions) = self.present.get_mut(user) else { return };
+        *subscriptions -= 1;
+        if *subscriptions == 0 {
+            self.present.remove(user);
+            let notice = Notice::Presence { room, user: user.as_str(), is_online: false };
+            self.tell(encode, &notice, &gone.outbox);
+        }
+    }
+
+    /// Whose subscriptions it has, each user once.
+    pub(super) fn users(&self) -> HashSet<UserId> {
+        let live = self.subscribers.iter().map(|s| &s.user);
+        live.chain(self.joining.iter().map(|j| &j.user)).flatten().cloned().collect()
+    }
+
+    /// Takes all subscriptions away of which `is_over` says so by their user. Gives the live ones, which have not left
+    /// yet, and the outboxes of the others.
+    pub(super) fn take(
+        &mut self,
+        is_over: impl Fn(Option<&UserId>) -> bool,
+    ) -> (Vec<Subscriber>, Vec<Arc<Outbox>>) {
+        let live = self.subscribers.extract_if(.., |s| is_over(s.user.as_ref())).collect();
+        let joining = self.joining.extract_if(.., |j| is_over(j.user.as_ref()));
+        let joining = joining.map(|j| j.outbox).collect();
+        (live, joining)
+    }
+
+    /// Sends a notice to all subscribers but the one it comes from. One whose outbox it fills up is cut off with the
+    /// next message.
+    pub(super) fn tell(&self, encode: &Encode, notice: &Notice<'_>, from: &Arc<Outbox>) {
+        let run = encode.run_of(notice);
+        for subscriber in self.subscribers.iter().filter(|s| !Arc::ptr_eq(&s.outbox, from)) {
+            subscriber.outbox.push(Delivery::Parcel(run.parcel_after(0)));
+        }
+    }
+}
+
+impl Encode {
+    /// A notice that can be shared by all who get it.
+    pub(super) fn run_of(&self, notice: &Notice<'_>) -> Run {
+        let mut frame = Vec::new();
+        (self.notice)(notice, &mut frame);
+        Run::of_notice(frame)
+    }
+}

@@ -1,0 +1,74 @@
+//! The sockets of each user, for what concerns a user and not a room.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hubbub_core::UserId;
+use parking_lot::Mutex;
+
+use super::Hub;
+use super::outbox::Outbox;
+
+/// Users and the outboxes of their sockets.
+#[derive(Default)]
+pub(super) struct Sockets {
+    users: Mutex<HashMap<UserId, Vec<UserSocket>>>,
+    /// How many there are, so that a server without any is spared the look.
+    count: AtomicUsize,
+}
+
+struct UserSocket {
+    outbox: Arc<Outbox>,
+    /// Whether it wants all rooms of the user.
+    follows_all: bool,
+}
+
+impl Sockets {
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    /// Reaches all sockets of a user; with `following_all` only those that want all rooms.
+    pub(super) fn each(&self, user: &str, following_all: bool, reach: impl Fn(&Outbox)) {
+        if let Some(sockets) = self.users.lock().get(user) {
+            let wanted = sockets.iter().filter(|socket| socket.follows_all || !following_all);
+            wanted.for_each(|socket| reach(&socket.outbox));
+        }
+    }
+
+    /// Whether some socket of the user wants all rooms.
+    pub(super) fn follow_all(&self, user: &str) -> bool {
+        self.users.lock().get(user).is_some_and(|sockets| sockets.iter().any(|s| s.follows_all))
+    }
+}
+
+impl Hub {
+    /// Has everything that concerns `user` go to `outbox`, until [`Hub::close_socket`].
+    pub fn open_socket(&self, user: &UserId, outbox: &Arc<Outbox>) {
+        let socket = UserSocket { outbox: outbox.clone(), follows_all: false };
+        self.sockets.users.lock().entry(user.clone()).or_default().push(socket);
+        self.sockets.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether rooms that `user` is made a member of are told to `outbox` ([`Delivery::Joined`]).
+    pub fn follow_all(&self, user: &UserId, outbox: &Arc<Outbox>, follows_all: bool) {
+        let mut users = self.sockets.users.lock();
+        let mut sockets = users.get_mut(user).into_iter().flatten();
+        if let Some(socket) = sockets.find(|socket| Arc::ptr_eq(&socket.outbox, outbox)) {
+            socket.follows_all = follows_all;
+        }
+    }
+
+    /// Ends what [`Hub::open_socket`] began.
+    pub fn close_socket(&self, user: &UserId, outbox: &Arc<Outbox>) {
+        let mut users = self.sockets.users.lock();
+        let Some(sockets) = users.get_mut(user) else { return };
+        let before = sockets.len();
+        sockets.retain(|socket| !Arc::ptr_eq(&socket.outbox, outbox));
+        self.sockets.count.fetch_sub(before - sockets.len(), Ordering::SeqCst);
+        if sockets.is_empty() {
+            users.remove(user);
+        }
+    }
+}

@@ -63,6 +63,8 @@ error_codes! {
     UnknownRoom = "unknown_room", 404, false;
     /// Only members of the room may do this.
     NotMember = "not_member", 403, false;
+    /// The subscription has ended: its user is no member any more, or the room is gone.
+    Removed = "removed", 403, false;
     /// The caller may not do this.
     Forbidden = "forbidden", 403, false;
     /// Nothing is served at this path.

@@ -8,6 +8,7 @@
 pub mod change;
 pub mod clock;
 pub mod draft;
+pub mod duration;
 pub mod error;
 pub mod id;
 pub mod limits;

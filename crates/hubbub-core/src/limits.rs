@@ -9,6 +9,8 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Rooms one socket may subscribe to.
     pub subscriptions: usize,
+    /// Rooms one socket may follow through `"*"`, all rooms of its user.
+    pub all_rooms: usize,
     /// Most messages one page of history holds.
     pub page_messages: usize,
 }
@@ -18,6 +20,12 @@ pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { message_bytes: 64 * 1024, body_bytes: 1024 * 1024, subscriptions: 1_000, page_messages: 1_000 }
+        Self {
+            message_bytes: 64 * 1024,
+            body_bytes: 1024 * 1024,
+            subscriptions: 1_000,
+            all_rooms: 10_000,
+            page_messages: 1_000,
+        }
     }
 }

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError, RoomInfo};
 use hubbub_core::{MessageRun, RoomId, UserId};
-use hubbub_pipeline::hub::{Attachment, Outbox};
+use hubbub_pipeline::Standing;
+use hubbub_pipeline::hub::{Attachment, Joined, Outbox};
 
 use crate::Gateway;
 use crate::problem::{Problem, Reset};
@@ -27,6 +28,17 @@ pub(crate) enum Start {
     After(u64),
     /// With the last so many.
     Last(usize),
+    /// Behind a read mark, or with the oldest if what was next to it is kept no longer.
+    Mark(u64),
+}
+
+/// Who may follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Whoever may read the room.
+    Readers,
+    /// Only whoever is a member of it now.
+    Members,
 }
 
 /// Where to go on when the cursor cannot be honoured.
@@ -42,6 +54,7 @@ pub(crate) struct Wanted {
     pub(crate) start: Start,
     pub(crate) epoch: Option<String>,
     pub(crate) on_reset: OnReset,
+    pub(crate) audience: Audience,
 }
 
 /// What comes next.
@@ -55,6 +68,8 @@ pub(crate) enum Step {
     Live,
     /// The last step: the room cannot be followed.
     Failed(Problem),
+    /// The last step, and the first: the user is no member. Only with [`Audience::Members`].
+    Gone,
 }
 
 #[derive(Debug)]
@@ -67,11 +82,15 @@ enum Stage {
     Behind { cursor: u64, is_at_end: bool },
     /// The outbox gets the rest.
     Live,
+    /// The outbox says that the subscription has ended.
+    Over,
 }
 
 enum Fetched {
-    Info(Result<Option<RoomInfo>, ReadError>),
-    Page(Result<HistoryPage, ReadError>),
+    /// How the user stands to the room, and the room.
+    Info(Result<(Standing, Option<RoomInfo>), ReadError>),
+    /// A page, and how the user stood to the room after it was read.
+    Page(Result<(HistoryPage, Standing), ReadError>),
 }
 
 type Fetch = Pin<Box<dyn Future<Output = Fetched> + Send>>;
@@ -80,6 +99,9 @@ type Fetch = Pin<Box<dyn Future<Output = Fetched> + Send>>;
 pub(crate) struct Follower {
     gateway: Arc<Gateway>,
     room: RoomId,
+    user: Option<UserId>,
+    /// As it was when the subscription began.
+    standing: Standing,
     /// Given back when dropped.
     attachment: Option<Attachment>,
     outbox: Arc<Outbox>,
@@ -96,27 +118,36 @@ impl Follower {
         wanted: Wanted,
         outbox: Arc<Outbox>,
     ) -> Self {
-        // Before anything of the room is read, so that nothing published meanwhile is missed.
-        let attachment = Some(gateway.hub.attach(room.clone(), user));
-        Self { gateway, room, attachment, outbox, stage: Stage::Asked(wanted), fetch: None }
+        // Before anything of the room or of who may see it is read, so that nothing published meanwhile is missed.
+        let attachment = Some(gateway.hub.attach(room.clone(), user.clone(), &outbox));
+        let standing = Standing::Guest;
+        Self { gateway, room, user, standing, attachment, outbox, stage: Stage::Asked(wanted), fetch: None }
     }
 
-    /// The next step. Not to be called again after [`Step::Live`] or [`Step::Failed`].
+    /// The next step. Not to be called again after a last one. When the outbox says that the subscription ended, no
+    /// step comes any more.
     pub(crate) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
         loop {
             if let (Stage::Behind { cursor, is_at_end: true }, Some(attachment)) =
-                (&self.stage, &mut self.attachment)
+                (&self.stage, &self.attachment)
             {
-                if self.gateway.hub.join(attachment, &self.outbox, *cursor) {
-                    self.stage = Stage::Live;
+                self.stage = match self.gateway.hub.join(attachment, &self.outbox, *cursor) {
+                    Joined::Live => Stage::Live,
+                    Joined::ReadOn => Stage::Behind { cursor: *cursor, is_at_end: false },
+                    Joined::Ended => Stage::Over,
+                };
+                if matches!(self.stage, Stage::Live) {
                     return Poll::Ready(Step::Live);
                 }
-                self.stage = Stage::Behind { cursor: *cursor, is_at_end: false };
             }
-            let fetched = {
-                let Self { fetch, gateway, room, stage, .. } = self;
-                ready!(fetch.get_or_insert_with(|| begin_fetch(gateway, room, stage)).as_mut().poll(context))
+            if matches!(self.stage, Stage::Over) {
+                return Poll::Pending;
+            }
+            let fetch = match &mut self.fetch {
+                Some(fetch) => fetch,
+                none => none.insert(begin_fetch(&self.gateway, &self.room, &self.user, &self.stage)),
             };
+            let fetched = ready!(fetch.as_mut().poll(context));
             self.fetch = None;
             if let Some(step) = self.take(fetched) {
                 return Poll::Ready(step);
@@ -126,26 +157,45 @@ impl Follower {
 
     fn take(&mut self, fetched: Fetched) -> Option<Step> {
         match fetched {
-            Fetched::Info(Ok(info)) => {
+            Fetched::Info(Ok((standing, info))) => {
+                let Stage::Asked(wanted) = &self.stage else { return None };
+                if wanted.audience == Audience::Members && standing != Standing::Member {
+                    return Some(Step::Gone);
+                }
+                if standing == Standing::Outsider {
+                    return Some(Step::Failed(Problem::not_member()));
+                }
+                self.standing = standing;
                 let (head, oldest) = info.map_or((0, 1), |info| (info.head, info.oldest));
                 let at = Reset { epoch: self.gateway.store.epoch(), oldest, head };
-                let Stage::Asked(wanted) = &self.stage else { return None };
                 let is_reset = wanted.is_reset(&at);
                 self.stage = wanted.first_stage(&at, is_reset);
                 Some(Step::Begun { at, is_reset })
             }
-            Fetched::Page(Ok(page)) => {
+            // No reader any more: the page may hold what came after that. The hub says so, too, or will in a moment;
+            // should the user be one again by then, it is read again.
+            Fetched::Page(Ok((_, standing))) if standing != self.standing && standing != Standing::Member => {
+                let ended = |attachment| self.gateway.hub.has_ended(attachment, &self.outbox);
+                if self.attachment.as_ref().is_none_or(ended) {
+                    self.stage = Stage::Over;
+                }
+                None
+            }
+            Fetched::Page(Ok((page, _))) => {
                 let last = page.messages.len().checked_sub(1).and_then(|last| page.messages.get(last));
-                self.stage = match (&self.stage, last.map(|message| message.seq)) {
+                let last = last.map(|message| message.seq);
+                self.stage = match (&self.stage, last) {
                     // The last so many end at the head; what came since is read on from there.
-                    (Stage::Last { head, .. }, seq) => {
-                        Stage::Behind { cursor: seq.unwrap_or(*head), is_at_end: true }
+                    (Stage::Last { head, .. }, _) => Stage::Behind { cursor: *head, is_at_end: true },
+                    (Stage::Behind { .. }, Some(cursor)) if page.more => {
+                        Stage::Behind { cursor, is_at_end: false }
                     }
-                    (Stage::Behind { .. }, Some(cursor)) => Stage::Behind { cursor, is_at_end: !page.more },
-                    (Stage::Behind { cursor, .. }, None) => {
-                        Stage::Behind { cursor: *cursor, is_at_end: true }
+                    // Beyond the last message there may be numbers of erased ones.
+                    (Stage::Behind { cursor, .. }, last) => {
+                        let cursor = last.unwrap_or(*cursor).max(page.head);
+                        Stage::Behind { cursor, is_at_end: true }
                     }
-                    (Stage::Asked(_) | Stage::Live, _) => return None,
+                    (Stage::Asked(_) | Stage::Live | Stage::Over, _) => return None,
                 };
                 (!page.messages.is_empty()).then_some(Step::Missed(page.messages))
             }
@@ -154,16 +204,15 @@ impl Follower {
                 self.stage = Stage::Behind { cursor: 0, is_at_end: true };
                 None
             }
-            Fetched::Info(Err(error)) | Fetched::Page(Err(error)) => Some(Step::Failed(error.into())),
+            Fetched::Info(Err(error)) => Some(Step::Failed(error.into())),
+            Fetched::Page(Err(error)) => Some(Step::Failed(error.into())),
         }
     }
-}
 
-impl Follower {
     /// Tells the others who follow the room that this one's user writes.
     pub(crate) fn typing(&self) {
-        if let Some(attachment) = &self.attachment {
-            self.gateway.hub.typing(attachment, &self.outbox);
+        if let (Some(attachment), Some(user)) = (&self.attachment, &self.user) {
+            self.gateway.hub.typing(attachment, user, &self.outbox);
         }
     }
 }
@@ -185,6 +234,7 @@ impl Wanted {
             Start::After(0) => false,
             Start::After(after) => is_foreign || after > at.head || after + 1 < at.oldest,
             Start::Live | Start::Last(_) => is_foreign,
+            Start::Mark(_) => false,
         }
     }
 
@@ -193,21 +243,44 @@ impl Wanted {
         let cursor = match (is_reset, self.on_reset, self.start) {
             (true, OnReset::Replay, _) => before_oldest,
             (true, OnReset::Live, _) | (false, _, Start::Live) => at.head,
-            (false, _, Start::After(after)) => after.max(before_oldest),
+            (false, _, Start::After(after) | Start::Mark(after)) => after.max(before_oldest),
             (false, _, Start::Last(last)) => return Stage::Last { count: last, head: at.head },
         };
         Stage::Behind { cursor, is_at_end: cursor >= at.head }
     }
 }
 
-fn begin_fetch(gateway: &Arc<Gateway>, room: &RoomId, stage: &Stage) -> Fetch {
-    let (store, room) = (gateway.store.clone(), room.clone());
+fn begin_fetch(gateway: &Arc<Gateway>, room: &RoomId, user: &Option<UserId>, stage: &Stage) -> Fetch {
+    let (gateway, room, user) = (gateway.clone(), room.clone(), user.clone());
     let (cursor, limit, bytes_max) = match stage {
-        Stage::Asked(_) => return Box::pin(async move { Fetched::Info(store.room(room).await) }),
+        Stage::Asked(_) => {
+            return Box::pin(async move {
+                let info = match standing(&gateway, &room, user).await {
+                    Ok(standing) => gateway.store.room(room).await.map(|info| (standing, info)),
+                    Err(error) => Err(error),
+                };
+                Fetched::Info(info)
+            });
+        }
         Stage::Last { count, head } => (Cursor::Before(head.saturating_add(1)), *count, LAST_BYTES),
         Stage::Behind { cursor, .. } => (Cursor::After(*cursor), PAGE_MESSAGES, PAGE_BYTES),
-        Stage::Live => (Cursor::After(u64::MAX), 1, PAGE_BYTES),
+        Stage::Live | Stage::Over => (Cursor::After(u64::MAX), 1, PAGE_BYTES),
     };
     let query = HistoryQuery { cursor, from: None, to: None, limit, bytes_max };
-    Box::pin(async move { Fetched::Page(store.history(room, query).await) })
+    Box::pin(async move {
+        let page = match gateway.store.history(room.clone(), query).await {
+            Ok(page) => page,
+            Err(error) => return Fetched::Page(Err(error)),
+        };
+        // After the page: if the user is a member now, everything in it was written while the user was.
+        Fetched::Page(standing(&gateway, &room, user).await.map(|standing| (page, standing)))
+    })
+}
+
+/// By the store itself: what is remembered may be older than the subscription.
+async fn standing(gateway: &Gateway, room: &RoomId, user: Option<UserId>) -> Result<Standing, ReadError> {
+    match user {
+        None => Ok(Standing::Guest),
+        Some(user) => gateway.members.access(room.clone(), user).await.map(Into::into),
+    }
 }

@@ -7,6 +7,7 @@
 //! Not here: what a store is, how batches form. The gateway knows no driver.
 
 mod auth;
+mod change;
 mod follow;
 mod http;
 mod intake;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, RandomSource, Store, Timestamp};
 use hubbub_pipeline::hub::OutboxLimits;
-use hubbub_pipeline::{DirectLog, Hub, Metrics};
+use hubbub_pipeline::{DirectLog, Hub, Members, Metrics};
 
 pub use http::Documents;
 pub use ws::ENCODE;
@@ -34,6 +35,8 @@ pub struct Gateway {
     pub store: Arc<dyn Store>,
     /// Live delivery.
     pub hub: Arc<Hub>,
+    /// Who may read what.
+    pub members: Arc<Members>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// What clients may send.

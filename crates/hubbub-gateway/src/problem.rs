@@ -31,6 +31,8 @@ pub(crate) struct Reset {
     pub(crate) head: u64,
 }
 
+const MEMBERS_ONLY: &str = "only members of the room may do this";
+
 /// The receipt of a message and whether it was stored before, or why it was not stored.
 pub(crate) fn sent(outcome: &Outcome) -> Result<(&Receipt, bool), Problem> {
     match outcome {
@@ -66,9 +68,24 @@ impl Problem {
                     .into()
             }
             Refusal::UnknownRoom => Cow::Borrowed("there is no such room, and this does not make one"),
-            Refusal::NotMember => Cow::Borrowed("only members of the room may do this"),
+            Refusal::NotMember => Cow::Borrowed(MEMBERS_ONLY),
         };
         Self { is_counted: true, ..Self::new(refusal_code(refusal), detail) }
+    }
+
+    /// The caller is no member of a room for members only.
+    pub(crate) fn not_member() -> Self {
+        Self::new(ErrorCode::NotMember, MEMBERS_ONLY)
+    }
+
+    /// The subscription has ended.
+    pub(crate) fn removed() -> Self {
+        Self::new(ErrorCode::Removed, "the subscription has ended: no longer a member, or the room is gone")
+    }
+
+    /// A caller with a name is needed.
+    pub(crate) fn no_user() -> Self {
+        Self::invalid(vec![Fault::new("user", "is required: the header Hubbub-User, or ?user=")])
     }
 
     /// A store that broke its word.

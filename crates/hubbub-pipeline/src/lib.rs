@@ -25,5 +25,5 @@ pub mod metrics;
 pub use batcher::{SubmitError, Ticket, Waiter};
 pub use hub::Hub;
 pub use log::DirectLog;
-pub use members::Members;
+pub use members::{Members, Standing};
 pub use metrics::Metrics;

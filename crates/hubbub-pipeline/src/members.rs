@@ -17,9 +17,30 @@ use crate::metrics::Metrics;
 /// Pairs of room and user that are remembered.
 const ENTRIES_MAX: usize = 100_000;
 
+/// How a user stands to a room, for reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// A member.
+    Member,
+    /// No member of an open room, or of one that does not exist yet: may read.
+    Guest,
+    /// No member of a room for members only.
+    Outsider,
+}
+
+impl From<Access> for Standing {
+    fn from(access: Access) -> Self {
+        match access {
+            Access::Member { .. } => Self::Member,
+            Access::Open | Access::Unknown => Self::Guest,
+            Access::Closed => Self::Outsider,
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Entry {
-    may_read: bool,
+    standing: Standing,
     expires_at: Duration,
 }
 
@@ -46,32 +67,33 @@ impl Members {
         self.store.access(room, user)
     }
 
-    /// Whether the user may read the room: it is open, or the user a member, or there is none yet.
-    pub async fn may_read(&self, room: &RoomId, user: &UserId) -> Result<bool, ReadError> {
+    /// The same for reading, as it was at some time within the time to live, and since the last change by this node.
+    pub async fn standing(&self, room: &RoomId, user: &UserId) -> Result<Standing, ReadError> {
         if self.ttl.is_zero() {
-            return Ok(may_read(self.access(room.clone(), user.clone()).await?));
+            return Ok(self.access(room.clone(), user.clone()).await?.into());
         }
         let key = (room.clone(), user.clone());
         let now = self.clock.monotonic();
         if let Some(entry) = self.cache.get(&key).filter(|entry| now < entry.expires_at) {
             self.metrics.members_hits.inc();
-            return Ok(entry.may_read);
+            return Ok(entry.standing);
         }
         self.metrics.members_misses.inc();
         let changes = self.changes.load(Ordering::SeqCst);
-        let may_read = may_read(self.access(room.clone(), user.clone()).await?);
-        self.cache.insert(key.clone(), Entry { may_read, expires_at: now + self.ttl });
+        let standing = self.access(room.clone(), user.clone()).await?.into();
+        self.cache.insert(key.clone(), Entry { standing, expires_at: now + self.ttl });
         if self.changes.load(Ordering::SeqCst) != changes {
             self.cache.remove(&key);
         }
-        Ok(may_read)
+        Ok(standing)
     }
 
     /// Forgets what a committed batch may have changed.
     pub(crate) fn correct(&self, ops: &OpBatch, outcomes: &[Outcome]) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         for (op, outcome) in ops.iter().zip(outcomes) {
-            let (Op::Change(Change { what, .. }), false) = (op, matches!(outcome, Outcome::Refused(_))) else {
+            let (Op::Change(Change { what, .. }), false) = (op, matches!(outcome, Outcome::Refused(_)))
+            else {
                 continue;
             };
             match what {
@@ -86,8 +108,4 @@ impl Members {
             }
         }
     }
-}
-
-fn may_read(access: Access) -> bool {
-    !matches!(access, Access::Closed)
 }

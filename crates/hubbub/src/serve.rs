@@ -13,7 +13,7 @@ use hubbub_gateway::{Documents, ENCODE, Gateway, ServerLimits, server};
 use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::log::LogOptions;
-use hubbub_pipeline::{DirectLog, Hub, Metrics};
+use hubbub_pipeline::{DirectLog, Hub, Members, Metrics};
 use hubbub_store::embedded::{Durability, Embedded, EngineOptions, OpenError};
 use tokio::net::TcpListener;
 
@@ -52,12 +52,21 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let store = open_store(config, clock.clone(), random.clone()).await?;
     let metrics = Arc::new(Metrics::default());
     let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
-    let log =
-        DirectLog::start(log_options(config), store.clone(), hub.clone(), clock.clone(), metrics.clone())?;
+    let members =
+        Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
+    let log = DirectLog::start(
+        log_options(config),
+        store.clone(),
+        hub.clone(),
+        members.clone(),
+        clock.clone(),
+        metrics.clone(),
+    )?;
     let gateway = Gateway {
         log: Arc::new(log),
         store: store.clone(),
         hub,
+        members,
         metrics,
         limits: limits(config),
         outbox: OutboxLimits { messages: *config.outbox_messages, bytes: config.outbox_bytes.0 },
@@ -122,6 +131,7 @@ fn limits(config: &Config) -> Limits {
         message_bytes: config.message_bytes.0,
         body_bytes: config.body_bytes.0,
         subscriptions: *config.subscriptions,
+        all_rooms: *config.all_rooms,
         page_messages: *config.page_messages,
     }
 }

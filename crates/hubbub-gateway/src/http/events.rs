@@ -10,7 +10,7 @@ use http_body_util::channel::{Channel, Sender};
 use hubbub_core::message::write_u64;
 use hubbub_core::{Fault, Message, RoomId};
 use hubbub_pipeline::Waiter;
-use hubbub_pipeline::hub::Outbox;
+use hubbub_pipeline::hub::{Delivery, Outbox};
 use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, Response};
@@ -18,7 +18,7 @@ use hyper::{HeaderMap, Request, Response};
 use super::query::{Query, refuse_faults};
 use super::{Answer, NOSNIFF, room_of};
 use crate::auth::Caller;
-use crate::follow::{Follower, OnReset, Start, Step, Wanted};
+use crate::follow::{Audience, Follower, OnReset, Start, Step, Wanted};
 use crate::problem::{Problem, Reset};
 use crate::server::Peer;
 use crate::ws::live_members;
@@ -30,11 +30,12 @@ const CHUNKS_MAX: usize = 4;
 /// Live messages gathered into one chunk until it is so large.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-pub(super) fn events(peer: &Arc<Peer>, room: &str, request: &Request<Incoming>) -> Answer {
+pub(super) async fn events(peer: &Arc<Peer>, room: &str, request: &Request<Incoming>) -> Answer {
     let room = room_of(room)?;
     let query = Query::parse(request.uri().query());
     let caller = Caller::of(request.headers(), &query)?;
     let wanted = wanted(request.headers(), &query)?;
+    peer.gateway.check_reader(&room, &caller).await?;
     let (sender, body) = Channel::new(CHUNKS_MAX);
     tokio::spawn(stream(peer.clone(), room, caller, wanted, sender));
     let mut response = Response::new(Either::Right(body));
@@ -49,6 +50,7 @@ pub(super) fn events(peer: &Arc<Peer>, room: &str, request: &Request<Incoming>) 
 
 /// Where to begin: behind `Last-Event-ID`, else `?after=` or `?last=`, else with the next message.
 fn wanted(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
+    let audience = Audience::Readers;
     let mut faults = Vec::new();
     let on_reset = match query.get("onReset") {
         None | Some("replay") => OnReset::Replay,
@@ -73,14 +75,14 @@ fn wanted(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
         let rule = "must be the id of an event, epoch:seq";
         let (epoch, after) =
             cursor.ok_or_else(|| Problem::invalid(vec![Fault::new("Last-Event-ID", rule)]))?;
-        return Ok(Wanted { start: Start::After(after), epoch: Some(epoch), on_reset });
+        return Ok(Wanted { start: Start::After(after), epoch: Some(epoch), on_reset, audience });
     }
     let start = match (after, last) {
         (Some(after), _) => Start::After(after),
         (None, Some(last)) if last > 0 => Start::Last(last),
         (None, _) => Start::Live,
     };
-    Ok(Wanted { start, epoch: query.get("epoch").map(str::to_owned), on_reset })
+    Ok(Wanted { start, epoch: query.get("epoch").map(str::to_owned), on_reset, audience })
 }
 
 /// Most messages `?last=` may ask for.
@@ -97,28 +99,37 @@ async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, wanted: Wanted, m
         let mut follower = Follower::new(peer.gateway.clone(), room, caller.user, wanted, outbox.clone());
         loop {
             let mut out = Vec::new();
-            match std::future::poll_fn(|context| follower.poll_step(context)).await {
-                Step::Begun { at, is_reset } => write_begun(&at, is_reset, &mut out),
-                Step::Missed(messages) => {
+            let step = std::future::poll_fn(|context| {
+                waiter.register(context);
+                match follower.poll_step(context) {
+                    Poll::Ready(step) => Poll::Ready(Some(step)),
+                    // Before it is live, all that can be in there is the end.
+                    Poll::Pending => outbox.pop().map_or(Poll::Pending, |_| Poll::Ready(None)),
+                }
+            });
+            match step.await {
+                Some(Step::Begun { at, is_reset }) => write_begun(&at, is_reset, &mut out),
+                Some(Step::Missed(messages)) => {
                     messages.iter().for_each(|message| write_message(&epoch, &message, &mut out));
                     peer.gateway.metrics.delivered.inc_by(messages.len() as u64);
                 }
-                Step::Live => break,
-                Step::Failed(problem) => {
-                    out.extend_from_slice(b"event: error\ndata: {");
-                    problem.write_members(&mut out);
-                    out.extend_from_slice(b"}\n\n");
-                    // Whether or not it is read: the stream ends here.
-                    let _ = sender.send_data(out.into()).await;
-                    return;
-                }
+                Some(Step::Live) => break,
+                Some(Step::Failed(problem)) => return end(&problem, &mut sender).await,
+                Some(Step::Gone) | None => return end(&Problem::removed(), &mut sender).await,
             }
             if sender.send_data(out.into()).await.is_err() {
                 return;
             }
         }
-        while let Some(out) = next_live(&peer, &epoch, &outbox, &waiter).await {
-            if sender.send_data(out.into()).await.is_err() {
+        loop {
+            let Gathered { events, is_ended } = gather(&peer, &epoch, &outbox, &waiter).await;
+            if !events.is_empty() && sender.send_data(events.into()).await.is_err() {
+                return;
+            }
+            if is_ended {
+                return end(&Problem::removed(), &mut sender).await;
+            }
+            if outbox.is_cut() {
                 return;
             }
         }
@@ -129,28 +140,51 @@ async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, wanted: Wanted, m
     }
 }
 
-/// The next live messages as events, or a heartbeat; `None` when the reader lagged too far behind.
-async fn next_live(peer: &Peer, epoch: &str, outbox: &Outbox, waiter: &Waiter) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
+/// What a live stream has to say next.
+#[derive(Default)]
+struct Gathered {
+    events: Vec<u8>,
+    /// The subscription has ended behind these.
+    is_ended: bool,
+}
+
+/// The next live messages as events, or a heartbeat; nothing when the reader lagged too far behind.
+async fn gather(peer: &Peer, epoch: &str, outbox: &Outbox, waiter: &Waiter) -> Gathered {
+    let mut gathered = Gathered::default();
     let gathering = std::future::poll_fn(|context| {
         waiter.register(context);
-        while out.len() < CHUNK_BYTES
-            && let Some(parcel) = outbox.pop()
-        {
-            peer.gateway.metrics.delivered.inc_by(parcel.messages() as u64);
-            for (seq, frame) in parcel.iter() {
-                write_id(epoch, seq, &mut out);
-                out.push(b'{');
-                out.extend_from_slice(live_members(frame));
-                out.extend_from_slice(b"\n\n");
+        while gathered.events.len() < CHUNK_BYTES && !gathered.is_ended {
+            match outbox.pop() {
+                Some(Delivery::Parcel(parcel)) => {
+                    peer.gateway.metrics.delivered.inc_by(parcel.messages() as u64);
+                    for (seq, frame) in parcel.iter() {
+                        write_id(epoch, seq, &mut gathered.events);
+                        gathered.events.push(b'{');
+                        gathered.events.extend_from_slice(live_members(frame));
+                        gathered.events.extend_from_slice(b"\n\n");
+                    }
+                }
+                Some(Delivery::Ended { .. }) => gathered.is_ended = true,
+                Some(Delivery::Joined { .. }) => {}
+                None => break,
             }
         }
-        if out.is_empty() && !outbox.is_cut() { Poll::Pending } else { Poll::Ready(()) }
+        let is_over = gathered.is_ended || outbox.is_cut();
+        if gathered.events.is_empty() && !is_over { Poll::Pending } else { Poll::Ready(()) }
     });
-    match tokio::time::timeout(HEARTBEAT, gathering).await {
-        Ok(()) => (!out.is_empty()).then_some(out),
-        Err(_) => Some(b": \n\n".to_vec()),
+    if tokio::time::timeout(HEARTBEAT, gathering).await.is_err() {
+        gathered.events.extend_from_slice(b": \n\n");
     }
+    gathered
+}
+
+/// The last event of a stream that the server ends.
+async fn end(problem: &Problem, sender: &mut Events) {
+    let mut out = b"event: error\ndata: {".to_vec();
+    problem.write_members(&mut out);
+    out.extend_from_slice(b"}\n\n");
+    // Whether or not it is read: the stream ends here.
+    let _ = sender.send_data(out.into()).await;
 }
 
 fn write_begun(at: &Reset, is_reset: bool, out: &mut Vec<u8>) {

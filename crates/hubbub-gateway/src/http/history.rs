@@ -11,6 +11,7 @@ use hyper::{Request, StatusCode};
 use super::query::{Query, refuse_faults};
 use super::{Answer, json, room_of};
 use crate::Gateway;
+use crate::auth::Caller;
 use crate::problem::{Problem, Reset};
 
 pub(super) const LIMIT_DEFAULT: usize = 50;
@@ -21,6 +22,7 @@ pub(super) async fn history(gateway: &Arc<Gateway>, room: &str, request: &Reques
     let room = room_of(room)?;
     let query = Query::parse(request.uri().query());
     let wanted = parse(&query, gateway.limits.page_messages)?;
+    gateway.check_reader(&room, &Caller::of(request.headers(), &query)?).await?;
     let epoch = gateway.store.epoch();
     let page = gateway.store.history(room, wanted).await?;
     // From the oldest on is what every history can honour.

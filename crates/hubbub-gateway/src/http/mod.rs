@@ -5,10 +5,13 @@ mod events;
 mod health;
 mod history;
 mod many;
+mod members;
 pub(crate) mod query;
+mod room;
 mod rooms;
 mod send;
 mod spec;
+mod users;
 
 pub(crate) use send::write_receipt as send_receipt;
 pub use spec::Documents;
@@ -19,16 +22,17 @@ use bytes::Bytes;
 use http_body_util::channel::Channel;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use hubbub_core::id::ID_RULE;
-use hubbub_core::{ErrorCode, Fault, RoomId};
+use hubbub_core::{ErrorCode, Fault, RoomId, UserId};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
 
 use crate::Gateway;
-use crate::auth::check_origin;
+use crate::auth::{Caller, check_origin};
 use crate::problem::Problem;
 use crate::server::Peer;
 use crate::ws;
+use query::Query;
 
 /// The body of an answer: whole, or streamed.
 pub(crate) type Body = Either<Full<Bytes>, Channel<Bytes, std::io::Error>>;
@@ -67,14 +71,31 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
         (["v1", "rooms", room, "messages"], &Method::POST) => send::send(gateway, room, request).await,
         (["v1", "rooms", room, "messages"], &Method::GET) => history::history(gateway, room, &request).await,
         (["v1", "rooms", _, "messages"], _) => Err(not_allowed("GET, POST")),
-        (["v1", "rooms", room, "events"], &Method::GET) => events::events(peer, room, &request),
-        (["v1", "rooms", room, "presence"], &Method::GET) => rooms::presence(gateway, room),
-        (["v1", "rooms", _, "events" | "presence"], _) => Err(not_allowed("GET")),
+        (["v1", "rooms", room, "events"], &Method::GET) => events::events(peer, room, &request).await,
+        (["v1", "rooms", room, "presence"], &Method::GET) => members::presence(gateway, room, &request).await,
+        (["v1", "rooms", room, "members"], &Method::GET) => members::list(gateway, room, &request).await,
+        (["v1", "rooms", _, "events" | "presence" | "members"], _) => Err(not_allowed("GET")),
+        (["v1", "rooms", room, "members", user], &Method::PUT) => {
+            members::add(gateway, room, user, &request).await
+        }
+        (["v1", "rooms", room, "members", user], &Method::DELETE) => {
+            members::remove(gateway, room, user, &request).await
+        }
+        (["v1", "rooms", _, "members", _], _) => Err(not_allowed("PUT, DELETE")),
+        (["v1", "rooms", room, "read"], &Method::PUT) => members::read(gateway, room, request).await,
+        (["v1", "rooms", _, "read"], _) => Err(not_allowed("PUT")),
         (["v1", "messages"], &Method::POST) => many::send_many(gateway, request),
         (["v1", "messages"], _) => Err(not_allowed("POST")),
         (["v1", "rooms"], &Method::GET) => rooms::list(gateway, &request).await,
-        (["v1", "rooms", room], &Method::GET) => rooms::get(gateway, room).await,
-        (["v1", "rooms"] | ["v1", "rooms", _], _) => Err(not_allowed("GET")),
+        (["v1", "rooms"], _) => Err(not_allowed("GET")),
+        (["v1", "rooms", room], &Method::GET) => room::get(gateway, room, &request).await,
+        (["v1", "rooms", room], &Method::PUT) => room::put(gateway, room, request).await,
+        (["v1", "rooms", room], &Method::DELETE) => room::delete(gateway, room, &request).await,
+        (["v1", "rooms", _], _) => Err(not_allowed("GET, PUT, DELETE")),
+        (["v1", "users", user, "rooms"], &Method::GET) => users::rooms(gateway, user, &request).await,
+        (["v1", "users", _, "rooms"], _) => Err(not_allowed("GET")),
+        (["v1", "users", user], &Method::DELETE) => users::erase(gateway, user, &request).await,
+        (["v1", "users", _], _) => Err(not_allowed("DELETE")),
         (["v1", "ws"], &Method::GET) => ws::upgrade_api(peer, request),
         ([.., "chat", room], &Method::GET) => ws::upgrade_chat(peer, room, request),
         (["metrics"], &Method::GET) => health::metrics(gateway),
@@ -145,6 +166,23 @@ fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
 pub(crate) fn room_of(segment: &str) -> Result<RoomId, Problem> {
     let decoded = percent_encoding::percent_decode_str(segment).decode_utf8_lossy();
     RoomId::new(&decoded).map_err(|_| Problem::invalid(vec![Fault::new("roomId", ID_RULE)]))
+}
+
+/// The user a path names.
+fn user_of(segment: &str) -> Result<UserId, Problem> {
+    let decoded = percent_encoding::percent_decode_str(segment).decode_utf8_lossy();
+    UserId::new(&decoded).map_err(|_| Problem::invalid(vec![Fault::new("userId", ID_RULE)]))
+}
+
+fn caller_of(request: &Request<Incoming>) -> Result<Caller, Problem> {
+    Caller::of(request.headers(), &Query::parse(request.uri().query()))
+}
+
+/// Done, and nothing to say.
+fn no_content() -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::new(Bytes::new())));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
 }
 
 /// Reads a whole body of at most `limit` bytes, in the time the server allows.

@@ -1,5 +1,6 @@
 //! Query strings.
 
+use hubbub_core::id::{ID_RULE, InvalidId};
 use hubbub_core::time::TIMESTAMP_RULE;
 use hubbub_core::{Fault, Timestamp};
 
@@ -41,6 +42,18 @@ impl Query {
             faults.push(Fault::new(name, TIMESTAMP_RULE));
         }
         value
+    }
+
+    /// `after`, where lists go on, as an id.
+    pub(crate) fn after<T>(
+        &self,
+        parse: fn(&str) -> Result<T, InvalidId>,
+        faults: &mut Vec<Fault>,
+    ) -> Option<T> {
+        self.get("after").map(parse).transpose().unwrap_or_else(|_| {
+            faults.push(Fault::new("after", ID_RULE));
+            None
+        })
     }
 
     /// `limit`, at least 1 and at most `max`.

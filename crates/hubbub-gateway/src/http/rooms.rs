@@ -1,75 +1,106 @@
-//! `GET /v1/rooms`, `GET /v1/rooms/{room}` and who is in it.
+//! `GET /v1/rooms`: all rooms, page by page.
 
 use std::sync::Arc;
 
-use hubbub_core::id::ID_RULE;
+use hubbub_core::RoomId;
 use hubbub_core::message::{write_json_string, write_u64};
-use hubbub_core::store::{ReadError, RoomInfo};
-use hubbub_core::{Fault, RoomId};
+use hubbub_core::store::RoomInfo;
+use hubbub_pipeline::Standing;
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 
 use super::query::{Query, refuse_faults};
-use super::{Answer, json, room_of};
+use super::{Answer, json};
 use crate::Gateway;
+use crate::auth::Caller;
+use crate::problem::Problem;
 
 pub(super) const LIMIT_DEFAULT: usize = 100;
 pub(super) const LIMIT_MAX: usize = 1_000;
 
 pub(super) async fn list(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
     let query = Query::parse(request.uri().query());
+    let caller = Caller::of(request.headers(), &query)?;
     let mut faults = Vec::new();
     let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
-    let after = query.get("after").map(RoomId::new).transpose().unwrap_or_else(|_| {
-        faults.push(Fault::new("after", ID_RULE));
-        None
-    });
+    let after = query.after(RoomId::new, &mut faults);
     refuse_faults(faults)?;
-    let mut rooms = gateway.store.rooms(after, limit + 1).await?;
+    let mut rooms = shown(gateway, &caller, after, limit + 1).await?;
     let has_more = rooms.len() > limit;
     rooms.truncate(limit);
     let mut out = b"{\"rooms\":[".to_vec();
     for (index, room) in rooms.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
+        out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
         write_room(room, &mut out);
+        out.push(b'}');
     }
     out.extend_from_slice(b"],\"epoch\":");
     write_json_string(&gateway.store.epoch(), &mut out);
+    write_next(rooms.last().filter(|_| has_more).map(|last| last.room.as_str()), &mut out);
+    Ok(json(StatusCode::OK, out))
+}
+
+/// Up to `limit` rooms behind `after` that the caller may know of: rooms for members only are their members' business.
+async fn shown(
+    gateway: &Gateway,
+    caller: &Caller,
+    mut after: Option<RoomId>,
+    limit: usize,
+) -> Result<Vec<RoomInfo>, Problem> {
+    let mut shown = Vec::new();
+    loop {
+        let page = gateway.store.rooms(after, limit).await?;
+        let is_last = page.len() < limit;
+        after = page.last().map(|room| room.room.clone());
+        for room in page {
+            let is_shown = match &caller.user {
+                Some(user) if room.members_only => {
+                    gateway.members.standing(&room.room, user).await? == Standing::Member
+                }
+                _ => true,
+            };
+            if is_shown {
+                shown.push(room);
+            }
+            if shown.len() == limit {
+                return Ok(shown);
+            }
+        }
+        if is_last {
+            return Ok(shown);
+        }
+        // However many are not shown, others get their turn.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Appends where a list goes on, and its end.
+pub(super) fn write_next(next: Option<&str>, out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"next\":");
-    match rooms.last().filter(|_| has_more) {
-        Some(last) => write_json_string(last.room.as_str(), &mut out),
+    match next {
+        Some(next) => write_json_string(next, out),
         None => out.extend_from_slice(b"null"),
     }
     out.push(b'}');
-    Ok(json(StatusCode::OK, out))
 }
 
-pub(super) async fn get(gateway: &Arc<Gateway>, room: &str) -> Answer {
-    let info = gateway.store.room(room_of(room)?).await?.ok_or(ReadError::UnknownRoom)?;
-    let mut out = Vec::with_capacity(192);
-    write_room(&info, &mut out);
-    Ok(json(StatusCode::OK, out))
-}
-
-/// `GET /v1/rooms/{room}/presence`: who follows the room now.
-pub(super) fn presence(gateway: &Arc<Gateway>, room: &str) -> Answer {
-    let room = room_of(room)?;
-    let users = gateway.hub.present(room.as_str());
-    let users: Vec<&str> = users.iter().map(hubbub_core::UserId::as_str).collect();
-    Ok(json(StatusCode::OK, serde_json::json!({ "users": users }).to_string().into_bytes()))
-}
-
-fn write_room(room: &RoomInfo, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"roomId\":");
-    write_json_string(room.room.as_str(), out);
-    for (name, value) in [("head", room.head), ("oldest", room.oldest), ("messages", room.messages)] {
-        out.extend_from_slice(b",\"");
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(b"\":");
-        write_u64(value, out);
+/// Appends the members of a room's object.
+pub(super) fn write_room(room: &RoomInfo, out: &mut Vec<u8>) {
+    write_settings(room, out);
+    out.extend_from_slice(b",\"retention\":");
+    match room.retention_s {
+        Some(seconds) => write_u64(seconds, out),
+        None => out.extend_from_slice(b"null"),
     }
+    write_numbers(
+        &[
+            ("head", room.head),
+            ("oldest", room.oldest),
+            ("messages", room.messages),
+            ("members", room.members),
+        ],
+        out,
+    );
     out.extend_from_slice(b",\"lastReceivedAt\":");
     match room.last_received_at {
         Some(time) => {
@@ -79,5 +110,28 @@ fn write_room(room: &RoomInfo, out: &mut Vec<u8>) {
         }
         None => out.extend_from_slice(b"null"),
     }
-    out.push(b'}');
+}
+
+/// Appends what somebody chose for a room and everybody in it sees.
+pub(super) fn write_settings(room: &RoomInfo, out: &mut Vec<u8>) {
+    // Ids are ASCII without anything to escape.
+    out.extend_from_slice(b"\"roomId\":\"");
+    out.extend_from_slice(room.room.as_str().as_bytes());
+    out.extend_from_slice(b"\",\"title\":");
+    match &room.title {
+        Some(title) => write_json_string(title, out),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.extend_from_slice(b",\"membersOnly\":");
+    out.extend_from_slice(if room.members_only { b"true" } else { b"false" });
+}
+
+/// Appends further members that are numbers.
+pub(super) fn write_numbers(numbers: &[(&str, u64)], out: &mut Vec<u8>) {
+    for (name, value) in numbers {
+        out.extend_from_slice(b",\"");
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"\":");
+        write_u64(*value, out);
+    }
 }

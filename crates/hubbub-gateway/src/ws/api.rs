@@ -1,21 +1,24 @@
 //! The dialect of `/v1/ws`: JSON frames with a `type`, many rooms over one socket.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use hubbub_core::draft::{Loose, MessageDraft, Rules};
 use hubbub_core::id::ID_RULE;
 use hubbub_core::message::write_json_string;
-use hubbub_core::{ErrorCode, Fault, OpBatch, Receipt, RoomId, Timestamp};
+use hubbub_core::{Change, ErrorCode, Fault, Op, OpBatch, ReadMark, Receipt, RoomId, Timestamp, What};
 use hubbub_ws::write;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::labels::Label;
+use super::all::WantedRooms;
+use super::labels::{About, Label};
 use super::sends::{Sends, Wording};
 use super::subscriptions::{Announce, Subscriptions};
+use super::write_mark;
 use crate::Gateway;
 use crate::auth::Caller;
-use crate::follow::{OnReset, Start, Wanted};
+use crate::follow::{Audience, OnReset, Start, Wanted};
 use crate::http::send_receipt;
 use crate::intake::Intake;
 use crate::json;
@@ -27,21 +30,52 @@ const REF_BYTES_MAX: usize = 256;
 /// How answers of `/v1/ws` are worded.
 pub(super) struct ApiWording<'a> {
     pub(super) epoch: &'a str,
+    pub(super) caller: &'a Caller,
 }
 
 impl Wording for ApiWording<'_> {
-    fn success(&self, label: Label<'_>, receipt: &Receipt, is_duplicate: bool, out: &mut Vec<u8>) {
+    fn success(
+        &self,
+        id: &str,
+        label: Label<'_>,
+        (receipt, is_duplicate): (&Receipt, bool),
+        out: &mut Vec<u8>,
+    ) {
         let start = write::begin_text(out);
         out.extend_from_slice(b"{\"type\":\"ack\",");
         write_ref(label.extra, out);
-        send_receipt(label.message_id, receipt, is_duplicate, self.epoch, out);
+        send_receipt(id, receipt, is_duplicate, self.epoch, out);
+        out.push(b'}');
+        write::end_text(out, start);
+    }
+
+    fn marked(&self, room: &str, label: Label<'_>, mark: &ReadMark, out: &mut Vec<u8>) {
+        // Whoever gave no ref asked for no answer; if the mark moved, all sockets of the user are told.
+        if label.extra.is_empty() {
+            return;
+        }
+        let start = write::begin_text(out);
+        out.extend_from_slice(b"{\"type\":\"read\",");
+        write_ref(label.extra, out);
+        // Ids are ASCII without anything to escape.
+        for part in
+            ["\"roomId\":\"", room, "\",\"userId\":\"", self.caller.as_str().unwrap_or_default(), "\""]
+        {
+            out.extend_from_slice(part.as_bytes());
+        }
+        write_mark(mark, out);
         out.push(b'}');
         write::end_text(out, start);
     }
 
     fn failure(&self, label: Label<'_>, problem: &Problem, out: &mut Vec<u8>) {
-        let problem = Problem { message_id: Some(label.message_id.to_owned()), ..problem.clone() };
-        write_error(label.extra, &problem, out);
+        match label.about {
+            About::Message(id) => {
+                let problem = Problem { message_id: Some(id.to_owned()), ..problem.clone() };
+                write_error(label.extra, &problem, out);
+            }
+            About::Mark(_) => write_error(label.extra, problem, out),
+        }
     }
 }
 
@@ -96,6 +130,17 @@ struct Frame<'a> {
     epoch: Option<Loose<'a>>,
     #[serde(borrow, rename = "onReset")]
     on_reset: Option<Loose<'a>>,
+    #[serde(borrow)]
+    cursors: Option<&'a RawValue>,
+    #[serde(borrow)]
+    seq: Option<Loose<'a>>,
+}
+
+impl Frame<'_> {
+    /// Whether it is about all rooms of the user.
+    fn is_all(&self) -> bool {
+        matches!(&self.room, Some(Loose::Text(room)) if room == "*")
+    }
 }
 
 /// The parts of a connection that a frame can touch.
@@ -120,8 +165,10 @@ pub(super) fn on_text(parts: &mut Parts<'_>, text: &str, now: Timestamp) {
     }
     let result = match frame.kind.as_deref() {
         Some("send") => parts.send(text, reference, now),
+        Some("subscribe") if frame.is_all() => parts.subscribe_all(&frame, reference),
         Some("subscribe") => parts.subscribe(&frame, reference),
         Some("unsubscribe") => parts.unsubscribe(&frame, reference),
+        Some("read") => parts.read(&frame, reference, now),
         Some("typing") => parts.typing(&frame),
         Some("ping") => {
             parts.answer(|out| write_simple("pong", reference, None, out));
@@ -129,7 +176,7 @@ pub(super) fn on_text(parts: &mut Parts<'_>, text: &str, now: Timestamp) {
         }
         Some(other) => Err(Problem::new(
             ErrorCode::UnknownType,
-            format!("type '{other}' is not one of send, subscribe, unsubscribe, typing, ping"),
+            format!("type '{other}' is not one of send, subscribe, unsubscribe, read, typing, ping"),
         )),
         None => Err(Problem::invalid(vec![Fault::new("type", "is required")])),
     };
@@ -155,8 +202,8 @@ impl Parts<'_> {
         let draft: MessageDraft<'_> = json::object(text)?;
         let intake = Intake { rules: Rules::Api, room: None, caller: self.caller, key: None, now };
         self.gateway.check(&draft, &intake, |sent| {
-            let label = Label { message_id: sent.id, extra: reference, received_at: now };
-            self.sends.stage(&self.gateway.log, &self.gateway.metrics, self.ops, sent, label);
+            let label = Label { about: About::Message(sent.id), extra: reference, received_at: now };
+            self.sends.stage(&self.gateway.log, &self.gateway.metrics, self.ops, &Op::Send(*sent), label);
         })
     }
 
@@ -165,23 +212,8 @@ impl Parts<'_> {
         let room = room(frame, &mut faults);
         let after = number("after", frame.after.as_ref(), &mut faults);
         let last = number("last", frame.last.as_ref(), &mut faults);
-        let epoch = match &frame.epoch {
-            None => None,
-            Some(Loose::Text(epoch)) => Some(epoch.to_string()),
-            Some(_) => {
-                faults.push(Fault::new("epoch", "must be a string"));
-                None
-            }
-        };
-        let on_reset = match &frame.on_reset {
-            None => OnReset::Replay,
-            Some(Loose::Text(text)) if text == "replay" => OnReset::Replay,
-            Some(Loose::Text(text)) if text == "live" => OnReset::Live,
-            Some(_) => {
-                faults.push(Fault::new("onReset", "must be replay or live"));
-                OnReset::Replay
-            }
-        };
+        let epoch = epoch(frame, &mut faults);
+        let on_reset = on_reset(frame, &mut faults);
         if after.is_some() && last.is_some() {
             faults.push(Fault::new("last", "cannot be combined with after"));
         }
@@ -196,8 +228,62 @@ impl Parts<'_> {
             }
         };
         let Some(room) = room.filter(|_| faults.is_empty()) else { return Err(Problem::invalid(faults)) };
-        let wanted = Wanted { start, epoch, on_reset };
-        self.subscriptions.subscribe(room, wanted, Announce::With(reference.to_owned()))
+        let wanted = Wanted { start, epoch, on_reset, audience: Audience::Readers };
+        self.subscriptions.subscribe(room, wanted, Announce::With(reference.into()))
+    }
+
+    fn subscribe_all(&mut self, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
+        let mut faults = Vec::new();
+        for (field, given) in [("after", &frame.after), ("last", &frame.last)] {
+            if given.is_some() {
+                faults.push(Fault::new(
+                    field,
+                    "cannot be combined with roomId \"*\"; cursors takes one for each room",
+                ));
+            }
+        }
+        let cursors = frame.cursors.map_or_else(|| Some(HashMap::new()), cursors);
+        if cursors.is_none() {
+            faults.push(Fault::new(
+                "cursors",
+                "must be an object of room ids, each with a whole number from 0 on",
+            ));
+        }
+        let epoch = epoch(frame, &mut faults);
+        let on_reset = on_reset(frame, &mut faults);
+        if self.caller.user.is_none() {
+            faults.extend(Problem::no_user().faults);
+        }
+        let Some(cursors) = cursors.filter(|_| faults.is_empty()) else {
+            return Err(Problem::invalid(faults));
+        };
+        self.subscriptions.subscribe_all(WantedRooms {
+            reference: reference.into(),
+            cursors,
+            epoch,
+            on_reset,
+        })
+    }
+
+    /// A read mark goes to the log like a message, and is answered in its order.
+    fn read(&mut self, frame: &Frame<'_>, reference: &str, now: Timestamp) -> Result<(), Problem> {
+        let mut faults = Vec::new();
+        let room = room(frame, &mut faults);
+        if frame.seq.is_none() {
+            faults.push(Fault::new("seq", "is required"));
+        }
+        let seq = number("seq", frame.seq.as_ref(), &mut faults);
+        if self.caller.user.is_none() {
+            faults.extend(Problem::no_user().faults);
+        }
+        let (Some(room), Some(seq), Some(user)) = (room, seq, self.caller.as_str()) else {
+            return Err(Problem::invalid(faults));
+        };
+        let what = What::MarkRead { room: room.as_str(), user, seq };
+        let label = Label { about: About::Mark(room.as_str()), extra: reference, received_at: now };
+        let op = Op::Change(Change { by: Some(user), what });
+        self.sends.stage(&self.gateway.log, &self.gateway.metrics, self.ops, &op, label);
+        Ok(())
     }
 
     fn typing(&mut self, frame: &Frame<'_>) -> Result<(), Problem> {
@@ -208,18 +294,52 @@ impl Parts<'_> {
 
     fn unsubscribe(&mut self, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
         let mut faults = Vec::new();
-        let Some(room) = room(frame, &mut faults) else { return Err(Problem::invalid(faults)) };
-        if !self.subscriptions.unsubscribe(&room) {
+        let (name, was_subscribed) = if frame.is_all() {
+            ("*".to_owned(), self.subscriptions.unsubscribe_all())
+        } else {
+            let Some(room) = room(frame, &mut faults) else { return Err(Problem::invalid(faults)) };
+            (room.to_string(), self.subscriptions.unsubscribe(&room))
+        };
+        if !was_subscribed {
             let fault = Fault::new("roomId", "is not subscribed on this socket");
             return Err(Problem::invalid(vec![fault]));
         }
         // Nothing of the room may follow the answer.
-        for parcel in self.subscriptions.take_outbox() {
-            self.answer(|out| out.extend_from_slice(&parcel.frames()));
+        for frames in self.subscriptions.take_outbox() {
+            self.answer(|out| out.extend_from_slice(&frames));
         }
-        self.answer(|out| write_simple("unsubscribed", reference, Some(room.as_str()), out));
+        self.answer(|out| write_simple("unsubscribed", reference, Some(&name), out));
         Ok(())
     }
+}
+
+fn epoch(frame: &Frame<'_>, faults: &mut Vec<Fault>) -> Option<String> {
+    match &frame.epoch {
+        None => None,
+        Some(Loose::Text(epoch)) => Some(epoch.to_string()),
+        Some(_) => {
+            faults.push(Fault::new("epoch", "must be a string"));
+            None
+        }
+    }
+}
+
+fn on_reset(frame: &Frame<'_>, faults: &mut Vec<Fault>) -> OnReset {
+    match &frame.on_reset {
+        None => OnReset::Replay,
+        Some(Loose::Text(text)) if text == "replay" => OnReset::Replay,
+        Some(Loose::Text(text)) if text == "live" => OnReset::Live,
+        Some(_) => {
+            faults.push(Fault::new("onReset", "must be replay or live"));
+            OnReset::Replay
+        }
+    }
+}
+
+/// Rooms and where to begin in them; `None` when it is something else.
+fn cursors(value: &RawValue) -> Option<HashMap<RoomId, u64>> {
+    let cursors: HashMap<Cow<'_, str>, u64> = json::object(value.get()).ok()?;
+    cursors.into_iter().map(|(room, seq)| Some((RoomId::new(&room).ok()?, seq))).collect()
 }
 
 fn room(frame: &Frame<'_>, faults: &mut Vec<Fault>) -> Option<RoomId> {

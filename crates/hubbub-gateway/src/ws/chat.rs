@@ -2,10 +2,10 @@
 
 use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::message::{write_json_string, write_u64};
-use hubbub_core::{OpBatch, Receipt, RoomId, Timestamp};
+use hubbub_core::{Op, OpBatch, ReadMark, Receipt, RoomId, Timestamp};
 use hubbub_ws::write;
 
-use super::labels::Label;
+use super::labels::{About, Label};
 use super::sends::{Sends, Wording};
 use crate::Gateway;
 use crate::auth::Caller;
@@ -19,10 +19,16 @@ pub(super) struct ChatWording {
 }
 
 impl Wording for ChatWording {
-    fn success(&self, label: Label<'_>, receipt: &Receipt, is_duplicate: bool, out: &mut Vec<u8>) {
+    fn success(
+        &self,
+        id: &str,
+        label: Label<'_>,
+        (receipt, is_duplicate): (&Receipt, bool),
+        out: &mut Vec<u8>,
+    ) {
         let start = write::begin_text(out);
         out.extend_from_slice(b"{\"status\":\"success\",\"messageId\":\"");
-        out.extend_from_slice(label.message_id.as_bytes());
+        out.extend_from_slice(id.as_bytes());
         out.extend_from_slice(b"\",\"seq\":");
         write_u64(receipt.seq, out);
         out.extend_from_slice(b",\"serverReceiveTime\":\"");
@@ -41,8 +47,13 @@ impl Wording for ChatWording {
         write::end_text(out, start);
     }
 
+    /// There are no read marks in this dialect.
+    fn marked(&self, _: &str, _: Label<'_>, _: &ReadMark, _: &mut Vec<u8>) {}
+
     fn failure(&self, label: Label<'_>, problem: &Problem, out: &mut Vec<u8>) {
-        write_error(label.message_id, problem, out);
+        if let About::Message(id) = label.about {
+            write_error(id, problem, out);
+        }
     }
 }
 
@@ -111,7 +122,7 @@ fn take(
     let intake = Intake { rules: Rules::Chat, room, caller: chat.caller, key: None, now };
     gateway.check(&draft, &intake, |sent| {
         let extra = if chat.echo { text } else { "" };
-        let label = Label { message_id: sent.id, extra, received_at: now };
-        sends.stage(&gateway.log, &gateway.metrics, ops, sent, label);
+        let label = Label { about: About::Message(sent.id), extra, received_at: now };
+        sends.stage(&gateway.log, &gateway.metrics, ops, &Op::Send(*sent), label);
     })
 }

@@ -25,7 +25,7 @@ use super::socket::{READ_BYTES, Socket};
 use super::subscriptions::{Announce, BACKLOG_BYTES_MAX, Subscriptions};
 use crate::Gateway;
 use crate::auth::Caller;
-use crate::follow::{OnReset, Start, Wanted};
+use crate::follow::{Audience, OnReset, Start, Wanted};
 use crate::server::Shutdown;
 
 /// Reads before other connections of the thread get their turn.
@@ -95,8 +95,12 @@ impl Connection {
         let waiter = Arc::new(Waiter::default());
         let (Dialect::Api { caller } | Dialect::Chat { caller, .. }) = &dialect;
         let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone(), caller.user.clone());
+        if matches!(dialect, Dialect::Api { .. }) {
+            subscriptions.open();
+        }
         if let Dialect::Chat { room, live: true, .. } = &dialect {
-            let wanted = Wanted { start: Start::Live, epoch: None, on_reset: OnReset::Live };
+            let (start, on_reset, audience) = (Start::Live, OnReset::Live, Audience::Readers);
+            let wanted = Wanted { start, epoch: None, on_reset, audience };
             // The first subscription of a socket is within every limit.
             let _ = subscriptions.subscribe(room.clone(), wanted, Announce::Not);
         }
@@ -171,8 +175,9 @@ impl Connection {
         }
         if sends.has_answers() {
             match dialect {
-                Dialect::Api { .. } => {
-                    sends.answer(&ApiWording { epoch: &gateway.store.epoch() }, socket.out());
+                Dialect::Api { caller } => {
+                    let wording = ApiWording { epoch: &gateway.store.epoch(), caller };
+                    sends.answer(&wording, socket.out());
                 }
                 Dialect::Chat { .. } => sends.answer(&ChatWording { now: gateway.now() }, socket.out()),
             }

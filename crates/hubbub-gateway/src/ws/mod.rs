@@ -6,6 +6,7 @@
 //! woken and writes all finished answers, in order, with one write. Live messages come ready-made from the hub's
 //! outbox; [`subscriptions`] reads what a subscriber missed.
 
+mod all;
 mod api;
 mod chat;
 mod close;
@@ -19,7 +20,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hubbub_core::{ErrorCode, Message, RoomId};
+use hubbub_core::message::write_u64;
+use hubbub_core::{ErrorCode, Message, ReadMark, RoomId};
 use hubbub_pipeline::hub::{Encode, Notice};
 use hubbub_ws::{Role, handshake, write};
 use hyper::body::Incoming;
@@ -48,24 +50,43 @@ pub const ENCODE: Encode = Encode { message: encode_live, notice: encode_notice 
 
 fn encode_notice(notice: &Notice<'_>, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
-    let (kind, room, user, rest) = match notice {
-        Notice::Presence { room, user, is_online: true } => ("presence", room, user, ",\"online\":true}"),
-        Notice::Presence { room, user, is_online: false } => ("presence", room, user, ",\"online\":false}"),
-        Notice::Typing { room, user } => ("typing", room, user, "}"),
+    // Ids are ASCII without anything to escape.
+    let mut begin = |kind: &str, room: &str, user: &str| {
+        for part in ["{\"type\":\"", kind, "\",\"roomId\":\"", room, "\",\"userId\":\"", user, "\""] {
+            out.extend_from_slice(part.as_bytes());
+        }
     };
-    for part in [
-        "{\"type\":\"",
-        kind,
-        "\",\"roomId\":\"",
-        room.as_str(),
-        "\",\"userId\":\"",
-        user.as_str(),
-        "\"",
-        rest,
-    ] {
-        out.extend_from_slice(part.as_bytes());
+    match notice {
+        Notice::Presence { room, user, is_online } => {
+            begin("presence", room, user);
+            out.extend_from_slice(if *is_online { b",\"online\":true}" } else { b",\"online\":false}" });
+        }
+        Notice::Typing { room, user } => {
+            begin("typing", room, user);
+            out.push(b'}');
+        }
+        Notice::Read { room, user, mark } => {
+            begin("read", room, user);
+            write_mark(mark, out);
+            out.push(b'}');
+        }
+        Notice::Removed { room } => {
+            out.extend_from_slice(b"{\"type\":\"error\",\"roomId\":\"");
+            out.extend_from_slice(room.as_bytes());
+            out.extend_from_slice(b"\",");
+            Problem::removed().write_members(out);
+            out.push(b'}');
+        }
     }
     write::end_text(out, start);
+}
+
+/// Appends the members that say where a read mark stands.
+fn write_mark(mark: &ReadMark, out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"seq\":");
+    write_u64(mark.seq, out);
+    out.extend_from_slice(b",\"unread\":");
+    write_u64(mark.unread, out);
 }
 
 /// Appends a message as a live frame of `/v1/ws`.

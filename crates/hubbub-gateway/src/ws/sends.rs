@@ -1,12 +1,12 @@
-//! Messages on their way from one socket to the log, and their answers on the way back, in order.
+//! Messages and read marks on their way from one socket to the log, and their answers on the way back, in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, Receipt, RoomId, Send};
+use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, ReadMark, Receipt, RoomId};
 use hubbub_pipeline::{DirectLog, Metrics, Ticket, Waiter};
 
-use super::labels::{Label, Labels};
+use super::labels::{About, Label, Labels};
 use crate::problem::{Problem, sent};
 
 /// Unanswered frames after which the socket is not read any more.
@@ -15,28 +15,30 @@ pub(super) const UNANSWERED_MAX: usize = 1_024;
 /// How a dialect words its answers.
 pub(super) trait Wording {
     /// Appends the frame that says a message is durable.
-    fn success(&self, label: Label<'_>, receipt: &Receipt, is_duplicate: bool, out: &mut Vec<u8>);
-    /// Appends the frame that says why a message is not.
+    fn success(&self, id: &str, label: Label<'_>, receipt: (&Receipt, bool), out: &mut Vec<u8>);
+    /// Appends the frame, if one is wanted, that says where a room's read mark stands.
+    fn marked(&self, room: &str, label: Label<'_>, mark: &ReadMark, out: &mut Vec<u8>);
+    /// Appends the frame that says why it is not so.
     fn failure(&self, label: Label<'_>, problem: &Problem, out: &mut Vec<u8>);
 }
 
 enum Entry {
-    /// Submitted messages, each with a label.
+    /// Submitted operations, each with a label.
     Submitted(Ticket),
-    /// Messages refused without being submitted, each with a label.
+    /// Operations refused without being submitted, each with a label.
     Refused(Problem, usize),
     /// A frame that answers something else.
     Frame(Vec<u8>),
 }
 
-/// One socket's messages.
+/// One socket's messages and read marks.
 pub(super) struct Sends {
     waiter: Arc<Waiter>,
     entries: VecDeque<Entry>,
     labels: Labels,
     /// Entries that are a [`Entry::Frame`].
     frames: usize,
-    /// Messages of the current read, all of one room, that are not submitted yet.
+    /// Operations of the current read, all of one room, that are not submitted yet.
     staged: usize,
     staged_room: String,
     /// Rooms whose later frames are refused too, because one was refused for overload: the sender cannot know yet,
@@ -57,30 +59,31 @@ impl Sends {
         }
     }
 
-    /// Takes a checked message; it goes to the log with the others of this read. `ops` collects them.
+    /// Takes something checked, of one room; it goes to the log with the others of this read. `ops` collects them.
     pub(super) fn stage(
         &mut self,
         log: &DirectLog,
         metrics: &Metrics,
         ops: &mut OpBatch,
-        sent: &Send<'_>,
+        op: &Op<'_>,
         label: Label<'_>,
     ) {
-        if self.refusing.iter().any(|room| room.as_str() == sent.room) {
+        let room = op.room().unwrap_or_default();
+        if self.refusing.iter().any(|refusing| refusing.as_str() == room) {
             self.submit(log, metrics, ops);
             metrics.reject(ErrorCode::Overloaded, 1);
             self.labels.push(label);
             self.entries.push_back(Entry::Refused(hubbub_pipeline::SubmitError::Overloaded.into(), 1));
             return;
         }
-        if self.staged > 0 && self.staged_room != sent.room {
+        if self.staged > 0 && self.staged_room != room {
             self.submit(log, metrics, ops);
         }
         if self.staged == 0 {
             self.staged_room.clear();
-            self.staged_room.push_str(sent.room);
+            self.staged_room.push_str(room);
         }
-        ops.push(&Op::Send(*sent));
+        ops.push(op);
         self.labels.push(label);
         self.staged += 1;
     }
@@ -170,8 +173,15 @@ impl Sends {
 }
 
 fn answer_one(wording: &impl Wording, label: Label<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
-    match sent(outcome) {
-        Ok((receipt, is_duplicate)) => wording.success(label, receipt, is_duplicate, out),
-        Err(problem) => wording.failure(label, &problem, out),
+    match (label.about, outcome) {
+        (About::Message(id), outcome) => match sent(outcome) {
+            Ok(receipt) => wording.success(id, label, receipt, out),
+            Err(problem) => wording.failure(label, &problem, out),
+        },
+        (About::Mark(room), Outcome::Read(mark)) => wording.marked(room, label, mark, out),
+        (About::Mark(_), Outcome::Refused(refusal)) => {
+            wording.failure(label, &Problem::refusal(*refusal), out);
+        }
+        (About::Mark(_), _) => wording.failure(label, &Problem::no_outcome(), out),
     }
 }

@@ -1,17 +1,19 @@
-//! The rooms one socket follows.
+//! The rooms one socket follows: each asked for by name, or all of its user's (`"*"`). A room is followed once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use hubbub_core::message::write_json_string;
+use bytes::Bytes;
+use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::{ErrorCode, Fault, RoomId, UserId};
 use hubbub_pipeline::Waiter;
-use hubbub_pipeline::hub::{Outbox, Parcel};
+use hubbub_pipeline::hub::{Delivery, Outbox};
 use hubbub_ws::write;
 use tokio::time::Instant;
 
+use super::all::{AllRooms, Next, WantedRooms};
 use super::api::write_error;
 use super::encode_live;
 use super::socket::Socket;
@@ -29,9 +31,17 @@ const TYPING_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Announce {
     /// With `subscribed`, and the client's `ref` as JSON.
-    With(String),
+    With(Arc<str>),
+    /// The same, as one of all rooms of the user, with the read mark.
+    AsMine(Arc<str>, u64),
     /// With messages only.
     Not,
+}
+
+impl Announce {
+    fn is_mine(&self) -> bool {
+        matches!(self, Self::AsMine(..))
+    }
 }
 
 struct Subscription {
@@ -39,6 +49,9 @@ struct Subscription {
     announce: Announce,
     /// When the others were last told that this one's user writes.
     typed_at: Option<Instant>,
+    /// The user was made a member, with this read mark, while the room was followed by name: should that end, the room
+    /// is one of all.
+    joined: Option<u64>,
 }
 
 pub(super) struct Subscriptions {
@@ -46,16 +59,33 @@ pub(super) struct Subscriptions {
     waiter: Arc<Waiter>,
     /// Who counts as present in the rooms.
     user: Option<UserId>,
-    /// Made with the first subscription.
+    /// Made with the first subscription, or for the user.
     outbox: Option<Arc<Outbox>>,
     rooms: HashMap<RoomId, Subscription>,
     /// Rooms that are not live yet; they catch up one after another.
     behind: VecDeque<RoomId>,
+    all: Option<AllRooms>,
+    /// Rooms followed as some of all.
+    mine: usize,
 }
 
 impl Subscriptions {
     pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, user: Option<UserId>) -> Self {
-        Self { gateway, waiter, user, outbox: None, rooms: HashMap::new(), behind: VecDeque::new() }
+        let (rooms, behind) = (HashMap::new(), VecDeque::new());
+        Self { gateway, waiter, user, outbox: None, rooms, behind, all: None, mine: 0 }
+    }
+
+    /// Has what concerns the user, and no room that is followed, come to this socket.
+    pub(super) fn open(&mut self) {
+        if let Some(user) = self.user.clone() {
+            let outbox = self.outbox();
+            self.gateway.hub.open_socket(&user, &outbox);
+        }
+    }
+
+    fn outbox(&mut self) -> Arc<Outbox> {
+        let make_outbox = || Arc::new(Outbox::new(self.gateway.outbox, self.waiter.clone()));
+        self.outbox.get_or_insert_with(make_outbox).clone()
     }
 
     /// Begins a subscription; its frames come with [`Self::poll`].
@@ -66,35 +96,87 @@ impl Subscriptions {
         announce: Announce,
     ) -> Result<(), Problem> {
         if self.rooms.contains_key(&room) {
-            let fault = Fault::new("roomId", "is subscribed on this socket already; unsubscribe first");
-            return Err(Problem::invalid(vec![fault]));
+            return Err(subscribed_already());
         }
         let most = self.gateway.limits.subscriptions;
-        if self.rooms.len() >= most {
-            let detail = format!("one socket may follow at most {most} rooms");
+        if self.rooms.len() - self.mine >= most {
+            let detail = format!("one socket may follow at most {most} rooms by name");
             return Err(Problem::new(ErrorCode::TooManySubscriptions, detail));
         }
-        let make_outbox = || Arc::new(Outbox::new(self.gateway.outbox, self.waiter.clone()));
-        let outbox = self.outbox.get_or_insert_with(make_outbox).clone();
+        self.follow(room, wanted, announce);
+        Ok(())
+    }
+
+    fn follow(&mut self, room: RoomId, wanted: Wanted, announce: Announce) {
+        let outbox = self.outbox();
+        self.mine += usize::from(announce.is_mine());
         let follower = Follower::new(self.gateway.clone(), room.clone(), self.user.clone(), wanted, outbox);
-        self.rooms.insert(room.clone(), Subscription { follower, announce, typed_at: None });
+        self.rooms.insert(room.clone(), Subscription { follower, announce, typed_at: None, joined: None });
         self.behind.push_back(room);
+    }
+
+    /// Begins to follow all rooms of the user.
+    pub(super) fn subscribe_all(&mut self, wanted: WantedRooms) -> Result<(), Problem> {
+        let Some(user) = self.user.clone() else { return Err(Problem::no_user()) };
+        if self.all.is_some() {
+            return Err(subscribed_already());
+        }
+        // Before the first are read, so that none is missed that comes meanwhile.
+        let outbox = self.outbox();
+        self.gateway.hub.follow_all(&user, &outbox, true);
+        self.all = Some(AllRooms::new(wanted));
         Ok(())
     }
 
     /// Ends a subscription; `false` when there is none.
     pub(super) fn unsubscribe(&mut self, room: &RoomId) -> bool {
+        let Some(ended) = self.remove(room) else { return false };
+        if let Some(read_seq) = ended.joined {
+            self.follow_mine(room.clone(), read_seq);
+        }
+        true
+    }
+
+    fn remove(&mut self, room: &RoomId) -> Option<Subscription> {
+        let removed = self.rooms.remove(room)?;
         self.behind.retain(|other| other != room);
-        self.rooms.remove(room).is_some()
+        self.mine -= usize::from(removed.announce.is_mine());
+        Some(removed)
+    }
+
+    /// Ends all that came through `"*"`; `false` when it was not asked for.
+    pub(super) fn unsubscribe_all(&mut self) -> bool {
+        if self.all.take().is_none() {
+            return false;
+        }
+        if let (Some(user), Some(outbox)) = (&self.user, &self.outbox) {
+            self.gateway.hub.follow_all(user, outbox, false);
+        }
+        self.rooms.retain(|_, subscription| !subscription.announce.is_mine());
+        self.behind.retain(|room| self.rooms.contains_key(room));
+        self.rooms.values_mut().for_each(|subscription| subscription.joined = None);
+        self.mine = 0;
+        true
+    }
+
+    /// Follows a room as one of all, unless it is followed by name.
+    fn follow_mine(&mut self, room: RoomId, read_seq: u64) {
+        let Some(all) = &mut self.all else { return };
+        match self.rooms.get_mut(&room) {
+            Some(known) if known.announce.is_mine() => {}
+            Some(named) => named.joined = Some(read_seq),
+            None => {
+                let announce = Announce::AsMine(all.wanted.reference.clone(), read_seq);
+                let wanted = all.begin(&room, read_seq);
+                self.follow(room, wanted, announce);
+            }
+        }
     }
 
     /// Tells the others in the room that this socket's user writes; more often than once a second it is dropped.
     pub(super) fn typing(&mut self, room: &RoomId) -> Result<(), Problem> {
         if self.user.is_none() {
-            return Err(Problem::invalid(vec![Fault::new(
-                "user",
-                "is required: open the socket with ?user=",
-            )]));
+            return Err(Problem::no_user());
         }
         let subscription = self.rooms.get_mut(room).ok_or_else(|| {
             Problem::invalid(vec![Fault::new("roomId", "is not subscribed on this socket")])
@@ -108,14 +190,32 @@ impl Subscriptions {
     }
 
     /// Takes what the outbox holds, so that it can be sent before something that must follow it.
-    pub(super) fn take_outbox(&mut self) -> Vec<Parcel> {
-        std::iter::from_fn(|| self.next_parcel()).collect()
+    pub(super) fn take_outbox(&mut self) -> Vec<Bytes> {
+        let mut all = Vec::new();
+        while let Some(delivery) = self.next_delivery() {
+            all.extend(self.take(delivery));
+        }
+        all
     }
 
-    fn next_parcel(&self) -> Option<Parcel> {
-        let parcel = self.outbox.as_ref()?.pop()?;
-        self.gateway.metrics.delivered.inc_by(parcel.messages() as u64);
-        Some(parcel)
+    fn next_delivery(&self) -> Option<Delivery> {
+        self.outbox.as_ref()?.pop()
+    }
+
+    /// Does what a delivery is about, and gives what is to be told.
+    fn take(&mut self, delivery: Delivery) -> Option<Bytes> {
+        match delivery {
+            Delivery::Parcel(parcel) => {
+                self.gateway.metrics.delivered.inc_by(parcel.messages() as u64);
+                Some(parcel.frames())
+            }
+            // A client that has ended it by itself meanwhile was told so.
+            Delivery::Ended { room, notice } => self.remove(&room).map(|_| notice.frames()),
+            Delivery::Joined { room, read_seq } => {
+                self.follow_mine(room, read_seq);
+                None
+            }
+        }
     }
 
     /// Whether the peer lagged too far behind.
@@ -127,46 +227,141 @@ impl Subscriptions {
     pub(super) fn poll(&mut self, context: &mut Context<'_>, socket: &mut Socket) {
         self.drain_outbox(socket);
         while socket.backlog_bytes() < BACKLOG_BYTES_MAX {
-            let Some(room) = self.behind.front().cloned() else { return };
-            let Some(Subscription { follower, announce, .. }) = self.rooms.get_mut(&room) else { return };
-            let Poll::Ready(step) = follower.poll_step(context) else { return };
-            match step {
-                Step::Begun { at, is_reset } => {
-                    if let Announce::With(reference) = announce {
-                        write_room_frame("subscribed", reference, &room, &at, socket.out());
-                        if is_reset {
-                            write_room_frame("reset", "", &room, &at, socket.out());
-                        }
-                    }
-                }
-                Step::Missed(messages) => {
-                    messages.iter().for_each(|message| encode_live(&message, socket.out()));
-                    self.gateway.metrics.delivered.inc_by(messages.len() as u64);
-                }
-                Step::Live => {
-                    self.behind.pop_front();
-                    self.drain_outbox(socket);
-                }
-                Step::Failed(problem) => {
-                    let reference = if let Announce::With(reference) = announce { reference } else { "" };
-                    write_error(reference, &problem, socket.out());
-                    self.unsubscribe(&room);
-                }
+            let polled = match self.behind.front().cloned() {
+                Some(room) => self.poll_room(&room, context, socket),
+                None => self.poll_all(context, socket),
+            };
+            if polled.is_pending() {
+                return;
             }
         }
     }
 
+    fn poll_room(&mut self, room: &RoomId, context: &mut Context<'_>, socket: &mut Socket) -> Poll<()> {
+        let Some(Subscription { follower, announce, .. }) = self.rooms.get_mut(room) else {
+            self.behind.pop_front();
+            return Poll::Ready(());
+        };
+        match ready!(follower.poll_step(context)) {
+            Step::Begun { at, is_reset } => {
+                let (reference, read_seq) = match announce {
+                    Announce::With(reference) => (&**reference, None),
+                    Announce::AsMine(reference, read_seq) => (&**reference, Some(*read_seq)),
+                    Announce::Not => return Poll::Ready(()),
+                };
+                write_room_frame("subscribed", reference, room, (&at, read_seq), socket.out());
+                if is_reset {
+                    write_room_frame("reset", "", room, (&at, None), socket.out());
+                }
+            }
+            Step::Missed(messages) => {
+                messages.iter().for_each(|message| encode_live(&message, socket.out()));
+                self.gateway.metrics.delivered.inc_by(messages.len() as u64);
+            }
+            Step::Live => {
+                self.behind.pop_front();
+                self.drain_outbox(socket);
+            }
+            Step::Gone => {
+                self.remove(room);
+            }
+            Step::Failed(problem) => match announce.clone() {
+                // A room that cannot be read would be missing from all: the client asks again for all of them.
+                Announce::AsMine(..) => self.fail_all(&problem, socket),
+                Announce::With(reference) => self.fail(room, &reference, &problem, socket),
+                Announce::Not => self.fail(room, "", &problem, socket),
+            },
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_all(&mut self, context: &mut Context<'_>, socket: &mut Socket) -> Poll<()> {
+        let (Some(all), Some(user)) = (&mut self.all, &self.user) else { return Poll::Pending };
+        let most = self.gateway.limits.all_rooms;
+        if self.mine > most {
+            let detail = format!("\"*\" may be at most {most} rooms, and the user is a member of more");
+            self.fail_all(&Problem::new(ErrorCode::TooManySubscriptions, detail), socket);
+            return Poll::Ready(());
+        }
+        match ready!(all.poll_next(&self.gateway, user, context)) {
+            Next::Rooms(rooms) => {
+                for (room, read_seq) in rooms {
+                    self.follow_mine(room, read_seq);
+                }
+            }
+            Next::Tell => write_all_live(&all.wanted.reference, self.mine, socket.out()),
+            Next::Failed(error) => self.fail_all(&error.into(), socket),
+        }
+        Poll::Ready(())
+    }
+
+    fn fail(&mut self, room: &RoomId, reference: &str, problem: &Problem, socket: &mut Socket) {
+        self.gateway.metrics.reject(problem.code, 1);
+        write_error(reference, problem, socket.out());
+        self.unsubscribe(room);
+    }
+
+    fn fail_all(&mut self, problem: &Problem, socket: &mut Socket) {
+        let reference = self.all.as_ref().map(|all| all.wanted.reference.clone());
+        self.gateway.metrics.reject(problem.code, 1);
+        write_error(reference.as_deref().unwrap_or_default(), problem, socket.out());
+        self.unsubscribe_all();
+    }
+
     fn drain_outbox(&mut self, socket: &mut Socket) {
         while socket.backlog_bytes() < BACKLOG_BYTES_MAX
-            && let Some(parcel) = self.next_parcel()
+            && let Some(delivery) = self.next_delivery()
         {
-            socket.push(parcel.frames());
+            if let Some(frames) = self.take(delivery) {
+                socket.push(frames);
+            }
         }
     }
 }
 
-fn write_room_frame(kind: &str, reference: &str, room: &RoomId, at: &Reset, out: &mut Vec<u8>) {
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        if let (Some(user), Some(outbox)) = (&self.user, &self.outbox) {
+            self.gateway.hub.close_socket(user, outbox);
+        }
+    }
+}
+
+fn subscribed_already() -> Problem {
+    let fault = Fault::new("roomId", "is subscribed on this socket already; unsubscribe first");
+    Problem::invalid(vec![fault])
+}
+
+fn write_room_frame(
+    kind: &str,
+    reference: &str,
+    room: &RoomId,
+    (at, read_seq): (&Reset, Option<u64>),
+    out: &mut Vec<u8>,
+) {
     let start = write::begin_text(out);
+    begin_frame(kind, reference, room.as_str(), out);
+    out.push(b',');
+    at.write_members(out);
+    if let Some(read_seq) = read_seq {
+        out.extend_from_slice(b",\"readSeq\":");
+        write_u64(read_seq, out);
+    }
+    out.push(b'}');
+    write::end_text(out, start);
+}
+
+/// Appends the frame that says that all rooms there are were announced and are live.
+fn write_all_live(reference: &str, rooms: usize, out: &mut Vec<u8>) {
+    let start = write::begin_text(out);
+    begin_frame("subscribed", reference, "*", out);
+    out.extend_from_slice(b",\"rooms\":");
+    write_u64(rooms as u64, out);
+    out.push(b'}');
+    write::end_text(out, start);
+}
+
+fn begin_frame(kind: &str, reference: &str, room: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"type\":");
     write_json_string(kind, out);
     if !reference.is_empty() {
@@ -174,9 +369,5 @@ fn write_room_frame(kind: &str, reference: &str, room: &RoomId, at: &Reset, out:
         out.extend_from_slice(reference.as_bytes());
     }
     out.extend_from_slice(b",\"roomId\":");
-    write_json_string(room.as_str(), out);
-    out.push(b',');
-    at.write_members(out);
-    out.push(b'}');
-    write::end_text(out, start);
+    write_json_string(room, out);
 }

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use hubbub_core::store::Access;
 use hubbub_core::{Change, Outcome, RoomId, UserId, What};
 
-use super::channel::Channel;
 use super::outbox::{Delivery, Outbox};
 use super::ring::Ring;
 use super::{AskAccess, Hub, Notice};
@@ -105,7 +104,8 @@ impl Hub {
     fn end(&self, room: &str, is_over: impl Fn(Option<&UserId>) -> bool) {
         let Some(shard) = self.shard(room) else { return };
         let mut channels = shard.lock();
-        let Some((id, channel)) = channels.get_key_value(room).map(|(id, _)| id.clone()).zip(channels.get_mut(room))
+        let Some((id, channel)) =
+            channels.get_key_value(room).map(|(id, _)| id.clone()).zip(channels.get_mut(room))
         else {
             return;
         };
@@ -122,9 +122,5 @@ impl Hub {
             self.metrics.subscriptions.dec();
             channel.leave(&self.encode, room, &gone);
         }
-    }
-
-    fn with_channel<T>(&self, room: &str, look: impl FnOnce(&mut Channel) -> T) -> Option<T> {
-        self.shard(room)?.lock().get_mut(room).map(look)
     }
 }

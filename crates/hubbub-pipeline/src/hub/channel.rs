@@ -42,8 +42,7 @@ impl Channel {
             let subscriptions = self.present.entry(user.clone()).or_default();
             *subscriptions += 1;
             if *subscriptions == 1 {
-                let notice =
-                    Notice::Presence { room: room.as_str(), user: user.as_str(), is_online: true };
+                let notice = Notice::Presence { room: room.as_str(), user: user.as_str(), is_online: true };
                 self.tell(encode, &notice, &subscriber.outbox);
             }
         }

@@ -179,6 +179,14 @@ impl Hub {
         Joined::Live
     }
 
+    /// Whether a subscription that has not joined yet was ended. The outbox says so, too.
+    pub fn has_ended(&self, attachment: &Attachment, outbox: &Arc<Outbox>) -> bool {
+        let is_joining = |channel: &mut Channel| {
+            channel.joining.iter().any(|joining| Arc::ptr_eq(&joining.outbox, outbox))
+        };
+        !self.with_channel(attachment.room.as_str(), is_joining).unwrap_or(false)
+    }
+
     /// Ends a subscription, unless it has ended already, and gives the attachment back.
     pub fn detach(&self, attachment: Attachment, outbox: &Arc<Outbox>) {
         let room = &attachment.room;
@@ -258,6 +266,10 @@ impl Hub {
                 self.deliver(room, run);
             }
         }
+    }
+
+    fn with_channel<T>(&self, room: &str, look: impl FnOnce(&mut Channel) -> T) -> Option<T> {
+        self.shard(room)?.lock().get_mut(room).map(look)
     }
 
     fn is_followed(&self, room: &str) -> bool {

@@ -130,8 +130,8 @@ impl Outbox {
     pub fn push(&self, delivery: Delivery) -> bool {
         let mut backlog = self.backlog.lock();
         let (messages, bytes) = (delivery.messages(), delivery.bytes());
-        let is_over = backlog.messages + messages > self.limits.messages
-            || backlog.bytes + bytes > self.limits.bytes;
+        let is_over =
+            backlog.messages + messages > self.limits.messages || backlog.bytes + bytes > self.limits.bytes;
         if backlog.is_cut || (!backlog.deliveries.is_empty() && is_over) {
             *backlog = Backlog { is_cut: true, ..Backlog::default() };
         } else {

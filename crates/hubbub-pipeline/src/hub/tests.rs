@@ -180,14 +180,22 @@ fn a_removed_user_gets_what_came_before_and_nothing_after() {
     shown(&live_one);
     publish_all(
         &hub,
-        [message(room, 1), change(What::RemoveMember { room, user: ada }), message(room, 2), message(room, 3)],
+        [
+            message(room, 1),
+            change(What::RemoveMember { room, user: ada }),
+            message(room, 2),
+            message(room, 3),
+        ],
     );
     assert_eq!(shown(&live_one), ["1", "ended r"]);
     assert_eq!(shown(&behind), ["ended r"], "whoever still catches up, too");
     assert_eq!(hub.join(&attachments[1].0, &behind, 3), Joined::Ended);
     let offline = r#"Presence { room: "r", user: "ada", is_online: false }"#;
     assert_eq!(shown(&bob), ["1", offline, "2", "3"]);
-    assert_eq!(shown(&nobody), [r#"Presence { room: "r", user: "bob", is_online: true }"#, "1", offline, "2", "3"][1..]);
+    assert_eq!(
+        shown(&nobody),
+        [r#"Presence { room: "r", user: "bob", is_online: true }"#, "1", offline, "2", "3"][1..]
+    );
     for (attachment, outbox) in attachments {
         hub.detach(attachment, outbox);
     }
@@ -198,7 +206,10 @@ fn a_removed_user_gets_what_came_before_and_nothing_after() {
 fn a_deleted_room_ends_for_all_and_its_messages_are_gone() {
     let (hub, old, new) = (hub(), outbox(99), outbox(99));
     let held = live(&hub, "r", None, &old);
-    publish_all(&hub, [message("r", 1), message("r", 2), change(What::DeleteRoom { room: "r" }), message("r", 3)]);
+    publish_all(
+        &hub,
+        [message("r", 1), message("r", 2), change(What::DeleteRoom { room: "r" }), message("r", 3)],
+    );
     assert_eq!(shown(&old), ["1", "2", "ended r"]);
     // The room is the hub's as long as somebody holds it; who comes now reads an empty room, up to 0.
     let attachment = hub.attach(RoomId::new("r").unwrap(), None, &new);

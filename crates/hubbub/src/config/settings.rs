@@ -136,12 +136,18 @@ settings! {
     /// Whether a room springs into being with its first message.
     autocreate: bool = true => "rooms.autocreate";
 
+    /// How long it is remembered who may read a room; 0s = the store is asked each time. What this server itself
+    /// changes counts at once.
+    members_cache_ttl: Duration = Duration::from_secs(10) => "members.cache_ttl";
+
     /// Longest text of a message; at most 16MiB.
     message_bytes: Bytes = Bytes(64 << 10) => "limits.message_bytes";
     /// Largest body of a request, and longest line of a streamed one.
     body_bytes: Bytes = Bytes(1 << 20) => "limits.body_bytes";
     /// Rooms one socket may follow.
     subscriptions: usize = 1_000 => "limits.subscriptions";
+    /// Rooms one socket may follow through "*", all rooms of its user; for a user with more, "*" is refused.
+    all_rooms: usize = 10_000 => "limits.all_rooms";
     /// Most messages of one page of history.
     page_messages: usize = 1_000 => "limits.page_messages";
     /// Messages a subscriber may lag behind before it is cut off (4409).
@@ -189,6 +195,7 @@ impl Config {
             ("pipeline.queue_operations", *self.queue_operations),
             ("pipeline.queue_bytes", self.queue_bytes.0),
             ("limits.subscriptions", *self.subscriptions),
+            ("limits.all_rooms", *self.all_rooms),
             ("limits.page_messages", *self.page_messages),
             ("limits.outbox_messages", *self.outbox_messages),
             ("limits.outbox_bytes", self.outbox_bytes.0),

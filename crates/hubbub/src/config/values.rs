@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use hubbub_core::duration;
+
 /// A type a setting can have.
 pub(crate) trait SettingValue: Sized {
     /// What to write, for people.
@@ -85,23 +87,13 @@ impl SettingValue for Origins {
     }
 }
 
-const TIMES: [(&str, u64); 5] =
-    [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("ms", 1), ("s", 1_000)];
-
 impl SettingValue for Duration {
     const RULE: &'static str = "must be a time such as 500ms, 25s, 10min, 12h or 30d";
     fn parse(text: &str) -> Option<Self> {
-        let (name, factor) = TIMES.into_iter().find(|(name, _)| text.ends_with(name))?;
-        let number: u64 = text.strip_suffix(name)?.trim().parse().ok()?;
-        number.checked_mul(factor).map(Self::from_millis)
+        duration::parse(text)
     }
     fn show(&self) -> String {
-        let millis = u64::try_from(self.as_millis()).unwrap_or(u64::MAX);
-        let unit = TIMES
-            .into_iter()
-            .find(|(name, factor)| *name != "ms" && millis >= *factor && millis % factor == 0);
-        let (name, factor) = unit.unwrap_or(("ms", 1));
-        format!("\"{}{name}\"", millis / factor)
+        format!("\"{}\"", duration::show(*self))
     }
 }
 
@@ -109,7 +101,7 @@ impl SettingValue for Duration {
 impl SettingValue for Option<Duration> {
     const RULE: &'static str = "must be a time such as 12h or 30d, or off";
     fn parse(text: &str) -> Option<Self> {
-        if text == "off" { Some(None) } else { Duration::parse(text).map(Some) }
+        if text == "off" { Some(None) } else { duration::parse(text).map(Some) }
     }
     fn show(&self) -> String {
         self.as_ref().map_or_else(|| "\"off\"".to_owned(), Duration::show)

@@ -1,0 +1,39 @@
+//! Changes of rooms, members and read marks on their way to the log, and who may look.
+
+use std::sync::Arc;
+
+use hubbub_core::{Change, Op, OpBatch, Outcome, RoomId, What};
+use hubbub_pipeline::{Standing, Waiter};
+
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::problem::Problem;
+
+impl Gateway {
+    /// Submits one change and waits until it is durable. Whether the caller may make it is for the store to judge.
+    pub(crate) async fn change(&self, caller: &Caller, what: What<'_>) -> Result<Outcome, Problem> {
+        let mut ops = OpBatch::default();
+        ops.push(&Op::Change(Change { by: caller.as_str(), what }));
+        let waiter = Arc::new(Waiter::default());
+        let ticket = self.log.submit(&ops, &waiter)?;
+        waiter.wait(&ticket).await;
+        match ticket.outcomes() {
+            Some(Ok(outcomes)) => match outcomes.first() {
+                Some(Outcome::Refused(refusal)) => Err(Problem::refusal(*refusal)),
+                Some(outcome) => Ok(*outcome),
+                None => Err(Problem::no_outcome()),
+            },
+            Some(Err(error)) => Err(error.into()),
+            None => Err(Problem::no_outcome()),
+        }
+    }
+
+    /// Refuses to show a room for members only to somebody who is none.
+    pub(crate) async fn check_reader(&self, room: &RoomId, caller: &Caller) -> Result<(), Problem> {
+        let Some(user) = &caller.user else { return Ok(()) };
+        match self.members.standing(room, user).await? {
+            Standing::Member | Standing::Guest => Ok(()),
+            Standing::Outsider => Err(Problem::not_member()),
+        }
+    }
+}

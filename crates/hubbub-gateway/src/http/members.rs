@@ -1,0 +1,118 @@
+//! Who belongs to a room, who follows it now, and how far they read.
+
+use std::sync::Arc;
+
+use hubbub_core::draft::Loose;
+use hubbub_core::store::ReadError;
+use hubbub_core::{Fault, Outcome, UserId, What};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use serde::Deserialize;
+
+use super::query::{Query, refuse_faults};
+use super::rooms::{LIMIT_DEFAULT, LIMIT_MAX, write_next, write_numbers};
+use super::{Answer, caller_of, json, no_content, room_of, user_of, whole_body};
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::json::object_of_bytes;
+use crate::problem::Problem;
+
+/// `GET /v1/rooms/{room}/members`.
+pub(super) async fn list(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
+    let room = room_of(room)?;
+    let query = Query::parse(request.uri().query());
+    let caller = Caller::of(request.headers(), &query)?;
+    let mut faults = Vec::new();
+    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+    let after = query.after(UserId::new, &mut faults);
+    refuse_faults(faults)?;
+    gateway.check_reader(&room, &caller).await?;
+    gateway.store.room(room.clone()).await?.ok_or(ReadError::UnknownRoom)?;
+    let mut members = gateway.store.members(room, after, limit + 1).await?;
+    let has_more = members.len() > limit;
+    members.truncate(limit);
+    let mut out = b"{\"members\":[".to_vec();
+    for (index, member) in members.iter().enumerate() {
+        out.extend_from_slice(if index == 0 { b"{\"userId\":\"" } else { b",{\"userId\":\"" });
+        out.extend_from_slice(member.user.as_str().as_bytes());
+        out.push(b'"');
+        write_numbers(&[("readSeq", member.read_seq)], &mut out);
+        out.push(b'}');
+    }
+    out.push(b']');
+    write_next(members.last().filter(|_| has_more).map(|last| last.user.as_str()), &mut out);
+    Ok(json(StatusCode::OK, out))
+}
+
+/// `PUT /v1/rooms/{room}/members/{user}`.
+pub(super) async fn add(
+    gateway: &Arc<Gateway>,
+    room: &str,
+    user: &str,
+    request: &Request<Incoming>,
+) -> Answer {
+    let (room, user) = (room_of(room)?, user_of(user)?);
+    let what = What::AddMember { room: room.as_str(), user: user.as_str() };
+    gateway.change(&caller_of(request)?, what).await?;
+    Ok(no_content())
+}
+
+/// `DELETE /v1/rooms/{room}/members/{user}`. Once it is answered, the user gets nothing of the room any more.
+pub(super) async fn remove(
+    gateway: &Arc<Gateway>,
+    room: &str,
+    user: &str,
+    request: &Request<Incoming>,
+) -> Answer {
+    let (room, user) = (room_of(room)?, user_of(user)?);
+    let what = What::RemoveMember { room: room.as_str(), user: user.as_str() };
+    gateway.change(&caller_of(request)?, what).await?;
+    Ok(no_content())
+}
+
+/// `GET /v1/rooms/{room}/presence`: who follows the room now.
+pub(super) async fn presence(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
+    let room = room_of(room)?;
+    gateway.check_reader(&room, &caller_of(request)?).await?;
+    let users = gateway.hub.present(room.as_str());
+    let users: Vec<&str> = users.iter().map(UserId::as_str).collect();
+    Ok(json(StatusCode::OK, serde_json::json!({ "users": users }).to_string().into_bytes()))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ReadBody<'a> {
+    #[serde(borrow)]
+    seq: Option<Loose<'a>>,
+}
+
+/// `PUT /v1/rooms/{room}/read`: the caller has read everything up to `seq`.
+pub(super) async fn read(gateway: &Arc<Gateway>, room: &str, request: Request<Incoming>) -> Answer {
+    let room = room_of(room)?;
+    let (parts, body) = request.into_parts();
+    let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
+    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+    let body: ReadBody<'_> = object_of_bytes(&body)?;
+    let seq = match body.seq {
+        None => Err("is required"),
+        Some(Loose::Int(seq, _)) => u64::try_from(seq).map_err(|_| SEQ_RULE),
+        Some(_) => Err(SEQ_RULE),
+    };
+    let mut faults = Vec::new();
+    let seq = seq.map_err(|rule| faults.push(Fault::new("seq", rule))).unwrap_or_default();
+    if caller.user.is_none() {
+        faults.extend(Problem::no_user().faults);
+    }
+    refuse_faults(faults)?;
+    let what = What::MarkRead { room: room.as_str(), user: caller.as_str().unwrap_or_default(), seq };
+    let Outcome::Read(mark) = gateway.change(&caller, what).await? else { return Err(Problem::no_outcome()) };
+    let mut out = Vec::with_capacity(128);
+    out.extend_from_slice(b"{\"roomId\":\"");
+    out.extend_from_slice(room.as_str().as_bytes());
+    out.push(b'"');
+    write_numbers(&[("readSeq", mark.seq), ("unread", mark.unread)], &mut out);
+    out.push(b'}');
+    Ok(json(StatusCode::OK, out))
+}
+
+const SEQ_RULE: &str = "must be a whole number from 0 on";

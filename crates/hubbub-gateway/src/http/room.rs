@@ -1,0 +1,151 @@
+//! `GET`, `PUT` and `DELETE /v1/rooms/{room}`.
+
+use std::sync::Arc;
+
+use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
+use hubbub_core::store::ReadError;
+use hubbub_core::{Fault, Outcome, RoomId, RoomSettings, What, duration};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use serde_json::{Map, Value};
+
+use super::query::{Query, refuse_faults};
+use super::rooms::write_room;
+use super::{Answer, caller_of, json, no_content, room_of, whole_body};
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::json::object_of_bytes;
+use crate::problem::Problem;
+
+pub(super) async fn get(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
+    let (room, caller) = (room_of(room)?, caller_of(request)?);
+    gateway.check_reader(&room, &caller).await?;
+    show(gateway, room, StatusCode::OK).await
+}
+
+/// Makes a room, or changes what the body names.
+pub(super) async fn put(gateway: &Arc<Gateway>, room: &str, request: Request<Incoming>) -> Answer {
+    let room = room_of(room)?;
+    let (parts, body) = request.into_parts();
+    let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
+    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+    // A room needs no settings, so that no body is fine.
+    let body: Map<String, Value> =
+        if body.trim_ascii().is_empty() { Map::new() } else { object_of_bytes(&body)? };
+    let settings = settings(&body)?;
+    let outcome = gateway.change(&caller, What::PutRoom { room: room.as_str(), settings }).await?;
+    let status = match outcome {
+        Outcome::Room { created: true } => StatusCode::CREATED,
+        Outcome::Room { created: false } => StatusCode::OK,
+        _ => return Err(Problem::no_outcome()),
+    };
+    show(gateway, room, status).await
+}
+
+pub(super) async fn delete(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
+    let (room, caller) = (room_of(room)?, caller_of(request)?);
+    match gateway.change(&caller, What::DeleteRoom { room: room.as_str() }).await? {
+        Outcome::Changed { changed: true } => Ok(no_content()),
+        Outcome::Changed { changed: false } => Err(ReadError::UnknownRoom.into()),
+        _ => Err(Problem::no_outcome()),
+    }
+}
+
+async fn show(gateway: &Gateway, room: RoomId, status: StatusCode) -> Answer {
+    let info = gateway.store.room(room).await?.ok_or(ReadError::UnknownRoom)?;
+    let mut out = Vec::with_capacity(256);
+    out.push(b'{');
+    write_room(&info, &mut out);
+    out.push(b'}');
+    Ok(json(status, out))
+}
+
+/// What the body says; members that are not there stay as they are.
+fn settings(body: &Map<String, Value>) -> Result<RoomSettings<'_>, Problem> {
+    let mut faults = Vec::new();
+    let title = body.get("title").and_then(|value| {
+        let title = title(value);
+        if title.is_none() {
+            let rule = format!(
+                "must be null or a string of at most {TITLE_BYTES_MAX} bytes without control characters"
+            );
+            faults.push(Fault::new("title", rule));
+        }
+        title
+    });
+    let members_only = body.get("membersOnly").and_then(|value| {
+        if !value.is_boolean() {
+            faults.push(Fault::new("membersOnly", "must be true or false"));
+        }
+        value.as_bool()
+    });
+    let retention_s = body.get("retention").and_then(|value| {
+        let seconds = retention(value);
+        if seconds.is_none() {
+            let rule =
+                format!("must be null, seconds from 1 to {RETENTION_S_MAX}, or a time such as 12h or 30d");
+            faults.push(Fault::new("retention", rule));
+        }
+        seconds
+    });
+    refuse_faults(faults)?;
+    Ok(RoomSettings { title, members_only, retention_s })
+}
+
+/// Empty = none.
+fn title(value: &Value) -> Option<&str> {
+    match value {
+        Value::Null => Some(""),
+        Value::String(title) if title.len() <= TITLE_BYTES_MAX && !title.chars().any(char::is_control) => {
+            Some(title)
+        }
+        _ => None,
+    }
+}
+
+/// In seconds; 0 = as the server keeps messages of other rooms.
+fn retention(value: &Value) -> Option<u64> {
+    let seconds = match value {
+        Value::Null => return Some(0),
+        Value::Number(seconds) => seconds.as_u64()?,
+        Value::String(text) => duration::parse(text)?.as_secs(),
+        _ => return None,
+    };
+    (1..=RETENTION_S_MAX).contains(&seconds).then_some(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn settings_leave_what_they_do_not_name() {
+        let parse = |value: Value| {
+            let body = value.as_object().unwrap().clone();
+            settings(&body).map(|s| (s.title.map(str::to_owned), s.members_only, s.retention_s))
+        };
+        assert_eq!(parse(json!({"other": 1})), Ok((None, None, None)));
+        let all = json!({"title": "Tea", "membersOnly": false, "retention": 5});
+        assert_eq!(parse(all), Ok((Some("Tea".into()), Some(false), Some(5))));
+        let none = json!({"title": null, "retention": null});
+        assert_eq!(parse(none), Ok((Some(String::new()), None, Some(0))));
+        assert_eq!(parse(json!({"retention": "2h"})).unwrap().2, Some(7_200));
+        let bad = json!({"title": "x".repeat(257), "membersOnly": null, "retention": "500ms"});
+        let fields: Vec<_> = parse(bad).unwrap_err().faults.iter().map(|fault| fault.field).collect();
+        assert_eq!(fields, ["title", "membersOnly", "retention"]);
+        for (field, value) in [
+            ("title", json!("a\u{7}")),
+            ("title", json!(1)),
+            ("membersOnly", json!("yes")),
+            ("retention", json!(0)),
+            ("retention", json!(-1)),
+            ("retention", json!(1.5)),
+            ("retention", json!(RETENTION_S_MAX + 1)),
+            ("retention", json!("soon")),
+        ] {
+            let problem = parse(json!({field: value})).unwrap_err();
+            assert_eq!(problem.faults[0].field, field);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What belongs to one user: the rooms, and everything the user wrote, to be erased.
+
+use std::sync::Arc;
+
+use hubbub_core::message::write_json_string;
+use hubbub_core::{ErrorCode, Outcome, RoomId, UserId, What};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+
+use super::query::{Query, refuse_faults};
+use super::rooms::{LIMIT_DEFAULT, LIMIT_MAX, write_next, write_numbers, write_settings};
+use super::{Answer, caller_of, json, user_of};
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::problem::Problem;
+
+/// Bytes of a room in the list, besides the text of its last message: about.
+const ROOM_BYTES: usize = 512;
+
+/// `GET /v1/users/{user}/rooms`: the rooms the user is a member of, with what is unread. Written by hand, because there
+/// may be a thousand and the list is the first thing a chat page asks for.
+pub(super) async fn rooms(gateway: &Arc<Gateway>, user: &str, request: &Request<Incoming>) -> Answer {
+    let user = user_of(user)?;
+    let query = Query::parse(request.uri().query());
+    check_self(&Caller::of(request.headers(), &query)?, &user)?;
+    let mut faults = Vec::new();
+    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+    let after = query.after(RoomId::new, &mut faults);
+    refuse_faults(faults)?;
+    let page = gateway.store.user_rooms(user, after, limit + 1).await?;
+    let mut out = Vec::with_capacity(page.last.bytes() + page.rooms.len() * ROOM_BYTES + 64);
+    out.extend_from_slice(b"{\"rooms\":[");
+    let mut messages = page.last.iter().peekable();
+    for (index, room) in page.rooms.iter().take(limit).enumerate() {
+        out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
+        write_settings(&room.info, &mut out);
+        write_numbers(
+            &[
+                ("head", room.info.head),
+                ("oldest", room.info.oldest),
+                ("messages", room.info.messages),
+                ("readSeq", room.read_seq),
+                ("unread", room.unread),
+            ],
+            &mut out,
+        );
+        out.extend_from_slice(b",\"lastMessage\":");
+        match messages.next_if(|message| message.sent.room == room.info.room.as_str()) {
+            Some(message) => message.write_json(&mut out),
+            None => out.extend_from_slice(b"null"),
+        }
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"],\"epoch\":");
+    write_json_string(&gateway.store.epoch(), &mut out);
+    let last = limit.checked_sub(1).and_then(|last| page.rooms.get(last));
+    let next = last.filter(|_| page.rooms.len() > limit).map(|last| last.info.room.as_str());
+    write_next(next, &mut out);
+    Ok(json(StatusCode::OK, out))
+}
+
+/// `DELETE /v1/users/{user}`: erases the user's messages and memberships. Whoever loses the connection before the answer
+/// asks again: it goes on where it was.
+pub(super) async fn erase(gateway: &Arc<Gateway>, user: &str, request: &Request<Incoming>) -> Answer {
+    let (user, caller) = (user_of(user)?, caller_of(request)?);
+    check_self(&caller, &user)?;
+    let mut erased = 0;
+    loop {
+        match gateway.change(&caller, What::EraseUser { user: user.as_str() }).await? {
+            Outcome::Erased { messages, more } => {
+                erased += messages;
+                if !more {
+                    break;
+                }
+            }
+            _ => return Err(Problem::no_outcome()),
+        }
+    }
+    let mut out = b"{\"userId\":\"".to_vec();
+    out.extend_from_slice(user.as_str().as_bytes());
+    out.push(b'"');
+    write_numbers(&[("messages", erased)], &mut out);
+    out.push(b'}');
+    Ok(json(StatusCode::OK, out))
+}
+
+/// What belongs to a user is for the user, and for administrators.
+fn check_self(caller: &Caller, user: &UserId) -> Result<(), Problem> {
+    match &caller.user {
+        Some(other) if other != user => {
+            Err(Problem::new(ErrorCode::Forbidden, format!("this is for '{user}' and for administrators")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -8,9 +8,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::PATIENCE;
 
-/// The binary under test; nothing around it tells it what to do.
+/// The binary under test, `$HUBBUB_BIN` or the one built with the tests; nothing else around it tells it what to do.
 pub(crate) fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hubbub"));
+    let built = || env!("CARGO_BIN_EXE_hubbub").into();
+    let mut command = Command::new(std::env::var_os("HUBBUB_BIN").unwrap_or_else(built));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("HUBBUB_") {
             command.env_remove(name);

@@ -7,6 +7,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
+use hyper::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -156,6 +157,42 @@ impl Server {
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> super::Answer {
         self.http().await.post(path, body.to_string()).await
+    }
+
+    /// On behalf of `user`; empty = an administrator. `null` = without a body.
+    pub(crate) async fn call(&self, user: &str, method: Method, path: &str, body: Value) -> super::Answer {
+        let headers = [("hubbub-user", user)];
+        let headers = if user.is_empty() { &[][..] } else { &headers[..] };
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.http().await.request(method, path, headers, body).await
+    }
+
+    /// Makes members-only or changes a room; must succeed.
+    pub(crate) async fn put_room(&self, room: &str, settings: Value) -> Value {
+        let answer = self.call("", Method::PUT, &format!("/v1/rooms/{room}"), settings).await;
+        assert!(answer.status == 200 || answer.status == 201, "{}", answer.text());
+        answer.json()
+    }
+
+    /// Makes somebody a member; must succeed.
+    pub(crate) async fn add_member(&self, room: &str, user: &str) {
+        let path = format!("/v1/rooms/{room}/members/{user}");
+        let answer = self.call("", Method::PUT, &path, Value::Null).await;
+        assert_eq!(answer.status, 204, "{}", answer.text());
+    }
+
+    /// The same the other way round.
+    pub(crate) async fn remove_member(&self, room: &str, user: &str) {
+        let path = format!("/v1/rooms/{room}/members/{user}");
+        let answer = self.call("", Method::DELETE, &path, Value::Null).await;
+        assert_eq!(answer.status, 204, "{}", answer.text());
+    }
+
+    /// The rooms of a user by name.
+    pub(crate) async fn rooms_of(&self, user: &str) -> std::collections::BTreeMap<String, Value> {
+        let answer = self.get(&format!("/v1/users/{user}/rooms?limit=1000")).await;
+        let rooms = answer.json()["rooms"].as_array().unwrap().clone();
+        rooms.into_iter().map(|room| (room["roomId"].as_str().unwrap().to_owned(), room)).collect()
     }
 
     pub(crate) async fn ws(&self, path: &str) -> Ws {

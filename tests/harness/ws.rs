@@ -92,6 +92,29 @@ impl Ws {
         self.next().await.unwrap_or_else(|closed| panic!("closed with {closed:?}"))
     }
 
+    /// Drops texts until one of that `type` in that room comes.
+    pub(crate) async fn hear_until(&mut self, kind: &str, room: &str) -> Value {
+        loop {
+            let frame = self.hear().await;
+            if frame["type"] == kind && frame["roomId"] == room {
+                return frame;
+            }
+        }
+    }
+
+    /// Drops nothing: whatever came before the answer to a ping.
+    pub(crate) async fn hear_so_far(&mut self) -> Vec<Value> {
+        self.say(&json!({"type": "ping", "ref": "so far"})).await;
+        let mut all = Vec::new();
+        loop {
+            let frame = self.hear().await;
+            if frame["type"] == "pong" {
+                return all;
+            }
+            all.push(frame);
+        }
+    }
+
     pub(crate) async fn hear_all(&mut self, count: usize) -> Vec<Value> {
         let mut all = Vec::with_capacity(count);
         while all.len() < count {

@@ -12,7 +12,7 @@ use hubbub_core::{Clock, Store, Timestamp};
 use hubbub_gateway::{ENCODE, Gateway, ServerLimits, server};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::log::LogOptions;
-use hubbub_pipeline::{DirectLog, Hub, Metrics};
+use hubbub_pipeline::{DirectLog, Hub, Members, Metrics};
 use hubbub_store::embedded::sim::SimDisk;
 use hubbub_store::embedded::{Embedded, Engine, EngineOptions};
 use serde_json::{Value, json};
@@ -51,10 +51,13 @@ impl Simulated {
         let store: Arc<dyn Store> = Arc::new(Embedded::in_line(engine));
         let metrics = Arc::new(Metrics::default());
         let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
+        let members =
+            Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), Duration::from_secs(10)));
         let log = DirectLog::start(
             LogOptions::default(),
             store.clone(),
             hub.clone(),
+            members.clone(),
             clock.clone(),
             metrics.clone(),
         );
@@ -62,6 +65,7 @@ impl Simulated {
             log: Arc::new(log.unwrap()),
             store,
             hub,
+            members,
             metrics,
             limits: Limits::default(),
             outbox: OutboxLimits::default(),

@@ -59,11 +59,14 @@ impl Follower {
     /// Takes one message.
     pub(crate) async fn next(&mut self) -> Result<(), Closed> {
         let Some(socket) = &mut self.socket else { return Err(None) };
-        let frame = match socket.next().await {
-            Ok(frame) => frame,
-            Err(closed) => {
-                self.socket = None;
-                return Err(closed);
+        let frame = loop {
+            match socket.next().await {
+                Ok(frame) if frame["type"] == "presence" => {}
+                Ok(frame) => break frame,
+                Err(closed) => {
+                    self.socket = None;
+                    return Err(closed);
+                }
             }
         };
         assert_eq!(frame["type"], "message", "{frame}");

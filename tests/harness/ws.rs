@@ -102,6 +102,16 @@ impl Ws {
         }
     }
 
+    /// Drops texts until an error comes.
+    pub(crate) async fn hear_error(&mut self) -> Value {
+        loop {
+            let frame = self.hear().await;
+            if frame["type"] == "error" {
+                return frame;
+            }
+        }
+    }
+
     /// Drops nothing: whatever came before the answer to a ping.
     pub(crate) async fn hear_so_far(&mut self) -> Vec<Value> {
         self.say(&json!({"type": "ping", "ref": "so far"})).await;

@@ -173,6 +173,7 @@ class Subscription {
     const cursor = this.cursors.get(room) ?? {};
     const isLive = !this.isAll && !this.options.last;
     if (cursor.seq === undefined && (isLive || position.head === 0)) cursor.seq = position.head;
+    cursor.seq ??= position.readSeq;
     // A cursor of another epoch is answered by a reset next, and that brings the new one.
     if (cursor.epoch === undefined || cursor.seq === 0) cursor.epoch = position.epoch;
     this.cursors.set(room, cursor);
@@ -400,7 +401,9 @@ export class Hubbub {
    * @param {"replay"|"live"} [options.resetTo="replay"]  where to go on when the cursor cannot be honoured
    * @param {(message: Message) => void} [options.onMessage]  in order, no gap, no repeat
    * @param {(roomId: string, position: Position) => void} [options.onReset]  what was received before is void
-   * @param {(roomId: string, position: Position) => void} [options.onSubscribed]  at every connection
+   * @param {(roomId: string, position: Position) => void} [options.onSubscribed]  at every connection; with `"*"` for
+   *   each room, those joined later too, and with the `readSeq` it had then
+   * @param {(rooms: number) => void} [options.onLive]  with `"*"`: all rooms were announced, and what was missed came
    * @param {(error: HubbubError) => void} [options.onError]  the subscription has ended
    * @returns {{roomId: string, unsubscribe: () => void}}
    */
@@ -437,6 +440,7 @@ export class Hubbub {
   #announced(frame) {
     const own = this.#subscriptions.get(frame.roomId);
     const all = this.#subscriptions.get("*");
+    if (frame.roomId === "*") return all?.ref === frame.ref && all.options.onLive?.(frame.rooms);
     if (own && own.ref === frame.ref) return own.onSubscribed(frame.roomId, frame);
     // With another ref it answers a subscription that has been replaced since.
     if (frame.ref === undefined || frame.ref === all?.ref) all?.onSubscribed(frame.roomId, frame);

@@ -60,7 +60,7 @@ export function showRooms(model, actions, wanted = "") {
       make("div", { class: "search field" }, icon("search"), input),
       list,
       hint,
-      make("footer", {}, make("label", { for: "members-only", hidden: model.local !== null }, onlyMembers, icon("lock"), "Members only"), create)));
+      make("footer", {}, make("label", { for: "members-only" }, onlyMembers, icon("lock"), "Members only"), create)));
   draw();
   input.focus();
   model.client.rooms({ limit: 1_000 }).then((page) => {

@@ -8,7 +8,6 @@
 
 import { Hubbub, State, Delivery } from "../hubbub.js";
 import { Emitter } from "./dom.js";
-import { LocalRooms } from "./local-rooms.js";
 import { Log } from "./log.js";
 import * as outbox from "./outbox.js";
 import { People } from "./people.js";
@@ -33,8 +32,6 @@ export class Model extends Emitter {
     /** How far the view has scrolled; messages on the screen are not dropped. */
     this.shownFrom = Infinity;
     this.opened = [];
-    /** Where the server keeps no members. @type {LocalRooms|null} */
-    this.local = null;
     this.client = new Hubbub({ user, username: name, url });
     this.client.on("state", () => this.#onConnection());
     this.client.on("outgoing", (outgoing) => this.#onOutgoing(outgoing));
@@ -80,7 +77,7 @@ export class Model extends Emitter {
     let after;
     const seen = new Set();
     do {
-      const page = await this.#myRooms({ limit: ROOMS_PAGE, after });
+      const page = await this.client.myRooms({ limit: ROOMS_PAGE, after });
       for (const entry of page.rooms) {
         seen.add(entry.roomId);
         this.#takeEntry(entry);
@@ -97,15 +94,6 @@ export class Model extends Emitter {
     }
     this.emit("rooms");
     this.emit("room");
-  }
-
-  async #myRooms(query) {
-    if (this.local) return this.local.rooms();
-    return this.client.myRooms(query).catch((error) => {
-      if (!isMissing(error)) throw error;
-      this.local = new LocalRooms(this.client);
-      return this.local.rooms();
-    });
   }
 
   #takeEntry(entry) {
@@ -129,7 +117,6 @@ export class Model extends Emitter {
   }
 
   #followMine() {
-    if (this.local) return this.list.forEach((room) => this.#follow(room));
     const cursors = {};
     for (const room of this.list) {
       cursors[room.roomId] = room.head;
@@ -140,14 +127,15 @@ export class Model extends Emitter {
       resetTo: "live",
       onMessage: (message) => this.#onMessage(message),
       onReset: (roomId, position) => this.#onReset(roomId, position),
-      onSubscribed: (roomId) => this.#onSubscribed(roomId),
+      onSubscribed: (roomId, position) => this.#onSubscribed(roomId, position),
       onError: (error) => console.warn("hubbub: my rooms cannot be followed:", error.message),
     });
   }
 
   /** The server counts me in from here on. Of a room nobody told of before: somebody added me. */
-  #onSubscribed(roomId) {
+  #onSubscribed(roomId, { readSeq }) {
     const room = this.#room(roomId);
+    room.readSeq = Math.max(room.readSeq, readSeq);
     if (room === this.current) this.people.load(room);
     if (room.isMember) return;
     room.isMember = true;
@@ -178,10 +166,11 @@ export class Model extends Emitter {
     const room = this.#room(message.roomId);
     const isOwn = message.userId === this.user;
     if (message.seq > room.head) {
+      // One's own message moves the mark along if it stood at the head: the server counts the same way.
+      const isAtHead = room.readSeq >= room.head;
       room.head = message.seq;
-      // One's own message moves the mark along, if nothing was unread before it.
-      if (isOwn && room.unread === 0) room.readSeq = message.seq;
-      else room.unread += 1;
+      if (isOwn && isAtHead) room.readSeq = message.seq;
+      else if (message.seq > room.readSeq) room.unread += 1;
     }
     if (isOwn) this.#dropPending(room, message.messageId);
     room.typing.delete(message.userId);
@@ -300,15 +289,14 @@ export class Model extends Emitter {
 
   /** A room I am not a member of is followed by itself, while it is on the screen. */
   #follow(room) {
-    if ((room.isMember && !this.local) || room.subscription) return;
-    if (room.isMember) this.#followedFrom(room, room.head);
+    if (room.isMember || room.subscription) return;
     room.subscription = this.client.subscribe(room.roomId, {
-      ...(room.isMember ? { after: room.head } : { last: 1 }),
+      last: 1,
       resetTo: "live",
       onMessage: (message) => this.#onMessage(message),
       onReset: (roomId, position) => this.#onReset(roomId, position),
       onSubscribed: (_, { head }) => {
-        if (!room.isMember) this.#followedFrom(room, head);
+        this.#followedFrom(room, head);
         this.people.load(room);
       },
       onError: (error) => {
@@ -337,11 +325,11 @@ export class Model extends Emitter {
     room.subscription = null;
   }
 
+  /** Whoever makes a room is its first member. */
   async create({ roomId, title, membersOnly }) {
-    if (!this.local) await this.client.putRoom(roomId, { title: title || undefined });
+    await this.client.putRoom(roomId, { title: title || undefined, membersOnly: membersOnly || undefined });
+    Object.assign(this.#room(roomId), { title, membersOnly });
     await this.join(roomId);
-    if (membersOnly && !this.local) await this.client.putRoom(roomId, { membersOnly: true });
-    if (!this.local) Object.assign(this.#room(roomId), { title, membersOnly });
     this.emit("rooms");
   }
 
@@ -359,7 +347,6 @@ export class Model extends Emitter {
     room.refusal = null;
     this.client.send(roomId, "joined", { messageType: "JOIN" });
     await this.#loadRooms().catch(() => {});
-    if (this.local) this.#follow(room);
     if (room === this.current) {
       room.log?.reload();
       this.people.load(room);
@@ -367,21 +354,18 @@ export class Model extends Emitter {
     }
   }
 
-  async #becomeMember({ roomId, head }) {
-    if (this.local) return this.local.mark(roomId, head);
+  async #becomeMember({ roomId }) {
     try {
       await this.client.addMember(roomId);
     } catch (error) {
       if (error.code !== "unknown_room") throw error;
       await this.client.putRoom(roomId);
-      await this.client.addMember(roomId);
     }
   }
 
   async leave(roomId) {
     await this.client.send(roomId, "left", { messageType: "LEAVE" }).done.catch(() => {});
-    if (this.local) this.local.remove(roomId);
-    else await this.client.removeMember(roomId);
+    await this.client.removeMember(roomId);
     this.#unfollow(this.#room(roomId));
     this.#forget(roomId);
   }
@@ -393,8 +377,7 @@ export class Model extends Emitter {
     if (!room?.isMember || !room.log.atHead || !seq || seq <= room.readSeq) return;
     room.readSeq = seq;
     room.unread = 0;
-    if (this.local) this.local.mark(room.roomId, seq);
-    else this.client.markRead(room.roomId, seq);
+    this.client.markRead(room.roomId, seq);
     this.emit("rooms");
   }
 
@@ -406,9 +389,4 @@ export class Model extends Emitter {
     else if (unread !== undefined) room.unread = unread;
     this.emit("rooms");
   }
-}
-
-/** The path or the method does not exist on this server. */
-function isMissing(error) {
-  return error.code === "not_found" || error.code === "method_not_allowed";
 }

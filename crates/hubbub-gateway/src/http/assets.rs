@@ -40,7 +40,6 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!(SCRIPT, "app/dialogs.js"),
     file!(SCRIPT, "app/dom.js"),
     file!(SCRIPT, "app/format.js"),
-    file!(SCRIPT, "app/local-rooms.js"),
     file!(SCRIPT, "app/log.js"),
     file!(SCRIPT, "app/main.js"),
     file!(SCRIPT, "app/model.js"),

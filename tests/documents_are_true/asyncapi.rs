@@ -22,7 +22,14 @@ async fn every_conversation_happens() {
         let address = channel["address"].as_str().unwrap().replace("{room}", "lobby");
         let lines: Vec<Line> = shown.iter().map(|one| line(&address, one)).collect();
         // A fresh server for each: the conversations begin at the beginning.
-        let heard = converse(&Server::start(), &lines).await;
+        let server = Server::start();
+        for request in channel["x-before"].as_array().unwrap() {
+            let text = |name: &str| request[name].as_str().unwrap();
+            let method = text("method").parse().unwrap();
+            let answer = server.call(text("user"), method, text("path"), Value::Null).await;
+            assert!((200..300).contains(&answer.status), "{request}: {}", answer.text());
+        }
+        let heard = converse(&server, &lines).await;
         for (index, (shown, said)) in shown.iter().zip(&heard).enumerate() {
             // What is answered with an error need not be what the schema describes.
             let answer = lines[index..]

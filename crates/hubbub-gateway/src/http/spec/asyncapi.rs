@@ -1,7 +1,7 @@
 //! The tables of frames and conversations as an AsyncAPI 3.0 document.
 //!
 //! The examples of each kind of frame are its lines in the conversation of its channel, which is there as a whole as
-//! `x-conversation`, because a frame says little without those before it.
+//! `x-conversation`, because a frame says little without those before it; `x-before` is what was done over HTTP first.
 
 use hubbub_core::limits::Limits;
 use serde_json::{Map, Value, json};
@@ -53,11 +53,16 @@ pub(super) fn document(limits: &Limits) -> Value {
                 json!({"socket": line.socket, "from": from, "message": known.map(|frame| frame.name), "payload": line.payload})
             })
             .collect();
+        let before: Vec<Value> = conversations::before(*channel)
+            .iter()
+            .map(|(method, path, user)| json!({"method": method, "path": path, "user": user}))
+            .collect();
         let mut described = json!({
             "address": address,
             "description": about,
             "messages": references,
             "bindings": {"ws": {"method": "GET", "query": query(*channel)}},
+            "x-before": before,
             "x-conversation": conversation,
             "x-close-codes": close_codes(),
         });

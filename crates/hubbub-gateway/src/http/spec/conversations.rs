@@ -23,6 +23,15 @@ fn line(socket: &'static str, frame: &'static str, payload: Value) -> Line {
     Line { socket, frame, payload }
 }
 
+/// What is done over HTTP before a conversation: method, path, and who calls.
+pub(super) fn before(channel: Channel) -> &'static [(&'static str, &'static str, &'static str)] {
+    match channel {
+        // Whoever makes a room is its first member.
+        Channel::Api => &[("PUT", "/v1/rooms/tea", "ada")],
+        Channel::Chat => &[],
+    }
+}
+
 /// The conversation of a channel.
 pub(super) fn of(channel: Channel) -> Vec<Line> {
     match channel {
@@ -50,9 +59,12 @@ fn api() -> Vec<Line> {
     let answer = with(message("m-2", "bob", "hello, Ada", 2), json!({"username": "Bob"}));
     let presence = |is_online: bool| json!({"type": "presence", "roomId": "lobby", "userId": "bob", "online": is_online});
     let wrong = invalid(&[("message", "is required")]);
-    let unknown =
-        refusal(E::UnknownType, "type 'shout' is not one of send, subscribe, unsubscribe, typing, ping");
+    let unknown = refusal(
+        E::UnknownType,
+        "type 'shout' is not one of send, subscribe, unsubscribe, read, typing, ping",
+    );
     let error = |reference: &str, problem| with(json!({"type": "error", "ref": reference}), inner(problem));
+    let marked = json!({"type": "read", "roomId": "tea", "userId": "ada", "seq": 1, "unread": 0});
     vec![
         line("ada", "subscribe", json!({"type": "subscribe", "ref": 1, "roomId": "lobby", "after": 0})),
         line("ada", "subscribed", with(stands("subscribed", "lobby", 1, 0), json!({"ref": 1}))),
@@ -98,6 +110,27 @@ fn api() -> Vec<Line> {
         line("bob", "error", error("b2", &wrong)),
         line("bob", "unsupported", json!({"type": "shout", "ref": "b3"})),
         line("bob", "error", error("b3", &unknown)),
+        // All rooms ada is a member of; what is unread there comes.
+        line("ada", "subscribeAll", json!({"type": "subscribe", "ref": 2, "roomId": "*"})),
+        line(
+            "ada",
+            "subscribedMine",
+            with(stands("subscribed", "tea", 1, 0), json!({"ref": 2, "readSeq": 0})),
+        ),
+        line("ada", "subscribedAll", json!({"type": "subscribed", "ref": 2, "roomId": "*", "rooms": 1})),
+        line(
+            "bob",
+            "send",
+            json!({"type": "send", "ref": "b4", "roomId": "tea", "message": "a cup?", "messageId": "m-1"}),
+        ),
+        line("bob", "ack", ack("b4", receipt("m-1", 1, false))),
+        line("ada", "message", live(with(message("m-1", "bob", "a cup?", 1), json!({"roomId": "tea"})))),
+        // Answered, and told to all her sockets, this one too.
+        line("ada", "read", json!({"type": "read", "ref": 3, "roomId": "tea", "seq": 1})),
+        line("ada", "marked", with(marked.clone(), json!({"ref": 3}))),
+        line("ada", "marked", marked),
+        line("ada", "unsubscribe", json!({"type": "unsubscribe", "roomId": "*"})),
+        line("ada", "unsubscribed", json!({"type": "unsubscribed", "roomId": "*"})),
     ]
 }
 

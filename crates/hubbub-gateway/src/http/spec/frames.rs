@@ -68,13 +68,35 @@ fn api_client(limits: &Limits, shapes: &Shapes) -> Vec<Frame> {
         "epoch": described(schema("Epoch"), "The history `after` belongs to."),
         "onReset": described(one_of(&["replay", "live"]), "Where to go on after a `reset`: from the oldest (unless said), or with the next message."),
     });
+    let cursors = json!({
+        "type": "object", "additionalProperties": integer(0),
+        "description": "Where to begin in some of the rooms, as `after` does; in the others at the read mark.",
+    });
+    let all_rooms = json!({
+        "ref": reference(),
+        "cursors": cursors,
+        "epoch": described(schema("Epoch"), "The history the cursors belong to."),
+        "onReset": described(one_of(&["replay", "live"]), "Where to go on after a `reset`: from the oldest (unless said), or with the next message."),
+    });
     vec![
         says("subscribe", "Follow a room", typed("subscribe", room(), subscribe), &["subscribed", "error"]),
         says(
+            "subscribeAll",
+            "Follow all rooms the user is a member of, present and future",
+            typed("subscribe", json!({"roomId": {"const": "*"}}), all_rooms),
+            &["subscribedMine", "subscribedAll", "error"],
+        ),
+        says(
             "unsubscribe",
-            "Follow it no more",
-            typed("unsubscribe", room(), with_ref()),
+            "Follow it no more; `\"*\"` ends all that came through it",
+            typed("unsubscribe", json!({"roomId": {"anyOf": [schema("AnyId"), {"const": "*"}]}}), with_ref()),
             &["unsubscribed", "error"],
+        ),
+        says(
+            "read",
+            "Everything up to here is read; answered if it has a `ref`",
+            typed("read", json!({"roomId": schema("AnyId"), "seq": integer(0)}), with_ref()),
+            &["marked", "error"],
         ),
         says("send", "Send a message", like("send", "DraftWithRoom", shapes), &["ack", "error"]),
         says(
@@ -110,6 +132,35 @@ fn api_server(shapes: &Shapes) -> Vec<Frame> {
     vec![
         says("subscribed", "The room is followed from here on", typed("subscribed", standing(), with_ref())),
         says(
+            "subscribedMine",
+            "One of all rooms is followed from here on",
+            merged(
+                "",
+                &[
+                    &typed("subscribed", standing(), with_ref()),
+                    &object(
+                        "",
+                        json!({"readSeq": described(integer(0), "The user's read mark.")}),
+                        json!({}),
+                    ),
+                ],
+            ),
+        ),
+        says(
+            "subscribedAll",
+            "All rooms there are were announced, and what was missed came; others follow as they are joined",
+            typed("subscribed", json!({"roomId": {"const": "*"}, "rooms": integer(0)}), with_ref()),
+        ),
+        says(
+            "marked",
+            "How a read mark stands: the answer to `read`, and without `ref` to all sockets of the user when it moved",
+            typed(
+                "read",
+                json!({"roomId": id(), "userId": id(), "seq": integer(0), "unread": integer(0)}),
+                with_ref(),
+            ),
+        ),
+        says(
             "reset",
             "The cursor cannot be honoured; comes once, after `subscribed`",
             typed("reset", standing(), json!({})),
@@ -118,7 +169,7 @@ fn api_server(shapes: &Shapes) -> Vec<Frame> {
         says(
             "unsubscribed",
             "Nothing of the room follows",
-            typed("unsubscribed", json!({"roomId": id()}), with_ref()),
+            typed("unsubscribed", json!({"roomId": {"anyOf": [id(), {"const": "*"}]}}), with_ref()),
         ),
         says("ack", "The message is on disk", like("ack", "Receipt", shapes)),
         says(
@@ -128,7 +179,11 @@ fn api_server(shapes: &Shapes) -> Vec<Frame> {
         ),
         says("somebodyTypes", "Somebody writes", typed("typing", about_user(), json!({}))),
         says("pong", "The answer to `ping`", typed("pong", json!({}), with_ref())),
-        says("error", "What was wrong; the socket stays open", like("error", "LineProblem", shapes)),
+        says(
+            "error",
+            "What was wrong; the socket stays open. With `removed`, of a subscription that ended",
+            like("error", "LineProblem", shapes),
+        ),
     ]
 }
 

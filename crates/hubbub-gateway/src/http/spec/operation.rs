@@ -137,6 +137,11 @@ impl Operation {
             .query("user", id(), "The same, for those who cannot set headers.")
     }
 
+    /// The same where the path has a `user` of its own.
+    pub(super) fn caller_by_header(self) -> Self {
+        self.header("Hubbub-User", id(), "Who calls; or `?user=`. Without it, the administrator.")
+    }
+
     pub(super) fn takes(mut self, media: Media, about: &'static str) -> Self {
         self.body = Some(Content { media, about });
         self

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use hubbub_core::{ErrorCode, Fault};
+use hubbub_core::{ErrorCode, Fault, Refusal};
 use serde_json::{Value, json};
 
 use crate::http::write_problem;
@@ -41,6 +41,11 @@ pub(super) fn invalid(faults: &[(&'static str, &'static str)]) -> Problem {
 /// Any other refusal.
 pub(super) fn refusal(code: ErrorCode, detail: impl Into<Cow<'static, str>>) -> Problem {
     Problem::new(code, detail)
+}
+
+/// A change of a room there is not.
+pub(super) fn no_room() -> Problem {
+    Problem::refusal(Refusal::UnknownRoom)
 }
 
 /// A refusal of one message.

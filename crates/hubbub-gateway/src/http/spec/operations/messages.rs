@@ -34,7 +34,7 @@ fn send() -> Operation {
         .takes(Media::Json(schema("Draft")), "")
         .gives(201, Media::Json(schema("Receipt")), "Stored.")
         .gives(200, Media::Json(schema("Receipt")), "Stored before, under the same id.")
-        .refuses(&[E::Malformed, E::Invalid, E::IdReused, E::UnknownRoom])
+        .refuses(&[E::Malformed, E::Invalid, E::IdReused, E::UnknownRoom, E::NotMember])
         .refuses(WRITING)
         .example_with("first", &[("room", "lobby")], hello.clone(), (201, receipt("m-1", 1, false)))
         .example_with("again", &[("room", "lobby")], hello, (200, receipt("m-1", 1, true)))
@@ -96,6 +96,7 @@ fn history(limits: &Limits) -> Operation {
             "By `seq` or by time, newest last. Without a cursor: the newest, or from `from` on. `after=0` means from \
              the oldest and is never answered with `reset`.",
         )
+        .caller()
         .query("after", integer(0), "Messages with a greater `seq`, oldest first.")
         .query("before", integer(0), "Messages with a smaller `seq`; not together with `after`.")
         .query("from", time(), "Received at this time or later.")
@@ -103,7 +104,7 @@ fn history(limits: &Limits) -> Operation {
         .query("limit", limit(history::LIMIT_DEFAULT.min(most), most), "Most messages of the page.")
         .query("epoch", schema("Epoch"), "The history the cursor belongs to.")
         .gives(200, Media::Json(schema("HistoryPage")), "")
-        .refuses(&[E::Invalid, E::UnknownRoom, E::Reset])
+        .refuses(&[E::Invalid, E::UnknownRoom, E::NotMember, E::Reset])
         .refuses(READING)
         .example(
             "newest",
@@ -158,8 +159,8 @@ fn events() -> Operation {
         .query("last", last, "Begin with the last so many.")
         .query("epoch", schema("Epoch"), "The history `after` belongs to.")
         .query("onReset", one_of(&["replay", "live"]), on_reset)
-        .gives(200, Media::Events(kinds), "Does not end by itself.")
-        .refuses(&[E::Invalid])
+        .gives(200, Media::Events(kinds), "Does not end by itself, unless the caller loses the room (`removed`).")
+        .refuses(&[E::Invalid, E::NotMember])
         .example("last", &[("room", "lobby"), ("last", "1")], (200, stream.into()))
         .example(
             "twoBeginnings",

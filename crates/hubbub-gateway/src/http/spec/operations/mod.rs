@@ -2,6 +2,7 @@
 //!
 //! The order of the lists is the order in which the examples work on a fresh server.
 
+mod members;
 mod messages;
 mod rooms;
 mod service;
@@ -15,6 +16,7 @@ use super::Operation;
 pub(super) const TAGS: &[(&str, &str)] = &[
     (messages::TAG, "Send, read back, follow."),
     (rooms::TAG, "What rooms there are and who is in them."),
+    (members::TAG, "Who belongs to a room, what is unread, and what belongs to a user."),
     (sockets::TAG, "Where sockets begin; what is said over them is in `/asyncapi.json`."),
     (service::TAG, "Health, metrics and these documents."),
 ];
@@ -23,6 +25,7 @@ pub(super) const TAGS: &[(&str, &str)] = &[
 pub(super) fn all(limits: &Limits) -> Vec<Operation> {
     let mut all = messages::all(limits);
     all.extend(rooms::all());
+    all.extend(members::all());
     all.extend(sockets::all());
     all.extend(service::all());
     all

@@ -70,6 +70,7 @@ fn problem(is_whole: bool) -> Value {
     let fault = object("", json!({"field": {"type": "string"}, "rule": {"type": "string"}}), json!({}));
     let optional = json!({
         "messageId": described(id(), "The message it is about, also when the server made its id."),
+        "roomId": described(id(), "With `removed`: the room whose subscription ended."),
         "errors": {"type": "array", "items": fault, "description": "Every broken rule, for `invalid`."},
         "epoch": described(schema("Epoch"), "With `reset`."),
         "oldest": described(integer(0), "With `reset`: where to start again."),

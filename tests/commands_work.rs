@@ -123,3 +123,35 @@ async fn tail_begins_where_it_is_told() {
     let text = client(&server, &["tail", "r", "--last", "1", "--count", "1"], "").await.success();
     assert!(text.ends_with("20  ada: 20\n"), "{text}");
 }
+
+#[tokio::test]
+async fn rooms_and_members_are_changed() {
+    let server = Server::start();
+    let run = async |arguments: &[&str]| client(&server, arguments, "").await;
+    let made = run(&["room", "set", "tea", "--title", "Tea", "--members-only", "--retention", "30d"]).await;
+    assert_eq!(made.success(), "made: tea\n");
+    let changed = run(&["room", "set", "tea", "--title", "", "--retention", "off", "--json"]).await.success();
+    let room = &json_lines(&changed)[0];
+    assert_eq!(
+        (&room["title"], &room["membersOnly"], &room["retention"]),
+        (&Value::Null, &json!(true), &Value::Null)
+    );
+    for user in ["ada", "bob"] {
+        assert_eq!(run(&["room", "add", "tea", user]).await.success(), "");
+    }
+    assert_eq!(run(&["room", "remove", "tea", "bob"]).await.success(), "");
+    let members = run(&["room", "members", "tea", "--json"]).await.success();
+    assert_eq!(json_lines(&members), [json!({"userId": "ada", "readSeq": 0})]);
+    let members = run(&["room", "members", "tea"]).await.success();
+    assert!(members.lines().last().unwrap().starts_with("ada "), "{members}");
+    assert_eq!(run(&["room", "delete", "tea"]).await.success(), "");
+    for (arguments, part) in [
+        (&["room", "delete", "tea"][..], "unknown_room"),
+        (&["room", "add", "tea", "a b"], "user 'a b'"),
+        (&["room", "set", "a b"], "room 'a b'"),
+        (&["room", "set", "tea", "--retention", "soon"], "retention"),
+    ] {
+        let line = run(arguments).await.refusal(1);
+        assert!(line.starts_with("hubbub: ") && line.contains(part), "{arguments:?}: {line}");
+    }
+}

@@ -126,6 +126,10 @@ async fn rooms_page_in_the_order_of_their_names() {
     assert_eq!(listed, names);
     let room = server.get("/v1/rooms/A").await.json();
     let last = server.history("A").await[1]["receivedAt"].clone();
-    assert_eq!(room, json!({"roomId": "A", "head": 2, "oldest": 1, "messages": 2, "lastReceivedAt": last}));
+    let expected = json!({
+        "roomId": "A", "title": null, "membersOnly": false, "retention": null, "head": 2, "oldest": 1,
+        "messages": 2, "members": 0, "lastReceivedAt": last,
+    });
+    assert_eq!(room, expected);
     assert_eq!(server.get("/v1/rooms?limit=1").await.json()["rooms"], json!([room]));
 }

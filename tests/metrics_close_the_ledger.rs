@@ -25,6 +25,8 @@ const DECLARED: &[(&str, &str)] = &[
     ("subscriptions", "gauge"),
     ("slow_subscribers", "counter"),
     ("http_requests", "counter"),
+    ("members_cache_hits", "counter"),
+    ("members_cache_misses", "counter"),
     ("store_up", "gauge"),
     ("store_messages", "gauge"),
     ("store_rooms", "gauge"),

@@ -37,6 +37,8 @@ pub(crate) enum Command {
     History(HistoryArgs),
     /// List rooms.
     Rooms(RoomsArgs),
+    /// Make, change or delete a room, and its members.
+    Room(RoomArgs),
     /// Show or check the configuration.
     Config(ConfigArgs),
     /// Measure a server, and this machine's own limits beside it.
@@ -75,10 +77,16 @@ pub(crate) struct ServeArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClientArgs {
     /// The server.
-    #[arg(long, env = "HUBBUB_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    #[arg(
+        long,
+        env = "HUBBUB_SERVER",
+        default_value = "http://127.0.0.1:8080",
+        value_name = "URL",
+        global = true
+    )]
     pub(crate) server: String,
     /// Print JSON lines, for scripts.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(crate) json: bool,
 }
 
@@ -148,6 +156,56 @@ pub(crate) struct HistoryArgs {
 pub(crate) struct RoomsArgs {
     #[command(flatten)]
     pub(crate) client: ClientArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RoomArgs {
+    #[command(subcommand)]
+    pub(crate) action: RoomAction,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum RoomAction {
+    /// Make a room, or change what is given.
+    Set {
+        /// The room.
+        room: String,
+        /// A name for people; '' = none.
+        #[arg(long)]
+        title: Option<String>,
+        /// Whether only members may read and write.
+        #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+        members_only: Option<bool>,
+        /// How long messages are kept, as 12h or 30d; off = as those of other rooms.
+        #[arg(long, value_name = "TIME")]
+        retention: Option<String>,
+    },
+    /// Delete a room with its messages and members.
+    Delete {
+        /// The room.
+        room: String,
+    },
+    /// List a room's members and how far they read.
+    Members {
+        /// The room.
+        room: String,
+    },
+    /// Make somebody a member.
+    Add {
+        /// The room.
+        room: String,
+        /// Who.
+        user: String,
+    },
+    /// End a membership; the user gets nothing more of the room.
+    Remove {
+        /// The room.
+        room: String,
+        /// Who.
+        user: String,
+    },
 }
 
 #[derive(Debug, Clone, Args)]

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Tail(args) => client::run(client::tail::tail(args)),
         Command::History(args) => client::run(client::lists::history(args)),
         Command::Rooms(args) => client::run(client::lists::rooms(args)),
+        Command::Room(args) => client::run(client::room::run(args)),
         #[cfg(feature = "bench")]
         Command::Bench(args) => return bench(args),
     };

@@ -104,8 +104,12 @@ impl Connection {
             anyhow::Ok((status, body))
         };
         let (status, body) = tokio::time::timeout(TIMEOUT, asking).await.context("no answer in time")??;
-        let body =
-            serde_json::from_slice(&body).with_context(|| format!("{path} did not answer with JSON"))?;
+        // An answer without content says all there is to say by its status.
+        let body = if body.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&body).with_context(|| format!("{path} did not answer with JSON"))?
+        };
         Ok(Answer { status, body })
     }
 

@@ -2,6 +2,7 @@
 
 mod connection;
 pub(crate) mod lists;
+pub(crate) mod room;
 pub(crate) mod send;
 pub(crate) mod tail;
 

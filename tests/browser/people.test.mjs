@@ -101,7 +101,9 @@ test("a room for members only lets nobody else look, until somebody adds them", 
   await waitForText(ada, "between us");
   const carl = await window(browser, server, "carl", { room: "secret-garden" });
   test.after(() => carl.context().close());
-  await carl.waitForSelector("#join-bar:not([hidden])");
+  await carl.waitForFunction(() => document.getElementById("join-bar").textContent.includes("you are carl"));
+  assert.equal(await carl.locator("#join-bar button").count(), 0);
+  assert.equal(await carl.textContent("#subtitle"), "members only");
   assert.deepEqual(await carl.$$eval("#messages .text", (elements) => elements.length), 0);
   await ada.click("#people-button");
   await ada.fill(".invite input", "carl");

@@ -79,10 +79,11 @@ export class RoomView {
     const bar = $("join-bar");
     bar.hidden = canWrite;
     if (canWrite) return bar.replaceChildren();
-    const text = room.refusal ? room.refusal.message : `You are looking at ${room.name} from outside.`;
+    const text = room.isClosed ? `Only members can come in. Ask one of them to add you: you are ${this.#model.user}.`
+      : room.refusal ? room.refusal.message : `You are looking at ${room.name} from outside.`;
     if (bar.dataset.text === text && bar.firstChild) return;
     bar.dataset.text = text;
-    bar.replaceChildren(make("span", {}, text),
+    bar.replaceChildren(make("span", {}, text), room.isClosed ? "" :
       make("button", { class: "primary", type: "button", click: () => this.#actions.join(room.roomId) }, "Join room"));
   }
 
@@ -194,7 +195,7 @@ export class RoomView {
 function subtitle(room) {
   const parts = [];
   if (room.title && room.title.toLowerCase() !== room.roomId) parts.push(room.roomId);
-  if (room.membersOnly) parts.push("members only");
+  if (room.membersOnly || room.isClosed) parts.push("members only");
   if (room.members?.length) parts.push(`${room.members.length} ${room.members.length === 1 ? "member" : "members"}`);
   return parts.join(" · ") || "everybody may come in";
 }

@@ -31,4 +31,6 @@ export class Room {
   }
 
   get name() { return this.title || this.roomId; }
+  /** Whether there is no way in but being added. */
+  get isClosed() { return !this.isMember && (this.membersOnly || this.refusal?.code === "not_member"); }
 }

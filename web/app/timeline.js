@@ -279,7 +279,8 @@ export class Timeline {
   #drawTop(log) {
     const top = $("top");
     if (log.error) {
-      setText(top, `The messages cannot be had: ${log.error.message}`);
+      const isClosed = log.error.code === "not_member";
+      setText(top, isClosed ? "What is said here is for members." : `The messages cannot be had: ${log.error.message}`);
     } else if (!log.isReady || log.isLoading) {
       setText(top, "Loading…");
     } else if (log.atOldest && this.#start === log.start) {

@@ -149,7 +149,7 @@ fn ask_while_sending(store: &Embedded, seconds: u64) -> Result<(), Box<dyn std::
             time(&|| engine.hours(&HoursQuery { from: None, to: None, limit: 1_000 }).map(drop))?;
             time(&|| engine.active_users(&day).map(drop))?;
             time(&|| engine.active_users(&window).map(drop))?;
-            time(&|| engine.user_rooms(&user, None, 100).map(drop))?;
+            time(&|| engine.participation(&user, None, 100).map(drop))?;
             time(&|| engine.user_history(&user, &newest).map(drop))?;
             time(&|| engine.user_history(&user, &older).map(drop))?;
             std::thread::sleep(Duration::from_millis(30));

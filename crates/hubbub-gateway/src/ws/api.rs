@@ -5,13 +5,13 @@ use std::collections::HashMap;
 
 use hubbub_core::draft::{Loose, MessageDraft, Rules};
 use hubbub_core::id::ID_RULE;
-use hubbub_core::message::write_json_string;
 use hubbub_core::{Change, ErrorCode, Fault, Op, OpBatch, ReadMark, Receipt, RoomId, Timestamp, What};
 use hubbub_ws::write;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::all::WantedRooms;
+use super::frames::{write_error, write_ref, write_simple};
 use super::labels::{About, Label};
 use super::sends::{Sends, Wording};
 use super::subscriptions::{Announce, Subscriptions};
@@ -77,39 +77,6 @@ impl Wording for ApiWording<'_> {
             About::Mark(_) => write_error(label.extra, problem, out),
         }
     }
-}
-
-fn write_ref(reference: &str, out: &mut Vec<u8>) {
-    if !reference.is_empty() {
-        out.extend_from_slice(b"\"ref\":");
-        out.extend_from_slice(reference.as_bytes());
-        out.push(b',');
-    }
-}
-
-/// Appends an error frame.
-pub(super) fn write_error(reference: &str, problem: &Problem, out: &mut Vec<u8>) {
-    let start = write::begin_text(out);
-    out.extend_from_slice(b"{\"type\":\"error\",");
-    write_ref(reference, out);
-    problem.write_members(out);
-    out.push(b'}');
-    write::end_text(out, start);
-}
-
-/// Appends a frame that has a `type`, perhaps a `ref`, and perhaps a room.
-fn write_simple(kind: &str, reference: &str, room: Option<&str>, out: &mut Vec<u8>) {
-    let start = write::begin_text(out);
-    out.push(b'{');
-    write_ref(reference, out);
-    out.extend_from_slice(b"\"type\":");
-    write_json_string(kind, out);
-    if let Some(room) = room {
-        out.extend_from_slice(b",\"roomId\":");
-        write_json_string(room, out);
-    }
-    out.push(b'}');
-    write::end_text(out, start);
 }
 
 /// What every frame may have; what a message has beyond it is read in a second pass.

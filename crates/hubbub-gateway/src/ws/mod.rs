@@ -11,6 +11,7 @@ mod api;
 mod chat;
 mod close;
 mod connection;
+mod frames;
 mod labels;
 mod sends;
 mod socket;

@@ -6,20 +6,18 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::{ErrorCode, Fault, RoomId, UserId};
 use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Delivery, Outbox};
-use hubbub_ws::write;
 use tokio::time::Instant;
 
 use super::all::{AllRooms, Next, WantedRooms};
-use super::api::write_error;
 use super::encode_live;
+use super::frames::{write_all_live, write_error, write_room_frame};
 use super::socket::Socket;
 use crate::Gateway;
 use crate::follow::{Follower, Step, Wanted};
-use crate::problem::{Problem, Reset};
+use crate::problem::Problem;
 
 /// Nothing is read from the store or the socket, and nothing taken from the outbox, while so much waits for the peer.
 pub(super) const BACKLOG_BYTES_MAX: usize = 256 * 1024;
@@ -330,44 +328,4 @@ impl Drop for Subscriptions {
 fn subscribed_already() -> Problem {
     let fault = Fault::new("roomId", "is subscribed on this socket already; unsubscribe first");
     Problem::invalid(vec![fault])
-}
-
-fn write_room_frame(
-    kind: &str,
-    reference: &str,
-    room: &RoomId,
-    (at, read_seq): (&Reset, Option<u64>),
-    out: &mut Vec<u8>,
-) {
-    let start = write::begin_text(out);
-    begin_frame(kind, reference, room.as_str(), out);
-    out.push(b',');
-    at.write_members(out);
-    if let Some(read_seq) = read_seq {
-        out.extend_from_slice(b",\"readSeq\":");
-        write_u64(read_seq, out);
-    }
-    out.push(b'}');
-    write::end_text(out, start);
-}
-
-/// Appends the frame that says that all rooms there are were announced and are live.
-fn write_all_live(reference: &str, rooms: usize, out: &mut Vec<u8>) {
-    let start = write::begin_text(out);
-    begin_frame("subscribed", reference, "*", out);
-    out.extend_from_slice(b",\"rooms\":");
-    write_u64(rooms as u64, out);
-    out.push(b'}');
-    write::end_text(out, start);
-}
-
-fn begin_frame(kind: &str, reference: &str, room: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"type\":");
-    write_json_string(kind, out);
-    if !reference.is_empty() {
-        out.extend_from_slice(b",\"ref\":");
-        out.extend_from_slice(reference.as_bytes());
-    }
-    out.extend_from_slice(b",\"roomId\":");
-    write_json_string(room, out);
 }

@@ -1,0 +1,82 @@
+//! The frames of `/v1/ws` that are written in more than one place, or have nothing to do with the log.
+
+use hubbub_core::RoomId;
+use hubbub_core::message::{write_json_string, write_u64};
+use hubbub_ws::write;
+
+use crate::problem::{Problem, Reset};
+
+/// Appends the client's `ref`, if there is one, and a comma.
+pub(super) fn write_ref(reference: &str, out: &mut Vec<u8>) {
+    if !reference.is_empty() {
+        out.extend_from_slice(b"\"ref\":");
+        out.extend_from_slice(reference.as_bytes());
+        out.push(b',');
+    }
+}
+
+/// Appends an error frame.
+pub(super) fn write_error(reference: &str, problem: &Problem, out: &mut Vec<u8>) {
+    let start = write::begin_text(out);
+    out.extend_from_slice(b"{\"type\":\"error\",");
+    write_ref(reference, out);
+    problem.write_members(out);
+    out.push(b'}');
+    write::end_text(out, start);
+}
+
+/// Appends a frame that has a `type`, perhaps a `ref`, and perhaps a room.
+pub(super) fn write_simple(kind: &str, reference: &str, room: Option<&str>, out: &mut Vec<u8>) {
+    let start = write::begin_text(out);
+    out.push(b'{');
+    write_ref(reference, out);
+    out.extend_from_slice(b"\"type\":");
+    write_json_string(kind, out);
+    if let Some(room) = room {
+        out.extend_from_slice(b",\"roomId\":");
+        write_json_string(room, out);
+    }
+    out.push(b'}');
+    write::end_text(out, start);
+}
+
+/// Appends how a room stands: `subscribed`, perhaps with the read mark, or `reset`.
+pub(super) fn write_room_frame(
+    kind: &str,
+    reference: &str,
+    room: &RoomId,
+    (at, read_seq): (&Reset, Option<u64>),
+    out: &mut Vec<u8>,
+) {
+    let start = write::begin_text(out);
+    begin_frame(kind, reference, room.as_str(), out);
+    out.push(b',');
+    at.write_members(out);
+    if let Some(read_seq) = read_seq {
+        out.extend_from_slice(b",\"readSeq\":");
+        write_u64(read_seq, out);
+    }
+    out.push(b'}');
+    write::end_text(out, start);
+}
+
+/// Appends the frame that says that all rooms there are were announced and are live.
+pub(super) fn write_all_live(reference: &str, rooms: usize, out: &mut Vec<u8>) {
+    let start = write::begin_text(out);
+    begin_frame("subscribed", reference, "*", out);
+    out.extend_from_slice(b",\"rooms\":");
+    write_u64(rooms as u64, out);
+    out.push(b'}');
+    write::end_text(out, start);
+}
+
+fn begin_frame(kind: &str, reference: &str, room: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"type\":");
+    write_json_string(kind, out);
+    if !reference.is_empty() {
+        out.extend_from_slice(b",\"ref\":");
+        out.extend_from_slice(reference.as_bytes());
+    }
+    out.extend_from_slice(b",\"roomId\":");
+    write_json_string(room, out);
+}

@@ -12,15 +12,19 @@
 mod harness;
 
 mod any_sequence_is_gapless;
+mod backup_under_load_restores_exactly;
+mod backups_are_whole_or_not_there;
 mod bad_frames_keep_the_socket;
 mod bad_requests_name_the_rule;
 mod chat_sockets_answer_in_order;
 mod commands_work;
+mod corrupt_block_is_named;
 mod data_directory_is_refused;
 mod disk_full_refuses_and_recovers;
 mod documents_are_true;
 mod duplicate_id_is_noop;
 mod event_stream_resumes;
+mod export_and_import;
 mod failed_sync_stops_writes;
 mod history_pages;
 mod killed_at_any_moment;
@@ -34,6 +38,7 @@ mod read_marks_are_the_same_everywhere;
 mod readme_commands_run;
 mod removed_member_stops_receiving;
 mod restart_keeps_acked;
+mod restored_server_resets_clients;
 mod resume_has_no_gap;
 mod reused_id_is_refused;
 mod rooms_are_made_changed_and_deleted;

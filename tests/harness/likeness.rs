@@ -13,6 +13,8 @@ const OWN: &[&str] = &[
     "asOf",
     "createdAt",
     "latencyMs",
+    "bytes",
+    "crc32c",
     "version",
 ];
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 pub(crate) use follower::Follower;
 pub(crate) use http::{Answer, Http, faulty_fields};
-pub(crate) use program::{Ran, hubbub};
+pub(crate) use program::{Ran, hubbub, hubbub_aside};
 pub(crate) use server::{Server, Setup};
 pub(crate) use writer::{Dialect, Writer};
 pub(crate) use ws::{Closed, Ws};

@@ -62,3 +62,9 @@ pub(crate) fn hubbub(arguments: &[&str], input: &str) -> Ran {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
+
+/// The same without blocking the test's other tasks.
+pub(crate) async fn hubbub_aside(arguments: Vec<String>, input: String) -> Ran {
+    let run = move || hubbub(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), &input);
+    tokio::task::spawn_blocking(run).await.unwrap()
+}

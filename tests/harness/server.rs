@@ -20,7 +20,7 @@ pub(crate) struct Setup {
     settings: Vec<String>,
     data: PathBuf,
     /// Removes the directory with the last one that refers to it.
-    _dir: Arc<TempDir>,
+    dir: Arc<TempDir>,
 }
 
 impl Setup {
@@ -29,7 +29,18 @@ impl Setup {
         let dir = tempfile::Builder::new().prefix("hubbub-test-").tempdir().unwrap();
         // Small slots: they need not be filled with zeros for long, and small histories have segments too.
         let settings = vec!["store.embedded.journal_slot=1MiB".to_owned()];
-        Self { settings, data: dir.path().join("data"), _dir: Arc::new(dir) }
+        Self { settings, data: dir.path().join("data"), dir: Arc::new(dir) }
+    }
+
+    /// The same on another data directory, beside the new one unless the path is absolute.
+    pub(crate) fn on(mut self, data: impl AsRef<Path>) -> Self {
+        self.data = self.beside(data);
+        self
+    }
+
+    /// A path beside the data directory; removed with it.
+    pub(crate) fn beside(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     pub(crate) fn set(mut self, setting: &str) -> Self {
@@ -144,6 +155,20 @@ impl Server {
             self.setup.settings.push((*setting).to_owned());
         }
         (self.running, _) = Running::start(&self.setup, &self.address.to_string());
+    }
+
+    /// Runs a client command against it without blocking the test's other tasks.
+    pub(crate) async fn run(&self, arguments: &[&str], input: &str) -> super::Ran {
+        let mut arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        arguments.extend(["--server".to_owned(), self.url()]);
+        super::hubbub_aside(arguments, input.to_owned()).await
+    }
+
+    /// SIGTERM, and the end of the process, which must be an orderly one.
+    pub(crate) async fn stop(&mut self) {
+        self.terminate();
+        let status = self.exit().await;
+        assert!(status.success(), "{status}");
     }
 
     /// A connection that is kept.

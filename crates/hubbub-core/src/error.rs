@@ -71,6 +71,8 @@ error_codes! {
     NotFound = "not_found", 404, false;
     /// The path does not take this method.
     MethodNotAllowed = "method_not_allowed", 405, false;
+    /// This server's store cannot do it.
+    NotSupported = "not_supported", 501, false;
     /// The body, frame or line is larger than allowed.
     TooLarge = "too_large", 413, false;
     /// The request did not arrive in time.

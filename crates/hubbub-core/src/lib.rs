@@ -5,6 +5,7 @@
 //! [`store::Store::apply`], which answers one [`op::Outcome`] for each. What was stored comes back from
 //! [`store::RoomStore`] as a [`message::MessageRun`] and is shown in the one JSON shape of [`message::Message`].
 
+pub mod backup;
 pub mod change;
 pub mod clock;
 pub mod draft;

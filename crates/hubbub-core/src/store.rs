@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::backup::BackupStore;
 use crate::id::{RoomId, UserId};
 use crate::message::MessageRun;
 use crate::op::{OpBatch, Outcome};
@@ -37,6 +38,11 @@ pub trait Store: RoomStore + StatsStore {
 
     /// What it holds and does, for metrics. Cheap; never waits for the disk.
     fn figures(&self) -> StoreFigures;
+
+    /// How to copy it while it is written to; `None` for a store that has tools of its own for that.
+    fn backups(&self) -> Option<&dyn BackupStore> {
+        None
+    }
 
     /// Finishes what is under way (seals, table writes) and lets go of the data. No call may follow.
     fn close(&self);

@@ -32,6 +32,16 @@ impl Caller {
         self.user.as_ref().map(UserId::as_str)
     }
 
+    /// Refuses everybody who is named.
+    pub(crate) fn check_administrator(&self) -> Result<(), Problem> {
+        match self.as_str() {
+            None => Ok(()),
+            Some(user) => {
+                Err(Problem::new(ErrorCode::Forbidden, format!("only the administrator may, not '{user}'")))
+            }
+        }
+    }
+
     /// Refuses a message in somebody else's name.
     pub(crate) fn check_sender(&self, sender: &str) -> Result<(), Problem> {
         match self.as_str() {

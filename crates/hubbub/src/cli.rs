@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Chat rooms, message queues and a cached key-value store: durable, in order, in one binary.
 ///
@@ -41,6 +41,16 @@ pub(crate) enum Command {
     Room(RoomArgs),
     /// Show or check the configuration.
     Config(ConfigArgs),
+    /// Copy a running server's data into a directory of backups.
+    Backup(BackupArgs),
+    /// Make a data directory from a backup, or try whether that works.
+    Restore(RestoreArgs),
+    /// Read everything in a data directory or a backup and say what is damaged.
+    Verify(VerifyArgs),
+    /// Write messages of a server to a file.
+    Export(ExportArgs),
+    /// Send the messages of a file to a server.
+    Import(ImportArgs),
     /// Measure a server, and this machine's own limits beside it.
     #[cfg(feature = "bench")]
     Bench(hubbub_bench::cli::BenchArgs),
@@ -222,4 +232,88 @@ pub(crate) enum ConfigAction {
     Check(ServeArgs),
     /// Print a configuration file with every setting at its default.
     Example,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BackupArgs {
+    /// Where backups are kept, one directory for each; made if missing.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Remove older backups but so many, once this one is complete.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keep: Option<u32>,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RestoreArgs {
+    /// A backup, or the directory of backups, of which the newest is taken.
+    #[arg(value_name = "DIR")]
+    pub(crate) backup: PathBuf,
+    /// The data directory to make; must be empty or missing.
+    #[arg(long, value_name = "DATA", required_unless_present = "check")]
+    pub(crate) to: Option<PathBuf>,
+    /// Restore into a scratch directory, verify what is there, and remove it.
+    #[arg(long, conflicts_with = "to")]
+    pub(crate) check: bool,
+    /// Where the scratch directory is made [default: beside the backup].
+    #[arg(long, value_name = "PATH", requires = "check")]
+    pub(crate) scratch: Option<PathBuf>,
+    /// Print JSON lines, for scripts.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct VerifyArgs {
+    /// A data directory on which no server runs, or a backup. Nothing in it is changed.
+    #[arg(value_name = "DATA")]
+    pub(crate) data: PathBuf,
+    /// Print JSON lines, for scripts.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How messages stand in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FileFormat {
+    /// A JSON object on each line.
+    Jsonl,
+    /// Comma-separated (RFC 4180), the names of the columns first.
+    Csv,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ExportArgs {
+    /// Only this room; may be repeated.
+    #[arg(long = "room", value_name = "ROOM")]
+    pub(crate) rooms: Vec<String>,
+    /// Messages received at or after this time (RFC 3339, or seconds since 1970).
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: Option<String>,
+    /// Messages received before this time.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to: Option<String>,
+    /// How to write them.
+    #[arg(long, value_enum, default_value = "jsonl")]
+    pub(crate) format: FileFormat,
+    /// The file to write [default: standard output].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// The server.
+    #[arg(long, env = "HUBBUB_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    pub(crate) server: String,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ImportArgs {
+    /// The file to read; '-' = standard input.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// How messages stand in it [default: csv if its name ends so, else jsonl].
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<FileFormat>,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
 }

@@ -1,5 +1,6 @@
 //! The `hubbub` command: parse, validate, build, run, and one place that prints the error and picks the exit code.
 
+mod admin;
 mod ambient;
 mod cli;
 mod client;
@@ -31,6 +32,11 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
         Command::Config(args) => config::command::run(&args),
+        Command::Backup(args) => client::run(admin::backup::backup(args)),
+        Command::Restore(args) => admin::restore::restore(&args),
+        Command::Verify(args) => admin::verify::verify(&args),
+        Command::Export(args) => client::run(client::export::export(args)),
+        Command::Import(args) => client::run(client::import::import(args)),
         Command::Send(args) => client::run(client::send::send(args)),
         Command::Tail(args) => client::run(client::tail::tail(args)),
         Command::History(args) => client::run(client::lists::history(args)),
@@ -55,7 +61,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     eprintln!("hubbub: {error:#}");
     let code = if error.is::<config::ConfigError>() {
         exit::USAGE
-    } else if error.is::<serve::DataError>() {
+    } else if error.is::<serve::DataError>() || error.is::<admin::DamagedError>() {
         exit::DATA
     } else {
         exit::FAILURE

@@ -1,6 +1,7 @@
 //! HTTP: the table of all paths, and what answers have in common.
 
 mod assets;
+mod backups;
 mod events;
 mod health;
 mod history;
@@ -98,6 +99,13 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
         (["v1", "users", _], _) => Err(not_allowed("DELETE")),
         (["v1", "ws"], &Method::GET) => ws::upgrade_api(peer, request),
         ([.., "chat", room], &Method::GET) => ws::upgrade_chat(peer, room, request),
+        (["v1", "backups", backup], &Method::PUT) => backups::begin(gateway, backup, &request).await,
+        (["v1", "backups", backup], &Method::DELETE) => backups::end(gateway, backup, &request),
+        (["v1", "backups", _], _) => Err(not_allowed("PUT, DELETE")),
+        (["v1", "backups", backup, "files", file], &Method::GET) => {
+            backups::file(gateway, backup, file, &request).await
+        }
+        (["v1", "backups", _, "files", _], _) => Err(not_allowed("GET")),
         (["metrics"], &Method::GET) => health::metrics(gateway),
         ([.., "health"] | [.., "health", "ready"], &Method::GET | &Method::HEAD) => {
             health::ready(gateway).await

@@ -25,23 +25,46 @@ impl DirLock {
             .truncate(false)
             .open(&path)
             .map_err(|error| unreadable("opening", error))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                // The number is only for the message.
-                let _ = file.read_to_string(&mut holder);
-                let owner = match holder.trim() {
-                    "" => "another process".to_owned(),
-                    pid => format!("process {pid}"),
-                };
-                return Err(OpenError::Locked { path: dir.to_owned(), owner });
-            }
-            Err(TryLockError::Error(error)) => return Err(unreadable("locking", error)),
-        }
+        hold(&mut file, dir, unreadable)?;
         // Only for the message above, so a full disk is no reason not to start.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Self { _file: file })
+    }
+
+    /// The same without changing anything; `None` where there is no file `LOCK`, so that no server can have it.
+    pub(crate) fn take_if_there(dir: &Path) -> Result<Option<Self>, OpenError> {
+        let path = dir.join("LOCK");
+        let unreadable = |attempted, source| OpenError::Unreadable { attempted, path: path.clone(), source };
+        match File::open(&path) {
+            Ok(mut file) => {
+                hold(&mut file, dir, unreadable)?;
+                Ok(Some(Self { _file: file }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unreadable("opening", error)),
+        }
+    }
+}
+
+/// Locks the file, or says who has it locked.
+fn hold(
+    file: &mut File,
+    dir: &Path,
+    unreadable: impl Fn(&'static str, io::Error) -> OpenError,
+) -> Result<(), OpenError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // The number is only for the message.
+            let _ = file.read_to_string(&mut holder);
+            let owner = match holder.trim() {
+                "" => "another process".to_owned(),
+                pid => format!("process {pid}"),
+            };
+            Err(OpenError::Locked { path: dir.to_owned(), owner })
+        }
+        Err(TryLockError::Error(error)) => Err(unreadable("locking", error)),
     }
 }
 

@@ -52,18 +52,24 @@ pub trait DiskFile: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct FileDisk {
     root: PathBuf,
+    writes: bool,
 }
 
 impl FileDisk {
     /// Everything below `root`, which exists.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { root: root.into(), writes: true }
+    }
+
+    /// The same, opening files for reading alone.
+    pub fn read_only(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), writes: false }
     }
 }
 
 impl Disk for FileDisk {
     fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(fs::OpenOptions::new().read(true).write(true).open(self.root.join(path))?))
+        Ok(Arc::new(fs::OpenOptions::new().read(true).write(self.writes).open(self.root.join(path))?))
     }
 
     fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {

@@ -21,6 +21,7 @@ use super::journal::slot_path;
 use super::options::{Durability, EngineOptions, WAITING_SLOTS_MAX, WAITING_SLOTS_SLOW};
 use super::recover;
 use super::shared::Shared;
+use super::snapshot::Snapshots;
 use super::status::Trouble;
 use super::writer::Writer;
 
@@ -35,7 +36,8 @@ const DELAY_MAX: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) shared: Shared,
-    writer: Mutex<Writer>,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) snapshots: Snapshots,
 }
 
 impl Engine {
@@ -51,7 +53,7 @@ impl Engine {
     ) -> Result<Self, OpenError> {
         let (shared, writer) = recover::open(options, disk, clock, random)?;
         shared.status.set_trouble(shared.reserve_is_touched().map(Trouble::DiskFull));
-        Ok(Self { shared, writer: Mutex::new(writer) })
+        Ok(Self { shared, writer: Mutex::new(writer), snapshots: Snapshots::default() })
     }
 
     /// Makes a batch durable; see [`hubbub_core::Store::apply`].
@@ -238,9 +240,10 @@ impl Engine {
     }
 
     /// Hides and drops what is too old, else removes what is hidden from a segment, else merges small segments, else
-    /// builds a new filter. Says whether there was anything to do.
+    /// builds a new filter. Says whether there was anything to do. Also lets go of snapshots that nobody reads any more.
     pub fn merge_step(&self) -> Result<bool, MaintainError> {
         let shared = &self.shared;
+        self.snapshots.forget_unused(shared.clock.monotonic());
         Ok(shared.expire()? || shared.scrub_one()? || shared.merge_one()? || shared.refilter()?)
     }
 

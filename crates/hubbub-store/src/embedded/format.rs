@@ -43,10 +43,15 @@ pub(crate) fn check(disk: &dyn Disk) -> Result<bool, OpenError> {
     }
 }
 
+/// The content of the file.
+pub(crate) fn content() -> String {
+    format!("{PREFIX}{VERSION}\n")
+}
+
 /// Writes the file into a new directory.
 pub(crate) fn create(disk: &dyn Disk) -> Result<(), OpenError> {
     let written = disk.create(FORMAT_TMP).and_then(|file| {
-        file.write_all_at(format!("{PREFIX}{VERSION}\n").as_bytes(), 0)?;
+        file.write_all_at(content().as_bytes(), 0)?;
         file.sync_data()
     });
     written.doing("writing", FORMAT_TMP)?;

@@ -45,6 +45,11 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
+    /// The history's id, as clients see it.
+    pub(crate) fn epoch(&self) -> String {
+        format!("{:016x}", self.epoch)
+    }
+
     /// Reads the manifest; `None` when there is none.
     pub(crate) fn load(disk: &dyn Disk) -> Result<Option<Self>, OpenError> {
         let file = match disk.open(MANIFEST) {
@@ -69,7 +74,8 @@ impl Manifest {
         disk.sync_dir("").doing("syncing the directory of", MANIFEST)
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// The content of the file.
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(1_024 + self.rooms.len());
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&[0; 4]);

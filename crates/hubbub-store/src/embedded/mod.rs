@@ -10,6 +10,8 @@
 //! - Readers never wait for a write or a sync.
 //! - No byte read back is believed without its checksum.
 
+#[cfg(test)]
+mod backup_tests;
 mod bell;
 mod compact;
 mod data_dir;
@@ -31,6 +33,7 @@ mod options;
 mod record;
 mod recover;
 mod refilter;
+mod restore;
 mod rooms;
 mod seal;
 pub mod segment;
@@ -40,16 +43,20 @@ mod service_tests;
 mod shared;
 pub mod sim;
 mod slow_disk;
+mod snapshot;
 mod stats;
 mod status;
 mod tail;
 mod varint;
+mod verify;
 mod view;
 mod writer;
 
 pub use engine::Engine;
 pub use error::{MaintainError, OpenError};
 pub use options::{Durability, EngineOptions, MergeOptions};
+pub use restore::{RestoreError, file_crc32c, restore};
 pub use rooms::Hidden;
 pub use service::Embedded;
 pub use slow_disk::SlowDisk;
+pub use verify::{DataFault, Verified, verify};

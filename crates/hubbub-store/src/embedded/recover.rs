@@ -78,7 +78,7 @@ pub(crate) fn open(
     manifest.rooms = Vec::new();
 
     let heads: Vec<Head> = rooms.all().iter().map(Head::of).collect();
-    let epoch = Arc::from(format!("{:016x}", manifest.epoch));
+    let epoch = Arc::from(manifest.epoch());
     let block_seed = manifest.block_seed;
     let status = Status::default();
     status.sealed_through.store(manifest.applied, Ordering::Release);
@@ -188,7 +188,7 @@ fn open_segments(
     manifest.segments.iter().map(|number| Ok(Segment::open(disk, *number, Arc::clone(cache))?)).collect()
 }
 
-fn read_slots(disk: &dyn Disk, manifest: &Manifest) -> Result<Chain, OpenError> {
+pub(crate) fn read_slots(disk: &dyn Disk, manifest: &Manifest) -> Result<Chain, OpenError> {
     let mut names = disk.list(JOURNAL_DIR).doing("listing the directory", JOURNAL_DIR)?;
     names.sort_unstable();
     let mut scans = Vec::new();
@@ -204,7 +204,7 @@ fn read_slots(disk: &dyn Disk, manifest: &Manifest) -> Result<Chain, OpenError> 
     scan::chain(scans, manifest.applied)
 }
 
-fn read_slot(slot: &Slot, end: u64, bytes: &mut Vec<u8>) -> Result<(), OpenError> {
+pub(crate) fn read_slot(slot: &Slot, end: u64, bytes: &mut Vec<u8>) -> Result<(), OpenError> {
     bytes.resize(usize::try_from(end).unwrap_or(usize::MAX), 0);
     slot.file.read_exact_at(bytes, 0).doing("reading", &slot_path(slot.number))?;
     Ok(())

@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::MutexGuard;
-
 use super::error::{DoingOn, MaintainError};
 use super::journal::slot_path;
 use super::manifest::{MANIFEST, Manifest};
@@ -19,17 +17,18 @@ use super::tail::{Place, Tail};
 impl Shared {
     /// Seals the oldest slot that waits for it. Says whether there was one.
     pub(crate) fn seal_one(&self) -> Result<bool, MaintainError> {
-        let reserved = self.sealing.lock();
-        if self.waiting_slots() == 0 { Ok(false) } else { self.seal(reserved) }
+        let mut reserved = self.sealing.lock();
+        if self.waiting_slots() == 0 { Ok(false) } else { self.seal(&mut reserved) }
     }
 
     /// Seals the oldest slot, even if it is the only one. Nothing may be written to it any more.
     pub(crate) fn seal_oldest(&self) -> Result<bool, MaintainError> {
-        self.seal(self.sealing.lock())
+        self.seal(&mut self.sealing.lock())
     }
 
-    /// The number stays reserved when a seal fails, so that the next attempt replaces what this one left.
-    fn seal(&self, mut reserved: MutexGuard<'_, Option<u64>>) -> Result<bool, MaintainError> {
+    /// Seals the oldest slot for whoever holds `sealing`. The number stays reserved when a seal fails, so that the next
+    /// attempt replaces what this one left.
+    pub(crate) fn seal(&self, reserved: &mut Option<u64>) -> Result<bool, MaintainError> {
         let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
         let begin = self.clock.monotonic();
         let number = *reserved.get_or_insert_with(|| self.reserve_segment());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hubbub_core::backup::BackupStore;
 use hubbub_core::stats::{
     ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, ParticipationPage, RoomStats,
     Totals, UserHistoryPage, UserHistoryQuery, UserStats,
@@ -186,6 +187,10 @@ impl Store for Embedded {
 
     fn figures(&self) -> StoreFigures {
         self.engine.figures()
+    }
+
+    fn backups(&self) -> Option<&dyn BackupStore> {
+        Some(self)
     }
 
     fn close(&self) {

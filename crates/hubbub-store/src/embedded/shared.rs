@@ -1,6 +1,6 @@
 //! What the writer, the readers and the background work of one engine share.
 //!
-//! Locks, in the order in which they may be taken: `sealing` or `compacting` → `catalog` → `stats` (its
+//! Locks, in the order in which they may be taken: `compacting` → `sealing` → the writer → `catalog` → `stats` (its
 //! `rebuilding`, then its `state`) → `rooms` → `view` → a tail's index. Readers of rooms take the last three, each alone and
 //! for moments; `catalog` is held while the manifest is written, by background work only; whoever takes segments or full
 //! tails out of the view holds `stats` meanwhile. A writer takes `stats` never.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_core::backup::BackupError;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::ApplyError;
 use hubbub_core::{Clock, RandomSource, Timestamp};
@@ -146,6 +147,9 @@ impl Run {
             }
             6 | 7 => {
                 self.disk.set_phase("seal");
+                if self.one_in(8) {
+                    return self.snapshot(engine);
+                }
                 if let Err(error) = engine.seal_step() {
                     assert!(self.disk.is_dead(), "{error}");
                 }
@@ -163,6 +167,15 @@ impl Run {
         }
         if self.one_in(25) && !self.disk.is_dead() {
             self.compare(engine);
+        }
+    }
+
+    /// Disturbs nothing, wherever the power fails.
+    fn snapshot(&mut self, engine: &Engine) {
+        match engine.begin_snapshot("one") {
+            Ok(info) => assert!(engine.end_snapshot(&info.id)),
+            Err(BackupError::Overloaded) => {}
+            Err(error) => assert!(self.disk.is_dead(), "{error}"),
         }
     }
 

@@ -5,26 +5,28 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HOST};
-use hyper::{Method, Request, StatusCode, Uri};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long an ordinary answer may take.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a server is.
 #[derive(Debug, Clone)]
-pub(super) struct Server {
+pub(crate) struct Server {
     /// Host and port, as in the URL.
-    pub(super) authority: String,
+    pub(crate) authority: String,
     /// What stands before every path; empty or beginning with a slash.
-    pub(super) prefix: String,
+    pub(crate) prefix: String,
 }
 
 impl Server {
-    pub(super) fn parse(url: &str) -> anyhow::Result<Self> {
+    pub(crate) fn parse(url: &str) -> anyhow::Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("--server {url} is no URL"))?;
         if uri.scheme_str() != Some("http") {
             bail!("--server {url}: must begin with http://");
@@ -37,7 +39,7 @@ impl Server {
         })
     }
 
-    pub(super) async fn connect_tcp(&self) -> anyhow::Result<TcpStream> {
+    pub(crate) async fn connect_tcp(&self) -> anyhow::Result<TcpStream> {
         let connecting = tokio::time::timeout(TIMEOUT, TcpStream::connect(&self.authority));
         let stream = connecting.await.context("no answer in time").and_then(|result| Ok(result?));
         let stream = stream.with_context(|| {
@@ -47,7 +49,7 @@ impl Server {
         Ok(stream)
     }
 
-    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
         let stream = self.connect_tcp().await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("starting HTTP")?;
         // Its error reaches the request that is under way.
@@ -57,19 +59,19 @@ impl Server {
 }
 
 /// What a server answered.
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) body: Value,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Value,
 }
 
 impl Answer {
     /// Whether the same request may succeed later.
-    pub(super) fn is_retryable(&self) -> bool {
+    pub(crate) fn is_retryable(&self) -> bool {
         self.body.get("retryable").and_then(Value::as_bool).unwrap_or(false)
     }
 
     /// The body, or what the server said was wrong.
-    pub(super) fn success(self) -> anyhow::Result<Value> {
+    pub(crate) fn success(self) -> anyhow::Result<Value> {
         if self.status.is_success() {
             return Ok(self.body);
         }
@@ -78,18 +80,63 @@ impl Answer {
     }
 }
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     server: Server,
     sender: SendRequest<Full<Bytes>>,
 }
 
 impl Connection {
-    pub(super) async fn request(
+    pub(crate) async fn request(
         &mut self,
         method: Method,
         path: &str,
         body: String,
     ) -> anyhow::Result<Answer> {
+        self.request_within(TIMEOUT, method, path, body).await
+    }
+
+    /// The same for what may take longer.
+    pub(crate) async fn request_within(
+        &mut self,
+        timeout: Duration,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> anyhow::Result<Answer> {
+        let (status, body) = self.whole(timeout, method, path, body).await?;
+        let body = match body.as_ref() {
+            b"" => Value::Null,
+            body => {
+                serde_json::from_slice(body).with_context(|| format!("{path} did not answer with JSON"))?
+            }
+        };
+        Ok(Answer { status, body })
+    }
+
+    /// A whole answer, whatever it is.
+    pub(crate) async fn whole(
+        &mut self,
+        timeout: Duration,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
+        let asking = async {
+            let response = self.begin(method, path, body).await?;
+            let status = response.status();
+            let body = response.into_body().collect().await?.to_bytes();
+            anyhow::Ok((status, body))
+        };
+        tokio::time::timeout(timeout, asking).await.context("no answer in time")?
+    }
+
+    /// Begins a request; the answer's body is still to come.
+    pub(crate) async fn begin(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> anyhow::Result<Response<Incoming>> {
         let request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.server.prefix))
@@ -97,23 +144,11 @@ impl Connection {
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)))
             .context("making the request")?;
-        let asking = async {
-            let response = self.sender.send_request(request).await?;
-            let status = response.status();
-            let body = response.into_body().collect().await?.to_bytes();
-            anyhow::Ok((status, body))
-        };
-        let (status, body) = tokio::time::timeout(TIMEOUT, asking).await.context("no answer in time")??;
-        // An answer without content says all there is to say by its status.
-        let body = if body.is_empty() {
-            Value::Null
-        } else {
-            serde_json::from_slice(&body).with_context(|| format!("{path} did not answer with JSON"))?
-        };
-        Ok(Answer { status, body })
+        self.sender.ready().await.context("the connection was lost")?;
+        Ok(self.sender.send_request(request).await?)
     }
 
-    pub(super) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
+    pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
         self.request(Method::GET, path, String::new()).await?.success()
     }
 }

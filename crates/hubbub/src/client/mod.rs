@@ -1,6 +1,9 @@
 //! The commands that talk to a server, by its public protocol only.
 
-mod connection;
+pub(crate) mod connection;
+mod csv;
+pub(crate) mod export;
+pub(crate) mod import;
 pub(crate) mod lists;
 pub(crate) mod room;
 pub(crate) mod send;
@@ -23,7 +26,8 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to standard output")
 }
 
-fn print_json(value: &Value) -> anyhow::Result<()> {
+/// Prints one JSON object as a line.
+pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value}\n"))
 }
 

@@ -1,7 +1,7 @@
 //! One operation of the API: what it takes, what it answers, and examples of both.
 
 use hubbub_core::ErrorCode;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::schemas::id;
 
@@ -203,7 +203,10 @@ fn path_parameter(name: &'static str) -> Parameter {
     let about = match name {
         "room" => "The room's id.",
         "user" => "The user's id.",
+        "backup" => "What the backup is called; whoever begins it chooses.",
+        "file" => "The file's name as listed, with `/` written as `%2F`.",
         _ => "",
     };
-    Parameter { name, place: "path", schema: id(), about: about.to_owned() }
+    let schema = if name == "file" { json!({"type": "string"}) } else { id() };
+    Parameter { name, place: "path", schema, about: about.to_owned() }
 }

@@ -25,6 +25,8 @@ pub(super) mod section {
     pub(in super::super) const USERS: u32 = 5;
     pub(in super::super) const POSTINGS: u32 = 6;
     pub(in super::super) const USER_FENCES: u32 = 7;
+    /// Everything before the table, so that the file's checksum is known without reading all of it.
+    pub(in super::super) const BODY: u32 = 16;
 }
 
 /// What is wrong with a fixed part.

@@ -12,15 +12,15 @@ use super::open::Segment;
 /// Read at a time when all hashes are wanted.
 const STREAM_BYTES: usize = 256 * PAGE_BYTES;
 
-const DAMAGED_PAGE: &str = "the checksum of a page of ids does not match";
+pub(super) const DAMAGED_PAGE: &str = "the checksum of a page of ids does not match";
 
 /// The entries of a page; `None` when its checksum does not match.
-fn check_page(page: &[u8]) -> Option<&[u8]> {
+pub(super) fn check_page(page: &[u8]) -> Option<&[u8]> {
     let (entries, crc) = page.split_last_chunk::<4>()?;
     (crc32c(entries) == u32::from_le_bytes(*crc)).then_some(entries)
 }
 
-fn entry(bytes: &[u8]) -> Option<(u64, u32)> {
+pub(super) fn entry(bytes: &[u8]) -> Option<(u64, u32)> {
     let mut cursor = Cursor::new(bytes);
     Some((cursor.u64()?, cursor.u32()?))
 }

@@ -26,7 +26,8 @@
 //!            in the order of names; first_received as difference to the oldest time in rooms
 //! user fences = { name_bytes:u8 name users_at:v postings_at:v }*     for every 64th user, places in the streams
 //! blocks   = { stored_bytes:v messages:v first_seq:v first_received:zz }*       in file order
-//! table    = { kind:u32 crc32c:u32 offset:u64 bytes:u64 items:u64 }*            a reader skips kinds it does not know
+//! table    = { kind:u32 crc32c:u32 offset:u64 bytes:u64 items:u64 }*            a reader skips kinds it does not know;
+//!            one entry is over everything before the table
 //! footer   = table_offset:u64 sections:u32 table_crc32c:u32 number:u64 crc32c:u32 "HBSE"
 //! ```
 //!
@@ -45,6 +46,7 @@
 mod block;
 mod bytes;
 mod cache;
+mod check;
 mod codec;
 mod error;
 mod format;

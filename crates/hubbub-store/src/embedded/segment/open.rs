@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crc32c::crc32c;
+use crc32c::{crc32c, crc32c_append};
 
 use hubbub_core::{Message, Timestamp};
 
@@ -49,6 +49,8 @@ struct Inner {
     path: String,
     number: u64,
     bytes: u64,
+    body: Section,
+    crc: u32,
     messages: u32,
     rooms: RoomIndex,
     blocks: Vec<BlockEntry>,
@@ -72,18 +74,19 @@ impl Segment {
         let bytes = file.len().map_err(io)?;
         let parts = Parts { file: &*file, path: &path, bytes };
         parts.check_header()?;
-        let sections = parts.sections(number)?;
+        let (sections, end) = parts.sections(number)?;
 
         let (at, found) = parts.section(&sections, section::ROOMS)?;
         let rooms = RoomIndex::read(&found)
             .ok_or_else(|| parts.damaged(at.offset, "the index of rooms is not one"))?;
         let (blocks_at, found) = parts.section(&sections, section::BLOCKS)?;
-        let (blocks, messages, end) = read_blocks(&found, HEADER_BYTES as u64)
+        let (blocks, messages, blocks_end) = read_blocks(&found, HEADER_BYTES as u64)
             .ok_or_else(|| parts.damaged(blocks_at.offset, "the index of blocks is not one"))?;
         let (_, found) = parts.section(&sections, section::FENCES)?;
         let (exact, _) = found.as_chunks::<8>();
         let fences: Vec<u64> = exact.iter().map(|hash| u64::from_le_bytes(*hash)).collect();
         let ids = parts.find(&sections, section::IDS)?;
+        let body = parts.find(&sections, section::BODY)?;
 
         let (at, found) = parts.section(&sections, section::USER_FENCES)?;
         let user_fences = UserFences::read(&found)
@@ -95,21 +98,25 @@ impl Segment {
             return Err(parts.damaged(users.offset, "the pages of users are cut"));
         };
 
-        let fits = end == ids.offset
+        let fits = blocks_end == ids.offset
             && postings.items == u64::from(messages)
             && rooms.entries().last().map_or(0, RoomEntry::end) == messages
             && ids.bytes == ids_bytes(messages.into())
+            && body.bytes + end.len() as u64 == bytes
             && fences.len() as u64 == u64::from(messages).div_ceil(PAGE_ENTRIES as u64);
         if !fits {
             return Err(parts.damaged(blocks_at.offset, "the indexes do not fit each other"));
         }
         let ids = ids.offset..ids.offset + ids.bytes;
         let owner = cache.new_owner();
+        let crc = crc32c_append(body.crc, &end);
         let inner = Inner {
             file,
             path,
             number,
             bytes,
+            body,
+            crc,
             messages,
             rooms,
             blocks,
@@ -133,6 +140,16 @@ impl Segment {
     /// Length of the file.
     pub fn bytes(&self) -> u64 {
         self.inner.bytes
+    }
+
+    /// Checksum of the whole file, as it was written.
+    pub fn crc32c(&self) -> u32 {
+        self.inner.crc
+    }
+
+    /// The open file.
+    pub(crate) fn file(&self) -> &Arc<dyn DiskFile> {
+        &self.inner.file
     }
 
     /// How many messages it holds.
@@ -233,6 +250,14 @@ impl Segment {
         self.inner.messages
     }
 
+    pub(super) fn room_entry(&self, place: usize) -> Option<&RoomEntry> {
+        self.inner.rooms.entries().get(place)
+    }
+
+    pub(super) fn body(&self) -> &Section {
+        &self.inner.body
+    }
+
     pub(super) fn damaged(&self, offset: u64, what: &'static str) -> SegmentError {
         SegmentError::Damaged { file: self.inner.path.clone(), offset, what }
     }
@@ -325,21 +350,25 @@ impl Parts<'_> {
         }
     }
 
-    fn sections(&self, number: u64) -> Result<Vec<Section>, SegmentError> {
+    /// The table of sections, and the end of the file as it is, from the table on.
+    fn sections(&self, number: u64) -> Result<(Vec<Section>, Vec<u8>), SegmentError> {
         let at = self.bytes.saturating_sub(FOOTER_BYTES as u64);
-        let footer = Footer::read(&self.read(at, FOOTER_BYTES as u64)?)
-            .ok_or_else(|| self.damaged(at, "it does not end as a segment does"))?;
+        let last = self.read(at, FOOTER_BYTES as u64)?;
+        let footer =
+            Footer::read(&last).ok_or_else(|| self.damaged(at, "it does not end as a segment does"))?;
         if footer.number != number {
             return Err(self.damaged(at, "it is another segment than its name says"));
         }
-        let table = self.read(footer.table_offset, footer.table_bytes())?;
+        let mut table = self.read(footer.table_offset, footer.table_bytes())?;
         if crc32c(&table) != footer.table_crc {
             return Err(
                 self.damaged(footer.table_offset, "the checksum of the table of sections does not match")
             );
         }
-        format::read_table(&table)
-            .ok_or_else(|| self.damaged(footer.table_offset, "the table of sections is cut"))
+        let sections = format::read_table(&table)
+            .ok_or_else(|| self.damaged(footer.table_offset, "the table of sections is cut"))?;
+        table.extend_from_slice(&last);
+        Ok((sections, table))
     }
 
     fn find(&self, sections: &[Section], kind: u32) -> Result<Section, SegmentError> {

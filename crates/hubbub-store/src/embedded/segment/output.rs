@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use crc32c::crc32c_append;
+
 use crate::embedded::disk::DiskFile;
 
 /// Bytes collected before they are handed to the operating system.
@@ -17,16 +19,23 @@ pub(super) struct Output {
     pending: Vec<u8>,
     written: u64,
     unsynced: u64,
+    /// Over what was handed over.
+    crc: u32,
 }
 
 impl Output {
     pub(super) fn new(file: Arc<dyn DiskFile>) -> Self {
-        Self { file, pending: Vec::new(), written: 0, unsynced: 0 }
+        Self { file, pending: Vec::new(), written: 0, unsynced: 0, crc: 0 }
     }
 
     /// Where the next byte will stand.
     pub(super) fn position(&self) -> u64 {
         self.written + self.pending.len() as u64
+    }
+
+    /// Checksum of all bytes so far.
+    pub(super) fn crc(&self) -> u32 {
+        crc32c_append(self.crc, &self.pending)
     }
 
     /// Appends what `write` appends.
@@ -43,6 +52,7 @@ impl Output {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.write_all_at(&self.pending, self.written)?;
+        self.crc = self.crc();
         let bytes = self.pending.len() as u64;
         self.written += bytes;
         self.unsynced += bytes;

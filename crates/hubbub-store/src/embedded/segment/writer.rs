@@ -148,6 +148,13 @@ impl SegmentWriter {
             self.write_section(section::ROOMS, &rooms, self.rooms.len())?,
             self.write_section(section::BLOCKS, &blocks, self.blocks.len())?,
             self.write_section(section::USER_FENCES, &users.fences, user_fences)?,
+            Section {
+                kind: section::BODY,
+                crc: self.output.crc(),
+                offset: 0,
+                bytes: self.output.position(),
+                items: 0,
+            },
         ];
         let table = format::table(&sections);
         let footer = Footer {

@@ -2,6 +2,7 @@
 //!
 //! The order of the lists is the order in which the examples work on a fresh server.
 
+mod backups;
 mod members;
 mod messages;
 mod rooms;
@@ -18,6 +19,10 @@ pub(super) const TAGS: &[(&str, &str)] = &[
     (rooms::TAG, "What rooms there are and who is in them."),
     (members::TAG, "Who belongs to a room, what is unread, and what belongs to a user."),
     (sockets::TAG, "Where sockets begin; what is said over them is in `/asyncapi.json`."),
+    (
+        backups::TAG,
+        "Copying the store while it is written to; `hubbub backup` does it. For the administrator.",
+    ),
     (service::TAG, "Health, metrics and these documents."),
 ];
 
@@ -27,6 +32,7 @@ pub(super) fn all(limits: &Limits) -> Vec<Operation> {
     all.extend(rooms::all());
     all.extend(members::all());
     all.extend(sockets::all());
+    all.extend(backups::all());
     all.extend(service::all());
     all
 }

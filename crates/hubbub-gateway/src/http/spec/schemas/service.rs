@@ -1,8 +1,8 @@
-//! Health.
+//! Health and backups.
 
 use serde_json::json;
 
-use super::{Named, object, one_of, schema};
+use super::{Named, id, integer, object, one_of, schema};
 
 pub(super) fn all() -> Named {
     let mut all: Named = Vec::new();
@@ -25,6 +25,10 @@ pub(super) fn all() -> Named {
             json!({"status": status, "version": {"type": "string"}, "components": object("", components, json!({}))}),
             json!({}),
         ),));
+    let file = json!({"name": {"type": "string"}, "bytes": integer(0), "crc32c": integer(0)});
+    let files = json!({"type": "array", "items": object("", file, json!({}))});
+    let backup = json!({"backupId": id(), "epoch": schema("Epoch"), "messages": integer(0), "files": files});
+    all.push(("Backup", object("", backup, json!({}))));
     all.push(("Live", object("", json!({"status": status}), json!({}))));
     all
 }

@@ -3,9 +3,9 @@
 use crc32c::crc32c;
 
 use super::users::{look_up_users, read_users};
-use super::{Owned, Place, examples, scan_all};
+use super::{KEY, Owned, Place, examples, scan_all};
 use crate::embedded::segment::format::{HEADER_BYTES, VERSION, header};
-use crate::embedded::segment::{Codec, Segment, SegmentError, unfinished_path};
+use crate::embedded::segment::{Codec, IdHasher, Segment, SegmentError, unfinished_path};
 
 type Everything = (Vec<Owned>, Vec<u64>, Vec<String>);
 
@@ -64,6 +64,59 @@ fn every_byte_is_under_a_checksum() {
     }
 }
 
+/// What a full check finds.
+fn check(segment: &Segment, key: [u64; 2]) -> Vec<SegmentError> {
+    let mut faults = Vec::new();
+    segment.check(&IdHasher::new(key), &mut |fault| faults.push(fault));
+    faults
+}
+
+#[test]
+fn a_check_finds_every_flipped_byte_and_says_where() {
+    let (place, all) = (Place::new(), examples(400));
+    place.write(1, Codec::Lz4, &all);
+    let good = std::fs::read(place.file(1)).unwrap();
+    let segment = place.open(1).unwrap();
+    assert_eq!(segment.crc32c(), crc32c(&good));
+    assert!(check(&segment, KEY).is_empty());
+    assert_eq!(check(&segment, [1, 2]).len(), 1, "another key's table of ids");
+    for at in (0..good.len()).step_by(17) {
+        let mut bad = good.clone();
+        bad[at] ^= 64;
+        std::fs::write(place.file(1), &bad).unwrap();
+        let found = match place.open(1) {
+            Ok(segment) => check(&segment, KEY),
+            Err(error) => vec![error],
+        };
+        assert_eq!(found.len(), 1, "byte {at}: {found:?}");
+        let is_near = match &found[0] {
+            SegmentError::Damaged { offset, .. } => *offset <= at as u64,
+            _ => at < HEADER_BYTES,
+        };
+        assert!(is_near, "byte {at}: {found:?}");
+    }
+}
+
+#[test]
+fn a_check_goes_on_behind_damage() {
+    let (place, all) = (Place::new(), examples(2_000));
+    place.write(1, Codec::Lz4, &all);
+    let mut bytes = std::fs::read(place.file(1)).unwrap();
+    let ids = {
+        let segment = place.open(1).unwrap();
+        assert!(segment.blocks().len() > 4);
+        for block in [1, 3] {
+            bytes[usize::try_from(segment.blocks()[block].offset).unwrap() + 20] ^= 1;
+        }
+        usize::try_from(segment.ids_range().start).unwrap()
+    };
+    bytes[ids + 4_096] ^= 1;
+    std::fs::write(place.file(1), &bytes).unwrap();
+    let found = check(&place.open(1).unwrap(), KEY);
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(found[2].to_string().contains(&format!("at byte {}", ids + 4_096)), "{found:?}");
+}
+
 #[test]
 fn a_cut_or_longer_file_is_refused() {
     let (place, all) = (Place::new(), examples(50));
@@ -96,17 +149,21 @@ fn sections_nobody_knows_are_skipped() {
     let (place, all) = (Place::new(), examples(50));
     place.write(1, Codec::Lz4, &all);
     let good = std::fs::read(place.file(1)).unwrap();
-    let (table_at, footer_at) = (good.len() - 32 - 7 * 32, good.len() - 32);
+    let (table_at, footer_at) = (good.len() - 32 - 8 * 32, good.len() - 32);
     let mut newer = good[..table_at].to_vec();
     newer.extend_from_slice(b"postings");
     let new_table = newer.len();
     newer.extend_from_slice(&good[table_at..footer_at]);
+    // The entry over everything before the table is the last one.
+    let (body, body_crc) = (new_table + 7 * 32, crc32c(&newer[..new_table]));
+    newer[body + 4..body + 8].copy_from_slice(&body_crc.to_le_bytes());
+    newer[body + 16..body + 24].copy_from_slice(&(new_table as u64).to_le_bytes());
     let mut entry = [0; 32];
     entry[0] = 200;
     newer.extend_from_slice(&entry);
     let mut footer = good[footer_at..].to_vec();
     footer[..8].copy_from_slice(&(new_table as u64).to_le_bytes());
-    footer[8] = 8;
+    footer[8] = 9;
     footer[12..16].copy_from_slice(&crc32c(&newer[new_table..]).to_le_bytes());
     let crc = crc32c(&footer[..24]);
     footer[24..28].copy_from_slice(&crc.to_le_bytes());

@@ -1,0 +1,132 @@
+//! `/v1/backups`: copying the store while it is written to. For the administrator alone.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::Either;
+use http_body_util::channel::{Channel, Sender};
+use hubbub_core::backup::{BackupError, BackupStore};
+use hubbub_core::id::{ID_RULE, is_valid_id};
+use hubbub_core::{ErrorCode, Fault};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response, StatusCode};
+
+use super::query::Query;
+use super::{Answer, NOSNIFF, json, respond};
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::problem::Problem;
+
+/// Read from the store at a time; with [`PIECES_MAX`] what one reader costs in memory.
+const PIECE_BYTES: usize = 256 * 1024;
+const PIECES_MAX: usize = 2;
+
+/// `PUT /v1/backups/{backup}`: begins one, or shows the one that was begun under this name.
+pub(super) async fn begin(gateway: &Arc<Gateway>, backup: &str, request: &Request<Incoming>) -> Answer {
+    let store = backups(gateway, request)?;
+    if !is_valid_id(backup) {
+        return Err(Problem::invalid(vec![Fault::new("backup", ID_RULE)]));
+    }
+    let info = store.begin_backup(backup).await?;
+    let files: Vec<_> = info
+        .files
+        .iter()
+        .map(|file| serde_json::json!({"name": file.name, "bytes": file.bytes, "crc32c": file.crc32c}))
+        .collect();
+    let body = serde_json::json!({
+        "backupId": info.id, "epoch": &*info.epoch, "messages": info.messages, "files": files,
+    });
+    let status = if info.is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(json(status, body.to_string().into_bytes()))
+}
+
+/// `GET /v1/backups/{backup}/files/{file}`: streams one of its files.
+pub(super) async fn file(
+    gateway: &Arc<Gateway>,
+    backup: &str,
+    file: &str,
+    request: &Request<Incoming>,
+) -> Answer {
+    // Only a name that is in the list finds anything, whatever it decodes to.
+    let name = percent_encoding::percent_decode_str(file).decode_utf8_lossy().into_owned();
+    let first = backups(gateway, request)?.read_backup(backup, &name, 0, PIECE_BYTES).await?;
+    let Some(first) = first else {
+        return Err(Problem::new(ErrorCode::NotFound, NO_FILE));
+    };
+    if first.len() < PIECE_BYTES {
+        return Ok(respond(StatusCode::OK, OCTETS, first));
+    }
+    let (sender, body) = Channel::new(PIECES_MAX);
+    tokio::spawn(stream(gateway.clone(), backup.to_owned(), name, first, sender));
+    let mut response = Response::new(Either::Right(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OCTETS));
+    response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
+    Ok(response)
+}
+
+/// What is said when there is nothing of that name.
+pub(super) const NO_BACKUP: &str = "there is no such backup; begin it again";
+pub(super) const NO_FILE: &str = "there is no such backup, or no such file in it";
+
+pub(super) const OCTETS: &str = "application/octet-stream";
+
+/// `DELETE /v1/backups/{backup}`: lets go of it.
+pub(super) fn end(gateway: &Arc<Gateway>, backup: &str, request: &Request<Incoming>) -> Answer {
+    if !backups(gateway, request)?.end_backup(backup) {
+        return Err(Problem::new(ErrorCode::NotFound, NO_BACKUP));
+    }
+    let mut response = respond(StatusCode::NO_CONTENT, OCTETS, Bytes::new());
+    response.headers_mut().remove(CONTENT_TYPE);
+    response.headers_mut().remove(CONTENT_LENGTH);
+    Ok(response)
+}
+
+/// Sends what follows the first piece, at the reader's pace. An answer that ends early is an error at the other end.
+async fn stream(
+    gateway: Arc<Gateway>,
+    backup: String,
+    name: String,
+    first: Vec<u8>,
+    mut sender: Sender<Bytes, std::io::Error>,
+) {
+    let mut offset = 0;
+    let mut piece = first;
+    while !piece.is_empty() {
+        offset += piece.len() as u64;
+        if sender.send_data(piece.into()).await.is_err() {
+            return;
+        }
+        let Some(store) = gateway.store.backups() else { return };
+        piece = match store.read_backup(&backup, &name, offset, PIECE_BYTES).await {
+            Ok(Some(piece)) => piece,
+            Ok(None) => return sender.abort(std::io::Error::other("the backup was ended")),
+            Err(error) => {
+                tracing::error!(%error, "a backup broke off");
+                return sender.abort(std::io::Error::other(error));
+            }
+        };
+    }
+}
+
+fn backups<'a>(
+    gateway: &'a Arc<Gateway>,
+    request: &Request<Incoming>,
+) -> Result<&'a dyn BackupStore, Problem> {
+    let caller = Caller::of(request.headers(), &Query::parse(request.uri().query()))?;
+    caller.check_administrator()?;
+    gateway.store.backups().ok_or_else(|| {
+        Problem::new(ErrorCode::NotSupported, "this store is backed up with tools of its own, not here")
+    })
+}
+
+impl From<BackupError> for Problem {
+    fn from(error: BackupError) -> Self {
+        let code = match &error {
+            BackupError::Overloaded => ErrorCode::Overloaded,
+            BackupError::Unavailable { .. } => ErrorCode::Unavailable,
+        };
+        // Only the administrator sees it, who may know the reason.
+        Self::new(code, error.to_string())
+    }
+}

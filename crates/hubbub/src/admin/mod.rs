@@ -1,0 +1,63 @@
+//! Looking after the data: backups ([`backup`] makes them, [`shelf`] knows how they lie in their directory), [`restore`]
+//! and [`verify`].
+//!
+//! A backup is fetched from a running server over its public protocol. Restoring and verifying work on directories;
+//! what stands in them is the store's business alone.
+
+pub(crate) mod backup;
+pub(crate) mod restore;
+mod shelf;
+pub(crate) mod verify;
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+/// A data directory or a backup is damaged.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct DamagedError(String);
+
+/// Holds the lock file `name` in `dir` for as long as it lives, so that two of the same do not get in each other's way.
+fn only_one(dir: &Path, name: &str, what: &str) -> anyhow::Result<File> {
+    let path = dir.join(name);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let file = file.with_context(|| format!("making {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => bail!("another {what} is at work in {}", dir.display()),
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("locking {}", path.display())),
+    }
+}
+
+/// Makes the names in a directory durable.
+fn sync_dir(dir: &Path) -> anyhow::Result<()> {
+    File::open(dir).and_then(|dir| dir.sync_all()).with_context(|| format!("syncing {}", dir.display()))
+}
+
+/// `1.2 GB` and the like.
+fn size(bytes: u64) -> String {
+    #[allow(clippy::cast_precision_loss)]
+    let mut value = bytes as f64;
+    for unit in ["bytes", "kB", "MB", "GB"] {
+        if value < 1_000.0 {
+            let digits = usize::from(unit != "bytes" && value < 100.0);
+            return format!("{value:.digits$} {unit}");
+        }
+        value /= 1_000.0;
+    }
+    format!("{value:.1} TB")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sizes_are_short() {
+        let cases = [(0, "0 bytes"), (999, "999 bytes"), (1_500, "1.5 kB"), (734_000_000, "734 MB")];
+        for (bytes, text) in cases {
+            assert_eq!(super::size(bytes), text);
+        }
+        assert_eq!(super::size(12_345_678_901_234), "12.3 TB");
+    }
+}

@@ -1,0 +1,115 @@
+//! `hubbub restore`: a data directory from a backup, or with `--check` the proof that there could be one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use hubbub_store::embedded::{self, RestoreError};
+use serde_json::json;
+
+use super::shelf::{Listing, complete};
+use super::verify::{read_all, report};
+use super::{DamagedError, only_one};
+use crate::ambient::KeyedRandom;
+use crate::cli::RestoreArgs;
+use crate::client::{print, print_json};
+use crate::serve::DataError;
+
+/// Names in the scratch directory.
+const SCRATCH: &str = ".restore-check";
+const SCRATCH_LOCK: &str = ".restore-check.lock";
+
+pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
+    let (backup, listing) = find(&args.backup)?;
+    match &args.to {
+        Some(data) => {
+            let epoch = copy(&backup, &listing, data)?;
+            let Listing { messages, created_at, .. } = &listing;
+            if args.json {
+                return print_json(&json!({
+                    "backup": backup, "createdAt": created_at, "data": data, "epoch": epoch, "messages": messages,
+                    "files": listing.files.len(),
+                }));
+            }
+            print(&format!(
+                "restored {messages} messages as of {created_at} from {} to {}, with the new epoch {epoch}\n",
+                backup.display(),
+                data.display()
+            ))
+        }
+        None => check(args, &backup, &listing),
+    }
+}
+
+/// The backup itself, or the newest one in its directory.
+fn find(dir: &Path) -> anyhow::Result<(PathBuf, Listing)> {
+    if let Some(listing) = Listing::read(dir)? {
+        return Ok((dir.to_owned(), listing));
+    }
+    let newest = complete(dir)?.pop();
+    let newest = newest.with_context(|| format!("{} is no backup and holds none", dir.display()))?;
+    let listing = Listing::read(&newest)?;
+    Ok((newest.clone(), listing.with_context(|| format!("{} is gone", newest.display()))?))
+}
+
+fn copy(backup: &Path, listing: &Listing, data: &Path) -> anyhow::Result<String> {
+    let error = match embedded::restore(backup, data, &listing.backup_files(), &KeyedRandom::new()) {
+        Ok(epoch) => return Ok(epoch),
+        Err(error) => error,
+    };
+    match error {
+        RestoreError::Damaged { file, what } => Err(name_the_place(backup, &file, what).into()),
+        RestoreError::Open(error) => Err(DataError::from(error).into()),
+        error => Err(error.into()),
+    }
+}
+
+/// A checksum says that a file is damaged, reading it says where.
+fn name_the_place(backup: &Path, file: &str, what: String) -> DamagedError {
+    let mut faults = Vec::new();
+    // When it cannot be read either, what is known must do.
+    let _ = read_all(backup, &mut faults);
+    let place = faults.into_iter().find(|fault| fault.file == file);
+    let what = place.map_or(format!("{file} is damaged: {what}"), |fault| fault.to_string());
+    DamagedError(format!("{}: {what}; use another backup", backup.display()))
+}
+
+fn check(args: &RestoreArgs, backup: &Path, listing: &Listing) -> anyhow::Result<()> {
+    let beside = backup.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let place = args.scratch.as_deref().unwrap_or(beside);
+    if !place.is_dir() {
+        bail!("--scratch {} is no directory", place.display());
+    }
+    let _lock = only_one(place, SCRATCH_LOCK, "restore --check")?;
+    let scratch = Scratch(place.join(SCRATCH));
+    scratch.remove().with_context(|| format!("removing {}", scratch.0.display()))?;
+    copy(backup, listing, &scratch.0)?;
+    let mut faults = Vec::new();
+    let found = read_all(&scratch.0, &mut faults)?;
+    if faults.is_empty() && found.messages != listing.messages {
+        bail!(DamagedError(format!(
+            "{}: {} messages were backed up, {} are there; use another backup",
+            backup.display(),
+            listing.messages,
+            found.messages
+        )));
+    }
+    scratch.remove().with_context(|| format!("removing {}", scratch.0.display()))?;
+    report(backup, &found, &faults, args.json)
+}
+
+/// A directory that is removed whatever happens.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn remove(&self) -> std::io::Result<()> {
+        if self.0.exists() { fs::remove_dir_all(&self.0) } else { Ok(()) }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // After an error; the next check removes what is left.
+        let _ = self.remove();
+    }
+}

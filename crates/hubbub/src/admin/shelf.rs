@@ -1,0 +1,178 @@
+//! How backups lie in their directory.
+//!
+//! ```text
+//! DIR/20261122T011500Z/          one complete backup, named by the time when it began
+//!     backup.json                what it is of, and its files with their lengths and checksums
+//!     FORMAT MANIFEST segments/  as in a data directory
+//! DIR/NAME.partial/              one being made or removed; of no use
+//! ```
+//!
+//! A backup gets its name when everything in it is on the disk. Files that did not change since the one before are hard
+//! links to the same content, so each backup can be removed without harm to the others.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use hubbub_core::Timestamp;
+use hubbub_core::backup::BackupFile;
+use serde::{Deserialize, Serialize};
+
+use super::DamagedError;
+
+/// The list of a backup's files.
+pub(super) const LIST: &str = "backup.json";
+const PARTIAL: &str = ".partial";
+
+/// Version of the list written, and the only one read.
+const FORMAT: u32 = 1;
+
+/// What `backup.json` holds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Listing {
+    pub(super) format: u32,
+    pub(super) created_at: String,
+    pub(super) epoch: String,
+    pub(super) messages: u64,
+    pub(super) files: Vec<ListedFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ListedFile {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    pub(super) crc32c: u32,
+}
+
+impl Listing {
+    pub(super) fn new(created_at: Timestamp, epoch: String, messages: u64, files: Vec<ListedFile>) -> Self {
+        Self { format: FORMAT, created_at: created_at.to_string(), epoch, messages, files }
+    }
+
+    /// Of the backup `dir`; `None` when it has no list and so is none.
+    pub(super) fn read(dir: &Path) -> anyhow::Result<Option<Self>> {
+        let path = dir.join(LIST);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+        };
+        match serde_json::from_slice::<Self>(&text) {
+            Ok(listing) if listing.format == FORMAT => Ok(Some(listing)),
+            Ok(listing) => bail!(
+                "{} has format {}, this version reads {FORMAT}; use the version that wrote it",
+                path.display(),
+                listing.format
+            ),
+            Err(error) => {
+                let text = format!("{} is damaged: {error}; use another backup", path.display());
+                Err(DamagedError(text).into())
+            }
+        }
+    }
+
+    /// The same for the store.
+    pub(super) fn backup_files(&self) -> Vec<BackupFile> {
+        let files = self.files.iter().cloned();
+        files.map(|ListedFile { name, bytes, crc32c }| BackupFile { name, bytes, crc32c }).collect()
+    }
+}
+
+/// Complete backups in a directory, oldest first.
+pub(super) fn complete(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found: Vec<PathBuf> = names(dir)?
+        .into_iter()
+        .filter(|name| is_backup_name(name))
+        .map(|name| dir.join(name))
+        .filter(|path| path.join(LIST).is_file())
+        .collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Removes what backups that did not end well left.
+pub(super) fn remove_partial(dir: &Path) -> anyhow::Result<()> {
+    for name in names(dir)? {
+        if name.strip_suffix(PARTIAL).is_some_and(is_backup_name) {
+            remove_all(&dir.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a backup; at no moment does half of it look like a whole.
+pub(super) fn remove(backup: &Path) -> anyhow::Result<()> {
+    let partial = partial_of(backup);
+    fs::rename(backup, &partial).with_context(|| format!("renaming {}", backup.display()))?;
+    remove_all(&partial)
+}
+
+/// Where a new backup will be: named by the time, and behind `newest` whatever the clock says, so that the order of
+/// names is the order of backups.
+pub(super) fn new_name(dir: &Path, now: Timestamp, newest: Option<&Path>) -> PathBuf {
+    let newest = newest.and_then(|path| time_of(path.file_name()?.to_str()?));
+    let behind = newest.map_or(now, |newest| Timestamp::from_micros(newest.as_micros() + 1_000_000));
+    dir.join(name_of(now.max(behind)))
+}
+
+/// Where it is while it is made.
+pub(super) fn partial_of(backup: &Path) -> PathBuf {
+    let mut path = backup.as_os_str().to_owned();
+    path.push(PARTIAL);
+    path.into()
+}
+
+fn remove_all(path: &Path) -> anyhow::Result<()> {
+    fs::remove_dir_all(path).with_context(|| format!("removing {}", path.display()))
+}
+
+fn names(dir: &Path) -> anyhow::Result<Vec<String>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    names.collect::<io::Result<_>>().with_context(|| format!("reading {}", dir.display()))
+}
+
+/// `2026-11-22T01:15:00.000Z` without what is not needed: names sort by time.
+fn name_of(time: Timestamp) -> String {
+    let text = time.to_string();
+    let seconds = text.split('.').next().unwrap_or_default().trim_end_matches('Z');
+    let digits: String = seconds.chars().filter(|c| !matches!(c, '-' | ':')).collect();
+    digits + "Z"
+}
+
+/// The inverse of [`name_of`].
+fn time_of(name: &str) -> Option<Timestamp> {
+    let part = |range: std::ops::Range<usize>| name.get(range);
+    let (year, month, day) = (part(0..4)?, part(4..6)?, part(6..8)?);
+    let (hour, minute, second) = (part(9..11)?, part(11..13)?, part(13..15)?);
+    Timestamp::parse(&format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z"))
+}
+
+fn is_backup_name(name: &str) -> bool {
+    let shape = name.bytes().map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
+    shape.eq(*b"00000000T000000Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_the_time_and_sort_by_it() {
+        let time = |text: &str| Timestamp::parse(text).unwrap();
+        assert_eq!(name_of(time("2026-11-22T01:15:00.250Z")), "20261122T011500Z");
+        assert_eq!(name_of(time("2026-11-22T01:15:00Z")), "20261122T011500Z");
+        assert_eq!(time_of("20261122T011500Z"), Some(time("2026-11-22T01:15:00Z")));
+        let path = |name: &str| Path::new("dir").join(name);
+        let new = |now: &str, newest: &str| new_name(Path::new("dir"), time(now), Some(&path(newest)));
+        assert_eq!(new("2026-11-22T01:15:00.9Z", "20261122T011459Z"), path("20261122T011500Z"));
+        assert_eq!(new("2026-11-22T01:15:00.9Z", "20261122T011500Z"), path("20261122T011501Z"));
+        assert_eq!(new("2026-01-01T00:00:00Z", "20261231T235959Z"), path("20270101T000000Z"));
+        assert!(is_backup_name("20261122T011500Z"));
+        for other in ["20261122T011500Z.partial", "lost+found", "2026-11-22", "20261122T011500"] {
+            assert!(!is_backup_name(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `hubbub verify`: reads everything and says what is damaged.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::Context;
+use hubbub_store::embedded::{self, DataFault, Verified, file_crc32c};
+use serde_json::json;
+
+use super::shelf::{LIST, Listing};
+use super::{DamagedError, size};
+use crate::cli::VerifyArgs;
+use crate::client::{print, print_json};
+use crate::serve::DataError;
+
+pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
+    let mut faults = Vec::new();
+    let found = read_all(&args.data, &mut faults)?;
+    report(&args.data, &found, &faults, args.json)
+}
+
+/// Prints what was found; an error if there is any fault.
+pub(super) fn report(
+    dir: &Path,
+    found: &Verified,
+    faults: &[DataFault],
+    is_json: bool,
+) -> anyhow::Result<()> {
+    for fault in faults {
+        let DataFault { file, offset, what } = fault;
+        if is_json {
+            print_json(&json!({"fault": {"file": file, "offset": offset, "what": what}}))?;
+        } else {
+            print(&format!("{fault}\n"))?;
+        }
+    }
+    let Verified { epoch, messages, unsealed, rooms, segments, bytes } = found;
+    if is_json {
+        print_json(&json!({
+            "epoch": epoch, "messages": messages, "unsealedMessages": unsealed, "rooms": rooms,
+            "segments": segments, "segmentBytes": bytes, "faults": faults.len(),
+        }))?;
+    } else if faults.is_empty() {
+        print(&format!(
+            "{}: nothing is damaged; {messages} messages ({unsealed} not sealed yet) of {rooms} rooms, \
+             {segments} segments of {}, epoch {epoch}\n",
+            dir.display(),
+            size(*bytes),
+        ))?;
+    }
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let text = format!("{} is damaged ({} faults); restore a backup", dir.display(), faults.len());
+    Err(DamagedError(text).into())
+}
+
+/// Reads a data directory or a backup.
+pub(super) fn read_all(dir: &Path, faults: &mut Vec<DataFault>) -> anyhow::Result<Verified> {
+    let listing = Listing::read(dir)?;
+    let found = embedded::verify(dir, &mut |fault| faults.push(fault)).map_err(DataError::from)?;
+    if let Some(listing) = listing {
+        compare(dir, &listing, &found, faults)?;
+    }
+    Ok(found)
+}
+
+/// The files of a backup must be those listed; what is known to be damaged already is not named twice.
+fn compare(
+    dir: &Path,
+    listing: &Listing,
+    found: &Verified,
+    faults: &mut Vec<DataFault>,
+) -> anyhow::Result<()> {
+    let known: BTreeSet<String> = faults.iter().map(|fault| fault.file.clone()).collect();
+    for file in listing.files.iter().filter(|file| !known.contains(&file.name)) {
+        let path = dir.join(&file.name);
+        let (bytes, crc) = file_crc32c(&path).with_context(|| format!("reading {}", path.display()))?;
+        if (bytes, crc) != (file.bytes, file.crc32c) {
+            let what = format!("length or checksum of the whole is not the one in {LIST}");
+            faults.push(DataFault { file: file.name.clone(), offset: 0, what });
+        }
+    }
+    if faults.is_empty() && found.messages != listing.messages {
+        let what = format!("it says {} messages, {} are there", listing.messages, found.messages);
+        faults.push(DataFault { file: LIST.into(), offset: 0, what });
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Messages into a file and back, whatever they hold.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Server, hubbub_aside, texts};
+
+/// Messages with everything that a file format could trip over.
+fn difficult() -> Vec<Value> {
+    let texts = [
+        "plain",
+        "with, comma",
+        "say \"hi\"",
+        "\"",
+        "\"\"",
+        "two\nlines",
+        "cr\rlf\r\n",
+        " padded ",
+        "tab\tand 🙂 ünïcödé",
+        ",",
+        "\n",
+        "=1+1",
+        "{\"a\":1}",
+        "\u{2028}\u{FEFF}",
+    ];
+    let mut messages: Vec<Value> = texts
+        .iter()
+        .enumerate()
+        .map(|(n, text)| {
+            json!({"roomId": format!("room-{}", n % 2), "userId": "ada", "message": text, "messageId": format!("m{n}"),
+                   "timestamp": "2026-01-31T12:00:00.123Z"})
+        })
+        .collect();
+    messages[1]["username"] = json!("Ada, \"the\" Countess");
+    messages[2]["username"] = json!("🙂");
+    messages[3]["messageType"] = json!("JOIN");
+    messages
+}
+
+async fn put(server: &Server, messages: &[Value]) {
+    let body: String = messages.iter().map(|message| message.to_string() + "\n").collect();
+    for answer in server.http().await.post("/v1/messages", body).await.lines() {
+        assert!(answer["seq"].is_u64(), "{answer}");
+    }
+}
+
+/// A room's messages without what each server gives itself.
+async fn content(server: &Server, room: &str) -> Vec<Value> {
+    let mut messages = server.history(room).await;
+    for message in &mut messages {
+        message.as_object_mut().unwrap().retain(|name, _| name != "seq" && name != "receivedAt");
+    }
+    messages
+}
+
+#[tokio::test]
+async fn what_is_exported_is_imported() {
+    let server = Server::start();
+    put(&server, &difficult()).await;
+    // More than a page.
+    let many: Vec<Value> = (0..1_300)
+        .map(|n| json!({"roomId": "many", "userId": format!("u{n}"), "message": n.to_string(), "messageId": n}))
+        .collect();
+    put(&server, &many).await;
+    for format in ["jsonl", "csv"] {
+        let file = server.setup().beside(format!("all.{format}")).display().to_string();
+        let ran = server.run(&["export", "--format", format, "--out", &file], "").await;
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", "exported 1314 messages of 3 rooms\n"));
+        let printed = server.run(&["export", "--format", format], "").await.success();
+        assert_eq!(printed, fs::read_to_string(&file).unwrap(), "standard output gets the same");
+        let other = Server::start();
+        let printed = other.run(&["import", &file], "").await.success();
+        assert_eq!(printed, "stored 1314, there before 0, refused 0\n");
+        for room in ["room-0", "room-1", "many"] {
+            assert_eq!(content(&other, room).await, content(&server, room).await, "{format}: {room}");
+        }
+        let printed =
+            other.run(&["import", "-", "--format", format, "--json"], &printed_file(&file)).await.success();
+        assert_eq!(
+            serde_json::from_str::<Value>(&printed).unwrap(),
+            json!({"stored": 0, "duplicate": 1_314, "refused": 0})
+        );
+    }
+    let lines = server.run(&["export", "--room", "room-0"], "").await.success();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines, server.history("room-0").await, "a line is the message as the server shows it");
+}
+
+fn printed_file(path: &str) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+#[tokio::test]
+async fn rooms_and_times_can_be_chosen() {
+    let server = Server::start();
+    for (room, text) in [("a", "1"), ("a", "2"), ("b", "3"), ("c", "4")] {
+        server.send(room, text).await;
+        tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+    }
+    let second = server.history("a").await[1]["receivedAt"].as_str().unwrap().to_owned();
+    let last = server.history("c").await[0]["receivedAt"].as_str().unwrap().to_owned();
+    for (arguments, expected) in [
+        (&["--room", "a"][..], &["1", "2"][..]),
+        (&["--room", "b", "--room", "a"], &["3", "1", "2"]),
+        (&["--from", &second], &["2", "3", "4"]),
+        (&["--to", &second], &["1"]),
+        (&["--from", &second, "--to", &last], &["2", "3"]),
+        (&["--from", "2001-01-01T00:00:00Z", "--to", "2001-01-02T00:00:00Z"], &[]),
+    ] {
+        let printed = server.run(&[&["export"], arguments].concat(), "").await.success();
+        let lines: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(texts(&lines), expected, "{arguments:?}");
+    }
+    for (arguments, part) in [
+        (&["export", "--room", "none"][..], "no room none"),
+        (&["export", "--room", "a b"], "--room 'a b'"),
+        (&["export", "--from", "soon"], "from"),
+        (&["export", "--room", "a", "--out", "/nowhere/x"], "/nowhere/x"),
+        (&["import", "/nowhere/x"], "/nowhere/x"),
+    ] {
+        let line = server.run(arguments, "").await.refusal(1);
+        assert!(line.contains(part), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn refused_lines_are_named_and_the_others_stored() {
+    let server = Server::start();
+    let lines = concat!(
+        "{\"roomId\":\"r\",\"userId\":\"ada\",\"message\":\"one\"}\n",
+        "\n",
+        "no json\n",
+        "{\"roomId\":\"r\",\"userId\":\"a b\",\"message\":\"x\"}\n",
+        "{\"roomId\":\"r\",\"userId\":\"ada\",\"message\":\"two\",\"messageId\":\"id-2\"}\n",
+        "{\"roomId\":\"r\",\"userId\":\"bob\",\"message\":\"other\",\"messageId\":\"id-2\"}",
+    );
+    for (stored, duplicate) in [(2, 0), (0, 2)] {
+        let ran = server.run(&["import", "-"], lines).await;
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert_eq!(ran.stdout, format!("stored {stored}, there before {duplicate}, refused 3\n"), "{ran:?}");
+        let told: Vec<&str> = ran.stderr.lines().collect();
+        for (line, parts) in
+            told.iter().zip([["line 3:", "malformed"], ["line 4:", "userId"], ["line 6:", "id_reused"]])
+        {
+            assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+        }
+        assert_eq!(told.len(), 4, "three lines and the end: {ran:?}");
+        // A message without an id gets the same one each time, so it is not stored twice.
+        assert_eq!(texts(&server.history("r").await), ["one", "two"]);
+    }
+    let csv = "userId,message,roomId,mood\r\nada,three,r,good\r\nada,\"bad\"quotes,r,x\r\nada,too,r\r\nada,\"fo\nur\",r,\r\n";
+    let ran = server.run(&["import", "-", "--format", "csv"], csv).await;
+    assert_eq!(ran.stdout, "stored 2, there before 0, refused 2\n", "{ran:?}");
+    assert!(ran.stderr.contains("line 3:") && ran.stderr.contains("line 4:"), "{ran:?}");
+    assert_eq!(texts(&server.history("r").await)[2..], ["three", "fo\nur"]);
+    let line = server.run(&["import", "-", "--format", "csv"], "a,b\n").await.refusal(1);
+    assert!(line.contains("'roomId'"), "{line}");
+    let mut gone = Server::start();
+    gone.kill();
+    let arguments = ["import", "-", "--server", &gone.url()].map(String::from).to_vec();
+    assert!(hubbub_aside(arguments, lines.into()).await.refusal(1).contains("is it running?"));
+}

@@ -37,6 +37,8 @@ use run::Run;
 
 const SEEDS: u64 = 3_000;
 
+const SEEDS_WITH_SNAPSHOTS: u64 = 500;
+
 /// Within so many seeds an ignored sync must be missed.
 const SEEDS_TO_MISS_A_SYNC: u64 = 2_000;
 
@@ -83,6 +85,15 @@ fn every_seed_survives(seeds: u64, test: &str, survives: impl Fn(u64, SimDisk) -
             scope.spawn(work);
         }
     });
+}
+
+#[test]
+fn a_snapshot_at_any_moment_disturbs_nothing() {
+    for seed in 0..SEEDS_WITH_SNAPSHOTS {
+        let mut run = Run::new(seed, SimDisk::new());
+        run.snapshots = true;
+        run.all();
+    }
 }
 
 type Rule = fn(SyncCall<'_>) -> bool;

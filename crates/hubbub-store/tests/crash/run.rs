@@ -27,6 +27,8 @@ pub(crate) struct Run {
     pub(crate) disk: SimDisk,
     pub(crate) model: Model,
     pub(crate) options: EngineOptions,
+    /// Whether some of the background work is a snapshot.
+    pub(crate) snapshots: bool,
     clock: Arc<ManualClock>,
     random: Arc<SeededRandom>,
     next_id: u64,
@@ -41,6 +43,7 @@ impl Run {
             disk,
             model: Model::default(),
             options: EngineOptions::default(),
+            snapshots: false,
             clock: Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000))),
             random,
             next_id: 0,
@@ -147,7 +150,7 @@ impl Run {
             }
             6 | 7 => {
                 self.disk.set_phase("seal");
-                if self.one_in(8) {
+                if self.snapshots && self.one_in(4) {
                     return self.snapshot(engine);
                 }
                 if let Err(error) = engine.seal_step() {

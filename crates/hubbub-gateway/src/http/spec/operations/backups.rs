@@ -49,7 +49,7 @@ fn file() -> Operation {
     Operation::new(("get", path), "readBackupFile", TAG, "Read a file of a backup")
         .about("Verify length and `crc32c` (Castagnoli) of what arrived.")
         .caller()
-        .gives(200, Media::Text(OCTETS), "The file's bytes, streamed.")
+        .gives(200, Media::Other(OCTETS), "The file's bytes, streamed.")
         .refuses(REFUSALS)
         .refuses(&[E::NotFound, E::Overloaded])
         .refuses(READING)

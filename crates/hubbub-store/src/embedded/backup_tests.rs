@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use hubbub_core::change::{Change, RoomSettings, What};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{MessageType, Op, OpBatch, Send, Timestamp};
 use tempfile::TempDir;
 
 use super::disk::FileDisk;
+use super::manifest::Manifest;
 use super::{DataFault, Engine, EngineOptions, MergeOptions, RestoreError, restore, verify};
 use hubbub_core::backup::{BACKUP_UNUSED_MAX, BackupInfo};
 
@@ -169,6 +171,64 @@ fn a_snapshot_is_made_while_seals_are_behind() {
     }
     assert!(sent > 4);
     assert_eq!(engine.begin_snapshot("one").unwrap().messages, sent + 1);
+}
+
+#[test]
+fn members_marks_and_what_is_gone_are_as_they_were() {
+    let place = Place::new();
+    let engine = place.open("data");
+    let change = |what| {
+        let mut batch = OpBatch::default();
+        batch.push(&Op::Change(Change { by: None, what }));
+        engine.apply(&batch).unwrap();
+    };
+    send(&engine, "a", 0..200);
+    send(&engine, "gone", 0..50);
+    let settings = RoomSettings { title: Some("Ä"), members_only: Some(true), ..RoomSettings::default() };
+    change(What::PutRoom { room: "a", settings });
+    change(What::AddMember { room: "a", user: "bob" });
+    change(What::DeleteRoom { room: "gone" });
+    let info = engine.begin_snapshot("one").unwrap();
+    assert_eq!(info.messages, 200);
+    // Behind the barrier everything goes, but not from the snapshot.
+    change(What::RemoveMember { room: "a", user: "bob" });
+    while !ids(&engine, "a").is_empty() {
+        change(What::EraseUser { user: "ada" });
+    }
+    while engine.merge_step().unwrap() {}
+
+    place.fetch(&engine, &info, "backup");
+    assert_eq!(faults(&place.path("backup")), []);
+    place.restore(&info, "backup", "restored").unwrap();
+    let restored = place.open("restored");
+    assert_eq!(ids(&restored, "a"), named(0..200));
+    let room = restored.room("a").unwrap();
+    assert_eq!((room.messages, room.title.as_deref(), room.members_only), (200, Some("Ä"), true));
+    assert!(restored.room("gone").is_none());
+    send(&restored, "gone", 0..1);
+    assert_eq!(restored.room("gone").unwrap().head, 51, "no number comes twice");
+    drop(restored);
+    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}")).unwrap();
+    assert_eq!((found.messages, found.rooms), (201, 2));
+    // What was erased, and dropped from its segments, is not missed in the original either.
+    drop(engine);
+    assert_eq!(faults(&place.path("data")), []);
+}
+
+#[test]
+fn a_missing_segment_is_missed_whatever_the_manifest_says() {
+    let place = Place::new();
+    let engine = place.open("data");
+    send(&engine, "a", 0..400);
+    let info = engine.begin_snapshot("one").unwrap();
+    place.fetch(&engine, &info, "backup");
+    let backup = FileDisk::new(place.path("backup"));
+    let mut manifest = Manifest::load(&backup).unwrap().unwrap();
+    assert!(manifest.segments.len() > 2);
+    manifest.segments.remove(1);
+    manifest.store(&backup).unwrap();
+    let found = faults(&place.path("backup"));
+    assert!(matches!(&found[..], [fault] if fault.what.contains("of room a are missing")), "{found:?}");
 }
 
 #[test]

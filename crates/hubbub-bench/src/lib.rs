@@ -9,6 +9,7 @@
 //! - In an open loop latency counts from the intended send, so a stalled server cannot hide behind a stalled client.
 //! - The same client code measures the real server and the bare ones ([`bare`]).
 
+mod asks;
 mod bare;
 mod chat;
 pub mod cli;

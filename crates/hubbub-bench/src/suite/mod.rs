@@ -2,7 +2,9 @@
 //! the same run, and the medians count.
 
 mod loaded;
+mod operating;
 mod paired;
+mod people;
 mod rooms;
 
 use std::fmt::Write as _;
@@ -22,7 +24,7 @@ pub(crate) struct SuiteArgs {
     /// Write the table to this file, too
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, loaded
+    /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     only: Vec<String>,
     /// Repeat each measurement this often
@@ -89,7 +91,7 @@ struct Fresh {
     _data: tempfile::TempDir,
 }
 
-const ROWS: [&str; 10] = [
+const ROWS: [&str; 11] = [
     "chat",
     "chat-64",
     "http",
@@ -99,6 +101,7 @@ const ROWS: [&str; 10] = [
     "delivery",
     "hot-room",
     "idle",
+    "members",
     "loaded",
 ];
 
@@ -144,6 +147,7 @@ impl Bench {
             "delivery" => vec![self.delivery().await?],
             "hot-room" => vec![self.hot_room().await?],
             "idle" => vec![self.idle().await?],
+            "members" => vec![self.members().await?],
             _ => self.loaded().await?,
         })
     }

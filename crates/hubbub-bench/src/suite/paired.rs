@@ -9,7 +9,7 @@ use crate::spawn::Server;
 
 /// The figures of one side.
 #[derive(Debug, Default)]
-struct Side {
+pub(super) struct Side {
     rates: Vec<f64>,
     faults: Vec<String>,
     /// Share of the machine that others used or the hypervisor took, in each round.
@@ -19,7 +19,7 @@ struct Side {
 }
 
 impl Side {
-    fn add(&mut self, bare: Bare, report: &Report) {
+    pub(super) fn add(&mut self, bare: Bare, report: &Report) {
         self.rates.push(bare.rate(report));
         self.noise.push(report.noise());
         if !report.is_clean() {
@@ -33,10 +33,10 @@ impl Side {
 }
 
 /// Bare and real in turn.
-#[derive(Debug)]
-struct Pair {
-    bare: Side,
-    real: Side,
+#[derive(Debug, Default)]
+pub(super) struct Pair {
+    pub(super) bare: Side,
+    pub(super) real: Side,
 }
 
 impl Pair {
@@ -50,7 +50,7 @@ impl Pair {
         median(&rounds.map(|(real, bare)| real / bare.max(1.0)).collect::<Vec<_>>())
     }
 
-    fn row(&self, what: &str, unit: &str, least: f64, target: &'static str) -> Row {
+    pub(super) fn row(&self, what: &str, unit: &str, least: f64, target: &'static str) -> Row {
         let rounds =
             |side: &Side| side.rates.iter().map(|rate| grouped(*rate)).collect::<Vec<_>>().join("; ");
         let faults: String = self.real.faults.iter().map(|fault| format!("; {fault}")).collect();
@@ -75,7 +75,7 @@ impl Pair {
 
 impl Bench {
     async fn pair(&self, bare: Bare) -> anyhow::Result<Pair> {
-        let mut pair = Pair { bare: Side::default(), real: Side::default() };
+        let mut pair = Pair::default();
         for _ in 0..self.rounds {
             pair.bare.add(bare, &bare.measure(self.time).await?);
             let Fresh { server, _data } = self.fresh(&[]).await?;
@@ -136,7 +136,7 @@ impl Bench {
     /// Here the "limit" is the server itself without the delay.
     pub(super) async fn slow_disk(&self) -> anyhow::Result<Row> {
         let load = Bare::Ack { in_flight: 64 };
-        let mut pair = Pair { bare: Side::default(), real: Side::default() };
+        let mut pair = Pair::default();
         for _ in 0..self.rounds {
             let delayed: &[(&str, &str)] = &[("HUBBUB_SYNC_DELAY", "2ms")];
             for (env, side) in [(&[][..], &mut pair.bare), (delayed, &mut pair.real)] {

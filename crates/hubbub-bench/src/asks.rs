@@ -1,0 +1,113 @@
+//! Asking a server over HTTP at a fixed rate, several kinds of questions in turn by chance.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use hubbub_core::clock::{RandomSource, SeededRandom};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::client::Target;
+use crate::client::post::split_response;
+use crate::record::Dist;
+use crate::wire::Wire;
+
+/// Connections that ask, each at its share of the rate.
+const CONNECTIONS: u32 = 8;
+
+/// One kind of question.
+pub(crate) struct Question {
+    pub(crate) name: &'static str,
+    /// Draws the path of one, with its query.
+    pub(crate) path: Box<dyn Fn(&SeededRandom) -> String + Send + Sync>,
+}
+
+/// How long the answers took.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    /// Of each kind, counted from when the question was due.
+    pub(crate) kinds: Vec<(&'static str, Dist)>,
+    /// Questions with another answer than 200.
+    pub(crate) failed: u64,
+}
+
+/// Asks for some time.
+pub(crate) async fn ask(
+    target: &Target,
+    questions: Vec<Question>,
+    per_second: u32,
+    time: Duration,
+    seed: u64,
+) -> anyhow::Result<Times> {
+    let kinds = questions.iter().map(|question| (question.name, Dist::default())).collect();
+    let times = Arc::new(Mutex::new(Times { kinds, failed: 0 }));
+    let questions = Arc::new(questions);
+    let every = Duration::from_secs(1) * CONNECTIONS / per_second.max(1);
+    let begun = Instant::now();
+    let mut askers = JoinSet::new();
+    for who in 0..CONNECTIONS {
+        let asker = Asker {
+            target: target.clone(),
+            questions: Arc::clone(&questions),
+            random: SeededRandom::new(seed.wrapping_add(u64::from(who))),
+            times: Arc::clone(&times),
+        };
+        askers.spawn(asker.run(begun + every * who / CONNECTIONS, every, begun + time));
+    }
+    while let Some(ended) = askers.join_next().await {
+        ended.context("who asks ended early")??;
+    }
+    Ok(std::mem::take(&mut *times.lock()))
+}
+
+struct Asker {
+    target: Target,
+    questions: Arc<Vec<Question>>,
+    random: SeededRandom,
+    times: Arc<Mutex<Times>>,
+}
+
+impl Asker {
+    /// One question every `every`; each counts from when it was due.
+    async fn run(self, first: Instant, every: Duration, end: Instant) -> anyhow::Result<()> {
+        let Ok(mut wire) = self.target.connect().await else { anyhow::bail!("nobody answers") };
+        let mut tick = interval_at(first, every);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        let mut answer = Vec::new();
+        loop {
+            let due = tick.tick().await;
+            if due >= end {
+                return Ok(());
+            }
+            let kind = (self.random.next_u64() % self.questions.len().max(1) as u64) as usize;
+            let Some(question) = self.questions.get(kind) else { return Ok(()) };
+            let path = (question.path)(&self.random);
+            let status = self.exchange(&mut wire, &path, &mut answer).await?;
+            let us = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
+            let mut times = self.times.lock();
+            match times.kinds.get_mut(kind) {
+                Some((_, dist)) if status == 200 => dist.add(us),
+                _ => times.failed += 1,
+            }
+        }
+    }
+
+    async fn exchange(&self, wire: &mut Wire, path: &str, answer: &mut Vec<u8>) -> anyhow::Result<u16> {
+        let Target { prefix, host, .. } = &self.target;
+        let request = format!("GET {prefix}{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        wire.stream().write_all(request.as_bytes()).await?;
+        answer.clear();
+        loop {
+            anyhow::ensure!(wire.stream().read_buf(answer).await? > 0, "the server closed the connection");
+            // A page of 250 KB comes in a few reads, and its header is short.
+            match split_response(answer) {
+                Ok(Some((response, _))) => return Ok(response.status),
+                Ok(None) => {}
+                Err(_) => anyhow::bail!("the answer is no HTTP"),
+            }
+        }
+    }
+}

@@ -47,5 +47,6 @@ mod silent_peers_are_dropped;
 mod slow_reader_is_cut;
 mod stale_epoch_is_reset;
 mod tail_survives_a_restart;
+mod unread_and_statistics_agree;
 mod websocket_conformance;
 mod wrong_usage_is_told;

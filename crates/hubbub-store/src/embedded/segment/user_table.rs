@@ -1,8 +1,8 @@
 //! The table of users as it is written: who wrote, and where each user's messages stand.
 
-use std::collections::HashMap;
 use std::io;
 
+use hashbrown::HashMap;
 use hubbub_core::Message;
 
 use super::bytes::{put_varint, put_zigzag};

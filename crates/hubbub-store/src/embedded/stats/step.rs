@@ -55,16 +55,16 @@ impl Shared {
         Ok(())
     }
 
-    /// Does the most urgent piece of counting: all segments from the beginning, else new ones, else the tails if
-    /// somebody asked lately. Says whether there was something that took long.
+    /// Does the most urgent piece of counting: all segments from the beginning if something is gone, else new ones,
+    /// else the tails if somebody asked lately. Nothing before the first question, so that a server nobody asks pays
+    /// nothing. Says whether there was something that took long.
     pub(crate) fn count_some(&self) -> Result<bool, MaintainError> {
         let (is_loaded, is_outdated) = {
             let state = self.stats.state.read();
             (state.is_loaded, state.is_outdated(hidden_changes(self)))
         };
         if !is_loaded {
-            self.load()?;
-            return Ok(true);
+            return Ok(false);
         }
         if is_outdated
             && let Some(mut next) = self.stats.rebuilding.try_lock()

@@ -1,8 +1,9 @@
 //! What is counted: per user, per room, per hour. Only ever added to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use hubbub_core::MessageType;
 use hubbub_core::stats::TypeCounts;
 use roaring::RoaringBitmap;

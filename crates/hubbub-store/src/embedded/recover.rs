@@ -255,7 +255,7 @@ fn replay(
                     };
                     let number = rooms.intern(message.sent.room);
                     if is_new {
-                        rooms.store(number, place.seq, place.received, message.sent.user);
+                        rooms.store(number, place.seq, place.received, || Some(message.sent.user));
                     }
                     ids.push((dedup.hash(&message.sent), place.offset));
                     places.push((number, place));

@@ -265,7 +265,7 @@ impl Verifier<'_> {
         self.newest.insert(room.to_owned(), this);
         let number = rooms.intern(room);
         if is_new {
-            rooms.store(number, this.0, this.1, message.sent.user);
+            rooms.store(number, this.0, this.1, || Some(message.sent.user));
         }
         self.found.unsealed += 1;
     }

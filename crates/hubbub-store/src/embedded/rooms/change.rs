@@ -84,7 +84,7 @@ impl Rooms {
         if room.members.contains_key(&user) {
             return false;
         }
-        room.members.insert(user, room.head);
+        room.set_mark(user, Some(room.head));
         self.memberships += 1;
         self.users.join(user, number);
         true
@@ -93,7 +93,7 @@ impl Rooms {
     fn leave(&mut self, number: RoomNumber, user: &str) -> bool {
         let Some(user) = self.users.number(user) else { return false };
         let Some(room) = room_mut(&mut self.entries, number) else { return false };
-        if room.members.remove(&user).is_none() {
+        if room.set_mark(user, None).is_none() {
             return false;
         }
         self.memberships -= 1;
@@ -108,12 +108,13 @@ impl Rooms {
             return ReadMark { seq: 0, unread: 0, moved: false };
         };
         let head = room.head;
-        let Some(mark) = room.members.get_mut(&user) else {
+        let Some(before) = room.members.get(&user).copied() else {
             return ReadMark { seq: 0, unread: 0, moved: false };
         };
-        let before = *mark;
-        *mark = before.max(seq.min(head));
-        let seq = *mark;
+        let seq = before.max(seq.min(head));
+        if seq > before {
+            room.set_mark(user, Some(seq));
+        }
         ReadMark { seq, unread: room.unread(seq), moved: seq > before }
     }
 }

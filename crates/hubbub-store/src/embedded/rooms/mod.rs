@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 pub use room::Hidden;
 pub(crate) use room::Room;
-use users::Users;
+use users::{UserNumber, Users};
 
 /// Number of a room, from 0, in the order of appearance. Not kept across starts.
 pub(crate) type RoomNumber = u32;
@@ -117,14 +117,25 @@ impl Rooms {
         number
     }
 
-    /// Enters a message that is durable: the head moves on, and so does the sender's read mark if it stood there.
-    pub(crate) fn store(&mut self, number: RoomNumber, seq: u64, received: i64, user: &str) {
+    /// Enters a message that is durable: the head moves on, and so does the sender's read mark if it stood there. Who
+    /// sent it is asked only where anybody stands there.
+    pub(crate) fn store<'a>(
+        &mut self,
+        number: RoomNumber,
+        seq: u64,
+        received: i64,
+        sender: impl FnOnce() -> Option<&'a str>,
+    ) {
         let Some(room) = room_mut(&mut self.entries, number) else { return };
-        if !room.members.is_empty()
-            && let Some(mark) = self.users.number(user).and_then(|user| room.members.get_mut(&user))
-            && *mark + 1 == seq
-        {
-            *mark = seq;
+        if !room.at_head.is_empty() {
+            let name = sender();
+            let is_sender = |user: &UserNumber| self.users.name(*user).map(|user| &**user) == name;
+            let sender = room.at_head.iter().copied().find(is_sender);
+            room.at_head.clear();
+            if let Some(user) = sender {
+                room.members.insert(user, seq);
+                room.at_head.push(user);
+            }
         }
         self.advance(number, seq, received);
     }

@@ -30,6 +30,9 @@ pub(crate) struct Room {
     pub(crate) retention_s: u64,
     /// Read marks of the members. None is beyond the head.
     pub(crate) members: HashMap<UserNumber, u64, MixState>,
+    /// The members whose marks stand at the head: those alone can move theirs by a message. In a busy room that is
+    /// nobody or the last sender, so a message costs no search for its sender.
+    pub(super) at_head: Vec<UserNumber>,
 }
 
 /// What readers must not see of a room.
@@ -69,6 +72,19 @@ impl Room {
             members_only: false,
             retention_s: 0,
             members: HashMap::default(),
+            at_head: Vec::new(),
+        }
+    }
+
+    /// Sets a member's mark, which is nowhere else; `None` = no member any more.
+    pub(super) fn set_mark(&mut self, user: UserNumber, mark: Option<u64>) -> Option<u64> {
+        self.at_head.retain(|other| *other != user);
+        if mark == Some(self.head) {
+            self.at_head.push(user);
+        }
+        match mark {
+            Some(mark) => self.members.insert(user, mark),
+            None => self.members.remove(&user),
         }
     }
 

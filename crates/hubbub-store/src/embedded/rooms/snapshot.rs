@@ -76,7 +76,7 @@ impl Rooms {
         }
         for _ in 0..varint::read(input)? {
             let user = *users.get(usize::try_from(varint::read(input)?).ok()?)?;
-            room.members.insert(user, varint::read(input)?);
+            room.set_mark(user, Some(varint::read(input)?));
             self.users.join(user, number);
             self.memberships += 1;
         }

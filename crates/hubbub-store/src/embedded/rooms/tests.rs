@@ -97,7 +97,7 @@ fn enter(rooms: &mut Rooms, model: &Model, step: &Step) {
     match *step {
         Step::Send(room, user) => {
             let number = rooms.intern(ROOMS[room]);
-            rooms.store(number, model.head(room) + 1, 5, USERS[user]);
+            rooms.store(number, model.head(room) + 1, 5, || Some(USERS[user]));
         }
         Step::Join(room, user) => {
             if rooms.find(ROOMS[room]).is_some() {

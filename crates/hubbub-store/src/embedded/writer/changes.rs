@@ -20,7 +20,7 @@ impl Writer {
         &self,
         shared: &Shared,
         change: &Change<'_>,
-        room: Option<RoomNumber>,
+        (index, room): (usize, Option<RoomNumber>),
         scratch: &mut Scratch,
     ) -> Result<Outcome, MaintainError> {
         let begin = scratch.block.len();
@@ -33,7 +33,7 @@ impl Writer {
             }
         }
         scratch.records += 1;
-        scratch.changes.push(begin);
+        scratch.changes.push((index, begin));
         Ok(JUDGED)
     }
 
@@ -99,23 +99,26 @@ impl Writer {
         scratch: &Scratch,
         outcomes: &mut [Outcome],
     ) {
-        let mut changes = scratch.changes.iter();
-        for ((op, outcome), number) in batch.iter().zip(outcomes).zip(&scratch.rooms) {
-            match (&op, &*outcome, number) {
-                (Op::Send(send), Outcome::Stored(receipt), Some(number)) => {
-                    rooms.store(*number, receipt.seq, receipt.received_at.as_micros(), send.user);
+        let mut changes = scratch.changes.iter().copied().peekable();
+        let mut enter_changes = |rooms: &mut Rooms, before: usize| {
+            while let Some((index, begin)) = changes.next_if(|(index, _)| *index < before) {
+                // What is entered is what was written, so that a start comes to the same.
+                let mut written = scratch.block.get(begin..).unwrap_or_default();
+                if let (Some(Record::Change(logged)), Some(outcome)) =
+                    (record::read(&mut written), outcomes.get_mut(index))
+                {
+                    *outcome = rooms.change(&logged);
                 }
-                (Op::Change(_), judged, _) if *judged == JUDGED => {
-                    // What is entered is what was written, so that a start comes to the same.
-                    let mut written =
-                        changes.next().and_then(|begin| scratch.block.get(*begin..)).unwrap_or_default();
-                    if let Some(Record::Change(logged)) = record::read(&mut written) {
-                        *outcome = rooms.change(&logged);
-                    }
-                }
-                _ => {}
             }
+        };
+        for ((number, place), index) in scratch.places.iter().zip(&scratch.stored) {
+            enter_changes(rooms, *index);
+            rooms.store(*number, place.seq, place.received, || match batch.get(*index) {
+                Some(Op::Send(send)) => Some(send.user),
+                _ => None,
+            });
         }
+        enter_changes(rooms, usize::MAX);
         // What messages are judged by is changed only by what stands alone in its batch.
         if batch.is_exclusive()
             && let Some(number) = scratch.rooms.first().copied().flatten()

@@ -28,6 +28,7 @@ impl Writer {
         scratch.places.clear();
         scratch.ids.clear();
         scratch.touched.clear();
+        scratch.stored.clear();
         scratch.changes.clear();
         scratch.joined.clear();
         scratch.records = 0;
@@ -42,7 +43,7 @@ impl Writer {
             outcomes.push(match (op, room) {
                 (Op::Send(send), Some(room)) => self.send(shared, send, (index, room), now, view, scratch)?,
                 (Op::Send(_), None) => Outcome::Refused(Refusal::UnknownRoom),
-                (Op::Change(change), room) => self.judge(shared, change, room, scratch)?,
+                (Op::Change(change), room) => self.judge(shared, change, (index, room), scratch)?,
             });
         }
         Ok(outcomes)
@@ -124,6 +125,7 @@ impl Writer {
         let received = receipt.received_at.as_micros();
         scratch.places.push((room, Place { seq: receipt.seq, received, offset, bytes }));
         scratch.ids.push((hash, offset));
+        scratch.stored.push(index);
         scratch.records += 1;
         Ok(Outcome::Stored(receipt))
     }

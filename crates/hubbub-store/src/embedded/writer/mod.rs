@@ -101,8 +101,10 @@ pub(crate) struct Scratch {
     places: Vec<(RoomNumber, Place)>,
     ids: Vec<(u64, u32)>,
     touched: Vec<Touched>,
-    /// Where in the block each change begins.
-    changes: Vec<usize>,
+    /// Which operation of the batch each place is of.
+    stored: Vec<usize>,
+    /// Which operation of the batch each change is, and where in the block it begins.
+    changes: Vec<(usize, usize)>,
     /// Members who came (`true`) or went by this batch so far.
     joined: HashMap<(RoomNumber, String), bool>,
 }

@@ -258,4 +258,17 @@ pub struct StoreFigures {
     pub sync_us_last: u64,
     /// Longest data sync since start, in microseconds.
     pub sync_us_max: u64,
+    /// Connections to a database; none on a store that needs none.
+    pub pool: PoolFigures,
+}
+
+/// A pool of connections to a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolFigures {
+    /// Connections in use.
+    pub active: u64,
+    /// Open connections that nobody uses.
+    pub idle: u64,
+    /// Those who wait for a connection.
+    pub waiting: u64,
 }

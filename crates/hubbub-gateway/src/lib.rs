@@ -24,7 +24,7 @@ use hubbub_core::{Clock, RandomSource, Store, Timestamp};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::{DirectLog, Hub, Members, Metrics};
 
-pub use http::Documents;
+pub use http::{Documents, MetricsDefault, Statistics};
 pub use ws::ENCODE;
 
 /// What one server process is made of; shared by all its connections.
@@ -51,6 +51,8 @@ pub struct Gateway {
     pub clock: Arc<dyn Clock>,
     /// For ids the server makes.
     pub random: Arc<dyn RandomSource>,
+    /// Rates, and what statistics answer by default.
+    pub statistics: Statistics,
     /// The API described, once somebody asked.
     pub documents: Documents,
 }

@@ -9,7 +9,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::MissedTickBehavior;
 
+use crate::http::SAMPLE_INTERVAL;
 use crate::{Gateway, http};
 
 /// Pause after a failed accept, as when file descriptors run out.
@@ -62,9 +64,15 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Futu
     let shutdown = Shutdown { stop: stop_receiver, _alive: alive };
     let permits = Arc::new(Semaphore::new(gateway.server.connections));
     tokio::pin!(stop);
+    let mut sampling = tokio::time::interval(SAMPLE_INTERVAL);
+    sampling.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let stream = tokio::select! {
             () = &mut stop => break,
+            _ = sampling.tick() => {
+                gateway.statistics.sample(&gateway.metrics, gateway.clock.monotonic());
+                continue;
+            }
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {

@@ -1,6 +1,7 @@
 //! The command line. What each option means is said here and nowhere else.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Rooms(RoomsArgs),
     /// Make, change or delete a room, and its members.
     Room(RoomArgs),
+    /// Show what is stored, counted; watch it; or recount it.
+    Stats(StatsArgs),
     /// Show or check the configuration.
     Config(ConfigArgs),
     /// Copy a running server's data into a directory of backups.
@@ -216,6 +219,45 @@ pub(crate) enum RoomAction {
         /// Who.
         user: String,
     },
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct StatsArgs {
+    #[command(subcommand)]
+    pub(crate) action: Option<StatsAction>,
+    /// Most rooms and users to show.
+    #[arg(long, value_name = "COUNT", default_value_t = 10, conflicts_with = "every",
+          value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub(crate) top: u16,
+    /// Instead print clients, rooms, messages and store size again and again, until interrupted: each 5s, 1min, 500ms.
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    pub(crate) every: Option<Duration>,
+    /// Also append each line to this file, as CSV.
+    #[arg(long, value_name = "FILE", requires = "every")]
+    pub(crate) csv: Option<PathBuf>,
+    /// End after so many lines.
+    #[arg(long, value_name = "COUNT", requires = "every")]
+    pub(crate) count: Option<u64>,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum StatsAction {
+    /// Recount all messages and compare with the statistics; fails when they differ.
+    Audit(AuditArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AuditArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+fn interval(text: &str) -> Result<Duration, &'static str> {
+    let time = hubbub_core::duration::parse(text).filter(|time| !time.is_zero());
+    time.ok_or("must be a time such as 500ms, 5s or 1min")
 }
 
 #[derive(Debug, Clone, Args)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, RandomSource, Store};
-use hubbub_gateway::{Documents, ENCODE, Gateway, ServerLimits, server};
+use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics, server};
 use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::log::LogOptions;
@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 use crate::ambient::{KeyedRandom, SystemClock};
 use crate::cli::ServeArgs;
-use crate::config::{self, Config, ConfigError, StoreDurability};
+use crate::config::{self, Config, ConfigError, MetricsAnswer, StoreDurability};
 use crate::logging;
 
 /// The data directory cannot be used.
@@ -49,6 +49,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     refuse_open_door(config, address.ip())?;
     let (clock, random): (Arc<dyn Clock>, Arc<dyn RandomSource>) =
         (Arc::new(SystemClock::new()), Arc::new(KeyedRandom::new()));
+    let started = clock.monotonic();
     let store = open_store(config, clock.clone(), random.clone()).await?;
     let metrics = Arc::new(Metrics::default());
     let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
@@ -74,6 +75,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         allowed_origins: config.allowed_origins.0.clone(),
         clock,
         random,
+        statistics: Statistics::new(metrics_default(config), started),
         documents: Documents::default(),
     };
     announce(&format!("http://{address}"))?;
@@ -133,6 +135,13 @@ fn limits(config: &Config) -> Limits {
         subscriptions: *config.subscriptions,
         all_rooms: *config.all_rooms,
         page_messages: *config.page_messages,
+    }
+}
+
+fn metrics_default(config: &Config) -> MetricsDefault {
+    match *config.metrics_default {
+        MetricsAnswer::Prometheus => MetricsDefault::Prometheus,
+        MetricsAnswer::Report => MetricsDefault::Report,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::problem::{Problem, Reset};
 
 pub(super) const LIMIT_DEFAULT: usize = 50;
 /// A page ends before its texts exceed this: 4 MiB.
-const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub(super) const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 pub(super) async fn history(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
     let room = room_of(room)?;

@@ -12,10 +12,13 @@ mod room;
 mod rooms;
 mod send;
 mod spec;
+mod stats;
 mod users;
 
 pub(crate) use send::write_receipt as send_receipt;
 pub use spec::Documents;
+pub(crate) use stats::SAMPLE_INTERVAL;
+pub use stats::{MetricsDefault, Statistics};
 
 use std::sync::Arc;
 
@@ -97,6 +100,22 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
         (["v1", "users", _, "rooms"], _) => Err(not_allowed("GET")),
         (["v1", "users", user], &Method::DELETE) => users::erase(gateway, user, &request).await,
         (["v1", "users", _], _) => Err(not_allowed("DELETE")),
+        (["v1", "users", user, "messages"], &Method::GET) => stats::messages(gateway, user, &request).await,
+        (["v1", "stats"], &Method::GET) => stats::totals(gateway, &request).await,
+        (["v1", "stats", "rooms"], &Method::GET) => stats::rooms(gateway, &request).await,
+        (["v1", "stats", "users"], &Method::GET) => stats::users(gateway, &request).await,
+        (["v1", "stats", "hourly"], &Method::GET) => stats::hourly(gateway, &request).await,
+        (["v1", "stats", "active-users"], &Method::GET) => stats::active_users(gateway, &request).await,
+        (["v1", "stats", "users", user, "rooms"], &Method::GET) => {
+            stats::user_rooms(gateway, user, &request).await
+        }
+        (["v1", "stats", "report"], &Method::GET) => stats::report(gateway, &request).await,
+        (["v1", "stats", "audit"], &Method::POST) => stats::audit(gateway, &request).await,
+        (["v1", "stats", "audit"], _) => Err(not_allowed("POST")),
+        (["v1", "stats", "rooms" | "users" | "hourly" | "active-users" | "report"], _)
+        | (["v1", "users", _, "messages"] | ["v1", "stats"] | ["v1", "stats", "users", _, "rooms"], _) => {
+            Err(not_allowed("GET"))
+        }
         (["v1", "ws"], &Method::GET) => ws::upgrade_api(peer, request),
         ([.., "chat", room], &Method::GET) => ws::upgrade_chat(peer, room, request),
         (["v1", "backups", backup], &Method::PUT) => backups::begin(gateway, backup, &request).await,
@@ -106,7 +125,7 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
             backups::file(gateway, backup, file, &request).await
         }
         (["v1", "backups", _, "files", _], _) => Err(not_allowed("GET")),
-        (["metrics"], &Method::GET) => health::metrics(gateway),
+        (["metrics"], &Method::GET) => stats::metrics(gateway, &request).await,
         ([.., "health"] | [.., "health", "ready"], &Method::GET | &Method::HEAD) => {
             health::ready(gateway).await
         }

@@ -85,7 +85,7 @@ pub(super) async fn erase(gateway: &Arc<Gateway>, user: &str, request: &Request<
 }
 
 /// What belongs to a user is for the user, and for administrators.
-fn check_self(caller: &Caller, user: &UserId) -> Result<(), Problem> {
+pub(super) fn check_self(caller: &Caller, user: &UserId) -> Result<(), Problem> {
     match &caller.user {
         Some(other) if other != user => {
             Err(Problem::new(ErrorCode::Forbidden, format!("this is for '{user}' and for administrators")))

@@ -8,8 +8,8 @@ use hubbub_core::stats::{
     Totals, UserHistoryPage, UserHistoryQuery, UserStats,
 };
 use hubbub_core::store::{
-    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, ReadError, RoomInfo, StoreFigures,
-    StoreHealth, UserRooms,
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, PoolFigures, ReadError, RoomInfo,
+    StoreFigures, StoreHealth, UserRooms,
 };
 use hubbub_core::{Clock, OpBatch, Outcome, RandomSource};
 use parking_lot::Mutex;
@@ -197,6 +197,7 @@ impl Engine {
             unsealed_slots: self.shared.waiting_slots() as u64,
             sync_us_last,
             sync_us_max,
+            pool: PoolFigures::default(),
         }
     }
 

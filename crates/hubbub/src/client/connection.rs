@@ -7,14 +7,17 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
 /// How long an ordinary answer may take.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) /// What answers as text or as JSON.
+const METRICS: &str = "/metrics";
+
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a server is.
 #[derive(Debug, Clone)]
@@ -137,10 +140,13 @@ impl Connection {
         path: &str,
         body: String,
     ) -> anyhow::Result<Response<Incoming>> {
+        // Everything else has one kind of answer.
+        let accept = if path == METRICS { "application/openmetrics-text" } else { "*/*" };
         let request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.server.prefix))
             .header(HOST, &self.server.authority)
+            .header(ACCEPT, accept)
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)))
             .context("making the request")?;
@@ -150,5 +156,14 @@ impl Connection {
 
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
         self.request(Method::GET, path, String::new()).await?.success()
+    }
+
+    /// The server's metrics, as OpenMetrics text.
+    pub(crate) async fn metrics(&mut self) -> anyhow::Result<String> {
+        let (status, body) = self.whole(TIMEOUT, Method::GET, METRICS, String::new()).await?;
+        if !status.is_success() {
+            bail!("the server answered {} to {METRICS}", status.as_u16());
+        }
+        Ok(String::from_utf8_lossy(&body).into_owned())
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod import;
 pub(crate) mod lists;
 pub(crate) mod room;
 pub(crate) mod send;
+pub(crate) mod stats;
 pub(crate) mod tail;
 
 use std::io::Write;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::ServeArgs;
 pub(crate) use settings::{Config, SETTINGS};
-pub(crate) use values::{LogFormat, LogLevel, StoreDurability};
+pub(crate) use values::{LogFormat, LogLevel, MetricsAnswer, StoreDurability};
 
 /// Read when no other file is named and this one exists.
 const FILE_DEFAULT: &str = "hubbub.toml";

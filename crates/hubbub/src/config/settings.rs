@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::values::{Bytes, LogFormat, LogLevel, Origins, SettingValue, StoreDurability};
+use super::values::{Bytes, LogFormat, LogLevel, MetricsAnswer, Origins, SettingValue, StoreDurability};
 use super::{Source, WrittenSettings};
 
 /// What is known of a setting without its value.
@@ -154,6 +154,10 @@ settings! {
     outbox_messages: usize = 16_384 => "limits.outbox_messages";
     /// Bytes a subscriber may lag behind before it is cut off.
     outbox_bytes: Bytes = Bytes(8 << 20) => "limits.outbox_bytes";
+
+    /// What /metrics answers where the Accept header is missing or takes anything: prometheus, or report, the statistics
+    /// as JSON.
+    metrics_default: MetricsAnswer = MetricsAnswer::Prometheus => "metrics.default";
 
     /// Which events are logged: error, warn, info or debug.
     log_level: LogLevel = LogLevel::Info => "logging.level";

@@ -131,6 +131,10 @@ choices!(
     StoreDurability { Fsync = "fsync", Os = "os" } rule "must be fsync or os"
 );
 choices!(
+    /// What `/metrics` answers to those who take anything.
+    MetricsAnswer { Prometheus = "prometheus", Report = "report" } rule "must be prometheus or report"
+);
+choices!(
     /// Which events are logged.
     LogLevel { Error = "error", Warn = "warn", Info = "info", Debug = "debug" } rule "must be error, warn, info or debug"
 );

@@ -1,0 +1,106 @@
+//! `GET /v1/users/{user}/messages`: what a user wrote, over all rooms, newest last.
+
+use std::sync::Arc;
+
+use hubbub_core::message::{MessageRun, write_json_string};
+use hubbub_core::stats::{UserHistoryCursor, UserHistoryPage, UserHistoryQuery};
+use hubbub_core::{Fault, RoomId, Timestamp};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::http::history::{LIMIT_DEFAULT, PAGE_BYTES_MAX};
+use crate::http::query::{Query, refuse_faults};
+use crate::http::rooms::write_next;
+use crate::http::users::check_self;
+use crate::http::{Answer, json, user_of};
+use crate::problem::Problem;
+
+/// What a cursor must be.
+pub(in crate::http) const CURSOR_RULE: &str = "must be the next of another page";
+
+pub(in crate::http) async fn messages(
+    gateway: &Arc<Gateway>,
+    user: &str,
+    request: &Request<Incoming>,
+) -> Answer {
+    let user = user_of(user)?;
+    let query = Query::parse(request.uri().query());
+    check_self(&Caller::of(request.headers(), &query)?, &user)?;
+    let wanted = parse(&query, gateway.limits.page_messages)?;
+    let epoch = gateway.store.epoch();
+    let page = gateway.store.user_history(user, wanted).await?;
+    Ok(json(StatusCode::OK, write_page(&page, &epoch)))
+}
+
+fn parse(query: &Query, limit_max: usize) -> Result<UserHistoryQuery, Problem> {
+    let mut faults = Vec::new();
+    let before = query.get("before").and_then(|text| {
+        let cursor = parse_cursor(text);
+        if cursor.is_none() {
+            faults.push(Fault::new("before", CURSOR_RULE));
+        }
+        cursor
+    });
+    let (from, to) = (query.time("from", &mut faults), query.time("to", &mut faults));
+    let limit = query.limit(LIMIT_DEFAULT.min(limit_max), limit_max, &mut faults);
+    refuse_faults(faults)?;
+    Ok(UserHistoryQuery { before, from, to, limit, bytes_max: PAGE_BYTES_MAX })
+}
+
+fn write_page(page: &UserHistoryPage, epoch: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(page.messages.bytes() + page.messages.len() * 256 + 128);
+    out.extend_from_slice(b"{\"messages\":");
+    write_messages(&page.messages, &mut out);
+    out.extend_from_slice(b",\"epoch\":");
+    write_json_string(epoch, &mut out);
+    let next = page.messages.get(0).filter(|_| page.more).map(|oldest| {
+        let (micros, seq) = (oldest.received_at.as_micros(), oldest.seq);
+        format!("{micros}-{seq}-{}", oldest.sent.room)
+    });
+    write_next(next.as_deref(), &mut out);
+    out.push(b'}');
+    out
+}
+
+/// All of them as an array.
+pub(super) fn write_messages(messages: &MessageRun, out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (index, message) in messages.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        message.write_json(out);
+    }
+    out.push(b']');
+}
+
+/// What [`write_page`] wrote as `next`: microseconds since 1970, seq and room of the oldest message of a page.
+fn parse_cursor(text: &str) -> Option<UserHistoryCursor> {
+    let mut parts = text.splitn(3, '-');
+    let mut number = || -> Option<u64> {
+        let part = parts.next()?;
+        // Signs would be taken too.
+        part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok()).flatten()
+    };
+    let (micros, seq) = (i64::try_from(number()?).ok()?, number()?);
+    let room = RoomId::new(parts.next()?).ok()?;
+    Some(UserHistoryCursor { received_at: Timestamp::from_micros(micros), room, seq })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_read_or_refused() {
+        let cursor = parse_cursor("1769860800000001-7-a-b.c").unwrap();
+        assert_eq!(cursor.received_at.as_micros(), 1_769_860_800_000_001);
+        assert_eq!((cursor.seq, cursor.room.as_str()), (7, "a-b.c"));
+        for bad in ["", "-", "--", "1-2", "1-2-", "x-2-r", "1-x-r", "1-+2-r", "1-2-a b", "-1-2-r", "1-2-é"] {
+            assert_eq!(parse_cursor(bad), None, "{bad}");
+        }
+        assert_eq!(parse_cursor(&format!("{}-1-r", u64::MAX)), None);
+    }
+}

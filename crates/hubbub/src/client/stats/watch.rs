@@ -1,0 +1,213 @@
+//! `hubbub stats --every`: how a server stands, one line for each interval.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use hubbub_core::{Clock, Timestamp};
+use serde_json::{Map, Value};
+use tokio::time::MissedTickBehavior;
+
+use crate::ambient::SystemClock;
+use crate::cli::StatsArgs;
+use crate::client::connection::{Connection, Server};
+use crate::client::{print, print_json};
+
+/// What is shown of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Value,
+    /// How much it grew per second since the line before.
+    Rate,
+}
+
+/// Name in CSV and JSON, title for people, metric.
+const COLUMNS: &[(&str, &str, &str, Shown)] = &[
+    ("connections", "connections", "connections", Shown::Value),
+    ("websockets", "websockets", "websocket_connections", Shown::Value),
+    ("subscriptions", "following", "subscriptions", Shown::Value),
+    ("rooms", "rooms", "store_rooms", Shown::Value),
+    ("messages", "messages", "store_messages", Shown::Value),
+    ("messagesInPerSecond", "in/s", "messages_accepted_total", Shown::Rate),
+    ("messagesOutPerSecond", "out/s", "messages_delivered_total", Shown::Rate),
+    ("waitingOperations", "waiting", "pipeline_waiting_operations", Shown::Value),
+    ("storeBytes", "store bytes", "store_disk_bytes", Shown::Value),
+];
+
+/// The metrics of one moment, in the order of [`COLUMNS`].
+struct Sample {
+    at: Timestamp,
+    taken: Instant,
+    values: Vec<Option<f64>>,
+}
+
+/// Prints until interrupted. Once there was a line, a server that cannot be reached is tried again at the next one.
+pub(super) async fn watch(server: &Server, args: &StatsArgs, every: Duration) -> anyhow::Result<()> {
+    let mut csv = args.csv.as_deref().map(open_csv).transpose()?;
+    let clock = SystemClock::new();
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut connection, mut last, mut lines) = (None, None, 0);
+    while args.count.is_none_or(|count| lines < count) {
+        let sample = tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => return interrupted.context("waiting for SIGINT"),
+            sample = async {
+                ticks.tick().await;
+                take(server, &mut connection, &clock).await
+            } => sample,
+        };
+        let sample = match sample {
+            Ok(sample) => sample,
+            // The first attempt must succeed: a wrong address is not an interruption.
+            Err(error) if lines == 0 => return Err(error),
+            Err(error) => {
+                eprintln!("hubbub: {error:#}; trying again");
+                connection = None;
+                continue;
+            }
+        };
+        let cells = cells(&sample, last.as_ref());
+        if args.client.json {
+            print_json(&as_json(&sample, &cells))?;
+        } else {
+            print(&as_text(&sample, &cells, lines == 0))?;
+        }
+        if let Some((file, path)) = &mut csv {
+            let written = file.write_all(as_csv(&sample, &cells).as_bytes());
+            written.with_context(|| format!("writing to {}", path.display()))?;
+        }
+        last = Some(sample);
+        lines += 1;
+    }
+    Ok(())
+}
+
+async fn take(
+    server: &Server,
+    connection: &mut Option<Connection>,
+    clock: &SystemClock,
+) -> anyhow::Result<Sample> {
+    let open = match connection {
+        Some(open) => open,
+        None => connection.insert(server.connect().await?),
+    };
+    let text = open.metrics().await?;
+    let value = |name: &str| {
+        text.lines().find_map(|line| {
+            line.strip_prefix("hubbub_")?.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()
+        })
+    };
+    let values: Vec<Option<f64>> = COLUMNS.iter().map(|(_, _, metric, _)| value(metric)).collect();
+    if values.iter().all(Option::is_none) {
+        bail!("/metrics of the server shows nothing of a hubbub server");
+    }
+    Ok(Sample { at: clock.now(), taken: Instant::now(), values })
+}
+
+/// What the line shows in each column; `None` where nothing is known.
+fn cells(sample: &Sample, last: Option<&Sample>) -> Vec<Option<f64>> {
+    let shown = COLUMNS.iter().zip(&sample.values).enumerate();
+    shown
+        .map(|(index, ((.., shown), value))| match shown {
+            Shown::Value => *value,
+            Shown::Rate => {
+                let last = last?;
+                let grown = (*value)? - (*last.values.get(index)?)?;
+                let seconds = sample.taken.duration_since(last.taken).as_secs_f64();
+                // A server that started anew counts from 0 again.
+                (grown >= 0.0 && seconds > 0.0).then(|| (grown / seconds * 10.0).round() / 10.0)
+            }
+        })
+        .collect()
+}
+
+fn as_json(sample: &Sample, cells: &[Option<f64>]) -> Value {
+    let mut members = Map::new();
+    members.insert("timestamp".into(), sample.at.to_string().into());
+    for ((name, _, _, shown), cell) in COLUMNS.iter().zip(cells) {
+        #[allow(clippy::cast_possible_truncation, reason = "counts that JSON shows as whole numbers")]
+        let value = match shown {
+            Shown::Value => (*cell).map_or(Value::Null, |value| (value as i64).into()),
+            Shown::Rate => (*cell).map_or(Value::Null, Value::from),
+        };
+        members.insert((*name).into(), value);
+    }
+    members.into()
+}
+
+fn as_text(sample: &Sample, cells: &[Option<f64>], with_head: bool) -> String {
+    let mut out = String::new();
+    if with_head {
+        out.push_str(&format!("{:<24}", "time"));
+        COLUMNS.iter().for_each(|(_, title, ..)| out.push_str(&format!(" {title:>12}")));
+        out.push('\n');
+    }
+    out.push_str(&format!("{:<24}", sample.at.to_string()));
+    for cell in cells {
+        let cell = cell.map_or_else(|| "-".to_owned(), |value| value.to_string());
+        out.push_str(&format!(" {cell:>12}"));
+    }
+    out.push('\n');
+    out
+}
+
+fn head_of_csv() -> String {
+    let names: Vec<&str> = COLUMNS.iter().map(|(name, ..)| *name).collect();
+    format!("timestamp,{}\n", names.join(","))
+}
+
+fn as_csv(sample: &Sample, cells: &[Option<f64>]) -> String {
+    let cells: Vec<String> =
+        cells.iter().map(|cell| cell.map(|value| value.to_string()).unwrap_or_default()).collect();
+    format!("{},{}\n", sample.at, cells.join(","))
+}
+
+/// Opens the file at its end; a new one gets the header, another table is refused.
+fn open_csv(path: &Path) -> anyhow::Result<(File, &Path)> {
+    let open = || -> std::io::Result<(File, String)> {
+        let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
+        let mut head = String::new();
+        BufReader::new(&file).read_line(&mut head)?;
+        if head.is_empty() {
+            head = head_of_csv();
+            file.write_all(head.as_bytes())?;
+        }
+        Ok((file, head))
+    };
+    let (file, head) = open().with_context(|| format!("opening {} (--csv)", path.display()))?;
+    if head != head_of_csv() {
+        bail!("--csv {}: the file has other columns; name a new one", path.display());
+    }
+    Ok((file, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(taken: Instant, value: f64) -> Sample {
+        Sample { at: Timestamp::from_micros(0), taken, values: vec![Some(value); COLUMNS.len()] }
+    }
+
+    #[test]
+    fn counters_are_shown_as_rates() {
+        let begin = Instant::now();
+        let (first, second) = (sample(begin, 10.0), sample(begin + Duration::from_secs(4), 20.0));
+        let rate = COLUMNS.iter().position(|(.., shown)| *shown == Shown::Rate).unwrap();
+        assert_eq!((cells(&first, None)[0], cells(&first, None)[rate]), (Some(10.0), None));
+        assert_eq!(
+            (cells(&second, Some(&first))[0], cells(&second, Some(&first))[rate]),
+            (Some(20.0), Some(2.5))
+        );
+        // Counted from 0 again.
+        let restarted = sample(begin + Duration::from_secs(8), 3.0);
+        assert_eq!(cells(&restarted, Some(&second))[rate], None);
+        assert!(
+            as_csv(&first, &cells(&first, None))
+                .starts_with("1970-01-01T00:00:00.000Z,10,10,10,10,10,,,10,10\n")
+        );
+        assert_eq!(as_json(&first, &cells(&first, None))["messagesInPerSecond"], Value::Null);
+    }
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Store, Timestamp};
-use hubbub_gateway::{ENCODE, Gateway, ServerLimits, server};
+use hubbub_gateway::{ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics, server};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::log::LogOptions;
 use hubbub_pipeline::{DirectLog, Hub, Members, Metrics};
@@ -71,6 +71,7 @@ impl Simulated {
             outbox: OutboxLimits::default(),
             server: ServerLimits::default(),
             allowed_origins: Vec::new(),
+            statistics: Statistics::new(MetricsDefault::Prometheus, clock.monotonic()),
             clock,
             random,
             documents: hubbub_gateway::Documents::default(),

@@ -14,10 +14,9 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 /// How long an ordinary answer may take.
-pub(crate) /// What answers as text or as JSON.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// What answers as text or as JSON.
 const METRICS: &str = "/metrics";
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a server is.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ mod shapes;
 mod state;
 
 pub(super) use audit::audit;
-pub(super) use messages::messages;
+pub(super) use messages::{CURSOR_RULE, messages};
 pub(super) use report::{metrics, report};
 pub(crate) use state::SAMPLE_INTERVAL;
 pub use state::{MetricsDefault, Statistics};

@@ -8,6 +8,7 @@ mod messages;
 mod rooms;
 mod service;
 mod sockets;
+mod stats;
 
 use hubbub_core::limits::Limits;
 
@@ -18,6 +19,7 @@ pub(super) const TAGS: &[(&str, &str)] = &[
     (messages::TAG, "Send, read back, follow."),
     (rooms::TAG, "What rooms there are and who is in them."),
     (members::TAG, "Who belongs to a room, what is unread, and what belongs to a user."),
+    (stats::TAG, "What is stored, counted: exact, and each answer with its `asOf`."),
     (sockets::TAG, "Where sockets begin; what is said over them is in `/asyncapi.json`."),
     (
         backups::TAG,
@@ -29,6 +31,7 @@ pub(super) const TAGS: &[(&str, &str)] = &[
 /// Every operation.
 pub(super) fn all(limits: &Limits) -> Vec<Operation> {
     let mut all = messages::all(limits);
+    all.extend(stats::all(limits));
     all.extend(rooms::all());
     all.extend(members::all());
     all.extend(sockets::all());

@@ -40,6 +40,10 @@ pub(super) fn all() -> Vec<Operation> {
             .gives(200, Media::Json(schema("Live")), "")
             .example("up", &[], (200, json!({"status": "UP"}))),
         Operation::new(("get", "/metrics"), "getMetrics", TAG, "Counters and latencies for Prometheus")
+            .about(
+                "With `Accept: application/json` the report of `/v1/stats/report` instead, with its parameters; the \
+                 setting `metrics.default` says which of the two is answered where `Accept` is missing or takes anything.",
+            )
             .gives(200, Media::Other("application/openmetrics-text"), "OpenMetrics text.")
             .example("text", &[], (200, Value::from("# TYPE …\n"))),
         document("/openapi.json", "getOpenApi", "The HTTP API, as OpenAPI 3.1"),

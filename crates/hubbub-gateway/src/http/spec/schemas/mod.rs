@@ -7,6 +7,7 @@ mod basics;
 mod messages;
 mod rooms;
 mod service;
+mod stats;
 
 use hubbub_core::limits::Limits;
 use serde_json::{Map, Value, json};
@@ -83,7 +84,7 @@ pub(super) fn merged(about: &str, parts: &[&Value]) -> Value {
 
 /// Every shape by its name, in the order of the files.
 pub(super) fn all(limits: &Limits) -> Map<String, Value> {
-    let lists = [basics::all(), messages::all(limits), rooms::all(), service::all()];
+    let lists = [basics::all(), messages::all(limits), rooms::all(), stats::all(), service::all()];
     lists.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }
 

@@ -14,7 +14,8 @@ async fn send_some(server: &Server, begin: u64, count: u64) -> Vec<Value> {
     let body: String = (begin..begin + count)
         .map(|n| {
             let kind = TYPES[usize::try_from(n % 7 / 3).unwrap()];
-            let (room, user) = (format!("r{}", n * n % 11), format!("u{}", n * n * n % 13));
+            let (room, user) =
+                (format!("r{}", (n % 11) * (n % 5) % 11), format!("u{}", (n % 13) * (n % 7) % 13));
             let message =
                 json!({"roomId": room, "userId": user, "message": n.to_string(), "messageType": kind});
             format!("{message}\n")
@@ -235,6 +236,38 @@ async fn figures_are_what_was_sent_across_restarts() {
     server.call("", Method::DELETE, "/v1/users/u1", Value::Null).await;
     server.call("", Method::DELETE, "/v1/rooms/r1", Value::Null).await;
     check(&server).await;
+}
+
+/// What a crash left half done is counted neither too much nor too little.
+#[tokio::test]
+async fn figures_are_right_after_a_crash_under_load() {
+    let mut server = Server::start();
+    for round in 0..3_u64 {
+        let before = server.metric("store_messages").await;
+        let mut writers = Vec::new();
+        for writer in 0..4_u64 {
+            let body: String = (0..20_000_u64)
+                .map(|n| {
+                    let (room, user) = (format!("r{}", (n + writer) % 9), format!("u{}", n % 7));
+                    let message = json!({"roomId": room, "userId": user, "message": format!("{round} {n}")});
+                    format!("{message}\n")
+                })
+                .collect();
+            let mut http = server.http().await;
+            writers.push(tokio::spawn(async move {
+                http.try_request(Method::POST, "/v1/messages", &[], body).await
+            }));
+        }
+        crate::harness::until("some are stored", async || {
+            server.metric("store_messages").await >= before + 300
+        })
+        .await;
+        server.restart();
+        for writer in writers {
+            drop(writer.await);
+        }
+        check(&server).await;
+    }
 }
 
 /// A parameter that makes no sense is named, with its rule, wherever it is taken.

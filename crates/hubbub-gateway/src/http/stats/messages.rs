@@ -60,7 +60,6 @@ fn write_page(page: &UserHistoryPage, epoch: &str) -> Vec<u8> {
         format!("{micros}-{seq}-{}", oldest.sent.room)
     });
     write_next(next.as_deref(), &mut out);
-    out.push(b'}');
     out
 }
 

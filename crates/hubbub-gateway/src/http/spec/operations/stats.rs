@@ -65,14 +65,15 @@ fn all_users() -> Value {
     told(json!({"users": [user("ada", 3, 2), user("bob", 1, 1)]}))
 }
 
-fn rooms_of_ada() -> Value {
-    let room = |id: &str, messages: u64| spanned(json!({"roomId": id, "messages": messages}));
-    told(json!({"userId": "ada", "rooms": [room("garden", 1), room("lobby", 2)], "next": null}))
+fn rooms_of(user: &str, rooms: &[(&str, u64)]) -> Value {
+    let room = |(id, messages): &(&str, u64)| spanned(json!({"roomId": id, "messages": messages}));
+    let rooms: Vec<Value> = rooms.iter().map(room).collect();
+    told(json!({"userId": user, "rooms": rooms, "next": null}))
 }
 
-fn of_ada() -> Vec<Value> {
-    let two = with(message("m-1", "ada", "two", 1), json!({"roomId": "garden"}));
-    vec![message("m-1", "ada", "hello", 1), message("m-3", "ada", "one", 3), two]
+/// The one message of bob.
+fn of_bob() -> Value {
+    with(message("m-2", "bob", "hello, Ada", 2), json!({"username": "Bob"}))
 }
 
 fn all_hours() -> Value {
@@ -115,7 +116,7 @@ fn user_messages(limits: &Limits) -> Operation {
     .gives(200, Media::Json(schema("UserMessages")), "")
     .refuses(&[E::Invalid, E::Forbidden])
     .refuses(READING)
-    .example("ada", &[("user", "ada")], (200, json!({"messages": of_ada(), "epoch": EPOCH, "next": null})))
+    .example("bob", &[("user", "bob")], (200, json!({"messages": [of_bob()], "epoch": EPOCH, "next": null})))
     .example(
         "window",
         &[("user", "ada"), ("from", FROM), ("to", "2001-01-02T00:00:00.000Z")],
@@ -193,7 +194,7 @@ fn user_rooms() -> Operation {
     .gives(200, Media::Json(schema("ParticipationList")), "")
     .refuses(&[E::Invalid, E::Forbidden])
     .refuses(READING)
-    .example("ada", &[("user", "ada")], (200, rooms_of_ada()))
+    .example("ada", &[("user", "ada")], (200, rooms_of("ada", &[("garden", 1), ("lobby", 2)])))
     .example(
         "somebodyElse",
         &[("user", "ada"), ("Hubbub-User", "bob")],
@@ -230,17 +231,16 @@ fn active_users() -> Operation {
 fn report() -> Operation {
     let timed = |value: &Value| with(value.clone(), json!({"tookMs": 0.1}));
     let active = told(json!({"count": 2, "users": [], "from": FROM, "to": null, "next": null}));
-    let second = with(message("m-2", "bob", "hello, Ada", 2), json!({"username": "Bob"}));
-    let lobby = json!([message("m-1", "ada", "hello", 1), second, message("m-3", "ada", "one", 3)]);
+    let lobby = json!([message("m-1", "ada", "hello", 1), of_bob(), message("m-3", "ada", "one", 3)]);
     let report = json!({
         "coreQueries": {
             "totalMessages": timed(&all_totals()),
             "messagesPerRoom": timed(&all_rooms()),
             "userParticipation": timed(&all_users()),
             "sampleRoomMessages": timed(&json!({"roomId": "lobby", "messages": lobby})),
-            "sampleUserHistory": timed(&json!({"userId": "ada", "messages": of_ada()})),
+            "sampleUserHistory": timed(&json!({"userId": "bob", "messages": [of_bob()]})),
             "activeUsersLast24h": timed(&active),
-            "sampleUserRooms": timed(&rooms_of_ada()),
+            "sampleUserRooms": timed(&rooms_of("bob", &[("lobby", 1)])),
         },
         "analyticsQueries": {
             "topActiveUsers": timed(&all_users()),
@@ -266,7 +266,7 @@ fn report() -> Operation {
         .gives(200, Media::Json(schema("Report")), "")
         .refuses(&[E::Invalid, E::Forbidden, E::UnknownRoom])
         .refuses(READING)
-        .example("all", &[], (200, report))
+        .example("all", &[("user", "bob")], (200, report))
         .example(
             "nowhere",
             &[("room", "nowhere")],

@@ -24,8 +24,12 @@ fn next(kind: &str, of: &str) -> Value {
 
 /// An answer with its `asOf`.
 fn told(about: &str, members: Value) -> Value {
+    merged(about, &[&object("", members, json!({})), &as_of()])
+}
+
+fn as_of() -> Value {
     let as_of = described(schema("Time"), "Everything acknowledged up to here is counted.");
-    merged(about, &[&object("", members, json!({})), &object("", json!({"asOf": as_of}), json!({}))])
+    object("", json!({"asOf": as_of}), json!({}))
 }
 
 /// An answer inside the report.
@@ -43,7 +47,7 @@ pub(super) fn all() -> Named {
     let users = described(integer(0), "Distinct senders.");
     let rooms = described(integer(0), "Rooms with messages.");
     let totals = json!({"messages": messages, "messagesByType": by_type, "users": users, "rooms": rooms});
-    let totals = told("", merged("", &[&object("", totals, json!({})), &span(false)])["properties"].clone());
+    let totals = merged("", &[&object("", totals, json!({})), &span(false), &as_of()]);
     all.push(("Totals", totals.clone()));
 
     let room = json!({"roomId": id(), "messages": messages, "uniqueUsers": users});

@@ -284,6 +284,9 @@ pub(crate) struct BackupArgs {
     /// Remove older backups but so many, once this one is complete.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keep: Option<u32>,
+    /// Megabytes written per second at most, so that senders do not wait for the disk; 0 = as fast as it goes.
+    #[arg(long, value_name = "MB", default_value_t = 32)]
+    pub(crate) rate: u32,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
 }

@@ -63,6 +63,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
         partial: shelf::partial_of(&target),
         previous,
         copied: Copied::default(),
+        pace: Pace::new(args.rate),
     };
     let made = job.make(&listing).await;
     if made.is_err() {
@@ -89,7 +90,34 @@ struct Job {
     partial: PathBuf,
     previous: Option<PathBuf>,
     copied: Copied,
+    pace: Pace,
 }
+
+/// Holds writing back to a rate.
+struct Pace {
+    begun: tokio::time::Instant,
+    bytes: u64,
+    /// 0 = as fast as it goes.
+    bytes_per_second: u64,
+}
+
+impl Pace {
+    fn new(megabytes_per_second: u32) -> Self {
+        let bytes_per_second = u64::from(megabytes_per_second) * 1_000_000;
+        Self { begun: tokio::time::Instant::now(), bytes: 0, bytes_per_second }
+    }
+
+    /// Waits until so many more bytes are due.
+    async fn wait(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        if let Some(micros) = self.bytes.saturating_mul(1_000_000).checked_div(self.bytes_per_second) {
+            tokio::time::sleep_until(self.begun + Duration::from_micros(micros)).await;
+        }
+    }
+}
+
+/// Written bytes are synced after so many, so that a sync of the server's journal does not find a large one before it.
+const SYNC_BYTES: u64 = 1_000_000;
 
 impl Job {
     async fn make(&mut self, listing: &Listing) -> anyhow::Result<()> {
@@ -136,7 +164,7 @@ impl Job {
         }
         let mut body = response.into_body();
         let mut writer = File::create(target).with_context(|| format!("making {}", target.display()))?;
-        let (mut bytes, mut crc) = (0, 0);
+        let (mut bytes, mut synced, mut crc) = (0, 0, 0);
         while let Some(frame) =
             tokio::time::timeout(TIMEOUT, body.frame()).await.context("no answer in time")?
         {
@@ -144,6 +172,11 @@ impl Job {
             let piece = frame.data_ref().map_or(&[][..], |piece| piece);
             (bytes, crc) = (bytes + piece.len() as u64, crc32c_append(crc, piece));
             writer.write_all(piece).with_context(|| format!("writing {}", target.display()))?;
+            if bytes - synced >= SYNC_BYTES {
+                synced = bytes;
+                writer.sync_data().with_context(|| format!("syncing {}", target.display()))?;
+            }
+            self.pace.wait(piece.len()).await;
         }
         if (bytes, crc) != (file.bytes, file.crc32c) {
             bail!("length or checksum is not the one the server said; run 'hubbub verify' on its data");

@@ -26,7 +26,8 @@ impl Tail {
     ) -> Result<bool, MaintainError> {
         let places =
             self.wanted(room, query, hidden, query.limit.saturating_sub(run.len()).saturating_add(1));
-        let mut reader = Reader::new(self, matches!(query.cursor, Cursor::Before(_)));
+        let window = if query.limit.saturating_sub(run.len()) <= 1 { 0 } else { READ_BYTES };
+        let mut reader = Reader::new(self, matches!(query.cursor, Cursor::Before(_)), window);
         let mut more = false;
         for place in places {
             if run.len() >= query.limit {
@@ -107,19 +108,21 @@ impl Tail {
 struct Reader<'a> {
     tail: &'a Tail,
     backward: bool,
+    /// Bytes read at once, if a record is not longer.
+    window_bytes: usize,
     window: Vec<u8>,
     start: u64,
 }
 
 impl<'a> Reader<'a> {
-    fn new(tail: &'a Tail, backward: bool) -> Self {
-        Self { tail, backward, window: Vec::new(), start: 0 }
+    fn new(tail: &'a Tail, backward: bool, window_bytes: usize) -> Self {
+        Self { tail, backward, window_bytes, window: Vec::new(), start: 0 }
     }
 
     fn message(&mut self, place: Place) -> Result<Message<'_>, MaintainError> {
         let (offset, bytes) = (u64::from(place.offset), u64::from(place.bytes));
         if offset < self.start || offset + bytes > self.start + self.window.len() as u64 {
-            let window = bytes.max(READ_BYTES as u64);
+            let window = bytes.max(self.window_bytes as u64);
             // Backwards, what is wanted next stands before this record.
             self.start = if self.backward { (offset + bytes).saturating_sub(window) } else { offset };
             let length = window.min(self.tail.slot.bytes.saturating_sub(self.start));

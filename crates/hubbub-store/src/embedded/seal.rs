@@ -32,6 +32,7 @@ impl Shared {
         let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
         let begin = self.clock.monotonic();
         let number = *reserved.get_or_insert_with(|| self.reserve_segment());
+        let hidings = self.rooms.read().hidings();
         let segment = if tail.messages() > 0 { self.write_segment(&tail, number)? } else { None };
         self.change_manifest(|manifest| {
             manifest.applied = tail.journal;
@@ -50,6 +51,7 @@ impl Shared {
             });
         }
         self.status.sealed_through.store(tail.journal, Ordering::Release);
+        self.rooms.write().look_again(hidings);
         let took = self.clock.monotonic().saturating_sub(begin).as_secs_f64();
         if took > 0.0 {
             #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]

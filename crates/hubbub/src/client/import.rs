@@ -51,6 +51,7 @@ pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
         server,
         connection: Some(connection),
         waiting: Vec::new(),
+        is_unanswered: false,
         bytes: 0,
         stored: 0,
         duplicate: 0,
@@ -127,6 +128,8 @@ struct Import {
     connection: Option<Connection>,
     /// Messages without an answer, with their lines.
     waiting: Vec<(u64, String)>,
+    /// Whether an attempt with what waits ended without its answers: what is there already is then our own.
+    is_unanswered: bool,
     bytes: usize,
     stored: u64,
     duplicate: u64,
@@ -153,8 +156,12 @@ impl Import {
             let trouble = match self.attempt().await {
                 Ok(None) => continue,
                 Ok(Some(detail)) => detail,
-                Err(error) => format!("{error:#}"),
+                Err(error) => {
+                    self.is_unanswered = true;
+                    format!("{error:#}")
+                }
             };
+            eprintln!("line {line}: {trouble}; trying again");
             if self.waiting.len() < before {
                 (pause, attempts) = (PAUSE_FIRST, 0);
             }
@@ -168,6 +175,7 @@ impl Import {
             pause = (pause * 2).min(PAUSE_LAST);
         }
         self.bytes = 0;
+        self.is_unanswered = false;
         Ok(())
     }
 
@@ -192,7 +200,7 @@ impl Import {
             let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default();
             let is = |name: &str| answer.get(name).and_then(Value::as_bool).unwrap_or_default();
             match text("code") {
-                "" if is("duplicate") => self.duplicate += 1,
+                "" if is("duplicate") && !self.is_unanswered => self.duplicate += 1,
                 "" => self.stored += 1,
                 _ if is("retryable") => {
                     trouble.get_or_insert_with(|| text("detail").to_owned());

@@ -99,6 +99,12 @@ impl Rooms {
         self.hidings
     }
 
+    /// A segment was written that leaves out what was hidden when [`Self::hidings`] was this: what was hidden since may
+    /// stand in it, and those who looked for that before must look again.
+    pub(crate) fn look_again(&mut self, hidings: u64) {
+        self.hidings += u64::from(self.hidings != hidings);
+    }
+
     /// Whether a message is deleted or erased, though it may still stand somewhere.
     pub(crate) fn is_hidden(&self, number: RoomNumber, seq: u64) -> bool {
         self.get(number).is_some_and(|room| room.hidden().hides(seq))

@@ -70,8 +70,8 @@ async fn what_is_exported_is_imported() {
         let printed = server.run(&["export", "--format", format], "").await.success();
         assert_eq!(printed, fs::read_to_string(&file).unwrap(), "standard output gets the same");
         let other = Server::start();
-        let printed = other.run(&["import", &file], "").await.success();
-        assert_eq!(printed, "stored 1314, there before 0, refused 0\n");
+        let ran = other.run(&["import", &file], "").await;
+        assert_eq!(ran.stdout, "stored 1314, there before 0, refused 0\n", "{}", ran.stderr);
         for room in ["room-0", "room-1", "many"] {
             assert_eq!(content(&other, room).await, content(&server, room).await, "{format}: {room}");
         }

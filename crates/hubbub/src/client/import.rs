@@ -51,7 +51,7 @@ pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
         server,
         connection: Some(connection),
         waiting: Vec::new(),
-        is_unanswered: false,
+        is_repeated: false,
         bytes: 0,
         stored: 0,
         duplicate: 0,
@@ -128,8 +128,8 @@ struct Import {
     connection: Option<Connection>,
     /// Messages without an answer, with their lines.
     waiting: Vec<(u64, String)>,
-    /// Whether an attempt with what waits ended without its answers: what is there already is then our own.
-    is_unanswered: bool,
+    /// Whether what waits was sent before: what is there already is then taken for our own.
+    is_repeated: bool,
     bytes: usize,
     stored: u64,
     duplicate: u64,
@@ -156,11 +156,9 @@ impl Import {
             let trouble = match self.attempt().await {
                 Ok(None) => continue,
                 Ok(Some(detail)) => detail,
-                Err(error) => {
-                    self.is_unanswered = true;
-                    format!("{error:#}")
-                }
+                Err(error) => format!("{error:#}"),
             };
+            self.is_repeated = true;
             eprintln!("line {line}: {trouble}; trying again");
             if self.waiting.len() < before {
                 (pause, attempts) = (PAUSE_FIRST, 0);
@@ -175,7 +173,7 @@ impl Import {
             pause = (pause * 2).min(PAUSE_LAST);
         }
         self.bytes = 0;
-        self.is_unanswered = false;
+        self.is_repeated = false;
         Ok(())
     }
 
@@ -200,7 +198,7 @@ impl Import {
             let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default();
             let is = |name: &str| answer.get(name).and_then(Value::as_bool).unwrap_or_default();
             match text("code") {
-                "" if is("duplicate") && !self.is_unanswered => self.duplicate += 1,
+                "" if is("duplicate") && !self.is_repeated => self.duplicate += 1,
                 "" => self.stored += 1,
                 _ if is("retryable") => {
                     trouble.get_or_insert_with(|| text("detail").to_owned());

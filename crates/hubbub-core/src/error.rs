@@ -65,6 +65,26 @@ error_codes! {
     NotMember = "not_member", 403, false;
     /// The subscription has ended: its user is no member any more, or the room is gone.
     Removed = "removed", 403, false;
+    /// There is no such queue; queues are not made by use.
+    UnknownQueue = "unknown_queue", 404, false;
+    /// There is no such message in the queue.
+    UnknownMessage = "unknown_message", 404, false;
+    /// The queue holds messages.
+    QueueNotEmpty = "queue_not_empty", 409, false;
+    /// The queue is full; nothing was stored.
+    QueueFull = "queue_full", 429, true;
+    /// The sender or taker was never registered.
+    UnknownClient = "unknown_client", 422, false;
+    /// The receiver was never registered.
+    UnknownReceiver = "unknown_receiver", 422, false;
+    /// The lease has run out, or another took its place.
+    StaleReceipt = "stale_receipt", 409, false;
+    /// There is no such key.
+    UnknownKey = "unknown_key", 404, false;
+    /// The key's state is not what `If-Match` or `If-None-Match` asks for.
+    ConditionFailed = "condition_failed", 412, false;
+    /// The changes asked for are not kept any more; list the keys anew and go on from the revision in the answer.
+    Compacted = "compacted", 410, false;
     /// The caller may not do this.
     Forbidden = "forbidden", 403, false;
     /// Nothing is served at this path.

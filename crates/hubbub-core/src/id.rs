@@ -67,6 +67,14 @@ id_type!(
     /// The sender's idempotency key, unique within a room.
     MessageId
 );
+id_type!(
+    /// Names a queue.
+    QueueId
+);
+id_type!(
+    /// Names whoever takes part in queues.
+    ClientId
+);
 
 /// Writes a UUIDv7 (RFC 9562 §5.7) in its canonical form: the id of a message whose sender gave none.
 pub fn write_uuid_v7(now: Timestamp, random: &dyn RandomSource, out: &mut String) {

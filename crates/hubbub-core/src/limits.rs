@@ -13,6 +13,10 @@ pub struct Limits {
     pub all_rooms: usize,
     /// Most messages one page of history holds.
     pub page_messages: usize,
+    /// Longest text of a queue's message, in bytes.
+    pub queue_message_bytes: usize,
+    /// Longest value of a key, in bytes.
+    pub value_bytes: usize,
 }
 
 /// `limits.message_bytes` may not be set higher: 16 MiB.
@@ -26,6 +30,8 @@ impl Default for Limits {
             subscriptions: 1_000,
             all_rooms: 10_000,
             page_messages: 1_000,
+            queue_message_bytes: 256 * 1024,
+            value_bytes: 1024 * 1024,
         }
     }
 }

@@ -1,7 +1,11 @@
 //! What changes a store, collected in batches, and what the store answers.
 
 use crate::change::{Change, ChangeHead, ReadMark};
+use crate::kv::{KvOp, KvOutcome};
+use crate::kv_head::KvHead;
 use crate::message::{Send, SendHead};
+use crate::queue::{QueueOp, QueueOutcome};
+use crate::queue_head::QueueHead;
 use crate::time::Timestamp;
 
 /// One operation.
@@ -11,37 +15,69 @@ pub enum Op<'a> {
     Send(Send<'a>),
     /// Change a room, its members or their read marks.
     Change(Change<'a>),
+    /// Change a queue, its messages, or who takes part.
+    Queue(QueueOp<'a>),
+    /// Change a key.
+    Kv(KvOp<'a>),
+}
+
+/// What an operation belongs to. Operations of one lane keep their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lane<'a> {
+    /// A room.
+    Room(&'a str),
+    /// A queue.
+    Queue(&'a str),
+    /// A key.
+    Key(&'a [u8]),
+    /// No single one.
+    None,
 }
 
 impl<'a> Op<'a> {
-    /// The room it belongs to; operations of one room keep their order. `None` when it belongs to no single one.
+    /// The room it belongs to; `None` when it belongs to no single one.
     pub fn room(&self) -> Option<&'a str> {
         match self {
             Self::Send(send) => Some(send.room),
             Self::Change(change) => change.room(),
+            Self::Queue(_) | Self::Kv(_) => None,
+        }
+    }
+
+    /// What it belongs to.
+    pub fn lane(&self) -> Lane<'a> {
+        match self {
+            Self::Send(send) => Lane::Room(send.room),
+            Self::Change(change) => change.room().map_or(Lane::None, Lane::Room),
+            Self::Queue(op) => op.queue().map_or(Lane::None, Lane::Queue),
+            Self::Kv(op) => op.key().map_or(Lane::None, Lane::Key),
         }
     }
 
     /// Whether it must be the only one of its batch: it changes what the operations around it are judged by.
     pub fn is_exclusive(&self) -> bool {
         match self {
-            Self::Send(_) => false,
+            Self::Send(_) | Self::Queue(_) | Self::Kv(_) => false,
             Self::Change(change) => change.is_exclusive(),
         }
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Head {
     Send(SendHead),
     Change(ChangeHead),
+    Queue(QueueHead),
+    Kv(KvHead),
 }
 
-/// Operations in order, in two allocations however many they are, so that one can be appended to another by copying.
+/// Operations in order, in a few allocations however many they are, so that one can be appended to another by copying.
 #[derive(Debug, Clone, Default)]
 pub struct OpBatch {
     heads: Vec<Head>,
     text: String,
+    /// Keys and values, which need not be text.
+    raw: Vec<u8>,
 }
 
 impl OpBatch {
@@ -55,9 +91,9 @@ impl OpBatch {
         self.heads.is_empty()
     }
 
-    /// Bytes of all texts and ids, the measure of a batch's size cap.
+    /// Bytes of all texts, ids, keys and values, the measure of a batch's size cap.
     pub fn bytes(&self) -> usize {
-        self.text.len()
+        self.text.len() + self.raw.len()
     }
 
     /// Adds one operation.
@@ -65,16 +101,21 @@ impl OpBatch {
         match op {
             Op::Send(send) => self.heads.push(Head::Send(SendHead::write(send, &mut self.text))),
             Op::Change(change) => self.heads.push(Head::Change(ChangeHead::write(change, &mut self.text))),
+            Op::Queue(op) => self.heads.push(Head::Queue(QueueHead::write(op, &mut self.text))),
+            Op::Kv(op) => self.heads.push(Head::Kv(KvHead::write(op, &mut self.raw))),
         }
     }
 
     /// Adds all operations of `other`.
     pub fn append(&mut self, other: &Self) {
-        let offset = self.text.len();
+        let (offset, raw_offset) = (self.text.len(), self.raw.len());
         self.text.push_str(&other.text);
+        self.raw.extend_from_slice(&other.raw);
         self.heads.extend(other.heads.iter().map(|head| match head {
             Head::Send(send) => Head::Send(send.moved_by(offset)),
             Head::Change(change) => Head::Change(change.moved_by(offset)),
+            Head::Queue(op) => Head::Queue(op.clone().moved_by(offset)),
+            Head::Kv(op) => Head::Kv(op.moved_by(raw_offset)),
         }));
     }
 
@@ -82,6 +123,7 @@ impl OpBatch {
     pub fn clear(&mut self) {
         self.heads.clear();
         self.text.clear();
+        self.raw.clear();
     }
 
     /// The operation at `index`.
@@ -89,6 +131,8 @@ impl OpBatch {
         match self.heads.get(index)? {
             Head::Send(head) => head.read(&self.text).map(Op::Send),
             Head::Change(head) => head.read(&self.text).map(Op::Change),
+            Head::Queue(head) => head.read(&self.text).map(Op::Queue),
+            Head::Kv(head) => head.read(&self.raw).map(Op::Kv),
         }
     }
 
@@ -113,7 +157,7 @@ pub struct Receipt {
 }
 
 /// What became of one operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The message is durable.
     Stored(Receipt),
@@ -138,7 +182,11 @@ pub enum Outcome {
         /// Whether there are more: repeat the operation until there are none.
         more: bool,
     },
-    /// Nothing changed; sending the same again cannot succeed.
+    /// What became of an operation on queues, durably.
+    Queue(QueueOutcome),
+    /// What became of an operation on keys, durably.
+    Kv(KvOutcome),
+    /// Nothing changed; sending the same again cannot succeed, except where the refusal says otherwise.
     Refused(Refusal),
 }
 
@@ -166,6 +214,35 @@ pub enum Refusal {
     UnknownRoom,
     /// Only members of the room may do this, and the sender or caller is none.
     NotMember,
+    /// There is no such queue.
+    UnknownQueue,
+    /// The queue holds messages, and was not to be deleted with them.
+    QueueNotEmpty {
+        /// How many.
+        messages: u64,
+    },
+    /// The queue is full. Can succeed later.
+    QueueFull,
+    /// The sender or taker was never registered, and is not by this operation.
+    UnknownClient,
+    /// The receiver was never registered.
+    UnknownReceiver,
+    /// The id belongs to another message of the queue.
+    MessageIdReused {
+        /// Id of the message that has it.
+        id: u64,
+    },
+    /// The lease has run out, or another took its place.
+    StaleReceipt,
+    /// There is no such message in the queue.
+    UnknownMessage,
+    /// The key's state is not what the condition asks for.
+    Condition {
+        /// Its revision; `None` = it is not there.
+        revision: Option<u64>,
+    },
+    /// What is stored of it cannot be read; the store's log says more. Can succeed later.
+    Unreadable,
 }
 
 #[cfg(test)]
@@ -200,6 +277,60 @@ mod tests {
         .collect()
     }
 
+    fn others(name: &str, text: &str, number: u64) -> Vec<Op<'static>> {
+        use crate::kv::Condition;
+        use crate::queue::*;
+        let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
+        let (name, text) = (leak(name), leak(text));
+        let settings: &'static QueueSettings =
+            Box::leak(Box::new(QueueSettings { ttl_ms: Some(number), ..QueueSettings::default() }));
+        let maybe = number.is_multiple_of(2).then_some(name);
+        let audience = match maybe {
+            Some(name) => Audience::One(name),
+            None if number.is_multiple_of(3) => Audience::All,
+            None => Audience::Anyone,
+        };
+        let send = QueueSend {
+            queue: name,
+            sender: name,
+            audience,
+            text,
+            message_id: maybe,
+            due: Due::In(number),
+            group: maybe,
+            ttl_ms: maybe.map(|_| number),
+            registers: maybe.is_none(),
+        };
+        let wanted =
+            Wanted { queue: maybe, receiver: Some(name), sender: maybe, newest_first: maybe.is_some() };
+        let receipt = LeaseReceipt { id: number, delivery: 7 };
+        let queues = [
+            QueueOp::Put { queue: name, settings },
+            QueueOp::PutNumbered,
+            QueueOp::Delete { queue: name, force: maybe.is_some() },
+            QueueOp::Register { client: name },
+            QueueOp::Unregister { client: name },
+            QueueOp::Send(send),
+            QueueOp::Take(Take {
+                wanted,
+                max: 3,
+                how: TakeHow::Lease { lease_ms: Some(number) },
+                registers: true,
+            }),
+            QueueOp::Settle { queue: name, receipt, how: Settle::Nack { delay_ms: Some(number) } },
+            QueueOp::Remove { queue: name, id: number },
+            QueueOp::Redrive { queue: name, id: maybe.map(|_| number) },
+            QueueOp::Sweep,
+        ];
+        let (key, condition) = (name.as_bytes(), Condition::Is(number));
+        let keys = [
+            KvOp::Put { key, value: text.as_bytes(), ttl_ms: maybe.map(|_| number), condition },
+            KvOp::Delete { key, condition },
+            KvOp::Sweep,
+        ];
+        queues.map(Op::Queue).into_iter().chain(keys.map(Op::Kv)).collect()
+    }
+
     proptest! {
         #[test]
         fn appended_batches_read_as_their_parts(parts in proptest::collection::vec(proptest::collection::vec(strings(), 0..5), 0..5)) {
@@ -211,7 +342,9 @@ mod tests {
                     let op = Op::Send(Send { room, user, id, username: username.as_deref(), text, kind: MessageType::Join, timestamp: Timestamp::from_micros(5) });
                     batch.push(&op);
                     expected.push(op);
-                    for op in changes(room, user, username.as_deref(), text.len() as u64) {
+                    let number = text.len() as u64;
+                    let more = changes(room, user, username.as_deref(), number);
+                    for op in more.into_iter().chain(others(room, text, number)) {
                         batch.push(&op);
                         expected.push(op);
                     }

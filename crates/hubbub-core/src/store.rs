@@ -3,16 +3,19 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backup::BackupStore;
-use crate::id::{RoomId, UserId};
+use crate::id::{ClientId, QueueId, RoomId, UserId};
+use crate::kv::{KeyInfo, KvEntry, KvHistory};
 use crate::message::MessageRun;
 use crate::op::{OpBatch, Outcome};
+use crate::queue::{Delivery, QueueInfo, Waiting, Wanted};
 use crate::stats::StatsStore;
 use crate::time::Timestamp;
 
 /// The one way into a store. Everything that changes goes through [`Store::apply`].
-pub trait Store: RoomStore + StatsStore {
+pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
     /// Makes a batch durable, numbers what is new, and answers one outcome for each operation, in batch order.
     ///
     /// - **Ok means survived:** whatever is `Stored` or `Duplicate` is readable after a crash, at the durability
@@ -27,6 +30,11 @@ pub trait Store: RoomStore + StatsStore {
     /// - **Company:** an operation that is exclusive ([`crate::Op::is_exclusive`]) stands alone in its batch.
     /// - **Changes** ([`crate::Change`]) are judged by what all operations before them left, those of the same batch
     ///   included. A message by a member moves the member's read mark if it stood at the head.
+    /// - **Queues** ([`crate::QueueOp`]): operations are judged and done in batch order. A message is delivered to one
+    ///   taker at a time; taken away it is never delivered again, on lease not before the lease ended. Among what a taker
+    ///   may have, ids give the order. Nothing is delivered before it is due or after its time. Leases, delays and times
+    ///   to live go on over a restart: what remains is the smaller of what was asked for and what the wall clock says.
+    /// - **Keys** ([`crate::KvOp`]): done in batch order; each change takes the next revision of the store.
     /// - **Blocking:** blocks the calling thread until durable. Called by one lane at a time on `embedded`.
     fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError>;
 
@@ -74,6 +82,64 @@ pub trait RoomStore: Send + Sync + 'static {
 
     /// Up to `limit` rooms that the user is a member of, in the order of their ids, beginning behind `after`.
     fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
+}
+
+/// Reading queues. Reads never wait for writes, and see everything acknowledged before they began; of what is being
+/// written they may see what is taken as gone already, and nothing that is not durable yet as there.
+pub trait QueueStore: Send + Sync + 'static {
+    /// One queue, `None` when there is none of that name.
+    fn queue(&self, queue: QueueId) -> Read<'_, Option<QueueInfo>>;
+
+    /// Up to `limit` queues in the order of their names, beginning behind `after`.
+    fn queues(&self, after: Option<QueueId>, limit: usize) -> Read<'_, Vec<QueueInfo>>;
+
+    /// Names of up to `limit` queues in their order, beginning behind `after`, from which `receiver` could take
+    /// something now; what waits for anybody counts.
+    fn queues_holding(
+        &self,
+        receiver: ClientId,
+        after: Option<QueueId>,
+        limit: usize,
+    ) -> Read<'_, Vec<Arc<str>>>;
+
+    /// Names of up to `limit` registered clients in their order, beginning behind `after`.
+    fn clients(&self, after: Option<ClientId>, limit: usize) -> Read<'_, Vec<ClientId>>;
+
+    /// Whether a client is registered. Never waits for the disk.
+    fn is_client(&self, client: &str) -> bool;
+
+    /// What a take of up to `max` would give now, without taking it; `None` when there is no such queue.
+    fn look(&self, wanted: Wanted<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>>;
+
+    /// Up to `limit` messages of a queue in any state, whomever they wait for, in the order of their ids, beginning
+    /// behind `after`; `None` when there is no such queue. A list ends before its texts exceed
+    /// [`crate::queue::TAKE_BYTES_MAX`], but holds at least one message.
+    fn waiting(&self, queue: QueueId, after: u64, limit: usize) -> Read<'_, Option<Vec<Waiting>>>;
+
+    /// How long until a [`crate::QueueOp::Sweep`] has something to do, or something may be taken that may not now;
+    /// `None` = nothing of that kind is known. Never waits for the disk.
+    fn queue_due_in(&self) -> Option<Duration>;
+}
+
+/// Reading keys. Reads never wait for writes, see everything acknowledged before they began, and nothing that has run
+/// out.
+pub trait KvStore: Send + Sync + 'static {
+    /// The value of a key; `None` when it is not there.
+    fn value(&self, key: &[u8]) -> Read<'_, Option<KvEntry>>;
+
+    /// Up to `limit` keys that begin with `prefix`, in the order of their bytes, beginning behind `after`.
+    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>>;
+
+    /// Up to `limit` changes behind the revision `after` of keys that begin with `prefix`, oldest first. The last
+    /// [`crate::kv::CHANGES_KEPT`] changes of the store are kept, over restarts too.
+    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory>;
+
+    /// Revision of the last change that is durable; 0 when there was none. Never waits for the disk.
+    fn revision(&self) -> u64;
+
+    /// How long until a [`crate::KvOp::Sweep`] has something to do; `None` = nothing runs out. Never waits for the
+    /// disk.
+    fn kv_due_in(&self) -> Option<Duration>;
 }
 
 /// How a user stands to a room.
@@ -248,6 +314,16 @@ pub struct StoreFigures {
     pub messages: u64,
     /// Rooms known.
     pub rooms: u64,
+    /// Queues known.
+    pub queues: u64,
+    /// Messages waiting in queues, in any state.
+    pub queue_messages: u64,
+    /// Bytes of their texts.
+    pub queue_bytes: u64,
+    /// Registered clients.
+    pub clients: u64,
+    /// Keys, in about: what ran out or was overwritten may be counted until it is cleared away.
+    pub keys: u64,
     /// Bytes on disk, everything included.
     pub disk_bytes: u64,
     /// Immutable segments.

@@ -20,7 +20,7 @@ impl Gateway {
         match ticket.outcomes() {
             Some(Ok(outcomes)) => match outcomes.first() {
                 Some(Outcome::Refused(refusal)) => Err(Problem::refusal(*refusal)),
-                Some(outcome) => Ok(*outcome),
+                Some(outcome) => Ok(outcome.clone()),
                 None => Err(Problem::no_outcome()),
             },
             Some(Err(error)) => Err(error.into()),

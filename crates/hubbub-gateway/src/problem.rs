@@ -69,6 +69,25 @@ impl Problem {
             }
             Refusal::UnknownRoom => Cow::Borrowed("there is no such room, and this does not make one"),
             Refusal::NotMember => Cow::Borrowed(MEMBERS_ONLY),
+            Refusal::UnknownQueue => Cow::Borrowed("there is no such queue, and this does not make one"),
+            Refusal::QueueNotEmpty { messages } => {
+                format!("the queue holds {messages} messages; force=true deletes them with it").into()
+            }
+            Refusal::QueueFull => Cow::Borrowed("the queue holds as many messages or bytes as it may"),
+            Refusal::UnknownClient => Cow::Borrowed("the sender or taker was never registered"),
+            Refusal::UnknownReceiver => Cow::Borrowed("the receiver was never registered"),
+            Refusal::MessageIdReused { id } => {
+                format!("messageId belongs to message {id} of the queue, which differs").into()
+            }
+            Refusal::StaleReceipt => Cow::Borrowed("the lease has run out, or another took its place"),
+            Refusal::UnknownMessage => Cow::Borrowed("there is no such message in the queue"),
+            Refusal::Condition { revision: Some(revision) } => {
+                format!("the key has revision {revision}").into()
+            }
+            Refusal::Condition { revision: None } => Cow::Borrowed("the key is not there"),
+            Refusal::Unreadable => {
+                Cow::Borrowed("what is stored of it cannot be read; the server's log says more")
+            }
         };
         Self { is_counted: true, ..Self::new(refusal_code(refusal), detail) }
     }

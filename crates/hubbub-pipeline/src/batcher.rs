@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use hubbub_core::store::{ApplyError, BatchCap};
-use hubbub_core::{OpBatch, Outcome};
+use hubbub_core::{Lane, OpBatch, Outcome};
 use parking_lot::{Condvar, Mutex};
 
-/// How much may wait for the store. One room may hold half of it.
+/// How much may wait for the store. One room, queue or key may hold half of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Operations.
@@ -46,7 +46,7 @@ impl Default for BatchTuning {
 /// Why nothing was queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The queue, or the room's half of it, is full. Retry after a moment.
+    /// The queue, or the half of it that one room, queue or key may hold, is full. Retry after a moment.
     #[error("more waits than the server takes on; nothing was stored")]
     Overloaded,
     /// The server is on its way down.
@@ -139,7 +139,7 @@ pub(crate) struct Chunk {
     pub(crate) ops: OpBatch,
     pub(crate) wakes: Vec<Arc<Waiter>>,
     pub(crate) groups: Vec<Group>,
-    room_loads: Vec<(usize, usize)>,
+    lane_loads: Vec<(usize, usize)>,
 }
 
 impl Chunk {
@@ -149,7 +149,7 @@ impl Chunk {
             ops: OpBatch::default(),
             wakes: Vec::new(),
             groups: Vec::new(),
-            room_loads: Vec::new(),
+            lane_loads: Vec::new(),
         }
     }
 
@@ -158,12 +158,13 @@ impl Chunk {
         self.ops.clear();
         self.wakes.clear();
         self.groups.clear();
-        self.room_loads.clear();
+        self.lane_loads.clear();
     }
 }
 
-/// Rooms are counted by hash in a table of fixed size: two that share a place share their half of the queue.
-const ROOM_PLACES: usize = 4_096;
+/// Rooms, queues and keys are counted by hash in a table of fixed size: two that share a place share their half of the
+/// queue.
+const LANE_PLACES: usize = 4_096;
 /// Emptied chunks kept for reuse, as many as can be under way at once.
 const SPARE_CHUNKS: usize = 4;
 /// A spare chunk that grew beyond this is let go, so that a burst does not keep its memory.
@@ -176,7 +177,7 @@ struct State {
     spare: Vec<Chunk>,
     ops: usize,
     bytes: usize,
-    room_ops: Vec<usize>,
+    lane_ops: Vec<usize>,
     next_number: u64,
     cap: BatchCap,
     is_parked: bool,
@@ -200,7 +201,7 @@ impl Batcher {
             spare: Vec::new(),
             ops: 0,
             bytes: 0,
-            room_ops: vec![0; ROOM_PLACES],
+            lane_ops: vec![0; LANE_PLACES],
             next_number: 2,
             cap,
             is_parked: false,
@@ -216,16 +217,16 @@ impl Batcher {
         waiter: &Arc<Waiter>,
         now: Duration,
     ) -> Result<Ticket, SubmitError> {
-        let loads = room_loads(ops);
+        let loads = lane_loads(ops);
         let mut state = self.state.lock();
         if state.is_closed {
             return Err(SubmitError::ShuttingDown);
         }
         let fits = |has: usize, more: usize, limit: usize| has == 0 || has + more <= limit;
-        let rooms_fit = loads.iter().all(|(place, more)| {
-            fits(state.room_ops.get(*place).copied().unwrap_or(0), *more, self.limits.ops / 2)
+        let lanes_fit = loads.iter().all(|(place, more)| {
+            fits(state.lane_ops.get(*place).copied().unwrap_or(0), *more, self.limits.ops / 2)
         });
-        if !rooms_fit
+        if !lanes_fit
             || !fits(state.ops, ops.len(), self.limits.ops)
             || !fits(state.bytes, ops.bytes(), self.limits.bytes)
         {
@@ -237,7 +238,7 @@ impl Batcher {
         state.ops += ops.len();
         state.bytes += ops.bytes();
         for (place, more) in &loads {
-            if let Some(count) = state.room_ops.get_mut(*place) {
+            if let Some(count) = state.lane_ops.get_mut(*place) {
                 *count += more;
             }
         }
@@ -245,7 +246,7 @@ impl Batcher {
         let ticket = Ticket { batch: chunk.batch.clone(), first: chunk.ops.len(), count: ops.len() };
         chunk.ops.append(ops);
         chunk.groups.push(Group { count: ops.len(), submitted_at: now });
-        chunk.room_loads.extend(loads);
+        chunk.lane_loads.extend(loads);
         if waiter.listed.swap(chunk.batch.number, Ordering::Relaxed) != chunk.batch.number {
             chunk.wakes.push(waiter.clone());
         }
@@ -284,9 +285,9 @@ impl Batcher {
         let chunk = state.full.pop_front()?;
         state.ops -= chunk.ops.len();
         state.bytes -= chunk.ops.bytes();
-        for (place, count) in &chunk.room_loads {
-            if let Some(room) = state.room_ops.get_mut(*place) {
-                *room -= count;
+        for (place, count) in &chunk.lane_loads {
+            if let Some(waiting) = state.lane_ops.get_mut(*place) {
+                *waiting -= count;
             }
         }
         Some(chunk)
@@ -330,24 +331,24 @@ impl State {
     }
 }
 
-/// How many operations each room place gets, consecutive ones of one room counted together.
-fn room_loads(ops: &OpBatch) -> Vec<(usize, usize)> {
+/// How many operations each lane's place gets, consecutive ones of one lane counted together.
+fn lane_loads(ops: &OpBatch) -> Vec<(usize, usize)> {
     let mut loads: Vec<(usize, usize)> = Vec::with_capacity(1);
-    let mut last_room = None;
+    let mut last_lane = None;
     for op in ops.iter() {
         match loads.last_mut() {
-            Some((_, count)) if last_room == Some(op.room()) => *count += 1,
-            _ => loads.push((room_place(op.room().unwrap_or_default()), 1)),
+            Some((_, count)) if last_lane == Some(op.lane()) => *count += 1,
+            _ => loads.push((lane_place(op.lane()), 1)),
         }
-        last_room = Some(op.room());
+        last_lane = Some(op.lane());
     }
     loads
 }
 
-fn room_place(room: &str) -> usize {
+fn lane_place(lane: Lane<'_>) -> usize {
     let mut hasher = DefaultHasher::new();
-    room.hash(&mut hasher);
-    usize::try_from(hasher.finish() % ROOM_PLACES as u64).unwrap_or(0)
+    lane.hash(&mut hasher);
+    usize::try_from(hasher.finish() % LANE_PLACES as u64).unwrap_or(0)
 }
 
 #[cfg(test)]

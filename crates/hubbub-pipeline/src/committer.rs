@@ -118,6 +118,7 @@ fn count_outcomes(outcomes: &Outcomes, operations: usize, metrics: &Metrics) {
             Outcome::Room { .. } | Outcome::Changed { .. } | Outcome::Read(_) | Outcome::Erased { .. } => {
                 changes += 1;
             }
+            Outcome::Queue(_) | Outcome::Kv(_) => {}
         }
     }
     metrics.changes.inc_by(changes);
@@ -142,6 +143,16 @@ pub fn refusal_code(refusal: Refusal) -> ErrorCode {
         Refusal::IdReused { .. } => ErrorCode::IdReused,
         Refusal::UnknownRoom => ErrorCode::UnknownRoom,
         Refusal::NotMember => ErrorCode::NotMember,
+        Refusal::UnknownQueue => ErrorCode::UnknownQueue,
+        Refusal::QueueNotEmpty { .. } => ErrorCode::QueueNotEmpty,
+        Refusal::QueueFull => ErrorCode::QueueFull,
+        Refusal::UnknownClient => ErrorCode::UnknownClient,
+        Refusal::UnknownReceiver => ErrorCode::UnknownReceiver,
+        Refusal::MessageIdReused { .. } => ErrorCode::IdReused,
+        Refusal::StaleReceipt => ErrorCode::StaleReceipt,
+        Refusal::UnknownMessage => ErrorCode::UnknownMessage,
+        Refusal::Condition { .. } => ErrorCode::ConditionFailed,
+        Refusal::Unreadable => ErrorCode::Unavailable,
     }
 }
 

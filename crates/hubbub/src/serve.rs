@@ -135,6 +135,8 @@ fn limits(config: &Config) -> Limits {
         subscriptions: *config.subscriptions,
         all_rooms: *config.all_rooms,
         page_messages: *config.page_messages,
+        queue_message_bytes: config.queue_message_bytes.0,
+        value_bytes: config.value_bytes.0,
     }
 }
 

@@ -250,7 +250,7 @@ impl Hub {
                         run.push(receipt.seq, |out| (self.encode.message)(&message, out));
                     }
                 }
-                (Op::Send(_), _) => {}
+                (Op::Send(_) | Op::Queue(_) | Op::Kv(_), _) => {}
                 (Op::Change(change), outcome) => {
                     // What came before it in its room goes out before it.
                     let run = change.room().and_then(|room| Some((room, rooms.remove(room)??.finish()?)));

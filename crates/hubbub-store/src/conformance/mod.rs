@@ -36,6 +36,8 @@ pub mod times;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unoffered;
 
 /// A store under test.
 pub trait Fixture: Send + Sync {

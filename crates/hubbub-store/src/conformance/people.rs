@@ -28,26 +28,27 @@ fn put(room: &'static str, settings: RoomSettings<'static>) -> What<'static> {
 /// Who may do what in an open room and in one for members only.
 pub async fn only_members_may_change_a_room(fixture: &mut impl Fixture) {
     let closed = RoomSettings { members_only: Some(true), title: Some("Team"), ..RoomSettings::default() };
-    let refused = Outcome::Refused(Refusal::NotMember);
-    let (yes, no) = (Outcome::Changed { changed: true }, Outcome::Changed { changed: false });
+    let refused = || Outcome::Refused(Refusal::NotMember);
+    let yes = || Outcome::Changed { changed: true };
+    let no = || Outcome::Changed { changed: false };
     let add = |user| What::AddMember { room: "r", user };
     let remove = |user| What::RemoveMember { room: "r", user };
     for (n, (made, expected)) in [
         (by("ada", put("r", RoomSettings::default())), Outcome::Room { created: true }),
-        (by("bob", put("r", closed)), refused),
-        (by("bob", add("bob")), yes),
-        (by("bob", add("bob")), no),
-        (by("eve", add("carl")), refused),
+        (by("bob", put("r", closed)), refused()),
+        (by("bob", add("bob")), yes()),
+        (by("bob", add("bob")), no()),
+        (by("eve", add("carl")), refused()),
         (by("ada", put("r", closed)), Outcome::Room { created: false }),
-        (by("eve", add("eve")), refused),
-        (by("bob", add("carl")), yes),
-        (by("eve", remove("carl")), refused),
-        (by("eve", remove("eve")), no),
-        (by("carl", remove("carl")), yes),
-        (admin(add("eve")), yes),
-        (admin(remove("eve")), yes),
-        (by("eve", What::DeleteRoom { room: "r" }), refused),
-        (by("eve", What::MarkRead { room: "r", user: "eve", seq: 1 }), refused),
+        (by("eve", add("eve")), refused()),
+        (by("bob", add("carl")), yes()),
+        (by("eve", remove("carl")), refused()),
+        (by("eve", remove("eve")), no()),
+        (by("carl", remove("carl")), yes()),
+        (admin(add("eve")), yes()),
+        (admin(remove("eve")), yes()),
+        (by("eve", What::DeleteRoom { room: "r" }), refused()),
+        (by("eve", What::MarkRead { room: "r", user: "eve", seq: 1 }), refused()),
         (admin(What::DeleteRoom { room: "other" }), Outcome::Refused(Refusal::UnknownRoom)),
         (admin(What::AddMember { room: "other", user: "u" }), Outcome::Refused(Refusal::UnknownRoom)),
     ]
@@ -59,7 +60,7 @@ pub async fn only_members_may_change_a_room(fixture: &mut impl Fixture) {
     let told = info(fixture, "r").await.unwrap();
     assert_eq!((told.title.as_deref(), told.members_only, told.members), (Some("Team"), true, 2));
     let sent = apply(fixture, &[Post::new("r", "m1").user("eve"), Post::new("r", "m2")]).await;
-    assert!(sent[0] == refused && matches!(sent[1], Outcome::Stored(_)), "{sent:?}");
+    assert!(sent[0] == refused() && matches!(sent[1], Outcome::Stored(_)), "{sent:?}");
 }
 
 /// Who joined or left earlier in a batch did so for the rest of it.
@@ -85,8 +86,8 @@ pub async fn a_batch_is_judged_in_its_order(fixture: &mut impl Fixture) {
     let outcomes = tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap().unwrap();
     let refused = Outcome::Refused(Refusal::NotMember);
     let changed = Outcome::Changed { changed: true };
-    assert_eq!([outcomes[0], outcomes[6], outcomes[7]], [refused; 3], "{outcomes:?}");
-    assert_eq!([outcomes[1], outcomes[3], outcomes[5]], [changed; 3], "{outcomes:?}");
+    assert!([0, 6, 7].iter().all(|n| outcomes[*n] == refused), "{outcomes:?}");
+    assert!([1, 3, 5].iter().all(|n| outcomes[*n] == changed), "{outcomes:?}");
     assert!(matches!(outcomes[2], Outcome::Stored(receipt) if receipt.seq == 1), "{outcomes:?}");
     let read = hubbub_core::ReadMark { seq: 1, unread: 0, moved: false };
     assert_eq!(outcomes[4], Outcome::Read(read), "bob joined behind the message");

@@ -25,7 +25,7 @@ pub async fn a_repeat_is_known_wherever_the_first_one_is(fixture: &mut impl Fixt
         fixture.clock().advance_micros(5_000_000);
         let again = apply(fixture, &posts).await;
         assert!(
-            again.iter().copied().eq(receipts.into_iter().map(Outcome::Duplicate)),
+            again.iter().cloned().eq(receipts.into_iter().map(Outcome::Duplicate)),
             "{place:?}: {again:?}"
         );
     }
@@ -60,7 +60,11 @@ pub async fn only_user_text_and_type_make_the_same_message(fixture: &mut impl Fi
     for place in Place::ALL {
         place.reach(fixture).await;
         let outcomes = apply(fixture, &[renamed.clone(), later.clone()]).await;
-        assert_eq!(outcomes, [Outcome::Duplicate(receipt); 2], "{place:?}");
+        assert!(
+            outcomes.iter().all(|outcome| *outcome == Outcome::Duplicate(receipt)),
+            "{place:?}: {outcomes:?}"
+        );
+        assert_eq!(outcomes.len(), 2);
     }
     assert_eq!(everything(fixture, "a").await[0].post, first);
 }
@@ -91,7 +95,7 @@ pub async fn a_repeated_batch_changes_nothing(fixture: &mut impl Fixture) {
     posts.push(Post::new("a", "new"));
     let with_new = apply(fixture, &posts).await;
     assert!(matches!(with_new[50], Outcome::Stored(_)), "{:?}", with_new[50]);
-    assert!(with_new[..50].iter().copied().eq(receipts.into_iter().map(Outcome::Duplicate)));
+    assert!(with_new[..50].iter().cloned().eq(receipts.into_iter().map(Outcome::Duplicate)));
 }
 
 /// Ids are the room's own.

@@ -42,14 +42,14 @@ pub(super) async fn change(fixture: &impl Fixture, changes: &[Change<'_>]) -> Ve
             let outcomes = tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap();
             let outcomes = outcomes.unwrap_or_else(|error| panic!("{change:?} was not made: {error}"));
             assert_eq!(outcomes.len(), 1);
-            match outcomes[0] {
+            match &outcomes[0] {
                 Outcome::Erased { messages, more: true } => erased += messages,
                 Outcome::Erased { messages, more: false } => {
                     all.push(Outcome::Erased { messages: erased + messages, more: false });
                     break;
                 }
                 other => {
-                    all.push(other);
+                    all.push(other.clone());
                     break;
                 }
             }

@@ -88,7 +88,7 @@ const FLAWS: [Flaw; 28] = [
     Flaw::UnknownRoomIsEmpty,
 ];
 
-struct InMemory {
+pub(super) struct InMemory {
     model: Mutex<Model>,
     clock: Arc<ManualClock>,
     autocreate: bool,
@@ -209,6 +209,7 @@ impl Store for InMemory {
                 self.apply_one(&mut model, Kept::of(&message).post)
             }
             Op::Change(change) => self.change_one(&mut model, &change),
+            Op::Queue(_) | Op::Kv(_) => Outcome::Refused(Refusal::Unreadable),
         };
         let mut outcomes: Vec<Outcome> = ops.into_iter().map(one).collect();
         if self.flaw == Flaw::BatchOutOfOrder {

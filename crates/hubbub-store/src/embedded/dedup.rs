@@ -134,7 +134,7 @@ impl Dedup {
         hashes.clear();
         hashes.extend(ops.iter().map(|op| match op {
             Op::Send(send) => self.hash(send),
-            Op::Change(_) => 0,
+            Op::Change(_) | Op::Queue(_) | Op::Kv(_) => 0,
         }));
         maybe_known.clear();
         maybe_known.extend(hashes.iter().map(|hash| self.filter.may_contain(*hash)));

@@ -192,6 +192,11 @@ impl Engine {
         StoreFigures {
             messages,
             rooms,
+            queues: 0,
+            queue_messages: 0,
+            queue_bytes: 0,
+            clients: 0,
+            keys: 0,
             disk_bytes: sealed + self.shared.slots.bytes(),
             segments: view.segments.len() as u64,
             unsealed_slots: self.shared.waiting_slots() as u64,

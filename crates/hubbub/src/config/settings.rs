@@ -142,6 +142,10 @@ settings! {
 
     /// Longest text of a message; at most 16MiB.
     message_bytes: Bytes = Bytes(64 << 10) => "limits.message_bytes";
+    /// Longest text of a queue's message.
+    queue_message_bytes: Bytes = Bytes(256 << 10) => "limits.queue_message_bytes";
+    /// Longest value of a key.
+    value_bytes: Bytes = Bytes(1 << 20) => "limits.value_bytes";
     /// Largest body of a request, and longest line of a streamed one.
     body_bytes: Bytes = Bytes(1 << 20) => "limits.body_bytes";
     /// Rooms one socket may follow.

@@ -44,6 +44,7 @@ impl Writer {
                 (Op::Send(send), Some(room)) => self.send(shared, send, (index, room), now, view, scratch)?,
                 (Op::Send(_), None) => Outcome::Refused(Refusal::UnknownRoom),
                 (Op::Change(change), room) => self.judge(shared, change, (index, room), scratch)?,
+                (Op::Queue(_) | Op::Kv(_), _) => Outcome::Refused(Refusal::Unreadable),
             });
         }
         Ok(outcomes)
@@ -145,6 +146,7 @@ fn may_make_room(op: &Op<'_>, shared: &Shared) -> bool {
     match op {
         Op::Send(_) => shared.options.autocreate,
         Op::Change(change) => matches!(change.what, What::PutRoom { .. }),
+        Op::Queue(_) | Op::Kv(_) => false,
     }
 }
 

@@ -1,0 +1,3 @@
+//! Queues: states and order in memory, operations in the journal, texts on the disk.
+
+mod service;

@@ -51,7 +51,7 @@ fn message(id: u64) -> Sent {
 }
 
 fn send(engine: &Engine, id: u64) -> Result<Outcome, ApplyError> {
-    engine.apply(&batch(&[message(id)])).map(|outcomes| outcomes[0])
+    engine.apply(&batch(&[message(id)])).map(|outcomes| outcomes[0].clone())
 }
 
 fn stored(engine: &Engine) -> Vec<String> {

@@ -177,7 +177,7 @@ impl People {
         let expected: Vec<Outcome> = steps
             .iter()
             .map(|step| match step {
-                Step::Send(post) => next.apply(std::slice::from_ref(post), now, true)[0],
+                Step::Send(post) => next.apply(std::slice::from_ref(post), now, true)[0].clone(),
                 Step::Change(change) => next.change(change),
             })
             .collect();

@@ -111,13 +111,13 @@ impl InMemory {
             return Outcome::Duplicate(first.receipt());
         }
         let autocreate = self.autocreate || self.flaw == Flaw::IgnoresAutocreate;
-        let outcome = model.apply(&[post.clone()], self.clock.now(), autocreate)[0];
+        let outcome = model.apply(&[post.clone()], self.clock.now(), autocreate)[0].clone();
         let room = model.rooms.get_mut(&post.room);
-        match (self.flaw, outcome, room) {
+        match (self.flaw, &outcome, room) {
             (Flaw::NeverRefusesAnId, Outcome::Refused(_), Some(room)) => {
                 Outcome::Duplicate(room.iter().find(|kept| kept.post.id == id).unwrap().receipt())
             }
-            (Flaw::ClockMayStepBack, Outcome::Stored(mut receipt), Some(room)) => {
+            (Flaw::ClockMayStepBack, &Outcome::Stored(mut receipt), Some(room)) => {
                 receipt.received_at = self.clock.now();
                 room.last_mut().unwrap().received_at = receipt.received_at;
                 Outcome::Stored(receipt)

@@ -38,7 +38,7 @@ impl Place {
     fn apply(&self, op: &Op<'_>) -> Outcome {
         let mut batch = OpBatch::default();
         batch.push(op);
-        let outcome = self.engine.apply(&batch).unwrap()[0];
+        let outcome = self.engine.apply(&batch).unwrap()[0].clone();
         self.work();
         outcome
     }

@@ -1,9 +1,7 @@
 //! Changes of rooms, members and read marks on their way to the log, and who may look.
 
-use std::sync::Arc;
-
 use hubbub_core::{Change, Op, OpBatch, Outcome, RoomId, What};
-use hubbub_pipeline::{Standing, Waiter};
+use hubbub_pipeline::Standing;
 
 use crate::Gateway;
 use crate::auth::Caller;
@@ -14,16 +12,9 @@ impl Gateway {
     pub(crate) async fn change(&self, caller: &Caller, what: What<'_>) -> Result<Outcome, Problem> {
         let mut ops = OpBatch::default();
         ops.push(&Op::Change(Change { by: caller.as_str(), what }));
-        let waiter = Arc::new(Waiter::default());
-        let ticket = self.log.submit(&ops, &waiter)?;
-        waiter.wait(&ticket).await;
-        match ticket.outcomes() {
-            Some(Ok(outcomes)) => match outcomes.first() {
-                Some(Outcome::Refused(refusal)) => Err(Problem::refusal(*refusal)),
-                Some(outcome) => Ok(outcome.clone()),
-                None => Err(Problem::no_outcome()),
-            },
-            Some(Err(error)) => Err(error.into()),
+        match self.apply(&ops).await?.outcomes().first() {
+            Some(Outcome::Refused(refusal)) => Err(Problem::refusal(*refusal)),
+            Some(outcome) => Ok(outcome.clone()),
             None => Err(Problem::no_outcome()),
         }
     }

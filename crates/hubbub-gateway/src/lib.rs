@@ -6,6 +6,7 @@
 //!
 //! Not here: what a store is, how batches form. The gateway knows no driver.
 
+mod apply;
 mod auth;
 mod change;
 mod follow;

@@ -1,0 +1,38 @@
+//! Operations on their way to the log, and what became of them.
+
+use std::sync::Arc;
+
+use hubbub_core::{OpBatch, Outcome};
+use hubbub_pipeline::{Ticket, Waiter};
+
+use crate::Gateway;
+use crate::problem::Problem;
+
+impl Gateway {
+    /// Submits all operations or none, and waits until they are durable. A refusal is an outcome like others.
+    pub(crate) async fn apply(&self, ops: &OpBatch) -> Result<Applied, Problem> {
+        let waiter = Arc::new(Waiter::default());
+        let ticket = self.log.submit(ops, &waiter)?;
+        waiter.wait(&ticket).await;
+        match ticket.outcomes() {
+            Some(Ok(_)) => Ok(Applied(ticket)),
+            Some(Err(error)) => Err(error.into()),
+            None => Err(Problem::no_outcome()),
+        }
+    }
+}
+
+/// Operations that are durable.
+#[derive(Debug)]
+pub(crate) struct Applied(Ticket);
+
+impl Applied {
+    /// What became of each, in their order.
+    pub(crate) fn outcomes(&self) -> &[Outcome] {
+        match self.0.outcomes() {
+            Some(Ok(outcomes)) => outcomes,
+            // It is made of tickets alone whose operations are durable.
+            Some(Err(_)) | None => &[],
+        }
+    }
+}

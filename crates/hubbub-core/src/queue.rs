@@ -253,6 +253,8 @@ pub enum QueueOutcome {
     Deleted {
         /// Messages that went.
         messages: u64,
+        /// Queues that have something new to take: the next of the group of one that was on lease.
+        ready: Box<[Arc<str>]>,
     },
     /// The registration is as wanted.
     Client {
@@ -276,6 +278,9 @@ pub enum QueueOutcome {
     Settled {
         /// When the lease ends, or the message may be taken again; `None` when it is gone.
         until: Option<Timestamp>,
+        /// Queues that have something new to take now: the message itself, in its queue or in the dead-letter queue, or
+        /// the next of its group.
+        ready: Box<[Arc<str>]>,
     },
     /// Messages wait again in the queues they came from.
     Redriven {

@@ -86,6 +86,8 @@ pub enum KvOutcome {
     },
     /// What had run out is gone.
     Swept {
+        /// The last revision this used: each key that went has one of its own. `None` = nothing had run out.
+        revision: Option<u64>,
         /// Whether there is more: repeat the operation.
         more: bool,
     },

@@ -134,7 +134,8 @@ pub trait KvStore: Send + Sync + 'static {
     /// [`crate::kv::CHANGES_KEPT`] changes of the store are kept, over restarts too.
     fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory>;
 
-    /// Revision of the last change that is durable; 0 when there was none. Never waits for the disk.
+    /// Revision of the last change that is durable; 0 when there was none. Asked after a read was answered, it is not
+    /// before any change which that read saw. Never waits for the disk.
     fn revision(&self) -> u64;
 
     /// How long until a [`crate::KvOp::Sweep`] has something to do; `None` = nothing runs out. Never waits for the

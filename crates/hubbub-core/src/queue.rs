@@ -253,8 +253,8 @@ pub enum QueueOutcome {
     Deleted {
         /// Messages that went.
         messages: u64,
-        /// Queues that have something new to take: the next of the group of one that was on lease.
-        ready: Box<[Arc<str>]>,
+        /// What may be taken now and could not before: the next of the group of one that was on lease.
+        ready: Box<[Freed]>,
     },
     /// The registration is as wanted.
     Client {
@@ -278,9 +278,9 @@ pub enum QueueOutcome {
     Settled {
         /// When the lease ends, or the message may be taken again; `None` when it is gone.
         until: Option<Timestamp>,
-        /// Queues that have something new to take now: the message itself, in its queue or in the dead-letter queue, or
+        /// What may be taken now and could not before: the message itself, in its queue or in the dead-letter queue, or
         /// the next of its group.
-        ready: Box<[Arc<str>]>,
+        ready: Box<[Freed]>,
     },
     /// Messages wait again in the queues they came from.
     Redriven {
@@ -298,6 +298,19 @@ pub enum QueueOutcome {
         /// Queues that may have something new to take.
         ready: Box<[Arc<str>]>,
     },
+}
+
+/// A message that waits and may be taken from now on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Freed {
+    /// The queue it is in.
+    pub queue: Arc<str>,
+    /// Its id.
+    pub id: u64,
+    /// Who sent it.
+    pub sender: Arc<str>,
+    /// Whom it waits for; `None` = anybody.
+    pub receiver: Option<Arc<str>>,
 }
 
 /// A message as a taker gets it, or a look shows it.

@@ -9,21 +9,14 @@ use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{Store, Timestamp};
-use hubbub_store::conformance::{Fixture, random};
+use hubbub_store::conformance::{Fixture, keys, queues, random};
 use hubbub_store::embedded::disk::FileDisk;
 use hubbub_store::embedded::{Embedded, Engine, EngineOptions, MergeOptions};
-
-const DAY_SECONDS: u64 = 24 * 3_600;
-
-/// So long that nothing is dropped. A slot is sealed when it is an eighth of it old, which settling makes use of.
-const RETENTION: Duration = Duration::from_secs(800 * 365 * DAY_SECONDS);
-const RETENTION_PART_MICROS: i64 = 101 * 365 * 24 * 3_600 * 1_000_000;
 
 fn options(slot_bytes: u64, autocreate: bool) -> EngineOptions {
     EngineOptions {
         slot_bytes,
         autocreate,
-        retention: Some(RETENTION),
         reserve_bytes: 0,
         scrub_interval: Duration::ZERO,
         merge: MergeOptions { segments_max: 3, fan_in: 2, ..MergeOptions::default() },
@@ -73,9 +66,10 @@ impl Fixture for Directory {
     }
 
     fn settle(&mut self) -> impl Future<Output = ()> + Send {
-        self.clock.advance_micros(RETENTION_PART_MICROS);
+        // A snapshot seals everything before it.
+        self.store.engine().begin_snapshot("settle").unwrap();
+        assert!(self.store.engine().end_snapshot("settle"));
         self.store.work_in_line();
-        self.clock.advance_micros(-RETENTION_PART_MICROS);
         let figures = self.store.figures();
         assert!(figures.messages == 0 || figures.segments > 0, "nothing was sealed: {figures:?}");
         ready(())
@@ -129,12 +123,36 @@ mod engine {
     use super::{Directory, SLOT_BYTES};
 
     hubbub_store::conformance_tests!(Directory::fresh(SLOT_BYTES));
+
+    mod queues {
+        use super::super::{Directory, SLOT_BYTES};
+
+        hubbub_store::queue_conformance_tests!(Directory::fresh(SLOT_BYTES));
+    }
+
+    mod keys {
+        use super::super::{Directory, SLOT_BYTES};
+
+        hubbub_store::key_conformance_tests!(Directory::fresh(SLOT_BYTES));
+    }
 }
 
 mod served {
     use super::{SLOT_BYTES, Served};
 
     hubbub_store::conformance_tests!(Served::fresh(SLOT_BYTES));
+
+    mod queues {
+        use super::super::{SLOT_BYTES, Served};
+
+        hubbub_store::queue_conformance_tests!(Served::fresh(SLOT_BYTES));
+    }
+
+    mod keys {
+        use super::super::{SLOT_BYTES, Served};
+
+        hubbub_store::key_conformance_tests!(Served::fresh(SLOT_BYTES));
+    }
 }
 
 /// Slots so small that sealing and merging go on all the time.
@@ -151,5 +169,33 @@ async fn any_history_agrees_with_the_model_while_slots_are_sealed() {
 async fn any_history_agrees_with_the_model_while_threads_seal() {
     for seed in 20..25 {
         random::run(&mut Served::fresh(4 * SMALL_SLOT_BYTES), seed, 200).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queues_agree_with_the_model_while_slots_are_sealed() {
+    for seed in 10..30 {
+        queues::random::run(&mut Directory::fresh(SMALL_SLOT_BYTES), seed, 200).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queues_agree_with_the_model_while_threads_seal() {
+    for seed in 30..35 {
+        queues::random::run(&mut Served::fresh(4 * SMALL_SLOT_BYTES), seed, 200).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_agree_with_the_model_while_slots_are_sealed() {
+    for seed in 10..30 {
+        keys::random::run(&mut Directory::fresh(2 * SMALL_SLOT_BYTES), seed, 200).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_agree_with_the_model_while_threads_seal() {
+    for seed in 30..35 {
+        keys::random::run(&mut Served::fresh(4 * SMALL_SLOT_BYTES), seed, 200).await;
     }
 }

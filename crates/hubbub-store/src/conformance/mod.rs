@@ -1,4 +1,5 @@
-//! What every store must do, as tests: the contracts of [`hubbub_core::store`] and [`hubbub_core::stats`] in a form that can fail.
+//! What every store must do, as tests: the contracts of [`hubbub_core::store`] and [`hubbub_core::stats`] in a form that
+//! can fail. Rooms and statistics are one suite; queues and keys have theirs, which work the same way.
 //!
 //! A backend's test implements [`Fixture`] (open an empty store, restart it, make it move its data to the final
 //! place) and calls [`conformance_tests!`](crate::conformance_tests), which makes one named test of every case:
@@ -23,9 +24,11 @@ use hubbub_core::clock::ManualClock;
 
 pub mod content;
 pub mod history;
+pub mod keys;
 pub mod model;
 pub mod numbering;
 pub mod people;
+pub mod queues;
 pub mod random;
 pub mod recount;
 pub mod repeats;
@@ -120,6 +123,16 @@ macro_rules! conformance_tests {
         )*
     };
 
+    (@face $face:ident $fixture:expr; $($topic:ident::$case:ident),* $(,)?) => {
+        $(
+            #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let mut fixture = $fixture;
+                $crate::conformance::$face::$topic::$case(&mut fixture).await;
+            }
+        )*
+    };
+
     (@each $fixture:expr; $($topic:ident::$case:ident),* $(,)?) => {
         vec![$({
             let case: ::std::pin::Pin<Box<dyn ::std::future::Future<Output = ()> + Send>> = Box::pin(async move {
@@ -128,5 +141,65 @@ macro_rules! conformance_tests {
             });
             (stringify!($case), case)
         }),*]
+    };
+}
+
+/// The same for queues: makes a test of every case about them.
+#[macro_export]
+macro_rules! queue_conformance_tests {
+    ($fixture:expr) => {
+        $crate::conformance_tests! { @face queues $fixture;
+            basics::a_batch_is_done_in_its_order,
+            basics::a_message_is_removed_by_its_id,
+            basics::a_queue_is_made_and_deleted,
+            basics::an_unknown_queue_is_told_from_an_empty_one,
+            basics::clients_are_known_by_name,
+            basics::everybody_gets_what_is_theirs,
+            basics::everything_that_waits_is_listed,
+            basics::messages_are_found_by_their_sender,
+            basics::numbered_queues_never_share_a_number,
+            basics::queues_say_whom_they_hold_something_for,
+            delivery::a_group_keeps_its_order,
+            delivery::a_look_takes_nothing,
+            delivery::a_message_to_everybody_comes_once_to_each,
+            delivery::a_message_to_everybody_ends,
+            delivery::nothing_comes_early,
+            delivery::what_becomes_due_is_as_old_as_it_is,
+            delivery::what_outlived_its_time_is_gone,
+            leases::a_lease_is_extended,
+            leases::a_lease_is_one_takers,
+            leases::a_lease_that_ran_out_returns_the_message,
+            leases::a_restart_does_not_prolong_a_lease,
+            leases::dead_letters_can_share_a_queue,
+            leases::poison_goes_to_the_dead_letter_queue,
+            leases::what_is_given_back_waits_again,
+            limits::a_full_queue_does_as_it_was_told,
+            limits::a_repeat_is_known_for_ten_minutes,
+            limits::many_messages_come_back,
+            limits::only_ids_make_repeats,
+            random::any_operations_agree_with_the_model,
+        }
+    };
+}
+
+/// The same for keys: makes a test of every case about them.
+#[macro_export]
+macro_rules! key_conformance_tests {
+    ($fixture:expr) => {
+        $crate::conformance_tests! { @face keys $fixture;
+            basics::a_batch_is_done_in_its_order,
+            basics::a_value_comes_back,
+            basics::any_bytes_are_a_key,
+            basics::conditions_decide,
+            basics::keys_are_listed_in_order,
+            basics::large_values_come_back,
+            basics::revisions_only_grow,
+            changes::changes_are_told_in_order,
+            changes::old_changes_are_compacted,
+            changes::what_ran_out_is_told,
+            expiry::a_key_runs_out_to_the_moment,
+            expiry::a_new_value_has_its_own_time,
+            random::any_operations_agree_with_the_model,
+        }
     };
 }

@@ -1,0 +1,60 @@
+//! What runs out with time.
+
+use hubbub_core::kv::Condition;
+use hubbub_core::{KvOp, KvOutcome};
+
+use super::super::Fixture;
+use super::super::steps::Place;
+use super::steps::*;
+
+/// A key is there until its time is over and not a moment longer, swept away or not.
+pub async fn a_key_runs_out_to_the_moment(fixture: &mut impl Fixture) {
+    for place in Place::ALL {
+        put_for(fixture, "k", "x", Some(5_000)).await;
+        put_for(fixture, "longer", "x", Some(9_000)).await;
+        put(fixture, "stays", "x").await;
+        place.reach(fixture).await;
+        advance_ms(fixture, 4_999);
+        assert!(value(fixture, "k").await.is_some(), "{place:?}");
+        assert_eq!(keys(fixture, "", None, 9).await.len(), 3, "{place:?}");
+        let due = fixture.store().kv_due_in().unwrap();
+        assert!(due.as_micros() <= 1_000, "{place:?}: {due:?}");
+        advance_ms(fixture, 1);
+        assert_eq!(value(fixture, "k").await, None, "{place:?}");
+        assert_eq!(names(&keys(fixture, "", None, 9).await), ["longer", "stays"], "{place:?}");
+        let anew = KvOp::Put { key: b"k", value: b"y", ttl_ms: Some(1_000), condition: Condition::Absent };
+        assert!(matches!(done(fixture, anew).await, KvOutcome::Put { created: true, .. }), "{place:?}");
+        advance_ms(fixture, 1_000);
+        assert_eq!(delete(fixture, "k").await, None, "{place:?}: gone by itself");
+        place.reach(fixture).await;
+        sweep(fixture).await;
+        place.reach(fixture).await;
+        assert_eq!(names(&keys(fixture, "", None, 9).await), ["longer", "stays"], "{place:?}");
+        advance_ms(fixture, 3_000);
+        sweep(fixture).await;
+        assert_eq!(fixture.store().kv_due_in(), None, "{place:?}");
+        assert_eq!(names(&keys(fixture, "", None, 9).await), ["stays"], "{place:?}");
+    }
+}
+
+/// A new value has its own time, or none.
+pub async fn a_new_value_has_its_own_time(fixture: &mut impl Fixture) {
+    for place in Place::ALL {
+        put_for(fixture, "a", "1", Some(2_000)).await;
+        put_for(fixture, "b", "1", Some(2_000)).await;
+        put_for(fixture, "c", "1", None).await;
+        place.reach(fixture).await;
+        put_for(fixture, "a", "2", None).await;
+        put_for(fixture, "b", "2", Some(4_000)).await;
+        put_for(fixture, "c", "2", Some(1_000)).await;
+        place.reach(fixture).await;
+        advance_ms(fixture, 3_000);
+        sweep(fixture).await;
+        place.reach(fixture).await;
+        assert_eq!(names(&keys(fixture, "", None, 9).await), ["a", "b"], "{place:?}");
+        advance_ms(fixture, 1_000);
+        sweep(fixture).await;
+        assert_eq!(value(fixture, "a").await.as_deref(), Some("2"), "{place:?}");
+        assert_eq!(names(&keys(fixture, "", None, 9).await), ["a"], "{place:?}");
+    }
+}

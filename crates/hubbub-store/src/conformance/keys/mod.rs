@@ -1,0 +1,8 @@
+//! Keys and values: the contract of [`hubbub_core::KvStore`] and of [`hubbub_core::KvOp`] as tests.
+
+pub mod basics;
+pub mod changes;
+pub mod expiry;
+mod model;
+pub mod random;
+mod steps;

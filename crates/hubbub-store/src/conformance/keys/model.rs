@@ -1,0 +1,81 @@
+//! What keys are, in the plainest way: one map.
+
+use std::collections::BTreeMap;
+
+use hubbub_core::kv::KvChanged;
+use hubbub_core::{KvOp, KvOutcome, Outcome, Refusal, Timestamp};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) value: Vec<u8>,
+    pub(super) revision: u64,
+    pub(super) expires: Option<i64>,
+}
+
+/// All keys, and all that ever happened to them.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    keys: BTreeMap<Vec<u8>, Kept>,
+    pub(super) changes: Vec<(u64, Vec<u8>, KvChanged)>,
+    pub(super) revision: u64,
+}
+
+impl Model {
+    /// What is there at a time.
+    pub(super) fn at(&self, now: i64) -> impl Iterator<Item = (&Vec<u8>, &Kept)> {
+        self.keys.iter().filter(move |(_, kept)| kept.expires.is_none_or(|expires| expires > now))
+    }
+
+    pub(super) fn get(&self, key: &[u8], now: i64) -> Option<&Kept> {
+        self.keys.get(key).filter(|kept| kept.expires.is_none_or(|expires| expires > now))
+    }
+
+    fn change(&mut self, key: &[u8], what: KvChanged) -> u64 {
+        self.revision += 1;
+        self.changes.push((self.revision, key.to_vec(), what));
+        self.revision
+    }
+
+    pub(super) fn apply(&mut self, op: &KvOp<'_>, now: i64) -> Outcome {
+        let (key, condition) = match *op {
+            KvOp::Put { key, condition, .. } | KvOp::Delete { key, condition } => (key, condition),
+            KvOp::Sweep => return Outcome::Kv(KvOutcome::Swept { more: self.sweep(now) }),
+        };
+        let before = self.get(key, now).map(|kept| kept.revision);
+        if !condition.holds(before) {
+            return Outcome::Refused(Refusal::Condition { revision: before });
+        }
+        Outcome::Kv(match *op {
+            KvOp::Put { value, ttl_ms, .. } => {
+                let revision = self.change(key, KvChanged::Put);
+                let expires = ttl_ms.map(|ttl| now + i64::try_from(ttl).unwrap() * 1_000);
+                self.keys.insert(key.to_vec(), Kept { value: value.to_vec(), revision, expires });
+                KvOutcome::Put {
+                    revision,
+                    expires_at: expires.map(Timestamp::from_micros),
+                    created: before.is_none(),
+                }
+            }
+            _ => {
+                let revision = before.map(|_| self.change(key, KvChanged::Deleted));
+                if revision.is_some() {
+                    self.keys.remove(key);
+                }
+                KvOutcome::Deleted { revision }
+            }
+        })
+    }
+
+    fn sweep(&mut self, now: i64) -> bool {
+        let over: Vec<_> =
+            self.keys.iter().filter(|(_, kept)| kept.expires.is_some_and(|expires| expires <= now)).collect();
+        // What ran out first goes first.
+        let mut over: Vec<_> = over.into_iter().map(|(key, kept)| (kept.expires, key.clone())).collect();
+        over.sort();
+        for (_, key) in over {
+            self.keys.remove(&key);
+            self.change(&key, KvChanged::Expired);
+        }
+        false
+    }
+}

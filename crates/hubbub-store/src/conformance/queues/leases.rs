@@ -1,0 +1,223 @@
+//! Taking on lease, giving back, giving up.
+
+use hubbub_core::queue::{DeadReason, QueueSettings, Settle, Wanted};
+use hubbub_core::{QueueOp, QueueOutcome, Refusal};
+
+use super::super::Fixture;
+use super::super::steps::Place;
+use super::steps::*;
+
+const ACK: Settle = Settle::Ack;
+
+/// A lease hides a message from all others until it is settled.
+pub async fn a_lease_is_one_takers(fixture: &mut impl Fixture) {
+    make_plain(fixture, "q").await;
+    for place in Place::ALL {
+        send(fixture, message("q", "1")).await;
+        send(fixture, message("q", "2")).await;
+        let start = now(fixture);
+        let held = lease_one(fixture, wanted("q", "bob"), 10_000).await;
+        assert_eq!((held.text.as_str(), held.deliveries), ("1", 1), "{place:?}");
+        assert_eq!(held.leased_until, Some(later(start, 10_000)), "{place:?}");
+        place.reach(fixture).await;
+        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["2"], "{place:?}");
+        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["2"], "{place:?}");
+        let acked = done(fixture, settle(&held, ACK)).await;
+        assert_eq!(acked, QueueOutcome::Settled { until: None }, "{place:?}");
+        assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{place:?}");
+        place.reach(fixture).await;
+        advance_ms(fixture, 20_000);
+        assert_eq!(waiting(fixture, "q").await, [], "{place:?}");
+    }
+    let told = info(fixture, "q").await;
+    assert_eq!((told.sent, told.done, told.leased), (8, 8, 0));
+}
+
+/// A lease that ran out returns the message, in its old place, and makes the receipt stale.
+pub async fn a_lease_that_ran_out_returns_the_message(fixture: &mut impl Fixture) {
+    make_plain(fixture, "q").await;
+    for place in Place::ALL {
+        send(fixture, message("q", "1")).await;
+        send(fixture, message("q", "2")).await;
+        let held = lease_one(fixture, wanted("q", "bob"), 10_000).await;
+        advance_ms(fixture, 4_000);
+        place.reach(fixture).await;
+        advance_ms(fixture, 5_999);
+        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["2"], "{place:?}");
+        let due = fixture.store().queue_due_in().unwrap();
+        assert!(due.as_micros() <= 1_000, "{place:?}: {due:?}");
+        advance_ms(fixture, 1);
+        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["1", "2"], "{place:?}");
+        assert!(sweep(fixture).await.iter().any(|queue| &**queue == "q"), "{place:?}");
+        for how in [ACK, Settle::Nack { delay_ms: None }, Settle::Extend { lease_ms: None }] {
+            assert_eq!(
+                refused(fixture, settle(&held, how)).await,
+                Refusal::StaleReceipt,
+                "{place:?} {how:?}"
+            );
+        }
+        let again = lease_one(fixture, wanted("q", "eve"), 10_000).await;
+        assert_eq!((again.id, again.deliveries), (held.id, 2), "{place:?}");
+        assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{place:?}");
+        place.reach(fixture).await;
+        assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{place:?}");
+        done(fixture, settle(&again, ACK)).await;
+        get(fixture, wanted("q", "bob"), 1).await;
+    }
+}
+
+/// A lease is extended from now on, also over a restart.
+pub async fn a_lease_is_extended(fixture: &mut impl Fixture) {
+    let settings = QueueSettings { lease_ms: Some(3_000), ..QueueSettings::default() };
+    make(fixture, "q", settings).await;
+    for place in Place::ALL {
+        send(fixture, message("q", "1")).await;
+        let held = lease_one(fixture, wanted("q", "bob"), 10_000).await;
+        advance_ms(fixture, 9_000);
+        let start = now(fixture);
+        let longer = done(fixture, settle(&held, Settle::Extend { lease_ms: Some(20_000) })).await;
+        assert_eq!(longer, QueueOutcome::Settled { until: Some(later(start, 20_000)) }, "{place:?}");
+        place.reach(fixture).await;
+        advance_ms(fixture, 19_999);
+        assert_eq!(look(fixture, wanted("q", "bob"), 9).await, [], "{place:?}");
+        let start = now(fixture);
+        let default = done(fixture, settle(&held, Settle::Extend { lease_ms: None })).await;
+        assert_eq!(default, QueueOutcome::Settled { until: Some(later(start, 3_000)) }, "{place:?}");
+        place.reach(fixture).await;
+        advance_ms(fixture, 3_000);
+        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["1"], "{place:?}");
+    }
+}
+
+/// What is given back waits again: at once, after a delay, or after a backoff that grows.
+pub async fn what_is_given_back_waits_again(fixture: &mut impl Fixture) {
+    make_plain(fixture, "plain").await;
+    let backing_off =
+        QueueSettings { backoff_ms: Some(1_000), backoff_max_ms: Some(3_000), ..QueueSettings::default() };
+    make(fixture, "slow", backing_off).await;
+    let nack = |delay_ms| Settle::Nack { delay_ms };
+    for place in Place::ALL {
+        send(fixture, message("plain", "1")).await;
+        let held = lease_one(fixture, wanted("plain", "bob"), 10_000).await;
+        done(fixture, settle(&held, nack(None))).await;
+        place.reach(fixture).await;
+        assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{place:?}");
+        let held = lease_one(fixture, wanted("plain", "bob"), 10_000).await;
+        assert_eq!(held.deliveries, 2, "{place:?}");
+        let start = now(fixture);
+        let told = done(fixture, settle(&held, nack(Some(5_000)))).await;
+        assert_eq!(told, QueueOutcome::Settled { until: Some(later(start, 5_000)) }, "{place:?}");
+        place.reach(fixture).await;
+        advance_ms(fixture, 4_999);
+        assert_eq!(look(fixture, wanted("plain", "bob"), 9).await, [], "{place:?}");
+        advance_ms(fixture, 1);
+        assert_eq!(get(fixture, wanted("plain", "bob"), 9).await.len(), 1, "{place:?}");
+
+        send(fixture, message("slow", "1")).await;
+        for wait in [1_000, 2_000, 3_000, 3_000] {
+            let held = lease_one(fixture, wanted("slow", "bob"), 10_000).await;
+            done(fixture, settle(&held, nack(None))).await;
+            advance_ms(fixture, wait - 1);
+            assert_eq!(look(fixture, wanted("slow", "bob"), 9).await, [], "{place:?}: {wait}");
+            advance_ms(fixture, 1);
+        }
+        assert_eq!(get(fixture, wanted("slow", "bob"), 9).await.len(), 1, "{place:?}");
+    }
+}
+
+/// What is delivered too often goes to the dead-letter queue, which knows why and from where, and back when asked.
+pub async fn poison_goes_to_the_dead_letter_queue(fixture: &mut impl Fixture) {
+    let limited = QueueSettings { deliveries_max: Some(2), ..QueueSettings::default() };
+    make(fixture, "q", limited).await;
+    assert!(info(fixture, "q.dead").await.is_dead_letter && !info(fixture, "q").await.is_dead_letter);
+    for place in Place::ALL {
+        let poison = send(fixture, message("q", "poison")).await;
+        send(fixture, message("q", "good")).await;
+        for _ in 0..2 {
+            let held = lease_one(fixture, wanted("q", "bob"), 10_000).await;
+            assert_eq!(held.id, poison, "{place:?}");
+            done(fixture, settle(&held, Settle::Nack { delay_ms: None })).await;
+        }
+        place.reach(fixture).await;
+        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["good"], "{place:?}");
+        send(fixture, message("q", "lost")).await;
+        for _ in 0..2 {
+            assert_eq!(lease_one(fixture, wanted("q", "bob"), 1_000).await.text, "lost", "{place:?}");
+            advance_ms(fixture, 1_000);
+        }
+        assert_eq!(get(fixture, wanted("q", "bob"), 9).await, [], "{place:?}: a third delivery");
+        place.reach(fixture).await;
+        sweep(fixture).await;
+        place.reach(fixture).await;
+        let dead = look(fixture, wanted("q.dead", "doctor"), 9).await;
+        assert_eq!(texts(&dead), ["poison", "lost"], "{place:?}");
+        let why: Vec<_> = dead.iter().map(|one| one.dead.clone().unwrap()).collect();
+        assert!(why.iter().all(|why| &*why.origin == "q" && why.deliveries == 2), "{place:?}: {why:?}");
+        let reasons: Vec<_> = why.iter().map(|why| why.reason).collect();
+        assert_eq!(reasons, [DeadReason::Rejected, DeadReason::LeaseExpired], "{place:?}");
+        assert_eq!(info(fixture, "q").await.messages(), 0, "{place:?}");
+
+        let moved = done(fixture, QueueOp::Redrive { queue: "q.dead", id: Some(dead[1].id) }).await;
+        let expected = QueueOutcome::Redriven { messages: 1, more: false, ready: Box::new(["q".into()]) };
+        assert_eq!(moved, expected, "{place:?}");
+        place.reach(fixture).await;
+        let again = lease_one(fixture, wanted("q", "bob"), 1_000).await;
+        assert_eq!((again.text.as_str(), again.deliveries, again.dead), ("lost", 1, None), "{place:?}");
+        done(fixture, QueueOp::Remove { queue: "q", id: again.id }).await;
+        let moved = done(fixture, QueueOp::Redrive { queue: "q.dead", id: None }).await;
+        assert!(
+            matches!(moved, QueueOutcome::Redriven { messages: 1, more: false, .. }),
+            "{place:?}: {moved:?}"
+        );
+        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["poison"], "{place:?}");
+        assert_eq!(info(fixture, "q.dead").await.messages(), 0, "{place:?}");
+    }
+    assert_eq!(info(fixture, "q").await.dead, 8);
+}
+
+/// Dead letters go where they are told to; those whose queue is gone stay.
+pub async fn dead_letters_can_share_a_queue(fixture: &mut impl Fixture) {
+    let limited = || QueueSettings {
+        deliveries_max: Some(1),
+        dead_letter: Some("morgue".into()),
+        ..QueueSettings::default()
+    };
+    make(fixture, "a", limited()).await;
+    make(fixture, "b", limited()).await;
+    register(fixture, &["bob", "eve"]).await;
+    for (queue, receiver) in [("a", "bob"), ("b", "eve")] {
+        send(fixture, message_for(queue, receiver, queue)).await;
+        let held = lease_one(fixture, wanted(queue, receiver), 1_000).await;
+        let gone = done(fixture, settle(&held, Settle::Nack { delay_ms: Some(1) })).await;
+        assert_eq!(gone, QueueOutcome::Settled { until: None });
+    }
+    done(fixture, QueueOp::Delete { queue: "a", force: false }).await;
+    for place in Place::ALL {
+        place.reach(fixture).await;
+        let all = waiting(fixture, "morgue").await;
+        let origins: Vec<_> =
+            all.iter().map(|one| one.delivery.dead.as_ref().unwrap().origin.to_string()).collect();
+        assert_eq!(origins, ["a", "b"], "{place:?}");
+        assert_eq!(texts(&look(fixture, wanted("morgue", "eve"), 9).await), ["b"], "{place:?}: still eve's");
+        let anybody = Wanted { receiver: None, ..wanted("morgue", "eve") };
+        assert_eq!(look(fixture, anybody, 9).await, [], "{place:?}");
+    }
+    let moved = done(fixture, QueueOp::Redrive { queue: "morgue", id: None }).await;
+    assert!(matches!(moved, QueueOutcome::Redriven { messages: 1, more: false, .. }), "{moved:?}");
+    assert_eq!(texts(&look(fixture, wanted("b", "eve"), 9).await), ["b"]);
+    assert_eq!(waiting(fixture, "morgue").await.len(), 1);
+}
+
+/// Leases count down by what was asked for, or by the wall clock, whichever ends sooner.
+pub async fn a_restart_does_not_prolong_a_lease(fixture: &mut impl Fixture) {
+    make_plain(fixture, "q").await;
+    send(fixture, message("q", "1")).await;
+    lease_one(fixture, wanted("q", "bob"), 10_000).await;
+    // The clock steps back an hour while the server is down.
+    fixture.clock().advance_micros(-3_600 * SECOND);
+    fixture.restart(true).await;
+    advance_ms(fixture, 9_999);
+    assert_eq!(look(fixture, wanted("q", "bob"), 9).await, []);
+    advance_ms(fixture, 1);
+    assert_eq!(look(fixture, wanted("q", "bob"), 9).await.len(), 1);
+}

@@ -1,0 +1,134 @@
+//! Repeats, and queues that are full.
+
+use hubbub_core::queue::{Audience, ID_KEPT_MS, QueueSend, QueueSettings, TAKE_MAX, WhenFull};
+use hubbub_core::{QueueOp, QueueOutcome, Refusal};
+
+use super::super::Fixture;
+use super::super::steps::Place;
+use super::steps::*;
+
+/// A repeated id is answered with the first message, while it waits and for ten minutes after.
+pub async fn a_repeat_is_known_for_ten_minutes(fixture: &mut impl Fixture) {
+    make_plain(fixture, "p").await;
+    make_plain(fixture, "q").await;
+    register(fixture, &["bob"]).await;
+    let kept = i64::try_from(ID_KEPT_MS).unwrap();
+    for place in Place::ALL {
+        let with_id = |text| QueueSend { message_id: Some("m1"), ..message("q", text) };
+        let start = now(fixture);
+        let id = send(fixture, with_id("x")).await;
+        let again = QueueOutcome::Sent { id, copies: 1, sent_at: start, duplicate: true };
+        advance_ms(fixture, 2 * kept);
+        place.reach(fixture).await;
+        assert_eq!(done(fixture, QueueOp::Send(with_id("x"))).await, again, "{place:?}: while it waits");
+        for other in [
+            with_id("y"),
+            QueueSend { sender: "eve", ..with_id("x") },
+            QueueSend { audience: Audience::One("bob"), ..with_id("x") },
+        ] {
+            let reused = refused(fixture, QueueOp::Send(other)).await;
+            assert_eq!(reused, Refusal::MessageIdReused { id }, "{place:?}: {other:?}");
+        }
+        let elsewhere = send(fixture, QueueSend { queue: "p", ..with_id("x") }).await;
+        assert_ne!(elsewhere, id, "{place:?}: ids are the queue's own");
+        assert_eq!(get(fixture, wanted("q", "bob"), 9).await.len(), 1, "{place:?}");
+        get(fixture, wanted("p", "bob"), 9).await;
+        advance_ms(fixture, kept - 1);
+        place.reach(fixture).await;
+        assert_eq!(done(fixture, QueueOp::Send(with_id("x"))).await, again, "{place:?}: after it");
+        assert_eq!(info(fixture, "q").await.messages(), 0, "{place:?}");
+        advance_ms(fixture, 2);
+        place.reach(fixture).await;
+        sweep(fixture).await;
+        let anew = send(fixture, with_id("y")).await;
+        assert!(anew > id, "{place:?}: forgotten by now");
+        get(fixture, wanted("q", "bob"), 9).await;
+        advance_ms(fixture, kept + 1);
+        sweep(fixture).await;
+    }
+}
+
+/// Of two equal ids in a batch the second is the repeat; without ids nothing is one.
+pub async fn only_ids_make_repeats(fixture: &mut impl Fixture) {
+    make_plain(fixture, "q").await;
+    let same = QueueOp::Send(QueueSend { message_id: Some("m"), ..message("q", "x") });
+    let plain = QueueOp::Send(message("q", "x"));
+    let outcomes = batch(fixture, &[same, same, plain, plain]).await;
+    let repeats: Vec<_> = outcomes
+        .iter()
+        .map(|outcome| match outcome {
+            hubbub_core::Outcome::Queue(QueueOutcome::Sent { duplicate, .. }) => *duplicate,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(repeats, [false, true, false, false]);
+    assert_eq!(info(fixture, "q").await.ready, 3);
+}
+
+/// A full queue refuses, or drops its oldest, as it was told.
+pub async fn a_full_queue_does_as_it_was_told(fixture: &mut impl Fixture) {
+    let by_count = QueueSettings { messages_max: Some(2), ..QueueSettings::default() };
+    let by_bytes = QueueSettings { bytes_max: Some(10), ..QueueSettings::default() };
+    let rolling = QueueSettings {
+        messages_max: Some(2),
+        when_full: Some(WhenFull::DropOldest),
+        ..QueueSettings::default()
+    };
+    make(fixture, "count", by_count).await;
+    make(fixture, "bytes", by_bytes).await;
+    make(fixture, "roll", rolling).await;
+    for place in Place::ALL {
+        for queue in ["count", "bytes", "roll"] {
+            send(fixture, message(queue, "12345")).await;
+            send(fixture, message(queue, "67890")).await;
+        }
+        place.reach(fixture).await;
+        for queue in ["count", "bytes"] {
+            let full = refused(fixture, QueueOp::Send(message(queue, "x"))).await;
+            assert_eq!(full, Refusal::QueueFull, "{place:?}");
+            get(fixture, wanted(queue, "bob"), 1).await;
+            send(fixture, message(queue, "x")).await;
+            assert_eq!(texts(&get(fixture, wanted(queue, "bob"), 9).await), ["67890", "x"], "{place:?}");
+        }
+        let held = lease_one(fixture, wanted("roll", "bob"), 60_000).await;
+        send(fixture, message("roll", "x")).await;
+        assert_eq!(
+            texts(&look(fixture, wanted("roll", "bob"), 9).await),
+            ["x"],
+            "{place:?}: leases are kept"
+        );
+        done(fixture, QueueOp::Remove { queue: "roll", id: held.id }).await;
+        send(fixture, message("roll", "y")).await;
+        send(fixture, message("roll", "z")).await;
+        place.reach(fixture).await;
+        assert_eq!(texts(&get(fixture, wanted("roll", "bob"), 9).await), ["y", "z"], "{place:?}");
+    }
+    assert_eq!(info(fixture, "roll").await.dropped, 8);
+}
+
+/// Large texts and many messages come back whole, in takes of bounded size.
+pub async fn many_messages_come_back(fixture: &mut impl Fixture) {
+    make_plain(fixture, "q").await;
+    let large = "ü\n".repeat(100_000);
+    send(fixture, message("q", &large)).await;
+    let total = 2 * TAKE_MAX + 7;
+    let numbers: Vec<String> = (0..total).map(|n| n.to_string()).collect();
+    for some in numbers.chunks(500) {
+        let ops: Vec<_> = some.iter().map(|text| QueueOp::Send(message("q", text))).collect();
+        batch(fixture, &ops).await;
+    }
+    fixture.settle().await;
+    fixture.restart(true).await;
+    let first = get(fixture, wanted("q", "bob"), 1).await;
+    assert!(first[0].text == large);
+    let mut all = Vec::new();
+    loop {
+        let taken = get(fixture, wanted("q", "bob"), usize::MAX).await;
+        assert!(taken.len() <= TAKE_MAX);
+        if taken.is_empty() {
+            break;
+        }
+        all.extend(taken.into_iter().map(|one| one.text));
+    }
+    assert_eq!(all, numbers);
+}

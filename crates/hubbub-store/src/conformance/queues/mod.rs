@@ -1,0 +1,9 @@
+//! Queues: the contract of [`hubbub_core::QueueStore`] and of [`hubbub_core::QueueOp`] as tests.
+
+pub mod basics;
+pub mod delivery;
+pub mod leases;
+pub mod limits;
+mod model;
+pub mod random;
+mod steps;

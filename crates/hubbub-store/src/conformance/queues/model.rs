@@ -1,0 +1,333 @@
+//! What queues are, in the plainest way: every message in one list, looked through from the beginning each time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hubbub_core::queue::{
+    Audience, BROADCAST_TTL_MS, DEAD_LETTER_SUFFIX, DeadReason, Due, LEASE_MS, LeaseReceipt, QueueSend,
+    QueueSettings, Settle, Take, TakeHow, Wanted,
+};
+use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
+
+/// How a message stands; times in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Ready,
+    Delayed(i64),
+    Leased(i64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Msg {
+    pub(super) id: u64,
+    pub(super) queue: String,
+    pub(super) sender: String,
+    pub(super) receiver: Option<String>,
+    pub(super) text: String,
+    pub(super) group: Option<String>,
+    pub(super) state: State,
+    pub(super) expires: Option<i64>,
+    pub(super) deliveries: u32,
+    pub(super) dead: Option<(String, DeadReason, u32)>,
+    is_copy: bool,
+}
+
+/// All queues.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) queues: BTreeMap<String, QueueSettings>,
+    pub(super) clients: BTreeSet<String>,
+    /// By id.
+    pub(super) messages: Vec<Msg>,
+    last_id: u64,
+}
+
+fn micros(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap() * 1_000
+}
+
+impl Model {
+    /// What an operation comes to. Ids and times of sending are the store's to choose; `told` is what it chose.
+    pub(super) fn apply(&mut self, op: &QueueOp<'_>, now: i64, told: &Outcome) -> Outcome {
+        self.advance(now);
+        match self.judge(op, now, told) {
+            Ok(outcome) => Outcome::Queue(outcome),
+            Err(refusal) => Outcome::Refused(refusal),
+        }
+    }
+
+    /// Ends delays and leases that are over.
+    pub(super) fn advance(&mut self, now: i64) {
+        for message in &mut self.messages {
+            if let State::Delayed(until) | State::Leased(until) = message.state
+                && until <= now
+            {
+                message.state = State::Ready;
+            }
+        }
+    }
+
+    fn judge(&mut self, op: &QueueOp<'_>, now: i64, told: &Outcome) -> Result<QueueOutcome, Refusal> {
+        if let Some(queue) = op.queue()
+            && !matches!(op, QueueOp::Put { .. })
+            && !self.queues.contains_key(queue)
+        {
+            return Err(Refusal::UnknownQueue);
+        }
+        Ok(match *op {
+            QueueOp::Put { queue, settings } => {
+                let created = self.put(queue, settings);
+                QueueOutcome::Queue { queue: queue.into(), created }
+            }
+            QueueOp::Delete { queue, force } => {
+                let messages = self.messages.iter().filter(|message| message.queue == queue).count() as u64;
+                if messages > 0 && !force {
+                    return Err(Refusal::QueueNotEmpty { messages });
+                }
+                self.messages.retain(|message| message.queue != queue);
+                self.queues.remove(queue);
+                QueueOutcome::Deleted { messages }
+            }
+            QueueOp::Register { client } => {
+                QueueOutcome::Client { changed: self.clients.insert(client.to_owned()) }
+            }
+            QueueOp::Unregister { client } => {
+                self.messages.retain(|message| {
+                    !(message.is_copy
+                        && message.receiver.as_deref() == Some(client)
+                        && !matches!(message.state, State::Leased(_)))
+                });
+                QueueOutcome::Client { changed: self.clients.remove(client) }
+            }
+            QueueOp::Send(sent) => self.send(&sent, now, told)?,
+            QueueOp::Take(take) => self.take(&take, now, told),
+            QueueOp::Settle { queue, receipt, how } => {
+                QueueOutcome::Settled { until: self.settle(queue, receipt, how, now)?.map(time) }
+            }
+            QueueOp::Remove { queue, id } => {
+                let place = self.place(queue, id).ok_or(Refusal::UnknownMessage)?;
+                self.messages.remove(place);
+                QueueOutcome::Deleted { messages: 1 }
+            }
+            QueueOp::Redrive { queue, id } => self.redrive(queue, id),
+            QueueOp::PutNumbered | QueueOp::Sweep => unreachable!("not part of random runs"),
+        })
+    }
+
+    fn put(&mut self, queue: &str, settings: &QueueSettings) -> bool {
+        let created = !self.queues.contains_key(queue);
+        let kept = self.queues.entry(queue.to_owned()).or_default();
+        kept.deliveries_max = settings.deliveries_max.or(kept.deliveries_max);
+        kept.backoff_ms = settings.backoff_ms.or(kept.backoff_ms);
+        kept.ttl_ms = settings.ttl_ms.or(kept.ttl_ms);
+        kept.messages_max = settings.messages_max.or(kept.messages_max);
+        if kept.deliveries_max.is_some_and(|max| max > 0) {
+            self.queues.entry(format!("{queue}{DEAD_LETTER_SUFFIX}")).or_default();
+        }
+        created
+    }
+
+    fn send(&mut self, sent: &QueueSend<'_>, now: i64, told: &Outcome) -> Result<QueueOutcome, Refusal> {
+        if let Audience::One(receiver) = sent.audience
+            && !self.clients.contains(receiver)
+        {
+            return Err(Refusal::UnknownReceiver);
+        }
+        let others = self.clients.iter().filter(|client| *client != sent.sender);
+        let receivers: Vec<Option<String>> = match sent.audience {
+            Audience::Anyone => vec![None],
+            Audience::One(receiver) => vec![Some(receiver.to_owned())],
+            Audience::All => others.map(|client| Some(client.clone())).collect(),
+        };
+        let settings = &self.queues[sent.queue];
+        let held = self.messages.iter().filter(|message| message.queue == sent.queue).count();
+        let max = settings.messages_max.unwrap_or(0);
+        if max > 0 && (held + receivers.len()) as u64 > max {
+            return Err(Refusal::QueueFull);
+        }
+        let Outcome::Queue(QueueOutcome::Sent { id, sent_at, .. }) = told else {
+            panic!("{sent:?} was answered {told:?}");
+        };
+        let is_copy = sent.audience == Audience::All;
+        let ttl =
+            sent.ttl_ms.or(settings.ttl_ms.filter(|ttl| *ttl > 0)).or(is_copy.then_some(BROADCAST_TTL_MS));
+        let state = match sent.due {
+            Due::In(ms) if ms > 0 => State::Delayed(now + micros(ms)),
+            Due::At(time) if time.as_micros() > now => State::Delayed(time.as_micros()),
+            _ => State::Ready,
+        };
+        assert!(*id > self.last_id || receivers.is_empty(), "id {id} behind {}", self.last_id);
+        self.clients.insert(sent.sender.to_owned());
+        let copies = u32::try_from(receivers.len()).unwrap();
+        for (receiver, id) in receivers.into_iter().zip(*id..) {
+            self.last_id = id;
+            self.messages.push(Msg {
+                id,
+                queue: sent.queue.to_owned(),
+                sender: sent.sender.to_owned(),
+                receiver,
+                text: sent.text.to_owned(),
+                group: sent.group.map(str::to_owned),
+                state,
+                expires: ttl.map(|ttl| now + micros(ttl)),
+                deliveries: 0,
+                dead: None,
+                is_copy,
+            });
+        }
+        Ok(QueueOutcome::Sent { id: *id, copies, sent_at: *sent_at, duplicate: false })
+    }
+
+    /// Whether a message could be delivered at all, whatever its group does.
+    fn is_ready(&self, message: &Msg, now: i64) -> bool {
+        let max = self.queues[&message.queue].deliveries_max.unwrap_or(0);
+        message.state == State::Ready
+            && message.expires.is_none_or(|expires| expires > now)
+            && (max == 0 || message.deliveries < max)
+    }
+
+    fn is_first_of_group(&self, message: &Msg) -> bool {
+        message.group.is_none()
+            || !self.messages.iter().any(|other| {
+                other.id < message.id
+                    && (&other.queue, &other.receiver, &other.group)
+                        == (&message.queue, &message.receiver, &message.group)
+            })
+    }
+
+    /// Ids of what may be taken now, in the order asked for.
+    pub(super) fn takeable(&self, wanted: &Wanted<'_>, now: i64) -> Vec<u64> {
+        let matches = |message: &&Msg| {
+            wanted.queue.is_none_or(|queue| message.queue == queue)
+                && wanted.sender.is_none_or(|sender| message.sender == sender)
+                && message.receiver.as_deref().is_none_or(|receiver| wanted.receiver == Some(receiver))
+                && self.is_ready(message, now)
+                && self.is_first_of_group(message)
+        };
+        let mut ids: Vec<u64> = self.messages.iter().filter(matches).map(|message| message.id).collect();
+        if wanted.newest_first {
+            ids.reverse();
+        }
+        ids
+    }
+
+    fn take(&mut self, take: &Take<'_>, now: i64, told: &Outcome) -> QueueOutcome {
+        if let (true, Some(receiver)) = (take.registers, take.wanted.receiver) {
+            self.clients.insert(receiver.to_owned());
+        }
+        let mut taken = Vec::new();
+        // What is taken away lets the next one of its group pass.
+        while taken.len() < take.max
+            && let Some(id) = self.takeable(&take.wanted, now).first().copied()
+        {
+            let Some(place) = self.messages.iter().position(|message| message.id == id) else { break };
+            taken.push(id);
+            match take.how {
+                TakeHow::Away => drop(self.messages.remove(place)),
+                TakeHow::Lease { lease_ms } => {
+                    let message = &mut self.messages[place];
+                    message.state = State::Leased(now + micros(lease_ms.unwrap_or(LEASE_MS)));
+                    message.deliveries += 1;
+                }
+            }
+        }
+        let Outcome::Queue(QueueOutcome::Taken(deliveries)) = told else {
+            panic!("a take was answered {told:?}");
+        };
+        let ids: Vec<u64> = deliveries.iter().map(|delivery| delivery.id).collect();
+        assert_eq!(ids, taken, "{take:?}");
+        QueueOutcome::Taken(deliveries.clone())
+    }
+
+    fn place(&self, queue: &str, id: u64) -> Option<usize> {
+        self.messages.iter().position(|message| message.id == id && message.queue == queue)
+    }
+
+    fn settle(
+        &mut self,
+        queue: &str,
+        receipt: LeaseReceipt,
+        how: Settle,
+        now: i64,
+    ) -> Result<Option<i64>, Refusal> {
+        let place = self.place(queue, receipt.id).ok_or(Refusal::StaleReceipt)?;
+        let settings = self.queues[queue].clone();
+        let message = &mut self.messages[place];
+        if message.deliveries != receipt.delivery || !matches!(message.state, State::Leased(_)) {
+            return Err(Refusal::StaleReceipt);
+        }
+        match how {
+            Settle::Ack => {
+                self.messages.remove(place);
+                Ok(None)
+            }
+            Settle::Extend { lease_ms } => {
+                let until = now + micros(lease_ms.unwrap_or(LEASE_MS));
+                message.state = State::Leased(until);
+                Ok(Some(until))
+            }
+            Settle::Nack { .. }
+                if settings.deliveries_max.is_some_and(|max| max > 0 && message.deliveries >= max) =>
+            {
+                self.bury(place, DeadReason::Rejected);
+                Ok(None)
+            }
+            Settle::Nack { delay_ms } => {
+                let backoff = settings.backoff_ms.unwrap_or(0);
+                let doubled = backoff.saturating_mul(1 << (message.deliveries - 1).min(40)).min(300_000);
+                let until = now + micros(delay_ms.unwrap_or(doubled));
+                message.state = if until > now { State::Delayed(until) } else { State::Ready };
+                Ok(Some(until))
+            }
+        }
+    }
+
+    fn bury(&mut self, place: usize, reason: DeadReason) {
+        let message = &mut self.messages[place];
+        message.dead = Some((message.queue.clone(), reason, message.deliveries));
+        message.queue.push_str(DEAD_LETTER_SUFFIX);
+        message.state = State::Ready;
+        message.deliveries = 0;
+        message.expires = None;
+        if !self.queues.contains_key(&message.queue) {
+            self.messages.remove(place);
+        }
+    }
+
+    fn redrive(&mut self, queue: &str, id: Option<u64>) -> QueueOutcome {
+        let mut ready = BTreeSet::new();
+        let mut messages = 0;
+        for message in &mut self.messages {
+            let is_meant = message.queue == queue
+                && id.is_none_or(|id| id == message.id)
+                && !matches!(message.state, State::Leased(_));
+            if let (true, Some((origin, ..))) = (is_meant, message.dead.clone())
+                && self.queues.contains_key(&origin)
+            {
+                message.queue.clone_from(&origin);
+                (message.dead, message.deliveries, message.state) = (None, 0, State::Ready);
+                ready.insert(origin);
+                messages += 1;
+            }
+        }
+        let ready = ready.iter().map(|queue| queue.as_str().into()).collect();
+        QueueOutcome::Redriven { messages, more: false, ready }
+    }
+
+    /// What sweeps come to.
+    pub(super) fn sweep(&mut self, now: i64) {
+        self.advance(now);
+        self.messages.retain(|message| {
+            message.expires.is_none_or(|expires| expires > now) || matches!(message.state, State::Leased(_))
+        });
+        while let Some(place) = self.messages.iter().position(|message| {
+            let max = self.queues[&message.queue].deliveries_max.unwrap_or(0);
+            message.state == State::Ready && max > 0 && message.deliveries >= max
+        }) {
+            self.bury(place, DeadReason::LeaseExpired);
+        }
+    }
+}
+
+fn time(micros: i64) -> hubbub_core::Timestamp {
+    hubbub_core::Timestamp::from_micros(micros)
+}

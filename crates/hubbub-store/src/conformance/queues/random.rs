@@ -1,0 +1,289 @@
+//! Anything, in any order, against the model.
+
+use hubbub_core::clock::SeededRandom;
+use hubbub_core::queue::{
+    Audience, DEAD_LETTER_SUFFIX, Due, LeaseReceipt, QueueSend, QueueSettings, Settle, Take, TakeHow,
+    Waiting, WaitingState, Wanted,
+};
+use hubbub_core::{Outcome, QueueOp, QueueOutcome, RandomSource};
+
+use super::super::Fixture;
+use super::model::{Model, State};
+use super::steps::*;
+
+const STEPS: u64 = 300;
+const QUEUES: [&str; 4] = ["a", "b", "c", "d"];
+const CLIENTS: [&str; 4] = ["ada", "bob", "carl", "dora"];
+const GROUPS: [&str; 2] = ["g", "h"];
+
+/// Batches of operations, time going by, restarts, settling and looks in between. `CONFORMANCE_SEED=n` and
+/// `CONFORMANCE_STEPS=n` in the environment choose another run.
+pub async fn any_operations_agree_with_the_model(fixture: &mut impl Fixture) {
+    let from_environment = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let seed = from_environment("CONFORMANCE_SEED").unwrap_or(1);
+    run(fixture, seed, from_environment("CONFORMANCE_STEPS").unwrap_or(STEPS)).await;
+}
+
+/// The run that belongs to `seed`.
+pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
+    // Shown when the run fails.
+    eprintln!("CONFORMANCE_SEED={seed} CONFORMANCE_STEPS={steps}");
+    let dice = Dice(SeededRandom::new(seed));
+    let mut model = Model::default();
+    for step in 0..steps {
+        match dice.below(20) {
+            0..13 => {
+                let choices: Vec<Choice> = (0..=dice.below(12)).map(|_| dice.choice(&model)).collect();
+                let ops: Vec<QueueOp<'_>> = choices.iter().map(Choice::op).collect();
+                let outcomes = batch(fixture, &ops).await;
+                let at = now(fixture).as_micros();
+                for (op, outcome) in ops.iter().zip(&outcomes) {
+                    let expected = model.apply(op, at, outcome);
+                    assert!(
+                        same(outcome, &expected),
+                        "step {step}: {op:?}\n{outcome:?} instead of\n{expected:?}"
+                    );
+                }
+            }
+            13..17 => {
+                let ms = if dice.below(2) == 0 { dice.below(50) } else { dice.below(5_000) };
+                advance_ms(fixture, i64::try_from(ms).unwrap());
+                sweep(fixture).await;
+                model.sweep(now(fixture).as_micros());
+            }
+            17 | 18 => fixture.settle().await,
+            _ => fixture.restart(true).await,
+        }
+        if step % 10 == 9 {
+            check(fixture, &model, step).await;
+        }
+    }
+    check(fixture, &model, steps).await;
+}
+
+/// Outcomes, but for the order in which queues are named.
+fn same(told: &Outcome, expected: &Outcome) -> bool {
+    match (told, expected) {
+        (
+            Outcome::Queue(QueueOutcome::Redriven { messages, more, ready }),
+            Outcome::Queue(QueueOutcome::Redriven { messages: moved, more: rest, ready: queues }),
+        ) => {
+            let mut ready = ready.to_vec();
+            ready.sort();
+            (messages, more, &*ready) == (moved, rest, queues)
+        }
+        _ => told == expected,
+    }
+}
+
+/// Compares everything there is to see.
+async fn check(fixture: &impl Fixture, model: &Model, step: u64) {
+    let at = now(fixture).as_micros();
+    let listed = fixture.store().queues(None, 99).await.unwrap();
+    let names: Vec<_> = listed.iter().map(|info| &*info.queue).collect();
+    assert_eq!(names, model.queues.keys().collect::<Vec<_>>(), "step {step}");
+    for told in &listed {
+        let queue = &*told.queue;
+        let all: Vec<_> = model.messages.iter().filter(|message| message.queue == queue).collect();
+        let waits = waiting(fixture, queue).await;
+        assert_eq!(waits.len(), all.len(), "step {step}: {queue}: {waits:?}\n{all:?}");
+        for (got, expected) in waits.iter().zip(&all) {
+            assert_same(got, expected, step);
+        }
+        let count = |is: fn(&State) -> bool| all.iter().filter(|message| is(&message.state)).count() as u64;
+        let expected = (
+            count(|state| matches!(state, State::Ready)),
+            count(|state| matches!(state, State::Delayed(_))),
+            count(|state| matches!(state, State::Leased(_))),
+            all.iter().map(|message| message.text.len() as u64).sum(),
+        );
+        assert_eq!((told.ready, told.delayed, told.leased, told.bytes), expected, "step {step}: {queue}");
+        for client in CLIENTS {
+            for newest_first in [false, true] {
+                let wanted = Wanted { newest_first, ..wanted(queue, client) };
+                let seen = look(fixture, wanted, 1).await;
+                let ids: Vec<u64> = seen.iter().map(|one| one.id).collect();
+                let expected: Vec<u64> = model.takeable(&wanted, at).into_iter().take(1).collect();
+                assert_eq!(ids, expected, "step {step}: {wanted:?}");
+            }
+        }
+    }
+    for client in CLIENTS {
+        let holding = fixture.store().queues_holding(client_id(client), None, 99).await.unwrap();
+        let mut expected: Vec<&str> = model.queues.keys().map(String::as_str).collect();
+        expected.retain(|queue| !model.takeable(&wanted(queue, client), at).is_empty());
+        assert_eq!(
+            holding.iter().map(|queue| &**queue).collect::<Vec<_>>(),
+            expected,
+            "step {step}: {client}"
+        );
+    }
+    let clients = fixture.store().clients(None, 99).await.unwrap();
+    assert!(
+        clients.iter().map(|client| client.as_str()).eq(model.clients.iter()),
+        "step {step}: {clients:?}"
+    );
+}
+
+fn assert_same(got: &Waiting, expected: &super::model::Msg, step: u64) {
+    let one = &got.delivery;
+    let state = match got.state {
+        WaitingState::Ready => State::Ready,
+        WaitingState::Delayed(until) => State::Delayed(until.as_micros()),
+        WaitingState::Leased(until) => State::Leased(until.as_micros()),
+    };
+    let told = (one.id, &*one.sender, one.receiver.as_deref(), one.text.as_str(), one.group.as_deref());
+    let receiver = expected.receiver.as_deref();
+    let wanted =
+        (expected.id, expected.sender.as_str(), receiver, expected.text.as_str(), expected.group.as_deref());
+    assert_eq!(told, wanted, "step {step}");
+    assert_eq!((state, one.deliveries), (expected.state, expected.deliveries), "step {step}: {one:?}");
+    let expires = got.expires_at.map(hubbub_core::Timestamp::as_micros);
+    assert_eq!(expires, expected.expires, "step {step}: {one:?}");
+    let dead = one.dead.as_ref().map(|dead| (dead.origin.to_string(), dead.reason, dead.deliveries));
+    assert_eq!(dead, expected.dead, "step {step}: {one:?}");
+}
+
+/// An operation with strings of its own.
+#[derive(Debug)]
+enum Choice {
+    Put(&'static str, QueueSettings),
+    Delete(&'static str, bool),
+    Register(&'static str),
+    Unregister(&'static str),
+    Send {
+        queue: &'static str,
+        sender: &'static str,
+        to: u64,
+        text: String,
+        due: Due,
+        group: Option<&'static str>,
+        ttl_ms: Option<u64>,
+    },
+    Take(Take<'static>),
+    Settle(String, LeaseReceipt, Settle),
+    Remove(String, u64),
+    Redrive(String),
+}
+
+impl Choice {
+    fn op(&self) -> QueueOp<'_> {
+        match self {
+            Self::Put(queue, settings) => QueueOp::Put { queue, settings },
+            Self::Delete(queue, force) => QueueOp::Delete { queue, force: *force },
+            Self::Register(client) => QueueOp::Register { client },
+            Self::Unregister(client) => QueueOp::Unregister { client },
+            Self::Send { queue, sender, to, text, due, group, ttl_ms } => QueueOp::Send(QueueSend {
+                queue,
+                sender,
+                audience: match to {
+                    0 => Audience::All,
+                    1..4 => Audience::Anyone,
+                    n => Audience::One(CLIENTS[usize::try_from(*n).unwrap() % CLIENTS.len()]),
+                },
+                text,
+                message_id: None,
+                due: *due,
+                group: *group,
+                ttl_ms: *ttl_ms,
+                registers: true,
+            }),
+            Self::Take(take) => QueueOp::Take(*take),
+            Self::Settle(queue, receipt, how) => QueueOp::Settle { queue, receipt: *receipt, how: *how },
+            Self::Remove(queue, id) => QueueOp::Remove { queue, id: *id },
+            Self::Redrive(queue) => QueueOp::Redrive { queue, id: None },
+        }
+    }
+}
+
+struct Dice(SeededRandom);
+
+impl Dice {
+    fn below(&self, end: u64) -> u64 {
+        self.0.next_u64() % end
+    }
+
+    fn pick<T: Copy>(&self, some: &[T]) -> T {
+        some[usize::try_from(self.below(some.len() as u64)).unwrap()]
+    }
+
+    fn maybe<T>(&self, one_in: u64, what: impl FnOnce() -> T) -> Option<T> {
+        (self.below(one_in) == 0).then(what)
+    }
+
+    /// Limited deliveries in `a` and `b`, times to live in `c` alone: how the two meet is nobody's promise.
+    fn settings(&self, queue: &str) -> QueueSettings {
+        let deliveries_max = matches!(queue, "a" | "b").then(|| u32::try_from(self.below(3)).unwrap());
+        QueueSettings {
+            deliveries_max,
+            ttl_ms: (queue == "c").then(|| self.below(3) * 1_000),
+            messages_max: self.maybe(3, || self.below(40)),
+            backoff_ms: self.maybe(3, || self.below(300)),
+            ..QueueSettings::default()
+        }
+    }
+
+    fn choice(&self, model: &Model) -> Choice {
+        let queue = self.pick(&QUEUES);
+        match self.below(40) {
+            0 | 1 => Choice::Put(queue, self.settings(queue)),
+            2 => Choice::Delete(queue, self.below(3) == 0),
+            3 => Choice::Register(self.pick(&CLIENTS)),
+            4 => Choice::Unregister(self.pick(&CLIENTS)),
+            5 => Choice::Redrive(format!("{}{DEAD_LETTER_SUFFIX}", self.pick(&["a", "b"]))),
+            6..21 => Choice::Send {
+                queue,
+                sender: self.pick(&CLIENTS),
+                to: self.below(8),
+                text: "text ".repeat(usize::try_from(self.below(60)).unwrap()),
+                due: match self.below(6) {
+                    0 => Due::In(self.below(3_000)),
+                    _ => Due::Now,
+                },
+                group: self.maybe(3, || self.pick(&GROUPS)),
+                ttl_ms: (queue == "c").then(|| self.maybe(3, || 1 + self.below(3_000))).flatten(),
+            },
+            21..31 => Choice::Take(Take {
+                wanted: self.wanted(queue),
+                max: usize::try_from(1 + self.below(4)).unwrap(),
+                how: if self.below(3) == 0 {
+                    TakeHow::Away
+                } else {
+                    TakeHow::Lease { lease_ms: Some(1 + self.below(2_000)) }
+                },
+                registers: true,
+            }),
+            n => self.with_message(model, n),
+        }
+    }
+
+    fn wanted(&self, queue: &'static str) -> Wanted<'static> {
+        let receiver = self.maybe(8, || ()).is_none().then(|| self.pick(&CLIENTS));
+        let sender = self.maybe(4, || self.pick(&CLIENTS));
+        let everywhere = sender.is_some() && self.below(2) == 0;
+        Wanted { queue: (!everywhere).then_some(queue), receiver, sender, newest_first: self.below(3) == 0 }
+    }
+
+    /// Something about a message that is there, mostly with the right receipt.
+    fn with_message(&self, model: &Model, n: u64) -> Choice {
+        let leased: Vec<_> =
+            model.messages.iter().filter(|message| matches!(message.state, State::Leased(_))).collect();
+        let some: Vec<_> =
+            if leased.is_empty() || n == 39 { model.messages.iter().collect() } else { leased };
+        if some.is_empty() {
+            return Choice::Register("ada");
+        }
+        let message = self.pick(&some);
+        if n == 31 {
+            return Choice::Remove(message.queue.clone(), message.id);
+        }
+        let stale = u32::from(self.below(8) == 0);
+        let receipt = LeaseReceipt { id: message.id, delivery: message.deliveries.saturating_sub(stale) };
+        let how = match self.below(3) {
+            0 => Settle::Ack,
+            1 => Settle::Nack { delay_ms: self.maybe(2, || self.below(1_000)) },
+            _ => Settle::Extend { lease_ms: Some(self.below(2_000) + 1) },
+        };
+        Choice::Settle(message.queue.clone(), receipt, how)
+    }
+}

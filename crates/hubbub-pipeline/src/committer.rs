@@ -12,6 +12,8 @@ use crate::batcher::{Batcher, Chunk, Outcomes};
 use crate::hub::Hub;
 use crate::members::Members;
 use crate::metrics::Metrics;
+use crate::sweeper::{Nudge, brings_a_deadline};
+use crate::takers::Takers;
 
 /// A chunk that is through, with the times its histograms need.
 pub(crate) struct Committed {
@@ -50,6 +52,14 @@ pub(crate) fn commit(
     }
 }
 
+/// Who is told what was committed.
+pub(crate) struct Followers {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) members: Arc<Members>,
+    pub(crate) takers: Arc<Takers>,
+    pub(crate) sweeper: Nudge,
+}
+
 /// Wakes the senders of each chunk and publishes it, until the commit thread ends.
 ///
 /// A chunk that changes rooms or members is published before its senders are woken: whoever knows that somebody was
@@ -57,11 +67,11 @@ pub(crate) fn commit(
 pub(crate) async fn dispatch(
     mut committed: mpsc::Receiver<Committed>,
     batcher: Arc<Batcher>,
-    hub: Arc<Hub>,
-    members: Arc<Members>,
+    followers: Followers,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
 ) {
+    let Followers { hub, members, takers, sweeper } = &followers;
     let access = |room: RoomId, user: UserId| members.access(room, user);
     while let Some(Committed { mut chunk, taken_at, done_at }) = committed.recv().await {
         // Counted before anybody is told, so that whoever was told finds it counted.
@@ -86,6 +96,12 @@ pub(crate) async fn dispatch(
         for waiter in chunk.wakes.drain(..) {
             waiter.wake();
         }
+        if let Some(outcomes) = published.filter(|outcomes| outcomes.iter().any(is_of_queues_or_keys)) {
+            takers.notice(&chunk.ops, outcomes);
+            if chunk.ops.iter().any(|op| brings_a_deadline(&op)) {
+                sweeper.notify_one();
+            }
+        }
         if let Some(outcomes) = published.filter(|_| !is_change) {
             hub.publish(&chunk.ops, outcomes, &access).await;
         }
@@ -98,6 +114,10 @@ pub(crate) async fn dispatch(
 
 fn changes_membership(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Room { .. } | Outcome::Changed { .. } | Outcome::Erased { .. })
+}
+
+fn is_of_queues_or_keys(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Queue(_) | Outcome::Kv(_))
 }
 
 fn count_outcomes(outcomes: &Outcomes, operations: usize, metrics: &Metrics) {

@@ -3,7 +3,8 @@
 //! A connection collects what one read brought into an `OpBatch` → [`log::DirectLog::submit`] appends it to the
 //! chunk that is filling ([`batcher`]) → the commit thread ([`committer`]) takes the chunk whole, applies it to the
 //! store, and sets its outcomes → the dispatcher, a task of the runtime, wakes the connections that wait and hands
-//! the chunk to the [`hub`], which encodes each message once and gives every subscriber a reference.
+//! the chunk to the [`hub`], which encodes each message once and gives every subscriber a reference, and to the
+//! [`takers`], who wait for messages of queues. The sweeper submits by itself what time makes due.
 //!
 //! Invariants
 //! - One message costs no task, no future and no channel entry of its own; one chunk costs one of each.
@@ -21,9 +22,12 @@ pub mod hub;
 pub mod log;
 pub mod members;
 pub mod metrics;
+mod sweeper;
+pub mod takers;
 
 pub use batcher::{SubmitError, Ticket, Waiter};
 pub use hub::Hub;
 pub use log::DirectLog;
 pub use members::{Members, Standing};
 pub use metrics::Metrics;
+pub use takers::Takers;

@@ -10,10 +10,12 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::batcher::{BatchTuning, Batcher, QueueLimits, SubmitError, Ticket, Waiter};
-use crate::committer::{COMMITTED_MAX, commit, dispatch};
+use crate::committer::{COMMITTED_MAX, Followers, commit, dispatch};
 use crate::hub::Hub;
 use crate::members::Members;
 use crate::metrics::Metrics;
+use crate::sweeper;
+use crate::takers::Takers;
 
 /// How the log works.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,11 +35,18 @@ pub struct StartError(#[from] std::io::Error);
 pub struct DirectLog {
     batcher: Arc<Batcher>,
     clock: Arc<dyn Clock>,
-    running: Mutex<Option<(JoinHandle<()>, tokio::task::JoinHandle<()>)>>,
+    takers: Arc<Takers>,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    lane: JoinHandle<()>,
+    dispatcher: tokio::task::JoinHandle<()>,
+    sweeper: tokio::task::JoinHandle<()>,
 }
 
 impl DirectLog {
-    /// Starts the commit thread, and the dispatcher on the current tokio runtime.
+    /// Starts the commit thread, and the dispatcher and the sweeper on the current tokio runtime.
     pub fn start(
         options: LogOptions,
         store: Arc<dyn Store>,
@@ -48,8 +57,11 @@ impl DirectLog {
     ) -> Result<Self, StartError> {
         let batcher = Arc::new(Batcher::new(options.queue, options.tuning, store.batch_cap()));
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
+        let (takers, nudge) = (Arc::new(Takers::default()), sweeper::Nudge::default());
+        let followers = Followers { hub, members, takers: takers.clone(), sweeper: nudge.clone() };
         let dispatcher =
-            tokio::spawn(dispatch(receiver, batcher.clone(), hub, members, clock.clone(), metrics.clone()));
+            tokio::spawn(dispatch(receiver, batcher.clone(), followers, clock.clone(), metrics.clone()));
+        let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), nudge);
         let lane = {
             let (batcher, clock) = (batcher.clone(), clock.clone());
             std::thread::Builder::new().name("commit".into()).spawn(move || {
@@ -57,7 +69,8 @@ impl DirectLog {
                 commit(&batcher, &*store, &*clock, &metrics, &sender);
             })?
         };
-        Ok(Self { batcher, clock, running: Mutex::new(Some((lane, dispatcher))) })
+        let running = Running { lane, dispatcher, sweeper: tokio::spawn(sweeping) };
+        Ok(Self { batcher, clock, takers, running: Mutex::new(Some(running)) })
     }
 
     /// Queues all operations or none, in order; `waiter` is woken when the ticket has its outcomes.
@@ -67,11 +80,18 @@ impl DirectLog {
         self.batcher.submit(ops, waiter, self.clock.monotonic())
     }
 
+    /// Who waits for messages of queues.
+    pub fn takers(&self) -> &Arc<Takers> {
+        &self.takers
+    }
+
     /// Refuses what comes from now on, and returns when everything queued before is answered and published.
     pub async fn close(&self) {
         self.batcher.close();
         let running = self.running.lock().take();
-        if let Some((lane, dispatcher)) = running {
+        if let Some(Running { lane, dispatcher, sweeper }) = running {
+            // Nothing depends on a sweep that has not begun.
+            sweeper.abort();
             // The dispatcher ends when the commit thread has dropped its sender.
             if dispatcher.await.is_err() {
                 tracing::error!("the dispatcher ended by a panic");

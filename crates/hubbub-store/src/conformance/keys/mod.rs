@@ -3,6 +3,6 @@
 pub mod basics;
 pub mod changes;
 pub mod expiry;
-mod model;
+pub mod model;
 pub mod random;
 mod steps;

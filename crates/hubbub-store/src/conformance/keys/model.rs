@@ -13,11 +13,12 @@ pub(super) struct Kept {
 }
 
 /// All keys, and all that ever happened to them.
-#[derive(Debug, Default)]
-pub(super) struct Model {
+#[derive(Debug, Clone, Default)]
+pub struct Model {
     keys: BTreeMap<Vec<u8>, Kept>,
     pub(super) changes: Vec<(u64, Vec<u8>, KvChanged)>,
-    pub(super) revision: u64,
+    /// The last one given.
+    pub revision: u64,
 }
 
 impl Model {
@@ -36,10 +37,16 @@ impl Model {
         self.revision
     }
 
-    pub(super) fn apply(&mut self, op: &KvOp<'_>, now: i64) -> Outcome {
+    /// What an operation comes to.
+    pub fn apply(&mut self, op: &KvOp<'_>, now: i64) -> Outcome {
         let (key, condition) = match *op {
             KvOp::Put { key, condition, .. } | KvOp::Delete { key, condition } => (key, condition),
-            KvOp::Sweep => return Outcome::Kv(KvOutcome::Swept { more: self.sweep(now) }),
+            KvOp::Sweep => {
+                let before = self.revision;
+                self.sweep(now);
+                let revision = (self.revision > before).then_some(self.revision);
+                return Outcome::Kv(KvOutcome::Swept { more: false, revision });
+            }
         };
         let before = self.get(key, now).map(|kept| kept.revision);
         if !condition.holds(before) {
@@ -66,16 +73,15 @@ impl Model {
         })
     }
 
-    fn sweep(&mut self, now: i64) -> bool {
-        let over: Vec<_> =
-            self.keys.iter().filter(|(_, kept)| kept.expires.is_some_and(|expires| expires <= now)).collect();
+    fn sweep(&mut self, now: i64) {
         // What ran out first goes first.
-        let mut over: Vec<_> = over.into_iter().map(|(key, kept)| (kept.expires, key.clone())).collect();
+        let is_over = |kept: &&Kept| kept.expires.is_some_and(|expires| expires <= now);
+        let over = self.keys.iter().filter(|(_, kept)| is_over(kept));
+        let mut over: Vec<_> = over.map(|(key, kept)| (kept.expires, key.clone())).collect();
         over.sort();
         for (_, key) in over {
             self.keys.remove(&key);
             self.change(&key, KvChanged::Expired);
         }
-        false
     }
 }

@@ -2,7 +2,7 @@
 
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::kv::Condition;
-use hubbub_core::{Clock, KvOp, KvOutcome, RandomSource};
+use hubbub_core::{Clock, KvOp, RandomSource, Store, Timestamp};
 
 use super::super::Fixture;
 use super::model::Model;
@@ -38,7 +38,7 @@ pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
             12..15 => advance_ms(fixture, i64::try_from(dice.below(3_000)).unwrap()),
             15 | 16 => {
                 let now = fixture.clock().now().as_micros();
-                while done(fixture, KvOp::Sweep).await == (KvOutcome::Swept { more: true }) {}
+                sweep(fixture).await;
                 model.apply(&KvOp::Sweep, now);
             }
             17 | 18 => fixture.settle().await,
@@ -51,22 +51,42 @@ pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
     check(fixture, &model, &dice, steps).await;
 }
 
+/// Everything a store shows of keys, as text.
+pub async fn seen(store: &dyn Store) -> Vec<String> {
+    let mut all = Vec::new();
+    for info in store.keys(b"", None, 9_999).await.unwrap() {
+        let got = store.value(&info.key).await.unwrap();
+        let value = got.filter(|got| got.revision == info.revision).map(|got| got.value);
+        all.push(line(&info.key, info.revision, info.expires_at.map(Timestamp::as_micros), value.as_deref()));
+    }
+    all.push(format!("revision {}", store.revision()));
+    all
+}
+
+fn line(key: &[u8], revision: u64, expires: Option<i64>, value: Option<&[u8]>) -> String {
+    format!("{key:?} {revision} {expires:?} {value:?}")
+}
+
+impl Model {
+    /// Everything that is to be seen at a time, as [`seen`] says it.
+    pub fn described(&self, now: i64) -> Vec<String> {
+        let keys = self.at(now).map(|(key, kept)| line(key, kept.revision, kept.expires, Some(&kept.value)));
+        keys.chain([format!("revision {}", self.revision)]).collect()
+    }
+}
+
 /// Compares everything there is to see.
 async fn check(fixture: &impl Fixture, model: &Model, dice: &Dice, step: u64) {
     let now = fixture.clock().now().as_micros();
-    assert_eq!(fixture.store().revision(), model.revision, "step {step}");
-    let listed = fixture.store().keys(b"", None, 9_999).await.unwrap();
-    let expires = |info: &hubbub_core::kv::KeyInfo| info.expires_at.map(hubbub_core::Timestamp::as_micros);
-    let told: Vec<_> =
-        listed.iter().map(|info| (&*info.key, info.revision, info.bytes, expires(info))).collect();
-    let expected: Vec<_> = model
-        .at(now)
-        .map(|(key, kept)| (&**key, kept.revision, kept.value.len() as u64, kept.expires))
-        .collect();
-    assert_eq!(told, expected, "step {step}");
-    for (key, kept) in model.at(now) {
-        let got = entry(fixture, key).await.unwrap_or_else(|| panic!("step {step}: {key:?} is missing"));
-        assert!(*got.value == *kept.value && got.revision == kept.revision, "step {step}: {key:?}");
+    let seen = seen(&*fixture.store()).await;
+    let expected = model.described(now);
+    for (seen, expected) in seen.iter().zip(&expected) {
+        assert_eq!(seen, expected, "step {step}");
+    }
+    assert_eq!(seen.len(), expected.len(), "step {step}: {seen:#?}\n{expected:#?}");
+    for info in fixture.store().keys(b"", None, 9_999).await.unwrap() {
+        let bytes = model.get(&info.key, now).map(|kept| kept.value.len() as u64);
+        assert_eq!(Some(info.bytes), bytes, "step {step}: {:?}", info.key);
     }
     for _ in 0..5 {
         let (prefix, after) = (dice.key(), dice.key());
@@ -90,14 +110,17 @@ async fn check(fixture: &impl Fixture, model: &Model, dice: &Dice, step: u64) {
     );
 }
 
+/// An operation with strings of its own.
 #[derive(Debug)]
-enum Choice {
+#[allow(missing_docs, reason = "the parts are those of the operation")]
+pub enum Choice {
     Put { key: String, value: Vec<u8>, ttl_ms: Option<u64>, condition: Condition },
     Delete { key: String, condition: Condition },
 }
 
 impl Choice {
-    fn op(&self) -> KvOp<'_> {
+    /// The operation.
+    pub fn op(&self) -> KvOp<'_> {
         match self {
             Self::Put { key, value, ttl_ms, condition } => {
                 KvOp::Put { key: key.as_bytes(), value, ttl_ms: *ttl_ms, condition: *condition }
@@ -107,7 +130,8 @@ impl Choice {
     }
 }
 
-struct Dice(SeededRandom);
+/// What is chosen next.
+pub struct Dice(pub SeededRandom);
 
 impl Dice {
     fn below(&self, end: u64) -> u64 {
@@ -120,7 +144,8 @@ impl Dice {
         format!("{}{n}", ["a", "ab", "b"][usize::try_from(n % 3).unwrap()])
     }
 
-    fn choice(&self, model: &Model) -> Choice {
+    /// An operation that makes some sense after what the model has.
+    pub fn choice(&self, model: &Model) -> Choice {
         let key = self.key();
         let revision = model.revision.saturating_sub(self.below(20));
         let condition = match self.below(12) {

@@ -115,7 +115,7 @@ pub(super) fn told(changes: &[KvChange]) -> Vec<(u64, &str, KvChanged)> {
 
 /// Ends what has run out.
 pub(super) async fn sweep(fixture: &impl Fixture) {
-    while done(fixture, KvOp::Sweep).await != (KvOutcome::Swept { more: false }) {}
+    while matches!(done(fixture, KvOp::Sweep).await, KvOutcome::Swept { more: true, .. }) {}
 }
 
 pub(super) fn advance_ms(fixture: &impl Fixture, ms: i64) {

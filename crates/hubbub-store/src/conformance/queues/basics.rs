@@ -33,7 +33,7 @@ pub async fn a_queue_is_made_and_deleted(fixture: &mut impl Fixture) {
     assert_eq!(refused(fixture, delete(false)).await, Refusal::QueueNotEmpty { messages: 1 });
     let held = lease_one(fixture, wanted("b", "x"), 60_000).await;
     assert_eq!(refused(fixture, delete(false)).await, Refusal::QueueNotEmpty { messages: 1 });
-    assert_eq!(done(fixture, delete(true)).await, QueueOutcome::Deleted { messages: 1 });
+    assert_eq!(done(fixture, delete(true)).await, deleted(1));
     for place in Place::ALL {
         place.reach(fixture).await;
         assert_eq!(fixture.store().queue(queue_id("b")).await.unwrap(), None, "{place:?}");
@@ -44,10 +44,7 @@ pub async fn a_queue_is_made_and_deleted(fixture: &mut impl Fixture) {
     make_plain(fixture, "b").await;
     assert_eq!(waiting(fixture, "b").await, [], "nothing comes back with the name");
     assert_eq!(info(fixture, "b").await.settings.messages_max, Some(0), "settings do not come back either");
-    assert_eq!(
-        done(fixture, QueueOp::Delete { queue: "a", force: false }).await,
-        QueueOutcome::Deleted { messages: 0 }
-    );
+    assert_eq!(done(fixture, QueueOp::Delete { queue: "a", force: false }).await, deleted(0));
 }
 
 /// Numbers for queues without a name of their own are never used twice.
@@ -243,7 +240,7 @@ pub async fn a_message_is_removed_by_its_id(fixture: &mut impl Fixture) {
         place.reach(fixture).await;
         for id in [addressed, leased] {
             let gone = done(fixture, QueueOp::Remove { queue: "q", id }).await;
-            assert_eq!(gone, QueueOutcome::Deleted { messages: 1 }, "{place:?}");
+            assert_eq!(gone, deleted(1), "{place:?}");
             assert_eq!(refused(fixture, QueueOp::Remove { queue: "q", id }).await, Refusal::UnknownMessage);
         }
         let late = refused(fixture, settle(&held, Settle::Ack)).await;

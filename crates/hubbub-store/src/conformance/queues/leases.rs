@@ -23,7 +23,7 @@ pub async fn a_lease_is_one_takers(fixture: &mut impl Fixture) {
         assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["2"], "{place:?}");
         assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["2"], "{place:?}");
         let acked = done(fixture, settle(&held, ACK)).await;
-        assert_eq!(acked, QueueOutcome::Settled { until: None }, "{place:?}");
+        assert_eq!(acked, settled(None), "{place:?}");
         assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{place:?}");
         place.reach(fixture).await;
         advance_ms(fixture, 20_000);
@@ -76,13 +76,13 @@ pub async fn a_lease_is_extended(fixture: &mut impl Fixture) {
         advance_ms(fixture, 9_000);
         let start = now(fixture);
         let longer = done(fixture, settle(&held, Settle::Extend { lease_ms: Some(20_000) })).await;
-        assert_eq!(longer, QueueOutcome::Settled { until: Some(later(start, 20_000)) }, "{place:?}");
+        assert_eq!(longer, settled(Some(later(start, 20_000))), "{place:?}");
         place.reach(fixture).await;
         advance_ms(fixture, 19_999);
         assert_eq!(look(fixture, wanted("q", "bob"), 9).await, [], "{place:?}");
         let start = now(fixture);
         let default = done(fixture, settle(&held, Settle::Extend { lease_ms: None })).await;
-        assert_eq!(default, QueueOutcome::Settled { until: Some(later(start, 3_000)) }, "{place:?}");
+        assert_eq!(default, settled(Some(later(start, 3_000))), "{place:?}");
         place.reach(fixture).await;
         advance_ms(fixture, 3_000);
         assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["1"], "{place:?}");
@@ -106,7 +106,7 @@ pub async fn what_is_given_back_waits_again(fixture: &mut impl Fixture) {
         assert_eq!(held.deliveries, 2, "{place:?}");
         let start = now(fixture);
         let told = done(fixture, settle(&held, nack(Some(5_000)))).await;
-        assert_eq!(told, QueueOutcome::Settled { until: Some(later(start, 5_000)) }, "{place:?}");
+        assert_eq!(told, settled(Some(later(start, 5_000))), "{place:?}");
         place.reach(fixture).await;
         advance_ms(fixture, 4_999);
         assert_eq!(look(fixture, wanted("plain", "bob"), 9).await, [], "{place:?}");
@@ -189,7 +189,7 @@ pub async fn dead_letters_can_share_a_queue(fixture: &mut impl Fixture) {
         send(fixture, message_for(queue, receiver, queue)).await;
         let held = lease_one(fixture, wanted(queue, receiver), 1_000).await;
         let gone = done(fixture, settle(&held, Settle::Nack { delay_ms: Some(1) })).await;
-        assert_eq!(gone, QueueOutcome::Settled { until: None });
+        assert_eq!(gone, settled(None));
     }
     done(fixture, QueueOp::Delete { queue: "a", force: false }).await;
     for place in Place::ALL {

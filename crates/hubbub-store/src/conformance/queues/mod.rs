@@ -4,6 +4,6 @@ pub mod basics;
 pub mod delivery;
 pub mod leases;
 pub mod limits;
-mod model;
+pub mod model;
 pub mod random;
 mod steps;

@@ -32,8 +32,8 @@ pub(super) struct Msg {
 }
 
 /// All queues.
-#[derive(Debug, Default)]
-pub(super) struct Model {
+#[derive(Debug, Clone, Default)]
+pub struct Model {
     pub(super) queues: BTreeMap<String, QueueSettings>,
     pub(super) clients: BTreeSet<String>,
     /// By id.
@@ -46,8 +46,8 @@ fn micros(ms: u64) -> i64 {
 }
 
 impl Model {
-    /// What an operation comes to. Ids and times of sending are the store's to choose; `told` is what it chose.
-    pub(super) fn apply(&mut self, op: &QueueOp<'_>, now: i64, told: &Outcome) -> Outcome {
+    /// What an operation comes to. `told` is what the store said; where it said nothing, ids follow one another.
+    pub fn apply(&mut self, op: &QueueOp<'_>, now: i64, told: Option<&Outcome>) -> Outcome {
         self.advance(now);
         match self.judge(op, now, told) {
             Ok(outcome) => Outcome::Queue(outcome),
@@ -66,7 +66,7 @@ impl Model {
         }
     }
 
-    fn judge(&mut self, op: &QueueOp<'_>, now: i64, told: &Outcome) -> Result<QueueOutcome, Refusal> {
+    fn judge(&mut self, op: &QueueOp<'_>, now: i64, told: Option<&Outcome>) -> Result<QueueOutcome, Refusal> {
         if let Some(queue) = op.queue()
             && !matches!(op, QueueOp::Put { .. })
             && !self.queues.contains_key(queue)
@@ -85,7 +85,7 @@ impl Model {
                 }
                 self.messages.retain(|message| message.queue != queue);
                 self.queues.remove(queue);
-                QueueOutcome::Deleted { messages }
+                QueueOutcome::Deleted { messages, ready: Box::default() }
             }
             QueueOp::Register { client } => {
                 QueueOutcome::Client { changed: self.clients.insert(client.to_owned()) }
@@ -101,12 +101,13 @@ impl Model {
             QueueOp::Send(sent) => self.send(&sent, now, told)?,
             QueueOp::Take(take) => self.take(&take, now, told),
             QueueOp::Settle { queue, receipt, how } => {
-                QueueOutcome::Settled { until: self.settle(queue, receipt, how, now)?.map(time) }
+                let until = self.settle(queue, receipt, how, now)?.map(time);
+                QueueOutcome::Settled { until, ready: Box::default() }
             }
             QueueOp::Remove { queue, id } => {
                 let place = self.place(queue, id).ok_or(Refusal::UnknownMessage)?;
                 self.messages.remove(place);
-                QueueOutcome::Deleted { messages: 1 }
+                QueueOutcome::Deleted { messages: 1, ready: Box::default() }
             }
             QueueOp::Redrive { queue, id } => self.redrive(queue, id),
             QueueOp::PutNumbered | QueueOp::Sweep => unreachable!("not part of random runs"),
@@ -126,7 +127,12 @@ impl Model {
         created
     }
 
-    fn send(&mut self, sent: &QueueSend<'_>, now: i64, told: &Outcome) -> Result<QueueOutcome, Refusal> {
+    fn send(
+        &mut self,
+        sent: &QueueSend<'_>,
+        now: i64,
+        told: Option<&Outcome>,
+    ) -> Result<QueueOutcome, Refusal> {
         if let Audience::One(receiver) = sent.audience
             && !self.clients.contains(receiver)
         {
@@ -144,8 +150,10 @@ impl Model {
         if max > 0 && (held + receivers.len()) as u64 > max {
             return Err(Refusal::QueueFull);
         }
-        let Outcome::Queue(QueueOutcome::Sent { id, sent_at, .. }) = told else {
-            panic!("{sent:?} was answered {told:?}");
+        let (id, sent_at) = match told {
+            None => (self.last_id + 1, time(now)),
+            Some(Outcome::Queue(QueueOutcome::Sent { id, sent_at, .. })) => (*id, *sent_at),
+            Some(told) => panic!("{sent:?} was answered {told:?}"),
         };
         let is_copy = sent.audience == Audience::All;
         let ttl =
@@ -155,10 +163,10 @@ impl Model {
             Due::At(time) if time.as_micros() > now => State::Delayed(time.as_micros()),
             _ => State::Ready,
         };
-        assert!(*id > self.last_id || receivers.is_empty(), "id {id} behind {}", self.last_id);
+        assert!(id > self.last_id || receivers.is_empty(), "id {id} behind {}", self.last_id);
         self.clients.insert(sent.sender.to_owned());
         let copies = u32::try_from(receivers.len()).unwrap();
-        for (receiver, id) in receivers.into_iter().zip(*id..) {
+        for (receiver, id) in receivers.into_iter().zip(id..) {
             self.last_id = id;
             self.messages.push(Msg {
                 id,
@@ -174,7 +182,7 @@ impl Model {
                 is_copy,
             });
         }
-        Ok(QueueOutcome::Sent { id: *id, copies, sent_at: *sent_at, duplicate: false })
+        Ok(QueueOutcome::Sent { id, copies, sent_at, duplicate: false })
     }
 
     /// Whether a message could be delivered at all, whatever its group does.
@@ -210,7 +218,7 @@ impl Model {
         ids
     }
 
-    fn take(&mut self, take: &Take<'_>, now: i64, told: &Outcome) -> QueueOutcome {
+    fn take(&mut self, take: &Take<'_>, now: i64, told: Option<&Outcome>) -> QueueOutcome {
         if let (true, Some(receiver)) = (take.registers, take.wanted.receiver) {
             self.clients.insert(receiver.to_owned());
         }
@@ -230,8 +238,10 @@ impl Model {
                 }
             }
         }
-        let Outcome::Queue(QueueOutcome::Taken(deliveries)) = told else {
-            panic!("a take was answered {told:?}");
+        let deliveries = match told {
+            None => return QueueOutcome::Taken(Box::default()),
+            Some(Outcome::Queue(QueueOutcome::Taken(deliveries))) => deliveries,
+            Some(told) => panic!("a take was answered {told:?}"),
         };
         let ids: Vec<u64> = deliveries.iter().map(|delivery| delivery.id).collect();
         assert_eq!(ids, taken, "{take:?}");
@@ -313,8 +323,8 @@ impl Model {
         QueueOutcome::Redriven { messages, more: false, ready }
     }
 
-    /// What sweeps come to.
-    pub(super) fn sweep(&mut self, now: i64) {
+    /// What sweeps come to, repeated until there is no more.
+    pub fn sweep(&mut self, now: i64) {
         self.advance(now);
         self.messages.retain(|message| {
             message.expires.is_none_or(|expires| expires > now) || matches!(message.state, State::Leased(_))

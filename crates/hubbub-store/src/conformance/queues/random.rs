@@ -5,10 +5,10 @@ use hubbub_core::queue::{
     Audience, DEAD_LETTER_SUFFIX, Due, LeaseReceipt, QueueSend, QueueSettings, Settle, Take, TakeHow,
     Waiting, WaitingState, Wanted,
 };
-use hubbub_core::{Outcome, QueueOp, QueueOutcome, RandomSource};
+use hubbub_core::{Outcome, QueueOp, QueueOutcome, RandomSource, Store, Timestamp};
 
 use super::super::Fixture;
-use super::model::{Model, State};
+use super::model::{Model, Msg, State};
 use super::steps::*;
 
 const STEPS: u64 = 300;
@@ -38,7 +38,7 @@ pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
                 let outcomes = batch(fixture, &ops).await;
                 let at = now(fixture).as_micros();
                 for (op, outcome) in ops.iter().zip(&outcomes) {
-                    let expected = model.apply(op, at, outcome);
+                    let expected = model.apply(op, at, Some(outcome));
                     assert!(
                         same(outcome, &expected),
                         "step {step}: {op:?}\n{outcome:?} instead of\n{expected:?}"
@@ -61,8 +61,8 @@ pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
     check(fixture, &model, steps).await;
 }
 
-/// Outcomes, but for the order in which queues are named.
-fn same(told: &Outcome, expected: &Outcome) -> bool {
+/// Whether outcomes agree, but for the order in which queues are named, and what others may take now.
+pub fn same(told: &Outcome, expected: &Outcome) -> bool {
     match (told, expected) {
         (
             Outcome::Queue(QueueOutcome::Redriven { messages, more, ready }),
@@ -72,81 +72,108 @@ fn same(told: &Outcome, expected: &Outcome) -> bool {
             ready.sort();
             (messages, more, &*ready) == (moved, rest, queues)
         }
+        (Outcome::Queue(told), Outcome::Queue(expected)) => without_freed(told.clone()) == *expected,
         _ => told == expected,
     }
 }
 
 /// Compares everything there is to see.
 async fn check(fixture: &impl Fixture, model: &Model, step: u64) {
-    let at = now(fixture).as_micros();
-    let listed = fixture.store().queues(None, 99).await.unwrap();
-    let names: Vec<_> = listed.iter().map(|info| &*info.queue).collect();
-    assert_eq!(names, model.queues.keys().collect::<Vec<_>>(), "step {step}");
-    for told in &listed {
+    let seen = seen(&*fixture.store()).await;
+    let expected = model.described(now(fixture).as_micros());
+    for (seen, expected) in seen.iter().zip(&expected) {
+        assert_eq!(seen, expected, "step {step}");
+    }
+    assert_eq!(seen.len(), expected.len(), "step {step}: {seen:#?}\n{expected:#?}");
+}
+
+/// Everything a store shows of queues, as text.
+pub async fn seen(store: &dyn Store) -> Vec<String> {
+    let mut all = Vec::new();
+    for told in store.queues(None, 99).await.unwrap() {
         let queue = &*told.queue;
-        let all: Vec<_> = model.messages.iter().filter(|message| message.queue == queue).collect();
-        let waits = waiting(fixture, queue).await;
-        assert_eq!(waits.len(), all.len(), "step {step}: {queue}: {waits:?}\n{all:?}");
-        for (got, expected) in waits.iter().zip(&all) {
-            assert_same(got, expected, step);
+        all.push(line(queue, [told.ready, told.delayed, told.leased, told.bytes]));
+        for one in store.waiting(queue_id(queue), 0, 99_999).await.unwrap().unwrap_or_default() {
+            all.push(shown(&one));
         }
-        let count = |is: fn(&State) -> bool| all.iter().filter(|message| is(&message.state)).count() as u64;
-        let expected = (
-            count(|state| matches!(state, State::Ready)),
-            count(|state| matches!(state, State::Delayed(_))),
-            count(|state| matches!(state, State::Leased(_))),
-            all.iter().map(|message| message.text.len() as u64).sum(),
-        );
-        assert_eq!((told.ready, told.delayed, told.leased, told.bytes), expected, "step {step}: {queue}");
         for client in CLIENTS {
             for newest_first in [false, true] {
                 let wanted = Wanted { newest_first, ..wanted(queue, client) };
-                let seen = look(fixture, wanted, 1).await;
-                let ids: Vec<u64> = seen.iter().map(|one| one.id).collect();
-                let expected: Vec<u64> = model.takeable(&wanted, at).into_iter().take(1).collect();
-                assert_eq!(ids, expected, "step {step}: {wanted:?}");
+                let first = store.look(wanted, 1).await.unwrap().unwrap_or_default();
+                all.push(format!("{queue} {client} {newest_first} {:?}", first.first().map(|one| one.id)));
             }
         }
     }
     for client in CLIENTS {
-        let holding = fixture.store().queues_holding(client_id(client), None, 99).await.unwrap();
-        let mut expected: Vec<&str> = model.queues.keys().map(String::as_str).collect();
-        expected.retain(|queue| !model.takeable(&wanted(queue, client), at).is_empty());
-        assert_eq!(
-            holding.iter().map(|queue| &**queue).collect::<Vec<_>>(),
-            expected,
-            "step {step}: {client}"
-        );
+        let holding = store.queues_holding(client_id(client), None, 99).await.unwrap();
+        all.push(format!("{client} {holding:?}"));
     }
-    let clients = fixture.store().clients(None, 99).await.unwrap();
-    assert!(
-        clients.iter().map(|client| client.as_str()).eq(model.clients.iter()),
-        "step {step}: {clients:?}"
-    );
+    let clients = store.clients(None, 99).await.unwrap();
+    all.push(format!("{:?}", clients.iter().map(|client| client.as_str()).collect::<Vec<_>>()));
+    all
 }
 
-fn assert_same(got: &Waiting, expected: &super::model::Msg, step: u64) {
-    let one = &got.delivery;
-    let state = match got.state {
+fn line(queue: &str, counts: [u64; 4]) -> String {
+    format!("{queue} [ready, delayed, leased, bytes] {counts:?}")
+}
+
+fn shown(waiting: &Waiting) -> String {
+    let one = &waiting.delivery;
+    let state = match waiting.state {
         WaitingState::Ready => State::Ready,
         WaitingState::Delayed(until) => State::Delayed(until.as_micros()),
         WaitingState::Leased(until) => State::Leased(until.as_micros()),
     };
-    let told = (one.id, &*one.sender, one.receiver.as_deref(), one.text.as_str(), one.group.as_deref());
-    let receiver = expected.receiver.as_deref();
-    let wanted =
-        (expected.id, expected.sender.as_str(), receiver, expected.text.as_str(), expected.group.as_deref());
-    assert_eq!(told, wanted, "step {step}");
-    assert_eq!((state, one.deliveries), (expected.state, expected.deliveries), "step {step}: {one:?}");
-    let expires = got.expires_at.map(hubbub_core::Timestamp::as_micros);
-    assert_eq!(expires, expected.expires, "step {step}: {one:?}");
     let dead = one.dead.as_ref().map(|dead| (dead.origin.to_string(), dead.reason, dead.deliveries));
-    assert_eq!(dead, expected.dead, "step {step}: {one:?}");
+    let names = (&*one.sender, one.receiver.as_deref(), one.group.as_deref());
+    let expires = waiting.expires_at.map(Timestamp::as_micros);
+    format!("{} {names:?} {state:?} {expires:?} {} {dead:?} {:?}", one.id, one.deliveries, one.text)
+}
+
+impl Model {
+    /// Everything that is to be seen at a time, as [`seen`] says it.
+    pub fn described(&self, now: i64) -> Vec<String> {
+        let mut model = self.clone();
+        model.advance(now);
+        let mut all = Vec::new();
+        for queue in model.queues.keys() {
+            let held: Vec<_> = model.messages.iter().filter(|message| message.queue == *queue).collect();
+            let count =
+                |is: fn(&State) -> bool| held.iter().filter(|message| is(&message.state)).count() as u64;
+            let counts = [
+                count(|state| matches!(state, State::Ready)),
+                count(|state| matches!(state, State::Delayed(_))),
+                count(|state| matches!(state, State::Leased(_))),
+                held.iter().map(|message| message.text.len() as u64).sum(),
+            ];
+            all.push(line(queue, counts));
+            all.extend(held.iter().map(|message| {
+                let Msg { id, sender, receiver, group, state, expires, deliveries, dead, text, .. } = message;
+                let names = (sender.as_str(), receiver.as_deref(), group.as_deref());
+                format!("{id} {names:?} {state:?} {expires:?} {deliveries} {dead:?} {text:?}")
+            }));
+            for client in CLIENTS {
+                for newest_first in [false, true] {
+                    let wanted = Wanted { newest_first, ..wanted(queue, client) };
+                    let first = model.takeable(&wanted, now).first().copied();
+                    all.push(format!("{queue} {client} {newest_first} {first:?}"));
+                }
+            }
+        }
+        for client in CLIENTS {
+            let mut holding: Vec<&str> = model.queues.keys().map(String::as_str).collect();
+            holding.retain(|queue| !model.takeable(&wanted(queue, client), now).is_empty());
+            all.push(format!("{client} {holding:?}"));
+        }
+        all.push(format!("{:?}", model.clients.iter().collect::<Vec<_>>()));
+        all
+    }
 }
 
 /// An operation with strings of its own.
 #[derive(Debug)]
-enum Choice {
+#[allow(missing_docs, reason = "the parts are those of the operation")]
+pub enum Choice {
     Put(&'static str, QueueSettings),
     Delete(&'static str, bool),
     Register(&'static str),
@@ -167,7 +194,8 @@ enum Choice {
 }
 
 impl Choice {
-    fn op(&self) -> QueueOp<'_> {
+    /// The operation.
+    pub fn op(&self) -> QueueOp<'_> {
         match self {
             Self::Put(queue, settings) => QueueOp::Put { queue, settings },
             Self::Delete(queue, force) => QueueOp::Delete { queue, force: *force },
@@ -196,7 +224,8 @@ impl Choice {
     }
 }
 
-struct Dice(SeededRandom);
+/// What is chosen next.
+pub struct Dice(pub SeededRandom);
 
 impl Dice {
     fn below(&self, end: u64) -> u64 {
@@ -223,7 +252,8 @@ impl Dice {
         }
     }
 
-    fn choice(&self, model: &Model) -> Choice {
+    /// An operation that makes some sense after what the model has.
+    pub fn choice(&self, model: &Model) -> Choice {
         let queue = self.pick(&QUEUES);
         match self.below(40) {
             0 | 1 => Choice::Put(queue, self.settings(queue)),

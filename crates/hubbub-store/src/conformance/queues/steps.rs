@@ -38,9 +38,25 @@ pub(super) async fn one(fixture: &impl Fixture, op: QueueOp<'_>) -> Outcome {
 /// What an operation comes to that must not be refused.
 pub(super) async fn done(fixture: &impl Fixture, op: QueueOp<'_>) -> QueueOutcome {
     match one(fixture, op).await {
-        Outcome::Queue(outcome) => outcome,
+        Outcome::Queue(outcome) => without_freed(outcome),
         other => panic!("{op:?} was answered {other:?}"),
     }
+}
+
+/// The same without what may be taken by others now, of which takes tell more.
+pub(super) fn without_freed(mut outcome: QueueOutcome) -> QueueOutcome {
+    if let QueueOutcome::Deleted { ready, .. } | QueueOutcome::Settled { ready, .. } = &mut outcome {
+        *ready = Box::default();
+    }
+    outcome
+}
+
+pub(super) fn settled(until: Option<Timestamp>) -> QueueOutcome {
+    QueueOutcome::Settled { until, ready: Box::default() }
+}
+
+pub(super) fn deleted(messages: u64) -> QueueOutcome {
+    QueueOutcome::Deleted { messages, ready: Box::default() }
 }
 
 pub(super) async fn refused(fixture: &impl Fixture, op: QueueOp<'_>) -> Refusal {

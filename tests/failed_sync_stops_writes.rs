@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Store, Timestamp};
+use hubbub_gateway::server::Listeners;
 use hubbub_gateway::{ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics, server};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::log::LogOptions;
@@ -82,7 +83,8 @@ impl Simulated {
         let stopped = async {
             let _ = stopped.await;
         };
-        let serving = tokio::spawn(server::serve(Arc::new(gateway), listener, stopped));
+        let serving =
+            tokio::spawn(server::serve(Arc::new(gateway), Listeners { http: listener, line: None }, stopped));
         Self { address, stop, serving }
     }
 

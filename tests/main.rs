@@ -28,6 +28,8 @@ mod export_and_import;
 mod failed_sync_stops_writes;
 mod history_pages;
 mod killed_at_any_moment;
+mod line_clients_do_not_wait_for_each_other;
+mod line_garbage_is_answered;
 mod members_only_rooms_are_closed;
 mod metrics_close_the_ledger;
 mod ndjson_answers_line_by_line;

@@ -5,6 +5,7 @@
 mod follower;
 mod http;
 pub(crate) mod likeness;
+mod line;
 pub(crate) mod program;
 pub(crate) mod schema;
 mod server;
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 
 pub(crate) use follower::Follower;
 pub(crate) use http::{Answer, Http, faulty_fields};
+pub(crate) use line::Line;
 pub(crate) use program::{Ran, hubbub, hubbub_aside};
 pub(crate) use server::{Server, Setup};
 pub(crate) use writer::{Dialect, Writer};

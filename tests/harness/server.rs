@@ -12,12 +12,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Http, PATIENCE, Ws, program, until};
+use super::{Http, Line, PATIENCE, Ws, program, until};
+
+/// Where the line protocol is spoken, on the server's own loopback address.
+const LINE_PORT: u16 = 3456;
 
 /// How to start a server.
 #[derive(Clone)]
 pub(crate) struct Setup {
     settings: Vec<String>,
+    has_line: bool,
     data: PathBuf,
     /// Removes the directory with the last one that refers to it.
     dir: Arc<TempDir>,
@@ -29,7 +33,7 @@ impl Setup {
         let dir = tempfile::Builder::new().prefix("hubbub-test-").tempdir().unwrap();
         // Small slots: they need not be filled with zeros for long, and small histories have segments too.
         let settings = vec!["store.embedded.journal_slot=1MiB".to_owned()];
-        Self { settings, data: dir.path().join("data"), dir: Arc::new(dir) }
+        Self { settings, has_line: false, data: dir.path().join("data"), dir: Arc::new(dir) }
     }
 
     /// The same on another data directory, beside the new one unless the path is absolute.
@@ -41,6 +45,12 @@ impl Setup {
     /// A path beside the data directory; removed with it.
     pub(crate) fn beside(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// With the line protocol.
+    pub(crate) fn line(mut self) -> Self {
+        self.has_line = true;
+        self
     }
 
     pub(crate) fn set(mut self, setting: &str) -> Self {
@@ -57,6 +67,10 @@ impl Setup {
     pub(crate) fn arguments(&self, listen: &str) -> Vec<String> {
         let mut arguments: Vec<String> = ["serve", "--listen", listen, "--data"].map(Into::into).into();
         arguments.push(self.data.display().to_string());
+        if self.has_line {
+            let (host, _) = listen.rsplit_once(':').unwrap();
+            arguments.extend(["--line".to_owned(), format!("{host}:{LINE_PORT}")]);
+        }
         for setting in &self.settings {
             arguments.extend(["--set".to_owned(), setting.clone()]);
         }
@@ -90,6 +104,19 @@ impl Server {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// A connection of the line protocol, which the setup must have.
+    pub(crate) async fn line(&self) -> Line {
+        Line::connect(SocketAddr::new(self.address.ip(), LINE_PORT)).await
+    }
+
+    /// Memory of the process that is not a file's, in KiB.
+    pub(crate) fn memory_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.running.child.id());
+        let status = std::fs::read_to_string(path).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// How it was started.

@@ -1,7 +1,7 @@
 //! Everything that speaks to clients.
 //!
 //! [`server::serve`] accepts connections and gives each request to [`http::route`], the table of all paths. Two of
-//! them turn into WebSockets ([`ws`]). Whatever a client sends is checked here, by the rules of `hubbub-core`;
+//! them turn into WebSockets ([`ws`]). Connections to the other port speak the line protocol ([`line`]). Whatever a client sends is checked here, by the rules of `hubbub-core`;
 //! nothing invalid goes further. Writes go to the log, reads to the store, live messages come from the hub.
 //!
 //! Not here: what a store is, how batches form. The gateway knows no driver.
@@ -13,6 +13,7 @@ mod follow;
 mod http;
 mod intake;
 mod json;
+mod line;
 mod problem;
 pub mod server;
 mod ws;
@@ -71,6 +72,8 @@ pub struct ServerLimits {
     pub ping_interval: Duration,
     /// Time for the pong.
     pub pong_timeout: Duration,
+    /// Time for the terms of a command of the line protocol to follow it.
+    pub terms_timeout: Duration,
     /// Time for connections to finish at shutdown.
     pub drain_timeout: Duration,
 }
@@ -83,6 +86,7 @@ impl Default for ServerLimits {
             body_timeout: Duration::from_secs(30),
             ping_interval: Duration::from_secs(25),
             pong_timeout: Duration::from_secs(10),
+            terms_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(10),
         }
     }

@@ -1,6 +1,7 @@
 //! Accepting connections, and letting them finish at shutdown.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
 use crate::http::SAMPLE_INTERVAL;
-use crate::{Gateway, http};
+use crate::{Gateway, http, line};
 
 /// Pause after a failed accept, as when file descriptors run out.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
@@ -54,11 +55,43 @@ impl Drop for Peer {
     }
 }
 
+/// Where clients connect.
+#[derive(Debug)]
+pub struct Listeners {
+    /// HTTP and WebSocket.
+    pub http: TcpListener,
+    /// The line protocol, if it is wanted.
+    pub line: Option<TcpListener>,
+}
+
+/// What a new connection speaks.
+#[derive(Debug, Clone, Copy)]
+enum Spoken {
+    Http,
+    Line,
+}
+
+impl Listeners {
+    /// The next connection. Nothing is lost when the wait is given up.
+    async fn accept(&self) -> io::Result<(TcpStream, Spoken)> {
+        let line = async {
+            match &self.line {
+                Some(line) => line.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            accepted = self.http.accept() => accepted.map(|(stream, _)| (stream, Spoken::Http)),
+            accepted = line => accepted.map(|(stream, _)| (stream, Spoken::Line)),
+        }
+    }
+}
+
 /// Serves until `stop` resolves, then lets connections finish what they had begun and the log commit it.
 ///
-/// After it returned nothing refers to the listener any more, everything accepted is durable and answered, and
-/// sockets are closed with 1001. Connections that do not finish within `drain_timeout` are dropped.
-pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Future<Output = ()>) {
+/// After it returned nothing refers to the listeners any more, everything accepted is durable and answered, and
+/// WebSockets are closed with 1001. Connections that do not finish within `drain_timeout` are dropped.
+pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Future<Output = ()>) {
     let (stopper, stop_receiver) = watch::channel(false);
     let (alive, mut gone) = mpsc::channel(1);
     let shutdown = Shutdown { stop: stop_receiver, _alive: alive };
@@ -67,14 +100,14 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Futu
     let mut sampling = tokio::time::interval(SAMPLE_INTERVAL);
     sampling.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let stream = tokio::select! {
+        let (stream, spoken) = tokio::select! {
             () = &mut stop => break,
             _ = sampling.tick() => {
                 gateway.statistics.sample(&gateway.metrics, gateway.clock.monotonic());
                 continue;
             }
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+            accepted = listeners.accept() => match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_BACKOFF).await;
@@ -88,9 +121,12 @@ pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: impl Futu
         };
         gateway.metrics.connections.inc();
         let peer = Peer { gateway: gateway.clone(), shutdown: shutdown.clone(), _permit: permit };
-        tokio::spawn(connection(Arc::new(peer), stream));
+        match spoken {
+            Spoken::Http => tokio::spawn(connection(Arc::new(peer), stream)),
+            Spoken::Line => tokio::spawn(line::serve(peer, stream)),
+        };
     }
-    drop(listener);
+    drop(listeners);
     drop(shutdown);
     // Receivers may all be gone, when there is no connection.
     let _ = stopper.send(true);

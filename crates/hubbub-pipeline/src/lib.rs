@@ -22,7 +22,6 @@ pub mod hub;
 pub mod log;
 pub mod members;
 pub mod metrics;
-mod queue_counts;
 mod sweeper;
 pub mod takers;
 

@@ -66,6 +66,10 @@ pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 picks a free one [env: HUBBUB_LISTEN] [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<String>,
+    /// Speak the line protocol too, queues over plain TCP; without an address on 127.0.0.1:3456 [env: HUBBUB_LINE]
+    /// [default: off].
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:3456")]
+    pub(crate) line: Option<String>,
     /// Directory of the embedded store, made if missing [env: HUBBUB_DATA] [default: ./data].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<String>,

@@ -2,14 +2,15 @@
 //! it down in the opposite order.
 
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, RandomSource, Store};
-use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics, server};
+use hubbub_gateway::server::{self, Listeners};
+use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics};
 use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::log::LogOptions;
@@ -42,11 +43,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
 async fn serve(config: &Config) -> anyhow::Result<()> {
     let stop = stop_signal()?;
     // The port is taken before the store is opened: a second server on it should not wait for a long recovery first.
-    let listener = TcpListener::bind(config.listen.as_str())
-        .await
-        .with_context(|| format!("listening on {} (server.listen)", *config.listen))?;
-    let address = listener.local_addr().context("asking for the address listened on")?;
-    refuse_open_door(config, address.ip())?;
+    let (http, address) = listen(config, "server.listen", &config.listen).await?;
+    let line = match config.line.as_deref() {
+        Some(line) => Some(listen(config, "server.line", line).await?),
+        None => None,
+    };
     let (clock, random): (Arc<dyn Clock>, Arc<dyn RandomSource>) =
         (Arc::new(SystemClock::new()), Arc::new(KeyedRandom::new()));
     let started = clock.monotonic();
@@ -78,20 +79,33 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         statistics: Statistics::new(metrics_default(config), started),
         documents: Documents::default(),
     };
+    if let Some((_, address)) = &line {
+        tracing::info!(%address, "the line protocol is spoken");
+    }
     announce(&format!("http://{address}"))?;
-    server::serve(Arc::new(gateway), listener, stop).await;
+    let listeners = Listeners { http, line: line.map(|(listener, _)| listener) };
+    server::serve(Arc::new(gateway), listeners, stop).await;
     tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
     tracing::info!("stopped");
     Ok(())
 }
 
+/// Listens where the setting `key` says, and where that turned out to be.
+async fn listen(config: &Config, key: &str, wanted: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener =
+        TcpListener::bind(wanted).await.with_context(|| format!("listening on {wanted} ({key})"))?;
+    let address = listener.local_addr().context("asking for the address listened on")?;
+    refuse_open_door(config, key, address.ip())?;
+    Ok((listener, address))
+}
+
 /// Without authentication only this machine may reach the server, unless somebody says otherwise in so many words.
-fn refuse_open_door(config: &Config, address: IpAddr) -> Result<(), ConfigError> {
+fn refuse_open_door(config: &Config, key: &str, address: IpAddr) -> Result<(), ConfigError> {
     if address.is_loopback() || *config.insecure {
         return Ok(());
     }
     Err(ConfigError(vec![format!(
-        "server.listen {address} can be reached from other machines and nobody has to prove who they are; \
+        "{key} {address} can be reached from other machines and nobody has to prove who they are; \
          listen on 127.0.0.1, or say --insecure if that is what you want"
     )]))
 }
@@ -154,6 +168,7 @@ fn server_limits(config: &Config) -> ServerLimits {
         body_timeout: *config.body_timeout,
         ping_interval: *config.ping_interval,
         pong_timeout: *config.pong_timeout,
+        terms_timeout: *config.terms_timeout,
         drain_timeout: *config.drain_timeout,
     }
 }

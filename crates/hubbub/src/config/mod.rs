@@ -150,6 +150,7 @@ fn take_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec<
     let insecure = args.insecure.then(|| "true".to_owned());
     let named = [
         ("server.listen", "--listen", args.listen.clone()),
+        ("server.line", "--line", args.line.clone()),
         ("store.data", "--data", args.data.clone()),
         ("store.url", "--store", args.store.clone()),
         ("log.url", "--log", args.log.clone()),

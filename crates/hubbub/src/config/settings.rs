@@ -84,6 +84,8 @@ fn read<T: SettingValue>(
 settings! {
     /// Address to listen on; port 0 picks a free one.
     listen: String = "127.0.0.1:8080".into() => "server.listen", "listen";
+    /// Address for the line protocol, queues over plain TCP, as 127.0.0.1:3456; off = it is not spoken.
+    line: Option<String> = None => "server.line", "line";
     /// Listen beyond this machine although nobody has to prove who they are.
     insecure: bool = false => "server.insecure", "insecure";
     /// Sites whose pages may send and follow here besides the server's own, as https://chat.example, separated by
@@ -101,6 +103,8 @@ settings! {
     ping_interval: Duration = Duration::from_secs(25) => "server.ping_interval";
     /// Time for the pong; without one the socket is closed (4408).
     pong_timeout: Duration = Duration::from_secs(10) => "server.pong_timeout";
+    /// Time for the second line of a command of the line protocol to follow the first.
+    terms_timeout: Duration = Duration::from_secs(30) => "server.terms_timeout";
     /// Time for connections to finish at shutdown.
     drain_timeout: Duration = Duration::from_secs(10) => "server.drain_timeout";
 
@@ -216,6 +220,7 @@ impl Config {
             ("server.body_timeout", *self.body_timeout),
             ("server.ping_interval", *self.ping_interval),
             ("server.pong_timeout", *self.pong_timeout),
+            ("server.terms_timeout", *self.terms_timeout),
         ] {
             require(!value.is_zero(), &format!("{key} must be longer than 0"));
         }

@@ -108,6 +108,17 @@ impl SettingValue for Option<Duration> {
     }
 }
 
+/// Nothing is written as "off".
+impl SettingValue for Option<String> {
+    const RULE: &'static str = "must be a text, or off";
+    fn parse(text: &str) -> Option<Self> {
+        if text == "off" { Some(None) } else { String::parse(text).map(Some) }
+    }
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| "\"off\"".to_owned(), String::show)
+    }
+}
+
 macro_rules! choices {
     ($(#[doc = $doc:literal])+ $name:ident { $($choice:ident = $text:literal),+ } rule $rule:literal) => {
         $(#[doc = $doc])+

@@ -1,0 +1,33 @@
+//! The line protocol: queues over plain TCP, simple enough for netcat. Its bytes are in `docs/line-protocol.md`.
+//!
+//! The way of a command: [`connection`] reads into a buffer all connections of a thread share → [`parse`] cuts whole
+//! commands out of it in place, [`terms`] reads their second line → what changes something joins the batch of this read
+//! in [`answers`], which submits it once for each read → when its batch is through, the connection is woken and writes
+//! all finished answers, in order, with one write; [`wording`] says what they look like. What only looks ([`reads`])
+//! waits until everything before it is answered, and holds up what follows it.
+//!
+//! Invariants
+//! - A connection is one task. While it is idle it keeps no buffer, and no timer.
+//! - Nothing that is sent here closes the connection but `un_register` and the end of the stream.
+
+mod answers;
+mod connection;
+mod parse;
+mod reads;
+mod terms;
+mod wording;
+
+use tokio::net::TcpStream;
+
+use crate::server::Peer;
+
+/// Serves one connection until it ends.
+pub(crate) async fn serve(peer: Peer, stream: TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+    let metrics = peer.gateway.metrics.clone();
+    metrics.line_connections.inc();
+    connection::Connection::new(peer.gateway.clone(), stream).run(&peer.shutdown).await;
+    metrics.line_connections.dec();
+}

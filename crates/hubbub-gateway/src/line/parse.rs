@@ -1,0 +1,219 @@
+//! From bytes to commands, without I/O. The same bytes make the same commands wherever the reads cut them.
+
+use super::terms::{Malformed, Terms, looks_like_terms};
+
+/// Longest line, its end not counted.
+pub(super) const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// What a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Command<'a> {
+    Register {
+        client: u64,
+    },
+    Unregister,
+    CreateQueue,
+    DeleteQueue {
+        queue: u64,
+    },
+    ListUsers,
+    ListQueues,
+    ListHolding {
+        receiver: u64,
+    },
+    Send {
+        queue: u64,
+        sender: u64,
+        receiver: Option<u64>,
+        content: &'a str,
+    },
+    Get(Wish),
+    Read(Wish),
+    Ping,
+    /// Something else, answered `Bad Request`.
+    Bad,
+}
+
+/// Which message is wanted: of a queue, of a sender, or both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wish {
+    pub(super) queue: Option<u64>,
+    pub(super) sender: Option<u64>,
+    /// Missing where the connection has registered.
+    pub(super) receiver: Option<u64>,
+    pub(super) newest_first: bool,
+}
+
+/// The commands that have a second line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Register,
+    DeleteQueue,
+    ListHolding,
+    Send,
+    Get,
+    Read,
+    Ping,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    /// A command is next.
+    #[default]
+    Command,
+    /// The terms of a command are next.
+    Terms(Verb),
+    /// A command is next, or the terms of one that was refused already, which are not answered again.
+    AfterRefusal,
+    /// The rest of a line that is too long comes first; it was refused already.
+    Skipping { terms_may_follow: bool },
+}
+
+impl State {
+    fn after_refusal(terms_may_follow: bool) -> Self {
+        if terms_may_follow { Self::AfterRefusal } else { Self::Command }
+    }
+}
+
+/// Where in a command the input stands.
+#[derive(Debug, Default)]
+pub(super) struct Parser {
+    state: State,
+    /// Bytes of the unfinished line that were searched for its end.
+    searched: usize,
+}
+
+impl Parser {
+    /// Takes the next command from the front of `input`: how many bytes were used, and the command, or `None` when more
+    /// input is needed. What was not used must stand at the front of the input of the next call.
+    pub(super) fn next<'a>(&mut self, input: &'a [u8]) -> (usize, Option<Command<'a>>) {
+        let mut used = 0;
+        loop {
+            let rest = input.get(used..).unwrap_or_default();
+            let fresh = rest.get(self.searched..).unwrap_or_default();
+            let Some(found) = memchr::memchr(b'\n', fresh) else {
+                let (skipped, command) = self.unfinished(rest);
+                return (used + skipped, command);
+            };
+            let line = rest.get(..self.searched + found).unwrap_or_default();
+            used += line.len() + 1;
+            self.searched = 0;
+            if let Some(command) = self.line(line.strip_suffix(b"\r").unwrap_or(line)) {
+                return (used, Some(command));
+            }
+        }
+    }
+
+    /// Looks at the beginning of a line whose end has not come.
+    fn unfinished<'a>(&mut self, line: &[u8]) -> (usize, Option<Command<'a>>) {
+        let could_end =
+            line.len() <= LINE_BYTES_MAX || (line.len() == LINE_BYTES_MAX + 1 && line.last() == Some(&b'\r'));
+        if matches!(self.state, State::Skipping { .. }) {
+            return (line.len(), None);
+        }
+        if could_end {
+            self.searched = line.len();
+            return (0, None);
+        }
+        self.searched = 0;
+        let (command, terms_may_follow) = self.too_long(line);
+        self.state = State::Skipping { terms_may_follow };
+        (line.len(), command)
+    }
+
+    /// What a line that is too long is answered, and whether terms that follow it belong to it.
+    fn too_long<'a>(&self, line: &[u8]) -> (Option<Command<'a>>, bool) {
+        match self.state {
+            State::Terms(_) => (Some(Command::Bad), false),
+            State::AfterRefusal if looks_like_terms(line) => (None, false),
+            State::Command | State::AfterRefusal | State::Skipping { .. } => (Some(Command::Bad), true),
+        }
+    }
+
+    fn line<'a>(&mut self, line: &'a [u8]) -> Option<Command<'a>> {
+        if line.len() > LINE_BYTES_MAX && !matches!(self.state, State::Skipping { .. }) {
+            let (command, terms_may_follow) = self.too_long(line);
+            self.state = State::after_refusal(terms_may_follow);
+            return command;
+        }
+        match std::mem::take(&mut self.state) {
+            State::Skipping { terms_may_follow } => {
+                self.state = State::after_refusal(terms_may_follow);
+                None
+            }
+            State::Terms(verb) => {
+                let terms = std::str::from_utf8(line).map_err(|_| Malformed).and_then(Terms::read);
+                Some(terms.and_then(|terms| verb.with(&terms)).unwrap_or(Command::Bad))
+            }
+            State::AfterRefusal if looks_like_terms(line) => None,
+            State::Command | State::AfterRefusal => self.command(line),
+        }
+    }
+
+    fn command<'a>(&mut self, line: &[u8]) -> Option<Command<'a>> {
+        let verb = match line {
+            b"send msg" => Verb::Send,
+            b"get msg" => Verb::Get,
+            b"read msg" => Verb::Read,
+            b"list queues" => Verb::ListHolding,
+            b"delete queue" => Verb::DeleteQueue,
+            b"register" => Verb::Register,
+            b"ping" => Verb::Ping,
+            b"un_register" => return Some(Command::Unregister),
+            b"create queue" => return Some(Command::CreateQueue),
+            b"list users" => return Some(Command::ListUsers),
+            b"list all queues" => return Some(Command::ListQueues),
+            _ => {
+                self.state = State::AfterRefusal;
+                return Some(Command::Bad);
+            }
+        };
+        self.state = State::Terms(verb);
+        None
+    }
+
+    /// Whether a command waits for its terms.
+    pub(super) fn waits_for_terms(&self) -> bool {
+        matches!(self.state, State::Terms(_))
+    }
+
+    /// Refuses the command that waits for its terms; should they come after all, they are swallowed.
+    pub(super) fn give_up(&mut self) {
+        self.state = State::AfterRefusal;
+    }
+}
+
+impl Verb {
+    fn with<'a>(self, terms: &Terms<'a>) -> Result<Command<'a>, Malformed> {
+        Ok(match self {
+            // 0 stands for nobody.
+            Self::Register => match terms.id()? {
+                0 => return Err(Malformed),
+                client => Command::Register { client },
+            },
+            Self::DeleteQueue => Command::DeleteQueue { queue: terms.id()? },
+            Self::ListHolding => Command::ListHolding { receiver: terms.maybe_receiver()?.ok_or(Malformed)? },
+            Self::Send => Command::Send {
+                queue: terms.queue()?,
+                sender: terms.sender()?,
+                receiver: terms.maybe_receiver()?.filter(|receiver| *receiver > 0),
+                content: terms.content.ok_or(Malformed)?,
+            },
+            Self::Get => Command::Get(wish(terms)?),
+            Self::Read => Command::Read(wish(terms)?),
+            Self::Ping => Command::Ping,
+        })
+    }
+}
+
+fn wish(terms: &Terms<'_>) -> Result<Wish, Malformed> {
+    let (queue, sender) = (terms.maybe_queue()?, terms.maybe_sender()?);
+    if queue.is_none() && sender.is_none() {
+        return Err(Malformed);
+    }
+    let (receiver, newest_first) = (terms.maybe_receiver()?, terms.is_newest_first()?);
+    Ok(Wish { queue, sender, receiver, newest_first })
+}
+
+#[cfg(test)]
+mod tests;

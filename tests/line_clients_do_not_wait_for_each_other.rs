@@ -1,0 +1,58 @@
+//! Thousands of connections that say nothing, one that does not read its answers, and one that works beside them.
+
+use crate::harness::{Setup, until};
+
+const IDLE: usize = 2_000;
+
+#[tokio::test]
+async fn idle_connections_cost_memory_only() {
+    let server = Setup::new().line().start();
+    let mut client = server.line().await;
+    client.ask("ping\nx:y\n", &["OK"]).await;
+    let before = server.memory_kib();
+    let mut idle = Vec::with_capacity(IDLE);
+    for number in 0..IDLE {
+        let mut one = server.line().await;
+        // Some have worked before they fell silent.
+        if number % 2 == 0 {
+            one.ask("ping\nx:y\nbogus\n", &["OK", "Bad Request"]).await;
+        }
+        idle.push(one);
+    }
+    until("all connections", async || server.metric("line_connections").await == IDLE as u64 + 1).await;
+    for _ in 0..100 {
+        client.ask("ping\nx:y\n", &["OK"]).await;
+    }
+    let each = server.memory_kib().saturating_sub(before) * 1_024 / IDLE as u64;
+    println!("{each} bytes each");
+    assert!(each <= 8 * 1_024, "{each} bytes each");
+    for one in idle.iter_mut().step_by(97) {
+        one.ask("ping\nstill:here\n", &["OK"]).await;
+    }
+    drop(idle);
+    until("the end of all others", async || server.metric("line_connections").await == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_holds_up_nobody() {
+    let server = Setup::new().line().set("server.threads=1").start();
+    let mut client = server.line().await;
+    client.ask("ping\nx:y\n", &["OK"]).await;
+    let before = server.memory_kib();
+    // Each byte is a command whose answer has twelve: these fill every buffer between the two.
+    let mut slow = server.line().await;
+    let empty_lines = vec![b'\n'; 1 << 16];
+    let mut said = 0;
+    for _ in 0..200 {
+        said += slow.say_some(&empty_lines);
+        client.ask("ping\nx:y\n", &["OK"]).await;
+    }
+    let grown = server.memory_kib().saturating_sub(before);
+    assert!(grown < 8 * 1_024, "{grown} KiB for one that does not read");
+    assert!(said < 200 * empty_lines.len(), "it is not read any more either");
+    slow.end().await;
+    for _ in 0..said {
+        slow.must_hear(&["Bad Request"]).await;
+    }
+    assert_eq!(slow.hear().await, None);
+}

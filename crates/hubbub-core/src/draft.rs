@@ -73,12 +73,12 @@ impl Loose<'_> {
         }
     }
 
-    fn as_text(&self) -> Option<&str> {
+    pub(crate) fn as_text(&self) -> Option<&str> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
     #[allow(clippy::cast_precision_loss)]
-    fn as_time(&self) -> Option<Timestamp> {
+    pub(crate) fn as_time(&self) -> Option<Timestamp> {
         match self {
             Self::Text(text) => Timestamp::parse(text),
             Self::Int(seconds, _) => Timestamp::from_epoch_seconds(*seconds as f64),
@@ -160,7 +160,9 @@ pub struct MessageDraft<'a> {
     pub timestamp: Option<Loose<'a>>,
 }
 
-fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Loose<'a>>, D::Error> {
+pub(crate) fn present<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Loose<'a>>, D::Error> {
     Loose::deserialize(deserializer).map(|value| (value != Loose::Other("null")).then_some(value))
 }
 
@@ -186,8 +188,8 @@ pub struct Defaults<'a> {
     pub now: Timestamp,
 }
 
-const REQUIRED: &str = "is required";
-const STRING: &str = "must be a string";
+pub(crate) const REQUIRED: &str = "is required";
+pub(crate) const STRING: &str = "must be a string";
 
 impl MessageDraft<'_> {
     /// The id the sender gave, if it gave a usable one.
@@ -294,7 +296,7 @@ impl MessageDraft<'_> {
     }
 }
 
-fn check_loose_id<'a>(
+pub(crate) fn check_loose_id<'a>(
     field: &'static str,
     value: Option<&'a Loose<'_>>,
     default: Option<&'a str>,

@@ -18,6 +18,7 @@ pub mod limits;
 pub mod message;
 pub mod op;
 pub mod queue;
+pub mod queue_draft;
 mod queue_head;
 pub mod stats;
 pub mod store;

@@ -321,6 +321,10 @@ pub struct StoreFigures {
     pub queue_messages: u64,
     /// Bytes of their texts.
     pub queue_bytes: u64,
+    /// Messages given to dead-letter queues since the store was opened.
+    pub queue_dead: u64,
+    /// Messages of queues that outlived their time, or went as the oldest of too many, since the store was opened.
+    pub queue_dropped: u64,
     /// Registered clients.
     pub clients: u64,
     /// Keys, in about: what ran out or was overwritten may be counted until it is cleared away.

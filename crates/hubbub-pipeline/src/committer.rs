@@ -12,6 +12,7 @@ use crate::batcher::{Batcher, Chunk, Outcomes};
 use crate::hub::Hub;
 use crate::members::Members;
 use crate::metrics::Metrics;
+use crate::queue_counts;
 use crate::sweeper::{Nudge, brings_a_deadline};
 use crate::takers::Takers;
 
@@ -81,6 +82,9 @@ pub(crate) async fn dispatch(
         let outcomes = chunk.batch.outcomes();
         if let Some(outcomes) = outcomes {
             count_outcomes(outcomes, chunk.ops.len(), &metrics);
+            if let Ok(outcomes) = outcomes {
+                queue_counts::count(&chunk.ops, outcomes, &metrics);
+            }
         }
         let published = outcomes.and_then(|outcomes| outcomes.as_ref().ok());
         let is_change = published.is_some_and(|outcomes| outcomes.iter().any(changes_membership));

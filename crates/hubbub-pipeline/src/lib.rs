@@ -22,6 +22,7 @@ pub mod hub;
 pub mod log;
 pub mod members;
 pub mod metrics;
+mod queue_counts;
 mod sweeper;
 pub mod takers;
 

@@ -84,6 +84,18 @@ metrics! {
     members_hits: Counter = Counter::default() => "members_cache_hits";
     /// Questions whether somebody may read a room, for which the store was asked.
     members_misses: Counter = Counter::default() => "members_cache_misses";
+    /// Messages put into queues; of one to everybody each copy.
+    queue_sent: Counter = Counter::default() => "queue_messages_sent";
+    /// Messages of queues taken away.
+    queue_taken: Counter = Counter::default() => "queue_messages_taken";
+    /// Messages of queues delivered on lease.
+    queue_leased: Counter = Counter::default() => "queue_messages_leased";
+    /// Messages of queues acknowledged.
+    queue_acked: Counter = Counter::default() => "queue_messages_acked";
+    /// Messages of queues given back.
+    queue_nacked: Counter = Counter::default() => "queue_messages_nacked";
+    /// Requests that wait for messages of queues.
+    queue_waiting_takers: Gauge = Gauge::default() => "queue_waiting_takers";
     /// HTTP requests answered.
     http_requests: Counter = Counter::default() => "http_requests";
 }
@@ -144,11 +156,26 @@ impl Collector for Others {
             counter.encode(family.encode_family(&[("reason", code.as_str())])?)?;
         }
         let figures = self.store.figures();
+        for (name, help, value) in [
+            ("queue_messages_dead", "Messages of queues given to dead-letter queues", figures.queue_dead),
+            (
+                "queue_messages_dropped",
+                "Messages of queues that outlived their time or were too many",
+                figures.queue_dropped,
+            ),
+        ] {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
         let up = u64::from(self.store.health() == StoreHealth::Up);
         for (name, help, value) in [
             ("store_up", "Whether the store takes writes", up),
             ("store_messages", "Messages kept", figures.messages),
             ("store_rooms", "Rooms known", figures.rooms),
+            ("store_queues", "Queues known", figures.queues),
+            ("store_queue_messages", "Messages in queues, in any state", figures.queue_messages),
+            ("store_queue_bytes", "Bytes of the texts of messages in queues", figures.queue_bytes),
+            ("store_clients", "Registered clients", figures.clients),
             ("store_disk_bytes", "Bytes on disk, everything included", figures.disk_bytes),
             ("store_segments", "Immutable segments", figures.segments),
             ("store_unsealed_slots", "Journal slots waiting for their seal", figures.unsealed_slots),

@@ -57,7 +57,7 @@ impl DirectLog {
     ) -> Result<Self, StartError> {
         let batcher = Arc::new(Batcher::new(options.queue, options.tuning, store.batch_cap()));
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
-        let (takers, nudge) = (Arc::new(Takers::default()), sweeper::Nudge::default());
+        let (takers, nudge) = (Arc::new(Takers::new(metrics.clone())), sweeper::Nudge::default());
         let followers = Followers { hub, members, takers: takers.clone(), sweeper: nudge.clone() };
         let dispatcher =
             tokio::spawn(dispatch(receiver, batcher.clone(), followers, clock.clone(), metrics.clone()));

@@ -25,6 +25,7 @@ use hubbub_core::queue::{Audience, Due, Freed, QueueSend};
 use hubbub_core::{ClientId, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome, Timestamp};
 use parking_lot::Mutex;
 
+use crate::metrics::Metrics;
 use lines::Lines;
 
 /// What somebody waits for.
@@ -69,6 +70,7 @@ struct State {
 pub struct Takers {
     count: AtomicUsize,
     state: Mutex<State>,
+    metrics: Arc<Metrics>,
 }
 
 /// A place in the line, given up when it is dropped.
@@ -80,6 +82,11 @@ pub struct Place {
 }
 
 impl Takers {
+    /// Nobody yet.
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..Self::default() }
+    }
+
     /// Takes the last place.
     pub fn line_up(self: &Arc<Self>, wants: Wants) -> Place {
         let waker = Arc::new(AtomicWaker::new());
@@ -89,8 +96,13 @@ impl Takers {
         state.lines.add(number, &wants);
         let waiting = Waiting { wants, waker: waker.clone(), call: None, trying: None };
         state.waiting.insert(number, waiting);
-        self.count.store(state.waiting.len(), Ordering::SeqCst);
+        self.set_count(state.waiting.len());
         Place { takers: self.clone(), number, waker }
+    }
+
+    fn set_count(&self, count: usize) {
+        self.count.store(count, Ordering::SeqCst);
+        self.metrics.queue_waiting_takers.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// How many wait.
@@ -256,7 +268,7 @@ impl Drop for Place {
         let mut state = self.takers.state.lock();
         if let Some(Waiting { wants, call, trying, .. }) = state.waiting.remove(&self.number) {
             state.lines.remove(self.number, &wants);
-            self.takers.count.store(state.waiting.len(), Ordering::SeqCst);
+            self.takers.set_count(state.waiting.len());
             state.pass_on(trying);
             state.pass_on(call);
         }

@@ -185,7 +185,8 @@ fn what_comes_during_a_try_calls_again() {
 /// What a client of the model does next.
 #[derive(Debug, Clone)]
 enum Step {
-    Arrive(usize, Option<usize>),
+    /// Somebody comes and begins a try, which may be over at once.
+    Arrive(usize, Option<usize>, bool),
     Send(Option<usize>, Option<usize>),
     Begin(usize),
     /// The take of a try that began happens, and is seen; newest first or not.
@@ -197,7 +198,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let who = || 0..3_usize;
     let maybe = || proptest::option::of(0..3_usize);
     let step = prop_oneof![
-        (who(), maybe()).prop_map(|(receiver, sender)| Step::Arrive(receiver, sender)),
+        (who(), maybe(), any::<bool>())
+            .prop_map(|(receiver, sender, done)| Step::Arrive(receiver, sender, done)),
         (maybe(), maybe()).prop_map(|(receiver, sender)| Step::Send(receiver, sender)),
         (0..6_usize).prop_map(Step::Begin),
         (0..6_usize, any::<bool>()).prop_map(|(place, newest)| Step::Finish(place, newest)),
@@ -247,11 +249,14 @@ proptest! {
         let mut id = 0;
         for step in steps {
             match step {
-                Step::Arrive(receiver, sender) => {
+                Step::Arrive(receiver, sender, is_done) => {
                     let wants = wants("jobs", names[receiver], sender.map_or("", |sender| names[sender]));
                     let place = model.takers.line_up(wants.clone());
                     place.begin();
                     model.waiting.push((place, wants, true));
+                    if is_done {
+                        model.finish(model.waiting.len() - 1, false);
+                    }
                 }
                 Step::Send(receiver, sender) => {
                     id += 1;

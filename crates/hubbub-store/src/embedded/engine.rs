@@ -195,6 +195,8 @@ impl Engine {
             queues: 0,
             queue_messages: 0,
             queue_bytes: 0,
+            queue_dead: 0,
+            queue_dropped: 0,
             clients: 0,
             keys: 0,
             disk_bytes: sealed + self.shared.slots.bytes(),

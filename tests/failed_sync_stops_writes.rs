@@ -12,8 +12,9 @@ use hubbub_core::{Clock, Store, Timestamp};
 use hubbub_gateway::server::Listeners;
 use hubbub_gateway::{ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics, server};
 use hubbub_pipeline::hub::OutboxLimits;
+use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::LogOptions;
-use hubbub_pipeline::{DirectLog, Hub, Members, Metrics};
+use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
 use hubbub_store::embedded::sim::SimDisk;
 use hubbub_store::embedded::{Embedded, Engine, EngineOptions};
 use serde_json::{Value, json};
@@ -54,11 +55,14 @@ impl Simulated {
         let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
         let members =
             Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), Duration::from_secs(10)));
+        let cache = CacheLimits { bytes: 1 << 20, entries: 1_000 };
+        let keys = Arc::new(Keys::new(store.clone(), clock.clone(), metrics.clone(), cache));
         let log = DirectLog::start(
             LogOptions::default(),
             store.clone(),
             hub.clone(),
             members.clone(),
+            keys.clone(),
             clock.clone(),
             metrics.clone(),
         );
@@ -67,6 +71,7 @@ impl Simulated {
             store,
             hub,
             members,
+            keys,
             metrics,
             limits: Limits::default(),
             outbox: OutboxLimits::default(),

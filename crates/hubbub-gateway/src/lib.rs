@@ -24,7 +24,7 @@ use std::time::Duration;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, RandomSource, Store, Timestamp};
 use hubbub_pipeline::hub::OutboxLimits;
-use hubbub_pipeline::{DirectLog, Hub, Members, Metrics};
+use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
 
 pub use http::{Documents, MetricsDefault, Statistics};
 pub use ws::ENCODE;
@@ -39,6 +39,8 @@ pub struct Gateway {
     pub hub: Arc<Hub>,
     /// Who may read what.
     pub members: Arc<Members>,
+    /// Values of keys, in memory and from the store.
+    pub keys: Arc<Keys>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// What clients may send.

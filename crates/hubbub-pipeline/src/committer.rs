@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use hubbub_core::clock::Clock;
 use hubbub_core::store::{ApplyError, Store};
-use hubbub_core::{ErrorCode, Outcome, Refusal, RoomId, UserId};
+use hubbub_core::{ErrorCode, KvOutcome, Outcome, Refusal, RoomId, UserId};
 use tokio::sync::mpsc;
 
 use crate::batcher::{Batcher, Chunk, Outcomes};
 use crate::hub::Hub;
+use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::queue_counts;
@@ -57,13 +58,14 @@ pub(crate) fn commit(
 pub(crate) struct Followers {
     pub(crate) hub: Arc<Hub>,
     pub(crate) members: Arc<Members>,
+    pub(crate) keys: Arc<Keys>,
     pub(crate) takers: Arc<Takers>,
     pub(crate) sweeper: Nudge,
 }
 
 /// Wakes the senders of each chunk and publishes it, until the commit thread ends.
 ///
-/// A chunk that changes rooms or members is published before its senders are woken: whoever knows that somebody was
+/// What keys are is corrected in memory before anybody is told. A chunk that changes rooms or members is published before its senders are woken: whoever knows that somebody was
 /// removed may rely on it that the removed one gets nothing more.
 pub(crate) async fn dispatch(
     mut committed: mpsc::Receiver<Committed>,
@@ -72,7 +74,7 @@ pub(crate) async fn dispatch(
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
 ) {
-    let Followers { hub, members, takers, sweeper } = &followers;
+    let Followers { hub, members, keys, takers, sweeper } = &followers;
     let access = |room: RoomId, user: UserId| members.access(room, user);
     while let Some(Committed { mut chunk, taken_at, done_at }) = committed.recv().await {
         // Counted before anybody is told, so that whoever was told finds it counted.
@@ -88,6 +90,13 @@ pub(crate) async fn dispatch(
         }
         let published = outcomes.and_then(|outcomes| outcomes.as_ref().ok());
         let is_change = published.is_some_and(|outcomes| outcomes.iter().any(changes_membership));
+        match outcomes {
+            Some(Ok(outcomes)) if outcomes.iter().any(is_of_queues_or_keys) => {
+                keys.correct(&chunk.ops, outcomes).await;
+            }
+            Some(Err(_)) => keys.forget(&chunk.ops),
+            _ => {}
+        }
         if let Some(outcomes) = published.filter(|_| is_change) {
             members.correct(&chunk.ops, outcomes);
             hub.publish(&chunk.ops, outcomes, &access).await;
@@ -133,7 +142,7 @@ fn count_outcomes(outcomes: &Outcomes, operations: usize, metrics: &Metrics) {
         }
         Err(error) => return metrics.reject(apply_error_code(error), operations as u64),
     };
-    let (mut stored, mut duplicate, mut changes) = (0, 0, 0);
+    let (mut stored, mut duplicate, mut changes, mut keys) = (0, 0, 0, 0);
     for outcome in outcomes {
         match outcome {
             Outcome::Stored(_) => stored += 1,
@@ -142,10 +151,12 @@ fn count_outcomes(outcomes: &Outcomes, operations: usize, metrics: &Metrics) {
             Outcome::Room { .. } | Outcome::Changed { .. } | Outcome::Read(_) | Outcome::Erased { .. } => {
                 changes += 1;
             }
+            Outcome::Kv(KvOutcome::Put { .. } | KvOutcome::Deleted { revision: Some(_) }) => keys += 1,
             Outcome::Queue(_) | Outcome::Kv(_) => {}
         }
     }
     metrics.changes.inc_by(changes);
+    metrics.kv_changes.inc_by(keys);
     metrics.accepted.inc_by(stored + duplicate);
     metrics.stored.inc_by(stored);
     metrics.duplicate.inc_by(duplicate);

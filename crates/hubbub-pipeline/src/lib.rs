@@ -19,6 +19,7 @@ pub mod batcher;
 pub mod committer;
 pub mod histogram;
 pub mod hub;
+pub mod kv;
 pub mod log;
 pub mod members;
 pub mod metrics;
@@ -28,6 +29,7 @@ pub mod takers;
 
 pub use batcher::{SubmitError, Ticket, Waiter};
 pub use hub::Hub;
+pub use kv::Keys;
 pub use log::DirectLog;
 pub use members::{Members, Standing};
 pub use metrics::Metrics;

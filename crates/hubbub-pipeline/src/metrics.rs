@@ -96,6 +96,20 @@ metrics! {
     queue_nacked: Counter = Counter::default() => "queue_messages_nacked";
     /// Requests that wait for messages of queues.
     queue_waiting_takers: Gauge = Gauge::default() => "queue_waiting_takers";
+    /// Changes of keys made durable.
+    kv_changes: Counter = Counter::default() => "kv_changes";
+    /// Values asked for that were in memory.
+    kv_hits: Counter = Counter::default() => "kv_cache_hits";
+    /// Values asked for that were not in memory.
+    kv_misses: Counter = Counter::default() => "kv_cache_misses";
+    /// Values that had to leave memory for others.
+    kv_evictions: Counter = Counter::default() => "kv_cache_evictions";
+    /// Time the store took to give one value.
+    kv_load_time: Histogram = Histogram::of_micros() => "kv_cache_load_seconds";
+    /// Keys in memory.
+    kv_entries: Gauge = Gauge::default() => "kv_cache_entries";
+    /// Bytes that keys in memory are counted with.
+    kv_bytes: Gauge = Gauge::default() => "kv_cache_bytes";
     /// HTTP requests answered.
     http_requests: Counter = Counter::default() => "http_requests";
 }
@@ -176,6 +190,7 @@ impl Collector for Others {
             ("store_queue_messages", "Messages in queues, in any state", figures.queue_messages),
             ("store_queue_bytes", "Bytes of the texts of messages in queues", figures.queue_bytes),
             ("store_clients", "Registered clients", figures.clients),
+            ("store_keys", "Keys, in about: some may have run out", figures.keys),
             ("store_disk_bytes", "Bytes on disk, everything included", figures.disk_bytes),
             ("store_segments", "Immutable segments", figures.segments),
             ("store_unsealed_slots", "Journal slots waiting for their seal", figures.unsealed_slots),

@@ -13,8 +13,9 @@ use hubbub_gateway::server::{self, Listeners};
 use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics};
 use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
 use hubbub_pipeline::hub::OutboxLimits;
+use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::LogOptions;
-use hubbub_pipeline::{DirectLog, Hub, Members, Metrics};
+use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
 use hubbub_store::embedded::{Durability, Embedded, EngineOptions, OpenError};
 use tokio::net::TcpListener;
 
@@ -56,11 +57,14 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
     let members =
         Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
+    let cache = CacheLimits { bytes: config.kv_cache.0 as u64, entries: *config.kv_cache_entries };
+    let keys = Arc::new(Keys::new(store.clone(), clock.clone(), metrics.clone(), cache));
     let log = DirectLog::start(
         log_options(config),
         store.clone(),
         hub.clone(),
         members.clone(),
+        keys.clone(),
         clock.clone(),
         metrics.clone(),
     )?;
@@ -69,6 +73,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         store: store.clone(),
         hub,
         members,
+        keys,
         metrics,
         limits: limits(config),
         outbox: OutboxLimits { messages: *config.outbox_messages, bytes: config.outbox_bytes.0 },

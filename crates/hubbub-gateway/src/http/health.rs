@@ -47,6 +47,7 @@ pub(super) fn live() -> Answer {
 }
 
 pub(super) fn metrics(gateway: &Arc<Gateway>) -> Answer {
+    gateway.keys.measure();
     let text = gateway.metrics.render(&gateway.store);
     Ok(respond(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text))
 }

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use crate::batcher::{BatchTuning, Batcher, QueueLimits, SubmitError, Ticket, Waiter};
 use crate::committer::{COMMITTED_MAX, Followers, commit, dispatch};
 use crate::hub::Hub;
+use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::sweeper;
@@ -52,13 +53,14 @@ impl DirectLog {
         store: Arc<dyn Store>,
         hub: Arc<Hub>,
         members: Arc<Members>,
+        keys: Arc<Keys>,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, StartError> {
         let batcher = Arc::new(Batcher::new(options.queue, options.tuning, store.batch_cap()));
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
         let (takers, nudge) = (Arc::new(Takers::new(metrics.clone())), sweeper::Nudge::default());
-        let followers = Followers { hub, members, takers: takers.clone(), sweeper: nudge.clone() };
+        let followers = Followers { hub, members, keys, takers: takers.clone(), sweeper: nudge.clone() };
         let dispatcher =
             tokio::spawn(dispatch(receiver, batcher.clone(), followers, clock.clone(), metrics.clone()));
         let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), nudge);

@@ -144,6 +144,11 @@ settings! {
     /// changes counts at once.
     members_cache_ttl: Duration = Duration::from_secs(10) => "members.cache_ttl";
 
+    /// Memory for values of keys; 0B = each is read from the store.
+    kv_cache: Bytes = Bytes(256 << 20) => "kv.cache_bytes";
+    /// Keys whose values are kept in that memory; each is counted with its share of it at least.
+    kv_cache_entries: usize = 1_000_000 => "kv.cache_entries";
+
     /// Longest text of a message; at most 16MiB.
     message_bytes: Bytes = Bytes(64 << 10) => "limits.message_bytes";
     /// Longest text of a queue's message.
@@ -206,6 +211,7 @@ impl Config {
             ("server.connections", *self.connections),
             ("pipeline.queue_operations", *self.queue_operations),
             ("pipeline.queue_bytes", self.queue_bytes.0),
+            ("kv.cache_entries", *self.kv_cache_entries),
             ("limits.subscriptions", *self.subscriptions),
             ("limits.all_rooms", *self.all_rooms),
             ("limits.page_messages", *self.page_messages),

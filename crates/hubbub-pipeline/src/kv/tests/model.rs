@@ -1,0 +1,209 @@
+//! A store of keys that is a list of all that ever happened, with reads as slow as one likes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hubbub_core::clock::{Clock, ManualClock, RandomSource, SeededRandom};
+use hubbub_core::kv::{KeyInfo, KvChange, KvChanged, KvChanges, KvEntry, KvHistory, KvOp, KvOutcome};
+use hubbub_core::store::{KvStore, Read};
+use hubbub_core::{Op, OpBatch, Outcome, Refusal, Timestamp};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// A state that a key came into.
+struct Event {
+    revision: u64,
+    key: Vec<u8>,
+    /// `None` = gone.
+    value: Option<(Arc<[u8]>, Option<Timestamp>)>,
+    what: KvChanged,
+}
+
+pub(super) struct Model {
+    clock: Arc<ManualClock>,
+    events: Mutex<Vec<Event>>,
+    random: SeededRandom,
+    is_slow: AtomicBool,
+    is_held: AtomicBool,
+    reading: AtomicUsize,
+    reads: AtomicU64,
+    released: Notify,
+}
+
+/// The revision a change was given.
+pub(super) fn revision(outcome: &Outcome) -> Option<u64> {
+    match outcome {
+        Outcome::Kv(KvOutcome::Put { revision, .. }) => Some(*revision),
+        Outcome::Kv(KvOutcome::Deleted { revision }) => *revision,
+        _ => None,
+    }
+}
+
+impl Model {
+    pub(super) fn new(clock: Arc<ManualClock>) -> Self {
+        Self {
+            clock,
+            events: Mutex::default(),
+            random: SeededRandom::new(9),
+            is_slow: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
+            reading: AtomicUsize::new(0),
+            reads: AtomicU64::new(0),
+            released: Notify::new(),
+        }
+    }
+
+    pub(super) fn random(&self) -> u64 {
+        self.random.next_u64()
+    }
+
+    /// From now on reads take a while, before and after they look.
+    pub(super) fn read_slowly(&self, seed: u64) {
+        (0..seed).for_each(|_| _ = self.random());
+        self.is_slow.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on reads look, and then wait.
+    pub(super) fn hold_reads(&self) {
+        self.is_held.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn release_reads(&self) {
+        self.is_held.store(false, Ordering::SeqCst);
+        self.released.notify_waiters();
+    }
+
+    /// Whether a read has looked and waits.
+    pub(super) fn is_reading(&self) -> bool {
+        self.reading.load(Ordering::SeqCst) > 0
+    }
+
+    pub(super) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn apply(&self, ops: &OpBatch) -> Vec<Outcome> {
+        let mut events = self.events.lock();
+        ops.iter()
+            .map(|op| match op {
+                Op::Kv(op) => self.apply_one(&op, &mut events),
+                other => panic!("not of keys: {other:?}"),
+            })
+            .collect()
+    }
+
+    fn apply_one(&self, op: &KvOp<'_>, events: &mut Vec<Event>) -> Outcome {
+        let next = events.len() as u64 + 1;
+        let now = self.clock.now();
+        let current = |key: &[u8], events: &[Event]| {
+            let last = events.iter().rev().find(|event| event.key == key)?;
+            last.value.as_ref().map(|_| last.revision)
+        };
+        match *op {
+            KvOp::Put { key, condition, .. } | KvOp::Delete { key, condition }
+                if !condition.holds(current(key, events)) =>
+            {
+                Outcome::Refused(Refusal::Condition { revision: current(key, events) })
+            }
+            KvOp::Put { key, value, ttl_ms, .. } => {
+                let expires_at = ttl_ms
+                    .map(|ms| Timestamp::from_micros(now.as_micros() + i64::try_from(ms).unwrap() * 1_000));
+                let created = current(key, events).is_none();
+                let value = Some((Arc::from(value), expires_at));
+                events.push(Event { revision: next, key: key.to_vec(), value, what: KvChanged::Put });
+                Outcome::Kv(KvOutcome::Put { revision: next, expires_at, created })
+            }
+            KvOp::Delete { key, .. } => {
+                let revision = current(key, events).map(|_| next);
+                if revision.is_some() {
+                    let what = KvChanged::Deleted;
+                    events.push(Event { revision: next, key: key.to_vec(), value: None, what });
+                }
+                Outcome::Kv(KvOutcome::Deleted { revision })
+            }
+            KvOp::Sweep => {
+                let is_over = |event: &Event| matches!(event.value, Some((_, Some(at))) if at <= now);
+                let over = events.iter().filter(|event| is_over(event)).map(|event| event.key.clone());
+                let over: Vec<_> = over.collect();
+                for key in over {
+                    let revision = events.len() as u64 + 1;
+                    events.push(Event { revision, key, value: None, what: KvChanged::Expired });
+                }
+                let last = events.len() as u64;
+                Outcome::Kv(KvOutcome::Swept { revision: (last >= next).then_some(last), more: false })
+            }
+        }
+    }
+
+    /// The revision of the state that a key was found in, if it was in that state at the revision `floor` or after:
+    /// `found` is the value's revision, `None` = it was not there. Of several states the oldest.
+    pub(super) fn state_since(&self, key: u8, found: Option<u64>, floor: u64) -> Option<u64> {
+        let events = self.events.lock();
+        let mut state = (0, None);
+        for event in events.iter().filter(|event| event.key == [key]) {
+            if event.revision > floor && state.1 == found {
+                return Some(state.0);
+            }
+            state = (event.revision, event.value.as_ref().map(|_| event.revision));
+        }
+        (state.1 == found).then_some(state.0)
+    }
+
+    async fn dawdle(&self) {
+        if self.is_slow.load(Ordering::SeqCst) {
+            for _ in 0..self.random() % 8 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+impl KvStore for Model {
+    fn value(&self, key: &[u8]) -> Read<'_, Option<KvEntry>> {
+        let key = key.to_vec();
+        Box::pin(async move {
+            self.dawdle().await;
+            let found = {
+                let events = self.events.lock();
+                let last = events.iter().rev().find(|event| event.key == key);
+                last.and_then(|event| Some((event.revision, event.value.clone()?)))
+            };
+            self.reads.fetch_add(1, Ordering::SeqCst);
+            let released = self.released.notified();
+            if self.is_held.load(Ordering::SeqCst) {
+                self.reading.fetch_add(1, Ordering::SeqCst);
+                released.await;
+            }
+            self.dawdle().await;
+            Ok(found.map(|(revision, (value, expires_at))| KvEntry { value, revision, expires_at }))
+        })
+    }
+
+    fn keys(&self, _: &[u8], _: Option<&[u8]>, _: usize) -> Read<'_, Vec<KeyInfo>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
+        let events = self.events.lock();
+        let behind = events.iter().filter(|event| event.revision > after && event.key.starts_with(prefix));
+        let changes: Vec<_> = behind
+            .take(limit)
+            .map(|event| KvChange {
+                revision: event.revision,
+                key: event.key.as_slice().into(),
+                what: event.what,
+            })
+            .collect();
+        let through = events.len() as u64;
+        Box::pin(async move { Ok(KvHistory::Changes(KvChanges { changes, through, more: false })) })
+    }
+
+    fn revision(&self) -> u64 {
+        self.events.lock().len() as u64
+    }
+
+    fn kv_due_in(&self) -> Option<Duration> {
+        None
+    }
+}

@@ -12,6 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustix::io::ReadWriteFlags;
+
 /// A directory tree of files.
 pub trait Disk: Send + Sync + 'static {
     /// Opens an existing file for reading and writing at offsets.
@@ -40,6 +42,10 @@ pub trait Disk: Send + Sync + 'static {
 pub trait DiskFile: Send + Sync + 'static {
     /// Fills `buffer` from `offset`; `UnexpectedEof` when the file ends before.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// The same, if that needs no wait for the medium; `WouldBlock` otherwise.
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
     /// Writes all of `bytes` at `offset`, growing the file where needed.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Makes everything written to the file durable.
@@ -110,6 +116,14 @@ impl Disk for FileDisk {
 impl DiskFile for fs::File {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         FileExt::read_exact_at(self, buffer, offset)
+    }
+
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let wanted = buffer.len();
+        let read =
+            rustix::io::preadv2(self, &mut [io::IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
+        // Whatever went wrong, a read that may wait tells it better.
+        if read == Ok(wanted) { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

@@ -18,6 +18,7 @@ use super::compact::RETENTION_PARTS;
 use super::disk::Disk;
 use super::error::{DoingOn, MaintainError, OpenError};
 use super::journal::slot_path;
+use super::kv::Run;
 use super::options::{Durability, EngineOptions, WAITING_SLOTS_MAX, WAITING_SLOTS_SLOW};
 use super::recover;
 use super::shared::Shared;
@@ -184,7 +185,9 @@ impl Engine {
     pub fn figures(&self) -> StoreFigures {
         let view = self.shared.view();
         let (sync_us_last, sync_us_max) = self.shared.status.sync_us();
-        let sealed: u64 = view.segments.iter().map(|segment| segment.bytes()).sum();
+        let runs: u64 =
+            view.runs.iter().map(Run::bytes).chain(view.key_log.iter().map(|log| log.bytes)).sum();
+        let sealed: u64 = runs + view.segments.iter().map(|segment| segment.bytes()).sum::<u64>();
         let (messages, rooms) = {
             let rooms = self.shared.rooms.read();
             (rooms.messages(), rooms.known())
@@ -198,7 +201,7 @@ impl Engine {
             queue_dead: 0,
             queue_dropped: 0,
             clients: 0,
-            keys: 0,
+            keys: self.shared.keys.count(),
             disk_bytes: sealed + self.shared.slots.bytes(),
             segments: view.segments.len() as u64,
             unsealed_slots: self.shared.waiting_slots() as u64,
@@ -247,12 +250,16 @@ impl Engine {
             && writer.next_slot(&self.shared).is_ok()
     }
 
-    /// Hides and drops what is too old, else removes what is hidden from a segment, else merges small segments, else
+    /// Hides and drops what is too old, else removes what is hidden from a segment, else merges small segments, else runs of keys, else
     /// builds a new filter. Says whether there was anything to do. Also lets go of snapshots that nobody reads any more.
     pub fn merge_step(&self) -> Result<bool, MaintainError> {
         let shared = &self.shared;
         self.snapshots.forget_unused(shared.clock.monotonic());
-        Ok(shared.expire()? || shared.scrub_one()? || shared.merge_one()? || shared.refilter()?)
+        Ok(shared.expire()?
+            || shared.scrub_one()?
+            || shared.merge_one()?
+            || shared.merge_keys()?
+            || shared.refilter()?)
     }
 
     /// Counts what is not counted yet, so that questions about statistics find little to do. Says whether there was a

@@ -79,6 +79,14 @@ pub enum MaintainError {
 }
 
 impl MaintainError {
+    /// Whether it was not to wait for the medium and would have had to.
+    pub(crate) fn would_block(&self) -> bool {
+        let (Self::Io { source, .. } | Self::Segment(SegmentError::Io { source, .. })) = self else {
+            return false;
+        };
+        source.kind() == io::ErrorKind::WouldBlock
+    }
+
     /// Whether space on the disk is what is missing.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_full(source))

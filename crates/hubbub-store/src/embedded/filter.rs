@@ -14,8 +14,9 @@ const BITS_PER_ID_MAX: u64 = 20;
 const LINE_WORDS: usize = 8;
 const LINE_BITS: u64 = 512;
 
+/// A filter of fixed size.
 #[derive(Debug)]
-struct Tier {
+pub(crate) struct Tier {
     /// One line more than used, so that lines can begin where the processor's do.
     words: Vec<u64>,
     first_word: usize,
@@ -25,11 +26,37 @@ struct Tier {
 }
 
 impl Tier {
-    fn new(ids_max: u64, bits_per_id: u64) -> Self {
-        let lines = (ids_max * bits_per_id).div_ceil(LINE_BITS);
+    /// An empty one for so many hashes.
+    pub(crate) fn new(ids_max: u64, bits_per_id: u64) -> Self {
+        Self::with_lines((ids_max * bits_per_id).div_ceil(LINE_BITS).max(1), ids_max)
+    }
+
+    fn with_lines(lines: u64, ids_max: u64) -> Self {
         let words = vec![0; usize::try_from(lines + 1).unwrap_or(usize::MAX).saturating_mul(LINE_WORDS)];
         let first_word = words.as_ptr().align_offset(LINE_WORDS * size_of::<u64>()).min(LINE_WORDS);
         Self { words, first_word, lines, ids: 0, ids_max }
+    }
+
+    /// The same after [`Self::to_bytes`]; `None` when the bytes are none of those.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let lines = (words.len() / LINE_WORDS) as u64;
+        if !rest.is_empty() || words.is_empty() || !words.len().is_multiple_of(LINE_WORDS) {
+            return None;
+        }
+        let mut tier = Self::with_lines(lines, 0);
+        let place = tier.words.get_mut(tier.first_word..)?.get_mut(..words.len())?;
+        for (word, bytes) in place.iter_mut().zip(words) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Some(tier)
+    }
+
+    /// The bits alone.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let words = usize::try_from(self.lines).unwrap_or(usize::MAX).saturating_mul(LINE_WORDS);
+        let used = self.words.get(self.first_word..).and_then(|rest| rest.get(..words)).unwrap_or_default();
+        used.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
     /// Where the line of a hash begins. Takes the upper half of the hash, the bits take the lower.
@@ -42,7 +69,8 @@ impl Tier {
         self.words.get(self.line_at(hash)..)?.first_chunk()
     }
 
-    fn insert(&mut self, hash: u64) {
+    /// Adds a hash.
+    pub(crate) fn insert(&mut self, hash: u64) {
         let at = self.line_at(hash);
         if let Some(line) = self.words.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<LINE_WORDS>()) {
             for (word, bit) in line.iter_mut().zip(bits(hash)) {
@@ -52,7 +80,8 @@ impl Tier {
         self.ids += 1;
     }
 
-    fn may_contain(&self, hash: u64) -> bool {
+    /// `false` when the hash was certainly never added.
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
         self.line(hash).is_none_or(|line| line.iter().zip(bits(hash)).all(|(word, bit)| word & bit != 0))
     }
 }
@@ -143,6 +172,17 @@ mod tests {
         let tier = Tier::new(1_000, 12);
         assert_eq!(tier.words[tier.first_word..].as_ptr().align_offset(64), 0);
         assert!(tier.line(u64::MAX).is_some());
+    }
+
+    #[test]
+    fn a_tier_comes_back_from_its_bytes() {
+        let mut tier = Tier::new(1_000, 10);
+        (0..1_000_u64).for_each(|hash| tier.insert(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        let back = Tier::from_bytes(&tier.to_bytes()).unwrap();
+        for hash in (0..100_000_u64).map(|hash| hash.wrapping_mul(0x9E37_79B9_7F4A_7C15)) {
+            assert_eq!(back.may_contain(hash), tier.may_contain(hash));
+        }
+        assert!(Tier::from_bytes(&[0; 65]).is_none() && Tier::from_bytes(&[]).is_none());
     }
 
     proptest! {

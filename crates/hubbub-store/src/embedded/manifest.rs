@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! magic 8 | crc32c 4, over all that follows | version 4 | epoch key, id key, block seed, applied journal, next segment
-//! | flags | segments: count, number each (varints) | rooms, as [`super::rooms`] writes them
+//! | flags | segments: count, number each | keys: next run, runs: count, number each, log, revision, count (varints)
+//! | rooms, as [`super::rooms`] writes them
 //! ```
 //!
 //! Replaced by: write `MANIFEST.tmp`, sync it, rename it, sync the directory. After a crash either the old or the new
@@ -12,6 +13,7 @@ use std::io;
 
 use super::disk::Disk;
 use super::error::{DoingOn, MaintainError, OpenError};
+use super::kv::KeyCatalog;
 use super::varint;
 
 /// Name of the manifest.
@@ -21,7 +23,7 @@ const MAGIC: [u8; 8] = *b"HubMani\n";
 const HEADER_BYTES: usize = 12;
 
 /// Version written, and the only one read.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Everything in the manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub(crate) struct Manifest {
     pub(crate) unsynced: bool,
     /// Segments that count, in the order of what they hold.
     pub(crate) segments: Vec<u64>,
+    /// What there is of keys.
+    pub(crate) keys: KeyCatalog,
     /// All rooms, as bytes. Empty but for the moments of reading and writing.
     pub(crate) rooms: Vec<u8>,
 }
@@ -96,6 +100,7 @@ impl Manifest {
         for number in &self.segments {
             varint::write(*number, &mut out);
         }
+        self.keys.write(&mut out);
         out.extend_from_slice(&self.rooms);
         let crc = crc32c::crc32c(out.get(HEADER_BYTES..).unwrap_or_default());
         if let Some(place) = out.get_mut(MAGIC.len()..HEADER_BYTES) {
@@ -136,11 +141,13 @@ impl Manifest {
             next_segment: varint::read(input)?,
             unsynced: varint::read(input)? != 0,
             segments: Vec::new(),
+            keys: KeyCatalog::default(),
             rooms: Vec::new(),
         };
         for _ in 0..varint::read(input)? {
             manifest.segments.push(varint::read(input)?);
         }
+        manifest.keys = KeyCatalog::read(input)?;
         manifest.rooms = input.to_vec();
         Some(manifest)
     }
@@ -164,6 +171,7 @@ mod tests {
             next_segment: 3,
             unsynced: true,
             segments: vec![1, 2],
+            keys: KeyCatalog { next_number: 8, runs: vec![3, 7], log: 7, revision: 1 << 40, keys: 99 },
             rooms: b"as rooms are written".to_vec(),
         };
         let bytes = manifest.encode();

@@ -7,13 +7,16 @@
 //! ```
 //!
 //! The first byte says what kind of operation follows, so that every kind can stand in the same block. Changes of
-//! rooms stand in [`logged`].
+//! rooms stand in [`logged`], those of keys in [`kv`].
 
+mod kv;
 mod logged;
 
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
 use super::varint;
+use kv::KIND_KEY;
+pub(crate) use kv::{KEY_GONE_BYTES_MAX, KeyChange};
 use logged::KIND_CHANGE;
 pub(crate) use logged::{ERASED_BYTES_MAX, Logged};
 
@@ -22,14 +25,15 @@ pub(crate) use logged::{ERASED_BYTES_MAX, Logged};
 pub(crate) enum Record<'a> {
     Message(Message<'a>),
     Change(Logged<'a>),
+    Key(KeyChange<'a>),
 }
 
 /// Takes a record off the front of `input`. `None` when the bytes are none.
 pub(crate) fn read<'a>(input: &mut &'a [u8]) -> Option<Record<'a>> {
-    if input.first() == Some(&KIND_CHANGE) {
-        Logged::read(input).map(Record::Change)
-    } else {
-        read_message(input).map(Record::Message)
+    match input.first() {
+        Some(&KIND_CHANGE) => Logged::read(input).map(Record::Change),
+        Some(&KIND_KEY) => KeyChange::read(input).map(Record::Key),
+        _ => read_message(input).map(Record::Message),
     }
 }
 

@@ -21,6 +21,8 @@ use super::journal::block;
 use super::journal::scan::{self, Chain, Unsealed};
 use super::journal::slot::{Slot, SlotPool};
 use super::journal::{JOURNAL_DIR, slot_number, slot_path};
+use super::kv::tail::Written;
+use super::kv::{KV_DIR, Keys, OpenedKeys, REVISION_JUMP};
 use super::manifest::{MANIFEST, Manifest};
 use super::options::{Durability, EngineOptions, SLOTS_MAX};
 use super::record::{self, Record};
@@ -44,6 +46,7 @@ pub(crate) fn open(
     let mut manifest = load_or_create(&*disk, random)?;
     let cache = BlockCache::new(options.block_cache_bytes);
     let segments = open_segments(&*disk, &manifest, &cache)?;
+    let OpenedKeys { keys, runs, log } = Keys::open(&*disk, &manifest.keys, options.block_cache_bytes)?;
     let chain = read_slots(&*disk, &manifest)?;
 
     let slots = Arc::new(SlotPool::new(Arc::clone(&disk), options.slot_bytes, SLOTS_MAX));
@@ -60,18 +63,20 @@ pub(crate) fn open(
         drop(slots.adopt(slot));
     }
     let mut prior = (manifest.applied, 0);
-    let mut view = View { segments, tails: Vec::new() };
+    let mut view = View { segments, runs, key_log: log, tails: Vec::new() };
     for journal in unsealed {
         prior = (journal.journal, u32::try_from(journal.blocks.len()).unwrap_or(u32::MAX));
         let path = slot_path(journal.slot.number);
         journal.slot.file.sync_data().doing("syncing", &path)?;
-        let tail = replay(journal, &manifest, &slots, &mut rooms, &mut dedup)?;
+        let tail = replay(journal, &manifest, &slots, (&mut rooms, &keys), &mut dedup)?;
         view.tails.push(tail);
     }
     if lost || manifest.unsynced {
         forget_lost(&view, &mut rooms);
         // They may have been further than any journal that is left, whose numbers are used again.
         rooms.set_position(Position { journal: newest, batch: u32::MAX });
+        manifest.keys.revision = keys.revision().saturating_add(REVISION_JUMP);
+        keys.jump_to(manifest.keys.revision);
     }
     manifest.rooms = rooms.encode();
     renew_epoch(&mut manifest, &options, lost, &*disk, random)?;
@@ -94,6 +99,7 @@ pub(crate) fn open(
         rooms: RwLock::new(rooms),
         view: RwLock::new(Arc::new(view)),
         status,
+        keys,
         stats: Stats::new(block_seed),
         fresh_filter: Mutex::default(),
         bell: Bell::default(),
@@ -127,6 +133,7 @@ pub(crate) fn open(
         place,
         dedup,
         heads,
+        revision: shared.keys.revision(),
         block_seed,
         sync_times: SyncTimes::default(),
         batches: 0,
@@ -136,7 +143,7 @@ pub(crate) fn open(
 }
 
 fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<Manifest, OpenError> {
-    for dir in [JOURNAL_DIR, SEGMENTS_DIR] {
+    for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR] {
         disk.make_dir(dir).doing("making the directory", dir)?;
     }
     // A process that was killed may have left a new manifest or slot under a name that a later crash takes back.
@@ -147,7 +154,7 @@ fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<Manifest
     if let Some(manifest) = Manifest::load(disk)? {
         return if has_format { Ok(manifest) } else { Err(lost_file(format::FORMAT)) };
     }
-    for dir in [JOURNAL_DIR, SEGMENTS_DIR] {
+    for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR] {
         if !disk.list(dir).doing("listing the directory", dir)?.is_empty() {
             return Err(lost_file(MANIFEST));
         }
@@ -215,7 +222,7 @@ fn replay(
     journal: Unsealed,
     manifest: &Manifest,
     slots: &Arc<SlotPool>,
-    rooms: &mut Rooms,
+    (rooms, keys): (&mut Rooms, &Keys),
     dedup: &mut Dedup,
 ) -> Result<Arc<Tail>, OpenError> {
     let path = slot_path(journal.slot.number);
@@ -228,7 +235,7 @@ fn replay(
     read_slot(&journal.slot, journal.end, &mut bytes)?;
     let tail = Arc::new(Tail::new(journal.journal, slots.adopt(journal.slot)));
     dedup.begin_slot(Arc::clone(&tail));
-    let (mut places, mut ids) = (Vec::new(), Vec::new());
+    let (mut places, mut ids, mut written) = (Vec::new(), Vec::new(), Vec::new());
     for start in journal.blocks {
         let at = usize::try_from(start).unwrap_or(usize::MAX);
         let (header, mut records) = bytes
@@ -241,6 +248,7 @@ fn replay(
         let is_new = at > rooms.position();
         places.clear();
         ids.clear();
+        written.clear();
         for _ in 0..header.records {
             let before = records.len();
             let record = record::read(&mut records).ok_or_else(|| damaged(offset))?;
@@ -264,10 +272,16 @@ fn replay(
                     rooms.change(&change);
                 }
                 Record::Change(_) => {}
+                Record::Key(change) => {
+                    let offset = u32::try_from(offset).map_err(|_| damaged(offset))?;
+                    written.push(Written::of(&change, change.key.into(), (offset, bytes)));
+                }
             }
             offset += u64::from(bytes);
         }
         tail.publish(&places);
+        tail.keys.publish(&written);
+        keys.publish(&written);
         dedup.insert(&ids);
         rooms.set_position(at.max(rooms.position()));
     }

@@ -1,6 +1,6 @@
 //! A data directory from the files of a backup.
 //!
-//! Segments are copied first, then comes the manifest, with a new epoch, and `FORMAT` last. Whatever is there of an
+//! Segments and runs are copied first, then comes the manifest, with a new epoch, and `FORMAT` last. Whatever is there of an
 //! unfinished restore, no server starts on it.
 
 use std::fs::{self, File};
@@ -15,6 +15,7 @@ use super::data_dir::{self, DirLock};
 use super::disk::{Disk, FileDisk};
 use super::error::OpenError;
 use super::format::{self, FORMAT};
+use super::kv::{KV_DIR, REVISION_JUMP};
 use super::manifest::{MANIFEST, Manifest};
 use super::segment::{SEGMENTS_DIR, segment_path};
 
@@ -86,7 +87,9 @@ fn fill(
 ) -> Result<String, RestoreError> {
     let target = FileDisk::new(to);
     let io = |attempted, path: &Path, source| RestoreError::Io { attempted, path: path.to_owned(), source };
-    target.make_dir(SEGMENTS_DIR).map_err(|error| io("making", &to.join(SEGMENTS_DIR), error))?;
+    for dir in [SEGMENTS_DIR, KV_DIR] {
+        target.make_dir(dir).map_err(|error| io("making", &to.join(dir), error))?;
+    }
     for file in files {
         if !is_below(&file.name) {
             return Err(damaged(&file.name, "its name leads out of the backup"));
@@ -105,13 +108,17 @@ fn fill(
         return Err(damaged(FORMAT, "it is missing"));
     }
     let mut manifest = Manifest::load(&source)?.ok_or_else(|| damaged(MANIFEST, "it is missing"))?;
-    for number in &manifest.segments {
-        let name = segment_path(*number);
+    let segments = manifest.segments.iter().map(|number| segment_path(*number));
+    for name in segments.chain(manifest.keys.paths()) {
         if !files.iter().any(|file| file.name == name) {
             return Err(damaged(&name, "the manifest names it, the list of files does not"));
         }
     }
-    target.sync_dir(SEGMENTS_DIR).map_err(|error| io("syncing", &to.join(SEGMENTS_DIR), error))?;
+    for dir in [SEGMENTS_DIR, KV_DIR] {
+        target.sync_dir(dir).map_err(|error| io("syncing", &to.join(dir), error))?;
+    }
+    // Revisions that were given after the backup must not come again for other values.
+    manifest.keys.revision = manifest.keys.revision.saturating_add(REVISION_JUMP);
     manifest.epoch = random.next_u64();
     manifest.store(&target).map_err(OpenError::from)?;
     format::create(&target)?;

@@ -1,4 +1,4 @@
-//! From a full slot to a segment: sort, write, name it in the manifest, swap the view; then the slot is free.
+//! From a full slot to a segment and a run of keys: sort, write, name it in the manifest, swap the view; then the slot is free.
 //!
 //! A crash anywhere leaves either the old manifest, and the slot is sealed again, or the new one, and the slot is
 //! free. A segment that no manifest names is removed at the next start.
@@ -34,24 +34,31 @@ impl Shared {
         let number = *reserved.get_or_insert_with(|| self.reserve_segment());
         let hidings = self.rooms.read().hidings();
         let segment = if tail.messages() > 0 { self.write_segment(&tail, number)? } else { None };
+        let keys = self.seal_keys(&tail)?;
         self.change_manifest(|manifest| {
             manifest.applied = tail.journal;
+            if let Some(keys) = &keys {
+                keys.enter(&mut manifest.keys);
+            }
             manifest.segments.extend(segment.as_ref().map(Segment::number));
         })?;
         if segment.is_some() {
             *reserved = None;
         }
         self.finish_tail(&tail);
+        let mut old_log = None;
         {
             let mut counted = self.stats.exchange();
             counted.sealed(&tail, segment.as_ref().map(Segment::number));
             self.change_view(|view| {
                 view.segments.extend(segment);
+                old_log = keys.and_then(|keys| keys.show(view));
                 view.tails.retain(|other| other.journal != tail.journal);
             });
         }
         self.status.sealed_through.store(tail.journal, Ordering::Release);
         self.rooms.write().look_again(hidings);
+        self.keys_are_sealed(old_log)?;
         let took = self.clock.monotonic().saturating_sub(begin).as_secs_f64();
         if took > 0.0 {
             #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -72,7 +79,12 @@ impl Shared {
     /// Stores a changed manifest, with the rooms as they are now. What is not stored is not changed.
     pub(crate) fn change_manifest(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), MaintainError> {
         let mut catalog = self.catalog.lock();
-        let mut next = Manifest { rooms: Vec::new(), segments: catalog.segments.clone(), ..*catalog };
+        let mut next = Manifest {
+            rooms: Vec::new(),
+            segments: catalog.segments.clone(),
+            keys: catalog.keys.clone(),
+            ..*catalog
+        };
         change(&mut next);
         next.rooms = self.rooms.read().encode();
         next.store(&*self.disk)?;

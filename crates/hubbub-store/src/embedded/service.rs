@@ -113,7 +113,7 @@ impl Embedded {
         }
     }
 
-    fn blocking<T, F>(&self, read: F) -> Read<'_, T>
+    pub(super) fn blocking<T, F>(&self, read: F) -> Read<'_, T>
     where
         T: Send + 'static,
         F: FnOnce(&Engine) -> Result<T, ReadError> + Send + 'static,

@@ -3,7 +3,7 @@
 //! Locks, in the order in which they may be taken: `compacting` → `sealing` → the writer → `catalog` → `stats` (its
 //! `rebuilding`, then its `state`) → `rooms` → `view` → a tail's index. Readers of rooms take the last three, each alone and
 //! for moments; `catalog` is held while the manifest is written, by background work only; whoever takes segments or full
-//! tails out of the view holds `stats` meanwhile. A writer takes `stats` never.
+//! tails out of the view holds `stats` meanwhile. A writer takes `stats` never. Those in `keys` and in a tail's keys are taken last, each alone.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use super::bell::Bell;
 use super::compact::Compacting;
 use super::disk::Disk;
 use super::journal::slot::SlotPool;
+use super::kv::Keys;
 use super::manifest::Manifest;
 use super::options::EngineOptions;
 use super::refilter::FreshFilter;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) rooms: RwLock<Rooms>,
     pub(crate) view: RwLock<Arc<View>>,
     pub(crate) status: Status,
+    /// What is known of keys besides their versions.
+    pub(crate) keys: Keys,
     /// What is counted of all messages.
     pub(crate) stats: Stats,
     /// A filter that the writer may go on with.

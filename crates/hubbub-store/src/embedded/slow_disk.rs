@@ -69,6 +69,10 @@ impl DiskFile for SlowFile {
         self.file.read_exact_at(buffer, offset)
     }
 
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_cached_at(buffer, offset)
+    }
+
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
     }

@@ -2,10 +2,11 @@
 //!
 //! A barrier between two batches: the writer goes on to the next slot, and the rooms are copied before it writes
 //! anything there → what was written before is sealed → the segments, all of them immutable, and a manifest made for
-//! just that moment are the snapshot. Holding its segments open is what keeps a merge from taking them away, so a
+//! just that moment are the snapshot, and so with the runs of keys. Holding its files open is what keeps a merge from taking them away, so a
 //! snapshot leaves nothing on the disk, and a crash nothing to clean up. Slots are not part of it: they are
 //! overwritten.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +14,11 @@ use crc32c::crc32c;
 use hubbub_core::backup::{BACKUP_UNUSED_MAX, Backing, BackupError, BackupFile, BackupInfo, BackupStore};
 use parking_lot::Mutex;
 
+use super::disk::DiskFile;
 use super::engine::Engine;
 use super::error::MaintainError;
 use super::format::{self, FORMAT};
+use super::kv::{log_path, run_path};
 use super::manifest::{MANIFEST, Manifest};
 use super::segment::{Segment, segment_path};
 use super::service::Embedded;
@@ -57,10 +60,19 @@ struct Snapshot {
     used: Duration,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 enum Content {
-    Segment(Segment),
+    File(Arc<dyn DiskFile>),
     Bytes(Arc<[u8]>),
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::File(_) => "File",
+            Self::Bytes(_) => "Bytes",
+        })
+    }
 }
 
 impl Snapshots {
@@ -105,11 +117,19 @@ impl Engine {
         }
         let mut sealing = self.shared.sealing.lock();
         let Barrier { journal, rooms, messages, .. } = self.sealed_barrier(&mut sealing)?;
-        let segments = self.shared.view().segments.clone();
+        let view = self.shared.view();
+        let segments = view.segments.clone();
         let manifest = {
             let catalog = self.shared.catalog.lock();
             let numbers = segments.iter().map(Segment::number).collect();
-            Manifest { applied: journal, unsynced: false, segments: numbers, rooms, ..*catalog }
+            Manifest {
+                applied: journal,
+                unsynced: false,
+                segments: numbers,
+                keys: catalog.keys.clone(),
+                rooms,
+                ..*catalog
+            }
         };
         drop(sealing);
 
@@ -117,7 +137,16 @@ impl Engine {
         for segment in segments {
             let name = segment_path(segment.number());
             files.push(BackupFile { name, bytes: segment.bytes(), crc32c: segment.crc32c() });
-            contents.push(Content::Segment(segment));
+            contents.push(Content::File(Arc::clone(segment.file())));
+        }
+        for run in &view.runs {
+            let name = run_path(run.number());
+            files.push(BackupFile { name, bytes: run.bytes(), crc32c: run.crc32c() });
+            contents.push(Content::File(Arc::clone(run.file())));
+        }
+        if let Some(log) = &view.key_log {
+            files.push(BackupFile { name: log_path(log.number), bytes: log.bytes, crc32c: log.crc });
+            contents.push(Content::File(Arc::clone(&log.file)));
         }
         for (name, bytes) in [(MANIFEST, manifest.encode()), (FORMAT, format::content().into_bytes())] {
             files.push(BackupFile { name: name.into(), bytes: bytes.len() as u64, crc32c: crc32c(&bytes) });
@@ -179,10 +208,10 @@ impl Engine {
         let Some((content, bytes)) = self.snapshots.content(id, file, now) else { return Ok(None) };
         let length = usize::try_from(bytes.saturating_sub(offset)).unwrap_or(usize::MAX).min(bytes_max);
         match content {
-            Content::Segment(segment) => {
+            Content::File(open) => {
                 let mut piece = vec![0; length];
-                segment.file().read_exact_at(&mut piece, offset).map_err(|error| {
-                    BackupError::Unavailable { reason: format!("reading {file} failed: {error}") }
+                open.read_exact_at(&mut piece, offset).map_err(|error| BackupError::Unavailable {
+                    reason: format!("reading {file} failed: {error}"),
                 })?;
                 Ok(Some(piece))
             }

@@ -16,8 +16,9 @@ use super::error::OpenError;
 use super::format::{self, FORMAT};
 use super::journal::scan::Unsealed;
 use super::journal::{JOURNAL_DIR, block, slot_path};
+use super::kv::{ChangeLog, Run, run_path};
 use super::manifest::{MANIFEST, Manifest};
-use super::record::{self, Record};
+use super::record::{self, KeyChange, Record};
 use super::recover::{read_slot, read_slots};
 use super::rooms::{Position, Rooms};
 use super::segment::{BlockCache, IdHasher, Segment, segment_path};
@@ -52,7 +53,9 @@ pub struct Verified {
     pub rooms: u64,
     /// Segments.
     pub segments: u64,
-    /// Bytes of the segments.
+    /// Keys, those included that have run out and were not deleted yet.
+    pub keys: u64,
+    /// Bytes of the segments and of the runs of keys.
     pub bytes: u64,
 }
 
@@ -69,6 +72,7 @@ pub fn verify(dir: &Path, fault: &mut dyn FnMut(DataFault)) -> Result<Verified, 
         fault,
         spans: HashMap::new(),
         newest: HashMap::new(),
+        revision: 0,
         faults: 0,
         found: Verified::default(),
     };
@@ -93,6 +97,8 @@ struct Verifier<'a> {
     spans: HashMap<String, Vec<Span>>,
     /// Number and time of each room's newest message in the journal.
     newest: HashMap<String, (u64, i64)>,
+    /// Revision of the newest change of a key in the journal.
+    revision: u64,
     faults: u64,
     found: Verified,
 }
@@ -138,6 +144,7 @@ impl Verifier<'_> {
         };
         self.found.epoch = manifest.epoch();
         self.segments(&manifest)?;
+        self.keys(&manifest)?;
         let may_lack = self.journal(&manifest, &mut rooms)? || manifest.unsynced;
         // With anything else damaged, or lost as durability `os` allows, it would be no news that something is missing.
         if self.faults == 0 && !may_lack {
@@ -169,6 +176,46 @@ impl Verifier<'_> {
             self.spans(&segment);
         }
         Ok(())
+    }
+
+    /// Runs of keys and the log of their changes.
+    fn keys(&mut self, manifest: &Manifest) -> Result<(), OpenError> {
+        let hasher = IdHasher::new(manifest.id_key);
+        let cache = BlockCache::new(0);
+        for number in &manifest.keys.runs {
+            let run = match Run::open(self.disk, *number, cache.clone()) {
+                Ok(run) => run,
+                Err(error) => {
+                    self.tell(error.into())?;
+                    continue;
+                }
+            };
+            let mut errors = Vec::new();
+            run.check(&hasher, &mut |error| errors.push(error));
+            for error in errors {
+                self.tell(error.into())?;
+            }
+            if run.revision() > manifest.keys.revision {
+                self.damaged(&run_path(*number), 0, "it holds revisions that the manifest does not know");
+            }
+            self.found.bytes += run.bytes();
+        }
+        if manifest.keys.log != 0
+            && let Err(error) = ChangeLog::read(self.disk, manifest.keys.log)
+        {
+            self.tell(error.into())?;
+        }
+        self.found.keys = manifest.keys.keys;
+        Ok(())
+    }
+
+    /// A change in the journal must take the next revision.
+    fn key(&mut self, path: &str, offset: u64, change: &KeyChange<'_>) {
+        if change.revision <= self.revision {
+            self.damaged(path, offset, format!("revision {} is out of order", change.revision));
+        }
+        self.revision = change.revision;
+        self.found.keys = self.found.keys.saturating_add_signed(change.more_keys());
     }
 
     /// The rooms of a segment must go on where the segments before it ended.
@@ -243,6 +290,7 @@ impl Verifier<'_> {
                         rooms.change(&change);
                     }
                     Some(Record::Change(_)) => {}
+                    Some(Record::Key(change)) => self.key(&path, offset, &change),
                     None => {
                         self.damaged(&path, offset, "a record of a valid block is unreadable");
                         break;

@@ -1,16 +1,21 @@
-//! What readers see: the segments and the unsealed tails at one moment.
+//! What readers see: the segments, the runs of keys and the unsealed tails at one moment.
 
 use std::sync::Arc;
 
+use super::kv::{ChangeLog, Run};
 use super::rooms::RoomNumber;
 use super::segment::Segment;
 use super::tail::{Span, Tail};
 
-/// Segments and tails that together hold every message once. Replaced as a whole, never changed.
+/// Segments and tails that together hold every message once, and with the runs every key. Replaced as a whole, never changed.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct View {
     /// Immutable segments, in the order of what they hold.
     pub(crate) segments: Vec<Segment>,
+    /// Immutable runs of keys, oldest first.
+    pub(crate) runs: Vec<Run>,
+    /// The last changes of keys in sealed journals.
+    pub(crate) key_log: Option<ChangeLog>,
     /// Journals that are not sealed, oldest first; the last one is being written.
     pub(crate) tails: Vec<Arc<Tail>>,
 }

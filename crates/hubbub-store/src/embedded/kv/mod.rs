@@ -1,3 +1,117 @@
 //! Keys and values: newest ones in the journal with an index in memory, the rest in sorted immutable runs.
+//!
+//! A change is judged by the newest version of its key ([`lookup`]), takes the store's next revision and goes into the
+//! journal → its place goes to the index of the slot's tail ([`tail`]) → the seal of the slot writes the newest version
+//! of each key into a [`run`], and the changes kept for those who watch into a log ([`log`]) → neighbouring runs are
+//! merged ([`compact`]). A read looks into the tails, newest first, then into the runs, newest first, and takes the
+//! first version it meets; deleted keys leave a version that says so until no older run is left.
+//!
+//! Keys that run out stand in memory in the order of their times ([`state`]), 100 to 150 bytes for each with a short
+//! name; reads hide them by the clock alone, and sweeps delete them.
 
+pub(crate) mod changes;
+mod compact;
+mod list;
+mod log;
+mod lookup;
+pub(crate) mod run;
+mod seal;
 mod service;
+pub(crate) mod state;
+pub(crate) mod tail;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use super::varint;
+pub(crate) use log::ChangeLog;
+pub(crate) use run::{Patience, Run};
+pub(crate) use state::{Keys, OpenedKeys};
+
+/// Directory of runs and logs of changes.
+pub(crate) const KV_DIR: &str = "kv";
+
+/// Name of a finished run, relative to the data directory.
+pub(crate) fn run_path(number: u64) -> String {
+    format!("{KV_DIR}/{number:08}.run")
+}
+
+/// Name of a log of changes.
+pub(crate) fn log_path(number: u64) -> String {
+    format!("{KV_DIR}/{number:08}.log")
+}
+
+/// Name of a run or log while it is written; whatever has such a name after a crash is rubbish.
+fn unfinished_path(number: u64) -> String {
+    format!("{KV_DIR}/{number:08}.tmp")
+}
+
+/// What there is of a key somewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) revision: u64,
+    /// When it runs out, by the wall clock in microseconds.
+    pub(crate) expires: Option<i64>,
+    /// Whether it says that the key is not there.
+    pub(crate) deleted: bool,
+    /// Length of the value.
+    pub(crate) value_bytes: u32,
+}
+
+impl Version {
+    /// Whether readers see the key at this time.
+    pub(crate) fn is_seen(&self, now: i64) -> bool {
+        !self.deleted && self.expires.is_none_or(|expires| now < expires)
+    }
+}
+
+/// A key, shared by everything in memory that names it.
+pub(crate) type Key = Arc<[u8]>;
+
+/// What the manifest says about keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct KeyCatalog {
+    /// Number of the next run or log.
+    pub(crate) next_number: u64,
+    /// Runs that count, oldest first.
+    pub(crate) runs: Vec<u64>,
+    /// The log of changes that counts; 0 = none.
+    pub(crate) log: u64,
+    /// Revision of the last change in sealed journals.
+    pub(crate) revision: u64,
+    /// Keys there are up to there.
+    pub(crate) keys: u64,
+}
+
+impl KeyCatalog {
+    /// The files that count.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = String> {
+        let log = (self.log != 0).then(|| log_path(self.log));
+        self.runs.iter().map(|number| run_path(*number)).chain(log)
+    }
+
+    /// Appends it to the manifest.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        varint::write(self.next_number, out);
+        varint::write(self.runs.len() as u64, out);
+        for number in self.runs.iter().chain([&self.log, &self.revision, &self.keys]) {
+            varint::write(*number, out);
+        }
+    }
+
+    /// Takes it off the front of what is left of the manifest.
+    pub(crate) fn read(input: &mut &[u8]) -> Option<Self> {
+        let mut catalog = Self { next_number: varint::read(input)?, ..Self::default() };
+        for _ in 0..varint::read(input)? {
+            catalog.runs.push(varint::read(input)?);
+        }
+        catalog.log = varint::read(input)?;
+        catalog.revision = varint::read(input)?;
+        catalog.keys = varint::read(input)?;
+        Some(catalog)
+    }
+}
+
+/// By how much revisions go on when it is not known which ones were given before.
+pub(crate) const REVISION_JUMP: u64 = 1 << 32;

@@ -1,35 +1,67 @@
 //! Reading keys.
 
+use std::future::ready;
 use std::time::Duration;
 
 use hubbub_core::KvStore;
 use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
 use hubbub_core::store::{Read, ReadError};
 
+use super::Patience;
+use crate::embedded::engine::Engine;
+use crate::embedded::error::MaintainError;
 use crate::embedded::service::Embedded;
 
-fn nothing<T: Send + 'static>() -> Read<'static, T> {
-    Box::pin(std::future::ready(Err(ReadError::Unavailable { reason: "keys are not offered".into() })))
+fn unavailable(error: MaintainError) -> ReadError {
+    ReadError::Unavailable { reason: error.to_string() }
+}
+
+impl Engine {
+    /// The value of a key; `None` when it is not there.
+    pub fn value(&self, key: &[u8]) -> Result<Option<KvEntry>, ReadError> {
+        self.find_value(key, Patience::Wait).map_err(unavailable)
+    }
+
+    fn find_value(&self, key: &[u8], patience: Patience) -> Result<Option<KvEntry>, MaintainError> {
+        let shared = &self.shared;
+        let now = shared.clock.now().as_micros();
+        shared.view().key_value(key, shared.hasher.hash_key(key), now, patience)
+    }
+
+    /// Keys in their order; see [`hubbub_core::KvStore::keys`].
+    pub fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<KeyInfo>, ReadError> {
+        let now = self.shared.clock.now().as_micros();
+        self.shared.view().list_keys(prefix, after, limit, now).map_err(unavailable)
+    }
 }
 
 impl KvStore for Embedded {
-    fn value(&self, _key: &[u8]) -> Read<'_, Option<KvEntry>> {
-        nothing()
+    fn value(&self, key: &[u8]) -> Read<'_, Option<KvEntry>> {
+        // What memory or the page cache has is answered at once: handing it to another thread costs more than reading.
+        match self.engine().find_value(key, Patience::CachedOnly) {
+            Err(error) if error.would_block() => {
+                let key = key.to_vec();
+                self.blocking(move |engine| engine.value(&key))
+            }
+            answer => Box::pin(ready(answer.map_err(unavailable))),
+        }
     }
 
-    fn keys(&self, _prefix: &[u8], _after: Option<&[u8]>, _limit: usize) -> Read<'_, Vec<KeyInfo>> {
-        nothing()
+    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>> {
+        let (prefix, after) = (prefix.to_vec(), after.map(<[u8]>::to_vec));
+        self.blocking(move |engine| engine.keys(&prefix, after.as_deref(), limit))
     }
 
-    fn changes(&self, _prefix: &[u8], _after: u64, _limit: usize) -> Read<'_, KvHistory> {
-        nothing()
+    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
+        Box::pin(ready(Ok(self.engine().shared.keys.changes(prefix, after, limit))))
     }
 
     fn revision(&self) -> u64 {
-        0
+        self.engine().shared.keys.revision()
     }
 
     fn kv_due_in(&self) -> Option<Duration> {
-        None
+        let shared = &self.engine().shared;
+        shared.keys.due_in(shared.clock.now().as_micros())
     }
 }

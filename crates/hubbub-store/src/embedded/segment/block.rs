@@ -3,6 +3,7 @@
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
 use super::bytes::{Cursor, put_varint, put_zigzag};
+use super::cache::Cached;
 use super::uuid::{UUID_BYTES, UUID_TEXT_BYTES, pack_uuid, unpack_uuid};
 
 /// A block is closed before the message that would bring it over this; a larger message has a block of its own.
@@ -97,7 +98,7 @@ struct Head {
 
 /// A decoded block. Its messages' rooms follow from their ordinals and are given by the reader.
 #[derive(Debug)]
-pub(super) struct Block {
+pub struct Block {
     heads: Vec<Head>,
     /// All texts, then user, username and id of each message.
     strings: String,
@@ -162,11 +163,6 @@ impl Block {
         self.heads.len()
     }
 
-    /// Memory taken, in bytes.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        (size_of::<Self>() + self.heads.capacity() * size_of::<Head>() + self.strings.capacity()) as u64
-    }
-
     /// The first index in `range` whose message fails `before`, which holds for a beginning of the range only.
     pub(super) fn partition_point(
         &self,
@@ -201,6 +197,12 @@ impl Block {
     fn slice(&self, at: u32, bytes: u32) -> Option<&str> {
         let start = usize::try_from(at).ok()?;
         self.strings.get(start..start + usize::try_from(bytes).ok()?)
+    }
+}
+
+impl Cached for Block {
+    fn memory_bytes(&self) -> u64 {
+        (size_of::<Self>() + self.heads.capacity() * size_of::<Head>() + self.strings.capacity()) as u64
     }
 }
 

@@ -1,7 +1,7 @@
 //! Variable-length numbers, and a cursor over bytes that says "too short" instead of panicking.
 
 /// Appends `value`, seven bits a byte, lowest first.
-pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(in crate::embedded) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(u8::try_from(value & 0x7F).unwrap_or(0) | 0x80);
         value >>= 7;
@@ -10,58 +10,58 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Appends a difference so that small ones of either sign are short.
-pub(super) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
+pub(in crate::embedded) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
     put_varint(out, ((value << 1) ^ (value >> 63)).cast_unsigned());
 }
 
 /// Reads forward; `None` when there are not enough bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cursor<'a> {
+pub(in crate::embedded) struct Cursor<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(in crate::embedded) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::embedded) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    pub(super) fn rest(&self) -> &'a [u8] {
+    pub(in crate::embedded) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    pub(super) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+    pub(in crate::embedded) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.rest.split_at_checked(bytes)?;
         self.rest = tail;
         Some(head)
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(in crate::embedded) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, tail) = self.rest.split_first_chunk::<N>()?;
         self.rest = tail;
         Some(*head)
     }
 
     #[inline]
-    pub(super) fn byte(&mut self) -> Option<u8> {
+    pub(in crate::embedded) fn byte(&mut self) -> Option<u8> {
         let (head, tail) = self.rest.split_first()?;
         self.rest = tail;
         Some(*head)
     }
 
-    pub(super) fn u32(&mut self) -> Option<u32> {
+    pub(in crate::embedded) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Option<u64> {
+    pub(in crate::embedded) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
     #[inline]
-    pub(super) fn varint(&mut self) -> Option<u64> {
+    pub(in crate::embedded) fn varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -74,7 +74,7 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline]
-    pub(super) fn zigzag(&mut self) -> Option<i64> {
+    pub(in crate::embedded) fn zigzag(&mut self) -> Option<i64> {
         let value = self.varint()?;
         Some((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }

@@ -21,22 +21,28 @@ struct Key {
     block: u32,
 }
 
+/// What the cache keeps.
+pub trait Cached {
+    /// Memory it takes.
+    fn memory_bytes(&self) -> u64;
+}
+
 #[derive(Debug, Clone)]
 struct ByBytes;
 
-impl Weighter<Key, Arc<Block>> for ByBytes {
-    fn weight(&self, _: &Key, block: &Arc<Block>) -> u64 {
+impl<B: Cached> Weighter<Key, Arc<B>> for ByBytes {
+    fn weight(&self, _: &Key, block: &Arc<B>) -> u64 {
         block.memory_bytes()
     }
 }
 
-/// Decoded blocks of all segments of one store. A block stays until the bytes are needed for others.
-pub struct BlockCache {
-    blocks: Cache<Key, Arc<Block>, ByBytes>,
+/// Decoded blocks of all files of one kind. A block stays until the bytes are needed for others.
+pub struct BlockCache<B: Cached = Block> {
+    blocks: Cache<Key, Arc<B>, ByBytes>,
     owners: AtomicU64,
 }
 
-impl BlockCache {
+impl<B: Cached> BlockCache<B> {
     /// A cache that holds at most about `bytes_max` bytes of memory.
     pub fn new(bytes_max: u64) -> Arc<Self> {
         let items = usize::try_from(bytes_max / BLOCK_MEMORY_BYTES).unwrap_or(usize::MAX);
@@ -46,21 +52,21 @@ impl BlockCache {
         })
     }
 
-    /// A number no other open segment has: segment numbers alone could come again with other content.
-    pub(super) fn new_owner(&self) -> u64 {
+    /// A number no other open file has: file numbers alone could come again with other content.
+    pub(in crate::embedded) fn new_owner(&self) -> u64 {
         self.owners.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn get(&self, owner: u64, block: u32) -> Option<Arc<Block>> {
+    pub(in crate::embedded) fn get(&self, owner: u64, block: u32) -> Option<Arc<B>> {
         self.blocks.get(&Key { owner, block })
     }
 
-    pub(super) fn insert(&self, owner: u64, block: u32, content: Arc<Block>) {
+    pub(in crate::embedded) fn insert(&self, owner: u64, block: u32, content: Arc<B>) {
         self.blocks.insert(Key { owner, block }, content);
     }
 }
 
-impl fmt::Debug for BlockCache {
+impl<B: Cached> fmt::Debug for BlockCache<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BlockCache")
             .field("blocks", &self.blocks.len())

@@ -25,13 +25,13 @@ enum Engine {
 }
 
 /// Compresses one block after another, reusing its tables.
-pub(super) struct Compressor {
+pub(in crate::embedded) struct Compressor {
     engine: Engine,
     output: Vec<u8>,
 }
 
 impl Compressor {
-    pub(super) fn new(codec: Codec) -> io::Result<Self> {
+    pub(in crate::embedded) fn new(codec: Codec) -> io::Result<Self> {
         let engine = match codec {
             Codec::Lz4 => Engine::Lz4(Box::default()),
             Codec::Zstd => Engine::Zstd(Box::new(zstd::bulk::Compressor::new(ZSTD_LEVEL)?)),
@@ -40,7 +40,7 @@ impl Compressor {
     }
 
     /// The code and the bytes to store; those of `raw` itself when nothing is gained.
-    pub(super) fn compress<'a>(&'a mut self, raw: &'a [u8]) -> io::Result<(u8, &'a [u8])> {
+    pub(in crate::embedded) fn compress<'a>(&'a mut self, raw: &'a [u8]) -> io::Result<(u8, &'a [u8])> {
         let room = match self.engine {
             Engine::Lz4(_) => get_maximum_output_size(raw.len()),
             Engine::Zstd(_) => zstd::zstd_safe::compress_bound(raw.len()),
@@ -62,7 +62,7 @@ impl Compressor {
 }
 
 /// Back to the `raw_bytes` that were compressed; `None` when the bytes are not such.
-pub(super) fn decompress(code: u8, stored: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
+pub(in crate::embedded) fn decompress(code: u8, stored: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
     match code {
         STORED => (stored.len() == raw_bytes).then(|| stored.to_vec()),
         LZ4 => {

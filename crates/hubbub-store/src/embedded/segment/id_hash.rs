@@ -1,4 +1,4 @@
-//! Hashes of message ids, keyed so that a sender cannot aim at collisions.
+//! Hashes of message ids and keys, keyed so that a sender cannot aim at collisions.
 
 use siphasher::sip::SipHasher13;
 
@@ -16,6 +16,12 @@ impl IdHasher {
     pub fn new(key: [u64; 2]) -> Self {
         let [first, second] = key;
         Self { sip: SipHasher13::new_with_keys(first, second) }
+    }
+
+    /// The hash of a key of the key-value store.
+    #[inline]
+    pub(crate) fn hash_key(&self, key: &[u8]) -> u64 {
+        self.sip.hash(key)
     }
 
     /// The hash of a message id in its room.

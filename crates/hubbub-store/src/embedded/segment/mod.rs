@@ -44,10 +44,10 @@
 //! Not here: which segments there are (the manifest), what is not sealed yet (the tail).
 
 mod block;
-mod bytes;
-mod cache;
+pub(super) mod bytes;
+pub(super) mod cache;
 mod check;
-mod codec;
+pub(super) mod codec;
 mod error;
 mod format;
 mod id_hash;
@@ -57,12 +57,12 @@ mod index;
 mod merge;
 mod merge_users;
 mod open;
-mod output;
+pub(super) mod output;
 mod paged;
 mod postings;
 mod read;
 mod scan;
-mod stored;
+pub(super) mod stored;
 mod user_table;
 mod users;
 mod uuid;

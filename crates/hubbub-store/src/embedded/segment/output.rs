@@ -14,7 +14,7 @@ const WRITE_BYTES: usize = 256 * 1024;
 const SYNC_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Appends to a file.
-pub(super) struct Output {
+pub(in crate::embedded) struct Output {
     file: Arc<dyn DiskFile>,
     pending: Vec<u8>,
     written: u64,
@@ -24,28 +24,28 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new(file: Arc<dyn DiskFile>) -> Self {
+    pub(in crate::embedded) fn new(file: Arc<dyn DiskFile>) -> Self {
         Self { file, pending: Vec::new(), written: 0, unsynced: 0, crc: 0 }
     }
 
     /// Where the next byte will stand.
-    pub(super) fn position(&self) -> u64 {
+    pub(in crate::embedded) fn position(&self) -> u64 {
         self.written + self.pending.len() as u64
     }
 
     /// Checksum of all bytes so far.
-    pub(super) fn crc(&self) -> u32 {
+    pub(in crate::embedded) fn crc(&self) -> u32 {
         crc32c_append(self.crc, &self.pending)
     }
 
     /// Appends what `write` appends.
-    pub(super) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+    pub(in crate::embedded) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         write(&mut self.pending);
         if self.pending.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
     /// Hands everything over and syncs it.
-    pub(super) fn sync(&mut self) -> io::Result<()> {
+    pub(in crate::embedded) fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         self.file.sync_data()
     }

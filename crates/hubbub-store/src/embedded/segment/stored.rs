@@ -5,20 +5,20 @@ use crc32c::crc32c;
 use super::bytes::Cursor;
 
 /// No block is larger before compression: a text of 16 MiB with everything that belongs to it fits easily.
-pub(super) const BLOCK_RAW_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub(in crate::embedded) const BLOCK_RAW_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A block as it stands in the file, its checksum verified.
-pub(super) struct Stored<'a> {
-    pub(super) codec: u8,
-    pub(super) raw_bytes: u32,
-    pub(super) payload: &'a [u8],
+pub(in crate::embedded) struct Stored<'a> {
+    pub(in crate::embedded) codec: u8,
+    pub(in crate::embedded) raw_bytes: u32,
+    pub(in crate::embedded) payload: &'a [u8],
 }
 
 impl<'a> Stored<'a> {
     /// Bytes of checksum, codec and length before the payload.
-    pub(super) const HEADER_BYTES: usize = 9;
+    pub(in crate::embedded) const HEADER_BYTES: usize = 9;
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    pub(in crate::embedded) fn write(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
         out.push(self.codec);
@@ -30,7 +30,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
+    pub(in crate::embedded) fn check(bytes: &'a [u8]) -> Option<Self> {
         let mut cursor = Cursor::new(bytes);
         if cursor.u32()? != crc32c(cursor.rest()) {
             return None;

@@ -68,7 +68,7 @@ impl State {
     pub(super) fn catch_up_segments(&mut self, shared: &Shared, view: &View) -> Result<bool, MaintainError> {
         let missing = view.segments.iter().any(|segment| !self.segments.contains(&segment.number()));
         if self.is_loaded && missing {
-            self.catch_up(shared, &View { segments: view.segments.clone(), tails: Vec::new() })?;
+            self.catch_up(shared, &View { tails: Vec::new(), ..View::clone(view) })?;
         }
         Ok(self.is_loaded && missing)
     }

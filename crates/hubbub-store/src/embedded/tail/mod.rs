@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use parking_lot::RwLock;
 
 use super::journal::slot::SlotLease;
+use super::kv::tail::KeyIndex;
 use super::rooms::RoomNumber;
 use hash::MixState;
 
@@ -46,6 +47,8 @@ pub(crate) struct Tail {
     pub(crate) journal: u64,
     /// The slot, not to be overwritten while anybody may read it.
     pub(crate) slot: SlotLease,
+    /// The keys of the slot.
+    pub(crate) keys: KeyIndex,
     index: RwLock<Index>,
 }
 
@@ -62,7 +65,7 @@ struct Index {
 impl Tail {
     /// An empty tail over a slot.
     pub(crate) fn new(journal: u64, slot: SlotLease) -> Self {
-        Self { journal, slot, index: RwLock::default() }
+        Self { journal, slot, keys: KeyIndex::default(), index: RwLock::default() }
     }
 
     /// Shows messages to readers. They are durable and follow, room by room, those shown before.

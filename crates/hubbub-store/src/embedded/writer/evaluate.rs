@@ -1,7 +1,8 @@
 //! Deciding about every operation of a batch, and encoding what is to be stored.
 
-use hubbub_core::{Message, Op, OpBatch, Outcome, Receipt, Refusal, Send, Timestamp, What};
+use hubbub_core::{Message, Op, Outcome, Receipt, Refusal, Send, Timestamp, What};
 
+use super::keys::{DueKeys, KnownKeys};
 use super::{Head, Scratch, Touched, Writer};
 use crate::embedded::dedup::Known;
 use crate::embedded::error::MaintainError;
@@ -21,7 +22,7 @@ impl Writer {
         &mut self,
         shared: &Shared,
         view: &View,
-        batch: &OpBatch,
+        ops: &[Op<'_>],
         scratch: &mut Scratch,
     ) -> Result<Vec<Outcome>, MaintainError> {
         block::begin(&mut scratch.block);
@@ -33,10 +34,12 @@ impl Writer {
         scratch.joined.clear();
         scratch.records = 0;
         self.batches += 1;
-        let ops: Vec<Op<'_>> = batch.iter().collect();
-        self.find_rooms(shared, &ops, &mut scratch.rooms);
-        self.dedup.begin_batch(&ops, &mut scratch.hashes, &mut scratch.maybe_known);
+        self.begin_keys(&mut scratch.keys);
+        self.find_rooms(shared, ops, &mut scratch.rooms);
+        self.dedup.begin_batch(ops, &mut scratch.hashes, &mut scratch.maybe_known);
         let now = shared.clock.now().as_micros();
+        let due = DueKeys::find(shared, ops, now);
+        let mut keys = KnownKeys::look_up(shared, view, ops, &due);
         let mut outcomes = Vec::with_capacity(ops.len());
         for (index, op) in ops.iter().enumerate() {
             let room = scratch.rooms.get(index).copied().flatten();
@@ -44,7 +47,8 @@ impl Writer {
                 (Op::Send(send), Some(room)) => self.send(shared, send, (index, room), now, view, scratch)?,
                 (Op::Send(_), None) => Outcome::Refused(Refusal::UnknownRoom),
                 (Op::Change(change), room) => self.judge(shared, change, (index, room), scratch)?,
-                (Op::Queue(_) | Op::Kv(_), _) => Outcome::Refused(Refusal::Unreadable),
+                (Op::Kv(op), _) => self.judge_key(op, &mut keys, now, scratch),
+                (Op::Queue(_), _) => Outcome::Refused(Refusal::Unreadable),
             });
         }
         Ok(outcomes)
@@ -133,6 +137,7 @@ impl Writer {
 
     /// Undoes an evaluation; nothing of it was written.
     pub(super) fn take_back(&mut self, scratch: &Scratch) {
+        self.take_back_keys(&scratch.keys);
         for touched in &scratch.touched {
             if let Some(head) = self.head_mut(touched.room) {
                 *head = touched.before;

@@ -1,6 +1,6 @@
 //! The only way in: number, encode, write, sync, publish; on one thread at a time.
 //!
-//! Path of a batch: each operation's room is looked up → a message's id is checked ([`Dedup`]), a change is judged →
+//! Path of a batch: each operation's room or key is looked up → a message's id is checked ([`Dedup`]), a change judged →
 //! it gets its number and its record in the block → one write and one sync → places go to the tail's index, heads and
 //! changes to the rooms → outcomes.
 //!
@@ -12,14 +12,16 @@
 
 mod changes;
 mod evaluate;
+mod keys;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hubbub_core::store::ApplyError;
-use hubbub_core::{OpBatch, Outcome};
+use hubbub_core::{Op, OpBatch, Outcome};
 
+use self::keys::KeyScratch;
 use super::dedup::Dedup;
 use super::journal::block::{self, BlockHeader, HEADER_BYTES};
 use super::journal::slot_path;
@@ -72,7 +74,7 @@ pub(crate) struct WritePlace {
     pub(crate) batch: u32,
     /// The journal before and how many batches of it count.
     pub(crate) prior: (u64, u32),
-    /// Messages in it.
+    /// Messages and changes of keys in it.
     pub(crate) messages: usize,
 }
 
@@ -82,6 +84,8 @@ pub(crate) struct Writer {
     pub(crate) place: WritePlace,
     pub(crate) dedup: Dedup,
     pub(crate) heads: Vec<Head>,
+    /// The last revision given to a change of a key.
+    pub(crate) revision: u64,
     pub(crate) block_seed: u32,
     pub(crate) sync_times: SyncTimes,
     /// Batches so far, to tell whether a room was touched by this one.
@@ -107,6 +111,7 @@ pub(crate) struct Scratch {
     changes: Vec<(usize, usize)>,
     /// Members who came (`true`) or went by this batch so far.
     joined: HashMap<(RoomNumber, String), bool>,
+    keys: KeyScratch,
 }
 
 impl Writer {
@@ -117,11 +122,15 @@ impl Writer {
         }
         self.take_fresh_filter(shared);
         self.dedup.forget_sealed(shared.status.sealed_through.load(Ordering::Acquire));
-        self.make_room(shared, batch)?;
+        let ops: Vec<Op<'_>> = batch.iter().collect();
+        self.make_room(shared, batch, &ops)?;
         let view = shared.view();
         let mut scratch = std::mem::take(&mut self.scratch);
-        let result = match self.evaluate(shared, &view, batch, &mut scratch) {
-            Ok(outcomes) if scratch.records == 0 => Ok(outcomes),
+        let result = match self.evaluate(shared, &view, &ops, &mut scratch) {
+            Ok(outcomes) if scratch.records == 0 => {
+                self.publish_keys(shared, &scratch.keys);
+                Ok(outcomes)
+            }
             Ok(mut outcomes) => self.commit(shared, &mut scratch).map(|()| {
                 self.publish(shared, batch, &scratch, &mut outcomes);
                 outcomes
@@ -147,13 +156,15 @@ impl Writer {
     }
 
     /// Sees to it that the batch fits behind what is written: goes on to the next slot where it does not.
-    fn make_room(&mut self, shared: &Shared, batch: &OpBatch) -> Result<(), ApplyError> {
+    fn make_room(&mut self, shared: &Shared, batch: &OpBatch, ops: &[Op<'_>]) -> Result<(), ApplyError> {
         if batch.is_exclusive() && batch.len() > 1 {
             let reason = "an operation that takes no company came in a batch with others".to_owned();
             return Err(ApplyError::Unavailable { reason });
         }
         let erasure = if batch.is_exclusive() { erasure_bytes_max(shared.options.slot_bytes) } else { 0 };
-        let bound = HEADER_BYTES + batch.bytes() + batch.len() * record::RECORD_OVERHEAD_MAX + erasure;
+        let swept = keys::sweep_bytes(ops, shared.options.slot_bytes);
+        let records = batch.len() * record::RECORD_OVERHEAD_MAX;
+        let bound = HEADER_BYTES + batch.bytes() + records + erasure + swept;
         let bound = u64::try_from(bound).unwrap_or(u64::MAX);
         let fits = |place: &WritePlace| {
             let room = place.tail.slot.bytes.saturating_sub(place.position);
@@ -223,7 +234,7 @@ impl Writer {
         }
         place.position += scratch.block.len() as u64;
         place.batch += 1;
-        place.messages += scratch.places.len();
+        place.messages += scratch.places.len() + scratch.keys.written.len();
         Ok(())
     }
 
@@ -231,6 +242,7 @@ impl Writer {
     fn publish(&mut self, shared: &Shared, batch: &OpBatch, scratch: &Scratch, outcomes: &mut [Outcome]) {
         let at = Position { journal: self.place.tail.journal, batch: self.place.batch - 1 };
         self.place.tail.publish(&scratch.places);
+        self.publish_keys(shared, &scratch.keys);
         self.dedup.insert(&scratch.ids);
         let mut rooms = shared.rooms.write();
         if !scratch.changes.is_empty() || rooms.has_members() {

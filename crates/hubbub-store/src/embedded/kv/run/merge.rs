@@ -1,0 +1,51 @@
+//! Several runs into one: of each key the newest version.
+
+use std::io;
+
+use super::block::Value;
+use super::open::{Patience, Run};
+use super::scan::Scan;
+use super::writer::RunWriter;
+use crate::embedded::segment::{MergeError, SegmentError};
+
+/// Writes the newest version of each key of `runs`, which are neighbours, oldest first. Deleted keys stay out when
+/// `drop_deleted`: nothing older is left that they could hide. Ends early when `go_on` says so.
+pub(crate) fn merge(
+    runs: &[Run],
+    drop_deleted: bool,
+    writer: &mut RunWriter,
+    go_on: impl Fn() -> bool,
+) -> Result<(), MergeError> {
+    // Newest first, so that of equal keys the first one counts.
+    let scans: Result<Vec<Scan>, SegmentError> = runs.iter().rev().map(|run| run.scan(&[])).collect();
+    let mut scans = scans?;
+    while go_on() {
+        let Some((place, key)) = smallest(&scans) else { return Ok(()) };
+        if let Some(scan) = scans.get(place)
+            && let Some(entry) = scan.current()
+            && !(drop_deleted && entry.version.deleted)
+        {
+            match entry.value {
+                Value::Here(value) => writer.push(entry.key, entry.version, value)?,
+                Value::At { offset, stored_bytes } => {
+                    let stored = scan.run().stored_value(offset, stored_bytes, Patience::Wait)?;
+                    // Damage must not get a name of its own.
+                    scan.run().unpack(&stored, offset)?;
+                    writer.push_stored(entry.key, entry.version, &stored)?;
+                }
+            }
+        }
+        for scan in &mut scans {
+            if scan.current().is_some_and(|entry| entry.key == key.as_slice()) {
+                scan.advance()?;
+            }
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::Interrupted).into())
+}
+
+/// The smallest key, and the first scan that stands at it.
+fn smallest(scans: &[Scan]) -> Option<(usize, Vec<u8>)> {
+    let keys = scans.iter().enumerate().filter_map(|(place, scan)| Some((scan.current()?.key, place)));
+    keys.min().map(|(key, place)| (place, key.to_vec()))
+}

@@ -1,0 +1,168 @@
+//! What is known about keys besides their versions: the last revision, how many there are, what runs out, what changed.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use hubbub_core::kv::KvHistory;
+use parking_lot::{Mutex, RwLock};
+
+use super::changes::Changes;
+use super::compact::ReservedRuns;
+use super::run::{Block, Run};
+use super::tail::Written;
+use super::{ChangeLog, KV_DIR, Key, KeyCatalog};
+use crate::embedded::disk::Disk;
+use crate::embedded::error::{DoingOn, MaintainError, OpenError};
+use crate::embedded::segment::BlockCache;
+
+/// When a key runs out, and the revision of the version that does.
+pub(crate) type Due = (i64, u64);
+
+/// What all readers and the writer share about keys.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// Revision of the last durable change.
+    revision: AtomicU64,
+    /// How many keys there are, those included that have run out and are not deleted yet.
+    count: AtomicI64,
+    /// Every key that runs out, and perhaps versions that are not the newest any more.
+    due: Mutex<BTreeMap<Due, Key>>,
+    changes: RwLock<Changes>,
+    pub(super) cache: Arc<BlockCache<Block>>,
+    /// Numbers of runs under way.
+    pub(super) reserved: Mutex<ReservedRuns>,
+}
+
+/// What was found on the disk.
+pub(crate) struct OpenedKeys {
+    pub(crate) keys: Keys,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) log: Option<ChangeLog>,
+}
+
+impl Keys {
+    /// Removes what unfinished seals and merges left, then opens what counts.
+    pub(crate) fn open(
+        disk: &dyn Disk,
+        catalog: &KeyCatalog,
+        cache_bytes: u64,
+    ) -> Result<OpenedKeys, OpenError> {
+        let named: HashSet<String> = catalog.paths().collect();
+        for name in disk.list(KV_DIR).doing("listing the directory", KV_DIR)? {
+            let path = format!("{KV_DIR}/{name}");
+            let is_ours = [".run", ".log", ".tmp"].iter().any(|end| name.ends_with(end));
+            if is_ours && !named.contains(&path) {
+                disk.remove(&path).doing("removing", &path)?;
+            }
+        }
+        let cache = BlockCache::new(cache_bytes);
+        let mut due = BTreeMap::new();
+        let mut runs = Vec::new();
+        for number in &catalog.runs {
+            let run = Run::open(disk, *number, Arc::clone(&cache))?;
+            run.each_expiring(|key| {
+                due.insert((key.expires, key.revision), Key::from(key.key));
+            })?;
+            runs.push(run);
+        }
+        let (log, changes) = if catalog.log == 0 {
+            (None, Changes::behind(catalog.revision))
+        } else {
+            let (log, changes) = ChangeLog::read(disk, catalog.log)?;
+            // Where revisions went on behind a gap, what was before it is no history of what comes.
+            let follows = changes.head() == catalog.revision;
+            (Some(log), if follows { changes } else { Changes::behind(catalog.revision) })
+        };
+        let keys = Self {
+            revision: AtomicU64::new(catalog.revision),
+            count: AtomicI64::new(i64::try_from(catalog.keys).unwrap_or(i64::MAX)),
+            due: Mutex::new(due),
+            changes: RwLock::new(changes),
+            cache,
+            reserved: Mutex::default(),
+        };
+        Ok(OpenedKeys { keys, runs, log })
+    }
+
+    /// Enters changes that are durable and that the tail's index has.
+    pub(crate) fn publish(&self, written: &[Written]) {
+        let Some(last) = written.last() else { return };
+        {
+            let mut changes = self.changes.write();
+            for change in written {
+                changes.push(change.place.version.revision, &change.key, change.what);
+            }
+        }
+        if written.iter().any(|change| change.replaces.is_some() || change.place.version.expires.is_some()) {
+            let mut due = self.due.lock();
+            for change in written {
+                if let Some(replaced) = &change.replaces {
+                    due.remove(replaced);
+                }
+                let version = &change.place.version;
+                if let Some(expires) = version.expires {
+                    due.insert((expires, version.revision), Key::clone(&change.key));
+                }
+            }
+        }
+        self.count.fetch_add(written.iter().map(|change| change.more_keys).sum(), Ordering::Relaxed);
+        self.revision.fetch_max(last.place.version.revision, Ordering::AcqRel);
+    }
+
+    /// Revision of the last durable change.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    /// How many keys there are.
+    pub(crate) fn count(&self) -> u64 {
+        u64::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Goes on with revisions that were certainly not given before, and forgets the changes up to there.
+    pub(crate) fn jump_to(&self, revision: u64) {
+        *self.changes.write() = Changes::behind(revision);
+        self.revision.store(revision, Ordering::Release);
+    }
+
+    /// Up to `limit` keys that have run out by `now`, and whether there are more.
+    pub(crate) fn due_by(&self, now: i64, limit: usize) -> (Vec<(Due, Key)>, bool) {
+        let due = self.due.lock();
+        let mut all = due.range(..=(now, u64::MAX));
+        let found = all.by_ref().take(limit).map(|(due, key)| (*due, Key::clone(key))).collect();
+        (found, all.next().is_some())
+    }
+
+    /// Forgets versions that are gone.
+    pub(crate) fn forget_due(&self, gone: &[Due]) {
+        if !gone.is_empty() {
+            let mut due = self.due.lock();
+            gone.iter().for_each(|gone| drop(due.remove(gone)));
+        }
+    }
+
+    /// How long until the next key runs out.
+    pub(super) fn due_in(&self, now: i64) -> Option<Duration> {
+        let next = self.due.lock().first_key_value()?.0.0;
+        Some(Duration::from_micros(u64::try_from(next.saturating_sub(now)).unwrap_or(0)))
+    }
+
+    /// See [`hubbub_core::KvStore::changes`].
+    pub(super) fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> KvHistory {
+        self.changes.read().read(prefix, after, limit)
+    }
+
+    /// Writes a log of the changes up to a revision.
+    pub(super) fn write_log(
+        &self,
+        disk: &dyn Disk,
+        number: u64,
+        revision: u64,
+    ) -> Result<ChangeLog, MaintainError> {
+        // The lock is not held while the disk is written to.
+        let changes = self.changes.read().copy_through(revision);
+        ChangeLog::write(disk, number, &changes, revision)
+    }
+}

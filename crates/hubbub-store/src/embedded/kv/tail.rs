@@ -1,0 +1,129 @@
+//! The keys of one slot that is not sealed: for each the newest version, and where its record stands.
+//!
+//! About 130 bytes of memory for each key besides its name.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use hubbub_core::kv::KvChanged;
+use parking_lot::RwLock;
+
+use super::{Key, Version};
+use crate::embedded::error::MaintainError;
+use crate::embedded::journal::slot::SlotLease;
+use crate::embedded::journal::slot_path;
+use crate::embedded::kv::Patience;
+use crate::embedded::record::KeyChange;
+
+/// The newest version of a key in a slot, and where its record stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyPlace {
+    pub(crate) version: Version,
+    pub(crate) offset: u32,
+    pub(crate) bytes: u32,
+}
+
+/// A change of a key that is durable, or about to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Written {
+    pub(crate) key: Key,
+    pub(crate) place: KeyPlace,
+    pub(crate) what: KvChanged,
+    /// By how many keys there are more.
+    pub(crate) more_keys: i64,
+    /// When the version before was to run out, and its revision.
+    pub(crate) replaces: Option<(i64, u64)>,
+}
+
+impl Written {
+    /// A change whose record is `bytes` long and begins at `offset` of its slot.
+    pub(crate) fn of(change: &KeyChange<'_>, key: Key, (offset, bytes): (u32, u32)) -> Self {
+        let version = Version {
+            revision: change.revision,
+            expires: change.expires,
+            deleted: change.what != KvChanged::Put,
+            // Values are limited to 1 MiB, and the journal takes none that fits no slot.
+            value_bytes: u32::try_from(change.value.len()).unwrap_or(u32::MAX),
+        };
+        let place = KeyPlace { version, offset, bytes };
+        Self { key, place, what: change.what, more_keys: change.more_keys(), replaces: None }
+    }
+}
+
+/// The keys of a slot.
+#[derive(Debug, Default)]
+pub(crate) struct KeyIndex {
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    keys: BTreeMap<Key, KeyPlace>,
+    revision: u64,
+    more_keys: i64,
+}
+
+impl KeyIndex {
+    /// Shows changes to readers. They are durable and follow those shown before.
+    pub(crate) fn publish(&self, changes: &[Written]) {
+        if changes.is_empty() {
+            return;
+        }
+        let mut state = self.state.write();
+        for change in changes {
+            state.keys.insert(Key::clone(&change.key), change.place);
+            state.revision = change.place.version.revision;
+            state.more_keys += change.more_keys;
+        }
+    }
+
+    /// How many keys.
+    pub(super) fn len(&self) -> usize {
+        self.state.read().keys.len()
+    }
+
+    /// Revision of the last change; 0 when there is none.
+    pub(super) fn revision(&self) -> u64 {
+        self.state.read().revision
+    }
+
+    /// By how many keys there are more after these changes.
+    pub(super) fn more_keys(&self) -> i64 {
+        self.state.read().more_keys
+    }
+
+    /// The newest version of a key.
+    pub(super) fn find(&self, key: &[u8]) -> Option<KeyPlace> {
+        self.state.read().keys.get(key).copied()
+    }
+
+    /// Up to `limit` keys from a bound on, in their order.
+    pub(super) fn page(&self, from: Bound<&[u8]>, limit: usize) -> Vec<(Key, KeyPlace)> {
+        let state = self.state.read();
+        let keys = state.keys.range::<[u8], _>((from, Bound::Unbounded));
+        keys.take(limit).map(|(key, place)| (Key::clone(key), *place)).collect()
+    }
+}
+
+/// Shows `visit` the change of `key` whose record stands at `place`.
+pub(super) fn read_change<T>(
+    slot: &SlotLease,
+    key: &[u8],
+    place: &KeyPlace,
+    patience: Patience,
+    visit: impl FnOnce(&KeyChange<'_>) -> T,
+) -> Result<T, MaintainError> {
+    let mut record = vec![0; usize::try_from(place.bytes).unwrap_or(usize::MAX)];
+    let read = match patience {
+        Patience::Wait => slot.file.read_exact_at(&mut record, place.offset.into()),
+        Patience::CachedOnly => slot.file.read_cached_at(&mut record, place.offset.into()),
+    };
+    let path = || slot_path(slot.number);
+    read.map_err(|source| MaintainError::Io { attempted: "reading", path: path(), source })?;
+    let change = KeyChange::read(&mut record.as_slice())
+        .filter(|change| change.key == key && change.revision == place.version.revision);
+    match change {
+        Some(change) => Ok(visit(&change)),
+        None => Err(MaintainError::Damaged { path: path(), offset: place.offset.into() }),
+    }
+}

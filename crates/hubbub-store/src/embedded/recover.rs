@@ -280,8 +280,7 @@ fn replay(
             offset += u64::from(bytes);
         }
         tail.publish(&places);
-        tail.keys.publish(&written);
-        keys.publish(&written);
+        tail.keys.publish(&written, keys);
         dedup.insert(&ids);
         rooms.set_position(at.max(rooms.position()));
     }

@@ -3,7 +3,8 @@
 //! Locks, in the order in which they may be taken: `compacting` → `sealing` → the writer → `catalog` → `stats` (its
 //! `rebuilding`, then its `state`) → `rooms` → `view` → a tail's index. Readers of rooms take the last three, each alone and
 //! for moments; `catalog` is held while the manifest is written, by background work only; whoever takes segments or full
-//! tails out of the view holds `stats` meanwhile. A writer takes `stats` never. Those in `keys` and in a tail's keys are taken last, each alone.
+//! tails out of the view holds `stats` meanwhile. A writer takes `stats` never. Last come those of a tail's keys, and within
+//! it those in `keys`, each alone.
 
 use std::sync::Arc;
 

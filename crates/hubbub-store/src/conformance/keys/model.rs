@@ -74,12 +74,12 @@ impl Model {
     }
 
     fn sweep(&mut self, now: i64) {
-        // What ran out first goes first.
+        // What ran out first goes first, of what ran out together what was put first.
         let is_over = |kept: &&Kept| kept.expires.is_some_and(|expires| expires <= now);
         let over = self.keys.iter().filter(|(_, kept)| is_over(kept));
-        let mut over: Vec<_> = over.map(|(key, kept)| (kept.expires, key.clone())).collect();
+        let mut over: Vec<_> = over.map(|(key, kept)| (kept.expires, kept.revision, key.clone())).collect();
         over.sort();
-        for (_, key) in over {
+        for (_, _, key) in over {
             self.keys.remove(&key);
             self.change(&key, KvChanged::Expired);
         }

@@ -86,8 +86,8 @@ impl Keys {
         Ok(OpenedKeys { keys, runs, log })
     }
 
-    /// Enters changes that are durable and that the tail's index has.
-    pub(crate) fn publish(&self, written: &[Written]) {
+    /// Enters changes that are durable; the tail's index, which has them, lets no reader in meanwhile.
+    pub(super) fn publish(&self, written: &[Written]) {
         let Some(last) = written.last() else { return };
         {
             let mut changes = self.changes.write();

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use hubbub_core::kv::KvChanged;
 use parking_lot::RwLock;
 
-use super::{Key, Version};
+use super::{Key, Keys, Version};
 use crate::embedded::error::MaintainError;
 use crate::embedded::journal::slot::SlotLease;
 use crate::embedded::journal::slot_path;
@@ -64,8 +64,10 @@ struct State {
 }
 
 impl KeyIndex {
-    /// Shows changes to readers. They are durable and follow those shown before.
-    pub(crate) fn publish(&self, changes: &[Written]) {
+    /// Shows changes to readers, here and in `keys`. They are durable and follow those shown before.
+    ///
+    /// Whoever sees one of them here finds its revision there, and the other way round.
+    pub(crate) fn publish(&self, changes: &[Written], keys: &Keys) {
         if changes.is_empty() {
             return;
         }
@@ -75,6 +77,7 @@ impl KeyIndex {
             state.revision = change.place.version.revision;
             state.more_keys += change.more_keys;
         }
+        keys.publish(changes);
     }
 
     /// How many keys.

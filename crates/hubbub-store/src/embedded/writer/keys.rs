@@ -133,19 +133,19 @@ impl Writer {
 
     /// Deletes what has run out.
     fn sweep(&mut self, known: &mut KnownKeys<'_>, scratch: &mut Scratch) -> Outcome {
-        let more = known.more_due;
+        let (mut revision, more) = (None, known.more_due);
         for (due, key) in std::mem::take(&mut known.due) {
             match known.versions.get(&**key) {
                 Some(Known::Version(Some(version)))
                     if (version.expires, version.revision) == (Some(due.0), due.1) =>
                 {
-                    self.write_key(key, (KvChanged::Expired, &[], None), known, scratch);
+                    revision = Some(self.write_key(key, (KvChanged::Expired, &[], None), known, scratch));
                 }
                 // Another version took its place, or it cannot be read: then a restart looks at it again.
                 _ => scratch.keys.gone.push(*due),
             }
         }
-        Outcome::Kv(KvOutcome::Swept { more })
+        Outcome::Kv(KvOutcome::Swept { revision, more })
     }
 
     /// Encodes a change and notes it. Answers its revision.
@@ -190,8 +190,7 @@ impl Writer {
 
     /// Shows readers what is durable now. Also called for a batch of which nothing had to be written.
     pub(super) fn publish_keys(&self, shared: &Shared, scratch: &KeyScratch) {
-        self.place.tail.keys.publish(&scratch.written);
-        shared.keys.publish(&scratch.written);
+        self.place.tail.keys.publish(&scratch.written, &shared.keys);
         shared.keys.forget_due(&scratch.gone);
     }
 }

@@ -55,7 +55,7 @@ pub struct Verified {
     pub segments: u64,
     /// Keys, those included that have run out and were not deleted yet.
     pub keys: u64,
-    /// Bytes of the segments and of the runs of keys.
+    /// Bytes of the segments.
     pub bytes: u64,
 }
 
@@ -198,7 +198,6 @@ impl Verifier<'_> {
             if run.revision() > manifest.keys.revision {
                 self.damaged(&run_path(*number), 0, "it holds revisions that the manifest does not know");
             }
-            self.found.bytes += run.bytes();
         }
         if manifest.keys.log != 0
             && let Err(error) = ChangeLog::read(self.disk, manifest.keys.log)

@@ -34,16 +34,16 @@ pub(super) fn report(
             print(&format!("{fault}\n"))?;
         }
     }
-    let Verified { epoch, messages, unsealed, rooms, segments, bytes } = found;
+    let Verified { epoch, messages, unsealed, rooms, keys, segments, bytes } = found;
     if is_json {
         print_json(&json!({
             "epoch": epoch, "messages": messages, "unsealedMessages": unsealed, "rooms": rooms,
-            "segments": segments, "segmentBytes": bytes, "faults": faults.len(),
+            "keys": keys, "segments": segments, "segmentBytes": bytes, "faults": faults.len(),
         }))?;
     } else if faults.is_empty() {
         print(&format!(
             "{}: nothing is damaged; {messages} messages ({unsealed} not sealed yet) of {rooms} rooms, \
-             {segments} segments of {}, epoch {epoch}\n",
+             {keys} keys, {segments} segments of {}, epoch {epoch}\n",
             dir.display(),
             size(*bytes),
         ))?;

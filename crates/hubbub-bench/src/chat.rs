@@ -43,7 +43,7 @@ pub(crate) struct ChatArgs {
 
 /// Runs the warm-up and the measured phase.
 pub(crate) async fn measure(args: &ChatArgs) -> anyhow::Result<Report> {
-    let target = Target::parse(&args.common.target)?;
+    let target = args.common.target()?;
     let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
     let shape = Shape::new(
         crate::machine::seed() & 0xff_ffff_ffff,
@@ -109,7 +109,7 @@ impl Phase<'_> {
 
 fn parameters(args: &ChatArgs) -> serde_json::Value {
     json!({
-        "target": args.common.target,
+        "target": args.common.targets,
         "messages": args.messages,
         "durationS": args.duration.map(|time| time.as_secs_f64()),
         "warmupConnections": args.warmup_connections,

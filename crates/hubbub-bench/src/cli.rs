@@ -11,8 +11,10 @@ use crate::bare::{self, Kind};
 use crate::chat::{self, ChatArgs};
 use crate::fanout::{self, FanoutArgs};
 use crate::http::{self, HttpArgs};
+use crate::kv::{self, KvArgs};
 use crate::limits::{self, LimitsArgs};
 use crate::options::Common;
+use crate::queue::{self, QueueArgs};
 use crate::report::Report;
 use crate::suite::{self, SuiteArgs};
 
@@ -31,6 +33,10 @@ enum Command {
     Http(HttpArgs),
     /// Many subscribers of one room, and a few senders that never run ahead of them
     Fanout(FanoutArgs),
+    /// Clients that send to each other through queues, over HTTP or the line protocol
+    Queue(QueueArgs),
+    /// Getting, putting and deleting keys
+    Kv(KvArgs),
     /// What this machine can do at most: bare servers and the disk alone
     Limits(LimitsArgs),
     /// The whole table of speed and memory, each row against its bare limit
@@ -63,6 +69,14 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         }
         Command::Fanout(args) => {
             let report = runtime(args.common.threads)?.block_on(fanout::measure(&args))?;
+            finish(&report, &args.common)
+        }
+        Command::Queue(args) => {
+            let report = runtime(args.common.threads)?.block_on(queue::measure(&args))?;
+            finish(&report, &args.common)
+        }
+        Command::Kv(args) => {
+            let report = runtime(args.common.threads)?.block_on(kv::measure(&args))?;
             finish(&report, &args.common)
         }
         Command::Limits(args) => {

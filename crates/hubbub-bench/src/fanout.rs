@@ -10,7 +10,6 @@ use hubbub_core::clock::SeededRandom;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::client::Target;
 use crate::client::chat::Chat;
 use crate::feed::Feed;
 use crate::job::Shape;
@@ -51,7 +50,7 @@ pub(crate) struct FanoutArgs {
 
 /// Sends, and counts what arrives.
 pub(crate) async fn measure(args: &FanoutArgs) -> anyhow::Result<Report> {
-    let target = Target::parse(&args.common.target)?;
+    let target = args.common.target()?;
     let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
     let run_id = crate::machine::seed() & 0xff_ffff_ffff;
     let room_prefix = format!("{}{run_id:x}-", args.room_prefix);
@@ -130,7 +129,7 @@ fn make(run: &Run, feed: &Feed, audience: &Audience, window: u64, duration: Dura
 
 fn parameters(args: &FanoutArgs) -> serde_json::Value {
     json!({
-        "target": args.common.target,
+        "target": args.common.targets,
         "subscribers": args.subscribers,
         "senders": args.senders,
         "window": args.window,

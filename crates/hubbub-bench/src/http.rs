@@ -8,7 +8,6 @@ use hubbub_core::clock::SeededRandom;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::client::Target;
 use crate::client::post::Post;
 use crate::feed::Feed;
 use crate::job::Shape;
@@ -52,7 +51,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// Sends and listens.
 pub(crate) async fn measure(args: &HttpArgs) -> anyhow::Result<Report> {
-    let target = Target::parse(&args.common.target)?;
+    let target = args.common.target()?;
     let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
     let traffic = &args.traffic;
     let run_id = crate::machine::seed() & 0xff_ffff_ffff;
@@ -122,7 +121,7 @@ async fn send(args: &HttpArgs, run: &Arc<Run>, seed: u64) -> usize {
 
 fn parameters(args: &HttpArgs) -> serde_json::Value {
     json!({
-        "target": args.common.target,
+        "target": args.common.targets,
         "rate": if args.closed { None } else { Some(args.rate.to_string()) },
         "durationS": args.duration.as_secs_f64(),
         "listeners": args.listeners,

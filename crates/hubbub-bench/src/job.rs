@@ -144,7 +144,7 @@ pub(crate) fn below(bits: u64, end: u64) -> u64 {
 }
 
 /// Words of no meaning, so that a text is neither constant nor as incompressible as noise.
-fn random_words(random: &SeededRandom, bytes: usize) -> String {
+pub(crate) fn random_words(random: &SeededRandom, bytes: usize) -> String {
     const SYLLABLES: [&str; 32] = [
         "ka", "lo", "mi", "ne", "ru", "sa", "te", "vo", "wi", "zu", "bra", "cle", "dri", "fla", "gro", "hu",
         "jo", "ken", "lin", "mor", "nas", "pel", "quo", "ras", "sol", "tur", "und", "ver", "wol", "xi",

@@ -140,7 +140,8 @@ impl Lane {
     fn finish(&mut self, job: &Job, ending: Ending) {
         let begun_us = if job.intended_us > 0 { job.intended_us } else { job.first_sent_us };
         let latency_us = u32::try_from(self.read_us.saturating_sub(begun_us)).unwrap_or(u32::MAX);
-        let sample = Sample { done_us: self.read_us, latency_us, room: job.room, kind: job.kind, ending };
+        let sample =
+            Sample { done_us: self.read_us, latency_us, room: job.room, kind: job.kind as u8, ending };
         self.samples.push(sample);
         let count = match ending {
             Ending::Accepted => None,

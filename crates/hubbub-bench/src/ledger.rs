@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 
 use crate::client::{Target, get::get};
+use crate::kv::KeyBooks;
+use crate::queue::QueueBooks;
 use crate::run::Run;
 
 /// The server's counters that matter here.
@@ -62,7 +64,7 @@ impl ServerCounts {
 }
 
 /// The sum over all labels of a counter in Prometheus text.
-fn sum(metrics: &str, name: &str) -> Option<u64> {
+pub(crate) fn sum(metrics: &str, name: &str) -> Option<u64> {
     let values = metrics.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
         let rest = if rest.starts_with('{') { rest.split_once('}')?.1 } else { rest };
@@ -90,6 +92,12 @@ pub(crate) struct Ledger {
     /// What the server counted meanwhile, if it counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerCounts>,
+    /// What went into queues and came out of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<QueueBooks>,
+    /// What was read of keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<KeyBooks>,
     /// Where the books do not agree.
     pub faults: Vec<String>,
 }
@@ -110,6 +118,20 @@ impl Ledger {
             ledger.unconfirmed += counts.unconfirmed.load(Ordering::Relaxed);
         }
         ledger.close()
+    }
+
+    /// With what went into queues and came out of them.
+    pub(crate) fn with_queues(mut self, books: QueueBooks) -> Self {
+        self.faults.extend(books.faults());
+        self.queues = Some(books);
+        self
+    }
+
+    /// With what was read of keys.
+    pub(crate) fn with_keys(mut self, books: KeyBooks) -> Self {
+        self.faults.extend(books.faults());
+        self.keys = Some(books);
+        self
     }
 
     /// Compares the books of both sides. Other clients of the same server show as faults.

@@ -1,8 +1,11 @@
 //! The load generator behind `hubbub bench`. It knows a server only by its public protocol.
 //!
-//! Path of a message: one generator draws it ([`job`]) → a bounded queue of its room ([`feed`]) → a connection writes
+//! Path of a message of the rooms: one generator draws it ([`job`]) → a bounded queue of its room ([`feed`]) → a connection writes
 //! it out ([`session`], [`client`]) and keeps it until its answer ([`lane`]) → histograms and rates ([`record`]) →
 //! the report ([`report`]), which closes the ledger with the server's own counters ([`ledger`]).
+//!
+//! Workloads whose next step follows from the answer to the last ([`queue`], [`kv`]) have a task for each connection
+//! ([`worker`]) that asks one thing at a time ([`caller`]), and end in the same record and report.
 //!
 //! Invariants
 //! - A message has one id however often it is sent; each ends as accepted, rejected or unconfirmed.
@@ -11,6 +14,7 @@
 
 mod asks;
 mod bare;
+mod caller;
 mod chat;
 pub mod cli;
 mod client;
@@ -19,6 +23,7 @@ mod feed;
 mod history;
 mod http;
 mod job;
+mod kv;
 mod lane;
 mod ledger;
 mod limits;
@@ -27,6 +32,7 @@ mod machine;
 mod options;
 mod pace;
 mod phase;
+mod queue;
 mod record;
 mod report;
 mod run;
@@ -34,6 +40,7 @@ mod session;
 mod spawn;
 mod suite;
 mod wire;
+mod worker;
 
 #[cfg(test)]
 mod tests;

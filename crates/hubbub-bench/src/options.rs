@@ -6,14 +6,21 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use crate::client::Target;
 use crate::run::Rules;
 
 /// Where to send, and what to do with the results.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Common {
-    /// The server to measure
-    #[arg(long, env = "HUBBUB_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
-    pub target: String,
+    /// The server to measure; `queue` and `kv` take several, and share their connections out among them
+    #[arg(
+        long = "target",
+        env = "HUBBUB_SERVER",
+        default_value = "http://127.0.0.1:8080",
+        value_delimiter = ',',
+        value_name = "URL"
+    )]
+    pub targets: Vec<String>,
     /// Write summary.json, metrics.csv, throughput.csv and report.html into this directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -38,6 +45,21 @@ pub(crate) struct Common {
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+impl Common {
+    /// The servers.
+    pub(crate) fn targets(&self) -> anyhow::Result<Vec<Target>> {
+        self.targets.iter().map(|url| Target::parse(url)).collect()
+    }
+
+    /// The server of a workload that takes one.
+    pub(crate) fn target(&self) -> anyhow::Result<Target> {
+        match self.targets.as_slice() {
+            [url] => Target::parse(url),
+            _ => anyhow::bail!("this workload measures one server at a time: give --target once"),
+        }
+    }
 }
 
 /// What is sent.
@@ -87,6 +109,37 @@ pub(crate) struct Sending {
     /// Messages that the generator prepares ahead, over all rooms
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     pub queue: usize,
+}
+
+/// How long is waited for answers, for workloads whose operations are not repeated.
+#[derive(Debug, Clone, Args, Serialize)]
+pub(crate) struct Patience {
+    /// Give an operation up for lost after this, and reconnect
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub send_timeout: Duration,
+    /// Wait before the first reconnection; doubled for each further one
+    #[arg(long, default_value = "50ms", value_parser = duration, value_name = "TIME")]
+    pub backoff: Duration,
+    /// Longest wait before a reconnection
+    #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME")]
+    pub backoff_max: Duration,
+    /// End the run when nothing was answered for this long
+    #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME")]
+    pub give_up: Duration,
+}
+
+impl Patience {
+    pub(crate) fn rules(&self) -> Rules {
+        Rules {
+            in_flight: 1,
+            send_timeout: self.send_timeout,
+            retries: 0,
+            backoff_min: self.backoff,
+            backoff_max: self.backoff_max,
+            echo: false,
+            give_up: self.give_up,
+        }
+    }
 }
 
 impl Sending {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
 
 use crate::client::Codec;
@@ -28,6 +29,18 @@ pub(crate) fn spawn<C: Codec + 'static>(
         }
     }
     lanes
+}
+
+/// A bar for work whose size is known, where somebody can see it.
+pub(crate) fn bar(name: &'static str, count: u64, quiet: bool) -> ProgressBar {
+    if quiet || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style =
+        ProgressStyle::with_template("{msg} {wide_bar} {human_pos} of {human_len}, {per_sec}, {eta} left");
+    let bar = ProgressBar::new(count).with_message(name);
+    // The template is a constant that is right.
+    if let Ok(style) = style { bar.with_style(style) } else { bar }
 }
 
 /// What to show while a phase runs.

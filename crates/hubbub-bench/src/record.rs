@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use hubbub_core::message::MessageType;
 use serde::Serialize;
 
 /// How one message ended.
@@ -36,7 +35,8 @@ pub(crate) struct Sample {
     pub(crate) done_us: u64,
     pub(crate) latency_us: u32,
     pub(crate) room: u16,
-    pub(crate) kind: MessageType,
+    /// Which of the kinds of the record.
+    pub(crate) kind: u8,
     pub(crate) ending: Ending,
 }
 
@@ -48,7 +48,7 @@ pub(crate) const STEP_US: u64 = 100_000;
 pub(crate) struct Record {
     all: Dist,
     last_us: u64,
-    by_kind: [Dist; 3],
+    by_kind: Vec<(&'static str, Dist)>,
     /// Accepted messages in each step.
     pub(crate) steps: Vec<u64>,
     /// Single messages, at most `samples_max`.
@@ -62,11 +62,12 @@ pub(crate) struct Record {
 
 impl Record {
     /// An empty record that keeps at most `samples_max` single messages.
-    pub(crate) fn new(samples_max: usize) -> Self {
+    /// `kinds` are the names of the kinds of messages or operations.
+    pub(crate) fn new(samples_max: usize, kinds: &[&'static str]) -> Self {
         Self {
             all: Dist::default(),
             last_us: 0,
-            by_kind: Default::default(),
+            by_kind: kinds.iter().map(|kind| (*kind, Dist::default())).collect(),
             steps: Vec::new(),
             samples: Vec::new(),
             samples_max,
@@ -85,7 +86,7 @@ impl Record {
         for sample in samples.iter().filter(|sample| sample.ending == Ending::Accepted) {
             let latency_us = u64::from(sample.latency_us);
             self.all.add(latency_us);
-            if let Some(dist) = self.by_kind.get_mut(usize::from(sample.kind as u8)) {
+            if let Some((_, dist)) = self.by_kind.get_mut(usize::from(sample.kind)) {
                 dist.add(latency_us);
             }
             self.last_us = self.last_us.max(sample.done_us);
@@ -119,9 +120,9 @@ impl Record {
         &self.all
     }
 
-    /// Latencies of one type of message.
-    pub(crate) fn latency_of(&self, kind: MessageType) -> Option<&Dist> {
-        self.by_kind.get(usize::from(kind as u8))
+    /// Latencies of each kind.
+    pub(crate) fn by_kind(&self) -> &[(&'static str, Dist)] {
+        &self.by_kind
     }
 }
 

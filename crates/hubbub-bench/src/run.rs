@@ -34,6 +34,9 @@ impl Rules {
     }
 }
 
+/// The types of messages, in the order of their numbers.
+const MESSAGE_KINDS: [&str; 3] = ["TEXT", "JOIN", "LEAVE"];
+
 /// Shared state of a phase.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -97,13 +100,18 @@ impl Run {
             shape,
             rules,
             counts: Counts::default(),
-            record: Mutex::new(Record::new(samples_max)),
+            record: Mutex::new(Record::new(samples_max, &MESSAGE_KINDS)),
             start,
             started: crate::machine::now(),
             begun_us: AtomicU64::new(0),
             last_answer_us: AtomicU64::new(0),
             times: None,
         }
+    }
+
+    /// The same, with operations of these kinds in place of messages.
+    pub(crate) fn with_kinds(self, samples_max: usize, kinds: &[&'static str]) -> Self {
+        Self { record: Mutex::new(Record::new(samples_max, kinds)), ..self }
     }
 
     /// The same, with the time of each message kept for those who listen.

@@ -13,7 +13,9 @@ use crate::bare::{self, Kind};
 use crate::chat::{self, ChatArgs};
 use crate::fanout::{self, FanoutArgs};
 use crate::http::{self, HttpArgs};
+use crate::kv::{self, KvArgs};
 use crate::options::arguments;
+use crate::queue::{self, QueueArgs};
 use crate::report::Report;
 
 async fn listen() -> (TcpListener, String) {
@@ -75,6 +77,46 @@ async fn fan_out_reaches_every_subscriber_in_order() {
     let delivery = report.delivery.as_ref().expect("delivery");
     assert_eq!(delivery.delivered, 20 * report.latency.count);
     assert!(report.is_clean() && delivery.latency.count > 0, "{}", report.terminal());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_queues_ask_and_are_answered() {
+    let url = bare(Kind::Line).await;
+    let address = url.strip_prefix("http://").expect("address");
+    let line =
+        ["--quiet", "--target", &url, "--line", address, "--via", "line", "--echo", "--warmup", "50ms"];
+    for own in
+        [&["--clients", "8"][..], &["--ask", "0", "--refresh", "0", "--depth", "500", "--think", "1ms"]]
+    {
+        let own = [own, &["--duration", "300ms"]].concat();
+        let args: QueueArgs = arguments("queue", &[&line[..], &own].concat()).expect("options");
+        let report = queue::measure(&args).await.expect("measured");
+        assert!(report.is_clean(), "{}", report.terminal());
+        for kind in ["send", "get", "read"] {
+            assert!(report.latency_by_type[kind].count > 0, "{kind}: {}", report.terminal());
+        }
+    }
+    let own = ["populate", "--depth", "1000", "--duration", "10s"];
+    let args: QueueArgs = arguments("queue", &[&line[..], &own].concat()).expect("options");
+    let report = queue::measure(&args).await.expect("measured");
+    let books = report.ledger.and_then(|ledger| ledger.queues).expect("books");
+    assert!((1_000..1_200).contains(&books.sent) && books.taken == 0, "{books}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_asked_for_in_both_loops() {
+    let url = bare(Kind::Kv).await;
+    let line = ["--quiet", "--target", &url, "--no-preload", "--unchecked", "--keys", "1000"];
+    let measure = async |own: &[&str]| {
+        let args: KvArgs = arguments("kv", &[&line[..], own].concat()).expect("options");
+        kv::measure(&args).await.expect("measured")
+    };
+    for kind in ["get-all", "get-popular", "put-all", "delete", "mixed"] {
+        let report = measure(&[kind, "--duration", "200ms", "--warmup", "50ms"]).await;
+        assert!(report.is_clean() && report.latency.count > 0, "{kind}: {}", report.terminal());
+    }
+    let report = measure(&["mixed", "--rate", "1000", "--duration", "500ms", "--warmup", "0ms"]).await;
+    assert!(report.is_clean() && report.latency.count == 500, "{}", report.terminal());
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 
 mod fanout;
 mod http;
+mod kv;
+mod line;
 mod ws;
 
 use std::io::Write as _;
@@ -27,6 +29,10 @@ pub(crate) enum Kind {
     Http,
     /// Writes each message to all subscribers.
     Fanout,
+    /// Reads each command of the line protocol and answers it.
+    Line,
+    /// Answers each GET with a value, and each PUT with its revision.
+    Kv,
 }
 
 /// Serves until the process ends; prints `ready http://ADDR` when it listens.
@@ -49,6 +55,8 @@ pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<
             Kind::WsEcho => drop(tokio::spawn(ws::serve(stream, ws::Reply::Echo))),
             Kind::WsAck => drop(tokio::spawn(ws::serve(stream, ws::Reply::Ack))),
             Kind::Http => drop(tokio::spawn(http::serve(stream))),
+            Kind::Line => drop(tokio::spawn(line::serve(stream))),
+            Kind::Kv => drop(tokio::spawn(kv::serve(stream))),
             Kind::Fanout => drop(tokio::spawn(fanout::serve(stream, Arc::clone(&hub)))),
         }
     }

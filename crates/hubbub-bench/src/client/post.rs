@@ -99,8 +99,9 @@ pub(crate) fn split_response(bytes: &[u8]) -> Result<Option<(Response<'_>, &[u8]
             last = value.trim().eq_ignore_ascii_case("close");
         }
     }
-    let length = length.ok_or(Cause::Protocol)?;
     let status = u16::try_from(status).map_err(|_| Cause::Protocol)?;
+    // 204 says by itself that there is no body.
+    let length = if status == 204 { 0 } else { length.ok_or(Cause::Protocol)? };
     Ok(body.split_at_checked(length).map(|(body, rest)| (Response { status, body, last }, rest)))
 }
 
@@ -140,6 +141,9 @@ mod tests {
         }
         let (response, rest) = split_response(bytes).expect("valid").expect("complete");
         assert_eq!((response, rest), (Response { status: 201, body: b"{}", last: false }, &b"HTTP/1.1"[..]));
+        let empty = b"HTTP/1.1 204 No Content\r\netag: \"7\"\r\n\r\nHTTP/1.1";
+        let (response, rest) = split_response(empty).expect("valid").expect("complete");
+        assert_eq!((response.status, response.body, rest), (204, &b""[..], &b"HTTP/1.1"[..]));
         assert_eq!(split_response(b"nonsense\r\n\r\n"), Err(Cause::Protocol));
     }
 

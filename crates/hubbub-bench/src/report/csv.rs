@@ -29,7 +29,8 @@ pub(super) fn write_metrics(report: &Report, path: &Path) -> anyhow::Result<()> 
     for sample in &report.samples {
         let at = at(report, i64::try_from(sample.done_us).unwrap_or(i64::MAX));
         let latency_ms = f64::from(sample.latency_us) / 1e3;
-        let (kind, status) = (sample.kind.as_str(), sample.ending.status_code());
+        let kind = report.kinds.get(usize::from(sample.kind)).copied().unwrap_or_default();
+        let status = sample.ending.status_code();
         writeln!(out, "{at},{kind},{latency_ms:.3},{status},{}{}", report.room_prefix, sample.room)?;
     }
     out.flush()?;

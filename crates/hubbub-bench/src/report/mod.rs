@@ -14,7 +14,6 @@ pub(crate) use terminal::grouped;
 
 use anyhow::Context;
 use hubbub_core::Timestamp;
-use hubbub_core::message::MessageType;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -29,6 +28,8 @@ use crate::run::Run;
 pub(crate) struct Report {
     /// Name of the workload.
     pub workload: &'static str,
+    /// What is counted: messages, or operations.
+    pub unit: &'static str,
     /// Version of this program.
     pub version: &'static str,
     /// Commit it was built from, if the build said so.
@@ -80,6 +81,8 @@ pub(crate) struct Report {
     #[serde(skip)]
     samples: Vec<Sample>,
     #[serde(skip)]
+    kinds: Vec<&'static str>,
+    #[serde(skip)]
     room_prefix: String,
     #[serde(skip)]
     phase_started: Timestamp,
@@ -110,6 +113,7 @@ impl Report {
     pub(crate) fn new(workload: &'static str, parameters: Value) -> Self {
         Self {
             workload,
+            unit: "messages",
             version: env!("CARGO_PKG_VERSION"),
             commit: option_env!("HUBBUB_COMMIT"),
             started: crate::machine::now().to_string(),
@@ -133,6 +137,7 @@ impl Report {
             steps: Vec::new(),
             dist: Dist::default(),
             samples: Vec::new(),
+            kinds: Vec::new(),
             room_prefix: String::new(),
             phase_started: Timestamp::default(),
         }
@@ -146,11 +151,8 @@ impl Report {
         self.dist = record.latency().clone();
         self.latency = self.dist.stats();
         self.per_second = self.latency.count as f64 / self.elapsed_s;
-        for kind in [MessageType::Text, MessageType::Join, MessageType::Leave] {
-            if let Some(dist) = record.latency_of(kind) {
-                self.latency_by_type.insert(kind.as_str(), dist.stats());
-            }
-        }
+        self.kinds = record.by_kind().iter().map(|(kind, _)| *kind).collect();
+        self.latency_by_type = record.by_kind().iter().map(|(kind, dist)| (*kind, dist.stats())).collect();
         self.throughput = buckets(&record.steps, elapsed, bucket);
         self.steps = std::mem::take(&mut record.steps);
         self.samples = std::mem::take(&mut record.samples);

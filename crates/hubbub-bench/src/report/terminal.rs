@@ -45,10 +45,16 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
             )?;
         }
     }
+    if let Some(books) = report.ledger.as_ref().and_then(|ledger| ledger.queues.as_ref()) {
+        writeln!(out, "  queues       {books}")?;
+    }
+    if let Some(books) = report.ledger.as_ref().and_then(|ledger| ledger.keys.as_ref()) {
+        writeln!(out, "  keys         {books}")?;
+    }
     if report.latency.count > 0 {
         let rate = grouped(report.per_second);
         let count = grouped(report.latency.count as f64);
-        writeln!(out, "  throughput   {rate} messages/s ({count} in {:.2} s)", report.elapsed_s)?;
+        writeln!(out, "  throughput   {rate} {}/s ({count} in {:.2} s)", report.unit, report.elapsed_s)?;
         writeln!(out, "  latency ms   {}", line(&report.latency))?;
         for (kind, stats) in report.latency_by_type.iter().filter(|(_, stats)| stats.count > 0) {
             writeln!(out, "    {kind:<10} {}", line(stats))?;

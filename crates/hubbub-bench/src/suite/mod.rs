@@ -1,10 +1,12 @@
 //! The whole table of speed and memory, on this machine: each row alternates the bare limit and the real server in
 //! the same run, and the medians count.
 
+mod keys;
 mod loaded;
 mod operating;
 mod paired;
 mod people;
+mod queues;
 mod rooms;
 
 use std::fmt::Write as _;
@@ -24,7 +26,8 @@ pub(crate) struct SuiteArgs {
     /// Write the table to this file, too
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded
+    /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded,
+    /// kv-get, kv-put, kv-miss, line, taken
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     only: Vec<String>,
     /// Repeat each measurement this often
@@ -36,7 +39,13 @@ pub(crate) struct SuiteArgs {
     /// Messages stored in the row `loaded`
     #[arg(long, default_value_t = 5_000_000, value_name = "N")]
     messages: u64,
-    /// A quick look: one round, short, 200,000 messages
+    /// Keys in the row `kv-miss`
+    #[arg(long, default_value_t = 5_000_000, value_name = "N")]
+    keys: u64,
+    /// Messages that wait in the rows `line` and `taken`; five times as many were taken before in the latter
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    waiting: u64,
+    /// A quick look: one round, short, 200,000 messages and keys, 50,000 messages waiting
     #[arg(long)]
     quick: bool,
     /// The server to measure; by default this program
@@ -70,6 +79,8 @@ struct Bench {
     rounds: usize,
     time: Duration,
     messages: u64,
+    keys: u64,
+    waiting: u64,
 }
 
 impl Bench {
@@ -91,7 +102,7 @@ struct Fresh {
     _data: tempfile::TempDir,
 }
 
-const ROWS: [&str; 11] = [
+const ROWS: [&str; 16] = [
     "chat",
     "chat-64",
     "http",
@@ -103,6 +114,11 @@ const ROWS: [&str; 11] = [
     "idle",
     "members",
     "loaded",
+    "kv-get",
+    "kv-put",
+    "kv-miss",
+    "line",
+    "taken",
 ];
 
 /// Measures the rows asked for; the answer is the table and whether all targets were met.
@@ -117,6 +133,8 @@ pub(crate) async fn measure(args: &SuiteArgs) -> anyhow::Result<(String, bool)> 
         rounds: if args.quick { 1 } else { args.rounds.max(1) },
         time: if args.quick { args.time.min(Duration::from_secs(2)) } else { args.time },
         messages: if args.quick { args.messages.min(200_000) } else { args.messages },
+        keys: if args.quick { args.keys.min(200_000) } else { args.keys },
+        waiting: if args.quick { args.waiting.min(50_000) } else { args.waiting },
     };
     let mut rows = Vec::new();
     for name in
@@ -148,6 +166,11 @@ impl Bench {
             "hot-room" => vec![self.hot_room().await?],
             "idle" => vec![self.idle().await?],
             "members" => vec![self.members().await?],
+            "kv-get" => vec![self.kv_get().await?],
+            "kv-put" => vec![self.kv_put().await?],
+            "kv-miss" => self.kv_miss().await?,
+            "line" => self.line().await?,
+            "taken" => vec![self.taken().await?],
             _ => self.loaded().await?,
         })
     }

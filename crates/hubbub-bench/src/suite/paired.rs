@@ -20,7 +20,15 @@ pub(super) struct Side {
 
 impl Side {
     pub(super) fn add(&mut self, bare: Bare, report: &Report) {
-        self.rates.push(bare.rate(report));
+        self.add_report(report);
+        if let Some(rate) = self.rates.last_mut() {
+            *rate = bare.rate(report);
+        }
+    }
+
+    /// The same for a workload that is no [`Bare`].
+    pub(super) fn add_report(&mut self, report: &Report) {
+        self.rates.push(report.per_second);
         self.noise.push(report.noise());
         if !report.is_clean() {
             self.faults.extend(report.notes.iter().cloned());

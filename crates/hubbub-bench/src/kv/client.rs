@@ -1,0 +1,202 @@
+//! One connection that gets, puts and deletes keys.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hubbub_core::clock::{RandomSource, SeededRandom};
+use hubbub_core::message::write_u64;
+use tokio::sync::Semaphore;
+
+use super::keys::{Keys, Popularity, Seen};
+use crate::caller::Caller;
+use crate::client::Cause;
+use crate::client::post::split_response;
+use crate::pace::Schedule;
+use crate::record::Ending;
+use crate::worker::Worker;
+
+/// Operations, in the order of their numbers in the record.
+pub(super) const KINDS: [&str; 3] = ["get", "put", "delete"];
+
+/// What is done to a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Get = 0,
+    Put = 1,
+    Delete = 2,
+}
+
+/// How often each is done, together 1.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shares {
+    pub(super) get: f64,
+    pub(super) put: f64,
+}
+
+/// What reads showed.
+#[derive(Debug, Default)]
+pub(super) struct Sightings {
+    pub(super) hits: AtomicU64,
+    pub(super) absent: AtomicU64,
+    pub(super) stale: AtomicU64,
+    pub(super) wrong: AtomicU64,
+}
+
+/// Hands out the operations of an open loop as they become due.
+#[derive(Debug)]
+pub(super) struct Due {
+    pub(super) schedule: Schedule,
+    pub(super) next: AtomicU64,
+    pub(super) permits: Semaphore,
+}
+
+/// What all connections share.
+pub(super) struct Common {
+    pub(super) keys: Keys,
+    pub(super) popularity: Popularity,
+    pub(super) shares: Shares,
+    pub(super) sightings: Sightings,
+    /// `None` = a closed loop.
+    pub(super) due: Option<Due>,
+    pub(super) connections: u64,
+    /// The server is a bare one and keeps nothing.
+    pub(super) is_unchecked: bool,
+}
+
+pub(super) struct Client {
+    pub(super) worker: Worker,
+    pub(super) common: Arc<Common>,
+    /// From 0 on; this connection writes the keys whose number leaves this rest when divided by all connections.
+    pub(super) who: u64,
+    pub(super) random: SeededRandom,
+}
+
+impl Client {
+    pub(super) async fn run(mut self) {
+        let common = Arc::clone(&self.common);
+        let mut caller = None;
+        let mut value = Vec::new();
+        while !self.worker.is_over() {
+            if caller.is_none() {
+                caller = self.worker.connect().await;
+            }
+            let Some(connected) = &mut caller else { continue };
+            let mut intended_us = None;
+            if let Some(due) = &common.due {
+                // The semaphore is closed when the time is over.
+                let Ok(permit) = due.permits.acquire().await else { break };
+                permit.forget();
+                intended_us = Some(due.schedule.intended_us(due.next.fetch_add(1, Ordering::Relaxed)).max(1));
+            }
+            let (kind, key) = self.draw();
+            if let Err(cause) = self.operate(connected, kind, key, intended_us, &mut value).await {
+                caller = None;
+                self.worker.lost(cause).await;
+            }
+        }
+        self.worker.hand_over();
+    }
+
+    fn draw(&self) -> (Kind, u64) {
+        let Common { keys, popularity, shares, connections, .. } = &*self.common;
+        let share = (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        let kind = if share < shares.get {
+            Kind::Get
+        } else if share < shares.get + shares.put {
+            Kind::Put
+        } else {
+            Kind::Delete
+        };
+        let key = popularity.draw(keys.len(), &self.random);
+        if kind == Kind::Get {
+            return (kind, key);
+        }
+        // The nearest one of its own.
+        let own = key - key % connections + self.who;
+        (kind, if own < keys.len() { own } else { self.who.min(keys.len() - 1) })
+    }
+
+    async fn operate(
+        &mut self,
+        caller: &mut Caller,
+        kind: Kind,
+        key: u64,
+        intended_us: Option<u64>,
+        value: &mut Vec<u8>,
+    ) -> Result<(), Cause> {
+        let common = Arc::clone(&self.common);
+        let keys = &common.keys;
+        let floor = keys.floor(key);
+        let version = if kind == Kind::Get { 0 } else { keys.next_version(key, kind == Kind::Delete) };
+        value.clear();
+        if kind == Kind::Put {
+            keys.write_value(key, version, value);
+        }
+        let method = ["GET ", "PUT ", "DELETE "].get(kind as usize).copied().unwrap_or_default();
+        let target = &self.worker.target;
+        let out = caller.out();
+        for part in [method, &target.prefix, "/kv/"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        keys.write_key(key, out);
+        out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+        out.extend_from_slice(target.host.as_bytes());
+        if kind == Kind::Put {
+            out.extend_from_slice(b"\r\nContent-Length: ");
+            write_u64(value.len() as u64, out);
+        }
+        out.extend_from_slice(b"\r\n\r\n");
+        out.extend_from_slice(value);
+
+        let begun = self.worker.begin(intended_us);
+        let heard = caller
+            .answer(|bytes| {
+                let Some((response, rest)) = split_response(bytes)? else { return Ok(None) };
+                if response.last {
+                    return Err(Cause::Closed);
+                }
+                if kind == Kind::Get {
+                    common.see(key, floor, response.status, response.body);
+                }
+                Ok(Some((response.status, bytes.len() - rest.len())))
+            })
+            .await;
+        let ending = match (&heard, kind) {
+            (Ok(200 | 404), Kind::Get) => Ending::Accepted,
+            (Ok(200 | 201 | 204), Kind::Put) | (Ok(204 | 404), Kind::Delete) => {
+                keys.acknowledged(key, version);
+                Ending::Accepted
+            }
+            (Ok(504) | Err(_), Kind::Put | Kind::Delete) => {
+                keys.lost(key);
+                Ending::Unconfirmed
+            }
+            (Ok(_), _) => Ending::Rejected,
+            (Err(_), Kind::Get) => Ending::Unconfirmed,
+        };
+        self.worker.end(begun, kind as u8, 0, ending);
+        heard.map(|_| ())
+    }
+}
+
+impl Common {
+    fn see(&self, key: u64, floor: u32, status: u16, body: &[u8]) {
+        let Sightings { hits, absent, stale, wrong, .. } = &self.sightings;
+        let value = match status {
+            200 => Some(body),
+            404 => None,
+            _ => return,
+        };
+        let count = if value.is_some() { hits } else { absent };
+        count.fetch_add(1, Ordering::Relaxed);
+        if self.is_unchecked {
+            return;
+        }
+        match self.keys.judge(key, floor, value) {
+            Seen::Right => {}
+            Seen::Stale => _ = stale.fetch_add(1, Ordering::Relaxed),
+            Seen::Wrong => _ = wrong.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Puts every key before anything is measured, many at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use indicatif::ProgressBar;
+use tokio::task::JoinSet;
+
+use super::client::Common;
+use crate::caller::Caller;
+use crate::client::Target;
+use crate::client::post::split_response;
+
+const CONNECTIONS: usize = 8;
+/// Keys of one request.
+const BATCH: u64 = 500;
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Gives every key its first value.
+pub(super) async fn preload(target: &Target, common: &Arc<Common>, bar: &ProgressBar) -> anyhow::Result<()> {
+    let next = Arc::new(AtomicU64::new(0));
+    let mut loaders = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let (target, common, bar, next) =
+            (target.clone(), Arc::clone(common), bar.clone(), Arc::clone(&next));
+        loaders.spawn(async move {
+            let connected = Caller::connect(&target, TIMEOUT).await;
+            let mut caller = connected.map_err(|cause| anyhow::anyhow!("cannot connect: {cause:?}"))?;
+            let mut body = Vec::new();
+            loop {
+                let from = next.fetch_add(BATCH, Ordering::Relaxed);
+                let to = (from + BATCH).min(common.keys.len());
+                if from >= to {
+                    return anyhow::Ok(());
+                }
+                body.clear();
+                let versions = write_body(&common, from..to, &mut body);
+                put(&mut caller, &target, &body).await?;
+                for (key, version) in (from..to).zip(versions) {
+                    common.keys.acknowledged(key, version);
+                }
+                bar.inc(to - from);
+            }
+        });
+    }
+    while let Some(ended) = loaders.join_next().await {
+        ended.context("a connection ended early")??;
+    }
+    Ok(())
+}
+
+/// Keys and values hold nothing that JSON would escape.
+fn write_body(common: &Common, keys: std::ops::Range<u64>, body: &mut Vec<u8>) -> Vec<u32> {
+    body.extend_from_slice(b"{\"put\":[");
+    let mut versions = Vec::new();
+    for key in keys {
+        let version = common.keys.next_version(key, false);
+        body.extend_from_slice(if versions.is_empty() { b"{\"key\":\"" } else { b",{\"key\":\"" });
+        common.keys.write_key(key, body);
+        body.extend_from_slice(b"\",\"value\":\"");
+        common.keys.write_value(key, version, body);
+        body.extend_from_slice(b"\"}");
+        versions.push(version);
+    }
+    body.extend_from_slice(b"]}");
+    versions
+}
+
+async fn put(caller: &mut Caller, target: &Target, body: &[u8]) -> anyhow::Result<()> {
+    let head = format!(
+        "POST {}/v1/kv HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        target.prefix,
+        target.host,
+        body.len()
+    );
+    caller.out().extend_from_slice(head.as_bytes());
+    caller.out().extend_from_slice(body);
+    let heard = caller.answer(|bytes| {
+        let Some((response, rest)) = split_response(bytes)? else { return Ok(None) };
+        let is_refused = memchr::memmem::find(response.body, b"\"code\":").is_some();
+        Ok(Some(((response.status, is_refused), bytes.len() - rest.len())))
+    });
+    let (status, is_refused) =
+        heard.await.map_err(|cause| anyhow::anyhow!("no answer to many keys at once: {cause:?}"))?;
+    ensure!(status == 200 && !is_refused, "putting many keys at once was answered with status {status}");
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! The messages of a run: each carries its number, and each number may be taken once.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hubbub_core::clock::{RandomSource, SeededRandom};
+use hubbub_core::message::write_u64;
+use serde::Serialize;
+
+use crate::job::random_words;
+
+/// Numbers that one part of the map has.
+const PART: u64 = 1 << 20;
+/// Parts of the map: four thousand million messages.
+const PARTS: usize = 1 << 12;
+/// Bytes of text that contents are cut out of.
+const FILLER_BYTES: usize = 1 << 16;
+
+/// What was sent and taken.
+pub(crate) struct Books {
+    /// Start of each content; another one in each run.
+    run: String,
+    filler: String,
+    content_bytes: usize,
+    next: AtomicU64,
+    sent: AtomicU64,
+    unconfirmed: AtomicU64,
+    taken: AtomicU64,
+    taken_twice: AtomicU64,
+    /// Takes without an answer: each may have taken a message.
+    lost_takes: AtomicU64,
+    strangers: AtomicU64,
+    parts: Box<[OnceLock<Box<[AtomicU64]>>]>,
+}
+
+impl Books {
+    /// Contents have `content_bytes`, or as many as the number needs.
+    pub(crate) fn new(run: u64, content_bytes: usize) -> Self {
+        Self {
+            run: format!("{:010x}-", run & 0xff_ffff_ffff),
+            filler: random_words(&SeededRandom::new(run), FILLER_BYTES + content_bytes),
+            content_bytes,
+            next: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            unconfirmed: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            taken_twice: AtomicU64::new(0),
+            lost_takes: AtomicU64::new(0),
+            strangers: AtomicU64::new(0),
+            parts: (0..PARTS).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    /// The content of a new message: letters, digits, spaces and `-`.
+    pub(crate) fn write_content(&self, random: &SeededRandom, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(self.run.as_bytes());
+        write_u64(self.next.fetch_add(1, Ordering::Relaxed), out);
+        out.push(b'-');
+        let rest = self.content_bytes.saturating_sub(out.len() - start);
+        let from = (random.next_u64() as usize) % FILLER_BYTES;
+        out.extend_from_slice(self.filler.as_bytes().get(from..from + rest).unwrap_or_default());
+    }
+
+    /// Messages were acknowledged.
+    pub(crate) fn sent(&self, count: u64) {
+        self.sent.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Messages acknowledged so far.
+    pub(crate) fn sent_so_far(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Messages had no answer; they may be there.
+    pub(crate) fn unconfirmed(&self, count: u64) {
+        self.unconfirmed.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// A message was taken.
+    pub(crate) fn taken(&self, content: &[u8]) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        match self.number_of(content) {
+            Some(number) if self.is_first(number) => {}
+            Some(_) => _ = self.taken_twice.fetch_add(1, Ordering::Relaxed),
+            None => _ = self.strangers.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// A take had no answer.
+    pub(crate) fn take_lost(&self) {
+        self.lost_takes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn number_of(&self, content: &[u8]) -> Option<u64> {
+        let rest = content.strip_prefix(self.run.as_bytes())?;
+        let end = rest.iter().position(|byte| *byte == b'-')?;
+        let number = std::str::from_utf8(rest.get(..end)?).ok()?.parse().ok()?;
+        (number < self.next.load(Ordering::Relaxed)).then_some(number)
+    }
+
+    fn is_first(&self, number: u64) -> bool {
+        let (part, place) = (number / PART, number % PART);
+        let Some(part) = usize::try_from(part).ok().and_then(|part| self.parts.get(part)) else {
+            return true;
+        };
+        let words = part.get_or_init(|| (0..PART / 64).map(|_| AtomicU64::new(0)).collect());
+        let Some(word) = words.get((place / 64) as usize) else { return true };
+        let bit = 1 << (place % 64);
+        word.fetch_or(bit, Ordering::Relaxed) & bit == 0
+    }
+
+    /// The books as they stand, with what the queues held before and after.
+    pub(crate) fn close(&self, depth: Option<(u64, u64)>) -> QueueBooks {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        QueueBooks {
+            sent: read(&self.sent),
+            unconfirmed: read(&self.unconfirmed),
+            taken: read(&self.taken),
+            taken_twice: read(&self.taken_twice),
+            lost_takes: read(&self.lost_takes),
+            strangers: read(&self.strangers),
+            depth_before: depth.map(|(before, _)| before),
+            depth_after: depth.map(|(_, after)| after),
+        }
+    }
+}
+
+/// What went into queues and came out of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct QueueBooks {
+    /// Messages acknowledged.
+    pub sent: u64,
+    /// Messages without an answer; they may be there.
+    pub unconfirmed: u64,
+    /// Messages taken.
+    pub taken: u64,
+    /// Messages taken that had been taken before.
+    pub taken_twice: u64,
+    /// Takes without an answer; each may have taken a message.
+    pub lost_takes: u64,
+    /// Messages taken that another run had sent.
+    pub strangers: u64,
+    /// Messages in all queues before.
+    pub depth_before: Option<u64>,
+    /// Messages in all queues after.
+    pub depth_after: Option<u64>,
+}
+
+impl QueueBooks {
+    /// Where the books do not agree. Other clients of the same queues show as faults.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.taken_twice > 0 {
+            faults.push(format!("{} messages were taken twice", self.taken_twice));
+        }
+        if let (Some(before), Some(after)) = (self.depth_before, self.depth_after) {
+            let most = (before + self.sent + self.unconfirmed).saturating_sub(self.taken);
+            let least = (before + self.sent).saturating_sub(self.taken + self.lost_takes);
+            if after < least || after > most {
+                faults.push(format!(
+                    "{before} messages before, {} sent, {} taken, but {after} there, not {least} to {most}",
+                    self.sent, self.taken
+                ));
+            }
+        }
+        faults
+    }
+}
+
+impl fmt::Display for QueueBooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let depth = |depth: Option<u64>| depth.map_or_else(|| "?".to_owned(), |depth| depth.to_string());
+        write!(
+            f,
+            "{} sent, {} taken, {} twice, depth {} → {}: {}",
+            self.sent,
+            self.taken,
+            self.taken_twice,
+            depth(self.depth_before),
+            depth(self.depth_after),
+            if self.faults().is_empty() { "the books agree" } else { "the books do not agree" }
+        )?;
+        if self.lost_takes + self.unconfirmed + self.strangers > 0 {
+            let Self { lost_takes, unconfirmed, strangers, .. } = self;
+            write!(
+                f,
+                " ({unconfirmed} sends and {lost_takes} takes without an answer, {strangers} of another run)"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_is_taken_once() {
+        let (books, random) = (Books::new(7, 200), SeededRandom::new(1));
+        let contents: Vec<Vec<u8>> = (0..3)
+            .map(|_| {
+                let mut content = Vec::new();
+                books.write_content(&random, &mut content);
+                content
+            })
+            .collect();
+        assert!(contents.iter().all(|content| content.len() == 200 && content.is_ascii()));
+        assert!(!contents.iter().flatten().any(|byte| matches!(byte, b';' | b'"' | b'\\' | b'\n')));
+        books.sent(3);
+        books.taken(&contents[0]);
+        books.taken(&contents[2]);
+        assert!(books.close(Some((5, 6))).faults().is_empty());
+        assert_eq!(books.close(Some((5, 5))).faults().len(), 1, "one was lost");
+        assert_eq!(books.close(Some((5, 7))).faults().len(), 1, "one is there although taken");
+        books.taken(&contents[2]);
+        let closed = books.close(None);
+        assert_eq!((closed.taken, closed.taken_twice, closed.strangers), (3, 1, 0));
+        assert_eq!(closed.faults().len(), 1);
+        books.taken(b"something else");
+        books.taken(Books::new(8, 20).run.as_bytes());
+        assert_eq!(books.close(None).strangers, 2);
+    }
+
+    #[test]
+    fn what_has_no_answer_is_allowed_for() {
+        let books = QueueBooks { sent: 10, unconfirmed: 2, taken: 4, lost_takes: 1, ..QueueBooks::default() };
+        for (after, faults) in [(4, 1), (5, 0), (8, 0), (9, 1)] {
+            let books = QueueBooks { depth_before: Some(0), depth_after: Some(after), ..books.clone() };
+            assert_eq!(books.faults().len(), faults, "{after}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What the connections of `queue` and `kv` have in common: the time of each operation, and coming back when the
+//! connection breaks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::caller::Caller;
+use crate::client::{Cause, Target};
+use crate::record::{Ending, Sample};
+use crate::run::{Counts, Run};
+
+/// Samples are handed over in lots of this size.
+const SAMPLES_MAX: usize = 256;
+/// ...or after this time.
+const SAMPLES_AGE_US: u64 = 200_000;
+
+/// When operations are made, and which of them are measured.
+#[derive(Debug)]
+pub(crate) struct Clockwork {
+    is_measured: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Clockwork {
+    pub(crate) fn new() -> Self {
+        Self { is_measured: AtomicBool::new(false), is_over: AtomicBool::new(false) }
+    }
+
+    /// Measures what begins from now on.
+    pub(crate) fn begin(&self, run: &Run) {
+        run.begin();
+        self.is_measured.store(true, Ordering::Relaxed);
+    }
+
+    /// Nothing begins any more.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// One connection's records, and its way back.
+pub(crate) struct Worker {
+    pub(crate) run: Arc<Run>,
+    pub(crate) clockwork: Arc<Clockwork>,
+    pub(crate) target: Target,
+    samples: Vec<Sample>,
+    handed_over_us: u64,
+    failed_in_a_row: u8,
+}
+
+/// An operation under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Begun {
+    us: u64,
+    is_measured: bool,
+}
+
+impl Worker {
+    pub(crate) fn new(run: &Arc<Run>, clockwork: &Arc<Clockwork>, target: &Target) -> Self {
+        Self {
+            run: Arc::clone(run),
+            clockwork: Arc::clone(clockwork),
+            target: target.clone(),
+            samples: Vec::new(),
+            handed_over_us: 0,
+            failed_in_a_row: 0,
+        }
+    }
+
+    /// Connects; waits when that fails, longer each time. `None` when it failed.
+    pub(crate) async fn connect(&mut self) -> Option<Caller> {
+        match Caller::connect(&self.target, self.run.rules.send_timeout).await {
+            Ok(caller) => {
+                Counts::add(&self.run.counts.opened, 1);
+                Some(caller)
+            }
+            Err(cause) => {
+                self.lost(cause).await;
+                None
+            }
+        }
+    }
+
+    /// The connection is gone.
+    pub(crate) async fn lost(&mut self, cause: Cause) {
+        self.run.counts.lost(cause);
+        self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
+        tokio::time::sleep(self.run.rules.backoff(self.failed_in_a_row)).await;
+    }
+
+    /// An operation begins; `intended_us` is when it should have, in an open loop.
+    pub(crate) fn begin(&self, intended_us: Option<u64>) -> Begun {
+        Counts::add(&self.run.counts.sent, 1);
+        let is_measured = self.clockwork.is_measured.load(Ordering::Relaxed);
+        Begun { us: intended_us.unwrap_or_else(|| self.run.now_us()), is_measured }
+    }
+
+    /// How it ended.
+    pub(crate) fn end(&mut self, begun: Begun, kind: u8, place: u16, ending: Ending) {
+        match ending {
+            Ending::Accepted => {
+                self.failed_in_a_row = 0;
+                Counts::add(&self.run.counts.accepted, 1);
+            }
+            Ending::Rejected => Counts::add(&self.run.counts.rejected, 1),
+            Ending::Unconfirmed => Counts::add(&self.run.counts.unconfirmed, 1),
+        }
+        let now_us = self.run.now_us();
+        if begun.is_measured {
+            let latency_us = u32::try_from(now_us.saturating_sub(begun.us)).unwrap_or(u32::MAX);
+            self.samples.push(Sample { done_us: now_us, latency_us, room: place, kind, ending });
+        }
+        if self.samples.len() >= SAMPLES_MAX || now_us > self.handed_over_us + SAMPLES_AGE_US {
+            self.hand_over();
+        }
+    }
+
+    /// Gives what is finished to the record.
+    pub(crate) fn hand_over(&mut self) {
+        self.handed_over_us = self.run.now_us();
+        self.run.record(&mut self.samples, self.handed_over_us);
+    }
+
+    /// Whether it is time to end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.clockwork.is_over() || self.run.is_hopeless()
+    }
+}
+
+/// Waits for the warm-up and for the measured time, then ends the work.
+pub(crate) async fn keep_time(run: &Run, clockwork: &Clockwork, warmup: Duration, time: Duration) {
+    tokio::time::sleep(warmup).await;
+    clockwork.begin(run);
+    tokio::time::sleep(time).await;
+    clockwork.end();
+}

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use hubbub_core::change::{Change, RoomSettings, What};
 use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::kv::{Condition, KeyInfo, KvHistory};
 use hubbub_core::store::{Cursor, HistoryQuery};
-use hubbub_core::{MessageType, Op, OpBatch, Send, Timestamp};
+use hubbub_core::{KvOp, MessageType, Op, OpBatch, Send, Timestamp};
 use tempfile::TempDir;
 
 use super::disk::FileDisk;
@@ -80,6 +81,29 @@ fn send(engine: &Engine, room: &str, numbers: std::ops::Range<u64>) {
     }
 }
 
+fn put(engine: &Engine, keys: std::ops::Range<u64>, value: &str) {
+    for first in keys.clone().step_by(40) {
+        let mut batch = OpBatch::default();
+        for number in first..keys.end.min(first + 40) {
+            let (key, value) = (format!("k{number}"), format!("{value} {number}"));
+            let (key, value) = (key.as_bytes(), value.as_bytes());
+            batch.push(&Op::Kv(KvOp::Put { key, value, ttl_ms: None, condition: Condition::Always }));
+        }
+        engine.apply(&batch).unwrap();
+        while engine.seal_step().unwrap() {}
+    }
+}
+
+fn values(engine: &Engine) -> Vec<(String, String, u64)> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let keys = engine.keys(b"", None, usize::MAX).unwrap();
+    let value = |info: &KeyInfo| {
+        let entry = engine.value(&info.key).unwrap().unwrap();
+        (text(&info.key), text(&entry.value), entry.revision)
+    };
+    keys.iter().map(value).collect()
+}
+
 fn ids(engine: &Engine, room: &str) -> Vec<String> {
     let query =
         HistoryQuery { cursor: Cursor::After(0), from: None, to: None, limit: 10_000, bytes_max: usize::MAX };
@@ -127,6 +151,43 @@ fn a_snapshot_is_one_moment_whatever_happens_after_it() {
     send(&restored, "a", 299..302);
     assert_eq!(ids(&restored, "a"), named(0..302));
     assert_eq!(restored.room("a").unwrap().head, 302);
+}
+
+#[test]
+fn keys_are_as_they_were_and_no_revision_comes_twice() {
+    let place = Place::new();
+    let engine = place.open("data");
+    put(&engine, 0..2_000, "first");
+    put(&engine, 0..200, "second");
+    let (before, revision) = (values(&engine), engine.shared.keys.revision());
+    let info = engine.begin_snapshot("one").unwrap();
+    assert!(info.files.iter().filter(|file| file.name.ends_with(".run")).count() > 2, "{:?}", info.files);
+    put(&engine, 0..4_000, "third");
+    while engine.merge_step().unwrap() {}
+    let gone = |end: &str| {
+        let of_kind = info.files.iter().filter(|file| file.name.ends_with(end));
+        of_kind.filter(|file| !place.path("data").join(&file.name).exists()).count()
+    };
+    assert!(gone(".run") > 0 && gone(".log") > 0, "nothing was merged away");
+    let last = engine.shared.keys.revision();
+
+    place.fetch(&engine, &info, "backup");
+    assert_eq!(faults(&place.path("backup")), []);
+    place.restore(&info, "backup", "restored").unwrap();
+    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}")).unwrap();
+    assert_eq!(found.keys, 2_000);
+    let restored = place.open("restored");
+    assert_eq!(values(&restored), before);
+    // What came after the backup is not there, so who watched it begins anew, whatever it saw last.
+    for after in [revision, last] {
+        let history = restored.shared.keys.changes(b"", after, 10);
+        assert!(matches!(history, KvHistory::Compacted { .. }), "{history:?}");
+    }
+    put(&restored, 0..1, "fourth");
+    assert!(restored.shared.keys.revision() > last);
+    let mut cut = info.clone();
+    cut.files.retain(|file| !file.name.ends_with(".log"));
+    assert!(matches!(place.restore(&cut, "backup", "cut"), Err(RestoreError::Damaged { .. })));
 }
 
 #[test]
@@ -300,22 +361,31 @@ fn every_part_of_a_data_directory_is_verified() {
     {
         let engine = place.open("data");
         send(&engine, "a", 0..300);
+        put(&engine, 0..300, "value");
         send(&engine, "b", 0..20);
     }
     let data = place.path("data");
     assert_eq!(faults(&data), []);
     let found = verify(&data, &mut |fault| panic!("{fault}")).unwrap();
-    assert_eq!((found.messages, found.rooms), (320, 2));
+    assert_eq!((found.messages, found.rooms, found.keys), (320, 2, 300));
     assert!(found.segments > 1 && found.unsealed > 0, "{found:?}");
     let newest = std::fs::read_dir(data.join("journal")).unwrap().map(|entry| entry.unwrap());
     let newest = newest.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap()).unwrap();
     let slot = format!("journal/{}", newest.file_name().to_string_lossy());
+    let of_keys = |end: &str| {
+        let names = std::fs::read_dir(data.join("kv")).unwrap().map(|entry| entry.unwrap().file_name());
+        let name = names.map(|name| name.into_string().unwrap()).find(|name| name.ends_with(end));
+        format!("kv/{}", name.unwrap())
+    };
+    let (run, log) = (of_keys(".run"), of_keys(".log"));
     // Byte 60 of the slot is in its first block.
     for (file, at) in [
         ("FORMAT", 3),
         ("MANIFEST", 40),
         ("segments/00000001.seg", 3),
         ("segments/00000001.seg", 500),
+        (&run, 60),
+        (&log, 60),
         (&slot, 60),
     ] {
         let path = data.join(file);

@@ -43,7 +43,7 @@ pub struct EngineOptions {
     pub autocreate: bool,
     /// How long messages are kept; `None` = for ever. Whole segments go, so some stay up to an eighth longer.
     pub retention: Option<Duration>,
-    /// Memory for decompressed blocks of segments.
+    /// Memory for decompressed blocks of segments, and as much again for those of runs of keys.
     pub block_cache_bytes: u64,
     /// Added to each journal sync, to see what a slow disk does.
     pub sync_delay: Duration,

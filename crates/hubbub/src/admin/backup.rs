@@ -1,5 +1,6 @@
 //! `hubbub backup`: fetches from a running server what the backup before does not have.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -121,10 +122,14 @@ const SYNC_BYTES: u64 = 1_000_000;
 
 impl Job {
     async fn make(&mut self, listing: &Listing) -> anyhow::Result<()> {
-        let segments = self.partial.join("segments");
-        fs::create_dir_all(&segments).with_context(|| format!("making {}", segments.display()))?;
+        let mut dirs = BTreeSet::new();
         for file in &listing.files {
-            self.take(file).await?;
+            let target = self.target(file)?;
+            if let Some(dir) = target.parent().filter(|dir| !dirs.contains(*dir)) {
+                fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+                dirs.insert(dir.to_owned());
+            }
+            self.take(file, &target).await?;
         }
         let path = self.partial.join(LIST);
         let text = serde_json::to_vec_pretty(listing).context("writing the list of files")?;
@@ -133,23 +138,28 @@ impl Job {
             list.sync_all()
         });
         written.with_context(|| format!("writing {}", path.display()))?;
-        sync_dir(&segments)?;
+        dirs.iter().try_for_each(|dir| sync_dir(dir))?;
         sync_dir(&self.partial)
     }
 
-    async fn take(&mut self, file: &ListedFile) -> anyhow::Result<()> {
+    /// Where a file goes.
+    fn target(&self, file: &ListedFile) -> anyhow::Result<PathBuf> {
         let target = self.partial.join(&file.name);
         if !target.starts_with(&self.partial) || file.name.split('/').any(|part| part == "..") {
             bail!("the server names a file {}, which leads out of the backup", file.name);
         }
+        Ok(target)
+    }
+
+    async fn take(&mut self, file: &ListedFile, target: &Path) -> anyhow::Result<()> {
         if let Some(known) = self.previous.as_ref().map(|previous| previous.join(&file.name))
-            && link(&known, &target, file)?
+            && link(&known, target, file)?
         {
             self.copied.linked.0 += 1;
             self.copied.linked.1 += file.bytes;
             return Ok(());
         }
-        self.fetch(file, &target).await.with_context(|| format!("fetching {}", file.name))?;
+        self.fetch(file, target).await.with_context(|| format!("fetching {}", file.name))?;
         self.copied.fetched.0 += 1;
         self.copied.fetched.1 += file.bytes;
         Ok(())

@@ -150,7 +150,7 @@ impl Keys {
     }
 
     /// See [`hubbub_core::KvStore::changes`].
-    pub(super) fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> KvHistory {
+    pub(crate) fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> KvHistory {
         self.changes.read().read(prefix, after, limit)
     }
 

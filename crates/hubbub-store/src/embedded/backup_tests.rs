@@ -185,6 +185,13 @@ fn keys_are_as_they_were_and_no_revision_comes_twice() {
     }
     put(&restored, 0..1, "fourth");
     assert!(restored.shared.keys.revision() > last);
+    // A run that the manifest does not name any more is missed.
+    let backup = FileDisk::new(place.path("backup"));
+    let mut manifest = Manifest::load(&backup).unwrap().unwrap();
+    manifest.keys.runs.remove(9);
+    manifest.store(&backup).unwrap();
+    let found = faults(&place.path("backup"));
+    assert!(matches!(&found[..], [fault] if fault.what.contains("its runs hold")), "{found:?}");
     let mut cut = info.clone();
     cut.files.retain(|file| !file.name.ends_with(".log"));
     assert!(matches!(place.restore(&cut, "backup", "cut"), Err(RestoreError::Damaged { .. })));

@@ -1,9 +1,9 @@
 //! The embedded engine: one journal, sorted immutable segments, a small manifest.
 //!
 //! A batch goes through the writer ([`Engine::apply`]) into the journal and is durable → its places go to a tail in
-//! memory, so it can be read → a full slot is sealed into a [`segment`] → small segments are merged, old ones dropped.
-//! A read takes one view of segments and tails and goes through both. A start finds its way back from the manifest and
-//! the slots.
+//! memory, so it can be read → a full slot is sealed into a [`segment`], its keys into a run ([`kv`]) → small ones are
+//! merged, old ones dropped. A read takes one view of segments, runs and tails and goes through them. A start finds its way
+//! back from the manifest and the slots.
 //!
 //! Invariants
 //! - Acknowledged means synced, and synced bytes are never overwritten before a segment holds them.

@@ -3,6 +3,8 @@
 //! Nothing is changed, not even the file `LOCK`. What a start would refuse is found here, and more: a start reads the
 //! indexes of segments, this also reads what they point to.
 
+mod keys;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
@@ -16,9 +18,8 @@ use super::error::OpenError;
 use super::format::{self, FORMAT};
 use super::journal::scan::Unsealed;
 use super::journal::{JOURNAL_DIR, block, slot_path};
-use super::kv::{ChangeLog, Run, run_path};
 use super::manifest::{MANIFEST, Manifest};
-use super::record::{self, KeyChange, Record};
+use super::record::{self, Record};
 use super::recover::{read_slot, read_slots};
 use super::rooms::{Position, Rooms};
 use super::segment::{BlockCache, IdHasher, Segment, segment_path};
@@ -176,45 +177,6 @@ impl Verifier<'_> {
             self.spans(&segment);
         }
         Ok(())
-    }
-
-    /// Runs of keys and the log of their changes.
-    fn keys(&mut self, manifest: &Manifest) -> Result<(), OpenError> {
-        let hasher = IdHasher::new(manifest.id_key);
-        let cache = BlockCache::new(0);
-        for number in &manifest.keys.runs {
-            let run = match Run::open(self.disk, *number, cache.clone()) {
-                Ok(run) => run,
-                Err(error) => {
-                    self.tell(error.into())?;
-                    continue;
-                }
-            };
-            let mut errors = Vec::new();
-            run.check(&hasher, &mut |error| errors.push(error));
-            for error in errors {
-                self.tell(error.into())?;
-            }
-            if run.revision() > manifest.keys.revision {
-                self.damaged(&run_path(*number), 0, "it holds revisions that the manifest does not know");
-            }
-        }
-        if manifest.keys.log != 0
-            && let Err(error) = ChangeLog::read(self.disk, manifest.keys.log)
-        {
-            self.tell(error.into())?;
-        }
-        self.found.keys = manifest.keys.keys;
-        Ok(())
-    }
-
-    /// A change in the journal must take the next revision.
-    fn key(&mut self, path: &str, offset: u64, change: &KeyChange<'_>) {
-        if change.revision <= self.revision {
-            self.damaged(path, offset, format!("revision {} is out of order", change.revision));
-        }
-        self.revision = change.revision;
-        self.found.keys = self.found.keys.saturating_add_signed(change.more_keys());
     }
 
     /// The rooms of a segment must go on where the segments before it ended.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use super::varint;
 pub(crate) use log::ChangeLog;
-pub(crate) use run::{Patience, Run};
+pub(crate) use run::{Patience, Run, count_keys};
 pub(crate) use state::{Keys, OpenedKeys};
 
 /// Directory of runs and logs of changes.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::block::Value;
+use super::block::{Entry, Value};
 use super::open::{Patience, Run};
 use super::scan::Scan;
 use super::writer::RunWriter;
@@ -16,24 +16,49 @@ pub(crate) fn merge(
     writer: &mut RunWriter,
     go_on: impl Fn() -> bool,
 ) -> Result<(), MergeError> {
+    each_newest(runs, |run, entry| {
+        if !go_on() {
+            return Err(io::Error::from(io::ErrorKind::Interrupted).into());
+        }
+        if drop_deleted && entry.version.deleted {
+            return Ok(());
+        }
+        match entry.value {
+            Value::Here(value) => writer.push(entry.key, entry.version, value)?,
+            Value::At { offset, stored_bytes } => {
+                let stored = run.stored_value(offset, stored_bytes, Patience::Wait)?;
+                // Damage must not get a name of its own.
+                run.unpack(&stored, offset)?;
+                writer.push_stored(entry.key, entry.version, &stored)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// How many keys all runs of a store hold that are not deleted.
+pub(crate) fn count_keys(runs: &[Run]) -> Result<u64, SegmentError> {
+    let mut keys = 0;
+    each_newest::<SegmentError>(runs, |_, entry| {
+        keys += u64::from(!entry.version.deleted);
+        Ok(())
+    })?;
+    Ok(keys)
+}
+
+/// Shows `visit` the newest version of each key of `runs`, oldest run first, and the run that has it.
+fn each_newest<E: From<SegmentError>>(
+    runs: &[Run],
+    mut visit: impl FnMut(&Run, &Entry<'_>) -> Result<(), E>,
+) -> Result<(), E> {
     // Newest first, so that of equal keys the first one counts.
     let scans: Result<Vec<Scan>, SegmentError> = runs.iter().rev().map(|run| run.scan(&[])).collect();
     let mut scans = scans?;
-    while go_on() {
-        let Some((place, key)) = smallest(&scans) else { return Ok(()) };
+    while let Some((place, key)) = smallest(&scans) {
         if let Some(scan) = scans.get(place)
             && let Some(entry) = scan.current()
-            && !(drop_deleted && entry.version.deleted)
         {
-            match entry.value {
-                Value::Here(value) => writer.push(entry.key, entry.version, value)?,
-                Value::At { offset, stored_bytes } => {
-                    let stored = scan.run().stored_value(offset, stored_bytes, Patience::Wait)?;
-                    // Damage must not get a name of its own.
-                    scan.run().unpack(&stored, offset)?;
-                    writer.push_stored(entry.key, entry.version, &stored)?;
-                }
-            }
+            visit(scan.run(), &entry)?;
         }
         for scan in &mut scans {
             if scan.current().is_some_and(|entry| entry.key == key.as_slice()) {
@@ -41,7 +66,7 @@ pub(crate) fn merge(
             }
         }
     }
-    Err(io::Error::from(io::ErrorKind::Interrupted).into())
+    Ok(())
 }
 
 /// The smallest key, and the first scan that stands at it.

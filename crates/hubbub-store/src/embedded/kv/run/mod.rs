@@ -38,7 +38,7 @@ mod writer;
 mod tests;
 
 pub(crate) use block::Block;
-pub(crate) use merge::merge;
+pub(crate) use merge::{count_keys, merge};
 pub(crate) use open::{Patience, Run};
 pub(crate) use scan::Scan;
 pub(crate) use writer::RunWriter;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
@@ -218,6 +219,62 @@ fn revisions_go_on_behind_what_may_be_lost() {
     bench.seal();
     bench.open();
     assert!(bench.put("a", "3", None) > after);
+}
+
+#[test]
+fn readers_never_go_back_while_slots_are_sealed_and_runs_merged() {
+    const KEYS: u64 = 7;
+    const ROUNDS: u64 = 1_500;
+    let bench = Bench::new(16 * 1024);
+    let engine = bench.engine();
+    let (acknowledged, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let key = |number: u64| format!("key {number}");
+    let put = |round: u64| {
+        let value = round.to_string().repeat(30);
+        let mut batch = OpBatch::default();
+        for number in 0..KEYS {
+            let (key, value) = (key(number), value.as_bytes());
+            let condition = Condition::Always;
+            batch.push(&Op::Kv(KvOp::Put { key: key.as_bytes(), value, ttl_ms: None, condition }));
+        }
+        while engine.apply(&batch).is_err() {
+            std::thread::yield_now();
+        }
+        acknowledged.store(round * KEYS, Ordering::Release);
+    };
+    put(1);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            (2..=ROUNDS).for_each(put);
+            is_done.store(true, Ordering::Release);
+        });
+        threads.spawn(|| {
+            while !is_done.load(Ordering::Acquire) {
+                while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
+            }
+        });
+        for _ in 0..2 {
+            threads.spawn(|| {
+                let mut last = 0;
+                while !is_done.load(Ordering::Acquire) {
+                    for number in 0..KEYS {
+                        let least = acknowledged.load(Ordering::Acquire) - KEYS + 1 + number;
+                        let entry = engine.value(key(number).as_bytes()).unwrap().unwrap();
+                        assert!(
+                            entry.revision >= least.max(last),
+                            "{} is older than {least}",
+                            entry.revision
+                        );
+                        assert!(entry.revision <= engine.shared.keys.revision());
+                        last = entry.revision - number;
+                    }
+                    let listed = engine.keys(b"", None, 99).unwrap();
+                    assert_eq!(listed.len() as u64, KEYS);
+                }
+            });
+        }
+    });
+    assert!(bench.files(".run") > 1);
 }
 
 #[derive(Debug, Clone)]

@@ -8,8 +8,8 @@ use hubbub_core::stats::{
     Totals, UserHistoryPage, UserHistoryQuery, UserStats,
 };
 use hubbub_core::store::{
-    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, PoolFigures, ReadError, RoomInfo,
-    StoreFigures, StoreHealth, UserRooms,
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, ReadError, RoomInfo, StoreFigures,
+    StoreHealth, UserRooms,
 };
 use hubbub_core::{Clock, OpBatch, Outcome, RandomSource};
 use parking_lot::Mutex;
@@ -192,23 +192,19 @@ impl Engine {
             let rooms = self.shared.rooms.read();
             (rooms.messages(), rooms.known())
         };
-        StoreFigures {
+        let mut figures = StoreFigures {
             messages,
             rooms,
-            queues: 0,
-            queue_messages: 0,
-            queue_bytes: 0,
-            queue_dead: 0,
-            queue_dropped: 0,
-            clients: 0,
             keys: self.shared.keys.count(),
             disk_bytes: sealed + self.shared.slots.bytes(),
             segments: view.segments.len() as u64,
             unsealed_slots: self.shared.waiting_slots() as u64,
             sync_us_last,
             sync_us_max,
-            pool: PoolFigures::default(),
-        }
+            ..StoreFigures::default()
+        };
+        self.shared.queues.figures(&*self.shared.clock, &mut figures);
+        figures
     }
 
     /// Prepares the next slot, if there is none. Says whether it did.

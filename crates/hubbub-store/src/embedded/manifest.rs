@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! magic 8 | crc32c 4, over all that follows | version 4 | epoch key, id key, block seed, applied journal, next segment
-//! | flags | segments: count, number each | keys: next run, runs: count, number each, log, revision, count (varints)
+//! | flags | segments: count, number each | keys: next run, runs: count, number each, log, revision, count
+//! | queues: snapshot, texts: count, number each (varints)
 //! | rooms, as [`super::rooms`] writes them
 //! ```
 //!
@@ -14,6 +15,7 @@ use std::io;
 use super::disk::Disk;
 use super::error::{DoingOn, MaintainError, OpenError};
 use super::kv::KeyCatalog;
+use super::queues::Files;
 use super::varint;
 
 /// Name of the manifest.
@@ -44,6 +46,8 @@ pub(crate) struct Manifest {
     pub(crate) segments: Vec<u64>,
     /// What there is of keys.
     pub(crate) keys: KeyCatalog,
+    /// Where queues stand.
+    pub(crate) queues: Files,
     /// All rooms, as bytes. Empty but for the moments of reading and writing.
     pub(crate) rooms: Vec<u8>,
 }
@@ -101,6 +105,11 @@ impl Manifest {
             varint::write(*number, &mut out);
         }
         self.keys.write(&mut out);
+        varint::write(self.queues.snapshot, &mut out);
+        varint::write(self.queues.texts.len() as u64, &mut out);
+        for number in &self.queues.texts {
+            varint::write(*number, &mut out);
+        }
         out.extend_from_slice(&self.rooms);
         let crc = crc32c::crc32c(out.get(HEADER_BYTES..).unwrap_or_default());
         if let Some(place) = out.get_mut(MAGIC.len()..HEADER_BYTES) {
@@ -142,12 +151,17 @@ impl Manifest {
             unsynced: varint::read(input)? != 0,
             segments: Vec::new(),
             keys: KeyCatalog::default(),
+            queues: Files::default(),
             rooms: Vec::new(),
         };
         for _ in 0..varint::read(input)? {
             manifest.segments.push(varint::read(input)?);
         }
         manifest.keys = KeyCatalog::read(input)?;
+        manifest.queues.snapshot = varint::read(input)?;
+        for _ in 0..varint::read(input)? {
+            manifest.queues.texts.push(varint::read(input)?);
+        }
         manifest.rooms = input.to_vec();
         Some(manifest)
     }
@@ -172,6 +186,7 @@ mod tests {
             unsynced: true,
             segments: vec![1, 2],
             keys: KeyCatalog { next_number: 8, runs: vec![3, 7], log: 7, revision: 1 << 40, keys: 99 },
+            queues: Files { snapshot: 7, texts: vec![5, 300] },
             rooms: b"as rooms are written".to_vec(),
         };
         let bytes = manifest.encode();

@@ -41,6 +41,8 @@ pub struct EngineOptions {
     pub slot_bytes: u64,
     /// Whether a room springs into being at its first message.
     pub autocreate: bool,
+    /// Whether who sends to a queue or takes from one is registered by that, where the operation allows it.
+    pub queues_autoregister: bool,
     /// How long messages are kept; `None` = for ever. Whole segments go, so some stay up to an eighth longer.
     pub retention: Option<Duration>,
     /// Memory for decompressed blocks of segments, and as much again for those of runs of keys.
@@ -62,6 +64,7 @@ impl Default for EngineOptions {
             durability: Durability::Fsync,
             slot_bytes: 64 << 20,
             autocreate: true,
+            queues_autoregister: true,
             retention: None,
             block_cache_bytes: 32 << 20,
             sync_delay: Duration::ZERO,

@@ -7,10 +7,11 @@
 //! ```
 //!
 //! The first byte says what kind of operation follows, so that every kind can stand in the same block. Changes of
-//! rooms stand in [`logged`], those of keys in [`kv`].
+//! rooms stand in [`logged`], those of keys in [`kv`], operations on queues in [`queue`].
 
 mod kv;
 mod logged;
+mod queue;
 
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
@@ -19,6 +20,8 @@ use kv::KIND_KEY;
 pub(crate) use kv::{KEY_GONE_BYTES_MAX, KeyChange};
 use logged::KIND_CHANGE;
 pub(crate) use logged::{ERASED_BYTES_MAX, Logged};
+use queue::KIND_QUEUE;
+pub(crate) use queue::*;
 
 /// One record of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +29,7 @@ pub(crate) enum Record<'a> {
     Message(Message<'a>),
     Change(Logged<'a>),
     Key(KeyChange<'a>),
+    Queue(Queued<'a>),
 }
 
 /// Takes a record off the front of `input`. `None` when the bytes are none.
@@ -33,6 +37,7 @@ pub(crate) fn read<'a>(input: &mut &'a [u8]) -> Option<Record<'a>> {
     match input.first() {
         Some(&KIND_CHANGE) => Logged::read(input).map(Record::Change),
         Some(&KIND_KEY) => KeyChange::read(input).map(Record::Key),
+        Some(&KIND_QUEUE) => Queued::read(input).map(Record::Queue),
         _ => read_message(input).map(Record::Message),
     }
 }

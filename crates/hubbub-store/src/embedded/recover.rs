@@ -25,6 +25,7 @@ use super::kv::tail::Written;
 use super::kv::{KV_DIR, Keys, OpenedKeys, REVISION_JUMP};
 use super::manifest::{MANIFEST, Manifest};
 use super::options::{Durability, EngineOptions, SLOTS_MAX};
+use super::queues::{QUEUES_DIR, QueueShared, Queues, read_snapshot};
 use super::record::{self, Record};
 use super::rooms::{Position, Room, RoomNumber, Rooms};
 use super::segment::{BlockCache, IdHasher, SEGMENTS_DIR, Segment, segment_path};
@@ -58,6 +59,8 @@ pub(crate) fn open(
     let mut rooms = Rooms::decode(&std::mem::take(&mut manifest.rooms)).ok_or_else(|| {
         OpenError::Damaged { file: MANIFEST.into(), offset: 0, what: "its rooms do not fit together".into() }
     })?;
+    manifest.queues.remove_others(&*disk)?;
+    let mut queues = read_snapshot(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
     let Chain { unsealed, free, newest, lost } = chain;
     for slot in free {
         drop(slots.adopt(slot));
@@ -68,11 +71,18 @@ pub(crate) fn open(
         prior = (journal.journal, u32::try_from(journal.blocks.len()).unwrap_or(u32::MAX));
         let path = slot_path(journal.slot.number);
         journal.slot.file.sync_data().doing("syncing", &path)?;
-        let tail = replay(journal, &manifest, &slots, (&mut rooms, &keys), &mut dedup)?;
+        let state = State { rooms: &mut rooms, keys: &keys, dedup: &mut dedup, queues: &mut queues };
+        let tail = replay(journal, &manifest, &slots, &*clock, state)?;
         view.tails.push(tail);
+    }
+    let missing = queues.forget_missing();
+    if missing > 0 && !lost && !manifest.unsynced {
+        let what = format!("texts of {missing} messages of queues stand in journals that are in no slot");
+        return Err(OpenError::Damaged { file: JOURNAL_DIR.into(), offset: 0, what });
     }
     if lost || manifest.unsynced {
         forget_lost(&view, &mut rooms);
+        queues.set_position(Position { journal: newest, batch: u32::MAX });
         // They may have been further than any journal that is left, whose numbers are used again.
         rooms.set_position(Position { journal: newest, batch: u32::MAX });
         manifest.keys.revision = keys.revision().saturating_add(REVISION_JUMP);
@@ -85,6 +95,7 @@ pub(crate) fn open(
     let heads: Vec<Head> = rooms.all().iter().map(Head::of).collect();
     let epoch = Arc::from(manifest.epoch());
     let block_seed = manifest.block_seed;
+    let queues = QueueShared::new(queues, &*clock);
     let status = Status::default();
     status.sealed_through.store(manifest.applied, Ordering::Release);
     let shared = Shared {
@@ -97,6 +108,7 @@ pub(crate) fn open(
         slots,
         catalog: Mutex::new(manifest),
         rooms: RwLock::new(rooms),
+        queues,
         view: RwLock::new(Arc::new(view)),
         status,
         keys,
@@ -143,7 +155,7 @@ pub(crate) fn open(
 }
 
 fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<Manifest, OpenError> {
-    for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR] {
+    for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
         disk.make_dir(dir).doing("making the directory", dir)?;
     }
     // A process that was killed may have left a new manifest or slot under a name that a later crash takes back.
@@ -154,7 +166,7 @@ fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<Manifest
     if let Some(manifest) = Manifest::load(disk)? {
         return if has_format { Ok(manifest) } else { Err(lost_file(format::FORMAT)) };
     }
-    for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR] {
+    for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
         if !disk.list(dir).doing("listing the directory", dir)?.is_empty() {
             return Err(lost_file(MANIFEST));
         }
@@ -217,13 +229,21 @@ pub(crate) fn read_slot(slot: &Slot, end: u64, bytes: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
+/// What records are entered into.
+struct State<'a> {
+    rooms: &'a mut Rooms,
+    keys: &'a Keys,
+    dedup: &'a mut Dedup,
+    queues: &'a mut Queues,
+}
+
 /// Brings the records of a journal back into memory.
 fn replay(
     journal: Unsealed,
     manifest: &Manifest,
     slots: &Arc<SlotPool>,
-    (rooms, keys): (&mut Rooms, &Keys),
-    dedup: &mut Dedup,
+    clock: &dyn Clock,
+    State { rooms, keys, dedup, queues }: State<'_>,
 ) -> Result<Arc<Tail>, OpenError> {
     let path = slot_path(journal.slot.number);
     let damaged = |offset| OpenError::Damaged {
@@ -235,6 +255,7 @@ fn replay(
     read_slot(&journal.slot, journal.end, &mut bytes)?;
     let tail = Arc::new(Tail::new(journal.journal, slots.adopt(journal.slot)));
     dedup.begin_slot(Arc::clone(&tail));
+    queues.adopt(&tail);
     let (mut places, mut ids, mut written) = (Vec::new(), Vec::new(), Vec::new());
     for start in journal.blocks {
         let at = usize::try_from(start).unwrap_or(usize::MAX);
@@ -246,6 +267,7 @@ fn replay(
         let at = Position { journal: tail.journal, batch: header.batch };
         // What the manifest's rooms have already is not entered again.
         let is_new = at > rooms.position();
+        let is_new_to_queues = at > queues.position();
         places.clear();
         ids.clear();
         written.clear();
@@ -276,6 +298,10 @@ fn replay(
                     let offset = u32::try_from(offset).map_err(|_| damaged(offset))?;
                     written.push(Written::of(&change, change.key.into(), (offset, bytes)));
                 }
+                Record::Queue(queued) if is_new_to_queues => {
+                    queues.enter_again(&queued, &tail, offset + u64::from(bytes), clock);
+                }
+                Record::Queue(_) => {}
             }
             offset += u64::from(bytes);
         }
@@ -283,6 +309,7 @@ fn replay(
         tail.keys.publish(&written, keys);
         dedup.insert(&ids);
         rooms.set_position(at.max(rooms.position()));
+        queues.set_position(at.max(queues.position()));
     }
     Ok(tail)
 }

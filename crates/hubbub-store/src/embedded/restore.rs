@@ -17,6 +17,7 @@ use super::error::OpenError;
 use super::format::{self, FORMAT};
 use super::kv::{KV_DIR, REVISION_JUMP};
 use super::manifest::{MANIFEST, Manifest};
+use super::queues::QUEUES_DIR;
 use super::segment::{SEGMENTS_DIR, segment_path};
 
 /// Bytes copied at a time.
@@ -87,7 +88,7 @@ fn fill(
 ) -> Result<String, RestoreError> {
     let target = FileDisk::new(to);
     let io = |attempted, path: &Path, source| RestoreError::Io { attempted, path: path.to_owned(), source };
-    for dir in [SEGMENTS_DIR, KV_DIR] {
+    for dir in [SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
         target.make_dir(dir).map_err(|error| io("making", &to.join(dir), error))?;
     }
     for file in files {
@@ -109,12 +110,12 @@ fn fill(
     }
     let mut manifest = Manifest::load(&source)?.ok_or_else(|| damaged(MANIFEST, "it is missing"))?;
     let segments = manifest.segments.iter().map(|number| segment_path(*number));
-    for name in segments.chain(manifest.keys.paths()) {
+    for name in segments.chain(manifest.keys.paths()).chain(manifest.queues.paths()) {
         if !files.iter().any(|file| file.name == name) {
             return Err(damaged(&name, "the manifest names it, the list of files does not"));
         }
     }
-    for dir in [SEGMENTS_DIR, KV_DIR] {
+    for dir in [SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
         target.sync_dir(dir).map_err(|error| io("syncing", &to.join(dir), error))?;
     }
     // Revisions that were given after the backup must not come again for other values.

@@ -1,4 +1,5 @@
-//! From a full slot to a segment and a run of keys: sort, write, name it in the manifest, swap the view; then the slot is free.
+//! From a full slot to a segment and a run of keys: sort, write, name it in the manifest, swap the view; then the slot is
+//! free. What is to be kept of queues is written and named with it.
 //!
 //! A crash anywhere leaves either the old manifest, and the slot is sealed again, or the new one, and the slot is
 //! free. A segment that no manifest names is removed at the next start.
@@ -9,6 +10,7 @@ use std::sync::atomic::Ordering;
 use super::error::{DoingOn, MaintainError};
 use super::journal::slot_path;
 use super::manifest::{MANIFEST, Manifest};
+use super::queues::Files;
 use super::record;
 use super::segment::{Codec, Segment, SegmentWriter, segment_path};
 use super::shared::Shared;
@@ -35,8 +37,14 @@ impl Shared {
         let hidings = self.rooms.read().hidings();
         let segment = if tail.messages() > 0 { self.write_segment(&tail, number)? } else { None };
         let keys = self.seal_keys(&tail)?;
+        let queues = self.keep_queues(tail.journal)?;
+        let mut queues_before = Files::default();
         self.change_manifest(|manifest| {
             manifest.applied = tail.journal;
+            queues_before.clone_from(&manifest.queues);
+            if let Some(kept) = &queues {
+                manifest.queues.clone_from(&kept.files);
+            }
             if let Some(keys) = &keys {
                 keys.enter(&mut manifest.keys);
             }
@@ -45,6 +53,7 @@ impl Shared {
         if segment.is_some() {
             *reserved = None;
         }
+        self.forget_queue_files(tail.journal, queues.as_ref(), &queues_before);
         self.finish_tail(&tail);
         let mut old_log = None;
         {
@@ -83,6 +92,7 @@ impl Shared {
             rooms: Vec::new(),
             segments: catalog.segments.clone(),
             keys: catalog.keys.clone(),
+            queues: catalog.queues.clone(),
             ..*catalog
         };
         change(&mut next);

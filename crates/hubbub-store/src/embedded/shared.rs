@@ -3,8 +3,9 @@
 //! Locks, in the order in which they may be taken: `compacting` → `sealing` → the writer → `catalog` → `stats` (its
 //! `rebuilding`, then its `state`) → `rooms` → `view` → a tail's index. Readers of rooms take the last three, each alone and
 //! for moments; `catalog` is held while the manifest is written, by background work only; whoever takes segments or full
-//! tails out of the view holds `stats` meanwhile. A writer takes `stats` never. Last come those of a tail's keys, and within
-//! it those in `keys`, each alone.
+//! tails out of the view holds `stats` meanwhile. A writer takes `stats` never. The lock of `queues` is taken behind the
+//! writer's or alone, and nothing behind it but the names of clients and the pool of slots; texts are read under it by the
+//! writer only. Last come those of a tail's keys, and within it those in `keys`, each alone.
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use super::journal::slot::SlotPool;
 use super::kv::Keys;
 use super::manifest::Manifest;
 use super::options::EngineOptions;
+use super::queues::QueueShared;
 use super::refilter::FreshFilter;
 use super::rooms::Rooms;
 use super::segment::{BlockCache, IdHasher};
@@ -36,6 +38,7 @@ pub(crate) struct Shared {
     /// The manifest as it stands on the disk, except for the rooms.
     pub(crate) catalog: Mutex<Manifest>,
     pub(crate) rooms: RwLock<Rooms>,
+    pub(crate) queues: QueueShared,
     pub(crate) view: RwLock<Arc<View>>,
     pub(crate) status: Status,
     /// What is known of keys besides their versions.

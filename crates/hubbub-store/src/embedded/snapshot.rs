@@ -2,7 +2,8 @@
 //!
 //! A barrier between two batches: the writer goes on to the next slot, and the rooms are copied before it writes
 //! anything there → what was written before is sealed → the segments, all of them immutable, and a manifest made for
-//! just that moment are the snapshot, and so with the runs of keys. Holding its files open is what keeps a merge from taking them away, so a
+//! just that moment are the snapshot, and so with the runs of keys; for queues their state and their texts are written
+//! for it. Holding its files open is what keeps a merge from taking them away, so a
 //! snapshot leaves nothing on the disk, and a crash nothing to clean up. Slots are not part of it: they are
 //! overwritten.
 
@@ -20,6 +21,7 @@ use super::error::MaintainError;
 use super::format::{self, FORMAT};
 use super::kv::{log_path, run_path};
 use super::manifest::{MANIFEST, Manifest};
+use super::queues::Copied;
 use super::segment::{Segment, segment_path};
 use super::service::Embedded;
 
@@ -43,6 +45,7 @@ struct Barrier {
     messages: u64,
     /// What was hidden then.
     hidings: u64,
+    queues: Box<Copied>,
 }
 
 /// The snapshots being read.
@@ -116,7 +119,8 @@ impl Engine {
             return Ok(info);
         }
         let mut sealing = self.shared.sealing.lock();
-        let Barrier { journal, rooms, messages, .. } = self.sealed_barrier(&mut sealing)?;
+        let Barrier { journal, rooms, messages, queues, .. } = self.sealed_barrier(&mut sealing)?;
+        let queues = self.shared.back_up_queues(queues)?;
         let view = self.shared.view();
         let segments = view.segments.clone();
         let manifest = {
@@ -127,11 +131,11 @@ impl Engine {
                 unsynced: false,
                 segments: numbers,
                 keys: catalog.keys.clone(),
+                queues: queues.named,
                 rooms,
                 ..*catalog
             }
         };
-        drop(sealing);
 
         let (mut files, mut contents) = (Vec::new(), Vec::new());
         for segment in segments {
@@ -147,6 +151,10 @@ impl Engine {
         if let Some(log) = &view.key_log {
             files.push(BackupFile { name: log_path(log.number), bytes: log.bytes, crc32c: log.crc });
             contents.push(Content::File(Arc::clone(&log.file)));
+        }
+        for (file, content) in queues.files {
+            files.push(file);
+            contents.push(Content::File(content));
         }
         for (name, bytes) in [(MANIFEST, manifest.encode()), (FORMAT, format::content().into_bytes())] {
             files.push(BackupFile { name: name.into(), bytes: bytes.len() as u64, crc32c: crc32c(&bytes) });
@@ -179,12 +187,14 @@ impl Engine {
         for _ in 0..SLOT_ATTEMPTS {
             let mut writer = self.writer.lock();
             if writer.place.batch == 1 || writer.next_slot(&self.shared).is_ok() {
+                let queues = self.shared.queues.copied(&*self.shared.clock)?;
                 let rooms = self.shared.rooms.read();
                 return Ok(Barrier {
                     journal: writer.place.tail.journal.saturating_sub(1),
                     rooms: rooms.encode(),
                     messages: rooms.messages(),
                     hidings: rooms.hidings(),
+                    queues,
                 });
             }
             drop(writer);

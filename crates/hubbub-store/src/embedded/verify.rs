@@ -11,6 +11,7 @@ use std::io;
 use std::path::Path;
 
 use hubbub_core::Message;
+use hubbub_core::clock::ManualClock;
 
 use super::data_dir::DirLock;
 use super::disk::{Disk, FileDisk};
@@ -19,6 +20,7 @@ use super::format::{self, FORMAT};
 use super::journal::scan::Unsealed;
 use super::journal::{JOURNAL_DIR, block, slot_path};
 use super::manifest::{MANIFEST, Manifest};
+use super::queues::read_snapshot;
 use super::record::{self, Record};
 use super::recover::{read_slot, read_slots};
 use super::rooms::{Position, Rooms};
@@ -146,6 +148,7 @@ impl Verifier<'_> {
         self.found.epoch = manifest.epoch();
         self.segments(&manifest)?;
         self.keys(&manifest)?;
+        self.queues(&manifest)?;
         let may_lack = self.journal(&manifest, &mut rooms)? || manifest.unsynced;
         // With anything else damaged, or lost as durability `os` allows, it would be no news that something is missing.
         if self.faults == 0 && !may_lack {
@@ -177,6 +180,19 @@ impl Verifier<'_> {
             self.spans(&segment);
         }
         Ok(())
+    }
+
+    /// The snapshot of queues and the texts it points to.
+    fn queues(&mut self, manifest: &Manifest) -> Result<(), OpenError> {
+        match read_snapshot(self.disk, &manifest.queues, manifest.id_key, &ManualClock::default()) {
+            Ok(queues) => {
+                for error in queues.check_texts(self.disk) {
+                    self.tell(error)?;
+                }
+                Ok(())
+            }
+            Err(error) => self.tell(error),
+        }
     }
 
     /// The rooms of a segment must go on where the segments before it ended.
@@ -250,7 +266,7 @@ impl Verifier<'_> {
                     Some(Record::Change(change)) if is_new => {
                         rooms.change(&change);
                     }
-                    Some(Record::Change(_)) => {}
+                    Some(Record::Change(_) | Record::Queue(_)) => {}
                     Some(Record::Key(change)) => self.key(&path, offset, &change),
                     None => {
                         self.damaged(&path, offset, "a record of a valid block is unreadable");

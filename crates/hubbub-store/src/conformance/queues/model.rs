@@ -193,10 +193,15 @@ impl Model {
             && (max == 0 || message.deliveries < max)
     }
 
-    fn is_first_of_group(&self, message: &Msg) -> bool {
+    /// What outlived its time holds up nobody, whether it was cleared away or not.
+    fn is_first_of_group(&self, message: &Msg, now: i64) -> bool {
+        let lives = |other: &Msg| {
+            other.expires.is_none_or(|expires| expires > now) || matches!(other.state, State::Leased(_))
+        };
         message.group.is_none()
             || !self.messages.iter().any(|other| {
                 other.id < message.id
+                    && lives(other)
                     && (&other.queue, &other.receiver, &other.group)
                         == (&message.queue, &message.receiver, &message.group)
             })
@@ -209,7 +214,7 @@ impl Model {
                 && wanted.sender.is_none_or(|sender| message.sender == sender)
                 && message.receiver.as_deref().is_none_or(|receiver| wanted.receiver == Some(receiver))
                 && self.is_ready(message, now)
-                && self.is_first_of_group(message)
+                && self.is_first_of_group(message, now)
         };
         let mut ids: Vec<u64> = self.messages.iter().filter(matches).map(|message| message.id).collect();
         if wanted.newest_first {

@@ -1,3 +1,264 @@
 //! Queues: states and order in memory, operations in the journal, texts on the disk.
+//!
+//! Path of an operation: it is judged by the state as all operations before it left it ([`judge`]) → what it comes to is
+//! written as records into the batch's block, and entered at once ([`enter`]), so that the next operation of the batch
+//! sees it → with the block it becomes durable → readers ([`read`]) see it. A start reads the last snapshot ([`snapshot`])
+//! and enters the records behind it by the same functions, so there is one way to every state.
+//!
+//! Path of a text: it stands in the journal's slot, in the record of its message; memory knows only where. When the slot
+//! is sealed and the message still waits, it moves to a file of texts ([`keep`]).
+//!
+//! What runs out (delays, leases, times to live) is no record: it follows from the state and the time ([`advance`]). Only
+//! what it leads to is: a message cleared away, or moved to a dead-letter queue.
+//!
+//! Invariants
+//! - Every waiting message is in the order of its queue, and in the sets that its state asks for ([`order`]); nothing
+//!   that is gone is in any of them, so nothing dead is ever passed over.
+//! - Ids are given in increasing order and never again. Numbers of queues and clients are not either.
+//! - Between judging and the end of the journal's sync the state is ahead of the disk; what may not be seen before that
+//!   is hidden by [`Visible`], and no snapshot is taken meanwhile ([`shared`]).
 
+mod advance;
+mod enter;
+mod entry;
+mod judge;
+mod keep;
+mod order;
+mod read;
+mod select;
 mod service;
+mod shared;
+mod snapshot;
+mod source;
+mod table;
+mod time;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+pub(crate) use hubbub_core::queue::{DeadReason, WhenFull};
+use siphasher::sip128::SipHasher13;
+
+use super::rooms::Position;
+use super::tail::hash::MixState;
+use entry::{Entry, Slab};
+pub(crate) use judge::{Judging, bytes_max};
+pub(crate) use keep::QUEUES_DIR;
+pub(crate) use shared::QueueShared;
+pub(crate) use snapshot::{Copied, Files, read_snapshot};
+use source::Sources;
+pub(crate) use table::Settings;
+use table::{Client, Queue};
+use time::Times;
+
+/// Ids remembered at most of messages that are gone; the oldest are forgotten first.
+const GONE_MAX: usize = 1_000_000;
+
+/// Why and from where a message is in a dead-letter queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Dead {
+    origin: Arc<str>,
+    reason: DeadReason,
+    deliveries: u32,
+}
+
+/// A message to everybody that has an id of its sender's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Broadcast {
+    copies: u32,
+    /// Copies that still wait.
+    waiting: u32,
+    /// The entry that remembers the id: that of the first copy.
+    entry: u32,
+}
+
+/// Up to which numbers everything is durable. Readers see nothing that is newer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Visible {
+    id: u64,
+    queue: u32,
+}
+
+/// Whom it is told that a message may be taken now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Telling {
+    /// Nobody: the outcome says so itself.
+    Nobody,
+    /// The outcome of the operation under way.
+    Outcome,
+    /// The next sweep.
+    #[default]
+    Sweep,
+}
+
+/// A message's order among those of one queue for one receiver: queue, receiver, id.
+type InQueue = (u32, u32, u64);
+
+/// A message's order among those of one sender to one receiver: receiver, sender, queue, and the halves of the id, so
+/// that it takes no more than five numbers.
+type FromSender = [u32; 5];
+
+/// The state of all queues.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    hasher: SipHasher13,
+    times: Times,
+    slab: Slab,
+    /// Waiting messages by id.
+    ids: HashTable<u32>,
+    /// Messages by the ids of their senders, gone ones included.
+    known: HashTable<u32>,
+    /// What may be taken.
+    ready: BTreeSet<InQueue>,
+    /// The same by sender.
+    by_sender: BTreeSet<FromSender>,
+    /// Waiting messages of groups: queue, receiver, group, id.
+    groups: BTreeSet<(u32, u32, u64, u64)>,
+    /// Ends of delays and leases.
+    timed: BTreeSet<(i64, u64)>,
+    /// Ends of lives.
+    expiring: BTreeSet<(i64, u64)>,
+    /// What waits to be moved to a dead-letter queue.
+    exhausted: BTreeSet<u64>,
+    /// What waits to be cleared away.
+    expired: BTreeSet<u64>,
+    /// Copies of messages to everybody: receiver, id.
+    copies: BTreeSet<(u32, u64)>,
+    broadcasts: HashMap<u64, Broadcast, MixState>,
+    dead: HashMap<u64, Dead, MixState>,
+    /// When gone ones are forgotten, and their entries and ids.
+    gone: VecDeque<(i64, u32, u64)>,
+    sources: Sources,
+    queues: HashMap<u32, Queue, MixState>,
+    queue_numbers: HashMap<Arc<str>, u32>,
+    /// Queues by name, for lists.
+    queue_order: BTreeSet<Arc<str>>,
+    /// Deleted queues whose messages still take space.
+    deleted: Vec<Queue>,
+    clients: Vec<Client>,
+    client_numbers: HashMap<Arc<str>, u32>,
+    /// Clients who are registered, by name.
+    registered: BTreeMap<Arc<str>, u32>,
+    /// Who registered or went by the batch under way.
+    client_changes: Vec<(Arc<str>, bool)>,
+    next_id: u64,
+    next_queue: u32,
+    /// The highest number that ever named a queue.
+    highest_named: u64,
+    visible: Visible,
+    telling: Telling,
+    freed: Vec<u32>,
+    /// Queues from which something may be taken since the last sweep.
+    woken: BTreeSet<u32>,
+    at: Position,
+    /// Messages given to dead-letter queues, and messages dropped, since the store was opened.
+    given_up: u64,
+    dropped: u64,
+    /// Counts what changed, and how much of that the snapshot has that the manifest names.
+    changes: u64,
+    kept_changes: u64,
+}
+
+impl Queues {
+    /// None yet. The key belongs to the data directory.
+    pub(crate) fn new(key: [u64; 2], clock: &dyn hubbub_core::Clock) -> Self {
+        let [first, second] = key;
+        Self {
+            hasher: SipHasher13::new_with_keys(first, second),
+            times: Times::begin(clock),
+            slab: Slab::default(),
+            ids: HashTable::new(),
+            known: HashTable::new(),
+            ready: BTreeSet::new(),
+            by_sender: BTreeSet::new(),
+            groups: BTreeSet::new(),
+            timed: BTreeSet::new(),
+            expiring: BTreeSet::new(),
+            exhausted: BTreeSet::new(),
+            expired: BTreeSet::new(),
+            copies: BTreeSet::new(),
+            broadcasts: HashMap::default(),
+            dead: HashMap::default(),
+            gone: VecDeque::new(),
+            sources: Sources::default(),
+            queues: HashMap::default(),
+            queue_numbers: HashMap::new(),
+            queue_order: BTreeSet::new(),
+            deleted: Vec::new(),
+            clients: Vec::new(),
+            client_numbers: HashMap::new(),
+            registered: BTreeMap::new(),
+            client_changes: Vec::new(),
+            next_id: 1,
+            next_queue: 1,
+            highest_named: 0,
+            visible: Visible::default(),
+            telling: Telling::default(),
+            freed: Vec::new(),
+            woken: BTreeSet::new(),
+            at: Position::default(),
+            given_up: 0,
+            dropped: 0,
+            changes: 0,
+            kept_changes: 0,
+        }
+    }
+
+    /// How far the journal is entered.
+    pub(crate) fn position(&self) -> Position {
+        self.at
+    }
+
+    /// Says that everything up to here is entered.
+    pub(crate) fn set_position(&mut self, at: Position) {
+        self.at = at;
+    }
+
+    /// The entry of a waiting message.
+    fn find(&self, id: u64) -> Option<(u32, Entry)> {
+        let number = *self.ids.find(mix(id), |number| self.slab.get(*number).id == id)?;
+        Some((number, self.slab.get(number)))
+    }
+
+    /// The message of a queue that has an id.
+    fn find_in(&self, queue: u32, id: u64) -> Option<(u32, Entry)> {
+        self.find(id).filter(|(_, entry)| entry.queue == queue)
+    }
+
+    /// The entry that has or had a sender's id.
+    fn find_known(&self, known_as: [u64; 2]) -> Option<(u32, Entry)> {
+        let is_it = |number: &u32| {
+            let entry = self.slab.get(*number);
+            entry.known_as == known_as && entry.is_known()
+        };
+        let number = *self.known.find(known_as[0], is_it)?;
+        Some((number, self.slab.get(number)))
+    }
+
+    fn hash(&self, parts: &[&[u8]]) -> [u64; 2] {
+        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len() + 8).sum());
+        for part in parts {
+            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(part);
+        }
+        let hash = self.hasher.hash(&bytes).as_u64();
+        // Zeros stand for none.
+        [hash.0.max(1), hash.1]
+    }
+
+    /// The hash of a group's name; never 0.
+    fn group_hash(&self, group: &str) -> u64 {
+        let [hash, _] = self.hash(&[group.as_bytes()]);
+        hash
+    }
+}
+
+/// Spreads an id over the table.
+fn mix(id: u64) -> u64 {
+    use std::hash::BuildHasher;
+    MixState.hash_one(id)
+}

@@ -3,10 +3,11 @@
 use hubbub_core::{Message, Op, Outcome, Receipt, Refusal, Send, Timestamp, What};
 
 use super::keys::{DueKeys, KnownKeys};
-use super::{Head, Scratch, Touched, Writer};
+use super::{Head, Scratch, Touched, WritePlace, Writer};
 use crate::embedded::dedup::Known;
 use crate::embedded::error::MaintainError;
 use crate::embedded::journal::block;
+use crate::embedded::queues::Judging;
 use crate::embedded::record;
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::shared::Shared;
@@ -33,6 +34,7 @@ impl Writer {
         scratch.changes.clear();
         scratch.joined.clear();
         scratch.records = 0;
+        scratch.has_queues = false;
         self.batches += 1;
         self.begin_keys(&mut scratch.keys);
         self.find_rooms(shared, ops, &mut scratch.rooms);
@@ -51,7 +53,28 @@ impl Writer {
                 (Op::Queue(_), _) => Outcome::Refused(Refusal::Unreadable),
             });
         }
+        // From here on nothing fails any more, and so nothing has to be taken back.
+        if ops.iter().any(|op| matches!(op, Op::Queue(_))) {
+            self.judge_queues(shared, ops, &mut outcomes, scratch);
+        }
         Ok(outcomes)
+    }
+
+    /// Decides about the operations on queues, and enters what they come to.
+    fn judge_queues(&self, shared: &Shared, ops: &[Op<'_>], outcomes: &mut [Outcome], scratch: &mut Scratch) {
+        let WritePlace { tail, position, .. } = &self.place;
+        let room = tail.slot.bytes.saturating_sub(*position);
+        let spare = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(scratch.bytes_max);
+        let before = scratch.records;
+        let mut judging = Judging::new(
+            &mut scratch.block,
+            &mut scratch.records,
+            (tail, *position),
+            spare,
+            shared.options.queues_autoregister,
+        );
+        shared.queues.judge(&*shared.clock, ops, outcomes, &mut judging);
+        scratch.has_queues = scratch.records > before;
     }
 
     /// Looks up the rooms of a batch, and makes those that may spring into being.

@@ -26,6 +26,7 @@ use super::dedup::Dedup;
 use super::journal::block::{self, BlockHeader, HEADER_BYTES};
 use super::journal::slot_path;
 use super::options::{Durability, WAITING_SLOTS_MAX};
+use super::queues;
 use super::record;
 use super::rooms::{Position, Room, RoomNumber};
 use super::shared::Shared;
@@ -109,6 +110,10 @@ pub(crate) struct Scratch {
     stored: Vec<usize>,
     /// Which operation of the batch each change is, and where in the block it begins.
     changes: Vec<(usize, usize)>,
+    /// Bytes the block takes at most, but for lists of messages in queues.
+    bytes_max: usize,
+    /// Whether anything in the block is about queues.
+    has_queues: bool,
     /// Members who came (`true`) or went by this batch so far.
     joined: HashMap<(RoomNumber, String), bool>,
     keys: KeyScratch,
@@ -131,10 +136,16 @@ impl Writer {
                 self.publish_keys(shared, &scratch.keys);
                 Ok(outcomes)
             }
-            Ok(mut outcomes) => self.commit(shared, &mut scratch).map(|()| {
-                self.publish(shared, batch, &scratch, &mut outcomes);
-                outcomes
-            }),
+            Ok(mut outcomes) => {
+                let committed = self.commit(shared, &mut scratch);
+                if committed.is_err() && scratch.has_queues {
+                    shared.queues.fail();
+                }
+                committed.map(|()| {
+                    self.publish(shared, batch, &scratch, &mut outcomes);
+                    outcomes
+                })
+            }
             Err(error) => {
                 self.take_back(&scratch);
                 Err(ApplyError::Unavailable { reason: error.to_string() })
@@ -163,9 +174,15 @@ impl Writer {
         }
         let erasure = if batch.is_exclusive() { erasure_bytes_max(shared.options.slot_bytes) } else { 0 };
         let swept = keys::sweep_bytes(ops, shared.options.slot_bytes);
+        let (queues, lists) = queue_bytes_max(ops);
         let records = batch.len() * record::RECORD_OVERHEAD_MAX;
-        let bound = HEADER_BYTES + batch.bytes() + records + erasure + swept;
-        let bound = u64::try_from(bound).unwrap_or(u64::MAX);
+        let bytes_max = HEADER_BYTES + batch.bytes() + records + erasure + swept + queues;
+        self.scratch.bytes_max = bytes_max;
+        let bound = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+        // Lists are cut to the space there is, but not to the rest of a slot.
+        let slot = shared.options.slot_bytes;
+        let lists = u64::try_from(lists).unwrap_or(u64::MAX).min(slot / LISTS_PART);
+        let bound = bound.saturating_add(lists).min(bound.max(slot));
         let fits = |place: &WritePlace| {
             let room = place.tail.slot.bytes.saturating_sub(place.position);
             let messages = place.messages + batch.len();
@@ -255,6 +272,10 @@ impl Writer {
             }
         }
         rooms.set_position(at);
+        drop(rooms);
+        if scratch.has_queues {
+            shared.queues.settle(&*shared.clock, at);
+        }
     }
 
     fn head(&self, room: RoomNumber) -> Option<&Head> {
@@ -264,6 +285,18 @@ impl Writer {
     fn head_mut(&mut self, room: RoomNumber) -> Option<&mut Head> {
         self.heads.get_mut(usize::try_from(room).ok()?)
     }
+}
+
+/// Lists of messages in queues get one part of a slot in so many at least, if they can use it.
+const LISTS_PART: u64 = 4;
+
+/// Bytes that the records of operations on queues take at most besides what all operations take, and those of lists.
+fn queue_bytes_max(ops: &[Op<'_>]) -> (usize, usize) {
+    let ops = ops.iter().filter_map(|op| match op {
+        Op::Queue(op) => Some(queues::bytes_max(op)),
+        _ => None,
+    });
+    ops.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
 }
 
 /// Messages erased by one operation at most, so that no commit takes long and every record fits a slot.

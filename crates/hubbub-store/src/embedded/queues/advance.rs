@@ -1,0 +1,98 @@
+//! What time does by itself: delays and leases end, messages outlive their time, ids are forgotten.
+
+use super::entry::{Entry, NEVER, State};
+use super::time::Now;
+use super::{GONE_MAX, Queues, Telling};
+
+/// Messages looked at by one call at most, so that no batch waits long; the rest is for the next call.
+const STEP_MAX: usize = 20_000;
+
+/// Messages of deleted queues cleared away by one call at most.
+const CLEAR_MAX: usize = 2_000;
+
+impl Queues {
+    /// Brings everything to where it is by now. Changes nothing that a start would not come to by itself.
+    pub(super) fn advance(&mut self, now: Now) {
+        let telling = std::mem::take(&mut self.telling);
+        let mut left = STEP_MAX;
+        while left > 0
+            && let Some((at, id)) = self.timed.first().copied()
+            && at <= now.at
+        {
+            left -= 1;
+            match self.find(id) {
+                Some((number, entry)) if self.queues.contains_key(&entry.queue) => {
+                    let state = self.state_by(&entry, now);
+                    self.change(number, |entry| (entry.state, entry.at) = (state, NEVER));
+                }
+                _ => {
+                    self.timed.pop_first();
+                }
+            }
+        }
+        while left > 0
+            && let Some((expires, id)) = self.expiring.first().copied()
+            && expires <= now.at
+        {
+            left -= 1;
+            match self.find(id) {
+                // A lease goes on to its end.
+                Some((number, entry))
+                    if entry.state != State::Leased && self.queues.contains_key(&entry.queue) =>
+                {
+                    self.change(number, |entry| entry.state = State::Expired);
+                }
+                _ => {
+                    self.expiring.pop_first();
+                }
+            }
+        }
+        while let Some((until, number, id)) = self.gone.front().copied()
+            && (until <= now.at || self.gone.len() > GONE_MAX)
+        {
+            self.gone.pop_front();
+            self.forget(number, id);
+        }
+        self.clear_deleted();
+        self.telling = telling;
+    }
+
+    /// How a message stands whose delay or lease is over.
+    fn state_by(&self, entry: &Entry, now: Now) -> State {
+        let queue = self.queues.get(&entry.queue);
+        if entry.expires <= now.at {
+            State::Expired
+        } else if queue.is_some_and(|queue| queue.settings.exhausts(entry.deliveries)) {
+            State::Exhausted
+        } else {
+            State::Ready
+        }
+    }
+
+    fn clear_deleted(&mut self) {
+        self.telling = Telling::Nobody;
+        for _ in 0..CLEAR_MAX {
+            let Some(queue) = self.deleted.last_mut() else { break };
+            let Some(id) = queue.all.pop_first() else {
+                self.deleted.pop();
+                continue;
+            };
+            if let Some((number, _)) = self.find(id) {
+                self.remove(number, None);
+            }
+        }
+    }
+
+    /// When time does something next; `None` = never. What is there to sweep is due at once.
+    pub(super) fn due_at(&self) -> Option<i64> {
+        let has_work = !self.woken.is_empty()
+            || !self.exhausted.is_empty()
+            || !self.expired.is_empty()
+            || !self.deleted.is_empty();
+        if has_work {
+            return Some(i64::MIN);
+        }
+        let first = |(at, _): &(i64, u64)| *at;
+        self.timed.first().map(first).into_iter().chain(self.expiring.first().map(first)).min()
+    }
+}

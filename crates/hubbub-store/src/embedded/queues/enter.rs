@@ -1,0 +1,264 @@
+//! Entering what was judged. A start does the same with what the journal has.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hubbub_core::Clock;
+use hubbub_core::queue::ID_KEPT_MS;
+
+use super::entry::{COPY, Entry, LINKED, NEVER, NOWHERE, State};
+use super::table::{Counts, Queue};
+use super::time::{Now, micros};
+use super::{Broadcast, Dead, Queues};
+use crate::embedded::record::{Queued, Sent, To, Why};
+use crate::embedded::tail::Tail;
+
+impl Queues {
+    /// Enters one record. `place` is where the checked part of a message stands.
+    pub(crate) fn enter(&mut self, queued: &Queued<'_>, place: (u16, u32), now: Now) {
+        self.changes += 1;
+        match queued {
+            Queued::Put { number, name, is_dead_letter, settings } => {
+                if let Some(queue) = self.queues.get_mut(number) {
+                    let judges_anew = queue.settings.deliveries_max != settings.deliveries_max;
+                    queue.settings = settings.clone();
+                    queue.is_dead_letter |= is_dead_letter;
+                    if judges_anew {
+                        self.judge_deliveries(*number);
+                    }
+                } else {
+                    self.add_queue(Queue {
+                        number: *number,
+                        name: Arc::from(*name),
+                        is_dead_letter: *is_dead_letter,
+                        settings: settings.clone(),
+                        counts: Counts::default(),
+                        all: BTreeSet::new(),
+                    });
+                }
+            }
+            Queued::Delete { number } => self.drop_queue(*number),
+            Queued::Client { number, name, registered, kept } => {
+                self.set_client(*number, name, *registered);
+                if !registered {
+                    self.drop_copies(*number, kept, now);
+                }
+            }
+            Queued::Send(sent) => self.enter_sent(sent, place, now),
+            Queued::Taken { at, ids } => self.end(ids, *at, now, |counts| counts.done += 1),
+            Queued::Leased { at, leases } => {
+                for leased in leases {
+                    let until = now.end_of(*at, leased.lease);
+                    self.change_by_id(leased.id, |entry| {
+                        entry.deliveries = leased.delivery;
+                        (entry.state, entry.at) = (State::Leased, until);
+                    });
+                }
+            }
+            Queued::Returned { at, id, delay } => {
+                let until = now.end_of(*at, *delay);
+                self.change_by_id(*id, |entry| set_due(entry, until, now));
+            }
+            Queued::Extended { at, id, lease } => {
+                let until = now.end_of(*at, *lease);
+                self.change_by_id(*id, |entry| (entry.state, entry.at) = (State::Leased, until));
+            }
+            Queued::Gone { at, why, ids } => {
+                if matches!(why, Why::Expired | Why::Dropped) {
+                    self.dropped += ids.len() as u64;
+                }
+                self.end(ids, *at, now, |counts| match why {
+                    Why::Acknowledged => counts.done += 1,
+                    Why::Removed => {}
+                    Why::Expired | Why::Dropped => counts.dropped += 1,
+                });
+            }
+            Queued::Dead { id, to, reason } => {
+                let Some((number, entry)) = self.find(*id) else { return };
+                let Some(queue) = self.queues.get_mut(&entry.queue) else { return };
+                queue.counts.dead += 1;
+                self.given_up += 1;
+                let origin = Arc::clone(&queue.name);
+                let why = Dead { origin, reason: *reason, deliveries: entry.deliveries };
+                self.move_to(number, *to, Some(why));
+            }
+            Queued::Redriven { to, ids } => {
+                for id in ids {
+                    if let Some((number, _)) = self.find(*id) {
+                        self.move_to(number, *to, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds texts that stand in the slot of a journal, now that the start has come to it.
+    pub(crate) fn adopt(&mut self, tail: &Arc<Tail>) {
+        self.sources.adopt(tail);
+    }
+
+    /// Enters a record that the journal has, and that ends at `end` in its slot.
+    pub(crate) fn enter_again(&mut self, queued: &Queued<'_>, tail: &Arc<Tail>, end: u64, clock: &dyn Clock) {
+        let place = match queued {
+            Queued::Send(sent) => {
+                let begin = end.saturating_sub(sent.checked_bytes());
+                (self.sources.of_tail(tail), u32::try_from(begin).unwrap_or(u32::MAX))
+            }
+            _ => (NOWHERE, 0),
+        };
+        let now = self.times.now(clock);
+        self.enter(queued, place, now);
+    }
+
+    /// Gives up messages whose texts stand in journals that are lost. Says how many.
+    pub(crate) fn forget_missing(&mut self) -> u64 {
+        let missing = |entry: &Entry| {
+            let source = self.sources.get(entry.source);
+            entry.is_alive() && source.is_none_or(|source| source.medium.file().is_none())
+        };
+        let missing: Vec<u32> =
+            self.slab.iter().filter(|(_, entry)| missing(entry)).map(|(number, _)| number).collect();
+        missing.iter().for_each(|number| self.remove(*number, None));
+        missing.len() as u64
+    }
+
+    fn change_by_id(&mut self, id: u64, change: impl FnOnce(&mut Entry)) {
+        if let Some((number, _)) = self.find(id) {
+            self.change(number, change);
+        }
+    }
+
+    fn end(&mut self, ids: &[u64], at: i64, now: Now, count: impl Fn(&mut Counts)) {
+        let until = now.end_of(at, micros(ID_KEPT_MS));
+        for id in ids {
+            let Some((number, entry)) = self.find(*id) else { continue };
+            if let Some(queue) = self.queues.get_mut(&entry.queue) {
+                count(&mut queue.counts);
+            }
+            self.remove(number, Some(until));
+        }
+    }
+
+    fn enter_sent(&mut self, sent: &Sent<'_>, (source, offset): (u16, u32), now: Now) {
+        self.next_id = self.next_id.max(sent.id.saturating_add(sent.copies.max(1).into()));
+        let group = sent.group.unwrap_or_default();
+        let is_copy = sent.to == To::All;
+        let mut entry = Entry {
+            id: sent.id,
+            known_as: sent.known_as.map_or([0; 2], |(id, _)| id),
+            group: sent.group.map_or(0, |group| self.group_hash(group)),
+            sent_at: sent.at,
+            expires: sent.ttl.map_or(NEVER, |ttl| now.end_of(sent.at, ttl)),
+            content: sent.known_as.map_or(0, |(_, content)| content),
+            offset,
+            bytes: u32::try_from(group.len() + sent.text.len()).unwrap_or(u32::MAX),
+            queue: sent.queue,
+            sender: sent.sender,
+            source,
+            ..Entry::FREE
+        };
+        set_due(&mut entry, now.end_of(sent.at, sent.delay), now);
+        entry.set_packed(group.len(), if is_copy { COPY } else { 0 });
+        // Forgotten by now, or it would not have been taken for new.
+        if sent.known_as.is_some()
+            && let Some((number, known)) = self.find_known(entry.known_as)
+        {
+            self.forget(number, known.id);
+        }
+        if let Some(queue) = self.queues.get_mut(&sent.queue) {
+            queue.counts.sent += u64::from(sent.copies);
+        }
+        match sent.to {
+            To::All => self.enter_copies(sent, entry, now),
+            To::One(receiver) => {
+                self.add(Entry { receiver, ..entry });
+            }
+            To::Anyone => {
+                self.add(entry);
+            }
+        }
+    }
+
+    fn enter_copies(&mut self, sent: &Sent<'_>, first: Entry, now: Now) {
+        let copies = usize::try_from(sent.copies).unwrap_or(usize::MAX);
+        let receivers: Vec<u32> = self.registered_but(sent.sender).take(copies).collect();
+        let mut keeper = None;
+        for (receiver, id) in receivers.into_iter().zip(sent.id..) {
+            let mut entry = Entry { id, receiver, ..first };
+            if keeper.is_some() && sent.known_as.is_some() {
+                entry.known_as = [0, sent.id];
+                entry.set_packed(sent.group.map_or(0, str::len), COPY | LINKED);
+            }
+            let number = self.add(entry);
+            keeper.get_or_insert(number);
+        }
+        if sent.known_as.is_none() {
+            return;
+        }
+        let entry = Entry { state: State::Gone, ..first };
+        let number = keeper.unwrap_or_else(|| {
+            let number = self.slab.add(entry);
+            self.know(number, &entry);
+            number
+        });
+        self.broadcasts
+            .insert(sent.id, Broadcast { copies: sent.copies, waiting: sent.copies, entry: number });
+        if keeper.is_none() {
+            self.remember(number, &entry, Some(now.end_of(sent.at, micros(ID_KEPT_MS))));
+        }
+    }
+
+    /// What a client who goes has not taken of what was sent to everybody goes too.
+    fn drop_copies(&mut self, client: u32, kept: &[u64], now: Now) {
+        let until = now.end_of(now.wall, micros(ID_KEPT_MS));
+        let copies: Vec<u64> =
+            self.copies.range((client, 0)..=(client, u64::MAX)).map(|(_, id)| *id).collect();
+        for id in copies {
+            if !kept.contains(&id)
+                && let Some((number, _)) = self.find(id)
+            {
+                self.remove(number, Some(until));
+            }
+        }
+    }
+
+    /// Moves a message to another queue, where it may be taken at once.
+    fn move_to(&mut self, number: u32, to: u32, why: Option<Dead>) {
+        let entry = self.slab.get(number);
+        let was_dead = self.dead.remove(&entry.id).is_some();
+        if let (true, Some(queue)) = (was_dead, self.queues.get_mut(&entry.queue)) {
+            queue.counts.dead_letters = queue.counts.dead_letters.saturating_sub(1);
+        }
+        if let Some(why) = why {
+            self.dead.insert(entry.id, why);
+            if let Some(queue) = self.queues.get_mut(&to) {
+                queue.counts.dead_letters += 1;
+            }
+        }
+        self.change(number, |entry| {
+            (entry.queue, entry.state, entry.deliveries) = (to, State::Ready, 0);
+            (entry.at, entry.expires) = (NEVER, NEVER);
+        });
+    }
+
+    /// Sees which messages of a queue were delivered too often, after that was changed.
+    fn judge_deliveries(&mut self, queue: u32) {
+        let Some(queue) = self.queues.get(&queue) else { return };
+        let judged = queue.all.iter().filter_map(|id| {
+            let (number, entry) = self.find(*id)?;
+            match (entry.state, queue.settings.exhausts(entry.deliveries)) {
+                (State::Ready, true) => Some((number, State::Exhausted)),
+                (State::Exhausted, false) => Some((number, State::Ready)),
+                _ => None,
+            }
+        });
+        for (number, state) in judged.collect::<Vec<_>>() {
+            self.change(number, |entry| entry.state = state);
+        }
+    }
+}
+
+/// A message may be taken at this time, or now.
+fn set_due(entry: &mut Entry, until: i64, now: Now) {
+    (entry.state, entry.at) = if until > now.at { (State::Delayed, until) } else { (State::Ready, NEVER) };
+}

@@ -1,0 +1,84 @@
+//! Ending and extending leases, removing single messages.
+
+use hubbub_core::queue::{LeaseReceipt, Settle};
+use hubbub_core::{QueueOutcome, Refusal, Timestamp};
+
+use super::{Judged, Judging};
+use crate::embedded::queues::entry::State;
+use crate::embedded::queues::table::Settings;
+use crate::embedded::queues::time::micros;
+use crate::embedded::queues::{DeadReason, Queues, Telling};
+use crate::embedded::record::{Queued, Why};
+
+impl Queues {
+    pub(super) fn settle(
+        &mut self,
+        queue: &str,
+        receipt: LeaseReceipt,
+        how: Settle,
+        judging: &mut Judging<'_>,
+    ) -> Judged {
+        let number = self.number_of(queue)?;
+        let now = judging.now;
+        let (_, entry) = self.find_in(number, receipt.id).ok_or(Refusal::StaleReceipt)?;
+        let is_its =
+            entry.state == State::Leased && entry.deliveries == receipt.delivery && entry.at > now.at;
+        let settings =
+            self.queues.get(&number).filter(|_| is_its).ok_or(Refusal::StaleReceipt)?.settings.clone();
+        let (id, at) = (entry.id, now.wall);
+        let until = match how {
+            Settle::Ack => {
+                let gone = Queued::Gone { at, why: Why::Acknowledged, ids: vec![id] };
+                self.log(&gone, Telling::Outcome, judging);
+                None
+            }
+            Settle::Nack { .. } if settings.exhausts(entry.deliveries) => {
+                let to = self.dead_letter_queue(&settings.dead_letter_of(queue), judging);
+                let dead = Queued::Dead { id, to, reason: DeadReason::Rejected };
+                self.log(&dead, Telling::Outcome, judging);
+                None
+            }
+            Settle::Nack { delay_ms } => {
+                let delay = micros(delay_ms.unwrap_or_else(|| backoff(&settings, entry.deliveries)));
+                self.log(&Queued::Returned { at, id, delay }, Telling::Outcome, judging);
+                Some(delay)
+            }
+            Settle::Extend { lease_ms } => {
+                let lease = micros(lease_ms.unwrap_or(settings.lease_ms));
+                self.log(&Queued::Extended { at, id, lease }, Telling::Outcome, judging);
+                Some(lease)
+            }
+        };
+        let until = until.map(|lasts| Timestamp::from_micros(now.wall_of(now.end_of(at, lasts))));
+        Ok(QueueOutcome::Settled { until, ready: self.take_freed() })
+    }
+
+    pub(super) fn remove_one(&mut self, queue: &str, id: u64, judging: &mut Judging<'_>) -> Judged {
+        let number = self.number_of(queue)?;
+        if self.find_in(number, id).is_none() {
+            return Err(Refusal::UnknownMessage);
+        }
+        let gone = Queued::Gone { at: judging.now.wall, why: Why::Removed, ids: vec![id] };
+        self.log(&gone, Telling::Outcome, judging);
+        Ok(QueueOutcome::Deleted { messages: 1, ready: self.take_freed() })
+    }
+}
+
+/// How long a message waits that was given back after so many deliveries, in milliseconds.
+fn backoff(settings: &Settings, deliveries: u32) -> u64 {
+    let doublings = deliveries.saturating_sub(1).min(62);
+    settings.backoff_ms.saturating_mul(1 << doublings).min(settings.backoff_max_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_doubled_up_to_the_longest() {
+        let settings = Settings { backoff_ms: 100, backoff_max_ms: 700, ..Settings::default() };
+        let waits = [1, 2, 3, 4, 5, 90].map(|deliveries| backoff(&settings, deliveries));
+        assert_eq!(waits, [100, 200, 400, 700, 700, 700]);
+        assert_eq!(backoff(&Settings::default(), 3), 0);
+    }
+}

@@ -1,0 +1,265 @@
+//! The order messages are taken in, and what else finds them: every change of a message goes through here.
+
+use std::sync::Arc;
+
+use hubbub_core::queue::Freed;
+
+use super::entry::{COPY, Entry, LINKED, NEVER, State};
+use super::{FromSender, InQueue, Queues, Telling, mix};
+
+/// The place of a message in the order of its queue.
+pub(super) fn in_queue(entry: &Entry) -> InQueue {
+    (entry.queue, entry.receiver, entry.id)
+}
+
+/// The place of a message in the order of its sender.
+pub(super) fn from_sender(entry: &Entry) -> FromSender {
+    sender_key(entry.receiver, entry.sender, entry.queue, entry.id)
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the halves of an id are meant")]
+pub(super) fn sender_key(receiver: u32, sender: u32, queue: u32, id: u64) -> FromSender {
+    [receiver, sender, queue, (id >> 32) as u32, id as u32]
+}
+
+impl Queues {
+    /// Adds a message that waits from now on.
+    pub(super) fn add(&mut self, entry: Entry) -> u32 {
+        let number = self.slab.add(entry);
+        self.ids.insert_unique(mix(entry.id), number, |number| mix(self.slab.get(*number).id));
+        if entry.is_known() {
+            self.know(number, &entry);
+        }
+        if entry.has(COPY) {
+            self.copies.insert((entry.receiver, entry.id));
+        }
+        self.sources.enter(&entry);
+        if let Some(queue) = self.queues.get_mut(&entry.queue) {
+            queue.all.insert(entry.id);
+            queue.counts.dead_letters += u64::from(self.dead.contains_key(&entry.id));
+        }
+        self.attach(number, &entry, false);
+        number
+    }
+
+    /// Enters the sender's id of a message.
+    pub(super) fn know(&mut self, number: u32, entry: &Entry) {
+        self.known.insert_unique(entry.known_as[0], number, |number| self.slab.get(*number).known_as[0]);
+    }
+
+    /// Changes how a message stands, in which queue, or when it ends.
+    pub(super) fn change(&mut self, number: u32, change: impl FnOnce(&mut Entry)) {
+        let before = self.slab.get(number);
+        let mut entry = before;
+        change(&mut entry);
+        let keeps_group = before.queue == entry.queue && before.is_in_group() && entry.is_in_group();
+        self.detach(number, &before, keeps_group);
+        self.slab.edit(number, |place| *place = entry);
+        if before.queue != entry.queue {
+            if let Some(queue) = self.queues.get_mut(&before.queue) {
+                queue.all.remove(&before.id);
+            }
+            if let Some(queue) = self.queues.get_mut(&entry.queue) {
+                queue.all.insert(entry.id);
+            }
+        }
+        self.attach(number, &entry, keeps_group);
+    }
+
+    /// A message waits no more. Its sender's id is remembered until then; `None` = not at all.
+    pub(super) fn remove(&mut self, number: u32, until: Option<i64>) {
+        let entry = self.slab.get(number);
+        self.detach(number, &entry, false);
+        if let Ok(found) = self.ids.find_entry(mix(entry.id), |other| *other == number) {
+            found.remove();
+        }
+        if let Some(queue) = self.queues.get_mut(&entry.queue) {
+            queue.all.remove(&entry.id);
+        }
+        if self.dead.remove(&entry.id).is_some()
+            && let Some(queue) = self.queues.get_mut(&entry.queue)
+        {
+            queue.counts.dead_letters = queue.counts.dead_letters.saturating_sub(1);
+        }
+        if entry.has(COPY) {
+            self.copies.remove(&(entry.receiver, entry.id));
+        }
+        self.sources.leave(&entry);
+        if entry.has(COPY) && (entry.is_known() || entry.has(LINKED)) {
+            self.remove_copy(number, &entry, until);
+        } else if entry.is_known() {
+            self.remember(number, &entry, until);
+        } else {
+            self.slab.remove(number);
+        }
+    }
+
+    /// The entry of the first copy keeps the id as long as any copy waits.
+    fn remove_copy(&mut self, number: u32, entry: &Entry, until: Option<i64>) {
+        let first = if entry.has(LINKED) { entry.known_as[1] } else { entry.id };
+        if entry.has(LINKED) {
+            self.slab.remove(number);
+        } else {
+            self.slab.edit(number, |place| place.state = State::Gone);
+        }
+        let Some(broadcast) = self.broadcasts.get_mut(&first) else { return };
+        broadcast.waiting = broadcast.waiting.saturating_sub(1);
+        if broadcast.waiting == 0 {
+            let keeper = broadcast.entry;
+            let entry = self.slab.get(keeper);
+            self.remember(keeper, &entry, until);
+        }
+    }
+
+    /// Keeps an entry for its sender's id alone.
+    pub(super) fn remember(&mut self, number: u32, entry: &Entry, until: Option<i64>) {
+        self.slab.edit(number, |place| {
+            place.state = State::Gone;
+            place.source = super::entry::NOWHERE;
+        });
+        match until {
+            Some(until) => self.gone.push_back((until, number, entry.id)),
+            None => self.forget(number, entry.id),
+        }
+    }
+
+    /// Forgets the sender's id of a message that is gone.
+    pub(super) fn forget(&mut self, number: u32, id: u64) {
+        let entry = self.slab.get(number);
+        // It may have been forgotten before, and its number given to another.
+        if entry.state != State::Gone || entry.id != id {
+            return;
+        }
+        if let Ok(found) = self.known.find_entry(entry.known_as[0], |other| *other == number) {
+            found.remove();
+        }
+        self.broadcasts.remove(&id);
+        self.slab.remove(number);
+    }
+
+    /// Enters a message into the sets that its state asks for, but for that of its group if it is still there.
+    fn attach(&mut self, number: u32, entry: &Entry, kept_group: bool) {
+        self.count(entry, true);
+        match entry.state {
+            State::Ready if entry.group == 0 => self.offer(number, entry),
+            State::Ready => {}
+            State::Delayed | State::Leased => {
+                self.timed.insert((entry.at, entry.id));
+            }
+            State::Exhausted => {
+                self.exhausted.insert(entry.id);
+            }
+            State::Expired => {
+                self.expired.insert(entry.id);
+                return;
+            }
+            State::Gone | State::Free => return,
+        }
+        if entry.expires != NEVER {
+            self.expiring.insert((entry.expires, entry.id));
+        }
+        if entry.group == 0 {
+            return;
+        }
+        if !kept_group {
+            self.groups.insert((entry.queue, entry.receiver, entry.group, entry.id));
+        }
+        if self.first_of_group(entry, 0).is_some_and(|(first, _)| first == number) {
+            if !kept_group && let Some((_, next)) = self.first_of_group(entry, entry.id.saturating_add(1)) {
+                self.withdraw(&next);
+            }
+            if entry.state == State::Ready {
+                self.offer(number, entry);
+            }
+        }
+    }
+
+    /// Takes a message out of all sets that its state asked for, but for that of its group if it keeps its place there.
+    fn detach(&mut self, number: u32, entry: &Entry, keeps_group: bool) {
+        self.count(entry, false);
+        match entry.state {
+            State::Ready => self.withdraw(entry),
+            State::Delayed | State::Leased => {
+                self.timed.remove(&(entry.at, entry.id));
+            }
+            State::Exhausted => {
+                self.exhausted.remove(&entry.id);
+            }
+            State::Expired => {
+                self.expired.remove(&entry.id);
+                return;
+            }
+            State::Gone | State::Free => return,
+        }
+        if entry.expires != NEVER {
+            self.expiring.remove(&(entry.expires, entry.id));
+        }
+        if entry.group != 0 && !keeps_group {
+            let was_first = self.first_of_group(entry, 0).is_some_and(|(first, _)| first == number);
+            self.groups.remove(&(entry.queue, entry.receiver, entry.group, entry.id));
+            if was_first
+                && let Some((next, other)) = self.first_of_group(entry, 0)
+                && other.state == State::Ready
+            {
+                self.offer(next, &other);
+            }
+        }
+    }
+
+    /// The first waiting message of the group that an entry is of, with an id of at least `from`.
+    pub(super) fn first_of_group(&self, entry: &Entry, from: u64) -> Option<(u32, Entry)> {
+        let place = |id| (entry.queue, entry.receiver, entry.group, id);
+        let (.., id) = self.groups.range(place(from)..=place(u64::MAX)).next()?;
+        self.find(*id)
+    }
+
+    /// It may be taken from now on.
+    fn offer(&mut self, number: u32, entry: &Entry) {
+        self.ready.insert(in_queue(entry));
+        self.by_sender.insert(from_sender(entry));
+        match self.telling {
+            Telling::Nobody => {}
+            Telling::Outcome => self.freed.push(number),
+            Telling::Sweep => {
+                self.woken.insert(entry.queue);
+            }
+        }
+    }
+
+    fn withdraw(&mut self, entry: &Entry) {
+        if self.ready.remove(&in_queue(entry)) {
+            self.by_sender.remove(&from_sender(entry));
+        }
+    }
+
+    fn count(&mut self, entry: &Entry, comes: bool) {
+        let Some(queue) = self.queues.get_mut(&entry.queue) else { return };
+        let counts = &mut queue.counts;
+        let number = match entry.state {
+            State::Expired if entry.at != NEVER => &mut counts.delayed,
+            State::Ready | State::Exhausted | State::Expired => &mut counts.ready,
+            State::Delayed => &mut counts.delayed,
+            State::Leased => &mut counts.leased,
+            State::Gone | State::Free => return,
+        };
+        *number = if comes { *number + 1 } else { number.saturating_sub(1) };
+        let text = entry.text_bytes();
+        counts.bytes = if comes { counts.bytes + text } else { counts.bytes.saturating_sub(text) };
+    }
+
+    /// What was freed by the operation under way and may still be taken.
+    pub(super) fn take_freed(&mut self) -> Box<[Freed]> {
+        let freed = std::mem::take(&mut self.freed);
+        let told = freed.iter().filter_map(|number| {
+            let entry = self.slab.get(*number);
+            let queue = self.queues.get(&entry.queue)?;
+            self.ready.contains(&in_queue(&entry)).then(|| Freed {
+                queue: Arc::clone(&queue.name),
+                id: entry.id,
+                sender: self.client_name(entry.sender),
+                receiver: (entry.receiver != 0).then(|| self.client_name(entry.receiver)),
+            })
+        });
+        told.collect()
+    }
+}

@@ -1,0 +1,210 @@
+//! Reading: the lock is held to find what is asked for, and not while texts are read.
+
+use std::sync::Arc;
+
+use hubbub_core::queue::{Delivery, QueueInfo, TAKE_BYTES_MAX, TAKE_MAX, Waiting, WaitingState, Wanted};
+use hubbub_core::store::{ReadError, StoreFigures};
+use hubbub_core::{ClientId, Timestamp};
+
+use super::entry::{Entry, NEVER, State};
+use super::source::{Medium, split_text};
+use super::table::Queue;
+use super::time::Now;
+use super::{QueueShared, Queues};
+use crate::embedded::shared::Shared;
+
+/// Queues looked at by one hold of the lock.
+const STEP: usize = 1_000;
+
+/// A message without its text, and where that stands.
+struct Found {
+    told: Delivery,
+    state: WaitingState,
+    expires_at: Option<Timestamp>,
+    entry: Entry,
+    medium: Option<Medium>,
+}
+
+impl Found {
+    fn read(self) -> Result<Waiting, ReadError> {
+        let bytes = self.medium.as_ref().and_then(|medium| medium.bytes(&self.entry));
+        let (group, text) = bytes.and_then(|bytes| split_text(&self.entry, bytes)).ok_or_else(|| {
+            let id = self.entry.id;
+            ReadError::Unavailable {
+                reason: format!("the text of message {id} is unreadable; the log says more"),
+            }
+        })?;
+        let delivery = Delivery { group, text, ..self.told };
+        Ok(Waiting { delivery, state: self.state, expires_at: self.expires_at })
+    }
+}
+
+impl Queues {
+    fn found(&self, entry: &Entry, now: Now) -> Found {
+        let time = |at: i64| Timestamp::from_micros(now.wall_of(at));
+        let mut told = self.delivery(entry, None, String::new());
+        let state = match entry.state {
+            State::Delayed => WaitingState::Delayed(time(entry.at)),
+            State::Expired if entry.at != NEVER => WaitingState::Delayed(time(entry.at)),
+            State::Leased => WaitingState::Leased(time(entry.at)),
+            _ => WaitingState::Ready,
+        };
+        if let WaitingState::Leased(until) = state {
+            told.leased_until = Some(until);
+        }
+        Found {
+            told,
+            state,
+            expires_at: (entry.expires != NEVER).then(|| time(entry.expires)),
+            entry: *entry,
+            medium: self.sources.get(entry.source).map(|source| source.medium.clone()),
+        }
+    }
+
+    fn info(&self, queue: &Queue) -> QueueInfo {
+        let counts = &queue.counts;
+        let oldest = queue.all.first().and_then(|id| self.find(*id));
+        QueueInfo {
+            queue: Arc::clone(&queue.name),
+            settings: queue.settings.told(),
+            ready: counts.ready,
+            delayed: counts.delayed,
+            leased: counts.leased,
+            bytes: counts.bytes,
+            oldest_sent_at: oldest.map(|(_, entry)| Timestamp::from_micros(entry.sent_at)),
+            sent: counts.sent,
+            done: counts.done,
+            dropped: counts.dropped,
+            dead: counts.dead,
+            is_dead_letter: queue.is_dead_letter || counts.dead_letters > 0,
+        }
+    }
+
+    /// A queue that readers may see.
+    fn visible_queue(&self, name: &str) -> Option<&Queue> {
+        self.queue_named(name).filter(|queue| queue.number <= self.visible.queue)
+    }
+
+    /// Up to [`STEP`] of the queues behind `after` that readers may see.
+    fn visible_queues(&self, after: Option<&str>) -> impl Iterator<Item = &Queue> {
+        self.queue_names(after).filter_map(|name| self.visible_queue(name)).take(STEP)
+    }
+}
+
+/// What texts may be read of a list: the first, and more until they are too large.
+fn within_bytes(bytes: &mut u64, entry: &Entry, is_first: bool) -> bool {
+    *bytes += entry.text_bytes();
+    is_first || *bytes <= TAKE_BYTES_MAX as u64
+}
+
+impl Shared {
+    pub(super) fn queue(&self, name: &str) -> Option<QueueInfo> {
+        self.queues.with(&*self.clock, |queues, _| Some(queues.info(queues.visible_queue(name)?)))
+    }
+
+    pub(super) fn queue_page(&self, after: Option<&str>, limit: usize) -> Vec<QueueInfo> {
+        self.page_of(after, limit, |queues, queue, _| Some(queues.info(queue)))
+    }
+
+    pub(super) fn queues_holding(
+        &self,
+        receiver: &ClientId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Vec<Arc<str>> {
+        let holds = |queues: &Queues, queue: &Queue, now: Now| {
+            let receiver = queues.client_number(receiver.as_str()).unwrap_or(0);
+            let holds = queues.holds_for(queue.number, receiver, queues.visible.id, now.at);
+            holds.then(|| Arc::clone(&queue.name))
+        };
+        self.page_of(after, limit, holds)
+    }
+
+    /// What `pick` takes of queues in the order of their names, beginning behind `after`, in short holds of the lock.
+    fn page_of<T>(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+        pick: impl Fn(&Queues, &Queue, Now) -> Option<T>,
+    ) -> Vec<T> {
+        let mut page: Vec<T> = Vec::new();
+        let mut after: Option<Arc<str>> = after.map(Arc::from);
+        while page.len() < limit {
+            let (mut looked_at, mut last) = (0, None);
+            self.queues.with(&*self.clock, |queues, now| {
+                for queue in queues.visible_queues(after.as_deref()) {
+                    looked_at += 1;
+                    last = Some(Arc::clone(&queue.name));
+                    page.extend(pick(queues, queue, now));
+                    if page.len() >= limit {
+                        break;
+                    }
+                }
+            });
+            if looked_at < STEP {
+                break;
+            }
+            after = last;
+        }
+        page
+    }
+
+    pub(super) fn look(&self, wanted: &Wanted<'_>, max: usize) -> Result<Option<Vec<Delivery>>, ReadError> {
+        let found = self.queues.with(&*self.clock, |queues, now| {
+            let queue = match wanted.queue {
+                Some(name) => Some(queues.visible_queue(name)?.number),
+                None => None,
+            };
+            let Some(selection) = queues.selection(wanted, queue) else { return Some(Vec::new()) };
+            let chosen = queues.select(&selection, max.min(TAKE_MAX), true, queues.visible.id, now.at);
+            let mut bytes = 0;
+            let chosen = (0_usize..).zip(chosen);
+            let chosen =
+                chosen.take_while(|(place, (_, entry))| within_bytes(&mut bytes, entry, *place == 0));
+            Some(chosen.map(|(_, (_, entry))| queues.found(&entry, now)).collect::<Vec<_>>())
+        });
+        let Some(found) = found else { return Ok(None) };
+        let read = found.into_iter().map(|found| found.read().map(|waiting| waiting.delivery));
+        read.collect::<Result<_, _>>().map(Some)
+    }
+
+    pub(super) fn waiting(
+        &self,
+        queue: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<Vec<Waiting>>, ReadError> {
+        let found = self.queues.with(&*self.clock, |queues, now| {
+            let queue = queues.visible_queue(queue)?;
+            let behind = after.saturating_add(1)..=queues.visible.id;
+            let ids = if behind.is_empty() { None } else { Some(queue.all.range(behind)) };
+            let entries = ids.into_iter().flatten().filter_map(|id| Some(queues.find(*id)?.1)).take(limit);
+            let mut bytes = 0;
+            let entries = (0_usize..).zip(entries);
+            let entries = entries.take_while(|(place, entry)| within_bytes(&mut bytes, entry, *place == 0));
+            Some(entries.map(|(_, entry)| queues.found(&entry, now)).collect::<Vec<_>>())
+        });
+        let Some(found) = found else { return Ok(None) };
+        found.into_iter().map(Found::read).collect::<Result<_, _>>().map(Some)
+    }
+}
+
+impl QueueShared {
+    /// Fills in what queues hold.
+    pub(crate) fn figures(&self, clock: &dyn hubbub_core::Clock, figures: &mut StoreFigures) {
+        self.with(clock, |queues, _| {
+            (figures.queue_dead, figures.queue_dropped) = (queues.given_up, queues.dropped);
+            figures.queues = queues.queues.len() as u64;
+            figures.clients = queues.registered.len() as u64;
+            for queue in queues.queues.values() {
+                figures.queue_messages += queue.counts.messages();
+                figures.queue_bytes += queue.counts.bytes;
+            }
+            let files = queues.sources.iter().filter_map(|(_, source)| match &source.medium {
+                Medium::File(file) => Some(file.bytes),
+                Medium::Slot(_) | Medium::Journal(_) => None,
+            });
+            figures.disk_bytes += files.sum::<u64>();
+        });
+    }
+}

@@ -1,0 +1,237 @@
+//! Queues and clients by name and by number.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use hubbub_core::queue::{DEAD_LETTER_SUFFIX, LEASE_MS, QueueSettings};
+
+use super::{Queues, WhenFull};
+
+/// The longest wait of a message that is given back again and again, unless told otherwise.
+const BACKOFF_MAX_MS: u64 = 300_000;
+
+/// What is set of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) lease_ms: u64,
+    pub(crate) deliveries_max: u32,
+    /// Empty = the queue's own name with a suffix.
+    pub(crate) dead_letter: Arc<str>,
+    pub(crate) ttl_ms: u64,
+    pub(crate) messages_max: u64,
+    pub(crate) bytes_max: u64,
+    pub(crate) when_full: WhenFull,
+    pub(crate) backoff_ms: u64,
+    pub(crate) backoff_max_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lease_ms: LEASE_MS,
+            deliveries_max: 0,
+            dead_letter: Arc::from(""),
+            ttl_ms: 0,
+            messages_max: 0,
+            bytes_max: 0,
+            when_full: WhenFull::Refuse,
+            backoff_ms: 0,
+            backoff_max_ms: BACKOFF_MAX_MS,
+        }
+    }
+}
+
+impl Settings {
+    /// The same with what is given changed.
+    pub(super) fn changed(&self, by: &QueueSettings) -> Self {
+        Self {
+            lease_ms: by.lease_ms.unwrap_or(self.lease_ms),
+            deliveries_max: by.deliveries_max.unwrap_or(self.deliveries_max),
+            dead_letter: by.dead_letter.clone().unwrap_or_else(|| Arc::clone(&self.dead_letter)),
+            ttl_ms: by.ttl_ms.unwrap_or(self.ttl_ms),
+            messages_max: by.messages_max.unwrap_or(self.messages_max),
+            bytes_max: by.bytes_max.unwrap_or(self.bytes_max),
+            when_full: by.when_full.unwrap_or(self.when_full),
+            backoff_ms: by.backoff_ms.unwrap_or(self.backoff_ms),
+            backoff_max_ms: by.backoff_max_ms.unwrap_or(self.backoff_max_ms),
+        }
+    }
+
+    /// As it is told, every field with a value.
+    pub(super) fn told(&self) -> QueueSettings {
+        QueueSettings {
+            lease_ms: Some(self.lease_ms),
+            deliveries_max: Some(self.deliveries_max),
+            dead_letter: Some(Arc::clone(&self.dead_letter)),
+            ttl_ms: Some(self.ttl_ms),
+            messages_max: Some(self.messages_max),
+            bytes_max: Some(self.bytes_max),
+            when_full: Some(self.when_full),
+            backoff_ms: Some(self.backoff_ms),
+            backoff_max_ms: Some(self.backoff_max_ms),
+        }
+    }
+
+    /// The name of the dead-letter queue of the queue `name`.
+    pub(super) fn dead_letter_of(&self, name: &str) -> Arc<str> {
+        if self.dead_letter.is_empty() {
+            format!("{name}{DEAD_LETTER_SUFFIX}").into()
+        } else {
+            Arc::clone(&self.dead_letter)
+        }
+    }
+
+    /// Whether so many deliveries were all there may be.
+    pub(super) fn exhausts(&self, deliveries: u32) -> bool {
+        self.deliveries_max > 0 && deliveries >= self.deliveries_max
+    }
+}
+
+/// Messages of a queue, counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Counts {
+    pub(super) ready: u64,
+    pub(super) delayed: u64,
+    pub(super) leased: u64,
+    pub(super) bytes: u64,
+    /// Those that came from other queues as dead letters.
+    pub(super) dead_letters: u64,
+    /// Since the queue was made.
+    pub(super) sent: u64,
+    pub(super) done: u64,
+    pub(super) dropped: u64,
+    pub(super) dead: u64,
+}
+
+impl Counts {
+    pub(super) fn messages(&self) -> u64 {
+        self.ready + self.delayed + self.leased
+    }
+}
+
+/// One queue.
+#[derive(Debug, Clone)]
+pub(super) struct Queue {
+    pub(super) number: u32,
+    pub(super) name: Arc<str>,
+    /// Whether it was made for dead letters.
+    pub(super) is_dead_letter: bool,
+    pub(super) settings: Settings,
+    pub(super) counts: Counts,
+    /// Ids of all its messages, those that wait to be cleared away included.
+    pub(super) all: BTreeSet<u64>,
+}
+
+/// Whoever sends or takes. Its number is its place, from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Client {
+    pub(super) name: Arc<str>,
+    pub(super) is_registered: bool,
+}
+
+impl Queues {
+    /// A queue that there is, by its name.
+    pub(super) fn queue_named(&self, name: &str) -> Option<&Queue> {
+        self.queues.get(self.queue_numbers.get(name)?)
+    }
+
+    /// Names of queues in their order, beginning behind `after`.
+    pub(super) fn queue_names(&self, after: Option<&str>) -> impl Iterator<Item = &Arc<str>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.queue_order.range::<str, _>((from, Bound::Unbounded))
+    }
+
+    /// The number of a client, who need not be registered any more.
+    pub(super) fn client_number(&self, name: &str) -> Option<u32> {
+        self.client_numbers.get(name).copied()
+    }
+
+    /// The number of a client who is registered.
+    pub(super) fn registered(&self, name: &str) -> Option<u32> {
+        self.registered.get(name).copied()
+    }
+
+    pub(super) fn client(&self, number: u32) -> Option<&Client> {
+        self.clients.get(usize::try_from(number).ok()?.checked_sub(1)?)
+    }
+
+    /// The number that a client gets, who has none yet.
+    pub(super) fn next_client(&self) -> u32 {
+        u32::try_from(self.clients.len()).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
+    /// The name of a client; empty when there is none of that number.
+    pub(super) fn client_name(&self, number: u32) -> Arc<str> {
+        self.client(number).map_or_else(|| Arc::from(""), |client| Arc::clone(&client.name))
+    }
+
+    /// Registered clients but one, in the order of their names.
+    pub(super) fn registered_but(&self, sender: u32) -> impl Iterator<Item = u32> {
+        self.registered.values().copied().filter(move |number| *number != sender)
+    }
+
+    pub(super) fn add_queue(&mut self, queue: Queue) {
+        self.next_queue = self.next_queue.max(queue.number.saturating_add(1));
+        self.highest_named = self.highest_named.max(number_named(&queue.name).unwrap_or(0));
+        self.queue_numbers.insert(Arc::clone(&queue.name), queue.number);
+        self.queue_order.insert(Arc::clone(&queue.name));
+        self.queues.insert(queue.number, queue);
+    }
+
+    /// Takes a queue out of sight. Its messages are cleared away bit by bit.
+    pub(super) fn drop_queue(&mut self, number: u32) {
+        let Some(queue) = self.queues.remove(&number) else { return };
+        self.queue_numbers.remove(&queue.name);
+        self.queue_order.remove(&queue.name);
+        self.woken.remove(&number);
+        if !queue.all.is_empty() {
+            self.deleted.push(queue);
+        }
+    }
+
+    /// Registers a client, or takes it back.
+    pub(super) fn set_client(&mut self, number: u32, name: &str, is_registered: bool) {
+        let place = usize::try_from(number).unwrap_or(usize::MAX).wrapping_sub(1);
+        let name = if let Some(client) = self.clients.get_mut(place) {
+            client.is_registered = is_registered;
+            Arc::clone(&client.name)
+        } else {
+            let name: Arc<str> = Arc::from(name);
+            self.client_numbers.insert(Arc::clone(&name), number);
+            self.clients.push(Client { name: Arc::clone(&name), is_registered });
+            name
+        };
+        if is_registered {
+            self.registered.insert(Arc::clone(&name), number);
+        } else {
+            self.registered.remove(&name);
+        }
+        self.client_changes.push((name, is_registered));
+    }
+}
+
+/// Names of more digits are no numbers here: those are chosen by people or counted, and there must be a next one.
+const DIGITS_MAX: usize = 18;
+
+/// The number that a queue's name is, written the one usual way.
+fn number_named(name: &str) -> Option<u64> {
+    let is_usual =
+        name.len() <= DIGITS_MAX && !name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit());
+    if is_usual { name.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_usual_way_of_writing_makes_a_number() {
+        for (name, number) in [("7", Some(7)), ("999999999999999999", Some(999_999_999_999_999_999))] {
+            assert_eq!(number_named(name), number);
+        }
+        for name in ["", "0", "07", "+7", "7a", "9999999999999999999"] {
+            assert_eq!(number_named(name), None, "{name}");
+        }
+    }
+}

@@ -6,6 +6,7 @@ use serde_json::Value;
 const OWN: &[&str] = &[
     "epoch",
     "receivedAt",
+    "expiresAt",
     "lastReceivedAt",
     "timestamp",
     "serverReceiveTime",

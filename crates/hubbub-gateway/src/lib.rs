@@ -8,6 +8,7 @@
 
 mod apply;
 mod auth;
+mod base64;
 mod change;
 mod follow;
 mod http;

@@ -1,6 +1,7 @@
 //! Errors as clients see them: one object, in HTTP answers (RFC 9457) and in WebSocket error frames.
 
 use std::borrow::Cow;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use hubbub_core::message::{write_json_string, write_u64};
@@ -15,10 +16,12 @@ pub(crate) struct Problem {
     pub(crate) code: ErrorCode,
     pub(crate) detail: Cow<'static, str>,
     pub(crate) faults: Vec<Fault>,
-    /// Where to go on, for [`ErrorCode::Reset`].
+    /// Where to go on, for [`ErrorCode::Reset`] and [`ErrorCode::Compacted`].
     pub(crate) reset: Option<Reset>,
     /// The message it is about, also when the server made its id.
     pub(crate) message_id: Option<String>,
+    /// The key's revision, for [`ErrorCode::ConditionFailed`].
+    pub(crate) revision: Option<NonZeroU64>,
     /// Whether the dispatcher counted it, when the batch came through.
     pub(crate) is_counted: bool,
 }
@@ -49,6 +52,7 @@ impl Problem {
             faults: Vec::new(),
             reset: None,
             message_id: None,
+            revision: None,
             is_counted: false,
         }
     }
@@ -89,7 +93,16 @@ impl Problem {
                 Cow::Borrowed("what is stored of it cannot be read; the server's log says more")
             }
         };
-        Self { is_counted: true, ..Self::new(refusal_code(refusal), detail) }
+        let revision = match refusal {
+            Refusal::Condition { revision } => revision.and_then(NonZeroU64::new),
+            _ => None,
+        };
+        Self { revision, is_counted: true, ..Self::new(refusal_code(refusal), detail) }
+    }
+
+    /// The same where no store has refused anything.
+    pub(crate) fn uncounted(self) -> Self {
+        Self { is_counted: false, ..self }
     }
 
     /// The caller is no member of a room for members only.
@@ -127,6 +140,10 @@ impl Problem {
         if let Some(id) = &self.message_id {
             out.extend_from_slice(b",\"messageId\":");
             write_json_string(id, out);
+        }
+        if let Some(revision) = self.revision {
+            out.extend_from_slice(b",\"revision\":");
+            write_u64(revision.get(), out);
         }
         if let Some(reset) = &self.reset {
             out.push(b',');

@@ -5,6 +5,7 @@ mod backups;
 mod events;
 mod health;
 mod history;
+mod kv;
 mod many;
 mod members;
 pub(crate) mod query;
@@ -26,9 +27,10 @@ use bytes::Bytes;
 use http_body_util::channel::Channel;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use hubbub_core::id::ID_RULE;
+use hubbub_core::message::write_u64;
 use hubbub_core::{ErrorCode, Fault, RoomId, UserId};
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
+use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
 
 use crate::Gateway;
@@ -66,6 +68,16 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
         return problem_response(&problem);
     }
     let answer = match (segments, &method) {
+        // A key is the rest of the path, slashes and all.
+        (["kv", _, ..], &Method::GET | &Method::HEAD) => kv::get(gateway, &path, &request).await,
+        (["kv", _, ..], &Method::PUT) => kv::put(gateway, &path, request).await,
+        (["kv", _, ..], &Method::DELETE) => kv::delete(gateway, &path, &request).await,
+        (["kv", _, ..], _) => Err(not_allowed("GET, PUT, DELETE")),
+        (["v1", "kv"], &Method::GET) => kv::list(gateway, &request).await,
+        (["v1", "kv"], &Method::POST) => kv::batch(gateway, request).await,
+        (["v1", "kv"], _) => Err(not_allowed("GET, POST")),
+        (["v1", "kv", "watch"], &Method::GET) => kv::watch(peer, &request).await,
+        (["v1", "kv", "watch"], _) => Err(not_allowed("GET")),
         ([""], &Method::GET | &Method::HEAD) => Ok(assets::chat_page(&request)),
         (["docs"], &Method::GET | &Method::HEAD) => Ok(assets::docs_page(&request)),
         (["openapi.json"], &Method::GET | &Method::HEAD) => spec::openapi(gateway),
@@ -156,6 +168,9 @@ fn problem_response(problem: &Problem) -> Response<Body> {
     if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
+    if let Some(revision) = problem.revision {
+        headers.insert(ETAG, revision_tag(revision.get()));
+    }
     if problem.code == ErrorCode::MethodNotAllowed
         && let Ok(methods) = HeaderValue::from_str(&problem.detail)
     {
@@ -210,6 +225,16 @@ fn no_content() -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::new(Bytes::new())));
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
+}
+
+/// The entity tag of a key's value: its revision in quotes.
+fn revision_tag(revision: u64) -> HeaderValue {
+    let mut tag = Vec::with_capacity(22);
+    tag.push(b'"');
+    write_u64(revision, &mut tag);
+    tag.push(b'"');
+    // Digits and quotes may stand in a header.
+    HeaderValue::from_maybe_shared(Bytes::from(tag)).unwrap_or(const { HeaderValue::from_static("") })
 }
 
 /// Reads a whole body of at most `limit` bytes, in the time the server allows.

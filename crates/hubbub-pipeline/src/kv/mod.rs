@@ -146,7 +146,12 @@ impl Keys {
         })
     }
 
-    /// The last revision of which anybody was told, and those to come. Whoever was woken by it finds the changes in
+    /// The last revision of which anybody was told.
+    pub fn revision(&self) -> u64 {
+        *self.published.borrow()
+    }
+
+    /// The same, and those to come. Whoever was woken by it finds the changes in
     /// the store.
     pub fn published(&self) -> watch::Receiver<u64> {
         self.published.subscribe()
@@ -156,7 +161,7 @@ impl Keys {
     /// long: what was read is true, but must not be remembered.
     pub async fn caught_up(&self) -> bool {
         let seen = self.store.revision();
-        if *self.published.borrow() >= seen {
+        if self.revision() >= seen {
             return true;
         }
         let mut published = self.published.subscribe();
@@ -166,7 +171,7 @@ impl Keys {
 
     /// Enters what a committed batch did, and publishes it. To be called for every batch, in their order.
     pub(crate) async fn correct(&self, ops: &OpBatch, outcomes: &[Outcome]) {
-        let mut last = *self.published.borrow();
+        let mut last = self.revision();
         let before = last;
         for (op, outcome) in ops.iter().zip(outcomes) {
             let (Op::Kv(op), Outcome::Kv(outcome)) = (op, outcome) else { continue };

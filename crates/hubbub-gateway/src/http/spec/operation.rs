@@ -3,7 +3,7 @@
 use hubbub_core::ErrorCode;
 use serde_json::{Value, json};
 
-use super::schemas::id;
+use super::schemas::{id, schema};
 
 /// A path and a method of the API.
 pub(super) struct Operation {
@@ -204,9 +204,14 @@ fn path_parameter(name: &'static str) -> Parameter {
         "room" => "The room's id.",
         "user" => "The user's id.",
         "backup" => "What the backup is called; whoever begins it chooses.",
+        "key" => "The key: 1 to 512 bytes, percent-encoded; slashes need not be.",
         "file" => "The file's name as listed, with `/` written as `%2F`.",
         _ => "",
     };
-    let schema = if name == "file" { json!({"type": "string"}) } else { id() };
+    let schema = match name {
+        "key" => schema("Key"),
+        "file" => json!({"type": "string"}),
+        _ => id(),
+    };
     Parameter { name, place: "path", schema, about: about.to_owned() }
 }

@@ -45,6 +45,8 @@ fn expand(pattern: &str) -> Vec<String> {
         let choices: Vec<String> = match segment {
             // Any prefix: documented without one.
             ".." if index == 0 => continue,
+            // The rest of a parameter that may hold slashes.
+            ".." if paths.iter().all(|path| path.ends_with("{}")) => continue,
             // A named rest is a parameter that may hold slashes.
             ".." => vec!["…".into()],
             literal if literal.starts_with('"') => {
@@ -91,6 +93,7 @@ fn patterns_are_read() {
         }
         (["v1", rest @ ..], &Method::POST) => other(rest),
         (["v1", ..], &Method::PUT) => refuse(),
+        (["v1", "keys", _, ..], &Method::PUT) => put(&path),
         (["v1", "rooms", _], _) => Err(not_allowed("GET")),
         _ => Err(nothing),
     };"#;
@@ -101,6 +104,7 @@ fn patterns_are_read() {
         "get /health",
         "get /health/ready",
         "post /v1/{}",
+        "put /v1/keys/{}",
         "put /v1/rooms/{}/a",
         "put /v1/rooms/{}/b",
         "put /v1/…",

@@ -3,6 +3,7 @@
 //! The order of the lists is the order in which the examples work on a fresh server.
 
 mod backups;
+mod keys;
 mod members;
 mod messages;
 mod rooms;
@@ -20,6 +21,10 @@ pub(super) const TAGS: &[(&str, &str)] = &[
     (rooms::TAG, "What rooms there are and who is in them."),
     (members::TAG, "Who belongs to a room, what is unread, and what belongs to a user."),
     (stats::TAG, "What is stored, counted: exact, and each answer with its `asOf`."),
+    (
+        keys::TAG,
+        "Values by key, cached in memory; conditional changes, expiry, lists, and changes as they are made.",
+    ),
     (sockets::TAG, "Where sockets begin; what is said over them is in `/asyncapi.json`."),
     (
         backups::TAG,
@@ -34,6 +39,7 @@ pub(super) fn all(limits: &Limits) -> Vec<Operation> {
     all.extend(stats::all(limits));
     all.extend(rooms::all());
     all.extend(members::all());
+    all.extend(keys::all(limits));
     all.extend(sockets::all());
     all.extend(backups::all());
     all.extend(service::all());

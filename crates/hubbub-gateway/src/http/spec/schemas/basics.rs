@@ -46,7 +46,7 @@ pub(super) fn all() -> Named {
 }
 
 /// RFC 9457; without `type` where it stands in a frame or a line.
-fn problem(is_whole: bool) -> Value {
+pub(super) fn problem(is_whole: bool) -> Value {
     let codes: Vec<&str> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
     let table: Vec<Value> = ErrorCode::ALL
         .iter()
@@ -72,9 +72,10 @@ fn problem(is_whole: bool) -> Value {
         "messageId": described(id(), "The message it is about, also when the server made its id."),
         "roomId": described(id(), "With `removed`: the room whose subscription ended."),
         "errors": {"type": "array", "items": fault, "description": "Every broken rule, for `invalid`."},
-        "epoch": described(schema("Epoch"), "With `reset`."),
-        "oldest": described(integer(0), "With `reset`: where to start again."),
-        "head": described(integer(0), "With `reset`."),
+        "revision": described(integer(1), "With `condition_failed`: what the key has, if it is there."),
+        "epoch": described(schema("Epoch"), "With `reset` and `compacted`."),
+        "oldest": described(integer(0), "With `reset` and `compacted`: where to start again."),
+        "head": described(integer(0), "With `reset` and `compacted`."),
     });
     object(if is_whole { "What went wrong (RFC 9457)." } else { "What went wrong." }, required, optional)
 }

@@ -4,6 +4,7 @@
 //! members they do not know, so that new ones are no break.
 
 mod basics;
+mod keys;
 mod messages;
 mod rooms;
 mod service;
@@ -84,7 +85,8 @@ pub(super) fn merged(about: &str, parts: &[&Value]) -> Value {
 
 /// Every shape by its name, in the order of the files.
 pub(super) fn all(limits: &Limits) -> Map<String, Value> {
-    let lists = [basics::all(), messages::all(limits), rooms::all(), stats::all(), service::all()];
+    let lists =
+        [basics::all(), messages::all(limits), rooms::all(), keys::all(limits), stats::all(), service::all()];
     lists.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }
 

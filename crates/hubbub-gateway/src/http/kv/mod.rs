@@ -1,0 +1,19 @@
+//! Keys and values over HTTP.
+//!
+//! `/kv/{key}` takes and gives raw bytes ([`value`]): GET asks the cache, PUT and DELETE go to the log like any other
+//! change. `/v1/kv` lists keys ([`list`]), takes many changes and questions at once ([`batch`]), and tells of changes
+//! as they are made ([`watch`]). How a key is written in text is said in [`key`], when a change is made in
+//! [`condition`].
+
+mod batch;
+mod condition;
+mod key;
+mod list;
+mod value;
+mod watch;
+
+pub(super) use batch::{ANSWER_BYTES_MAX, ITEMS_MAX, batch};
+pub(super) use key::KEY_RULE;
+pub(super) use list::{LIMIT_DEFAULT, LIMIT_MAX, list};
+pub(super) use value::{TTL_RULE, delete, get, put};
+pub(super) use watch::watch;

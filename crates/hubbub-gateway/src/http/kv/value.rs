@@ -1,0 +1,172 @@
+//! `GET`, `HEAD`, `PUT` and `DELETE /kv/{key}`: raw bytes in and out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hubbub_core::kv::{Condition, TTL_MS_MAX};
+use hubbub_core::{ErrorCode, Fault, KvOp, KvOutcome, Op, OpBatch, Outcome, Refusal};
+use hubbub_pipeline::kv::Found;
+use hyper::body::Incoming;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+
+use super::condition::Preconditions;
+use super::key;
+use crate::Gateway;
+use crate::http::{Answer, Body, NOSNIFF, no_content, revision_tag, whole_body};
+use crate::problem::Problem;
+
+/// How long a value stays.
+const TTL: HeaderName = HeaderName::from_static("hubbub-ttl");
+/// Whether the value was in memory.
+const CACHE: HeaderName = HeaderName::from_static("hubbub-cache");
+
+/// What a time to live must be.
+pub(crate) const TTL_RULE: &str = "must be seconds, more than 0 and at most 100 years; parts of one as 0.5";
+
+/// How often a change is tried whose condition the store cannot judge by itself, while others change the key.
+const ATTEMPTS_MAX: usize = 16;
+
+pub(in crate::http) async fn get(gateway: &Arc<Gateway>, path: &str, request: &Request<Incoming>) -> Answer {
+    let key = key::of_path(path)?;
+    let wanted = Preconditions::of(request.headers())?;
+    let Found { value, is_hit } = gateway.keys.get(&key).await?;
+    let revision = value.as_ref().map(|value| value.revision);
+    if !wanted.is_matched(revision) {
+        return Err(Problem::refusal(Refusal::Condition { revision }).uncounted());
+    }
+    let value = value.ok_or_else(unknown_key)?;
+    let mut response = if wanted.is_known(revision) {
+        let mut response = Response::new(Either::Left(Full::default()));
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        bytes(value.bytes)
+    };
+    let headers = response.headers_mut();
+    headers.insert(ETAG, revision_tag(value.revision));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(CACHE, HeaderValue::from_static(if is_hit { "hit" } else { "miss" }));
+    if let Some(expiry) = value.expiry {
+        // Rounded up: a value that is still there has time left.
+        let left = expiry.deadline.saturating_sub(gateway.clock.monotonic()).as_millis().div_ceil(1_000);
+        headers.insert(TTL, HeaderValue::from(u64::try_from(left).unwrap_or(u64::MAX)));
+    }
+    Ok(response)
+}
+
+fn bytes(value: Bytes) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::new(value)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(NOSNIFF.0, NOSNIFF.1);
+    response
+}
+
+fn unknown_key() -> Problem {
+    Problem::new(ErrorCode::UnknownKey, "there is no such key")
+}
+
+pub(in crate::http) async fn put(gateway: &Arc<Gateway>, path: &str, request: Request<Incoming>) -> Answer {
+    let key = key::of_path(path)?;
+    let (parts, body) = request.into_parts();
+    let wanted = Preconditions::of(&parts.headers)?;
+    let ttl_ms = ttl_of(&parts.headers)?;
+    let value = whole_body(gateway, body, gateway.limits.value_bytes).await?;
+    let op = |condition| KvOp::Put { key: &key, value: &value, ttl_ms, condition };
+    match change(gateway, &key, &wanted, op).await? {
+        KvOutcome::Put { revision, created, .. } => Ok(changed(revision, created)),
+        _ => Err(Problem::no_outcome()),
+    }
+}
+
+pub(in crate::http) async fn delete(
+    gateway: &Arc<Gateway>,
+    path: &str,
+    request: &Request<Incoming>,
+) -> Answer {
+    let key = key::of_path(path)?;
+    let wanted = Preconditions::of(request.headers())?;
+    match change(gateway, &key, &wanted, |condition| KvOp::Delete { key: &key, condition }).await? {
+        KvOutcome::Deleted { revision: Some(_) } => Ok(no_content()),
+        KvOutcome::Deleted { revision: None } => Err(unknown_key()),
+        _ => Err(Problem::no_outcome()),
+    }
+}
+
+fn changed(revision: u64, is_new: bool) -> Response<Body> {
+    let mut response = no_content();
+    if is_new {
+        *response.status_mut() = StatusCode::CREATED;
+    }
+    response.headers_mut().insert(ETAG, revision_tag(revision));
+    response
+}
+
+/// Makes a change under its preconditions. What the store cannot judge by itself is judged here by what the key is,
+/// and made on the condition that it still is.
+async fn change<'a>(
+    gateway: &Gateway,
+    key: &[u8],
+    wanted: &Preconditions,
+    op: impl Fn(Condition) -> KvOp<'a>,
+) -> Result<KvOutcome, Problem> {
+    let refused = |revision| Problem::refusal(Refusal::Condition { revision });
+    let simple = wanted.condition();
+    let mut condition = match simple {
+        Some(condition) => condition,
+        None => {
+            let revision = gateway.keys.get(key).await?.value.map(|value| value.revision);
+            wanted.condition_at(revision).ok_or_else(|| refused(revision).uncounted())?
+        }
+    };
+    let mut ops = OpBatch::default();
+    for _ in 0..ATTEMPTS_MAX {
+        ops.clear();
+        ops.push(&Op::Kv(op(condition)));
+        match gateway.apply(&ops).await?.outcomes().first() {
+            Some(Outcome::Kv(outcome)) => return Ok(*outcome),
+            Some(Outcome::Refused(Refusal::Condition { revision })) if simple.is_none() => {
+                condition = wanted.condition_at(*revision).ok_or_else(|| refused(*revision))?;
+            }
+            Some(Outcome::Refused(refusal)) => return Err(Problem::refusal(*refusal)),
+            _ => return Err(Problem::no_outcome()),
+        }
+    }
+    Err(Problem::new(ErrorCode::Overloaded, "others changed the key again and again; nothing was stored"))
+}
+
+fn ttl_of(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let Some(ttl) = headers.get(TTL) else { return Ok(None) };
+    let ttl = ttl.to_str().ok().and_then(|ttl| ttl.parse().ok()).and_then(ttl_ms);
+    ttl.map(Some).ok_or_else(|| Problem::invalid(vec![Fault::new("Hubbub-TTL", TTL_RULE)]))
+}
+
+/// Seconds as milliseconds, if they are a time to live.
+pub(super) fn ttl_ms(seconds: f64) -> Option<u64> {
+    let ms = (seconds * 1_000.0).ceil();
+    // The bounds leave nothing that a u64 could not hold.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    (ms >= 1.0 && ms <= TTL_MS_MAX as f64).then_some(ms as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_to_live_are_read() {
+        let read = |ttl: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(TTL, ttl.parse().unwrap());
+            ttl_of(&headers).ok()
+        };
+        assert_eq!(ttl_of(&HeaderMap::new()).unwrap(), None);
+        assert_eq!(read("10"), Some(Some(10_000)));
+        assert_eq!(read("0.25"), Some(Some(250)));
+        for wrong in ["", "0", "-1", "1s", "NaN", "inf", "4000000000"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

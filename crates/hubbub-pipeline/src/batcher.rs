@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -62,12 +62,23 @@ pub type Outcomes = Result<Vec<Outcome>, ApplyError>;
 pub struct Batch {
     number: u64,
     outcomes: OnceLock<Outcomes>,
+    /// Whether tickets give them.
+    is_shown: AtomicBool,
 }
 
 impl Batch {
+    fn new(number: u64) -> Arc<Self> {
+        Arc::new(Self { number, outcomes: OnceLock::new(), is_shown: AtomicBool::new(false) })
+    }
+
     pub(crate) fn set(&self, outcomes: Outcomes) {
         // Set once, by the commit thread.
         let _ = self.outcomes.set(outcomes);
+    }
+
+    /// Lets senders see the outcomes, also those that look before they are woken.
+    pub(crate) fn show(&self) {
+        self.is_shown.store(true, Ordering::Release);
     }
 
     pub(crate) fn outcomes(&self) -> Option<&Outcomes> {
@@ -86,6 +97,9 @@ pub struct Ticket {
 impl Ticket {
     /// The outcomes of the submission in its order, or `None` while they are not known.
     pub fn outcomes(&self) -> Option<Result<&[Outcome], &ApplyError>> {
+        if !self.batch.is_shown.load(Ordering::Acquire) {
+            return None;
+        }
         let outcomes = self.batch.outcomes.get()?;
         Some(outcomes.as_ref().map(|all| all.get(self.first..self.first + self.count).unwrap_or_default()))
     }
@@ -145,7 +159,7 @@ pub(crate) struct Chunk {
 impl Chunk {
     fn new(number: u64) -> Self {
         Self {
-            batch: Arc::new(Batch { number, outcomes: OnceLock::new() }),
+            batch: Batch::new(number),
             ops: OpBatch::default(),
             wakes: Vec::new(),
             groups: Vec::new(),
@@ -154,7 +168,7 @@ impl Chunk {
     }
 
     fn reuse(&mut self, number: u64) {
-        self.batch = Arc::new(Batch { number, outcomes: OnceLock::new() });
+        self.batch = Batch::new(number);
         self.ops.clear();
         self.wakes.clear();
         self.groups.clear();

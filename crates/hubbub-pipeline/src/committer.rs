@@ -43,7 +43,11 @@ pub(crate) fn commit(
         if let Err(error) = &outcomes {
             tracing::warn!(operations = chunk.ops.len(), %error, "batch not committed");
         }
+        let is_held = outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().any(corrects_memory));
         chunk.batch.set(outcomes);
+        if !is_held {
+            chunk.batch.show();
+        }
         metrics.in_flight.set(0);
         let done = Committed { chunk, taken_at, done_at: clock.monotonic() };
         if committed.blocking_send(done).is_err() {
@@ -101,6 +105,7 @@ pub(crate) async fn dispatch(
             members.correct(&chunk.ops, outcomes);
             hub.publish(&chunk.ops, outcomes, &access).await;
         }
+        chunk.batch.show();
         let told_at = clock.monotonic();
         for group in &chunk.groups {
             metrics.wait_time.record(micros(taken_at, group.submitted_at), group.count as u64);
@@ -127,6 +132,11 @@ pub(crate) async fn dispatch(
 
 fn changes_membership(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Room { .. } | Outcome::Changed { .. } | Outcome::Erased { .. })
+}
+
+/// Whether something remembered is wrong from then on, so that nobody may know of it before that is corrected.
+fn corrects_memory(outcome: &Outcome) -> bool {
+    changes_membership(outcome) || matches!(outcome, Outcome::Kv(_))
 }
 
 fn is_of_queues_or_keys(outcome: &Outcome) -> bool {

@@ -21,6 +21,17 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
+fn outcomes_are_held_until_they_are_shown() {
+    let (batcher, waiter) = (batcher(10, 100), Arc::new(Waiter::default()));
+    let ticket = batcher.submit(&ops("r", &names("m", 1)), &waiter, Duration::ZERO).unwrap();
+    let chunk = batcher.take().unwrap();
+    chunk.batch.set(Ok(vec![Outcome::Changed { changed: true }]));
+    assert_eq!(ticket.outcomes(), None, "what is remembered may still be wrong");
+    chunk.batch.show();
+    assert_eq!(ticket.outcomes(), Some(Ok(&[Outcome::Changed { changed: true }][..])));
+}
+
+#[test]
 fn one_room_may_hold_half() {
     let (batcher, waiter) = (batcher(10, 100), Arc::new(Waiter::default()));
     let submit = |room: &str, count| {
@@ -89,6 +100,7 @@ proptest! {
                 Outcome::Stored(hubbub_core::Receipt { seq: seen, received_at: Timestamp::default() })
             }).collect();
             chunk.batch.set(Ok(outcomes));
+            chunk.batch.show();
             batcher.recycle(chunk);
         }
         prop_assert_eq!(seen, first);

@@ -39,9 +39,10 @@ pub(super) fn all(limits: &Limits) -> Vec<Operation> {
     all.extend(stats::all(limits));
     all.extend(rooms::all());
     all.extend(members::all());
-    all.extend(keys::all(limits));
     all.extend(sockets::all());
     all.extend(backups::all());
+    // A backup's files depend on what is stored: these come behind it.
+    all.extend(keys::all(limits));
     all.extend(service::all());
     all
 }

@@ -1,0 +1,130 @@
+//! Changes of keys as Server-Sent Events: those missed, those that come, on behind `Last-Event-ID` after a `kill -9`,
+//! and what is said when they are not kept any more.
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use crate::harness::{Http, Server, in_time};
+
+struct Watch {
+    body: Incoming,
+    text: String,
+}
+
+impl Watch {
+    async fn open(server: &Server, query: &str, last_id: Option<&str>) -> Self {
+        let stream = TcpStream::connect(server.address()).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let mut request = Request::builder().uri(format!("/v1/kv/watch{query}")).header("host", "x");
+        if let Some(id) = last_id {
+            request = request.header("last-event-id", id);
+        }
+        let request = request.body(Empty::<bytes::Bytes>::new()).unwrap();
+        let response = in_time("the answer", sender.send_request(request)).await.unwrap();
+        assert_eq!(response.status().as_u16(), 200);
+        let mut watch = Self { body: response.into_body(), text: String::new() };
+        assert_eq!(watch.next().await.unwrap().1, "watching");
+        watch
+    }
+
+    /// The next event: id, kind and data; `None` when the stream ended.
+    async fn next(&mut self) -> Option<(String, String, Value)> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let field =
+                    |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+                let (id, kind, data) = (field("id: "), field("event: "), field("data: "));
+                self.text = rest.to_owned();
+                if let Some(data) = data {
+                    return Some((
+                        id.unwrap_or_default(),
+                        kind.unwrap(),
+                        serde_json::from_str(&data).unwrap(),
+                    ));
+                }
+                continue;
+            }
+            let frame = in_time("an event", self.body.frame()).await?.ok()?;
+            self.text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+        }
+    }
+
+    /// The next events must be these; the id of the last.
+    async fn hear(&mut self, events: &[(&str, &str, u64)]) -> String {
+        let mut last = String::new();
+        for (kind, key, revision) in events {
+            let (id, said, data) = self.next().await.expect("the stream ended");
+            assert_eq!(
+                (said.as_str(), data["key"].as_str().unwrap(), data["revision"].as_u64().unwrap()),
+                (*kind, *key, *revision)
+            );
+            assert!(id.ends_with(&format!(":{revision}")), "{id}");
+            last = id;
+        }
+        last
+    }
+}
+
+async fn change(server: &Server, method: Method, key: &str, headers: &[(&str, &str)]) {
+    let mut http = Http::connect(server.address()).await;
+    let answer = http.request(method, &format!("/kv/{key}"), headers, "x").await;
+    assert!((200..300).contains(&answer.status), "{answer:?}");
+}
+
+#[tokio::test]
+async fn kv_watch_resumes() {
+    let mut server = Server::start();
+    change(&server, Method::PUT, "a/1", &[]).await;
+    change(&server, Method::PUT, "b", &[]).await;
+    change(&server, Method::PUT, "a/%FF", &[]).await;
+    let mut all = Watch::open(&server, "?after=0", None).await;
+    all.hear(&[("put", "a/1", 1), ("put", "b", 2), ("put", "a/%FF", 3)]).await;
+    let mut some = Watch::open(&server, "?after=0&prefix=a/", None).await;
+    some.hear(&[("put", "a/1", 1), ("put", "a/%FF", 3)]).await;
+    let mut live = Watch::open(&server, "?prefix=a", None).await;
+    change(&server, Method::DELETE, "b", &[]).await;
+    change(&server, Method::DELETE, "a/1", &[]).await;
+    change(&server, Method::PUT, "a/2", &[("hubbub-ttl", "1")]).await;
+    all.hear(&[("delete", "b", 4)]).await;
+    for watch in [&mut all, &mut some, &mut live] {
+        watch.hear(&[("delete", "a/1", 5), ("put", "a/2", 6), ("expire", "a/2", 7)]).await;
+    }
+    // Whoever hears of a change reads it, or a newer one.
+    for revision in 8..100_u64 {
+        change(&server, Method::PUT, "a/3", &[]).await;
+        let last = live.hear(&[("put", "a/3", revision)]).await;
+        let mut http = Http::connect(server.address()).await;
+        assert_eq!(http.get("/kv/a/3").await.header("etag"), Some(format!("\"{revision}\"").as_str()));
+        if revision == 50 {
+            server.restart();
+            live = Watch::open(&server, "?prefix=a", Some(&last)).await;
+        }
+    }
+    let mut again = Watch::open(&server, "?prefix=a/2&after=5", None).await;
+    again.hear(&[("put", "a/2", 6), ("expire", "a/2", 7)]).await;
+    server.terminate();
+    while again.next().await.is_some() {}
+}
+
+#[tokio::test]
+async fn cursors_that_cannot_be_honoured_are_told() {
+    let server = Server::start();
+    change(&server, Method::PUT, "a", &[]).await;
+    let mut http = Http::connect(server.address()).await;
+    let ahead = http.get("/v1/kv/watch?after=2").await.problem(410, "compacted");
+    assert_eq!((&ahead["oldest"], &ahead["head"]), (&0.into(), &1.into()), "{ahead}");
+    let epoch = ahead["epoch"].as_str().unwrap();
+    let other = http.get("/v1/kv/watch?after=0&epoch=other").await.problem(410, "reset");
+    assert_eq!((&other["epoch"], &other["head"]), (&epoch.into(), &1.into()));
+    let id = [("last-event-id", "other:1")];
+    http.request(Method::GET, "/v1/kv/watch", &id, "").await.problem(410, "reset");
+    let id = [("last-event-id", "1")];
+    http.request(Method::GET, "/v1/kv/watch", &id, "").await.faults(&["Last-Event-ID"]);
+    Watch::open(&server, "?after=0", Some(&format!("{epoch}:1"))).await;
+}

@@ -1,6 +1,7 @@
-//! Thousands of connections that say nothing, one that does not read its answers, and one that works beside them.
+//! Thousands of connections that say nothing, one that does not read its answers, one that works beside them, and the
+//! end of all of them.
 
-use crate::harness::{Setup, until};
+use crate::harness::{Setup, in_time, until};
 
 const IDLE: usize = 2_000;
 
@@ -48,11 +49,37 @@ async fn a_client_that_does_not_read_holds_up_nobody() {
         client.ask("ping\nx:y\n", &["OK"]).await;
     }
     let grown = server.memory_kib().saturating_sub(before);
-    assert!(grown < 8 * 1_024, "{grown} KiB for one that does not read");
+    // All that was said would be answered with several times as much.
+    assert!(grown < 24 * 1_024, "{grown} KiB for one that does not read");
     assert!(said < 200 * empty_lines.len(), "it is not read any more either");
     slow.end().await;
     for _ in 0..said {
         slow.must_hear(&["Bad Request"]).await;
     }
     assert_eq!(slow.hear().await, None);
+}
+
+#[tokio::test]
+async fn shutdown_answers_then_closes() {
+    let mut server = Setup::new().line().set("store.embedded.sync_delay=50ms").start();
+    let (mut client, mut idle) = (server.line().await, server.line().await);
+    client.ask("register\nid:1\ncreate queue\n", &["OK", "id:1", "OK", "id:1"]).await;
+    idle.ask("ping\n\n", &["OK"]).await;
+    client.say("send msg\nsender:1;queue:1;content:accepted\n".repeat(20)).await;
+    // The first answer: all of them were read.
+    client.must_hear(&["OK"]).await;
+    server.terminate();
+    client.must_hear(&["OK"; 19]).await;
+    assert_eq!(client.hear().await, None);
+    assert_eq!(idle.hear().await, None);
+    drop((client, idle));
+    assert_eq!(in_time("the end", server.exit()).await.code(), Some(0));
+    server.restart();
+    let mut client = server.line().await;
+    for _ in 0..20 {
+        client.say("get msg\nqueue:1;receiver:1\n").await;
+        client.must_hear(&["OK"]).await;
+        assert!(client.hear().await.unwrap().ends_with("content:accepted"));
+    }
+    client.ask("get msg\nqueue:1;receiver:1\n", &["Empty queue"]).await;
 }

@@ -33,6 +33,7 @@ mod kv_over_http;
 mod kv_watch_resumes;
 mod line_clients_do_not_wait_for_each_other;
 mod line_garbage_is_answered;
+mod line_is_as_documented;
 mod members_only_rooms_are_closed;
 mod metrics_close_the_ledger;
 mod ndjson_answers_line_by_line;

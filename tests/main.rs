@@ -28,6 +28,7 @@ mod export_and_import;
 mod failed_sync_stops_writes;
 mod history_pages;
 mod killed_at_any_moment;
+mod kv_commands_work;
 mod kv_no_stale_read;
 mod kv_over_http;
 mod kv_watch_resumes;

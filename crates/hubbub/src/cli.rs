@@ -1,9 +1,13 @@
 //! The command line. What each option means is said here and nowhere else.
 
+mod kv;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use kv::{KvAction, KvArgs};
 
 /// Chat rooms, message queues and a cached key-value store: durable, in order, in one binary.
 ///
@@ -40,6 +44,8 @@ pub(crate) enum Command {
     Rooms(RoomsArgs),
     /// Make, change or delete a room, and its members.
     Room(RoomArgs),
+    /// Read, set, delete, list and watch values by key.
+    Kv(KvArgs),
     /// Show what is stored, counted; watch it; or recount it.
     Stats(StatsArgs),
     /// Show or check the configuration.

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         Command::History(args) => client::run(client::lists::history(args)),
         Command::Rooms(args) => client::run(client::lists::rooms(args)),
         Command::Room(args) => client::run(client::room::run(args)),
+        Command::Kv(args) => client::run(client::kv::run(args)),
         Command::Stats(args) => client::run(client::stats::stats(args)),
         #[cfg(feature = "bench")]
         Command::Bench(args) => return bench(args),

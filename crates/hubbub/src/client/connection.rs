@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -141,14 +141,26 @@ impl Connection {
     ) -> anyhow::Result<Response<Incoming>> {
         // Everything else has one kind of answer.
         let accept = if path == METRICS { "application/openmetrics-text" } else { "*/*" };
-        let request = Request::builder()
+        let headers = [(ACCEPT, accept), (CONTENT_TYPE, "application/json")];
+        self.begin_with(method, path, headers, body).await
+    }
+
+    /// The same with headers of one's own, and any bytes.
+    pub(crate) async fn begin_with<'a>(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: impl IntoIterator<Item = (HeaderName, &'a str)>,
+        body: impl Into<Bytes>,
+    ) -> anyhow::Result<Response<Incoming>> {
+        let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.server.prefix))
-            .header(HOST, &self.server.authority)
-            .header(ACCEPT, accept)
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body)))
-            .context("making the request")?;
+            .header(HOST, &self.server.authority);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(body.into())).context("making the request")?;
         self.sender.ready().await.context("the connection was lost")?;
         Ok(self.sender.send_request(request).await?)
     }

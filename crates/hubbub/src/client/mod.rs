@@ -4,6 +4,8 @@ pub(crate) mod connection;
 mod csv;
 pub(crate) mod export;
 pub(crate) mod import;
+pub(crate) mod kv;
+mod kv_watch;
 pub(crate) mod lists;
 pub(crate) mod room;
 pub(crate) mod send;

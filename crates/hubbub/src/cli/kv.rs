@@ -1,0 +1,71 @@
+//! Options of `hubbub kv`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::ClientArgs;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct KvArgs {
+    #[command(subcommand)]
+    pub(crate) action: KvAction,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum KvAction {
+    /// Write a value to standard output, byte by byte.
+    Get {
+        /// The key; %XX stands for any byte, %25 for a percent sign.
+        key: String,
+    },
+    /// Set a key to a value.
+    Put {
+        /// The key; %XX stands for any byte, %25 for a percent sign.
+        key: String,
+        /// The value; without it, or with '-', what standard input holds.
+        value: Option<String>,
+        /// How long it stays, as 500ms, 10s or 12h [default: until it is deleted].
+        #[arg(long, value_name = "TIME", value_parser = ttl)]
+        ttl: Option<Duration>,
+        /// Only if the key has this revision.
+        #[arg(long, value_name = "N", conflicts_with = "if_absent")]
+        if_revision: Option<u64>,
+        /// Only if the key is not there.
+        #[arg(long)]
+        if_absent: bool,
+    },
+    /// Delete a key; fails when it is not there.
+    Del {
+        /// The key; %XX stands for any byte, %25 for a percent sign.
+        key: String,
+        /// Only if the key has this revision.
+        #[arg(long, value_name = "N")]
+        if_revision: Option<u64>,
+    },
+    /// List keys in the order of their bytes.
+    Ls {
+        /// Only keys that begin so.
+        #[arg(default_value = "")]
+        prefix: String,
+    },
+    /// Show changes as they are made; reconnects and continues without a gap.
+    Watch {
+        /// Only keys that begin so.
+        #[arg(default_value = "")]
+        prefix: String,
+        /// Begin behind this revision; 0 = with the oldest change [default: with the next one].
+        #[arg(long, value_name = "N")]
+        after: Option<u64>,
+        /// End after so many changes.
+        #[arg(long, value_name = "COUNT")]
+        count: Option<u64>,
+    },
+}
+
+fn ttl(text: &str) -> Result<Duration, &'static str> {
+    let time = hubbub_core::duration::parse(text).filter(|time| !time.is_zero());
+    time.ok_or("must be a time such as 500ms, 10s or 12h")
+}

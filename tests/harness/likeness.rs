@@ -25,6 +25,9 @@ const OWN: &[&str] = &[
     "latencyMs",
     "bytes",
     "crc32c",
+    "sentAt",
+    "leasedUntil",
+    "readyAt",
     "version",
 ];
 

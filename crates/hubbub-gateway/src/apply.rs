@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hubbub_core::{OpBatch, Outcome};
+use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome};
 use hubbub_pipeline::{Ticket, Waiter};
 
 use crate::Gateway;
@@ -18,6 +18,17 @@ impl Gateway {
             Some(Ok(_)) => Ok(Applied(ticket)),
             Some(Err(error)) => Err(error.into()),
             None => Err(Problem::no_outcome()),
+        }
+    }
+
+    /// Does one thing to queues; a refusal is a problem.
+    pub(crate) async fn apply_queue(&self, op: QueueOp<'_>) -> Result<QueueOutcome, Problem> {
+        let mut ops = OpBatch::default();
+        ops.push(&Op::Queue(op));
+        match self.apply(&ops).await?.outcomes() {
+            [Outcome::Queue(outcome)] => Ok(outcome.clone()),
+            [Outcome::Refused(refusal)] => Err(Problem::refusal(*refusal)),
+            _ => Err(Problem::no_outcome()),
         }
     }
 }

@@ -42,6 +42,17 @@ impl Caller {
         }
     }
 
+    /// Refuses to take part in queues in somebody else's name.
+    pub(crate) fn check_client(&self, client: &str) -> Result<(), Problem> {
+        match self.as_str() {
+            Some(user) if user != client => {
+                let detail = format!("'{user}' may not act as '{client}'");
+                Err(Problem::new(ErrorCode::Forbidden, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses a message in somebody else's name.
     pub(crate) fn check_sender(&self, sender: &str) -> Result<(), Problem> {
         match self.as_str() {

@@ -9,6 +9,7 @@ mod kv;
 mod many;
 mod members;
 pub(crate) mod query;
+mod queues;
 mod room;
 mod rooms;
 mod send;
@@ -137,6 +138,52 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
             backups::file(gateway, backup, file, &request).await
         }
         (["v1", "backups", _, "files", _], _) => Err(not_allowed("GET")),
+        (["v1", "queues"], &Method::GET) => queues::list(gateway, &request).await,
+        (["v1", "queues"], _) => Err(not_allowed("GET")),
+        (["v1", "queues", queue], &Method::GET) => queues::show(gateway, queue, &request).await,
+        (["v1", "queues", queue], &Method::PUT) => queues::put(gateway, queue, request).await,
+        (["v1", "queues", queue], &Method::DELETE) => queues::delete(gateway, queue, &request).await,
+        (["v1", "queues", _], _) => Err(not_allowed("GET, PUT, DELETE")),
+        (["v1", "queues", queue, "messages"], &Method::POST) => queues::send(gateway, queue, request).await,
+        (["v1", "queues", queue, "messages"], &Method::GET) => {
+            queues::waiting(gateway, queue, &request).await
+        }
+        (["v1", "queues", _, "messages"], _) => Err(not_allowed("GET, POST")),
+        (["v1", "queues", queue, "messages", id], &Method::DELETE) => {
+            queues::remove(gateway, queue, id, &request).await
+        }
+        (["v1", "queues", _, "messages", _], _) => Err(not_allowed("DELETE")),
+        (["v1", "queues", queue, "messages", id, "ack"], &Method::POST) => {
+            queues::ack(gateway, queue, id, request).await
+        }
+        (["v1", "queues", queue, "messages", id, "nack"], &Method::POST) => {
+            queues::nack(gateway, queue, id, request).await
+        }
+        (["v1", "queues", queue, "messages", id, "extend"], &Method::POST) => {
+            queues::extend(gateway, queue, id, request).await
+        }
+        (["v1", "queues", queue, "get"], &Method::POST) => queues::get(peer, queue, request).await,
+        (["v1", "queues", queue, "read"], &Method::POST) => queues::read(peer, queue, request).await,
+        (["v1", "queues", queue, "lease"], &Method::POST) => queues::lease(peer, queue, request).await,
+        (["v1", "queues", queue, "ack"], &Method::POST) => queues::ack_many(gateway, queue, request).await,
+        (["v1", "queues", queue, "redrive"], &Method::POST) => queues::redrive(gateway, queue, request).await,
+        (["v1", "clients"], &Method::GET) => queues::clients(gateway, &request).await,
+        (["v1", "clients"], _) => Err(not_allowed("GET")),
+        (["v1", "clients", client], &Method::PUT) => queues::register(gateway, client, &request).await,
+        (["v1", "clients", client], &Method::DELETE) => queues::unregister(gateway, client, &request).await,
+        (["v1", "clients", _], _) => Err(not_allowed("PUT, DELETE")),
+        (["v1", "clients", client, "get"], &Method::POST) => {
+            queues::get_of_client(peer, client, request).await
+        }
+        (["v1", "clients", client, "read"], &Method::POST) => {
+            queues::read_of_client(peer, client, request).await
+        }
+        (["v1", "queues", _, "get" | "read" | "lease" | "ack" | "redrive"], _)
+        | (
+            ["v1", "queues", _, "messages", _, "ack" | "nack" | "extend"]
+            | ["v1", "clients", _, "get" | "read"],
+            _,
+        ) => Err(not_allowed("POST")),
         (["metrics"], &Method::GET) => stats::metrics(gateway, &request).await,
         ([.., "health"] | [.., "health", "ready"], &Method::GET | &Method::HEAD) => {
             health::ready(gateway).await

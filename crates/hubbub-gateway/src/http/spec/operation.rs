@@ -203,6 +203,9 @@ fn path_parameter(name: &'static str) -> Parameter {
     let about = match name {
         "room" => "The room's id.",
         "user" => "The user's id.",
+        "queue" => "The queue's name.",
+        "client" => "The client's name.",
+        "id" => "The message's id.",
         "backup" => "What the backup is called; whoever begins it chooses.",
         "key" => "The key: 1 to 512 bytes, percent-encoded; slashes need not be.",
         "file" => "The file's name as listed, with `/` written as `%2F`.",

@@ -48,6 +48,11 @@ pub(super) fn no_room() -> Problem {
     Problem::refusal(Refusal::UnknownRoom)
 }
 
+/// A request to a queue there is not.
+pub(super) fn no_queue() -> Problem {
+    Problem::refusal(Refusal::UnknownQueue)
+}
+
 /// A refusal of one message.
 pub(super) fn about_message(id: &str, problem: Problem) -> Problem {
     Problem { message_id: Some(id.to_owned()), ..problem }

@@ -4,8 +4,11 @@
 
 mod backups;
 mod keys;
+mod leases;
 mod members;
 mod messages;
+mod queue_messages;
+mod queues;
 mod rooms;
 mod service;
 mod sockets;
@@ -25,6 +28,7 @@ pub(super) const TAGS: &[(&str, &str)] = &[
         keys::TAG,
         "Values by key, cached in memory; conditional changes, expiry, lists, and changes as they are made.",
     ),
+    (queues::TAG, "Messages that wait until somebody takes them; `docs/queues.md` is a guide."),
     (sockets::TAG, "Where sockets begin; what is said over them is in `/asyncapi.json`."),
     (
         backups::TAG,
@@ -43,6 +47,10 @@ pub(super) fn all(limits: &Limits) -> Vec<Operation> {
     all.extend(backups::all());
     // A backup's files depend on what is stored: these come behind it.
     all.extend(keys::all(limits));
+    all.extend(queues::first());
+    all.extend(queue_messages::all(limits));
+    all.extend(leases::all());
+    all.extend(queues::last());
     all.extend(service::all());
     all
 }

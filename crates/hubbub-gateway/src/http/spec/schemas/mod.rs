@@ -6,6 +6,7 @@
 mod basics;
 mod keys;
 mod messages;
+mod queues;
 mod rooms;
 mod service;
 mod stats;
@@ -85,8 +86,15 @@ pub(super) fn merged(about: &str, parts: &[&Value]) -> Value {
 
 /// Every shape by its name, in the order of the files.
 pub(super) fn all(limits: &Limits) -> Map<String, Value> {
-    let lists =
-        [basics::all(), messages::all(limits), rooms::all(), keys::all(limits), stats::all(), service::all()];
+    let lists = [
+        basics::all(),
+        messages::all(limits),
+        rooms::all(),
+        queues::all(limits),
+        keys::all(limits),
+        stats::all(),
+        service::all(),
+    ];
     lists.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }
 

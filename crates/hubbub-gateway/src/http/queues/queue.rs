@@ -1,0 +1,89 @@
+//! `PUT`, `GET` and `DELETE /v1/queues/{queue}`.
+
+use std::sync::Arc;
+
+use hubbub_core::queue::QueueSettings;
+use hubbub_core::queue_draft::{QueueSettingsDraft, dead_letter_name};
+use hubbub_core::{QueueId, QueueOp, QueueOutcome};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+
+use super::super::query::{Query, refuse_faults};
+use super::super::{Answer, caller_of, json, no_content, whole_body};
+use super::shapes::write_queue;
+use super::{no_queue, queue_of};
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::json::object_of_bytes;
+use crate::problem::Problem;
+
+/// Makes a queue, or changes what the body names.
+pub(in super::super) async fn put(gateway: &Arc<Gateway>, queue: &str, request: Request<Incoming>) -> Answer {
+    let queue = queue_of(queue)?;
+    let (parts, body) = request.into_parts();
+    Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?.check_administrator()?;
+    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+    // A queue needs no settings, so that no body is fine.
+    let draft: QueueSettingsDraft<'_> =
+        if body.trim_ascii().is_empty() { QueueSettingsDraft::default() } else { object_of_bytes(&body)? };
+    let mut faults = Vec::new();
+    let settings = draft.check(queue.as_str(), &mut faults);
+    refuse_faults(faults)?;
+    check_dead_letter(gateway, &queue, &settings).await?;
+    let op = QueueOp::Put { queue: queue.as_str(), settings: &settings };
+    let status = match gateway.apply_queue(op).await? {
+        QueueOutcome::Queue { created: true, .. } => StatusCode::CREATED,
+        QueueOutcome::Queue { created: false, .. } => StatusCode::OK,
+        _ => return Err(Problem::no_outcome()),
+    };
+    answer(gateway, queue, status).await
+}
+
+pub(in super::super) async fn get(
+    gateway: &Arc<Gateway>,
+    queue: &str,
+    request: &Request<Incoming>,
+) -> Answer {
+    let queue = queue_of(queue)?;
+    caller_of(request)?;
+    answer(gateway, queue, StatusCode::OK).await
+}
+
+pub(in super::super) async fn delete(
+    gateway: &Arc<Gateway>,
+    queue: &str,
+    request: &Request<Incoming>,
+) -> Answer {
+    let queue = queue_of(queue)?;
+    caller_of(request)?.check_administrator()?;
+    let force = Query::parse(request.uri().query()).is_set("force");
+    match gateway.apply_queue(QueueOp::Delete { queue: queue.as_str(), force }).await? {
+        QueueOutcome::Deleted { .. } => Ok(no_content()),
+        _ => Err(Problem::no_outcome()),
+    }
+}
+
+async fn answer(gateway: &Gateway, queue: QueueId, status: StatusCode) -> Answer {
+    let info = gateway.store.queue(queue).await?.ok_or_else(no_queue)?;
+    let mut out = Vec::with_capacity(512);
+    out.push(b'{');
+    write_queue(&info, &mut out);
+    out.push(b'}');
+    Ok(json(status, out))
+}
+
+/// Refuses limited deliveries where the dead-letter queue's name, made from the queue's, would be too long.
+async fn check_dead_letter(
+    gateway: &Gateway,
+    queue: &QueueId,
+    wanted: &QueueSettings,
+) -> Result<(), Problem> {
+    let Err(fault) = dead_letter_name(queue.as_str(), wanted.dead_letter.as_deref()) else { return Ok(()) };
+    let known = gateway.store.queue(queue.clone()).await?.map(|info| info.settings).unwrap_or_default();
+    let is_limited = wanted.deliveries_max.or(known.deliveries_max).unwrap_or_default() > 0;
+    let name = wanted.dead_letter.as_deref().or(known.dead_letter.as_deref());
+    if is_limited && name.unwrap_or_default().is_empty() {
+        return Err(Problem::invalid(vec![fault]));
+    }
+    Ok(())
+}

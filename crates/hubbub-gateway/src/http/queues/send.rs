@@ -1,0 +1,173 @@
+//! `POST /v1/queues/{queue}/messages`: one message, or an array of them, each with its result.
+
+use std::sync::Arc;
+
+use hubbub_core::queue_draft::QueueSendDraft;
+use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::super::query::Query;
+use super::super::rooms::write_numbers;
+use super::super::{Answer, json, whole_body};
+use super::shapes::{write_id, write_name, write_time};
+use super::{ITEMS_MAX, queue_of};
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::json::object_of_bytes;
+use crate::problem::Problem;
+
+pub(in super::super) async fn send(
+    gateway: &Arc<Gateway>,
+    queue: &str,
+    request: Request<Incoming>,
+) -> Answer {
+    let queue = queue_of(queue)?;
+    let (parts, body) = request.into_parts();
+    let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
+    let key = parts.headers.get("idempotency-key").map(|key| key.to_str().unwrap_or_default());
+    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+    let intake = Intake { gateway, queue: queue.as_str(), caller: &caller };
+    if body.trim_ascii_start().starts_with(b"[") {
+        return intake.send_many(&body).await;
+    }
+    let mut ops = OpBatch::default();
+    let draft: QueueSendDraft<'_> = object_of_bytes(&body)?;
+    let id = intake.add(&draft, key, &mut ops)?;
+    let about = |problem: Problem| Problem { message_id: id.clone(), ..problem };
+    let applied = gateway.apply(&ops).await.map_err(about)?;
+    let outcome = applied.outcomes().first().ok_or_else(Problem::no_outcome)?;
+    let sent = sent(outcome).map_err(about)?;
+    let mut out = Vec::with_capacity(160);
+    write_sent(&sent, id.as_deref(), &mut out);
+    Ok(json(if sent.is_duplicate { StatusCode::OK } else { StatusCode::CREATED }, out))
+}
+
+/// What is known of messages besides their drafts.
+struct Intake<'a> {
+    gateway: &'a Gateway,
+    queue: &'a str,
+    caller: &'a Caller,
+}
+
+impl Intake<'_> {
+    /// Adds a message to the batch, or says everything that is wrong with it; gives the id it was sent with.
+    fn add(
+        &self,
+        draft: &QueueSendDraft<'_>,
+        key: Option<&str>,
+        ops: &mut OpBatch,
+    ) -> Result<Option<String>, Problem> {
+        let about = |problem| Problem { message_id: draft.given_id().map(str::to_owned), ..problem };
+        let mut faults = Vec::new();
+        let limits = &self.gateway.limits;
+        let Some(send) = draft.check(self.queue, limits, self.caller.as_str(), key, &mut faults) else {
+            return Err(about(Problem::invalid(faults)));
+        };
+        self.caller.check_client(send.sender).map_err(about)?;
+        ops.push(&Op::Queue(QueueOp::Send(send)));
+        Ok(send.message_id.map(str::to_owned))
+    }
+
+    /// Those that are sound are sent together; each has its result, in the order of the array.
+    async fn send_many(&self, body: &[u8]) -> Answer {
+        let items: Vec<&RawValue> = items_of(body)?;
+        let mut ops = OpBatch::default();
+        let checked: Vec<Result<Option<String>, Problem>> = items
+            .iter()
+            .map(|item| {
+                let draft: QueueSendDraft<'_> = object_of_bytes(item.get().as_bytes())?;
+                self.add(&draft, None, &mut ops)
+            })
+            .collect();
+        let applied = if ops.is_empty() { None } else { Some(self.gateway.apply(&ops).await?) };
+        let mut outcomes = applied.iter().flat_map(|applied| applied.outcomes());
+        let mut results = Results::default();
+        for item in checked {
+            let written = item.and_then(|id| {
+                let outcome = outcomes.next().ok_or_else(Problem::no_outcome)?;
+                let about = |problem: Problem| Problem { message_id: id.clone(), ..problem };
+                let sent = sent(outcome).map_err(about)?;
+                write_sent(&sent, id.as_deref(), results.next());
+                Ok(())
+            });
+            results.refuse_unless(self.gateway, written);
+        }
+        Ok(json(StatusCode::OK, results.finish()))
+    }
+}
+
+/// The items of an array, not looked at yet.
+pub(super) fn items_of<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<Vec<T>, Problem> {
+    let items: Vec<T> = serde_json::from_slice(body).map_err(|error| Problem::malformed(&error))?;
+    if items.len() > ITEMS_MAX {
+        let detail = format!("one request may have at most {ITEMS_MAX} items");
+        return Err(Problem::new(ErrorCode::TooLarge, detail));
+    }
+    Ok(items)
+}
+
+/// `{"results":[…]}`, under way.
+#[derive(Default)]
+pub(super) struct Results {
+    out: Vec<u8>,
+}
+
+impl Results {
+    /// Where the next result is written.
+    pub(super) fn next(&mut self) -> &mut Vec<u8> {
+        self.out.extend_from_slice(if self.out.is_empty() { b"{\"results\":[" } else { b"," });
+        &mut self.out
+    }
+
+    /// Writes the problem instead of a result, if there is one.
+    pub(super) fn refuse_unless(&mut self, gateway: &Gateway, written: Result<(), Problem>) {
+        let Err(problem) = written else { return };
+        if !problem.is_counted {
+            gateway.metrics.reject(problem.code, 1);
+        }
+        let out = self.next();
+        out.push(b'{');
+        problem.write_members(out);
+        out.push(b'}');
+    }
+
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        if self.out.is_empty() {
+            self.out.extend_from_slice(b"{\"results\":[");
+        }
+        self.out.extend_from_slice(b"]}");
+        self.out
+    }
+}
+
+/// What a message that waits is known by.
+struct Sent {
+    id: u64,
+    copies: u32,
+    sent_at: Timestamp,
+    is_duplicate: bool,
+}
+
+fn sent(outcome: &Outcome) -> Result<Sent, Problem> {
+    match *outcome {
+        Outcome::Queue(QueueOutcome::Sent { id, copies, sent_at, duplicate: is_duplicate }) => {
+            Ok(Sent { id, copies, sent_at, is_duplicate })
+        }
+        Outcome::Refused(refusal) => Err(Problem::refusal(refusal)),
+        _ => Err(Problem::no_outcome()),
+    }
+}
+
+fn write_sent(sent: &Sent, message_id: Option<&str>, out: &mut Vec<u8>) {
+    write_id("{\"id\":\"", sent.id, out);
+    if let Some(message_id) = message_id {
+        // Ids are ASCII without anything to escape.
+        write_name(",\"messageId\":\"", message_id, out);
+    }
+    write_numbers(&[("copies", sent.copies.into())], out);
+    write_time(",\"sentAt\":", Some(sent.sent_at), out);
+    out.extend_from_slice(if sent.is_duplicate { b",\"duplicate\":true}" } else { b",\"duplicate\":false}" });
+}

@@ -1,0 +1,195 @@
+//! Ending and extending leases, and deleting one message.
+
+use std::sync::Arc;
+
+use hubbub_core::draft::Loose;
+use hubbub_core::queue::{DURATION_MS_MAX, LeaseReceipt, Settle};
+use hubbub_core::queue_draft::number;
+use hubbub_core::{Fault, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use serde::Deserialize;
+
+use super::super::query::{Query, refuse_faults};
+use super::super::{Answer, caller_of, json, no_content, whole_body};
+use super::send::Results;
+use super::shapes::{parse_receipt, write_id, write_name, write_time};
+use super::{ITEMS_MAX, message_of, queue_of};
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::json::object_of_bytes;
+use crate::problem::Problem;
+
+const RECEIPT_RULE: &str = "must be the receipt that came with the message";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SettleBody<'a> {
+    #[serde(borrow)]
+    receipt: Option<Loose<'a>>,
+    #[serde(borrow)]
+    delay_ms: Option<Loose<'a>>,
+    #[serde(borrow)]
+    lease_ms: Option<Loose<'a>>,
+}
+
+/// Which lease of a request.
+struct Lease {
+    queue: QueueId,
+    receipt: LeaseReceipt,
+}
+
+/// The message is done.
+pub(in super::super) async fn ack(
+    gateway: &Arc<Gateway>,
+    queue: &str,
+    id: &str,
+    request: Request<Incoming>,
+) -> Answer {
+    let (lease, ()) = read(gateway, queue, id, request, |_, _| ()).await?;
+    lease.settle(gateway, Settle::Ack).await?;
+    Ok(no_content())
+}
+
+/// Somebody else shall try.
+pub(in super::super) async fn nack(
+    gateway: &Arc<Gateway>,
+    queue: &str,
+    id: &str,
+    request: Request<Incoming>,
+) -> Answer {
+    let (lease, delay_ms) = read(gateway, queue, id, request, |body, faults| {
+        number("delayMs", body.delay_ms.as_ref(), 0..=DURATION_MS_MAX, faults)
+    })
+    .await?;
+    let ready_at = lease.settle(gateway, Settle::Nack { delay_ms }).await?;
+    let mut out = Vec::with_capacity(96);
+    write_id("{\"id\":\"", lease.receipt.id, &mut out);
+    write_time(",\"readyAt\":", ready_at, &mut out);
+    out.push(b'}');
+    Ok(json(StatusCode::OK, out))
+}
+
+/// It takes longer.
+pub(in super::super) async fn extend(
+    gateway: &Arc<Gateway>,
+    queue: &str,
+    id: &str,
+    request: Request<Incoming>,
+) -> Answer {
+    let (lease, lease_ms) = read(gateway, queue, id, request, |body, faults| {
+        number("leaseMs", body.lease_ms.as_ref(), 1..=DURATION_MS_MAX, faults)
+    })
+    .await?;
+    let until = lease.settle(gateway, Settle::Extend { lease_ms }).await?;
+    let mut out = Vec::with_capacity(96);
+    write_id("{\"id\":\"", lease.receipt.id, &mut out);
+    write_time(",\"leasedUntil\":", until, &mut out);
+    out.push(b'}');
+    Ok(json(StatusCode::OK, out))
+}
+
+/// Reads the receipt, and what else the body holds.
+async fn read<T>(
+    gateway: &Gateway,
+    queue: &str,
+    id: &str,
+    request: Request<Incoming>,
+    rest: impl FnOnce(&SettleBody<'_>, &mut Vec<Fault>) -> T,
+) -> Result<(Lease, T), Problem> {
+    let (queue, id) = (queue_of(queue)?, message_of(id)?);
+    caller_of(&request)?;
+    let body = whole_body(gateway, request.into_body(), gateway.limits.body_bytes).await?;
+    let body: SettleBody<'_> = object_of_bytes(&body)?;
+    let mut faults = Vec::new();
+    let receipt = match &body.receipt {
+        None => Err("is required"),
+        Some(Loose::Text(text)) => parse_receipt(text).filter(|receipt| receipt.id == id).ok_or(RECEIPT_RULE),
+        Some(_) => Err(RECEIPT_RULE),
+    };
+    let receipt = receipt.map_err(|rule| faults.push(Fault::new("receipt", rule))).ok();
+    let rest = rest(&body, &mut faults);
+    match receipt {
+        Some(receipt) if faults.is_empty() => Ok((Lease { queue, receipt }, rest)),
+        _ => Err(Problem::invalid(faults)),
+    }
+}
+
+impl Lease {
+    async fn settle(
+        &self,
+        gateway: &Gateway,
+        how: Settle,
+    ) -> Result<Option<hubbub_core::Timestamp>, Problem> {
+        let op = QueueOp::Settle { queue: self.queue.as_str(), receipt: self.receipt, how };
+        match gateway.apply_queue(op).await? {
+            QueueOutcome::Settled { until, .. } => Ok(until),
+            _ => Err(Problem::no_outcome()),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct AckBody<'a> {
+    #[serde(borrow)]
+    receipts: Vec<Loose<'a>>,
+}
+
+/// `POST /v1/queues/{queue}/ack`: many messages are done; each receipt has its result.
+pub(in super::super) async fn ack_many(
+    gateway: &Arc<Gateway>,
+    queue: &str,
+    request: Request<Incoming>,
+) -> Answer {
+    let queue = queue_of(queue)?;
+    let (parts, body) = request.into_parts();
+    Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
+    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+    let body: AckBody<'_> = object_of_bytes(&body)?;
+    if body.receipts.len() > ITEMS_MAX {
+        refuse_faults(vec![Fault::new("receipts", format!("must be at most {ITEMS_MAX}"))])?;
+    }
+    let mut ops = OpBatch::default();
+    let receipts = body.receipts.iter().map(|text| {
+        let receipt = text.as_id().and_then(parse_receipt)?;
+        let op = QueueOp::Settle { queue: queue.as_str(), receipt, how: Settle::Ack };
+        ops.push(&Op::Queue(op));
+        text.as_id()
+    });
+    let receipts: Vec<Option<&str>> = receipts.collect();
+    let applied = if ops.is_empty() { None } else { Some(gateway.apply(&ops).await?) };
+    let mut outcomes = applied.iter().flat_map(|applied| applied.outcomes());
+    let mut results = Results::default();
+    for receipt in receipts {
+        let acked = match receipt {
+            None => Err(Problem::invalid(vec![Fault::new("receipts", RECEIPT_RULE)])),
+            Some(receipt) => match outcomes.next() {
+                Some(Outcome::Queue(QueueOutcome::Settled { .. })) => Ok(receipt),
+                Some(Outcome::Refused(refusal)) => Err(Problem::refusal(*refusal)),
+                _ => Err(Problem::no_outcome()),
+            },
+        };
+        let written = acked.map(|receipt| {
+            let out = results.next();
+            write_name("{\"receipt\":\"", receipt, out);
+            out.extend_from_slice(b",\"acked\":true}");
+        });
+        results.refuse_unless(gateway, written);
+    }
+    Ok(json(StatusCode::OK, results.finish()))
+}
+
+/// `DELETE /v1/queues/{queue}/messages/{id}`: whoever it waits for, leased or not.
+pub(in super::super) async fn remove(
+    gateway: &Arc<Gateway>,
+    queue: &str,
+    id: &str,
+    request: &Request<Incoming>,
+) -> Answer {
+    let (queue, id) = (queue_of(queue)?, message_of(id)?);
+    caller_of(request)?.check_administrator()?;
+    match gateway.apply_queue(QueueOp::Remove { queue: queue.as_str(), id }).await? {
+        QueueOutcome::Deleted { .. } => Ok(no_content()),
+        _ => Err(Problem::no_outcome()),
+    }
+}

@@ -1,0 +1,191 @@
+//! `POST /v1/queues/{queue}/get`, `/read`, `/lease`, and `/v1/clients/{client}/get`, `/read`: take messages, or look at
+//! them, and wait a while when there is none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::draft::Loose;
+use hubbub_core::queue::{Delivery, Take, TakeHow, Wanted};
+use hubbub_core::queue_draft::{CheckedTake, TakeDraft};
+use hubbub_core::{ClientId, Fault, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome};
+use hubbub_pipeline::takers::Wants;
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use tokio::time::Instant;
+
+use super::super::query::{Query, refuse_faults};
+use super::super::{Answer, json, whole_body};
+use super::shapes::write_deliveries;
+use super::{client_of, no_queue, queue_of};
+use crate::Gateway;
+use crate::apply::Applied;
+use crate::auth::Caller;
+use crate::json::object_of_bytes;
+use crate::problem::Problem;
+use crate::server::Peer;
+
+/// What becomes of the messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Get,
+    Read,
+    Lease,
+}
+
+/// Takes messages away. Whoever is gone when the answer comes has lost them: delivered once at most.
+pub(in super::super) async fn get(peer: &Arc<Peer>, queue: &str, request: Request<Incoming>) -> Answer {
+    of_queue(peer, queue, request, Kind::Get).await
+}
+
+pub(in super::super) async fn read(peer: &Arc<Peer>, queue: &str, request: Request<Incoming>) -> Answer {
+    of_queue(peer, queue, request, Kind::Read).await
+}
+
+/// Takes messages on lease. Whoever is gone when the answer comes never acknowledges them, and they come back.
+pub(in super::super) async fn lease(peer: &Arc<Peer>, queue: &str, request: Request<Incoming>) -> Answer {
+    of_queue(peer, queue, request, Kind::Lease).await
+}
+
+pub(in super::super) async fn get_of_client(
+    peer: &Arc<Peer>,
+    client: &str,
+    request: Request<Incoming>,
+) -> Answer {
+    of_client(peer, client, request, Kind::Get).await
+}
+
+pub(in super::super) async fn read_of_client(
+    peer: &Arc<Peer>,
+    client: &str,
+    request: Request<Incoming>,
+) -> Answer {
+    of_client(peer, client, request, Kind::Read).await
+}
+
+async fn of_queue(peer: &Arc<Peer>, queue: &str, request: Request<Incoming>, kind: Kind) -> Answer {
+    let queue = queue_of(queue)?;
+    answer(peer, Some(queue), None, request, kind).await
+}
+
+/// By sender, over all queues.
+async fn of_client(peer: &Arc<Peer>, client: &str, request: Request<Incoming>, kind: Kind) -> Answer {
+    let client = client_of(client)?;
+    answer(peer, None, Some(client), request, kind).await
+}
+
+async fn answer(
+    peer: &Arc<Peer>,
+    queue: Option<QueueId>,
+    receiver: Option<ClientId>,
+    request: Request<Incoming>,
+    kind: Kind,
+) -> Answer {
+    let gateway = &peer.gateway;
+    let (parts, body) = request.into_parts();
+    let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
+    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+    let mut draft: TakeDraft<'_> =
+        if body.trim_ascii().is_empty() { TakeDraft::default() } else { object_of_bytes(&body)? };
+    let mut faults = Vec::new();
+    if let Some(client) = &receiver {
+        draft.receiver = Some(Loose::Text(client.as_str().into()));
+        if draft.sender.is_none() {
+            faults.push(Fault::new("sender", "is required"));
+        }
+    }
+    let take = draft.check(caller.as_str(), &mut faults);
+    refuse_faults(faults)?;
+    if let Some(receiver) = take.receiver {
+        caller.check_client(receiver)?;
+    }
+    let queue = queue.as_ref().map(QueueId::as_str);
+    let found = Taking { gateway, queue, take, kind }.run(peer).await?;
+    Ok(json(StatusCode::OK, write_deliveries(found.deliveries()?)))
+}
+
+/// What a try gave; shared with the batch it was part of, or read.
+enum Found {
+    Taken(Applied),
+    Seen(Vec<Delivery>),
+}
+
+impl Found {
+    fn deliveries(&self) -> Result<&[Delivery], Problem> {
+        match self {
+            Self::Seen(deliveries) => Ok(deliveries),
+            Self::Taken(applied) => match applied.outcomes() {
+                [Outcome::Queue(QueueOutcome::Taken(deliveries))] => Ok(deliveries),
+                [Outcome::Refused(refusal)] => Err(Problem::refusal(*refusal)),
+                _ => Err(Problem::no_outcome()),
+            },
+        }
+    }
+}
+
+/// One request, checked.
+struct Taking<'a> {
+    gateway: &'a Gateway,
+    queue: Option<&'a str>,
+    take: CheckedTake<'a>,
+    kind: Kind,
+}
+
+impl Taking<'_> {
+    async fn run(&self, peer: &Peer) -> Result<Found, Problem> {
+        if self.take.wait_ms == 0 {
+            return self.once().await;
+        }
+        let deadline = Instant::now() + Duration::from_millis(self.take.wait_ms);
+        let mut shutdown = peer.shutdown.clone();
+        // The place comes before the first try, so that nothing sent in between is missed. Dropped with this request,
+        // when its connection is closed.
+        let place = self.gateway.log.takers().line_up(self.wants()?);
+        loop {
+            place.begin();
+            let found = self.once().await?;
+            let deliveries = found.deliveries()?;
+            if !deliveries.is_empty() {
+                // Who only looked leaves the message to the next.
+                if self.kind != Kind::Read {
+                    place.took(deliveries.iter().map(|delivery| delivery.id));
+                }
+                return Ok(found);
+            }
+            place.found_nothing();
+            tokio::select! {
+                () = place.called() => {}
+                () = tokio::time::sleep_until(deadline) => return Ok(found),
+                () = shutdown.requested() => return Ok(found),
+            }
+        }
+    }
+
+    fn wants(&self) -> Result<Wants, Problem> {
+        let client = |name: Option<&str>| name.map(ClientId::new).transpose();
+        let wants = || {
+            Ok(Wants {
+                queue: self.queue.map(QueueId::new).transpose()?,
+                receiver: client(self.take.receiver)?,
+                sender: client(self.take.sender)?,
+            })
+        };
+        // They were checked before.
+        wants().map_err(|_: hubbub_core::id::InvalidId| Problem::no_outcome())
+    }
+
+    async fn once(&self) -> Result<Found, Problem> {
+        let CheckedTake { receiver, sender, max, newest_first, lease_ms, .. } = self.take;
+        let wanted = Wanted { queue: self.queue, receiver, sender, newest_first };
+        let how = match self.kind {
+            Kind::Get => TakeHow::Away,
+            Kind::Lease => TakeHow::Lease { lease_ms },
+            Kind::Read => {
+                let seen = self.gateway.store.look(wanted, max).await?;
+                return seen.map(Found::Seen).ok_or_else(no_queue);
+            }
+        };
+        let mut ops = OpBatch::default();
+        ops.push(&Op::Queue(QueueOp::Take(Take { wanted, max, how, registers: true })));
+        Ok(Found::Taken(self.gateway.apply(&ops).await?))
+    }
+}

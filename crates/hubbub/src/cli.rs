@@ -1,6 +1,7 @@
 //! The command line. What each option means is said here and nowhere else.
 
 mod kv;
+mod queue;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use kv::{KvAction, KvArgs};
+pub(crate) use queue::{OnFull, QueueAction, QueueArgs, QueueSendArgs, QueueSettingsArgs, TakeArgs};
 
 /// Chat rooms, message queues and a cached key-value store: durable, in order, in one binary.
 ///
@@ -46,6 +48,8 @@ pub(crate) enum Command {
     Room(RoomArgs),
     /// Read, set, delete, list and watch values by key.
     Kv(KvArgs),
+    /// Make queues; send to them, take from them, and look into them.
+    Queue(QueueArgs),
     /// Show what is stored, counted; watch it; or recount it.
     Stats(StatsArgs),
     /// Show or check the configuration.

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Rooms(args) => client::run(client::lists::rooms(args)),
         Command::Room(args) => client::run(client::room::run(args)),
         Command::Kv(args) => client::run(client::kv::run(args)),
+        Command::Queue(args) => client::run(client::queue::run(args)),
         Command::Stats(args) => client::run(client::stats::stats(args)),
         #[cfg(feature = "bench")]
         Command::Bench(args) => return bench(args),

@@ -7,6 +7,7 @@ pub(crate) mod import;
 pub(crate) mod kv;
 mod kv_watch;
 pub(crate) mod lists;
+pub(crate) mod queue;
 pub(crate) mod room;
 pub(crate) mod send;
 pub(crate) mod stats;
@@ -39,13 +40,16 @@ fn print_message(message: &Value) -> anyhow::Result<()> {
     let text = |name: &str| message.get(name).and_then(Value::as_str).unwrap_or_default();
     let name = if text("username").is_empty() { text("userId") } else { text("username") };
     let seq = message.get("seq").and_then(Value::as_u64).unwrap_or_default();
-    // Escape sequences in a message must not reach the terminal.
-    let said: String =
-        text("message").chars().map(|c| if c.is_control() && c != '\t' { '\u{FFFD}' } else { c }).collect();
+    let said = plain(text("message"));
     let said = match text("messageType") {
         "JOIN" => format!("→ {said}"),
         "LEAVE" => format!("← {said}"),
         _ => said,
     };
     print(&format!("{}  {seq:>6}  {name}: {said}\n", text("receivedAt")))
+}
+
+/// What somebody wrote, without escape sequences that must not reach the terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{FFFD}' } else { c }).collect()
 }

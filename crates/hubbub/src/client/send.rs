@@ -9,7 +9,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use super::connection::{Connection, Server};
+use super::connection::{Answer, Connection, Server};
 use super::{print, print_json};
 use crate::ambient::{KeyedRandom, SystemClock};
 use crate::cli::SendArgs;
@@ -21,14 +21,8 @@ const PAUSE_LAST: Duration = Duration::from_secs(1);
 
 pub(crate) async fn send(args: SendArgs) -> anyhow::Result<()> {
     let room = RoomId::new(&args.room).with_context(|| format!("room '{}'", args.room))?;
-    let mut sender = Sender {
-        server: Server::parse(&args.client.server)?,
-        connection: None,
-        path: format!("/v1/rooms/{room}/messages"),
-        clock: SystemClock::new(),
-        random: KeyedRandom::new(),
-        args,
-    };
+    let repeater = Repeater::new(Server::parse(&args.client.server)?);
+    let mut sender = Sender { repeater, path: format!("/v1/rooms/{room}/messages"), args };
     match sender.args.text.clone() {
         Some(text) if text != "-" => sender.send(&text, sender.args.id.clone()).await,
         _ => {
@@ -43,36 +37,38 @@ pub(crate) async fn send(args: SendArgs) -> anyhow::Result<()> {
     }
 }
 
-struct Sender {
+/// Repeats requests that may be repeated, over one connection as long as it holds.
+pub(crate) struct Repeater {
     server: Server,
     connection: Option<Connection>,
-    path: String,
     clock: SystemClock,
     random: KeyedRandom,
-    args: SendArgs,
 }
 
-impl Sender {
-    /// Sends until there is an answer that no retry can better; all tries carry the same id.
-    async fn send(&mut self, text: &str, id: Option<String>) -> anyhow::Result<()> {
-        let id = id.unwrap_or_else(|| {
-            let mut id = String::new();
-            write_uuid_v7(self.clock.now(), &self.random, &mut id);
-            id
-        });
-        let message = json!({"userId": self.args.user, "message": text, "messageId": id, "messageType": self.args.kind});
-        let body = message.to_string();
+impl Repeater {
+    pub(crate) fn new(server: Server) -> Self {
+        Self { server, connection: None, clock: SystemClock::new(), random: KeyedRandom::new() }
+    }
+
+    /// An id for a message whose sender named none, so that it can be sent again.
+    pub(crate) fn make_id(&self) -> String {
+        let mut id = String::new();
+        write_uuid_v7(self.clock.now(), &self.random, &mut id);
+        id
+    }
+
+    /// Asks until there is an answer that no retry can better.
+    pub(crate) async fn request(&mut self, method: Method, path: &str, body: &str) -> anyhow::Result<Answer> {
         let mut pause = PAUSE_FIRST;
         let mut tries = 0;
         loop {
-            let result = self.attempt(&body).await;
+            let result = self.attempt(method.clone(), path, body).await;
             let is_final = match &result {
                 Ok(answer) => !answer.is_retryable(),
                 Err(_) => false,
             };
             if is_final || tries == RETRIES {
-                let receipt = result?.success()?;
-                return self.show(&receipt);
+                return result;
             }
             tries += 1;
             tokio::time::sleep(pause).await;
@@ -80,14 +76,30 @@ impl Sender {
         }
     }
 
-    async fn attempt(&mut self, body: &str) -> anyhow::Result<super::connection::Answer> {
+    async fn attempt(&mut self, method: Method, path: &str, body: &str) -> anyhow::Result<Answer> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.server.connect().await?,
         };
-        let answer = connection.request(Method::POST, &self.path, body.to_owned()).await?;
+        let answer = connection.request(method, path, body.to_owned()).await?;
         self.connection = Some(connection);
         Ok(answer)
+    }
+}
+
+struct Sender {
+    repeater: Repeater,
+    path: String,
+    args: SendArgs,
+}
+
+impl Sender {
+    /// All tries carry the same id.
+    async fn send(&mut self, text: &str, id: Option<String>) -> anyhow::Result<()> {
+        let id = id.unwrap_or_else(|| self.repeater.make_id());
+        let message = json!({"userId": self.args.user, "message": text, "messageId": id, "messageType": self.args.kind});
+        let answer = self.repeater.request(Method::POST, &self.path, &message.to_string()).await?;
+        self.show(&answer.success()?)
     }
 
     fn show(&self, receipt: &Value) -> anyhow::Result<()> {

@@ -9,6 +9,8 @@ const LONG_DATE = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "nu
 const LONG_DATE_YEAR = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "long", year: "numeric" });
 const EXACT = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "medium" });
 
+const AMOUNT = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
+
 const DAY_MS = 86_400_000;
 
 export const clock = (date) => CLOCK.format(date);
@@ -34,6 +36,18 @@ export function dayName(date, now = new Date()) {
 
 export function count(number) {
   return number > 999 ? "999+" : String(number);
+}
+
+/** 12345.6 → "12,345.6" in the reader's own way. */
+export const amount = (number) => AMOUNT.format(number);
+
+/** Time between two moments, in its largest unit: "12 s", "3 min", "5 h", "2 d". */
+export function age(from, to = new Date()) {
+  const seconds = Math.max(0, Math.round((to - from) / 1_000));
+  if (seconds < 100) return `${seconds} s`;
+  if (seconds < 6_000) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172_800) return `${Math.round(seconds / 3_600)} h`;
+  return `${Math.round(seconds / 86_400)} d`;
 }
 
 /** "Ada Lovelace" → "AL", "bob" → "B". */

@@ -1,4 +1,7 @@
-/** The page: asks for a name, then puts model and views together. What the address says after `#` is the room. */
+/**
+ * The page: asks for a name, then puts model and views together. What the address says after `#` is the room, or a
+ * board that takes the room's place.
+ */
 
 import { $, setText } from "./dom.js";
 import { idOf } from "./format.js";
@@ -8,6 +11,7 @@ import { Sidebar } from "./sidebar.js";
 import { RoomView } from "./room-view.js";
 import { Composer } from "./composer.js";
 import { showKeys, showRooms } from "./dialogs.js";
+import { QueuesView } from "./queues.js";
 
 const NAME_KEY = "hubbub.name";
 const THEME_KEY = "hubbub.theme";
@@ -92,8 +96,11 @@ function begin(name) {
     await model.join("lobby");
     actions.open("lobby");
   }));
+  const queues = new QueuesView(model.user);
   const go = () => {
-    const roomId = roomInAddress();
+    const isBoard = queues.show(location.hash);
+    $("app").classList.toggle("with-board", isBoard);
+    const roomId = isBoard ? null : roomInAddress();
     if (roomId) model.open(roomId);
     else model.close();
   };

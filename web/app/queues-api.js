@@ -1,0 +1,40 @@
+/** What the Queues view asks the server, as the administrator it is. */
+
+import { HubbubError } from "../hubbub.js";
+
+/** Milliseconds for an answer. */
+const ANSWER_MAX = 15_000;
+const PAGE = 100;
+
+async function ask(method, path, body) {
+  const response = await fetch(`/v1/${path}`, {
+    method,
+    signal: AbortSignal.timeout(ANSWER_MAX),
+    ...(body === undefined ? {} : { headers: { "content-type": "application/json" }, body: JSON.stringify(body) }),
+  });
+  const text = await response.text();
+  const answer = text === "" ? null : JSON.parse(text);
+  if (!response.ok) throw new HubbubError(answer ?? { code: "internal", status: response.status });
+  return answer;
+}
+
+const at = (queue) => `queues/${encodeURIComponent(queue)}`;
+
+/** All queues, in the order of their names. */
+export async function listQueues() {
+  const queues = [];
+  for (let after = ""; after !== null;) {
+    const page = await ask("GET", `queues?limit=1000${after && `&after=${encodeURIComponent(after)}`}`);
+    queues.push(...page.queues);
+    after = page.next;
+  }
+  return queues;
+}
+
+export const getQueue = (queue) => ask("GET", at(queue));
+export const putQueue = (queue, settings) => ask("PUT", at(queue), settings);
+export const deleteQueue = (queue, force) => ask("DELETE", `${at(queue)}${force ? "?force=true" : ""}`);
+export const peek = (queue, after) => ask("GET", `${at(queue)}/messages?limit=${PAGE}&after=${after}`);
+export const send = (queue, message) => ask("POST", `${at(queue)}/messages`, message);
+export const removeMessage = (queue, id) => ask("DELETE", `${at(queue)}/messages/${id}`);
+export const redrive = (queue, id) => ask("POST", `${at(queue)}/redrive`, id ? { id } : {});

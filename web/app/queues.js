@@ -1,0 +1,136 @@
+/** The Queues view: all queues and how they stand, drawn anew every other second, and one of them in detail. */
+
+import { $, icon, make, setText } from "./dom.js";
+import { age, amount } from "./format.js";
+import { listQueues, putQueue } from "./queues-api.js";
+import { QueueView } from "./queue.js";
+
+const LOOK_EVERY = 2_000;
+const COLUMNS = ["Queue", "Ready", "Delayed", "Leased", "In/s", "Out/s", "Oldest"];
+
+/** `#queues` and `#queues/NAME`. @returns null elsewhere, "" for the list */
+function queueInAddress(hash) {
+  const match = /^#queues(?:\/([^/]+))?$/.exec(hash);
+  try {
+    return match && decodeURIComponent(match[1] ?? "");
+  } catch {
+    return null;
+  }
+}
+
+export const addressOf = (queue) => `#queues/${encodeURIComponent(queue)}`;
+
+export class QueuesView {
+  #element = $("queues");
+  #detail;
+  #timer = null;
+  /** Counters of the look before, for rates. */
+  #before = null;
+  #rows = new Map();
+  #body = make("tbody");
+  #status = make("p", { class: "board-status", role: "status" });
+
+  constructor(user) {
+    this.#detail = new QueueView(user);
+    document.addEventListener("visibilitychange", () => this.#look());
+  }
+
+  /** Shows what the address means, if it means something here. @returns whether it does */
+  show(hash) {
+    const queue = queueInAddress(hash);
+    this.#element.hidden = queue === null;
+    clearTimeout(this.#timer);
+    this.#timer = null;
+    if (queue === null) {
+      this.#detail.close();
+      this.#element.replaceChildren();
+    } else if (queue === "") {
+      this.#detail.close();
+      this.#open();
+    } else {
+      this.#element.replaceChildren(this.#detail.open(queue));
+    }
+    return queue !== null;
+  }
+
+  #open() {
+    this.#before = null;
+    this.#rows.clear();
+    this.#body.replaceChildren();
+    setText(this.#status, "");
+    this.#element.replaceChildren(
+      make("header", { class: "room-head" },
+        make("a", { class: "icon-link only-narrow", href: "#/", "aria-label": "Back to rooms" }, icon("back")),
+        make("div", { class: "room-title" }, make("h2", {}, "Queues"),
+          make("p", {}, "Messages that wait until somebody takes them"))),
+      make("div", { class: "board-body" },
+        this.#form(),
+        this.#status,
+        make("div", { class: "table-wrap" }, make("table", { class: "board-table" },
+          make("thead", {}, make("tr", {}, ...COLUMNS.map((name) => make("th", { scope: "col" }, name)))), this.#body))));
+    this.#timer = setTimeout(() => {}, 0);
+    this.#look();
+  }
+
+  #form() {
+    const name = make("input", { id: "queue-name", placeholder: "Name of a new queue", "aria-label": "Name of a new queue", maxlength: 64, required: true, spellcheck: "false", autocomplete: "off" });
+    const lease = make("input", { id: "queue-lease", type: "number", min: 1, value: 30, "aria-label": "Lease in seconds" });
+    const deliveries = make("input", { id: "queue-deliveries", type: "number", min: 0, value: 5, "aria-label": "Deliveries before a message is a dead letter" });
+    const submit = async (event) => {
+      event.preventDefault();
+      try {
+        const settings = { leaseMs: Math.round(Number(lease.value) * 1_000), maxDeliveries: Number(deliveries.value) };
+        const queue = await putQueue(name.value.trim(), settings);
+        location.hash = addressOf(queue.queue);
+      } catch (error) {
+        setText(this.#status, error.message);
+      }
+    };
+    return make("form", { id: "new-queue", class: "board-form", submit },
+      make("div", { class: "field grow" }, name),
+      make("label", {}, "Lease (s)", make("div", { class: "field number" }, lease)),
+      make("label", {}, "Deliveries", make("div", { class: "field number" }, deliveries)),
+      make("button", { class: "primary", type: "submit" }, "Make"));
+  }
+
+  async #look() {
+    if (this.#timer === null || document.visibilityState !== "visible") return;
+    clearTimeout(this.#timer);
+    const mine = this.#timer = setTimeout(() => this.#look(), LOOK_EVERY);
+    try {
+      const queues = await listQueues();
+      // Left, or asked again, while the answer was on its way.
+      if (this.#timer === mine) this.#draw(queues);
+    } catch (error) {
+      if (this.#timer === mine) setText(this.#status, error.message);
+    }
+  }
+
+  #draw(queues) {
+    const now = performance.now();
+    const before = this.#before;
+    this.#before = { now, queues: new Map(queues.map((queue) => [queue.queue, queue])) };
+    setText(this.#status, queues.length === 0 ? "There is no queue yet." : "");
+    const rows = queues.map((queue) => {
+      const row = this.#rows.get(queue.queue) ?? this.#row(queue);
+      const last = before?.queues.get(queue.queue);
+      const rate = (name) => last && queue[name] >= last[name]
+        ? amount((queue[name] - last[name]) / (now - before.now) * 1_000) : "–";
+      const cells = [amount(queue.ready), amount(queue.delayed), amount(queue.leased), rate("sent"), rate("done"),
+        queue.oldestSentAt ? age(new Date(queue.oldestSentAt)) : "–"];
+      cells.forEach((text, index) => setText(row.cells[index + 1], text));
+      row.classList.toggle("dead", queue.isDeadLetter && queue.messages > 0);
+      return [queue.queue, row];
+    });
+    const isSame = rows.length === this.#body.children.length && rows.every(([, row], index) => this.#body.children[index] === row);
+    this.#rows = new Map(rows);
+    if (!isSame) this.#body.replaceChildren(...this.#rows.values());
+  }
+
+  #row(queue) {
+    return make("tr", { "data-queue": queue.queue },
+      make("th", { scope: "row" }, make("a", { href: addressOf(queue.queue) }, queue.queue),
+        queue.isDeadLetter && make("span", { class: "tag" }, "dead letters")),
+      ...COLUMNS.slice(1).map(() => make("td")));
+  }
+}

@@ -23,6 +23,7 @@ export const addressOf = (queue) => `#queues/${encodeURIComponent(queue)}`;
 export class QueuesView {
   #element = $("queues");
   #detail;
+  #isListed = false;
   #timer = null;
   /** Counters of the look before, for rates. */
   #before = null;
@@ -39,8 +40,8 @@ export class QueuesView {
   show(hash) {
     const queue = queueInAddress(hash);
     this.#element.hidden = queue === null;
+    this.#isListed = queue === "";
     clearTimeout(this.#timer);
-    this.#timer = null;
     if (queue === null) {
       this.#detail.close();
       this.#element.replaceChildren();
@@ -68,7 +69,6 @@ export class QueuesView {
         this.#status,
         make("div", { class: "table-wrap" }, make("table", { class: "board-table" },
           make("thead", {}, make("tr", {}, ...COLUMNS.map((name) => make("th", { scope: "col" }, name)))), this.#body))));
-    this.#timer = setTimeout(() => {}, 0);
     this.#look();
   }
 
@@ -94,15 +94,16 @@ export class QueuesView {
   }
 
   async #look() {
-    if (this.#timer === null || document.visibilityState !== "visible") return;
     clearTimeout(this.#timer);
+    if (!this.#isListed || document.visibilityState !== "visible") return;
     const mine = this.#timer = setTimeout(() => this.#look(), LOOK_EVERY);
+    // Left, or asked again, while the answer was on its way?
+    const isWanted = () => this.#isListed && this.#timer === mine;
     try {
       const queues = await listQueues();
-      // Left, or asked again, while the answer was on its way.
-      if (this.#timer === mine) this.#draw(queues);
+      if (isWanted()) this.#draw(queues);
     } catch (error) {
-      if (this.#timer === mine) setText(this.#status, error.message);
+      if (isWanted()) setText(this.#status, error.message);
     }
   }
 

@@ -31,7 +31,18 @@ pub(in super::super) async fn waiting(
     let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     let after = query.number("after", &mut faults).unwrap_or(0);
     refuse_faults(faults)?;
-    let messages = gateway.store.waiting(queue, after, limit).await?.ok_or_else(no_queue)?;
+    let mut messages = gateway.store.waiting(queue.clone(), after, limit + 1).await?.ok_or_else(no_queue)?;
+    let has_more = messages.len() > limit;
+    messages.truncate(limit);
+    let last = messages.last().map(|last| last.delivery.id);
+    // A page may also be short because its texts are long.
+    let next = match last {
+        Some(last) if !has_more => {
+            let behind = gateway.store.waiting(queue, last, 1).await?.unwrap_or_default();
+            Some(last).filter(|_| !behind.is_empty())
+        }
+        last => last,
+    };
     let texts: usize = messages.iter().map(|message| message.delivery.text.len()).sum();
     let mut out = Vec::with_capacity(texts + messages.len() * MESSAGE_BYTES + 32);
     out.extend_from_slice(b"{\"messages\":[");
@@ -41,9 +52,7 @@ pub(in super::super) async fn waiting(
         out.push(b'}');
     }
     out.push(b']');
-    // A page may be short because its texts are long, so that only an empty one is the end.
-    let next = messages.last().map(|last| last.delivery.id.to_string());
-    write_next(next.as_deref(), &mut out);
+    write_next(next.map(|next| next.to_string()).as_deref(), &mut out);
     Ok(json(StatusCode::OK, out))
 }
 

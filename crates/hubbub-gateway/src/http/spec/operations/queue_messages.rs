@@ -124,7 +124,7 @@ fn waiting() -> Operation {
     .caller()
     .query("after", integer(0), "Messages behind this one: the `next` of the page before.")
     .query("limit", limit(rooms::LIMIT_DEFAULT, rooms::LIMIT_MAX), "Most messages of the page.")
-    .gives(200, Media::Json(schema("WaitingMessages")), "A page, `next` is `null` when it is empty.")
+    .gives(200, Media::Json(schema("WaitingMessages")), "")
     .refuses(&[E::Invalid, E::Forbidden, E::UnknownQueue])
     .refuses(READING)
     .example(

@@ -126,6 +126,7 @@ async fn open_store(
             StoreDurability::Os => Durability::Os,
         },
         autocreate: *config.autocreate,
+        queues_autoregister: *config.queues_autoregister,
         retention: *config.retention,
         block_cache_bytes: config.block_cache.0 as u64,
         reserve_bytes: config.disk_reserve.0 as u64,

@@ -140,6 +140,9 @@ settings! {
     /// Whether a room springs into being with its first message.
     autocreate: bool = true => "rooms.autocreate";
 
+    /// Whether whoever sends to a queue or takes from one is registered by that.
+    queues_autoregister: bool = true => "queues.autoregister";
+
     /// How long it is remembered who may read a room; 0s = the store is asked each time. What this server itself
     /// changes counts at once.
     members_cache_ttl: Duration = Duration::from_secs(10) => "members.cache_ttl";
@@ -200,6 +203,10 @@ impl Config {
         require(
             self.body_bytes.0 >= self.message_bytes.0,
             "limits.body_bytes must not be less than limits.message_bytes",
+        );
+        require(
+            self.body_bytes.0 >= self.queue_message_bytes.0,
+            "limits.body_bytes must not be less than limits.queue_message_bytes",
         );
         // A batch is at most an eighth of a slot, or one message of any size; offsets in a slot have 32 bits.
         let slot_min = (1 << 20).max(self.message_bytes.0.saturating_mul(2));

@@ -137,7 +137,8 @@ async fn redrive(
     if is_json {
         return print_json(&json!({"moved": moved}));
     }
-    print(&format!("{moved} messages wait again where they came from\n"))
+    let messages = if moved == 1 { "message waits" } else { "messages wait" };
+    print(&format!("{moved} {messages} again where they came from\n"))
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {

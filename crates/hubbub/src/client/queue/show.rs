@@ -83,7 +83,7 @@ pub(super) fn print_message(message: &Value) -> anyhow::Result<()> {
     }
     if let Some(dead) = message.get("dead") {
         let (origin, reason) = (text(dead, "origin"), text(dead, "reason"));
-        about.push(format!("from {origin}: {reason} after {} deliveries", number(dead, "deliveries")));
+        about.push(format!("from {origin}: {reason}, deliveries {}", number(dead, "deliveries")));
     }
     let about = if about.is_empty() { String::new() } else { format!("  [{}]", about.join(", ")) };
     let receiver = message.get("receiver").and_then(Value::as_str).unwrap_or("*");

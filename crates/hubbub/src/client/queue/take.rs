@@ -50,20 +50,17 @@ pub(super) async fn ack(
     let body = json!({"receipts": receipts}).to_string();
     let answer = connection.request(Method::POST, &format!("{path}/ack"), body).await?.success()?;
     let results = answer.get("results").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let mut refused = 0;
+    let mut refused = Vec::new();
     for (result, receipt) in results.iter().zip(&receipts) {
         if is_json {
             print_json(result)?;
         }
         if result.get("code").is_some() {
-            refused += 1;
-            if !is_json {
-                eprintln!("{receipt}: {} ({})", text(result, "detail"), text(result, "code"));
-            }
+            refused.push(format!("{receipt}: {} ({})", text(result, "detail"), text(result, "code")));
         }
     }
-    if refused > 0 {
-        bail!("{refused} of {count} receipts were refused");
+    if !refused.is_empty() {
+        bail!("{} of {count} receipts were refused: {}", refused.len(), refused.join("; "));
     }
     Ok(())
 }

@@ -14,13 +14,13 @@ async fn lease(server: &Server, queue: &str) -> Vec<Value> {
 async fn poison_goes_to_dead_letter() {
     let mut server = Server::start();
     server.put_queue("jobs", json!({"maxDeliveries": 2, "leaseMs": 300})).await;
-    for text in ["given back", "left alone"] {
+    for text in ["given-back", "left-alone"] {
         server.enqueue_with("jobs", json!({"message": text, "groupId": text})).await;
         server.enqueue_with("jobs", json!({"message": "fine", "groupId": text})).await;
         for delivery in 1..=2 {
             let taken = lease(&server, "jobs").await;
             assert_eq!((texts(&taken), &taken[0]["deliveries"]), (vec![text], &json!(delivery)));
-            if text == "given back" {
+            if text == "given-back" {
                 let answer = server.settle("nack", "jobs", receipt(&taken[0]), json!({})).await.json();
                 assert_eq!(answer["readyAt"].is_null(), delivery == 2, "{answer}");
             }
@@ -33,7 +33,7 @@ async fn poison_goes_to_dead_letter() {
     server.kill();
     server.restart();
     let dead = server.waiting("jobs.dead").await;
-    assert_eq!(texts(&dead), ["given back", "left alone"]);
+    assert_eq!(texts(&dead), ["given-back", "left-alone"]);
     let why: Vec<_> = dead.iter().map(|message| message["dead"].clone()).collect();
     let expected = |reason: &str| json!({"origin": "jobs", "reason": reason, "deliveries": 2});
     assert_eq!(why, [expected("rejected"), expected("lease_expired")]);
@@ -43,7 +43,7 @@ async fn poison_goes_to_dead_letter() {
     let one = server.post("/v1/queues/jobs.dead/redrive", &json!({"id": dead[1]["id"]})).await.json();
     assert_eq!((&one["moved"], &one["more"]), (&json!(1), &json!(false)));
     let again = lease(&server, "jobs").await;
-    assert_eq!((texts(&again), &again[0]["deliveries"]), (vec!["left alone"], &json!(1)));
+    assert_eq!((texts(&again), &again[0]["deliveries"]), (vec!["left-alone"], &json!(1)));
     let rest = server.post("/v1/queues/jobs.dead/redrive", &json!({})).await.json();
     assert_eq!((&rest["moved"], server.waiting("jobs.dead").await.len()), (&json!(1), 0));
 }

@@ -26,6 +26,7 @@ const OWN: &[&str] = &[
     "bytes",
     "crc32c",
     "sentAt",
+    "oldestSentAt",
     "leasedUntil",
     "readyAt",
     "version",

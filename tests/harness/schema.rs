@@ -77,6 +77,7 @@ impl Schemas<'_> {
                 "minimum" => value.as_f64().is_none_or(|number| number >= rule.as_f64().unwrap()),
                 "maximum" => value.as_f64().is_none_or(|number| number <= rule.as_f64().unwrap()),
                 "minLength" => value.as_str().is_none_or(|text| text.chars().count() >= length(rule)),
+                "maxItems" => value.as_array().is_none_or(|items| items.len() <= length(rule)),
                 "maxLength" => value.as_str().is_none_or(|text| text.chars().count() <= length(rule)),
                 "additionalProperties" | "description" | "default" => true,
                 extension if extension.starts_with("x-") => true,

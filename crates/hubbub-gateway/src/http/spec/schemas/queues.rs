@@ -79,7 +79,7 @@ fn leases() -> Named {
 
 fn message_number() -> Value {
     json!({
-        "type": "string", "pattern": "^[0-9]{1,20}$",
+        "type": "string", "minLength": 1, "maxLength": 20,
         "description": "Names a message of a queue: a number, never used again by this server, in the order of sending.",
     })
 }

@@ -84,7 +84,7 @@ export class QueueView {
     const name = this.#queue;
     const [queue, page] = await Promise.all([getQueue(name), peek(name, "0")]);
     if (this.#queue !== name) return;
-    const limit = queue.maxDeliveries > 0 ? `, ${queue.maxDeliveries} deliveries, then ${queue.deadLetter}` : "";
+    const limit = queue.maxDeliveries > 0 ? `, ${times(queue.maxDeliveries)}, then ${queue.deadLetter}` : "";
     setText(this.#subtitle, `${amount(queue.ready)} ready, ${amount(queue.delayed)} delayed, ${amount(queue.leased)} leased · `
       + `${amount(queue.sent)} sent, ${amount(queue.done)} done, ${amount(queue.dropped)} dropped · lease ${queue.leaseMs / 1_000} s${limit}`);
     this.#redrive.hidden = !queue.isDeadLetter || queue.messages === 0;
@@ -162,10 +162,12 @@ function stateOf(message) {
   const left = message.until ? ` ${age(new Date(), new Date(message.until))}` : "";
   if (message.state === "delayed") return `delayed${left}`;
   if (message.state === "leased") return `leased${left}, delivery ${message.deliveries}`;
-  return message.deliveries > 0 ? `ready, delivered ${message.deliveries} times` : "ready";
+  return message.deliveries > 0 ? `ready, ${times(message.deliveries)}` : "ready";
 }
+
+const times = (deliveries) => (deliveries === 1 ? "1 delivery" : `${deliveries} deliveries`);
 
 function deadOf(dead) {
   const why = dead.reason === "rejected" ? "given back" : "lease ran out";
-  return `from ${dead.origin}: ${why}, ${dead.deliveries} deliveries`;
+  return `from ${dead.origin}: ${why}, ${times(dead.deliveries)}`;
 }

@@ -204,10 +204,6 @@ impl Config {
             self.body_bytes.0 >= self.message_bytes.0,
             "limits.body_bytes must not be less than limits.message_bytes",
         );
-        require(
-            self.body_bytes.0 >= self.queue_message_bytes.0,
-            "limits.body_bytes must not be less than limits.queue_message_bytes",
-        );
         // A batch is at most an eighth of a slot, or one message of any size; offsets in a slot have 32 bits.
         let slot_min = (1 << 20).max(self.message_bytes.0.saturating_mul(2));
         require(

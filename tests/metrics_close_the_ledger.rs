@@ -43,6 +43,21 @@ const DECLARED: &[(&str, &str)] = &[
     ("store_unsealed_slots", "gauge"),
     ("store_sync_last_microseconds", "gauge"),
     ("store_sync_max_microseconds", "gauge"),
+    ("line_bad_requests", "counter"),
+    ("line_commands", "counter"),
+    ("line_connections", "gauge"),
+    ("queue_messages_sent", "counter"),
+    ("queue_messages_taken", "counter"),
+    ("queue_messages_leased", "counter"),
+    ("queue_messages_acked", "counter"),
+    ("queue_messages_nacked", "counter"),
+    ("queue_messages_dead", "counter"),
+    ("queue_messages_dropped", "counter"),
+    ("queue_waiting_takers", "gauge"),
+    ("store_queues", "gauge"),
+    ("store_queue_messages", "gauge"),
+    ("store_queue_bytes", "gauge"),
+    ("store_clients", "gauge"),
 ];
 
 #[tokio::test]

@@ -43,7 +43,7 @@ async fn the_overview_shows_totals_rooms_and_users() {
 }
 
 const COLUMNS: &str = "timestamp,connections,websockets,subscriptions,rooms,messages,messagesInPerSecond,\
-    messagesOutPerSecond,waitingOperations,storeBytes";
+    messagesOutPerSecond,waitingOperations,storeBytes,queueMessages,queueInPerSecond,keys";
 
 #[tokio::test]
 async fn every_interval_is_a_line() {
@@ -55,7 +55,7 @@ async fn every_interval_is_a_line() {
     let text = stats(&server, &["--every", "20ms", "--count", "3", "--csv", &path]).await.success();
     assert_eq!(text.lines().count(), 4, "{text}");
     assert!(
-        text.starts_with("time  ") && text.lines().all(|line| line.split_whitespace().count() >= 10),
+        text.starts_with("time  ") && text.lines().all(|line| line.split_whitespace().count() >= 13),
         "{text}"
     );
     let csv = std::fs::read_to_string(&file).unwrap();
@@ -63,7 +63,7 @@ async fn every_interval_is_a_line() {
     assert_eq!(csv.lines().next().unwrap(), COLUMNS);
     assert_eq!(lines.len(), 4, "{csv}");
     for line in &lines[1..] {
-        assert_eq!((line.len(), line[2], line[3], line[4], line[5]), (10, "1", "1", "2", "6"), "{csv}");
+        assert_eq!((line.len(), line[2], line[3], line[4], line[5]), (13, "1", "1", "2", "6"), "{csv}");
         assert!(line[0].ends_with('Z') && line[9].parse::<u64>().unwrap() > 0, "{csv}");
     }
     assert_eq!((lines[1][6], lines[1][7], lines[2][6], lines[3][7]), ("", "", "0", "0"), "{csv}");

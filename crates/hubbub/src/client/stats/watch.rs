@@ -32,11 +32,11 @@ const COLUMNS: &[(&str, &str, &str, Shown)] = &[
     ("messages", "messages", "store_messages", Shown::Value),
     ("messagesInPerSecond", "in/s", "messages_accepted_total", Shown::Rate),
     ("messagesOutPerSecond", "out/s", "messages_delivered_total", Shown::Rate),
+    ("waitingOperations", "waiting", "pipeline_waiting_operations", Shown::Value),
+    ("storeBytes", "store bytes", "store_disk_bytes", Shown::Value),
     ("queueMessages", "queued", "store_queue_messages", Shown::Value),
     ("queueInPerSecond", "queue in/s", "queue_messages_sent_total", Shown::Rate),
     ("keys", "keys", "store_keys", Shown::Value),
-    ("waitingOperations", "waiting", "pipeline_waiting_operations", Shown::Value),
-    ("storeBytes", "store bytes", "store_disk_bytes", Shown::Value),
 ];
 
 /// The metrics of one moment, in the order of [`COLUMNS`].
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(cells(&restarted, Some(&second))[rate], None);
         assert!(
             as_csv(&first, &cells(&first, None))
-                .starts_with("1970-01-01T00:00:00.000Z,10,10,10,10,10,,,10,,10,10,10\n")
+                .starts_with("1970-01-01T00:00:00.000Z,10,10,10,10,10,,,10,10,10,,10\n")
         );
         assert_eq!(as_json(&first, &cells(&first, None))["messagesInPerSecond"], Value::Null);
     }

@@ -46,12 +46,12 @@ pub(crate) fn open(
     let options = options.within_bounds();
     let mut manifest = load_or_create(&*disk, random)?;
     let cache = BlockCache::new(options.block_cache_bytes);
+    let hasher = IdHasher::new(manifest.id_key);
     let segments = open_segments(&*disk, &manifest, &cache)?;
-    let OpenedKeys { keys, runs, log } = Keys::open(&*disk, &manifest.keys, options.block_cache_bytes)?;
+    let OpenedKeys { keys, runs, log } = Keys::open(&*disk, &manifest.keys, hasher, &options)?;
     let chain = read_slots(&*disk, &manifest)?;
 
     let slots = Arc::new(SlotPool::new(Arc::clone(&disk), options.slot_bytes, SLOTS_MAX));
-    let hasher = IdHasher::new(manifest.id_key);
     let mut dedup = Dedup::new(hasher, options.slot_messages_max());
     for segment in &segments {
         dedup.learn(segment)?;

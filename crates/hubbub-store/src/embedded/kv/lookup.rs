@@ -11,7 +11,7 @@ use crate::embedded::view::View;
 impl View {
     /// The newest version of a key with its hash, one that says that it is deleted included.
     pub(crate) fn key_version(&self, key: &[u8], hash: u64) -> Result<Option<Version>, SegmentError> {
-        if let Some(place) = self.tails.iter().rev().find_map(|tail| tail.keys.find(key)) {
+        if let Some(place) = self.tails.iter().rev().find_map(|tail| tail.keys.find(key, hash)) {
             return Ok(Some(place.version));
         }
         for run in self.runs.iter().rev() {
@@ -36,7 +36,7 @@ impl View {
             expires_at: version.expires.map(Timestamp::from_micros),
         };
         for holder in self.tails.iter().rev() {
-            if let Some(place) = holder.keys.find(key) {
+            if let Some(place) = holder.keys.find(key, hash) {
                 if !place.version.is_seen(now) {
                     return Ok(None);
                 }

@@ -15,7 +15,11 @@ use super::tail::Written;
 use super::{ChangeLog, KV_DIR, Key, KeyCatalog};
 use crate::embedded::disk::Disk;
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
-use crate::embedded::segment::BlockCache;
+use crate::embedded::filter::Tier;
+use crate::embedded::options::EngineOptions;
+use crate::embedded::segment::{BlockCache, IdHasher};
+
+const TAIL_FILTER_BITS_PER_KEY: u64 = 12;
 
 /// When a key runs out, and the revision of the version that does.
 pub(crate) type Due = (i64, u64);
@@ -31,6 +35,9 @@ pub(crate) struct Keys {
     due: Mutex<BTreeMap<Due, Key>>,
     changes: RwLock<Changes>,
     pub(super) cache: Arc<BlockCache<Block>>,
+    pub(super) hasher: IdHasher,
+    /// Keys of one slot at most.
+    slot_keys_max: u64,
     /// Numbers of runs under way.
     pub(super) reserved: Mutex<ReservedRuns>,
 }
@@ -47,7 +54,8 @@ impl Keys {
     pub(crate) fn open(
         disk: &dyn Disk,
         catalog: &KeyCatalog,
-        cache_bytes: u64,
+        hasher: IdHasher,
+        options: &EngineOptions,
     ) -> Result<OpenedKeys, OpenError> {
         let named: HashSet<String> = catalog.paths().collect();
         for name in disk.list(KV_DIR).doing("listing the directory", KV_DIR)? {
@@ -57,7 +65,7 @@ impl Keys {
                 disk.remove(&path).doing("removing", &path)?;
             }
         }
-        let cache = BlockCache::new(cache_bytes);
+        let cache = BlockCache::new(options.block_cache_bytes);
         let mut due = BTreeMap::new();
         let mut runs = Vec::new();
         for number in &catalog.runs {
@@ -81,6 +89,8 @@ impl Keys {
             due: Mutex::new(due),
             changes: RwLock::new(changes),
             cache,
+            hasher,
+            slot_keys_max: options.slot_messages_max() as u64,
             reserved: Mutex::default(),
         };
         Ok(OpenedKeys { keys, runs, log })
@@ -109,6 +119,11 @@ impl Keys {
         }
         self.count.fetch_add(written.iter().map(|change| change.more_keys).sum(), Ordering::Relaxed);
         self.revision.fetch_max(last.place.version.revision, Ordering::AcqRel);
+    }
+
+    /// An empty filter for the keys of a slot.
+    pub(super) fn tail_filter(&self) -> Tier {
+        Tier::new(self.slot_keys_max, TAIL_FILTER_BITS_PER_KEY)
     }
 
     /// Revision of the last durable change.

@@ -1,6 +1,6 @@
 //! The keys of one slot that is not sealed: for each the newest version, and where its record stands.
 //!
-//! About 130 bytes of memory for each key besides its name.
+//! About 130 bytes of memory for each key besides its name, and 12 bits for each that the slot may take.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 
 use super::{Key, Keys, Version};
 use crate::embedded::error::MaintainError;
+use crate::embedded::filter::Tier;
 use crate::embedded::journal::slot::SlotLease;
 use crate::embedded::journal::slot_path;
 use crate::embedded::kv::Patience;
@@ -58,6 +59,8 @@ pub(crate) struct KeyIndex {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Which keys may be here: most that are asked for are not, and this says so with one look at memory.
+    filter: Option<Tier>,
     keys: BTreeMap<Key, KeyPlace>,
     revision: u64,
     more_keys: i64,
@@ -72,11 +75,14 @@ impl KeyIndex {
             return;
         }
         let mut state = self.state.write();
+        let mut filter = state.filter.take().unwrap_or_else(|| keys.tail_filter());
         for change in changes {
+            filter.insert(keys.hasher.hash_key(&change.key));
             state.keys.insert(Key::clone(&change.key), change.place);
             state.revision = change.place.version.revision;
             state.more_keys += change.more_keys;
         }
+        state.filter = Some(filter);
         keys.publish(changes);
     }
 
@@ -95,9 +101,13 @@ impl KeyIndex {
         self.state.read().more_keys
     }
 
-    /// The newest version of a key.
-    pub(super) fn find(&self, key: &[u8]) -> Option<KeyPlace> {
-        self.state.read().keys.get(key).copied()
+    /// The newest version of a key with its hash.
+    pub(super) fn find(&self, key: &[u8], hash: u64) -> Option<KeyPlace> {
+        let state = self.state.read();
+        if !state.filter.as_ref()?.may_contain(hash) {
+            return None;
+        }
+        state.keys.get(key).copied()
     }
 
     /// Up to `limit` keys from a bound on, in their order.

@@ -12,6 +12,7 @@ import { RoomView } from "./room-view.js";
 import { Composer } from "./composer.js";
 import { showKeys, showRooms } from "./dialogs.js";
 import { QueuesView } from "./queues.js";
+import { KeysView } from "./kv.js";
 
 const NAME_KEY = "hubbub.name";
 const THEME_KEY = "hubbub.theme";
@@ -96,9 +97,10 @@ function begin(name) {
     await model.join("lobby");
     actions.open("lobby");
   }));
-  const queues = new QueuesView(model.user);
+  const boards = [new QueuesView(model.user), new KeysView()];
   const go = () => {
-    const isBoard = queues.show(location.hash);
+    // Each is told, so that the one before ends.
+    const isBoard = boards.map((board) => board.show(location.hash)).includes(true);
     $("app").classList.toggle("with-board", isBoard);
     const roomId = isBoard ? null : roomInAddress();
     if (roomId) model.open(roomId);

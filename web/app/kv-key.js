@@ -1,0 +1,128 @@
+/** One key: its value as text, or its bytes where they are none; changing and deleting it. */
+
+import { icon, make, setText } from "./dom.js";
+import { deleteKey, getKey, putKey, readable, watchKeys } from "./kv-api.js";
+
+/** Bytes that are shown of a value that is no text. */
+const HEX_MAX = 4_096;
+
+/** Base64 as lines of an address, sixteen bytes in hex, and what of them can be read. */
+function hexOf(base64) {
+  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  const lines = [];
+  for (let at = 0; at < Math.min(bytes.length, HEX_MAX); at += 16) {
+    const part = [...bytes.subarray(at, at + 16)];
+    const hex = part.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    const text = part.map((byte) => (byte > 32 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
+    lines.push(`${at.toString(16).padStart(6, "0")}  ${hex.padEnd(47)}  ${text}`);
+  }
+  if (bytes.length > HEX_MAX) lines.push("…");
+  return { bytes: bytes.length, text: lines.join("\n") };
+}
+
+export class KeyView {
+  #key = null;
+  /** What was read last; `revision` 0 when the key is not there. */
+  #found = { revision: 0, text: "" };
+  #unwatch = () => {};
+  #subtitle = make("p");
+  #status = make("p", { class: "board-status", role: "status" });
+  #value = make("textarea", { id: "kv-value", rows: 12, "aria-label": "Value", spellcheck: "false" });
+  #hex = make("pre", { class: "hex", "aria-label": "Value in bytes" });
+  #ttl = make("input", { id: "kv-ttl", type: "number", min: 0, step: "any", placeholder: "for ever", "aria-label": "Seconds until it runs out" });
+  #form = make("form", { id: "kv-edit", class: "board-form", submit: (event) => this.#submit(event) },
+    make("div", { class: "field grow" }, this.#value),
+    make("label", {}, "Runs out in (s)", make("div", { class: "field number" }, this.#ttl)),
+    make("button", { class: "primary", type: "submit" }, "Save"));
+  #delete = make("button", { class: "danger", type: "button", click: () => this.#act(() => this.#remove()) }, "Delete");
+
+  /** @returns the elements, filled as answers come */
+  open(key) {
+    this.#key = key;
+    this.#found = { revision: 0, text: "" };
+    this.#value.value = this.#ttl.value = "";
+    this.#hex.hidden = this.#delete.hidden = true;
+    this.#form.hidden = false;
+    for (const element of [this.#subtitle, this.#status]) setText(element, "");
+    const fragment = document.createDocumentFragment();
+    fragment.append(
+      make("header", { class: "room-head" },
+        make("a", { class: "icon-link", href: "#kv", "aria-label": "Back to all keys" }, icon("back")),
+        make("div", { class: "room-title" }, make("h2", {}, readable(key)), this.#subtitle),
+        this.#delete),
+      make("div", { class: "board-body" }, this.#hex, this.#form, this.#status));
+    this.#act(() => this.#read());
+    return fragment;
+  }
+
+  close() {
+    this.#key = null;
+    this.#unwatch();
+  }
+
+  /** Does something and says what went wrong. */
+  async #act(action) {
+    const key = this.#key;
+    try {
+      setText(this.#status, "");
+      await action();
+    } catch (error) {
+      if (this.#key === key) setText(this.#status, error.message);
+    }
+  }
+
+  get #isChanged() {
+    return this.#value.value !== this.#found.text;
+  }
+
+  async #read() {
+    const key = this.#key;
+    const found = await getKey(key);
+    if (this.#key !== key) return;
+    const hex = found.base64 === undefined ? null : hexOf(found.base64);
+    const bytes = hex?.bytes ?? new TextEncoder().encode(found.value ?? "").length;
+    this.#found = { revision: found.revision && !found.code ? found.revision : 0, text: found.value ?? "" };
+    this.#value.value = this.#found.text;
+    setText(this.#hex, hex?.text ?? "");
+    // What is no text is not written as text.
+    this.#form.hidden = Boolean(hex);
+    this.#hex.hidden = !hex;
+    this.#delete.hidden = this.#found.revision === 0;
+    const until = found.expiresAt ? `, runs out ${new Date(found.expiresAt).toLocaleString()}` : "";
+    setText(this.#subtitle, this.#found.revision ? `${bytes.toLocaleString()} bytes, revision ${found.revision}${until}` : "Not there yet");
+    this.#follow(key);
+  }
+
+  /** Shows what others do to it, unless something is being written here. */
+  #follow(key) {
+    this.#unwatch();
+    const shown = this.#found.revision;
+    const changed = (_, which) => {
+      if (this.#key !== key || which !== key) return;
+      if (this.#isChanged) setText(this.#status, "It has changed meanwhile. Saving is refused until you have opened it anew.");
+      else this.#act(() => this.#read());
+    };
+    // Beginning behind what is shown, nothing in between is missed.
+    this.#unwatch = shown === 0 ? () => {} : watchKeys(key, shown, changed, () => {});
+  }
+
+  async #submit(event) {
+    event.preventDefault();
+    const { key, ttl } = { key: this.#key, ttl: Number(this.#ttl.value) };
+    await this.#act(async () => {
+      this.#unwatch();
+      const put = { key, value: this.#value.value, ifRevision: this.#found.revision, ...(ttl > 0 ? { ttl } : {}) };
+      await putKey(put);
+      this.#ttl.value = "";
+      await this.#read();
+      if (this.#key === key) setText(this.#status, "Saved.");
+    });
+  }
+
+  async #remove() {
+    if (!window.confirm(`Delete ${readable(this.#key)}?`)) return;
+    this.#unwatch();
+    await deleteKey(this.#key);
+    location.hash = "#kv";
+  }
+}

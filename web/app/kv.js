@@ -1,0 +1,142 @@
+/** The Keys view: keys by their beginning, page by page, changing as they change; and one of them in detail. */
+
+import { $, icon, make, setText, throttled } from "./dom.js";
+import { listKeys, keyOf, readable, watchKeys } from "./kv-api.js";
+import { KeyView } from "./kv-key.js";
+
+const COLUMNS = ["Key", "Bytes", "Revision", "Runs out"];
+/** Milliseconds between two looks at the list, however much changes. */
+const LOOK_EVERY = 500;
+/** Milliseconds before the changes are asked for again after they were lost. */
+const AGAIN_AFTER = 2_000;
+
+/** `#kv` and `#kv/KEY`. @returns null elsewhere, "" for the list */
+function keyInAddress(hash) {
+  const match = /^#kv(?:\/(.+))?$/.exec(hash);
+  return match && (match[1] ?? "");
+}
+
+export const addressOf = (key) => `#kv/${key}`;
+
+export class KeysView {
+  #element = $("kv");
+  #detail = new KeyView();
+  #prefix = "";
+  /** Which list is shown; answers for another one come too late. */
+  #shown = 0;
+  /** Pages that are shown. */
+  #pages = 1;
+  #unwatch = () => {};
+  #again = null;
+  #body = make("tbody");
+  #status = make("p", { class: "board-status", role: "status" });
+  #more = make("button", { type: "button", click: () => this.#showMore() }, "More");
+  #refresh = throttled(LOOK_EVERY, () => this.#look());
+
+  /** Shows what the address means, if it means something here. @returns whether it does */
+  show(hash) {
+    const key = keyInAddress(hash);
+    this.#element.hidden = key === null;
+    this.#close();
+    if (key === null) this.#element.replaceChildren();
+    else if (key === "") this.#open();
+    else this.#element.replaceChildren(this.#detail.open(key));
+    return key !== null;
+  }
+
+  #close() {
+    this.#shown++;
+    this.#unwatch();
+    clearTimeout(this.#again);
+    this.#detail.close();
+  }
+
+  #open() {
+    this.#body.replaceChildren();
+    setText(this.#status, "");
+    this.#more.hidden = true;
+    this.#element.replaceChildren(
+      make("header", { class: "room-head" },
+        make("a", { class: "icon-link only-narrow", href: "#/", "aria-label": "Back to rooms" }, icon("back")),
+        make("div", { class: "room-title" }, make("h2", {}, "Keys"), make("p", {}, "Values by key, as they change"))),
+      make("div", { class: "board-body" },
+        this.#form(),
+        this.#status,
+        make("div", { class: "table-wrap" }, make("table", { class: "board-table" },
+          make("thead", {}, make("tr", {}, ...COLUMNS.map((name) => make("th", { scope: "col" }, name)))), this.#body)),
+        this.#more));
+    this.#begin();
+  }
+
+  #form() {
+    const prefix = make("input", {
+      id: "kv-prefix", type: "search", value: this.#prefix, placeholder: "Keys that begin with …",
+      "aria-label": "Keys that begin with", spellcheck: "false", autocomplete: "off",
+      input: () => {
+        this.#prefix = prefix.value;
+        this.#begin();
+      },
+    });
+    const name = make("input", { id: "kv-new", placeholder: "A key to open or make", "aria-label": "A key to open or make", required: true, spellcheck: "false", autocomplete: "off" });
+    const submit = (event) => {
+      event.preventDefault();
+      location.hash = addressOf(keyOf(name.value));
+    };
+    return make("form", { id: "open-key", class: "board-form", submit },
+      make("div", { class: "field grow" }, prefix),
+      make("div", { class: "field grow" }, name),
+      make("button", { class: "primary", type: "submit" }, "Open"));
+  }
+
+  /** Lists anew from the first page, and follows what changes from then on. */
+  async #begin() {
+    this.#unwatch();
+    clearTimeout(this.#again);
+    const shown = ++this.#shown;
+    this.#pages = 1;
+    const prefix = keyOf(this.#prefix);
+    const again = () => {
+      if (this.#shown === shown) this.#again = setTimeout(() => this.#begin(), AGAIN_AFTER);
+    };
+    const revision = await this.#look();
+    if (this.#shown !== shown) return;
+    if (revision === null) again();
+    else this.#unwatch = watchKeys(prefix, revision, () => this.#refresh(), again);
+  }
+
+  #showMore() {
+    this.#pages++;
+    this.#look();
+  }
+
+  /** Draws as many pages as are shown. @returns the revision to watch behind, null when there was no answer */
+  async #look() {
+    const shown = this.#shown;
+    const keys = [];
+    let revision = null;
+    let after = null;
+    try {
+      for (let page = 0; page < this.#pages && (page === 0 || after !== null); page++) {
+        const listed = await listKeys(keyOf(this.#prefix), after);
+        if (this.#shown !== shown) return null;
+        keys.push(...listed.keys);
+        revision ??= listed.revision;
+        after = listed.next;
+      }
+    } catch (error) {
+      if (this.#shown === shown) setText(this.#status, error.message);
+      return null;
+    }
+    setText(this.#status, keys.length === 0 ? "There is no such key." : "");
+    this.#more.hidden = after === null;
+    this.#body.replaceChildren(...keys.map(row));
+    return revision;
+  }
+}
+
+function row(info) {
+  const expires = info.expiresAt ? new Date(info.expiresAt).toLocaleString() : "–";
+  return make("tr", { "data-key": info.key },
+    make("th", { scope: "row" }, make("a", { href: addressOf(info.key) }, readable(info.key))),
+    ...[info.bytes.toLocaleString(), info.revision, expires].map((text) => make("td", {}, String(text))));
+}

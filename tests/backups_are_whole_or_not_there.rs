@@ -124,7 +124,7 @@ async fn the_protocol_is_for_the_administrator_and_leads_nowhere_else() {
     ask(&mut http, Method::DELETE, path, "ada").await.problem(403, "forbidden");
     // A killed server forgets its backups, and nothing of them stays behind.
     server.kill();
-    assert_eq!(names(server.data()), ["FORMAT", "LOCK", "MANIFEST", "journal", "segments"]);
+    assert_eq!(names(server.data()), ["FORMAT", "LOCK", "MANIFEST", "journal", "kv", "queues", "segments"]);
     server.restart();
     let mut http = server.http().await;
     ask(&mut http, Method::GET, &file_path("MANIFEST"), "").await.problem(404, "not_found");

@@ -22,6 +22,7 @@
 )]
 
 mod compare;
+mod faces;
 mod faults;
 mod model;
 mod people;
@@ -31,6 +32,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use faces::Faces;
 use hubbub_store::embedded::sim::{SimDisk, SyncCall};
 use people::People;
 use run::Run;
@@ -60,6 +62,12 @@ fn nothing_acknowledged_is_lost() {
 fn members_and_marks_survive() {
     let survives = |seed, disk| catch_unwind(AssertUnwindSafe(|| People::new(seed, disk).all())).is_ok();
     every_seed_survives(SEEDS / 3, "members_and_marks", survives);
+}
+
+#[test]
+fn queues_and_keys_survive() {
+    let survives = |seed, disk| catch_unwind(AssertUnwindSafe(|| Faces::new(seed, disk).all())).is_ok();
+    every_seed_survives(SEEDS / 3, "queues_and_keys", survives);
 }
 
 fn every_seed_survives(seeds: u64, test: &str, survives: impl Fn(u64, SimDisk) -> bool + Sync) {

@@ -1,0 +1,235 @@
+//! Queues and keys beside rooms, over crashes: what was acknowledged is there, exactly, nothing comes back that was
+//! taken, and the batch of a crash is there as a whole or not at all.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::{Clock, KvOp, Op, OpBatch, Outcome, QueueOp, RandomSource, Store, Timestamp};
+use hubbub_store::conformance::model::Post;
+use hubbub_store::conformance::{keys, queues};
+use hubbub_store::embedded::sim::SimDisk;
+use hubbub_store::embedded::{Embedded, Engine, EngineOptions, MergeOptions};
+
+thread_local! {
+    static RUNTIME: RefCell<tokio::runtime::Runtime> =
+        RefCell::new(tokio::runtime::Builder::new_current_thread().build().unwrap());
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    RUNTIME.with_borrow(|runtime| runtime.block_on(future))
+}
+
+/// What must be there.
+#[derive(Clone, Default)]
+struct Models {
+    queues: queues::model::Model,
+    keys: keys::model::Model,
+    posts: u64,
+}
+
+impl Models {
+    /// What an operation comes to; `told` is what the store said, if it said anything.
+    fn apply(&mut self, op: &Op<'_>, now: i64, told: Option<&Outcome>) -> Option<Outcome> {
+        match op {
+            Op::Queue(QueueOp::Sweep) => {
+                self.queues.sweep(now);
+                None
+            }
+            Op::Queue(op) => Some(self.queues.apply(op, now, told)),
+            Op::Kv(op) => Some(self.keys.apply(op, now)),
+            _ => {
+                self.posts += 1;
+                None
+            }
+        }
+    }
+
+    fn described(&self, now: i64) -> Vec<String> {
+        let rooms = format!("{} posts", self.posts);
+        [self.queues.described(now), self.keys.described(now), vec![rooms]].concat()
+    }
+}
+
+pub(crate) struct Faces {
+    disk: SimDisk,
+    clock: Arc<ManualClock>,
+    random: Arc<SeededRandom>,
+    queue_dice: queues::random::Dice,
+    key_dice: keys::random::Dice,
+    options: EngineOptions,
+    models: Models,
+    /// What may be there instead, since nobody knows what became of the last batch.
+    or: Option<Models>,
+}
+
+impl Faces {
+    pub(crate) fn new(seed: u64, disk: SimDisk) -> Self {
+        let random = Arc::new(SeededRandom::new(seed));
+        let options = EngineOptions {
+            // A value of the random runs has up to 9,000 bytes.
+            slot_bytes: (64 * 1024) << (random.next_u64() % 3),
+            block_cache_bytes: 1 << 20,
+            reserve_bytes: 0,
+            merge: MergeOptions { segments_max: 2, fan_in: 2, bytes_max: 1 << 30 },
+            scrub_interval: Duration::ZERO,
+            ..EngineOptions::default()
+        };
+        Self {
+            disk,
+            clock: Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000))),
+            queue_dice: queues::random::Dice(SeededRandom::new(random.next_u64())),
+            key_dice: keys::random::Dice(SeededRandom::new(random.next_u64())),
+            random,
+            options,
+            models: Models::default(),
+            or: None,
+        }
+    }
+
+    fn below(&self, end: u64) -> u64 {
+        self.random.next_u64() % end
+    }
+
+    /// Several lives of one data directory.
+    pub(crate) fn all(mut self) {
+        for _ in 0..4 {
+            self.life();
+        }
+        self.disk.set_phase("open");
+        let store = self.open().expect("nothing stands in the way of the last start");
+        self.compare(&store);
+    }
+
+    fn open(&self) -> Option<Embedded> {
+        let clock = Arc::clone(&self.clock);
+        let engine = Engine::open(self.options.clone(), Arc::new(self.disk.clone()), clock, &*self.random);
+        match engine {
+            Ok(engine) => Some(Embedded::in_line(engine)),
+            Err(error) => {
+                assert!(self.disk.is_dead(), "opening failed: {error}");
+                None
+            }
+        }
+    }
+
+    fn life(&mut self) {
+        if self.below(3) == 0 {
+            self.disk.crash_in(1 + self.below(12));
+        }
+        self.disk.set_phase("open");
+        if let Some(store) = self.open() {
+            if !self.disk.is_dead() {
+                self.disk.crash_in(1 + self.below(250));
+            }
+            self.compare(&store);
+            for _ in 0..self.below(100) {
+                self.step(&store);
+                if self.disk.is_dead() {
+                    break;
+                }
+            }
+        }
+        if self.below(4) == 0 {
+            self.disk.kill();
+        } else {
+            self.disk.crash(self.random.next_u64());
+        }
+    }
+
+    fn step(&mut self, store: &Embedded) {
+        let engine = store.engine();
+        match self.below(12) {
+            0 | 1 => {
+                self.disk.set_phase("seal");
+                assert!(engine.seal_step().is_ok() || self.disk.is_dead());
+            }
+            2 => {
+                self.disk.set_phase("merge");
+                assert!(engine.merge_step().is_ok() || self.disk.is_dead());
+            }
+            3 => {
+                self.disk.set_phase("seal");
+                assert!(engine.begin_snapshot("backup").is_ok() || self.disk.is_dead());
+                engine.end_snapshot("backup");
+            }
+            4 => self.clock.advance_micros(i64::try_from(self.below(3_000_000)).unwrap()),
+            5 => {
+                let ops = [Op::Queue(QueueOp::Sweep), Op::Kv(KvOp::Sweep)];
+                self.apply(store, &ops);
+            }
+            _ => {
+                let queue_choices: Vec<_> =
+                    (0..self.below(8)).map(|_| self.queue_dice.choice(&self.models.queues)).collect();
+                let key_choices: Vec<_> =
+                    (0..self.below(8)).map(|_| self.key_dice.choice(&self.models.keys)).collect();
+                let id = format!("m{}", self.random.next_u64());
+                let post = Post::new("r", &id);
+                let mut ops: Vec<Op<'_>> =
+                    queue_choices.iter().map(|choice| Op::Queue(choice.op())).collect();
+                ops.extend(key_choices.iter().map(|choice| Op::Kv(choice.op())));
+                if self.below(2) == 0 {
+                    ops.push(Op::Send(post.as_send()));
+                }
+                self.apply(store, &ops);
+            }
+        }
+        if self.below(10) == 0 && !self.disk.is_dead() {
+            self.compare(store);
+        }
+    }
+
+    fn apply(&mut self, store: &Embedded, ops: &[Op<'_>]) {
+        self.disk.set_phase("apply");
+        let mut batch = OpBatch::default();
+        ops.iter().for_each(|op| batch.push(op));
+        let now = self.clock.now().as_micros();
+        match store.engine().apply(&batch) {
+            Ok(outcomes) => {
+                for (op, outcome) in ops.iter().zip(&outcomes) {
+                    if let Some(expected) = self.models.apply(op, now, Some(outcome)) {
+                        assert!(
+                            queues::random::same(outcome, &expected),
+                            "{op:?}\n{outcome:?} instead of\n{expected:?}"
+                        );
+                    }
+                }
+            }
+            Err(error) => {
+                assert!(self.disk.is_dead() || error.to_string().contains("behind"), "{error}");
+                if self.disk.is_dead() {
+                    let mut next = self.models.clone();
+                    for op in ops {
+                        next.apply(op, now, None);
+                    }
+                    self.or = Some(next);
+                }
+            }
+        }
+    }
+
+    /// The store holds one of the two, in everything it tells.
+    fn compare(&mut self, store: &Embedded) {
+        if self.disk.is_dead() {
+            return;
+        }
+        let now = self.clock.now().as_micros();
+        let seen = wait(async {
+            let rooms = format!("{} posts", store.figures().messages);
+            [queues::random::seen(store).await, keys::random::seen(store).await, vec![rooms]].concat()
+        });
+        if let Some(or) = self.or.take()
+            && seen == or.described(now)
+        {
+            self.models = or;
+            return;
+        }
+        let expected = self.models.described(now);
+        for (seen, expected) in seen.iter().zip(&expected) {
+            assert_eq!(seen, expected);
+        }
+        assert_eq!(seen.len(), expected.len());
+    }
+}

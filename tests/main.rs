@@ -49,6 +49,7 @@ mod poison_goes_to_dead_letter;
 mod presence_and_typing;
 mod queue_commands_work;
 mod queue_requests_are_checked;
+mod queues_and_keys_killed_at_any_moment;
 mod queues_survive_a_kill;
 mod read_marks_are_the_same_everywhere;
 mod readme_commands_run;

@@ -39,8 +39,6 @@ pub mod times;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod unoffered;
 
 /// A store under test.
 pub trait Fixture: Send + Sync {
@@ -133,6 +131,16 @@ macro_rules! conformance_tests {
         )*
     };
 
+    (@face_list $face:ident $fixture:expr; $($topic:ident::$case:ident),* $(,)?) => {
+        vec![$({
+            let case: ::std::pin::Pin<Box<dyn ::std::future::Future<Output = ()> + Send>> = Box::pin(async move {
+                let mut fixture = $fixture;
+                $crate::conformance::$face::$topic::$case(&mut fixture).await;
+            });
+            (stringify!($case), case)
+        }),*]
+    };
+
     (@each $fixture:expr; $($topic:ident::$case:ident),* $(,)?) => {
         vec![$({
             let case: ::std::pin::Pin<Box<dyn ::std::future::Future<Output = ()> + Send>> = Box::pin(async move {
@@ -185,8 +193,12 @@ macro_rules! queue_conformance_tests {
 /// The same for keys: makes a test of every case about them.
 #[macro_export]
 macro_rules! key_conformance_tests {
-    ($fixture:expr) => {
-        $crate::conformance_tests! { @face keys $fixture;
+    ($fixture:expr) => { $crate::key_conformance_tests!(@as face $fixture); };
+
+    (@list $fixture:expr) => { $crate::key_conformance_tests!(@as face_list $fixture) };
+
+    (@as $how:ident $fixture:expr) => {
+        $crate::conformance_tests! { @$how keys $fixture;
             basics::a_batch_is_done_in_its_order,
             basics::a_value_comes_back,
             basics::any_bytes_are_a_key,

@@ -6,3 +6,5 @@ pub mod expiry;
 pub mod model;
 pub mod random;
 mod steps;
+#[cfg(test)]
+pub(crate) mod tests;

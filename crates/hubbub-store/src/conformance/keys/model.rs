@@ -31,6 +31,17 @@ impl Model {
         self.keys.get(key).filter(|kept| kept.expires.is_none_or(|expires| expires > now))
     }
 
+    /// Undoes all deletions.
+    #[cfg(test)]
+    pub(super) fn bring_back(&mut self) {
+        for (revision, key, what) in &self.changes {
+            if *what == KvChanged::Deleted {
+                let empty = Kept { value: Vec::new(), revision: *revision, expires: None };
+                self.keys.entry(key.clone()).or_insert(empty);
+            }
+        }
+    }
+
     fn change(&mut self, key: &[u8], what: KvChanged) -> u64 {
         self.revision += 1;
         self.changes.push((self.revision, key.to_vec(), what));

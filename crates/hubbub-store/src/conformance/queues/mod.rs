@@ -7,3 +7,5 @@ pub mod limits;
 pub mod model;
 pub mod random;
 mod steps;
+#[cfg(test)]
+pub(crate) mod tests;

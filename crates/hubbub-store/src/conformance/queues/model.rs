@@ -223,7 +223,27 @@ impl Model {
         ids
     }
 
+    /// Ids of what a take would give.
+    #[cfg(test)]
+    pub(super) fn taken_by(&self, take: &Take<'_>, now: i64) -> Vec<u64> {
+        let mut model = self.clone();
+        model.advance(now);
+        model.take_ids(take, now)
+    }
+
     fn take(&mut self, take: &Take<'_>, now: i64, told: Option<&Outcome>) -> QueueOutcome {
+        let taken = self.take_ids(take, now);
+        let deliveries = match told {
+            None => return QueueOutcome::Taken(Box::default()),
+            Some(Outcome::Queue(QueueOutcome::Taken(deliveries))) => deliveries,
+            Some(told) => panic!("a take was answered {told:?}"),
+        };
+        let ids: Vec<u64> = deliveries.iter().map(|delivery| delivery.id).collect();
+        assert_eq!(ids, taken, "{take:?}");
+        QueueOutcome::Taken(deliveries.clone())
+    }
+
+    fn take_ids(&mut self, take: &Take<'_>, now: i64) -> Vec<u64> {
         if let (true, Some(receiver)) = (take.registers, take.wanted.receiver) {
             self.clients.insert(receiver.to_owned());
         }
@@ -243,14 +263,18 @@ impl Model {
                 }
             }
         }
-        let deliveries = match told {
-            None => return QueueOutcome::Taken(Box::default()),
-            Some(Outcome::Queue(QueueOutcome::Taken(deliveries))) => deliveries,
-            Some(told) => panic!("a take was answered {told:?}"),
-        };
-        let ids: Vec<u64> = deliveries.iter().map(|delivery| delivery.id).collect();
-        assert_eq!(ids, taken, "{take:?}");
-        QueueOutcome::Taken(deliveries.clone())
+        taken
+    }
+
+    /// Puts another name to messages of a sender.
+    #[cfg(test)]
+    pub(super) fn rename_sender(&mut self, from: &str, to: &str) {
+        self.clients.remove(from);
+        self.clients.insert(to.to_owned());
+        self.messages
+            .iter_mut()
+            .filter(|one| one.sender == from)
+            .for_each(|one| to.clone_into(&mut one.sender));
     }
 
     fn place(&self, queue: &str, id: u64) -> Option<usize> {

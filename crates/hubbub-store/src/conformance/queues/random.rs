@@ -5,7 +5,7 @@ use hubbub_core::queue::{
     Audience, DEAD_LETTER_SUFFIX, Due, LeaseReceipt, QueueSend, QueueSettings, Settle, Take, TakeHow,
     Waiting, WaitingState, Wanted,
 };
-use hubbub_core::{Outcome, QueueOp, QueueOutcome, RandomSource, Store, Timestamp};
+use hubbub_core::{Outcome, QueueOp, QueueOutcome, RandomSource, Store};
 
 use super::super::Fixture;
 use super::model::{Model, Msg, State};
@@ -79,22 +79,23 @@ pub fn same(told: &Outcome, expected: &Outcome) -> bool {
 
 /// Compares everything there is to see.
 async fn check(fixture: &impl Fixture, model: &Model, step: u64) {
-    let seen = seen(&*fixture.store()).await;
-    let expected = model.described(now(fixture).as_micros());
+    let at = now(fixture).as_micros();
+    let seen = seen(&*fixture.store(), at).await;
+    let expected = model.described(at);
     for (seen, expected) in seen.iter().zip(&expected) {
         assert_eq!(seen, expected, "step {step}");
     }
     assert_eq!(seen.len(), expected.len(), "step {step}: {seen:#?}\n{expected:#?}");
 }
 
-/// Everything a store shows of queues, as text.
-pub async fn seen(store: &dyn Store) -> Vec<String> {
+/// Everything a store shows of queues at a time, as text.
+pub async fn seen(store: &dyn Store, now: i64) -> Vec<String> {
     let mut all = Vec::new();
     for told in store.queues(None, 99).await.unwrap() {
         let queue = &*told.queue;
         all.push(line(queue, [told.ready, told.delayed, told.leased, told.bytes]));
         for one in store.waiting(queue_id(queue), 0, 99_999).await.unwrap().unwrap_or_default() {
-            all.push(shown(&one));
+            all.push(shown(&one, now));
         }
         for client in CLIENTS {
             for newest_first in [false, true] {
@@ -117,7 +118,7 @@ fn line(queue: &str, counts: [u64; 4]) -> String {
     format!("{queue} [ready, delayed, leased, bytes] {counts:?}")
 }
 
-fn shown(waiting: &Waiting) -> String {
+fn shown(waiting: &Waiting, now: i64) -> String {
     let one = &waiting.delivery;
     let state = match waiting.state {
         WaitingState::Ready => State::Ready,
@@ -126,7 +127,8 @@ fn shown(waiting: &Waiting) -> String {
     };
     let dead = one.dead.as_ref().map(|dead| (dead.origin.to_string(), dead.reason, dead.deliveries));
     let names = (&*one.sender, one.receiver.as_deref(), one.group.as_deref());
-    let expires = waiting.expires_at.map(Timestamp::as_micros);
+    // Since when something is over is nobody's promise.
+    let expires = waiting.expires_at.map(|time| time.as_micros().max(now));
     format!("{} {names:?} {state:?} {expires:?} {} {dead:?} {:?}", one.id, one.deliveries, one.text)
 }
 
@@ -150,6 +152,7 @@ impl Model {
             all.extend(held.iter().map(|message| {
                 let Msg { id, sender, receiver, group, state, expires, deliveries, dead, text, .. } = message;
                 let names = (sender.as_str(), receiver.as_deref(), group.as_deref());
+                let expires = expires.map(|time| time.max(now));
                 format!("{id} {names:?} {state:?} {expires:?} {deliveries} {dead:?} {text:?}")
             }));
             for client in CLIENTS {

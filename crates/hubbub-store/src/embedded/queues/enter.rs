@@ -258,7 +258,13 @@ impl Queues {
     }
 }
 
-/// A message may be taken at this time, or now.
+/// A message may be taken at this time, or now, unless it outlived its own meanwhile.
 fn set_due(entry: &mut Entry, until: i64, now: Now) {
-    (entry.state, entry.at) = if until > now.at { (State::Delayed, until) } else { (State::Ready, NEVER) };
+    (entry.state, entry.at) = if entry.expires <= now.at {
+        (State::Expired, NEVER)
+    } else if until > now.at {
+        (State::Delayed, until)
+    } else {
+        (State::Ready, NEVER)
+    };
 }

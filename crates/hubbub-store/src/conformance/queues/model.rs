@@ -166,6 +166,8 @@ impl Model {
         assert!(id > self.last_id || receivers.is_empty(), "id {id} behind {}", self.last_id);
         self.clients.insert(sent.sender.to_owned());
         let copies = u32::try_from(receivers.len()).unwrap();
+        // A message for nobody has an id, too.
+        self.last_id = self.last_id.max(id);
         for (receiver, id) in receivers.into_iter().zip(id..) {
             self.last_id = id;
             self.messages.push(Msg {

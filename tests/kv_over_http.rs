@@ -19,7 +19,8 @@ async fn get_with(http: &mut Http, key: &str, headers: &[(&str, &str)]) -> Answe
 
 #[tokio::test]
 async fn values_are_bytes_and_keys_any_bytes() {
-    let mut server = Setup::new().set("store.embedded.journal_slot=4MiB").start();
+    let setup = Setup::new().set("store.embedded.journal_slot=4MiB").set("limits.value_bytes=1MiB");
+    let mut server = setup.start();
     let mut http = Http::connect(server.address()).await;
     let bytes: Vec<u8> = (0..=255).collect();
     let keys = ["a", "a/b//c", "%00%ff", "m%C3%BC", "health", "v1/chat/health", "%2f", &"x".repeat(512)];

@@ -32,7 +32,8 @@ impl Setup {
     pub(crate) fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("hubbub-test-").tempdir().unwrap();
         // Small slots: they need not be filled with zeros for long, and small histories have segments too.
-        let settings = vec!["store.embedded.journal_slot=1MiB".to_owned()];
+        let settings = ["store.embedded.journal_slot=1MiB", "limits.value_bytes=256KiB"];
+        let settings = settings.map(Into::into).into();
         Self { settings, has_line: false, data: dir.path().join("data"), dir: Arc::new(dir) }
     }
 

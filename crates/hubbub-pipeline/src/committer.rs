@@ -8,7 +8,7 @@ use hubbub_core::store::{ApplyError, Store};
 use hubbub_core::{ErrorCode, KvOutcome, Outcome, Refusal, RoomId, UserId};
 use tokio::sync::mpsc;
 
-use crate::batcher::{Batcher, Chunk, Outcomes};
+use crate::batcher::{Batch, Batcher, Chunk, Outcomes};
 use crate::hub::Hub;
 use crate::kv::Keys;
 use crate::members::Members;
@@ -43,11 +43,7 @@ pub(crate) fn commit(
         if let Err(error) = &outcomes {
             tracing::warn!(operations = chunk.ops.len(), %error, "batch not committed");
         }
-        let is_held = outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().any(corrects_memory));
-        chunk.batch.set(outcomes);
-        if !is_held {
-            chunk.batch.show();
-        }
+        settle(&chunk.batch, outcomes);
         metrics.in_flight.set(0);
         let done = Committed { chunk, taken_at, done_at: clock.monotonic() };
         if committed.blocking_send(done).is_err() {
@@ -55,6 +51,15 @@ pub(crate) fn commit(
             return;
         }
         batcher.set_cap(store.batch_cap());
+    }
+}
+
+/// Sets what became of a batch. Senders who look see it at once, unless something remembered must be corrected first.
+fn settle(batch: &Batch, outcomes: Outcomes) {
+    let is_held = outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().any(corrects_memory));
+    batch.set(outcomes);
+    if !is_held {
+        batch.show();
     }
 }
 
@@ -207,4 +212,36 @@ fn micros(later: Duration, earlier: Duration) -> u64 {
 
 fn count(operations: usize) -> i64 {
     i64::try_from(operations).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use hubbub_core::store::BatchCap;
+    use hubbub_core::{KvOp, Op, OpBatch, Receipt, Timestamp};
+
+    use super::*;
+    use crate::batcher::{BatchTuning, QueueLimits, Waiter};
+
+    #[test]
+    fn nobody_sees_an_outcome_before_what_is_remembered_is_corrected() {
+        let receipt = Receipt { seq: 1, received_at: Timestamp::from_micros(1) };
+        let put = KvOutcome::Put { revision: 1, expires_at: None, created: true };
+        for (outcomes, is_shown) in [
+            (Ok(vec![Outcome::Stored(receipt)]), true),
+            (Ok(vec![Outcome::Kv(put)]), false),
+            (Ok(vec![Outcome::Stored(receipt), Outcome::Changed { changed: true }]), false),
+            (Err(ApplyError::Overloaded), true),
+        ] {
+            let (limits, cap) = (QueueLimits::default(), BatchCap { ops: 9, bytes: 99 });
+            let batcher = Batcher::new(limits, BatchTuning::default(), cap);
+            let mut ops = OpBatch::default();
+            ops.push(&Op::Kv(KvOp::Sweep));
+            let ticket = batcher.submit(&ops, &Arc::new(Waiter::default()), Duration::ZERO).unwrap();
+            let chunk = batcher.take().unwrap();
+            settle(&chunk.batch, outcomes.clone());
+            assert_eq!(ticket.outcomes().is_some(), is_shown, "{outcomes:?}");
+            chunk.batch.show();
+            assert!(ticket.outcomes().is_some());
+        }
+    }
 }

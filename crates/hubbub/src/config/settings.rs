@@ -204,17 +204,21 @@ impl Config {
             self.body_bytes.0 >= self.message_bytes.0,
             "limits.body_bytes must not be less than limits.message_bytes",
         );
-        // A batch is at most an eighth of a slot, or one message of any size; offsets in a slot have 32 bits.
-        let slot_min = (1 << 20).max(self.message_bytes.0.saturating_mul(2));
+        // A batch is at most an eighth of a slot, or one message or value of any size; offsets in a slot have 32 bits.
+        let largest = self.message_bytes.0.max(self.queue_message_bytes.0).max(self.value_bytes.0);
+        let slot_min = (1 << 20).max(largest.saturating_mul(2));
         require(
             (slot_min..=2 << 30).contains(&self.journal_slot.0),
-            "store.embedded.journal_slot must be 1MiB to 2GiB, and at least twice limits.message_bytes",
+            "store.embedded.journal_slot must be 1MiB to 2GiB, and at least twice limits.message_bytes, \
+             limits.queue_message_bytes and limits.value_bytes",
         );
         for (key, value) in [
             ("server.connections", *self.connections),
             ("pipeline.queue_operations", *self.queue_operations),
             ("pipeline.queue_bytes", self.queue_bytes.0),
             ("kv.cache_entries", *self.kv_cache_entries),
+            ("limits.queue_message_bytes", self.queue_message_bytes.0),
+            ("limits.value_bytes", self.value_bytes.0),
             ("limits.subscriptions", *self.subscriptions),
             ("limits.all_rooms", *self.all_rooms),
             ("limits.page_messages", *self.page_messages),

@@ -102,6 +102,10 @@ pub(crate) async fn dispatch(
         match outcomes {
             Some(Ok(outcomes)) if outcomes.iter().any(is_of_queues_or_keys) => {
                 keys.correct(&chunk.ops, outcomes).await;
+                takers.notice(&chunk.ops, outcomes);
+                if chunk.ops.iter().any(|op| brings_a_deadline(&op)) {
+                    sweeper.notify_one();
+                }
             }
             Some(Err(_)) => keys.forget(&chunk.ops),
             _ => {}
@@ -118,12 +122,6 @@ pub(crate) async fn dispatch(
         }
         for waiter in chunk.wakes.drain(..) {
             waiter.wake();
-        }
-        if let Some(outcomes) = published.filter(|outcomes| outcomes.iter().any(is_of_queues_or_keys)) {
-            takers.notice(&chunk.ops, outcomes);
-            if chunk.ops.iter().any(|op| brings_a_deadline(&op)) {
-                sweeper.notify_one();
-            }
         }
         if let Some(outcomes) = published.filter(|_| !is_change) {
             hub.publish(&chunk.ops, outcomes, &access).await;

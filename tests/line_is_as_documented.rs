@@ -1,5 +1,8 @@
 //! Each example of docs/line-protocol.md, one connection for each block, all on one server in the order of the page.
 
+use hyper::Method;
+use serde_json::json;
+
 use crate::harness::{Line, Setup};
 
 fn examples() -> Vec<Vec<(bool, &'static str)>> {
@@ -95,6 +98,27 @@ async fn long_contents_are_refused() {
     client.ask(send(&longest), &["OK"]).await;
     let message = format!("id:1;sender:1;receiver:1;queue:1;content:{longest}");
     client.ask("get msg\nqueue:1\n", &["OK", &message]).await;
+}
+
+/// Messages from the other interface: names that are no numbers, and line breaks.
+#[tokio::test]
+async fn messages_sent_over_http_are_shown() {
+    let server = Setup::new().line().start();
+    let mut client = server.line().await;
+    register(&mut client, 1).await;
+    client.ask("create queue\n", &["OK", "id:1"]).await;
+    assert_eq!(server.call("", Method::PUT, "/v1/queues/orders", json!({})).await.status, 201);
+    assert_eq!(server.call("", Method::PUT, "/v1/clients/ada", json!(null)).await.status, 204);
+    client.ask("list users\nlist all queues\n", &["OK", "users:[1]", "OK", "queues:[1]"]).await;
+    for queue in ["1", "orders"] {
+        let message = json!({"sender": "ada", "receiver": "1", "message": format!("to {queue}\nand\r\n;on")});
+        assert_eq!(server.post(&format!("/v1/queues/{queue}/messages"), &message).await.status, 201);
+    }
+    client
+        .ask("get msg\nqueue:1\n", &["OK", "id:1;sender:0;receiver:1;queue:1;content:to 1\\nand\\n;on"])
+        .await;
+    client.ask("list queues\nreceiver:1\n", &["OK", "queues:[]"]).await;
+    client.ask("get msg\nsender:1\n", &["Empty queue"]).await;
 }
 
 /// What was answered is there after `kill -9`, and what was taken is not.

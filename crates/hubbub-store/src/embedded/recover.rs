@@ -75,12 +75,13 @@ pub(crate) fn open(
         let tail = replay(journal, &manifest, &slots, &*clock, state)?;
         view.tails.push(tail);
     }
-    let missing = queues.forget_missing();
-    if missing > 0 && !lost && !manifest.unsynced {
+    let may_be_lost = lost || manifest.unsynced;
+    let missing = queues.forget_missing(may_be_lost);
+    if missing > 0 && !may_be_lost {
         let what = format!("texts of {missing} messages of queues stand in journals that are in no slot");
         return Err(OpenError::Damaged { file: JOURNAL_DIR.into(), offset: 0, what });
     }
-    if lost || manifest.unsynced {
+    if may_be_lost {
         forget_lost(&view, &mut rooms);
         queues.set_position(Position { journal: newest, batch: u32::MAX });
         // They may have been further than any journal that is left, whose numbers are used again.

@@ -7,6 +7,7 @@ use hubbub_core::Clock;
 use hubbub_core::queue::ID_KEPT_MS;
 
 use super::entry::{COPY, Entry, LINKED, NEVER, NOWHERE, State};
+use super::source::Medium;
 use super::table::{Counts, Queue};
 use super::time::{Now, micros};
 use super::{Broadcast, Dead, Queues};
@@ -110,11 +111,17 @@ impl Queues {
         self.enter(queued, place, now);
     }
 
-    /// Gives up messages whose texts stand in journals that are lost. Says how many.
-    pub(crate) fn forget_missing(&mut self) -> u64 {
+    /// Gives up messages whose texts stand in journals that are not there; where parts of journals may be lost, each text
+    /// is looked at. Says how many.
+    pub(crate) fn forget_missing(&mut self, may_be_lost: bool) -> u64 {
         let missing = |entry: &Entry| {
-            let source = self.sources.get(entry.source);
-            entry.is_alive() && source.is_none_or(|source| source.medium.file().is_none())
+            let medium = self.sources.get(entry.source).map(|source| &source.medium);
+            let is_there = |medium: &Medium| match medium {
+                Medium::File(_) => true,
+                Medium::Slot(_) => !may_be_lost || entry.bytes_in(medium).is_some(),
+                Medium::Journal(_) => false,
+            };
+            entry.is_alive() && !medium.is_some_and(is_there)
         };
         let missing: Vec<u32> =
             self.slab.iter().filter(|(_, entry)| missing(entry)).map(|(number, _)| number).collect();

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
-use super::entry::Entry;
+use super::entry::{Entry, Slab};
 use super::snapshot::{Copied, Files};
 use super::source::{Medium, Source, Sources, TextFile};
 use super::{QueueShared, Queues};
@@ -84,13 +84,35 @@ pub(super) fn open_texts(
 }
 
 /// A message whose text moves.
+#[derive(Debug, Clone, Copy)]
 struct Moving {
+    id: u64,
+    /// Of its entry.
     number: u32,
-    entry: Entry,
+    source: u16,
+    offset: u32,
+    bytes: u32,
+    /// Where it stands in the new file.
+    to: u32,
 }
 
-/// The same, and where the text stands in its file now.
-type Moved = (Moving, u32);
+impl Moving {
+    /// Those of the messages in `slab` whose texts stand in `sources`, in the order in which they stand there.
+    fn choose(slab: &Slab, sources: &HashSet<u16>) -> Vec<Self> {
+        let chosen = slab.iter().filter(|(_, one)| one.is_alive() && sources.contains(&one.source));
+        let moving = chosen.map(|(number, &Entry { id, source, offset, bytes, .. })| Self {
+            id,
+            number,
+            source,
+            offset,
+            bytes,
+            to: 0,
+        });
+        let mut moving: Vec<Self> = moving.collect();
+        moving.sort_unstable_by_key(|one| (one.source, one.offset));
+        moving
+    }
+}
 
 /// Texts on their way into files.
 struct TextWriter<'a> {
@@ -155,10 +177,14 @@ impl Shared {
         }
         if !leaving.is_empty() {
             let slab = self.queues.with(&*self.clock, |queues, _| queues.slab.shared());
-            let chosen = slab.iter().filter(|(_, one)| one.is_alive() && leaving.contains(&one.source));
-            let chosen = chosen.map(|(number, entry)| Moving { number, entry: *entry }).collect();
-            for (file, moved) in self.move_texts(chosen, &sources)? {
-                self.queues.enter_moved(self, file, &moved);
+            let mut moving = Moving::choose(&slab, &leaving);
+            drop(slab);
+            let mut rest = moving.as_mut_slice();
+            while !rest.is_empty() {
+                let (file, count) = self.move_texts(rest, &sources)?;
+                let (moved, behind) = rest.split_at_mut_checked(count).unwrap_or_default();
+                self.queues.enter_moved(self, file, moved);
+                rest = behind;
             }
         }
         let copied = self.queues.copied(&*self.clock)?;
@@ -211,41 +237,37 @@ impl Shared {
         Ok((file, bytes, crc32c))
     }
 
-    /// Writes the texts of messages to new files. Copies that share one go on sharing it.
+    /// Writes the texts of the first messages to a new file, and says how many; at least one. Copies that share one go on
+    /// sharing it.
     fn move_texts(
         &self,
-        mut chosen: Vec<Moving>,
+        moving: &mut [Moving],
         sources: &Sources,
-    ) -> Result<Vec<(TextFile, Vec<Moved>)>, MaintainError> {
-        chosen.sort_unstable_by_key(|one| (one.entry.source, one.entry.offset));
-        let mut files = Vec::new();
-        let mut chosen = chosen.into_iter().peekable();
-        while chosen.peek().is_some() {
-            let mut writer = TextWriter::create(self)?;
-            let mut moved: Vec<Moved> = Vec::new();
-            while writer.end() < FILE_BYTES_MAX
-                && let Some(one) = chosen.next()
-            {
-                let place = |entry: &Entry| (entry.source, entry.offset);
-                if let Some((last, offset)) = moved.last()
-                    && place(&last.entry) == place(&one.entry)
-                {
-                    let offset = *offset;
-                    moved.push((one, offset));
-                    continue;
-                }
-                let offset = u32::try_from(writer.end()).unwrap_or(u32::MAX);
-                let medium = sources.get(one.entry.source).map(|source| &source.medium);
-                let bytes = medium.and_then(|medium| medium.bytes(&one.entry)).ok_or_else(|| {
-                    let path = medium.map(Medium::path).unwrap_or_default();
-                    MaintainError::Damaged { path, offset: one.entry.offset.into() }
-                })?;
-                writer.push(&bytes)?;
-                moved.push((one, offset));
+    ) -> Result<(TextFile, usize), MaintainError> {
+        let mut writer = TextWriter::create(self)?;
+        let (mut count, mut last): (usize, Option<Moving>) = (0, None);
+        for one in moving {
+            if writer.end() >= FILE_BYTES_MAX {
+                break;
             }
-            files.push((writer.finish()?, moved));
+            count += 1;
+            if let Some(same) = last
+                && (same.source, same.offset) == (one.source, one.offset)
+            {
+                one.to = same.to;
+                continue;
+            }
+            one.to = u32::try_from(writer.end()).unwrap_or(u32::MAX);
+            let medium = sources.get(one.source).map(|source| &source.medium);
+            let bytes = medium.and_then(|medium| medium.bytes(one.id, one.offset, one.bytes));
+            let bytes = bytes.ok_or_else(|| {
+                let path = medium.map(Medium::path).unwrap_or_default();
+                MaintainError::Damaged { path, offset: one.offset.into() }
+            })?;
+            writer.push(&bytes)?;
+            last = Some(*one);
         }
-        Ok(files)
+        Ok((writer.finish()?, count))
     }
 
     /// Puts texts of a copy that stand in slots into files which the copy alone knows. Says which files of texts it has.
@@ -254,16 +276,18 @@ impl Shared {
             .into_iter()
             .filter(|number| copied.sources.get(*number).is_some_and(|source| !is_file(source)))
             .collect();
-        let chosen = copied.slab.iter().filter(|(_, one)| one.is_alive() && in_slots.contains(&one.source));
-        let chosen: Vec<Moving> = chosen.map(|(number, entry)| Moving { number, entry: *entry }).collect();
-        for (file, moved) in self.move_texts(chosen, &copied.sources)? {
+        let mut moving = Moving::choose(&copied.slab, &in_slots);
+        let mut rest = moving.as_mut_slice();
+        while !rest.is_empty() {
+            let (file, count) = self.move_texts(rest, &copied.sources)?;
             let source = copied.sources.add(Medium::File(Arc::new(file)));
-            for (one, offset) in moved {
-                copied.sources.leave(&one.entry);
-                let entry = Entry { source, offset, ..one.entry };
-                copied.sources.enter(&entry);
-                copied.slab.edit(one.number, |place| *place = entry);
+            let (moved, behind) = rest.split_at_mut_checked(count).unwrap_or_default();
+            for one in moved {
+                copied.sources.leave(&copied.slab.get(one.number));
+                copied.slab.edit(one.number, |entry| (entry.source, entry.offset) = (source, one.to));
+                copied.sources.enter(&copied.slab.get(one.number));
             }
+            rest = behind;
         }
         let files = copied.sources.iter().filter(|(_, source)| source.messages > 0);
         let files = files.filter_map(|(_, source)| match &source.medium {
@@ -332,7 +356,7 @@ fn leaving(sources: &Sources, applied: u64) -> HashSet<u16> {
 
 impl QueueShared {
     /// Texts stand in a file from now on.
-    fn enter_moved(&self, shared: &Shared, file: TextFile, moved: &[Moved]) {
+    fn enter_moved(&self, shared: &Shared, file: TextFile, moved: &[Moving]) {
         let mut file = Some(Arc::new(file));
         let mut source = None;
         for step in moved.chunks(MOVE_STEP) {
@@ -340,13 +364,13 @@ impl QueueShared {
                 let added = file.take().map(|file| queues.sources.add(Medium::File(file)));
                 let Some(source) = *source.get_or_insert(added) else { return };
                 queues.changes += 1;
-                for (one, offset) in step {
+                for one in step {
                     let now = queues.slab.get(one.number);
-                    let (old, id) = ((one.entry.source, one.entry.offset), one.entry.id);
                     // Whatever went meanwhile needs no text.
-                    if now.is_alive() && now.id == id && (now.source, now.offset) == old {
+                    if now.is_alive() && (now.id, now.source, now.offset) == (one.id, one.source, one.offset)
+                    {
                         queues.sources.leave(&now);
-                        let entry = Entry { source, offset: *offset, ..now };
+                        let entry = Entry { source, offset: one.to, ..now };
                         queues.sources.enter(&entry);
                         queues.slab.edit(one.number, |place| *place = entry);
                     }

@@ -27,7 +27,7 @@ struct Found {
 
 impl Found {
     fn read(self) -> Result<Waiting, ReadError> {
-        let bytes = self.medium.as_ref().and_then(|medium| medium.bytes(&self.entry));
+        let bytes = self.medium.as_ref().and_then(|medium| self.entry.bytes_in(medium));
         let (group, text) = bytes.and_then(|bytes| split_text(&self.entry, bytes)).ok_or_else(|| {
             let id = self.entry.id;
             ReadError::Unavailable {

@@ -65,18 +65,18 @@ impl Medium {
         }
     }
 
-    /// The bytes that an entry's text stands in, checksum, group and text. `None`, and a warning, when they are not
-    /// what they were.
-    pub(super) fn bytes(&self, entry: &Entry) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; usize::try_from(u64::from(entry.bytes) + u64::from(CRC_BYTES)).ok()?];
-        let read = self.file().map(|file| file.read_exact_at(&mut bytes, entry.offset.into()));
+    /// What stands there for a message: checksum, and so many bytes of group and text. `None`, and a warning, when they
+    /// are not what they were.
+    pub(super) fn bytes(&self, id: u64, offset: u32, length: u32) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(u64::from(length) + u64::from(CRC_BYTES)).ok()?];
+        let read = self.file().map(|file| file.read_exact_at(&mut bytes, offset.into()));
         let what = match read {
             Some(Ok(())) if is_whole(&bytes) => return Some(bytes),
             Some(Ok(())) => "its checksum is wrong".to_owned(),
             Some(Err(error)) => error.to_string(),
             None => "it is not there".to_owned(),
         };
-        let (path, offset, id) = (self.path(), entry.offset, entry.id);
+        let path = self.path();
         tracing::warn!(
             "reading the text of message {id} at byte {offset} of {path} failed: {what}; restore from a backup"
         );
@@ -87,6 +87,13 @@ impl Medium {
 /// Whether the checksum at the beginning fits what follows.
 fn is_whole(bytes: &[u8]) -> bool {
     bytes.split_first_chunk::<4>().is_some_and(|(crc, rest)| crc32c::crc32c(rest) == u32::from_le_bytes(*crc))
+}
+
+impl Entry {
+    /// What stands in a medium for it.
+    pub(super) fn bytes_in(&self, medium: &Medium) -> Option<Vec<u8>> {
+        medium.bytes(self.id, self.offset, self.bytes)
+    }
 }
 
 /// Group and text out of the bytes they stand in.

@@ -1,1 +1,390 @@
+//! What only this store does: where texts stand, what a crash or a copy finds, what is cleared away. What queues promise
+//! is tested by the conformance suite.
 
+use std::path::Path;
+use std::sync::Arc;
+
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::queue::{
+    Audience, Delivery, Due, ID_KEPT_MS, QueueSend, QueueSettings, Take, TakeHow, Waiting, Wanted,
+};
+use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome, Refusal, Timestamp};
+
+use super::{Judging, QUEUES_DIR};
+use crate::embedded::disk::FileDisk;
+use crate::embedded::rooms::Position;
+use crate::embedded::{Engine, EngineOptions, restore, verify};
+
+struct Place {
+    dir: tempfile::TempDir,
+    clock: Arc<ManualClock>,
+    slot_bytes: u64,
+}
+
+impl Place {
+    fn new(slot_bytes: u64) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+        Self { dir: tempfile::tempdir().unwrap(), clock, slot_bytes }
+    }
+
+    fn open(&self) -> Engine {
+        self.open_at(self.dir.path())
+    }
+
+    fn open_at(&self, path: &Path) -> Engine {
+        let options =
+            EngineOptions { slot_bytes: self.slot_bytes, reserve_bytes: 0, ..EngineOptions::default() };
+        let clock = Arc::clone(&self.clock);
+        Engine::open(options, Arc::new(FileDisk::new(path)), clock, &SeededRandom::new(5)).unwrap()
+    }
+
+    fn pass(&self, ms: u64) {
+        self.clock.advance_micros(i64::try_from(ms).unwrap() * 1_000);
+    }
+
+    /// Files of texts and their sizes.
+    fn texts(&self) -> Vec<(String, u64)> {
+        let files = std::fs::read_dir(self.dir.path().join(QUEUES_DIR)).unwrap().map(Result::unwrap);
+        let files =
+            files.map(|file| (file.file_name().into_string().unwrap(), file.metadata().unwrap().len()));
+        let mut files: Vec<_> = files.filter(|(name, _)| name.ends_with(".text")).collect();
+        files.sort_unstable();
+        files
+    }
+}
+
+fn apply(engine: &Engine, ops: &[QueueOp<'_>]) -> Vec<Outcome> {
+    let mut batch = OpBatch::default();
+    ops.iter().for_each(|op| batch.push(&Op::Queue(*op)));
+    let outcomes = engine.apply(&batch).unwrap();
+    while engine.seal_step().unwrap() {}
+    outcomes
+}
+
+fn one(engine: &Engine, op: QueueOp<'_>) -> Outcome {
+    apply(engine, &[op]).remove(0)
+}
+
+/// Seals everything.
+fn seal(engine: &Engine) {
+    engine.begin_snapshot("seal").unwrap();
+    assert!(engine.end_snapshot("seal"));
+}
+
+fn make(engine: &Engine, queue: &str) {
+    let settings = QueueSettings::default();
+    assert!(matches!(one(engine, QueueOp::Put { queue, settings: &settings }), Outcome::Queue(_)));
+}
+
+fn register(engine: &Engine, count: usize) -> Vec<String> {
+    let names: Vec<String> = (0..count).map(|number| format!("client{number:03}")).collect();
+    for client in &names {
+        one(engine, QueueOp::Register { client });
+    }
+    names
+}
+
+fn message<'a>(queue: &'a str, text: &'a str) -> QueueSend<'a> {
+    QueueSend {
+        queue,
+        sender: "ada",
+        audience: Audience::Anyone,
+        text,
+        message_id: None,
+        due: Due::Now,
+        group: None,
+        ttl_ms: None,
+        registers: true,
+    }
+}
+
+fn wanted<'a>(queue: &'a str, receiver: &'a str) -> Wanted<'a> {
+    Wanted { queue: Some(queue), receiver: Some(receiver), sender: None, newest_first: false }
+}
+
+fn take(engine: &Engine, wanted: Wanted<'_>, max: usize, how: TakeHow) -> Vec<Delivery> {
+    match one(engine, QueueOp::Take(Take { wanted, max, how, registers: true })) {
+        Outcome::Queue(QueueOutcome::Taken(taken)) => taken.into_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn get(engine: &Engine, queue: &str, receiver: &str, max: usize) -> Vec<String> {
+    let taken = take(engine, wanted(queue, receiver), max, TakeHow::Away);
+    taken.into_iter().map(|one| one.text).collect()
+}
+
+fn waiting(engine: &Engine, queue: &str) -> Vec<Waiting> {
+    engine.shared.waiting(queue, 0, usize::MAX).unwrap().unwrap()
+}
+
+fn entries(engine: &Engine) -> usize {
+    engine.shared.queues.with(&*engine.shared.clock, |queues, _| queues.slab.iter().count())
+}
+
+#[test]
+fn copies_share_one_text_and_an_empty_file_goes() {
+    let place = Place::new(64 << 10);
+    let engine = place.open();
+    make(&engine, "q");
+    let clients = register(&engine, 50);
+    let text = "t".repeat(1_000);
+    one(
+        &engine,
+        QueueOp::Send(QueueSend { audience: Audience::All, group: Some("g"), ..message("q", &text) }),
+    );
+    seal(&engine);
+    assert_eq!(place.texts().iter().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [&1_005]);
+    drop(engine);
+    let engine = place.open();
+    for client in &clients {
+        assert_eq!(get(&engine, "q", client, 9), [text.as_str()], "{client}");
+    }
+    seal(&engine);
+    assert_eq!(place.texts(), []);
+    assert_eq!(entries(&engine), 0);
+}
+
+#[test]
+fn a_file_of_which_little_is_left_is_written_anew() {
+    let place = Place::new(64 << 10);
+    let engine = place.open();
+    make(&engine, "q");
+    let texts: Vec<String> = (0..100).map(|number| format!("{number:0100}")).collect();
+    for text in &texts {
+        one(&engine, QueueOp::Send(message("q", text)));
+    }
+    seal(&engine);
+    let full = place.texts();
+    assert_eq!(full.iter().map(|(_, bytes)| *bytes).sum::<u64>(), 100 * 104);
+    assert_eq!(get(&engine, "q", "bob", 70).len(), 70);
+    seal(&engine);
+    assert_eq!(place.texts(), full, "as long as a quarter is waited for it stays");
+    assert_eq!(get(&engine, "q", "bob", 10).len(), 10);
+    seal(&engine);
+    assert_eq!(place.texts().iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [20 * 104]);
+    drop(engine);
+    let engine = place.open();
+    assert_eq!(get(&engine, "q", "bob", 100), texts[80..]);
+}
+
+#[test]
+fn many_small_files_are_merged() {
+    let place = Place::new(64 << 10);
+    let engine = place.open();
+    make(&engine, "q");
+    let texts: Vec<String> = (0..80).map(|number| number.to_string()).collect();
+    let mut most = 0;
+    for text in &texts {
+        one(&engine, QueueOp::Send(message("q", text)));
+        seal(&engine);
+        most = most.max(place.texts().len());
+    }
+    assert!((20..=34).contains(&most), "{most}");
+    drop(engine);
+    assert_eq!(get(&place.open(), "q", "bob", 100), texts);
+}
+
+#[test]
+fn a_text_that_cannot_be_read_is_refused_alone_and_found() {
+    let place = Place::new(64 << 10);
+    let engine = place.open();
+    make(&engine, "q");
+    for text in ["first", "second"] {
+        one(&engine, QueueOp::Send(message("q", text)));
+    }
+    seal(&engine);
+    let path = place.dir.path().join(QUEUES_DIR).join(&place.texts()[0].0);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[6] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let oldest = Take { wanted: wanted("q", "bob"), max: 9, how: TakeHow::Away, registers: true };
+    let newest = Take { wanted: Wanted { newest_first: true, ..oldest.wanted }, ..oldest };
+    assert_eq!(one(&engine, QueueOp::Take(oldest)), Outcome::Refused(Refusal::Unreadable));
+    assert!(!engine.shared.queues.is_client("bob"), "a refused take changes nothing");
+    let taken = one(&engine, QueueOp::Take(newest));
+    let Outcome::Queue(QueueOutcome::Taken(taken)) = taken else { panic!("{taken:?}") };
+    assert_eq!(taken.iter().map(|one| one.text.as_str()).collect::<Vec<_>>(), ["second"]);
+    assert!(engine.shared.waiting("q", 0, 9).is_err());
+    drop(engine);
+    let mut faults = Vec::new();
+    verify(place.dir.path(), &mut |fault| faults.push(fault)).unwrap();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert!(faults[0].file.ends_with(".text"), "{faults:?}");
+}
+
+#[test]
+fn a_deleted_queue_is_cleared_away_bit_by_bit() {
+    let place = Place::new(1 << 20);
+    let engine = place.open();
+    make(&engine, "q");
+    make(&engine, "r");
+    one(&engine, QueueOp::Send(message("r", "stays")));
+    let ops = vec![QueueOp::Send(message("q", "text")); 500];
+    for _ in 0..10 {
+        apply(&engine, &ops);
+    }
+    let gone = one(&engine, QueueOp::Delete { queue: "q", force: true });
+    assert_eq!(gone, Outcome::Queue(QueueOutcome::Deleted { messages: 5_000, ready: Box::default() }));
+    seal(&engine);
+    drop(engine);
+    let engine = place.open();
+    assert_eq!(entries(&engine), 1, "a snapshot has nothing of it");
+    make(&engine, "q");
+    for _ in 0..10 {
+        apply(&engine, &ops);
+    }
+    one(&engine, QueueOp::Delete { queue: "q", force: true });
+    assert!(entries(&engine) > 1, "not all at once");
+    while let Outcome::Queue(QueueOutcome::Swept { more: true, .. }) = one(&engine, QueueOp::Sweep) {}
+    assert_eq!(entries(&engine), 1);
+    assert_eq!(get(&engine, "r", "bob", 9), ["stays"]);
+}
+
+#[test]
+fn a_repeat_to_everybody_is_known_while_any_copy_waits() {
+    let place = Place::new(64 << 10);
+    let mut engine = place.open();
+    make(&engine, "q");
+    register(&engine, 3);
+    let to_all = QueueSend { audience: Audience::All, message_id: Some("m"), ..message("q", "news") };
+    let sent = |engine: &Engine| match one(engine, QueueOp::Send(to_all)) {
+        Outcome::Queue(QueueOutcome::Sent { id, copies, duplicate, .. }) => (id, copies, duplicate),
+        other => panic!("{other:?}"),
+    };
+    let (id, ..) = sent(&engine);
+    for client in ["client000", "client001", "client002"] {
+        assert_eq!(get(&engine, "q", client, 9), ["news"]);
+        seal(&engine);
+        drop(engine);
+        engine = place.open();
+        place.pass(ID_KEPT_MS - 1);
+        assert_eq!(sent(&engine), (id, 3, true), "{client}");
+    }
+    place.pass(1);
+    let (anew, copies, duplicate) = sent(&engine);
+    assert!(anew > id && copies == 3 && !duplicate);
+    assert_eq!(entries(&engine), 3);
+}
+
+#[test]
+fn nobody_to_send_to_is_remembered_too() {
+    let place = Place::new(64 << 10);
+    let engine = place.open();
+    make(&engine, "q");
+    let to_all = QueueSend { audience: Audience::All, message_id: Some("m"), ..message("q", "news") };
+    let copies = |engine: &Engine| match one(engine, QueueOp::Send(to_all)) {
+        Outcome::Queue(QueueOutcome::Sent { copies, duplicate, .. }) => (copies, duplicate),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(copies(&engine), (0, false));
+    seal(&engine);
+    drop(engine);
+    let engine = place.open();
+    assert_eq!(copies(&engine), (0, true));
+    place.pass(ID_KEPT_MS);
+    assert_eq!(copies(&engine), (0, false));
+}
+
+#[test]
+fn lists_are_cut_to_the_space_of_a_small_slot() {
+    let place = Place::new(4 << 10);
+    let engine = place.open();
+    make(&engine, "q");
+    for _ in 0..500 {
+        one(&engine, QueueOp::Send(QueueSend { ttl_ms: Some(60_000), ..message("q", "") }));
+    }
+    let mut leased = 0;
+    while leased < 400 {
+        let taken = take(&engine, wanted("q", "bob"), 1_000, TakeHow::Lease { lease_ms: Some(1_000) });
+        assert!(!taken.is_empty() && taken.len() < 300, "{}", taken.len());
+        leased += taken.len();
+    }
+    place.pass(60_000);
+    let mut sweeps = 1;
+    while let Outcome::Queue(QueueOutcome::Swept { more: true, .. }) = one(&engine, QueueOp::Sweep) {
+        sweeps += 1;
+    }
+    assert!(sweeps > 2, "{sweeps}");
+    assert_eq!(waiting(&engine, "q"), []);
+    drop(engine);
+    let engine = place.open();
+    assert_eq!((waiting(&engine, "q").len(), entries(&engine)), (0, 0));
+}
+
+#[test]
+fn a_backup_has_queues_as_they_were_at_its_barrier() {
+    let place = Place::new(16 << 10);
+    let engine = place.open();
+    make(&engine, "q");
+    register(&engine, 2);
+    for number in 0..60 {
+        let text = format!("{number:0200}");
+        one(&engine, QueueOp::Send(QueueSend { message_id: Some(&text[150..]), ..message("q", &text) }));
+    }
+    one(&engine, QueueOp::Send(QueueSend { due: Due::In(5_000), group: Some("g"), ..message("q", "later") }));
+    one(&engine, QueueOp::Send(QueueSend { audience: Audience::All, ..message("q", "news") }));
+    take(&engine, wanted("q", "client000"), 3, TakeHow::Lease { lease_ms: Some(9_000) });
+    let before = waiting(&engine, "q");
+    let info = engine.begin_snapshot("b").unwrap();
+    // What comes behind the barrier is not in it.
+    get(&engine, "q", "client001", 50);
+    seal(&engine);
+    one(&engine, QueueOp::Delete { queue: "q", force: true });
+    seal(&engine);
+    let backup = tempfile::tempdir().unwrap();
+    for file in &info.files {
+        let path = backup.path().join(&file.name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let bytes = engine.read_snapshot("b", &file.name, 0, usize::MAX).unwrap().unwrap();
+        assert_eq!((bytes.len() as u64, crc32c::crc32c(&bytes)), (file.bytes, file.crc32c), "{file:?}");
+        std::fs::write(path, bytes).unwrap();
+    }
+    assert!(engine.end_snapshot("b"));
+    assert_eq!(place.texts(), [], "a backup leaves nothing behind");
+    let restored = tempfile::tempdir().unwrap();
+    let to = restored.path().join("data");
+    restore(backup.path(), &to, &info.files, &SeededRandom::new(7)).unwrap();
+    let mut faults = Vec::new();
+    verify(&to, &mut |fault| faults.push(fault)).unwrap();
+    assert_eq!(faults, []);
+    let engine = place.open_at(&to);
+    assert_eq!(waiting(&engine, "q"), before);
+    assert_eq!(before.len(), 63);
+    let repeated = format!("{:0200}", 0);
+    let again = QueueSend { message_id: Some(&repeated[150..]), ..message("q", &repeated) };
+    let again = one(&engine, QueueOp::Send(again));
+    assert!(matches!(again, Outcome::Queue(QueueOutcome::Sent { duplicate: true, .. })), "{again:?}");
+}
+
+#[test]
+fn a_copy_waits_until_what_was_judged_is_durable() {
+    let place = Place::new(64 << 10);
+    let engine = place.open();
+    make(&engine, "q");
+    let (shared, clock) = (&engine.shared, &*engine.shared.clock);
+    let judge = || {
+        let tail = Arc::clone(&engine.writer.lock().place.tail);
+        let (mut block, mut records, mut outcomes) =
+            (Vec::new(), 0, vec![Outcome::Refused(Refusal::Unreadable)]);
+        let mut judging = Judging::new(&mut block, &mut records, (&tail, 1_000), 1_000, true);
+        let ops = [Op::Queue(QueueOp::Send(message("q", "text")))];
+        shared.queues.judge(clock, &ops, &mut outcomes, &mut judging);
+        assert!(matches!(outcomes[0], Outcome::Queue(_)), "{outcomes:?}");
+    };
+    judge();
+    assert_eq!(shared.look(&wanted("q", "bob"), 9).unwrap(), Some(vec![]), "not durable, not to be seen");
+    assert_eq!(waiting(&engine, "q"), []);
+    let at = Position { journal: 77, batch: 5 };
+    std::thread::scope(|scope| {
+        let copying = scope.spawn(|| shared.queues.copied(clock).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!copying.is_finished());
+        shared.queues.settle(clock, at);
+        let copied = copying.join().unwrap();
+        assert_eq!((copied.position(), copied.slab.iter().count()), (at, 1));
+    });
+    judge();
+    shared.queues.fail();
+    assert!(shared.queues.copied(clock).is_err());
+}

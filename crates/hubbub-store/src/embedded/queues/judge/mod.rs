@@ -137,7 +137,7 @@ impl Queues {
                 let end = begin + usize::try_from(u64::from(entry.bytes) + u64::from(CRC_BYTES)).ok()?;
                 judging.block.get(begin..end)?.to_vec()
             }
-            medium => medium.bytes(entry)?,
+            medium => entry.bytes_in(medium)?,
         };
         split_text(entry, bytes)
     }

@@ -16,7 +16,7 @@ use hubbub_store::embedded::{Embedded, EngineOptions};
 #[allow(dead_code, reason = "this example uses a part of what all share")]
 mod workload;
 
-use workload::{SystemClock, memory_mib, now};
+use workload::{SystemClock, cpu, memory_mib, now};
 
 const CLIENTS: u64 = 1_000;
 const BATCH: u64 = 100;
@@ -59,9 +59,10 @@ fn send(store: &Embedded, queue: &str, numbers: std::ops::Range<u64>) -> Result<
     Ok(())
 }
 
-/// Takes so many messages, one at a time, and says how many a second that were. With `refill`, as many are sent at once.
-fn take(store: &Embedded, queue: &str, count: u64, refill: bool) -> Result<f64, Failed> {
-    let (mut batch, mut spent, mut got) = (OpBatch::default(), Duration::ZERO, 0_u64);
+/// Takes so many messages, one at a time, and says how many a second that were, and the processor time of each in µs. With `refill`, as many are sent at once.
+fn take(store: &Embedded, queue: &str, count: u64, refill: bool) -> Result<(f64, f64), Failed> {
+    let (mut batch, mut spent, mut busy, mut got) =
+        (OpBatch::default(), Duration::ZERO, Duration::ZERO, 0_u64);
     for first in (0..count).step_by(usize::try_from(BATCH)?) {
         batch.clear();
         for number in first..first + BATCH {
@@ -71,9 +72,10 @@ fn take(store: &Embedded, queue: &str, count: u64, refill: bool) -> Result<f64, 
             let take = Take { wanted, max: 1, how: TakeHow::Away, registers: true };
             batch.push(&Op::Queue(QueueOp::Take(take)));
         }
-        let start = now();
+        let (start, start_cpu) = (now(), cpu());
         let outcomes = apply(store, &batch)?;
         spent += start.elapsed();
+        busy += cpu().saturating_sub(start_cpu);
         for outcome in outcomes {
             if let Outcome::Queue(QueueOutcome::Taken(taken)) = outcome {
                 got += taken.len() as u64;
@@ -84,7 +86,7 @@ fn take(store: &Embedded, queue: &str, count: u64, refill: bool) -> Result<f64, 
         }
     }
     #[allow(clippy::cast_precision_loss)]
-    Ok(got as f64 / spent.as_secs_f64())
+    Ok((got as f64 / spent.as_secs_f64(), busy.as_secs_f64() * 1e6 / got as f64))
 }
 
 #[allow(clippy::print_stdout, clippy::cast_precision_loss, reason = "a benchmark prints figures")]
@@ -134,9 +136,9 @@ fn main() -> Result<(), Failed> {
     println!("{taken} sent and taken in {passed:.0} s, {} waiting", store.figures().queue_messages);
     let full = take(&store, "full", 10_000, false)?;
     println!(
-        "takes/s in batches of {BATCH}: fresh {fresh:.0}, with {waiting} live {live:.0} ({:.0} %), and {taken} taken {full:.0} ({:.0} %)",
-        100.0 * live / fresh,
-        100.0 * full / fresh,
+        "takes/s in batches of {BATCH} (processor µs each): fresh {:.0} ({:.2}), with {waiting} live {:.0} ({:.2}), \
+         and {taken} taken {:.0} ({:.2})",
+        fresh.0, fresh.1, live.0, live.1, full.0, full.1,
     );
     let start = now();
     store.close();

@@ -73,10 +73,11 @@ impl Queues {
         self.telling = Telling::Nobody;
         for _ in 0..CLEAR_MAX {
             let Some(queue) = self.deleted.last_mut() else { break };
-            let Some(id) = queue.all.pop_first() else {
+            let Some(id) = queue.all.min() else {
                 self.deleted.pop();
                 continue;
             };
+            queue.all.remove(id);
             if let Some((number, _)) = self.find(id) {
                 self.remove(number, None);
             }

@@ -1,10 +1,10 @@
 //! Entering what was judged. A start does the same with what the journal has.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hubbub_core::Clock;
 use hubbub_core::queue::ID_KEPT_MS;
+use roaring::RoaringTreemap;
 
 use super::entry::{COPY, Entry, LINKED, NEVER, NOWHERE, State};
 use super::source::Medium;
@@ -34,7 +34,7 @@ impl Queues {
                         is_dead_letter: *is_dead_letter,
                         settings: settings.clone(),
                         counts: Counts::default(),
-                        all: BTreeSet::new(),
+                        all: RoaringTreemap::new(),
                     });
                 }
             }
@@ -252,7 +252,7 @@ impl Queues {
     fn judge_deliveries(&mut self, queue: u32) {
         let Some(queue) = self.queues.get(&queue) else { return };
         let judged = queue.all.iter().filter_map(|id| {
-            let (number, entry) = self.find(*id)?;
+            let (number, entry) = self.find(id)?;
             match (entry.state, queue.settings.exhausts(entry.deliveries)) {
                 (State::Ready, true) => Some((number, State::Exhausted)),
                 (State::Exhausted, false) => Some((number, State::Ready)),

@@ -25,6 +25,32 @@ pub(super) fn sender_key(receiver: u32, sender: u32, queue: u32, id: u64) -> Fro
 impl Queues {
     /// Adds a message that waits from now on.
     pub(super) fn add(&mut self, entry: Entry) -> u32 {
+        let number = self.keep(entry);
+        self.attach(number, &entry, false);
+        number
+    }
+
+    /// Adds one of very many messages. What can be taken is given to `offered`, to be entered with all others.
+    pub(super) fn add_many(&mut self, entry: Entry, offered: &mut Vec<Entry>) -> u32 {
+        if entry.state != State::Ready || entry.group != 0 || entry.expires != NEVER {
+            return self.add(entry);
+        }
+        let number = self.keep(entry);
+        self.count(&entry, true);
+        offered.push(entry);
+        number
+    }
+
+    /// Enters what [`Self::add_many`] gave: in order, that is many times faster and takes less memory.
+    pub(super) fn offer_many(&mut self, offered: &[Entry]) {
+        let mut ready = offered.iter().map(in_queue).collect();
+        self.ready.append(&mut ready);
+        let mut by_sender = offered.iter().map(from_sender).collect();
+        self.by_sender.append(&mut by_sender);
+    }
+
+    /// Enters a message by all that does not change as it waits.
+    fn keep(&mut self, entry: Entry) -> u32 {
         let number = self.slab.add(entry);
         self.ids.insert_unique(mix(entry.id), number, |number| mix(self.slab.get(*number).id));
         if entry.is_known() {
@@ -38,7 +64,6 @@ impl Queues {
             queue.all.insert(entry.id);
             queue.counts.dead_letters += u64::from(self.dead.contains_key(&entry.id));
         }
-        self.attach(number, &entry, false);
         number
     }
 
@@ -57,7 +82,7 @@ impl Queues {
         self.slab.edit(number, |place| *place = entry);
         if before.queue != entry.queue {
             if let Some(queue) = self.queues.get_mut(&before.queue) {
-                queue.all.remove(&before.id);
+                queue.all.remove(before.id);
             }
             if let Some(queue) = self.queues.get_mut(&entry.queue) {
                 queue.all.insert(entry.id);
@@ -74,7 +99,7 @@ impl Queues {
             found.remove();
         }
         if let Some(queue) = self.queues.get_mut(&entry.queue) {
-            queue.all.remove(&entry.id);
+            queue.all.remove(entry.id);
         }
         if self.dead.remove(&entry.id).is_some()
             && let Some(queue) = self.queues.get_mut(&entry.queue)

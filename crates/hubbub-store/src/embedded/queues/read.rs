@@ -63,7 +63,7 @@ impl Queues {
 
     fn info(&self, queue: &Queue) -> QueueInfo {
         let counts = &queue.counts;
-        let oldest = queue.all.first().and_then(|id| self.find(*id));
+        let oldest = queue.all.min().and_then(|id| self.find(id));
         QueueInfo {
             queue: Arc::clone(&queue.name),
             settings: queue.settings.told(),
@@ -176,9 +176,10 @@ impl Shared {
     ) -> Result<Option<Vec<Waiting>>, ReadError> {
         let found = self.queues.with(&*self.clock, |queues, now| {
             let queue = queues.visible_queue(queue)?;
-            let behind = after.saturating_add(1)..=queues.visible.id;
-            let ids = if behind.is_empty() { None } else { Some(queue.all.range(behind)) };
-            let entries = ids.into_iter().flatten().filter_map(|id| Some(queues.find(*id)?.1)).take(limit);
+            let mut ids = queue.all.iter();
+            ids.advance_to(after.saturating_add(1));
+            let ids = ids.skip_while(|id| *id <= after).take_while(|id| *id <= queues.visible.id);
+            let entries = ids.filter_map(|id| Some(queues.find(id)?.1)).take(limit);
             let mut bytes = 0;
             let entries = (0_usize..).zip(entries);
             let entries = entries.take_while(|(place, entry)| within_bytes(&mut bytes, entry, *place == 0));

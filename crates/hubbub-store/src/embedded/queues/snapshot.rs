@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hubbub_core::Clock;
+use roaring::RoaringTreemap;
 
 use super::entry::{COPY, Entry, LINKED, NEVER, NOWHERE, Slab, State};
 use super::keep::{open_texts, snapshot_path};
@@ -85,7 +86,7 @@ impl Queues {
             is_dead_letter: queue.is_dead_letter,
             settings: queue.settings.clone(),
             counts: queue.counts,
-            all: std::collections::BTreeSet::new(),
+            all: RoaringTreemap::new(),
         };
         Copied {
             slab: self.slab.shared(),
@@ -349,7 +350,7 @@ impl Queues {
             let queue = read_queue(input)?;
             self.add_queue(queue);
         }
-        let (mut gone, mut first_copies) = (Vec::new(), HashMap::new());
+        let (mut gone, mut first_copies, mut offered) = (Vec::new(), HashMap::new(), Vec::new());
         for _ in 0..varint::read(input)? {
             let (entry, dead) = read_entry(input, sources, written, now)?;
             if let Some(dead) = dead {
@@ -363,12 +364,13 @@ impl Queues {
                 }
                 number
             } else {
-                self.add(entry)
+                self.add_many(entry, &mut offered)
             };
             if entry.has(COPY) && !entry.has(LINKED) {
                 first_copies.insert(entry.id, number);
             }
         }
+        self.offer_many(&offered);
         gone.sort_unstable();
         self.gone = gone.into();
         for _ in 0..varint::read(input)? {
@@ -391,7 +393,7 @@ fn read_queue(input: &mut &[u8]) -> Option<Queue> {
     let mut count = || varint::read(input);
     let (sent, done, dropped, dead) = (count()?, count()?, count()?, count()?);
     let counts = Counts { sent, done, dropped, dead, ..Counts::default() };
-    Some(Queue { number, name, is_dead_letter, settings, counts, all: std::collections::BTreeSet::new() })
+    Some(Queue { number, name, is_dead_letter, settings, counts, all: RoaringTreemap::new() })
 }
 
 fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Option<(Entry, Option<Dead>)> {

@@ -1,10 +1,10 @@
 //! Queues and clients by name and by number.
 
-use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use hubbub_core::queue::{DEAD_LETTER_SUFFIX, LEASE_MS, QueueSettings};
+use roaring::RoaringTreemap;
 
 use super::{Queues, WhenFull};
 
@@ -120,7 +120,7 @@ pub(super) struct Queue {
     pub(super) settings: Settings,
     pub(super) counts: Counts,
     /// Ids of all its messages, those that wait to be cleared away included.
-    pub(super) all: BTreeSet<u64>,
+    pub(super) all: RoaringTreemap,
 }
 
 /// Whoever sends or takes. Its number is its place, from 1.

@@ -119,9 +119,9 @@ impl Queues {
         }
         let most = TAKE_MAX.min(1 + judging.spare / LISTED_BYTES);
         for id in &queue.all {
-            let Some((_, entry)) = self.find(*id) else { continue };
+            let Some((_, entry)) = self.find(id) else { continue };
             if entry.state != State::Leased {
-                dropped.push(*id);
+                dropped.push(id);
                 messages = messages.saturating_sub(1);
                 bytes = bytes.saturating_sub(entry.text_bytes());
             }

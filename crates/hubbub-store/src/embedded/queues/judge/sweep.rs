@@ -77,7 +77,7 @@ impl Queues {
         let most = TAKE_MAX.min(1 + judging.spare / (LISTED_BYTES + RECORD_BYTES));
         let mut moved: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         let (mut messages, mut more) = (0, false);
-        for id in queue.all.iter().copied().filter(|one| id.is_none_or(|id| id == *one)) {
+        for id in queue.all.iter().filter(|one| id.is_none_or(|id| id == *one)) {
             let Some((_, entry)) = self.find(id) else { continue };
             let origin = self.dead.get(&id).and_then(|dead| self.queue_named(&dead.origin));
             let Some(origin) = origin.filter(|_| !matches!(entry.state, State::Leased | State::Expired))

@@ -13,7 +13,6 @@ use hubbub_core::store::ApplyError;
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, Store};
 use hubbub_store::embedded::{Embedded, EngineOptions};
 
-#[allow(dead_code, reason = "this example uses a part of what all share")]
 mod workload;
 
 use workload::{SystemClock, cpu, memory_mib, now};

@@ -267,11 +267,12 @@ impl Queues {
 
 /// A message may be taken at this time, or now, unless it outlived its own meanwhile.
 fn set_due(entry: &mut Entry, until: i64, now: Now) {
-    (entry.state, entry.at) = if entry.expires <= now.at {
-        (State::Expired, NEVER)
-    } else if until > now.at {
-        (State::Delayed, until)
+    entry.at = if until > now.at { until } else { NEVER };
+    entry.state = if entry.expires <= now.at {
+        State::Expired
+    } else if entry.at == NEVER {
+        State::Ready
     } else {
-        (State::Ready, NEVER)
+        State::Delayed
     };
 }

@@ -4,7 +4,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::queue::{DeadLetter, Delivery, QueueInfo, Waiting, WaitingState, Wanted};
+use hubbub_core::queue::{DeadLetter, Delivery, QueueInfo, Take, TakeHow, Waiting, WaitingState, Wanted};
 use hubbub_core::store::Read;
 use hubbub_core::{ClientId, Clock, Outcome, QueueId, QueueOp, QueueOutcome, QueueStore, Timestamp};
 
@@ -49,6 +49,12 @@ pub(crate) fn apply(store: &InMemory, op: QueueOp<'_>) -> Outcome {
                 before.messages.iter().find(|one| one.id == receipt.id).map_or(0, |one| one.deliveries);
             model.apply(&QueueOp::Settle { queue, receipt, how }, now, None)
         }
+        QueueOp::Take(Take { wanted, max, how: TakeHow::Lease { lease_ms: Some(ms) }, registers })
+            if store.flaw == Flaw::QueueLeasesEndLate =>
+        {
+            let how = TakeHow::Lease { lease_ms: Some(2 * ms) };
+            model.apply(&QueueOp::Take(Take { wanted, max, how, registers }), now, None)
+        }
         op => model.apply(&op, now, None),
     };
     match outcome {
@@ -61,13 +67,7 @@ pub(crate) fn apply(store: &InMemory, op: QueueOp<'_>) -> Outcome {
 }
 
 /// What a take gave, with the model as it was before.
-fn taken(
-    store: &InMemory,
-    before: &Model,
-    model: &mut Model,
-    take: &hubbub_core::queue::Take<'_>,
-    now: i64,
-) -> Box<[Delivery]> {
+fn taken(store: &InMemory, before: &Model, model: &mut Model, take: &Take<'_>, now: i64) -> Box<[Delivery]> {
     let mut ids = before.taken_by(take, now);
     if store.flaw == Flaw::QueueOrderIsLost {
         ids.reverse();
@@ -119,8 +119,7 @@ fn delivery(message: &Msg) -> Delivery {
 impl InMemory {
     /// The queues as they are now.
     fn queues_now(&self) -> (Model, i64) {
-        let late = if self.flaw == Flaw::QueueLeasesEndLate { 200_000 } else { 0 };
-        let now = self.clock.now().as_micros() - late;
+        let now = self.clock.now().as_micros();
         let mut model = self.queues.lock().clone();
         model.advance(now);
         if self.flaw == Flaw::QueueGroupsRunAhead {

@@ -82,6 +82,11 @@ impl Manifest {
         disk.sync_dir("").doing("syncing the directory of", MANIFEST)
     }
 
+    /// Whether replacing it failed so early that the old one is there for sure.
+    pub(crate) fn is_untouched(error: &MaintainError) -> bool {
+        matches!(error, MaintainError::Io { path, .. } if path == MANIFEST_TMP)
+    }
+
     /// The content of the file.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(1_024 + self.rooms.len());

@@ -39,7 +39,7 @@ impl Shared {
         let keys = self.seal_keys(&tail)?;
         let queues = self.keep_queues(tail.journal)?;
         let mut queues_before = Files::default();
-        self.change_manifest(|manifest| {
+        let changed = self.change_manifest(|manifest| {
             manifest.applied = tail.journal;
             queues_before.clone_from(&manifest.queues);
             if let Some(kept) = &queues {
@@ -49,7 +49,13 @@ impl Shared {
                 keys.enter(&mut manifest.keys);
             }
             manifest.segments.extend(segment.as_ref().map(Segment::number));
-        })?;
+        });
+        if let (Err(error), Some(kept)) = (&changed, &queues)
+            && Manifest::is_untouched(error)
+        {
+            self.discard_snapshot(kept);
+        }
+        changed?;
         if segment.is_some() {
             *reserved = None;
         }

@@ -216,12 +216,7 @@ impl Shared {
         for path in named.paths() {
             paths.remove(&path);
         }
-        for path in paths {
-            // What cannot be removed now is removed by the next start.
-            if let Err(error) = self.disk.remove(&path) {
-                tracing::warn!("removing {path} failed: {error}");
-            }
-        }
+        paths.iter().for_each(|path| self.discard(path));
     }
 
     /// Writes a copy of everything to the snapshot of a number.
@@ -232,9 +227,27 @@ impl Shared {
     ) -> Result<(Arc<dyn DiskFile>, u64, u32), MaintainError> {
         let path = snapshot_path(number);
         let file = self.disk.create(&path).doing("making", &path)?;
-        let (bytes, crc32c) = copied.write(&*file).doing("writing", &path)?;
-        self.disk.sync_dir(QUEUES_DIR).doing("syncing the directory", QUEUES_DIR)?;
+        let written = copied.write(&*file).doing("writing", &path).and_then(|written| {
+            self.disk.sync_dir(QUEUES_DIR).doing("syncing the directory", QUEUES_DIR)?;
+            Ok(written)
+        });
+        if written.is_err() {
+            self.discard(&path);
+        }
+        let (bytes, crc32c) = written?;
         Ok((file, bytes, crc32c))
+    }
+
+    /// Gives back the space of a snapshot that no manifest names, for the next attempt writes another.
+    pub(crate) fn discard_snapshot(&self, kept: &Kept) {
+        self.discard(&snapshot_path(kept.files.snapshot));
+    }
+
+    /// Removes a file that is not needed. What cannot be removed now is removed by the next start.
+    fn discard(&self, path: &str) {
+        if let Err(error) = self.disk.remove(path) {
+            tracing::warn!("removing {path} failed: {error}");
+        }
     }
 
     /// Writes the texts of the first messages to a new file, and says how many; at least one. Copies that share one go on
@@ -244,7 +257,20 @@ impl Shared {
         moving: &mut [Moving],
         sources: &Sources,
     ) -> Result<(TextFile, usize), MaintainError> {
-        let mut writer = TextWriter::create(self)?;
+        let writer = TextWriter::create(self)?;
+        let path = text_path(writer.number);
+        let moved = Self::write_texts(writer, moving, sources);
+        if moved.is_err() {
+            self.discard(&path);
+        }
+        moved
+    }
+
+    fn write_texts(
+        mut writer: TextWriter<'_>,
+        moving: &mut [Moving],
+        sources: &Sources,
+    ) -> Result<(TextFile, usize), MaintainError> {
         let (mut count, mut last): (usize, Option<Moving>) = (0, None);
         for one in moving {
             if writer.end() >= FILE_BYTES_MAX {

@@ -77,17 +77,18 @@ impl Queues {
             && let Some(Reverse((found, index))) = first.pop()
         {
             let id = key(found);
+            let takeable = self.find(id).filter(|(_, entry)| entry.expires > now && id <= visible);
+            chosen.extend(takeable);
+            if chosen.len() >= max {
+                break;
+            }
             if let Some(place) = places.get(index)
                 && let Some(next) = self.next_of(place, Some(id), selection.newest_first)
             {
                 first.push(Reverse((key(next), index)));
             }
-            let Some((number, entry)) = self.find(id) else { continue };
-            if entry.expires <= now || id > visible {
-                continue;
-            }
-            chosen.push((number, entry));
-            if through_groups
+            if let Some((_, entry)) = takeable
+                && through_groups
                 && entry.group != 0
                 && let Some((_, next)) = self.first_of_group(&entry, id.saturating_add(1))
                 && next.state == State::Ready

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use hubbub_core::backup::BackupInfo;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::{
     Audience, Delivery, Due, ID_KEPT_MS, QueueSend, QueueSettings, Take, TakeHow, Waiting, Wanted,
@@ -118,6 +119,26 @@ fn waiting(engine: &Engine, queue: &str) -> Vec<Waiting> {
     engine.shared.waiting(queue, 0, usize::MAX).unwrap().unwrap()
 }
 
+/// A backup, restored in the directory `data`.
+fn restored(engine: &Engine, id: &str) -> tempfile::TempDir {
+    let info = engine.begin_snapshot(id).unwrap();
+    restored_from(engine, &info)
+}
+
+fn restored_from(engine: &Engine, info: &BackupInfo) -> tempfile::TempDir {
+    let (backup, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for file in &info.files {
+        let path = backup.path().join(&file.name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let bytes = engine.read_snapshot(&info.id, &file.name, 0, usize::MAX).unwrap().unwrap();
+        assert_eq!((bytes.len() as u64, crc32c::crc32c(&bytes)), (file.bytes, file.crc32c), "{file:?}");
+        std::fs::write(path, bytes).unwrap();
+    }
+    assert!(engine.end_snapshot(&info.id));
+    restore(backup.path(), &to.path().join("data"), &info.files, &SeededRandom::new(7)).unwrap();
+    to
+}
+
 fn entries(engine: &Engine) -> usize {
     engine.shared.queues.with(&*engine.shared.clock, |queues, _| queues.slab.iter().count())
 }
@@ -226,16 +247,16 @@ fn a_deleted_queue_is_cleared_away_bit_by_bit() {
     }
     let gone = one(&engine, QueueOp::Delete { queue: "q", force: true });
     assert_eq!(gone, Outcome::Queue(QueueOutcome::Deleted { messages: 5_000, ready: Box::default() }));
-    seal(&engine);
+    assert!(entries(&engine) > 1, "not all at once");
+    let copied = restored(&engine, "b");
+    assert_eq!(entries(&place.open_at(&copied.path().join("data"))), 1, "a snapshot has nothing of it");
     drop(engine);
     let engine = place.open();
-    assert_eq!(entries(&engine), 1, "a snapshot has nothing of it");
     make(&engine, "q");
     for _ in 0..10 {
         apply(&engine, &ops);
     }
     one(&engine, QueueOp::Delete { queue: "q", force: true });
-    assert!(entries(&engine) > 1, "not all at once");
     while let Outcome::Queue(QueueOutcome::Swept { more: true, .. }) = one(&engine, QueueOp::Sweep) {}
     assert_eq!(entries(&engine), 1);
     assert_eq!(get(&engine, "r", "bob", 9), ["stays"]);
@@ -253,8 +274,8 @@ fn a_repeat_to_everybody_is_known_while_any_copy_waits() {
         other => panic!("{other:?}"),
     };
     let (id, ..) = sent(&engine);
-    for client in ["client000", "client001", "client002"] {
-        assert_eq!(get(&engine, "q", client, 9), ["news"]);
+    for client in ["client001", "client000", "client002"] {
+        assert_eq!(get(&engine, "q", client, 9), ["news"], "{client}");
         seal(&engine);
         drop(engine);
         engine = place.open();
@@ -332,19 +353,9 @@ fn a_backup_has_queues_as_they_were_at_its_barrier() {
     seal(&engine);
     one(&engine, QueueOp::Delete { queue: "q", force: true });
     seal(&engine);
-    let backup = tempfile::tempdir().unwrap();
-    for file in &info.files {
-        let path = backup.path().join(&file.name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let bytes = engine.read_snapshot("b", &file.name, 0, usize::MAX).unwrap().unwrap();
-        assert_eq!((bytes.len() as u64, crc32c::crc32c(&bytes)), (file.bytes, file.crc32c), "{file:?}");
-        std::fs::write(path, bytes).unwrap();
-    }
-    assert!(engine.end_snapshot("b"));
-    assert_eq!(place.texts(), [], "a backup leaves nothing behind");
-    let restored = tempfile::tempdir().unwrap();
+    let restored = restored_from(&engine, &info);
     let to = restored.path().join("data");
-    restore(backup.path(), &to, &info.files, &SeededRandom::new(7)).unwrap();
+    assert_eq!(place.texts(), [], "a backup leaves nothing behind");
     let mut faults = Vec::new();
     verify(&to, &mut |fault| faults.push(fault)).unwrap();
     assert_eq!(faults, []);

@@ -9,6 +9,17 @@ use super::model::{Kept, Model, Post};
 /// More messages than any room of a case holds.
 const UNLIMITED: usize = usize::MAX;
 
+/// Seed and number of steps of a random run, as the environment has them or as they are otherwise.
+pub(super) fn chosen_run() -> (u64, u64) {
+    let from_environment = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    (from_environment("CONFORMANCE_SEED").unwrap_or(1), from_environment("CONFORMANCE_STEPS").unwrap_or(300))
+}
+
+/// Says which run it is; shown when it fails.
+pub(super) fn announce(seed: u64, steps: u64) {
+    eprintln!("CONFORMANCE_SEED={seed} CONFORMANCE_STEPS={steps}");
+}
+
 /// A window without any bounds.
 pub(super) fn unbounded(cursor: Cursor) -> HistoryQuery {
     HistoryQuery { cursor, from: None, to: None, limit: UNLIMITED, bytes_max: usize::MAX }

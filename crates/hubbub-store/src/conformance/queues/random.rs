@@ -8,10 +8,10 @@ use hubbub_core::queue::{
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, RandomSource, Store};
 
 use super::super::Fixture;
+use super::super::steps::{announce, chosen_run};
 use super::model::{Model, Msg, State};
 use super::steps::*;
 
-const STEPS: u64 = 300;
 const QUEUES: [&str; 4] = ["a", "b", "c", "d"];
 const CLIENTS: [&str; 4] = ["ada", "bob", "carl", "dora"];
 const GROUPS: [&str; 2] = ["g", "h"];
@@ -19,15 +19,13 @@ const GROUPS: [&str; 2] = ["g", "h"];
 /// Batches of operations, time going by, restarts, settling and looks in between. `CONFORMANCE_SEED=n` and
 /// `CONFORMANCE_STEPS=n` in the environment choose another run.
 pub async fn any_operations_agree_with_the_model(fixture: &mut impl Fixture) {
-    let from_environment = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let seed = from_environment("CONFORMANCE_SEED").unwrap_or(1);
-    run(fixture, seed, from_environment("CONFORMANCE_STEPS").unwrap_or(STEPS)).await;
+    let (seed, steps) = chosen_run();
+    run(fixture, seed, steps).await;
 }
 
 /// The run that belongs to `seed`.
 pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
-    // Shown when the run fails.
-    eprintln!("CONFORMANCE_SEED={seed} CONFORMANCE_STEPS={steps}");
+    announce(seed, steps);
     let dice = Dice(SeededRandom::new(seed));
     let mut model = Model::default();
     for step in 0..steps {

@@ -52,6 +52,12 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
         None
     }
 
+    /// Whether other servers may write to the same data: nothing of it may be remembered above the store unless it is
+    /// compared with the store again.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Finishes what is under way (seals, table writes) and lets go of the data. No call may follow.
     fn close(&self);
 }
@@ -306,6 +312,8 @@ pub enum StoreHealth {
     DiskFull(String),
     /// Reads only, until restarted.
     Failed(String),
+    /// A database does not answer, or refuses; heals by itself when it does again.
+    Unreachable(String),
 }
 
 /// What a store tells about itself.

@@ -17,7 +17,7 @@ pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
     let (store, disk) = match gateway.store.health() {
         StoreHealth::Up => (None, None),
         StoreHealth::DiskFull(reason) => (None, Some(reason)),
-        StoreHealth::Failed(reason) => (Some(reason), None),
+        StoreHealth::Failed(reason) | StoreHealth::Unreachable(reason) => (Some(reason), None),
     };
     let store = store.or(read.err().map(|error| error.to_string()));
     let is_up = store.is_none() && disk.is_none();

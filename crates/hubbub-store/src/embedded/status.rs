@@ -58,7 +58,9 @@ impl Status {
         match self.health() {
             StoreHealth::Up => None,
             StoreHealth::DiskFull(reason) => Some(ApplyError::DiskFull { reason }),
-            StoreHealth::Failed(reason) => Some(ApplyError::Unavailable { reason }),
+            StoreHealth::Failed(reason) | StoreHealth::Unreachable(reason) => {
+                Some(ApplyError::Unavailable { reason })
+            }
         }
     }
 

@@ -1,0 +1,110 @@
+//! From a URL to a pool of connections.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Hook, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres::Config;
+use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::options::{PoolOptions, PostgresOptions};
+
+/// The database cannot be used; says what to do, and never a password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct OpenError(pub(crate) String);
+
+/// Time for one attempt to connect, where the URL does not say.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time after which silence of a peer means that it is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// What a URL says. Writers go to the one host that takes writes.
+pub(crate) fn config(url: &str, is_writer: bool) -> Result<Config, OpenError> {
+    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+        // The driver's words name the fault, and no part of the URL.
+        let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        OpenError(format!(
+            "the store's URL cannot be read ({reason}); it should be like postgres://user:password@host:5432/database"
+        ))
+    })?;
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT_TIMEOUT);
+    }
+    config.tcp_user_timeout(SILENCE_MAX).keepalives_idle(SILENCE_MAX);
+    if config.get_application_name().is_none() {
+        config.application_name("hubbub");
+    }
+    if is_writer && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    Ok(config)
+}
+
+/// Where a URL leads, for messages: hosts and database, without user and password.
+pub(crate) fn place(config: &Config) -> String {
+    let hosts = config.get_hosts().iter().zip(config.get_ports().iter().chain(std::iter::repeat(&5432)));
+    let hosts: Vec<_> = hosts
+        .map(|(host, port)| match host {
+            tokio_postgres::config::Host::Tcp(host) => format!("{host}:{port}"),
+            tokio_postgres::config::Host::Unix(path) => format!("{}:{port}", path.display()),
+        })
+        .collect();
+    format!("{}/{}", hosts.join(","), config.get_dbname().unwrap_or_default())
+}
+
+/// Trusts the certificates of `ca`, or of the system.
+pub(crate) fn tls(ca: Option<&Path>) -> Result<MakeRustlsConnect, OpenError> {
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(path) => {
+            let broken = |error: &dyn std::fmt::Display| {
+                OpenError(format!(
+                    "the certificates of store.postgres.ca ({}) cannot be read: {error}",
+                    path.display()
+                ))
+            };
+            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| broken(&error))? {
+                let certificate = certificate.map_err(|error| broken(&error))?;
+                roots.add(certificate).map_err(|error| broken(&error))?;
+            }
+        }
+        None => {
+            // A system without certificates is found out when a server presents one.
+            let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| OpenError(format!("TLS cannot be used: {error}")))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}
+
+/// A pool that connects when it must; `created` looks at each new connection.
+pub(crate) fn pool(
+    config: Config,
+    options: &PostgresOptions,
+    created: Option<Hook>,
+) -> Result<Pool, OpenError> {
+    let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let manager = Manager::from_config(config, tls(options.ca.as_deref())?, manager);
+    let PoolOptions { max, acquire_timeout, .. } = options.pool;
+    let timeouts = Timeouts {
+        wait: Some(acquire_timeout),
+        create: Some(acquire_timeout),
+        recycle: Some(acquire_timeout),
+    };
+    let mut builder = Pool::builder(manager).max_size(max.max(1)).timeouts(timeouts).runtime(Runtime::Tokio1);
+    if let Some(hook) = created {
+        builder = builder.post_create(hook);
+    }
+    builder.build().map_err(|error| OpenError(format!("no pool of connections can be made: {error}")))
+}

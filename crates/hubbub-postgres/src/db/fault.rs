@@ -1,0 +1,96 @@
+//! What went wrong with the database, and what that means for whoever asked.
+
+use hubbub_core::store::{ApplyError, ReadError};
+use tokio_postgres::error::SqlState;
+
+/// A statement, or the way to the database, failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    /// No connection could be had.
+    #[error("no connection to the database: {0}")]
+    Connection(String),
+    /// A statement failed.
+    #[error("{what}: {}", describe(error))]
+    Statement {
+        /// What was attempted.
+        what: &'static str,
+        /// How it failed.
+        error: tokio_postgres::Error,
+    },
+    /// What the database answered cannot be.
+    #[error("{what}: the database holds what cannot be: {found}")]
+    Nonsense {
+        /// What was attempted.
+        what: &'static str,
+        /// What was found.
+        found: String,
+    },
+    /// It took too long.
+    #[error("{what}: no answer in time")]
+    Timeout {
+        /// What was attempted.
+        what: &'static str,
+    },
+}
+
+/// The database's own words, in one line; the driver's where it has none.
+pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(db) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
+        None => match std::error::Error::source(error) {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        },
+    }
+}
+
+impl Fault {
+    fn state(&self) -> Option<&SqlState> {
+        match self {
+            Self::Statement { error, .. } => error.code(),
+            _ => None,
+        }
+    }
+
+    /// Whether the same may succeed at once: another transaction was in the way.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self.state(), Some(code) if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED)
+    }
+
+    /// Whether the connection is of no use any more: broken, or to a server that takes no writes.
+    pub(crate) fn spoils_connection(&self) -> bool {
+        match self {
+            Self::Statement { error, .. } => {
+                error.is_closed()
+                    || error.as_db_error().is_none()
+                    || self.state() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+            }
+            Self::Timeout { .. } => true,
+            Self::Connection(_) | Self::Nonsense { .. } => false,
+        }
+    }
+
+    /// For a batch of which nothing was committed.
+    pub(crate) fn before_commit(&self) -> ApplyError {
+        if self.state() == Some(&SqlState::DISK_FULL) {
+            return ApplyError::DiskFull { reason: self.to_string() };
+        }
+        ApplyError::Unavailable { reason: self.to_string() }
+    }
+
+    /// For a batch whose commit failed: the database's own refusal means that nothing is stored, silence means nothing.
+    pub(crate) fn at_commit(&self) -> ApplyError {
+        match self {
+            Self::Statement { error, .. } if error.as_db_error().is_some() && !error.is_closed() => {
+                self.before_commit()
+            }
+            _ => ApplyError::Unconfirmed { reason: self.to_string() },
+        }
+    }
+}
+
+impl From<Fault> for ReadError {
+    fn from(fault: Fault) -> Self {
+        Self::Unavailable { reason: fault.to_string() }
+    }
+}

@@ -1,0 +1,94 @@
+//! What can be set.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How the database is reached and used.
+#[derive(Debug, Clone)]
+pub struct PostgresOptions {
+    /// Where it is: `postgres://user:password@host:port,host2:port2/database?sslmode=…`. Of several hosts the one that
+    /// takes writes is used.
+    pub url: String,
+    /// Replicas that may answer reads of history and statistics, each a URL.
+    pub replicas: Vec<String>,
+    /// How far a replica may lag behind and still be asked.
+    pub replica_lag_max: Duration,
+    /// What stands between this server and the database.
+    pub pooler: Pooler,
+    /// Certificates to trust, in a PEM file; `None` = those of the system.
+    pub ca: Option<PathBuf>,
+    /// The pool of connections.
+    pub pool: PoolOptions,
+    /// Connections that a batch of messages is written over at the same time, each for rooms of its own; at least 1.
+    pub lanes: usize,
+    /// Longest time for a batch, from the wait for a connection to the commit.
+    pub apply_timeout: Duration,
+    /// Whether migrations run at the start; otherwise a schema that is too old is refused.
+    pub migrate: bool,
+    /// Whether rooms spring into being at their first message.
+    pub autocreate: bool,
+    /// Whether unknown clients of queues are registered by their first use.
+    pub queues_autoregister: bool,
+    /// How long messages are kept where their room does not say; `None` = for ever.
+    pub retention: Option<Duration>,
+    /// How much time a partition of messages covers.
+    pub partition: Duration,
+}
+
+/// What stands between this server and the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooler {
+    /// Nothing, or something that keeps a session for each connection.
+    Session,
+    /// Something that gives each transaction another session, as pgbouncer does with `pool_mode = transaction`: no
+    /// statement is prepared, and nothing outlives a transaction.
+    Transaction,
+}
+
+/// The pool of connections to the primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Connections kept open even if nobody uses them.
+    pub min: usize,
+    /// Connections at most.
+    pub max: usize,
+    /// Longest wait for one.
+    pub acquire_timeout: Duration,
+    /// Connections that nobody used for so long are closed.
+    pub idle_timeout: Duration,
+    /// Connections older than this are closed when nobody uses them.
+    pub max_lifetime: Duration,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        Self {
+            min: 2,
+            max: 16,
+            acquire_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(10 * 60),
+            max_lifetime: Duration::from_secs(30 * 60),
+        }
+    }
+}
+
+impl PostgresOptions {
+    /// The defaults, for a database at `url`.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            replicas: Vec::new(),
+            replica_lag_max: Duration::from_secs(5),
+            pooler: Pooler::Session,
+            ca: None,
+            pool: PoolOptions::default(),
+            lanes: 2,
+            apply_timeout: Duration::from_secs(30),
+            migrate: true,
+            autocreate: true,
+            queues_autoregister: true,
+            retention: None,
+            partition: Duration::from_secs(7 * 24 * 3_600),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What time brings: each face is asked again and again to do what is due, and whether the database answers is noted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::store::{StoreFigures, StoreHealth};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::db::Fault;
+use crate::kv::Kv;
+use crate::queues::Queues;
+use crate::rooms::Rooms;
+use crate::stats::Stats;
+use crate::store::Context;
+
+/// Time between two beats.
+const BEAT_EVERY: Duration = Duration::from_millis(500);
+
+/// What is known of the database without asking it.
+#[derive(Debug, Default)]
+pub(crate) struct Status {
+    state: Mutex<(Option<String>, StoreFigures)>,
+}
+
+impl Status {
+    /// Up, unless the last beat found out otherwise.
+    pub(crate) fn health(&self) -> StoreHealth {
+        match &self.state.lock().0 {
+            Some(reason) => StoreHealth::Unreachable(reason.clone()),
+            None => StoreHealth::Up,
+        }
+    }
+
+    pub(crate) fn figures(&self) -> StoreFigures {
+        self.state.lock().1
+    }
+
+    fn note(&self, beaten: Result<StoreFigures, Fault>) {
+        let mut state = self.state.lock();
+        match beaten {
+            Ok(figures) => *state = (None, figures),
+            Err(fault) => state.0 = Some(fault.to_string()),
+        }
+    }
+}
+
+/// The task that does it.
+pub(crate) struct Pulse {
+    task: JoinHandle<()>,
+}
+
+/// What beats.
+struct Faces {
+    rooms: Arc<Rooms>,
+    queues: Arc<Queues>,
+    kv: Arc<Kv>,
+    stats: Arc<Stats>,
+}
+
+impl Faces {
+    async fn beat(&self) -> Result<StoreFigures, Fault> {
+        let mut figures = StoreFigures::default();
+        self.rooms.beat(&mut figures).await?;
+        self.queues.beat(&mut figures).await?;
+        self.kv.beat(&mut figures).await?;
+        self.stats.beat(&mut figures).await?;
+        Ok(figures)
+    }
+}
+
+impl Pulse {
+    /// Beats once, and from then on by itself.
+    pub(crate) async fn start(
+        context: Arc<Context>,
+        rooms: Arc<Rooms>,
+        queues: Arc<Queues>,
+        kv: Arc<Kv>,
+        stats: Arc<Stats>,
+    ) -> Self {
+        let faces = Faces { rooms, queues, kv, stats };
+        context.status.note(faces.beat().await);
+        let task = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(BEAT_EVERY).await;
+                let beaten = faces.beat().await;
+                if let Err(fault) = &beaten
+                    && context.status.health() == StoreHealth::Up
+                {
+                    tracing::warn!(%fault, "the database does not answer as it should");
+                }
+                context.status.note(beaten);
+            }
+        });
+        Self { task }
+    }
+
+    /// Ends it, wherever it is.
+    pub(crate) fn stop(&self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,127 @@
+//! The store as the pipeline knows it: one type that hands everything on to the faces.
+
+use std::sync::Arc;
+
+use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::store::{ApplyError, BatchCap, ReadError, Store, StoreFigures, StoreHealth};
+use hubbub_core::{OpBatch, Outcome};
+use parking_lot::RwLock;
+use tokio::runtime::Handle;
+
+use crate::db::connect::{self, OpenError};
+use crate::db::{Db, Sql};
+use crate::kv::Kv;
+use crate::options::PostgresOptions;
+use crate::pulse::{Pulse, Status};
+use crate::queues::Queues;
+use crate::rooms::Rooms;
+use crate::stats::Stats;
+use crate::{apply, migrate};
+
+/// Most operations, and bytes of them, of one batch.
+const BATCH_CAP: BatchCap = BatchCap { ops: 5_000, bytes: 4 * 1024 * 1024 };
+
+/// What all faces use.
+pub(crate) struct Context {
+    pub(crate) db: Db,
+    pub(crate) options: PostgresOptions,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) runtime: Handle,
+    pub(crate) status: Status,
+    pub(crate) epoch: RwLock<Arc<str>>,
+}
+
+/// A PostgreSQL database as a store.
+pub struct Postgres {
+    pub(crate) context: Arc<Context>,
+    pub(crate) rooms: Arc<Rooms>,
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) kv: Arc<Kv>,
+    pub(crate) stats: Arc<Stats>,
+    pulse: Pulse,
+}
+
+impl Postgres {
+    /// Connects, migrates if told so, and begins what is done in the background. To be called on a multi-threaded
+    /// tokio runtime, which must live as long as the store.
+    pub async fn open(
+        options: PostgresOptions,
+        clock: Arc<dyn Clock>,
+        random: &dyn RandomSource,
+    ) -> Result<Self, OpenError> {
+        let config = connect::config(&options.url, true)?;
+        if options.migrate {
+            migrate::run(&config, &options).await?;
+        }
+        let pool = connect::pool(config, &options, None)?;
+        let db = Db::new(pool, options.pooler, options.apply_timeout);
+        let epoch = epoch(&db, random).await.map_err(|fault| OpenError(fault.to_string()))?;
+        let context = Arc::new(Context {
+            db,
+            options,
+            clock,
+            runtime: Handle::current(),
+            status: Status::default(),
+            epoch: RwLock::new(epoch),
+        });
+        let rooms = Arc::new(Rooms::open(context.clone()).await?);
+        let queues = Arc::new(Queues::open(context.clone()).await?);
+        let kv = Arc::new(Kv::open(context.clone()).await?);
+        let stats = Arc::new(Stats::open(context.clone()).await?);
+        let pulse =
+            Pulse::start(context.clone(), rooms.clone(), queues.clone(), kv.clone(), stats.clone()).await;
+        Ok(Self { context, rooms, queues, kv, stats, pulse })
+    }
+
+    /// Finishes what would otherwise be done by and by: counts everything stored, and removes everything deleted.
+    pub async fn settle(&self) -> Result<(), ReadError> {
+        self.stats.settle().await?;
+        Ok(())
+    }
+}
+
+impl Store for Postgres {
+    fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        // Lets other tasks of this thread go on where it is one of the runtime's.
+        tokio::task::block_in_place(|| self.context.runtime.block_on(apply::apply(self, batch)))
+    }
+
+    fn batch_cap(&self) -> BatchCap {
+        BATCH_CAP
+    }
+
+    fn health(&self) -> StoreHealth {
+        self.context.status.health()
+    }
+
+    fn figures(&self) -> StoreFigures {
+        StoreFigures { pool: self.context.db.figures(), ..self.context.status.figures() }
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn close(&self) {
+        self.pulse.stop();
+        self.context.db.close();
+    }
+}
+
+const MAKE_HISTORY: Sql = Sql {
+    what: "naming the history",
+    text: "insert into history (epoch, system_identifier, timeline) \
+           select $1, system_identifier::text, 1 from pg_control_system() on conflict do nothing",
+    types: &[tokio_postgres::types::Type::TEXT],
+};
+
+const READ_EPOCH: Sql =
+    Sql { what: "reading the history's name", text: "select epoch from history", types: &[] };
+
+/// The epoch of the database, made if there is none yet.
+async fn epoch(db: &Db, random: &dyn RandomSource) -> Result<Arc<str>, crate::db::Fault> {
+    let conn = db.get().await?;
+    let fresh = format!("{:08x}", random.next_u64() >> 32);
+    conn.execute(&MAKE_HISTORY, &[&fresh]).await?;
+    Ok(conn.query_one(&READ_EPOCH, &[]).await?.get::<_, &str>(0).into())
+}

@@ -1,0 +1,55 @@
+//! Databases for tests, each of its own, in a real PostgreSQL that `scripts/services/postgres.sh start` started.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio_postgres::{Client, NoTls};
+
+/// The server; `HUBBUB_TEST_POSTGRES` names another one.
+const URL: &str = "postgres://postgres@127.0.0.1:15432/postgres";
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// A database that is dropped with this.
+pub struct Database {
+    name: String,
+    pub url: String,
+}
+
+fn server() -> String {
+    std::env::var("HUBBUB_TEST_POSTGRES").unwrap_or_else(|_| URL.into())
+}
+
+pub async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap_or_else(|error| {
+        panic!("no PostgreSQL at {url} ({error}): scripts/services/postgres.sh start")
+    });
+    tokio::spawn(connection);
+    client
+}
+
+impl Database {
+    /// An empty database.
+    pub async fn fresh() -> Self {
+        let name = format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let client = connect(&server()).await;
+        client.batch_execute(&format!("drop database if exists {name} with (force)")).await.unwrap();
+        client.batch_execute(&format!("create database {name}")).await.unwrap();
+        let (before, _) = server().rsplit_once('/').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        Self { url: format!("{before}/{name}"), name }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let name = std::mem::take(&mut self.name);
+        // A runtime of its own: the test's may be on its way down.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let drop = format!("drop database if exists {name} with (force)");
+                let _ = connect(&server()).await.batch_execute(&drop).await;
+            });
+        });
+        let _ = dropping.join();
+    }
+}

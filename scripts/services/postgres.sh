@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# postgres.sh start|stop [fast|immediate]|wipe: a PostgreSQL of its own on 127.0.0.1:$PGPORT.
+# PGFSYNC=off at its first start makes it fast and unsafe: for tests of what it answers, never for benchmarks or crashes.
+set -euo pipefail; . "$(dirname "$0")/common.sh"
+PGBIN=${PGBIN:-$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -1)}; PORT=${PGPORT:-15432}
+H=$SVC_HOME/postgres-$PORT; RUNAS=${PGRUNAS:-postgres}
+as() { if [ "$(id -u)" = 0 ]; then setpriv --reuid="$RUNAS" --regid="$RUNAS" --init-groups env -i PATH="$PATH" LC_ALL=C.UTF-8 HOME="$H" "$@"; else "$@"; fi; }
+stop() { as "$PGBIN/pg_ctl" -D "$H/data" -m "$1" -w -s stop; }
+cd / # the other user may not be able to read the current directory
+case "$1" in
+start)
+  if [ ! -s "$H/data/PG_VERSION" ]; then
+    mkdir -p "$H/sock"; chmod 755 "$SVC_HOME"; [ "$(id -u)" != 0 ] || chown -R "$RUNAS": "$H"
+    as "$PGBIN/initdb" -D "$H/data" -U postgres --auth=trust --encoding=UTF8 --locale=C.UTF-8 --no-sync --data-checksums >"$H/initdb.out" 2>&1
+    cat >>"$H/data/postgresql.auto.conf" <<C
+port = $PORT
+listen_addresses = '127.0.0.1'
+unix_socket_directories = '$H/sock'
+max_connections = 300
+shared_buffers = 512MB
+effective_cache_size = 2GB
+work_mem = 16MB
+maintenance_work_mem = 256MB
+wal_level = logical
+max_wal_size = 4GB
+checkpoint_timeout = 15min
+random_page_cost = 1.1
+jit = off
+fsync = ${PGFSYNC:-on}
+full_page_writes = ${PGFSYNC:-on}
+synchronous_commit = ${PGFSYNC:-on}
+C
+  fi
+  # Started before is fine, too.
+  as "$PGBIN/pg_ctl" -D "$H/data" -s status >/dev/null 2>&1 || as "$PGBIN/pg_ctl" -D "$H/data" -l "$H/log" -w -t 30 -s start ;;
+stop) stop "${2:-fast}" ;;
+wipe) stop immediate 2>/dev/null || true; rm -rf "$H" ;;
+*) echo "usage: $0 start|stop [fast|immediate]|wipe" >&2; exit 2 ;;
+esac

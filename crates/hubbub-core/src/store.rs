@@ -360,4 +360,12 @@ pub struct PoolFigures {
     pub idle: u64,
     /// Those who wait for a connection.
     pub waiting: u64,
+    /// How often one was asked for since the store was opened.
+    pub acquired: u64,
+    /// How often none could be had in time.
+    pub timeouts: u64,
+    /// Time all that took, in microseconds.
+    pub acquire_us: u64,
+    /// Longest time one took, in microseconds.
+    pub acquire_us_max: u64,
 }

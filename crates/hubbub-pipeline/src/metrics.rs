@@ -177,6 +177,9 @@ impl Collector for Others {
                 "Messages of queues that outlived their time or were too many",
                 figures.queue_dropped,
             ),
+            ("store_pool_acquired", "Connections asked for from the pool", figures.pool.acquired),
+            ("store_pool_timeouts", "Connections that could not be had in time", figures.pool.timeouts),
+            ("store_pool_acquire_microseconds", "Time connections were waited for", figures.pool.acquire_us),
         ] {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
@@ -196,6 +199,19 @@ impl Collector for Others {
             ("store_unsealed_slots", "Journal slots waiting for their seal", figures.unsealed_slots),
             ("store_sync_last_microseconds", "Time the last data sync took", figures.sync_us_last),
             ("store_sync_max_microseconds", "Longest data sync since start", figures.sync_us_max),
+            (
+                "store_pool_connections",
+                "Connections to the database",
+                figures.pool.active + figures.pool.idle,
+            ),
+            ("store_pool_active", "Connections to the database in use", figures.pool.active),
+            ("store_pool_idle", "Connections to the database that nobody uses", figures.pool.idle),
+            ("store_pool_waiting", "Those who wait for a connection to the database", figures.pool.waiting),
+            (
+                "store_pool_acquire_max_microseconds",
+                "Longest wait for a connection since start",
+                figures.pool.acquire_us_max,
+            ),
         ] {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;

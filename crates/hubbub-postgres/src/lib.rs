@@ -22,6 +22,6 @@ mod rooms;
 mod stats;
 mod store;
 
-pub use db::connect::OpenError;
+pub use db::connect::{OpenError, check_url};
 pub use options::{PoolOptions, Pooler, PostgresOptions};
 pub use store::Postgres;

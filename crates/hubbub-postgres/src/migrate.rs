@@ -1,31 +1,112 @@
 //! The schema's versions. Each is a file that is never changed again once it was released; each runs in a transaction
 //! of its own, so that a run that was broken off goes on where it stopped.
 
-use tokio_postgres::Config;
+use std::cmp::Ordering;
 
-use crate::db::connect::{OpenError, place, tls};
-use crate::db::fault::describe;
-use crate::options::PostgresOptions;
+use refinery::Migration;
+use tokio_postgres::{Client, Config};
+
+use crate::db::connect::{OpenError, config, place, tls};
+use crate::db::refusal::refusal;
+use crate::options::{Pooler, PostgresOptions};
 
 mod embedded {
     refinery::embed_migrations!("migrations");
 }
 
-/// Any number, the same in all processes: servers that start together migrate one after another.
+/// Any number, the same in all processes: servers that start together migrate one after another. Held until the
+/// connection ends.
 const LOCK: &str = "select pg_advisory_lock(7161616174)";
 
-/// Brings the schema to the newest version.
-pub(crate) async fn run(config: &Config, options: &PostgresOptions) -> Result<(), OpenError> {
+/// `null` where there is no schema yet.
+const HAS_SCHEMA: &str = "select to_regclass('refinery_schema_history')::text";
+const VERSION: &str = "select coalesce(max(version), 0)::bigint from refinery_schema_history";
+
+/// Sees to it that the schema is the one this program knows: runs what is missing where that is allowed.
+pub(crate) async fn prepare(config: &Config, options: &PostgresOptions) -> Result<(), OpenError> {
+    let client = connect(config, options).await?;
+    let found = version(&client, config).await?;
     let place = place(config);
-    let failed = |error: &tokio_postgres::Error| {
-        OpenError(format!("the schema of {place} could not be migrated: {}", describe(error)))
-    };
-    let (mut client, connection) =
-        config.connect(tls(options.ca.as_deref())?).await.map_err(|error| failed(&error))?;
-    let driver = tokio::spawn(connection);
-    client.batch_execute(LOCK).await.map_err(|error| failed(&error))?;
-    let run = embedded::migrations::runner().run_async(&mut client).await;
     drop(client);
-    let _ = driver.await;
-    run.map(drop).map_err(|error| OpenError(format!("the schema of {place} could not be migrated: {error}")))
+    match found.cmp(&newest()) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(too_new(&place, found)),
+        Ordering::Less if !options.migrate => Err(OpenError(format!(
+            "the schema of {place} has version {found}, this program needs {}: run `hubbub migrate`, or start without \
+             --no-migrate (store.postgres.migrate)",
+            newest()
+        ))),
+        Ordering::Less => run(options).await,
+    }
+}
+
+/// Brings the schema to the newest version.
+async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
+    let config = direct(options)?;
+    let place = place(&config);
+    let mut client = connect(&config, options).await?;
+    client.batch_execute(LOCK).await.map_err(|error| refusal(&config, "waiting to migrate", &error))?;
+    // Another process may have been faster.
+    let found = version(&client, &config).await?;
+    if found > newest() {
+        return Err(too_new(&place, found));
+    }
+    let run = embedded::migrations::runner().run_async(&mut client).await;
+    run.map(drop).map_err(|error| failed(&config, &error))
+}
+
+/// The way to the database that keeps a session, which the lock needs.
+fn direct(options: &PostgresOptions) -> Result<Config, OpenError> {
+    match (&options.migrate_url, options.pooler) {
+        (Some(url), _) => config(url, true),
+        (None, Pooler::Session) => config(&options.url, true),
+        (None, Pooler::Transaction) => Err(OpenError(
+            "the schema must be migrated, which a pooler of transactions stands in the way of: set \
+             store.postgres.migrate_url to a URL that leads to PostgreSQL itself"
+                .into(),
+        )),
+    }
+}
+
+async fn connect(config: &Config, options: &PostgresOptions) -> Result<Client, OpenError> {
+    let connected = config.connect(tls(options.ca.as_deref())?).await;
+    let (client, connection) = connected.map_err(|error| refusal(config, "connecting to", &error))?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// The version of the schema in the database; 0 where there is none.
+async fn version(client: &Client, config: &Config) -> Result<i64, OpenError> {
+    let failed = |error| refusal(config, "reading the version of the schema from", &error);
+    // Without parameters, so that no statement is prepared where a pooler would lose it.
+    let found = client.query_typed(HAS_SCHEMA, &[]).await.map_err(failed)?;
+    if found.first().and_then(|row| row.get::<_, Option<String>>(0)).is_none() {
+        return Ok(0);
+    }
+    let found = client.query_typed(VERSION, &[]).await.map_err(failed)?;
+    Ok(found.first().map_or(0, |row| row.get(0)))
+}
+
+/// The version this program knows.
+fn newest() -> i64 {
+    let versions = embedded::migrations::runner();
+    versions.get_migrations().iter().map(Migration::version).max().map_or(0, i64::from)
+}
+
+fn too_new(place: &str, found: i64) -> OpenError {
+    OpenError(format!(
+        "the schema of {place} has version {found}, this program knows {} at most: run the newer hubbub that made it",
+        newest()
+    ))
+}
+
+fn failed(config: &Config, error: &refinery::Error) -> OpenError {
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if let Some(inner) = inner.downcast_ref::<tokio_postgres::Error>() {
+            return refusal(config, "migrating the schema of", inner);
+        }
+        source = inner.source();
+    }
+    OpenError(format!("migrating the schema of PostgreSQL at {}: {error}", place(config)))
 }

@@ -25,6 +25,8 @@ pub struct PostgresOptions {
     pub apply_timeout: Duration,
     /// Whether migrations run at the start; otherwise a schema that is too old is refused.
     pub migrate: bool,
+    /// Where migrations run, a URL past the pooler; `None` = where everything runs.
+    pub migrate_url: Option<String>,
     /// Whether rooms spring into being at their first message.
     pub autocreate: bool,
     /// Whether unknown clients of queues are registered by their first use.
@@ -85,6 +87,7 @@ impl PostgresOptions {
             lanes: 2,
             apply_timeout: Duration::from_secs(30),
             migrate: true,
+            migrate_url: None,
             autocreate: true,
             queues_autoregister: true,
             retention: None,

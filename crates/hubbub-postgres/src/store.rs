@@ -50,9 +50,7 @@ impl Postgres {
         random: &dyn RandomSource,
     ) -> Result<Self, OpenError> {
         let config = connect::config(&options.url, true)?;
-        if options.migrate {
-            migrate::run(&config, &options).await?;
-        }
+        migrate::prepare(&config, &options).await?;
         let pool = connect::pool(config, &options, None)?;
         let db = Db::new(pool, options.pooler, options.apply_timeout);
         let epoch = epoch(&db, random).await.map_err(|fault| OpenError(fault.to_string()))?;

@@ -83,9 +83,14 @@ pub(crate) struct ServeArgs {
     /// Directory of the embedded store, made if missing [env: HUBBUB_DATA] [default: ./data].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<String>,
-    /// Where messages are kept: embedded, or embedded:DIR [env: HUBBUB_STORE] [default: embedded].
+    /// Where messages are kept: embedded, embedded:DIR, or postgres://USER:PASSWORD@HOST:PORT/DATABASE
+    /// [env: HUBBUB_STORE] [default: embedded].
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
+    /// Refuse a PostgreSQL schema that is too old, rather than bring it up to date
+    /// [env: HUBBUB_STORE_POSTGRES_MIGRATE=false].
+    #[arg(long)]
+    pub(crate) no_migrate: bool,
     /// What orders messages before they are stored: direct [env: HUBBUB_LOG] [default: direct].
     #[arg(long, value_name = "URL")]
     pub(crate) log: Option<String>,

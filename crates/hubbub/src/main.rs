@@ -7,6 +7,7 @@ mod client;
 mod config;
 mod logging;
 mod serve;
+mod stores;
 
 use std::process::ExitCode;
 
@@ -64,7 +65,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     eprintln!("hubbub: {error:#}");
     let code = if error.is::<config::ConfigError>() {
         exit::USAGE
-    } else if error.is::<serve::DataError>() || error.is::<admin::DamagedError>() {
+    } else if error.is::<stores::DataError>() || error.is::<admin::DamagedError>() {
         exit::DATA
     } else {
         exit::FAILURE

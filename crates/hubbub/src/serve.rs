@@ -3,12 +3,11 @@
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
 use hubbub_core::limits::Limits;
-use hubbub_core::{Clock, RandomSource, Store};
+use hubbub_core::{Clock, RandomSource};
 use hubbub_gateway::server::{self, Listeners};
 use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics};
 use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
@@ -16,18 +15,12 @@ use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::LogOptions;
 use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
-use hubbub_store::embedded::{Durability, Embedded, EngineOptions, OpenError};
 use tokio::net::TcpListener;
 
 use crate::ambient::{KeyedRandom, SystemClock};
 use crate::cli::ServeArgs;
-use crate::config::{self, Config, ConfigError, MetricsAnswer, StoreDurability};
-use crate::logging;
-
-/// The data directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub(crate) struct DataError(#[from] OpenError);
+use crate::config::{self, Config, ConfigError, MetricsAnswer};
+use crate::{logging, stores};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = config::load(args, &|name| std::env::var(name).ok())?;
@@ -52,7 +45,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let (clock, random): (Arc<dyn Clock>, Arc<dyn RandomSource>) =
         (Arc::new(SystemClock::new()), Arc::new(KeyedRandom::new()));
     let started = clock.monotonic();
-    let store = open_store(config, clock.clone(), random.clone()).await?;
+    let store = stores::open(config, clock.clone(), random.clone()).await?;
     let metrics = Arc::new(Metrics::default());
     let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
     let members =
@@ -113,31 +106,6 @@ fn refuse_open_door(config: &Config, key: &str, address: IpAddr) -> Result<(), C
         "{key} {address} can be reached from other machines and nobody has to prove who they are; \
          listen on 127.0.0.1, or say --insecure if that is what you want"
     )]))
-}
-
-async fn open_store(
-    config: &Config,
-    clock: Arc<dyn Clock>,
-    random: Arc<dyn RandomSource>,
-) -> anyhow::Result<Arc<dyn Store>> {
-    let options = EngineOptions {
-        durability: match *config.durability {
-            StoreDurability::Fsync => Durability::Fsync,
-            StoreDurability::Os => Durability::Os,
-        },
-        autocreate: *config.autocreate,
-        queues_autoregister: *config.queues_autoregister,
-        retention: *config.retention,
-        block_cache_bytes: config.block_cache.0 as u64,
-        reserve_bytes: config.disk_reserve.0 as u64,
-        sync_delay: *config.sync_delay,
-        slot_bytes: config.journal_slot.0 as u64,
-        ..EngineOptions::default()
-    };
-    let path = Path::new(config.data_dir()).to_owned();
-    let opening = tokio::task::spawn_blocking(move || Embedded::open(&path, options, clock, &*random));
-    let store = opening.await.context("opening the store")?.map_err(DataError)?;
-    Ok(Arc::new(store))
 }
 
 fn log_options(config: &Config) -> LogOptions {

@@ -116,7 +116,8 @@ fn backups<'a>(
     let caller = Caller::of(request.headers(), &Query::parse(request.uri().query()))?;
     caller.check_administrator()?;
     gateway.store.backups().ok_or_else(|| {
-        Problem::new(ErrorCode::NotSupported, "this store is backed up with tools of its own, not here")
+        let text = "PostgreSQL is backed up with tools of its own, such as pg_basebackup, not here: see docs/postgresql.md";
+        Problem::new(ErrorCode::NotSupported, text)
     })
 }
 

@@ -1,6 +1,7 @@
 //! `/health`, `/health/live`, `/health/ready` and `/metrics`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hubbub_core::store::StoreHealth;
 use hyper::StatusCode;
@@ -9,17 +10,23 @@ use serde_json::json;
 use super::{Answer, respond};
 use crate::Gateway;
 
+/// How long the store has to answer; whoever asks about health will not wait for ever.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
     let started = gateway.clock.monotonic();
     // A real read, so that the latency says something about the store and not about this function.
-    let read = gateway.store.rooms(None, 1).await;
+    let read = tokio::time::timeout(PATIENCE, gateway.store.rooms(None, 1)).await;
     let latency_ms = gateway.clock.monotonic().saturating_sub(started).as_secs_f64() * 1e3;
     let (store, disk) = match gateway.store.health() {
         StoreHealth::Up => (None, None),
         StoreHealth::DiskFull(reason) => (None, Some(reason)),
         StoreHealth::Failed(reason) | StoreHealth::Unreachable(reason) => (Some(reason), None),
     };
-    let store = store.or(read.err().map(|error| error.to_string()));
+    let store = store.or(match read {
+        Ok(read) => read.err().map(|error| error.to_string()),
+        Err(_) => Some(format!("no answer within {PATIENCE:?}")),
+    });
     let is_up = store.is_none() && disk.is_none();
     let component = |reason: &Option<String>| match reason {
         None => json!({"status": "UP"}),

@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::Config;
-use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::options::{PoolOptions, PostgresOptions};
@@ -24,15 +24,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which silence of a peer means that it is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
+/// Whether a URL can be read at all.
+pub fn check_url(url: &str) -> Result<(), OpenError> {
+    config(url, true).map(drop)
+}
+
 /// What a URL says. Writers go to the one host that takes writes.
 pub(crate) fn config(url: &str, is_writer: bool) -> Result<Config, OpenError> {
     let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
         // The driver's words name the fault, and no part of the URL.
         let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
         OpenError(format!(
-            "the store's URL cannot be read ({reason}); it should be like postgres://user:password@host:5432/database"
+            "it cannot be read ({reason}); it should be like postgres://user:password@host:5432/database"
         ))
     })?;
+    if config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(name) if name.contains('@'))) {
+        let text = "it has more than one '@': write those of user and password as %40";
+        return Err(OpenError(text.into()));
+    }
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(CONNECT_TIMEOUT);
     }
@@ -51,8 +60,8 @@ pub(crate) fn place(config: &Config) -> String {
     let hosts = config.get_hosts().iter().zip(config.get_ports().iter().chain(std::iter::repeat(&5432)));
     let hosts: Vec<_> = hosts
         .map(|(host, port)| match host {
-            tokio_postgres::config::Host::Tcp(host) => format!("{host}:{port}"),
-            tokio_postgres::config::Host::Unix(path) => format!("{}:{port}", path.display()),
+            Host::Tcp(host) => format!("{host}:{port}"),
+            Host::Unix(path) => format!("{}:{port}", path.display()),
         })
         .collect();
     format!("{}/{}", hosts.join(","), config.get_dbname().unwrap_or_default())

@@ -5,12 +5,15 @@
 
 pub(crate) mod connect;
 pub(crate) mod fault;
+pub(crate) mod refusal;
 pub(crate) mod time;
+mod waits;
 
 use std::ops::AsyncFn;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Object, Pool, PoolError, Transaction};
+use deadpool_postgres::{Object, Pool, PoolError, TimeoutType, Transaction};
 use hubbub_core::store::{ApplyError, PoolFigures};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -18,6 +21,7 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::options::Pooler;
 pub(crate) use fault::Fault;
 pub(crate) use time::PgTime;
+use waits::Waits;
 
 /// A statement. Its types are spelled out, so that it needs no preparing where sessions are not one's own.
 #[derive(Debug)]
@@ -41,6 +45,7 @@ pub(crate) struct Db {
     pool: Pool,
     pooler: Pooler,
     timeout: Duration,
+    waits: Arc<Waits>,
 }
 
 /// A connection of the pool, given back when it is dropped.
@@ -152,14 +157,20 @@ impl Tx<'_> {
 
 impl Db {
     pub(crate) fn new(pool: Pool, pooler: Pooler, timeout: Duration) -> Self {
-        Self { pool, pooler, timeout }
+        Self { pool, pooler, timeout, waits: Arc::default() }
     }
 
     /// A connection; waits for one as long as the pool is set to.
     pub(crate) async fn get(&self) -> Result<Conn, Fault> {
-        match self.pool.get().await {
+        let asked = Instant::now();
+        let got = self.pool.get().await;
+        self.waits.note(asked.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
+        match got {
             Ok(client) => Ok(Conn { client, pooler: self.pooler }),
-            Err(PoolError::Timeout(_)) => Err(Fault::Connection("none became free in time".into())),
+            Err(PoolError::Timeout(TimeoutType::Wait)) => {
+                Err(Fault::Connection("none became free in time (store.postgres.pool)".into()))
+            }
+            Err(PoolError::Timeout(_)) => Err(Fault::Connection("the server does not answer".into())),
             Err(PoolError::Backend(error)) => Err(Fault::Connection(fault::describe(&error))),
             Err(error) => Err(Fault::Connection(error.to_string())),
         }
@@ -218,6 +229,7 @@ impl Db {
             active: count(status.size.saturating_sub(status.available)),
             idle: count(status.available),
             waiting: count(status.waiting),
+            ..self.waits.figures()
         }
     }
 

@@ -14,6 +14,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
+use crate::config::is_postgres;
+
 /// A data directory or a backup is damaged.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -29,6 +31,17 @@ fn only_one(dir: &Path, name: &str, what: &str) -> anyhow::Result<File> {
         Err(TryLockError::WouldBlock) => bail!("another {what} is at work in {}", dir.display()),
         Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("locking {}", path.display())),
     }
+}
+
+/// Says so when a database is named where a directory belongs.
+fn refuse_database(path: &Path) -> anyhow::Result<()> {
+    if path.to_str().is_some_and(is_postgres) {
+        bail!(
+            "PostgreSQL is backed up, restored and checked with tools of its own, such as pg_basebackup and \
+             pg_amcheck: see docs/postgresql.md"
+        );
+    }
+    Ok(())
 }
 
 /// Makes the names in a directory durable.

@@ -9,17 +9,19 @@ use serde_json::json;
 
 use super::shelf::{Listing, complete};
 use super::verify::{read_all, report};
-use super::{DamagedError, only_one};
+use super::{DamagedError, only_one, refuse_database};
 use crate::ambient::KeyedRandom;
 use crate::cli::RestoreArgs;
 use crate::client::{print, print_json};
-use crate::serve::DataError;
+use crate::stores::DataError;
 
 /// Names in the scratch directory.
 const SCRATCH: &str = ".restore-check";
 const SCRATCH_LOCK: &str = ".restore-check.lock";
 
 pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
+    refuse_database(&args.backup)?;
+    args.to.as_deref().map_or(Ok(()), refuse_database)?;
     let (backup, listing) = find(&args.backup)?;
     match &args.to {
         Some(data) => {

@@ -8,12 +8,13 @@ use hubbub_store::embedded::{self, DataFault, Verified, file_crc32c};
 use serde_json::json;
 
 use super::shelf::{LIST, Listing};
-use super::{DamagedError, size};
+use super::{DamagedError, refuse_database, size};
 use crate::cli::VerifyArgs;
 use crate::client::{print, print_json};
-use crate::serve::DataError;
+use crate::stores::DataError;
 
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
+    refuse_database(&args.data)?;
     let mut faults = Vec::new();
     let found = read_all(&args.data, &mut faults)?;
     report(&args.data, &found, &faults, args.json)

@@ -1,5 +1,6 @@
 //! Configuration: flags over environment over file over defaults, each value knowing where it came from.
 
+mod check;
 pub(crate) mod command;
 mod settings;
 mod values;
@@ -9,7 +10,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::cli::ServeArgs;
+#[cfg(not(feature = "postgres"))]
+pub(crate) use check::NO_POSTGRES;
+pub(crate) use check::{StoreKind, is_postgres};
 pub(crate) use settings::{Config, SETTINGS};
+#[cfg(feature = "postgres")]
+pub(crate) use values::PoolerKind;
 pub(crate) use values::{LogFormat, LogLevel, MetricsAnswer, StoreDurability};
 
 /// Read when no other file is named and this one exists.
@@ -148,6 +154,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 fn take_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec<String>) {
     let insecure = args.insecure.then(|| "true".to_owned());
+    let no_migrate = args.no_migrate.then(|| "false".to_owned());
     let named = [
         ("server.listen", "--listen", args.listen.clone()),
         ("server.line", "--line", args.line.clone()),
@@ -155,6 +162,7 @@ fn take_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec<
         ("store.url", "--store", args.store.clone()),
         ("log.url", "--log", args.log.clone()),
         ("server.insecure", "--insecure", insecure),
+        ("store.postgres.migrate", "--no-migrate", no_migrate),
     ];
     for (key, flag, value) in named {
         if let Some(value) = value {

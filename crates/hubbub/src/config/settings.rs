@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::values::{Bytes, LogFormat, LogLevel, MetricsAnswer, Origins, SettingValue, StoreDurability};
+use super::values::{
+    Bytes, LogFormat, LogLevel, MetricsAnswer, Origins, PoolerKind, SettingValue, StoreDurability, Url, Urls,
+    masked,
+};
 use super::{Source, WrittenSettings};
 
 /// What is known of a setting without its value.
@@ -27,7 +30,7 @@ impl Setting {
 /// A value and where it came from.
 #[derive(Debug, Clone)]
 pub(crate) struct Sourced<T> {
-    value: T,
+    pub(super) value: T,
     source: Source,
 }
 
@@ -75,7 +78,7 @@ fn read<T: SettingValue>(
     match T::parse(&written.value) {
         Some(value) => Sourced { value, source: written.source.clone() },
         None => {
-            faults.push(format!("{key} {}, not '{}' ({})", T::RULE, written.value, written.source));
+            faults.push(format!("{key} {}, not '{}' ({})", T::RULE, masked(&written.value), written.source));
             Sourced { value: default(), source: Source::Default }
         }
     }
@@ -108,8 +111,10 @@ settings! {
     /// Time for connections to finish at shutdown.
     drain_timeout: Duration = Duration::from_secs(10) => "server.drain_timeout";
 
-    /// Where messages are kept: embedded, or embedded:DIR.
-    store: String = "embedded".into() => "store.url", "store";
+    /// Where messages are kept: embedded, embedded:DIR, or postgres://USER:PASSWORD@HOST:PORT/DATABASE; of several hosts,
+    /// as in HOST1:PORT,HOST2:PORT, the one that takes writes is used. A password is better given in the environment
+    /// or in a file than on the command line.
+    store: Url = Url("embedded".into()) => "store.url", "store";
     /// Directory of the embedded store; made if missing.
     data: String = "./data".into() => "store.data", "data";
     /// fsync: an acknowledged message survives a power failure. os: it survives a crash of the server, not of the
@@ -125,6 +130,39 @@ settings! {
     journal_slot: Bytes = Bytes(64 << 20) => "store.embedded.journal_slot";
     /// For experiments: time added to each sync of the journal, as a slow disk would take.
     sync_delay: Duration = Duration::ZERO => "store.embedded.sync_delay", "sync-delay";
+    /// Replicas that may answer reads of history and statistics: URLs, separated by blanks.
+    postgres_replicas: Urls = Urls(Vec::new()) => "store.postgres.replicas";
+    /// How far a replica may lag behind and still be asked.
+    postgres_replica_lag_max: Duration = Duration::from_secs(5) => "store.postgres.replica_lag_max";
+    /// What stands between the server and PostgreSQL. session: nothing, or what keeps a session for each connection.
+    /// transaction: a pooler that gives each transaction another session, as pgbouncer with pool_mode = transaction.
+    postgres_pooler: PoolerKind = PoolerKind::Session => "store.postgres.pooler";
+    /// File of the certificates to trust, as PEM; off = those of the system. With sslmode=require in the URL nothing but
+    /// TLS will do; the certificate is checked in any case.
+    postgres_ca: Option<String> = None => "store.postgres.ca";
+    /// Connections that a batch of messages is written over at the same time, each for rooms of its own.
+    postgres_lanes: usize = 2 => "store.postgres.lanes";
+    /// Longest time for a batch; after that it is not known whether it was stored.
+    postgres_apply_timeout: Duration = Duration::from_secs(30) => "store.postgres.apply_timeout";
+    /// Messages older than this are deleted, whole partitions at a time; off = kept for ever.
+    postgres_retention: Option<Duration> = None => "store.postgres.retention";
+    /// How much time a partition of messages covers.
+    postgres_partition: Duration = Duration::from_secs(7 * 24 * 3_600) => "store.postgres.partition";
+    /// Whether the schema is brought up to date at the start; otherwise one that is too old is refused.
+    postgres_migrate: bool = true => "store.postgres.migrate";
+    /// Where the schema is migrated: the URL of PostgreSQL itself, where store.url leads to a pooler of transactions;
+    /// off = there too.
+    postgres_migrate_url: Option<Url> = None => "store.postgres.migrate_url";
+    /// Connections kept open even if nobody uses them.
+    postgres_pool_min: usize = 2 => "store.postgres.pool.min";
+    /// Connections at most.
+    postgres_pool_max: usize = 16 => "store.postgres.pool.max";
+    /// Longest wait for a connection.
+    postgres_pool_acquire_timeout: Duration = Duration::from_secs(30) => "store.postgres.pool.acquire_timeout";
+    /// Connections that nobody used for so long are closed, but for the fewest.
+    postgres_pool_idle_timeout: Duration = Duration::from_secs(600) => "store.postgres.pool.idle_timeout";
+    /// Connections older than this are closed once nobody uses them, so that settings and hosts that changed are noticed.
+    postgres_pool_max_lifetime: Duration = Duration::from_secs(1_800) => "store.postgres.pool.max_lifetime";
 
     /// What orders messages before they are stored: direct.
     log: String = "direct".into() => "log.url", "log";
@@ -179,68 +217,4 @@ settings! {
     log_level: LogLevel = LogLevel::Info => "logging.level";
     /// How events are logged, to standard error: text or json.
     log_format: LogFormat = LogFormat::Text => "logging.format";
-}
-
-impl Config {
-    /// What single values cannot tell.
-    pub(super) fn check(&self, faults: &mut Vec<String>) {
-        let mut require = |fine: bool, text: &str| {
-            if !fine {
-                faults.push(text.to_owned());
-            }
-        };
-        require(
-            self.store.as_str() == "embedded" || self.store.starts_with("embedded:"),
-            "store.url must be embedded or embedded:DIR; this version has no other store",
-        );
-        require(self.log.as_str() == "direct", "log.url must be direct; this version has no other log");
-        let message_max = hubbub_core::limits::MESSAGE_BYTES_MAX;
-        require(
-            (1..=message_max).contains(&self.message_bytes.0),
-            "limits.message_bytes must be 1B to 16MiB",
-        );
-        // A body is a message and a little JSON around it.
-        require(
-            self.body_bytes.0 >= self.message_bytes.0,
-            "limits.body_bytes must not be less than limits.message_bytes",
-        );
-        // A batch is at most an eighth of a slot, or one message or value of any size; offsets in a slot have 32 bits.
-        let largest = self.message_bytes.0.max(self.queue_message_bytes.0).max(self.value_bytes.0);
-        let slot_min = (1 << 20).max(largest.saturating_mul(2));
-        require(
-            (slot_min..=2 << 30).contains(&self.journal_slot.0),
-            "store.embedded.journal_slot must be 1MiB to 2GiB, and at least twice limits.message_bytes, \
-             limits.queue_message_bytes and limits.value_bytes",
-        );
-        for (key, value) in [
-            ("server.connections", *self.connections),
-            ("pipeline.queue_operations", *self.queue_operations),
-            ("pipeline.queue_bytes", self.queue_bytes.0),
-            ("kv.cache_entries", *self.kv_cache_entries),
-            ("limits.queue_message_bytes", self.queue_message_bytes.0),
-            ("limits.value_bytes", self.value_bytes.0),
-            ("limits.subscriptions", *self.subscriptions),
-            ("limits.all_rooms", *self.all_rooms),
-            ("limits.page_messages", *self.page_messages),
-            ("limits.outbox_messages", *self.outbox_messages),
-            ("limits.outbox_bytes", self.outbox_bytes.0),
-        ] {
-            require(value > 0, &format!("{key} must be at least 1"));
-        }
-        require(self.page_messages.value <= 10_000, "limits.page_messages must be at most 10000");
-        for (key, value) in [
-            ("server.header_timeout", *self.header_timeout),
-            ("server.body_timeout", *self.body_timeout),
-            ("server.ping_interval", *self.ping_interval),
-            ("server.pong_timeout", *self.pong_timeout),
-            ("server.terms_timeout", *self.terms_timeout),
-        ] {
-            require(!value.is_zero(), &format!("{key} must be longer than 0"));
-        }
-    }
-
-    /// The directory of the embedded store.
-    pub(crate) fn data_dir(&self) -> &str {
-        self.store.strip_prefix("embedded:").filter(|dir| !dir.is_empty()).unwrap_or(&self.data)
-    }
 }

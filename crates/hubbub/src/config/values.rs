@@ -68,6 +68,75 @@ impl SettingValue for Bytes {
     }
 }
 
+/// A URL, whose password is shown to nobody.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Url(pub(crate) String);
+
+impl std::fmt::Debug for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&masked(&self.0))
+    }
+}
+
+impl SettingValue for Url {
+    const RULE: &'static str = "must be a URL";
+    fn parse(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self(text.to_owned()))
+    }
+    fn show(&self) -> String {
+        format!("{:?}", masked(&self.0))
+    }
+}
+
+/// Nothing is written as "off".
+impl SettingValue for Option<Url> {
+    const RULE: &'static str = "must be a URL, or off";
+    fn parse(text: &str) -> Option<Self> {
+        if text == "off" { Some(None) } else { Url::parse(text).map(Some) }
+    }
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| "\"off\"".to_owned(), Url::show)
+    }
+}
+
+/// URLs, whose passwords are shown to nobody.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Urls(pub(crate) Vec<String>);
+
+impl std::fmt::Debug for Urls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.show())
+    }
+}
+
+impl SettingValue for Urls {
+    const RULE: &'static str = "must be URLs, separated by blanks";
+    fn parse(text: &str) -> Option<Self> {
+        Some(Self(text.split_whitespace().map(str::to_owned).collect()))
+    }
+    fn show(&self) -> String {
+        let urls: Vec<_> = self.0.iter().map(|url| masked(url)).collect();
+        format!("{:?}", urls.join(" "))
+    }
+}
+
+/// The URL with `***` for passwords: behind the user's name, and as a parameter. Where an odd password makes the parts
+/// hard to tell, rather too much is hidden.
+pub(crate) fn masked(url: &str) -> String {
+    let mut shown = url.to_owned();
+    if let Some((scheme, rest)) = url.split_once("://")
+        && let Some((user, behind)) = rest.rsplit_once('@')
+        && let Some((name, _)) = user.split_once(':')
+    {
+        shown = format!("{scheme}://{name}:***@{behind}");
+    }
+    if let Some((before, password)) = shown.split_once("password=") {
+        let behind = password.split_once('&').map_or(String::new(), |(_, behind)| format!("&{behind}"));
+        shown = format!("{before}password=***{behind}");
+    }
+    shown
+}
+
 /// Sites, as browsers name them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Origins(pub(crate) Vec<String>);
@@ -142,6 +211,10 @@ choices!(
     StoreDurability { Fsync = "fsync", Os = "os" } rule "must be fsync or os"
 );
 choices!(
+    /// What stands between the server and PostgreSQL.
+    PoolerKind { Session = "session", Transaction = "transaction" } rule "must be session or transaction"
+);
+choices!(
     /// What `/metrics` answers to those who take anything.
     MetricsAnswer { Prometheus = "prometheus", Report = "report" } rule "must be prometheus or report"
 );
@@ -153,3 +226,26 @@ choices!(
     /// How events are logged.
     LogFormat { Text = "text", Json = "json" } rule "must be text or json"
 );
+
+#[cfg(test)]
+mod tests {
+    use super::masked;
+
+    #[test]
+    fn passwords_are_masked() {
+        let cases = [
+            ("embedded:./data", "embedded:./data"),
+            ("postgres://ada@db:5432/chat", "postgres://ada@db:5432/chat"),
+            (
+                "postgres://ada:se/cr?et@db,db2/chat?sslmode=require",
+                "postgres://ada:***@db,db2/chat?sslmode=require",
+            ),
+            ("postgres://ada:se@cret@db/chat", "postgres://ada:***@db/chat"),
+            ("postgres://db/chat?password=secret&user=ada", "postgres://db/chat?password=***&user=ada"),
+            ("amqp://guest:secret@mq/v", "amqp://guest:***@mq/v"),
+        ];
+        for (url, shown) in cases {
+            assert_eq!(masked(url), shown);
+        }
+    }
+}

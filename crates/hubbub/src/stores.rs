@@ -1,0 +1,88 @@
+//! Opens the store that the configuration names. What comes out is a [`Store`], and nobody else knows which.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use hubbub_core::{Clock, RandomSource, Store};
+use hubbub_store::embedded::{Durability, Embedded, EngineOptions, OpenError};
+
+use crate::config::{Config, StoreDurability, StoreKind};
+
+/// The data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(crate) struct DataError(#[from] OpenError);
+
+pub(crate) async fn open(
+    config: &Config,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn RandomSource>,
+) -> anyhow::Result<Arc<dyn Store>> {
+    match config.store_kind() {
+        StoreKind::Embedded => embedded(config, clock, random).await,
+        #[cfg(feature = "postgres")]
+        StoreKind::Postgres => {
+            Ok(Arc::new(hubbub_postgres::Postgres::open(postgres(config), clock, &*random).await?))
+        }
+        #[cfg(not(feature = "postgres"))]
+        StoreKind::Postgres => anyhow::bail!(crate::config::NO_POSTGRES),
+    }
+}
+
+async fn embedded(
+    config: &Config,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn RandomSource>,
+) -> anyhow::Result<Arc<dyn Store>> {
+    let options = EngineOptions {
+        durability: match *config.durability {
+            StoreDurability::Fsync => Durability::Fsync,
+            StoreDurability::Os => Durability::Os,
+        },
+        autocreate: *config.autocreate,
+        queues_autoregister: *config.queues_autoregister,
+        retention: *config.retention,
+        block_cache_bytes: config.block_cache.0 as u64,
+        reserve_bytes: config.disk_reserve.0 as u64,
+        sync_delay: *config.sync_delay,
+        slot_bytes: config.journal_slot.0 as u64,
+        ..EngineOptions::default()
+    };
+    let path = Path::new(config.data_dir()).to_owned();
+    let opening = tokio::task::spawn_blocking(move || Embedded::open(&path, options, clock, &*random));
+    let store = opening.await.context("opening the store")?.map_err(DataError)?;
+    Ok(Arc::new(store))
+}
+
+/// What the settings say about PostgreSQL.
+#[cfg(feature = "postgres")]
+pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
+    use crate::config::PoolerKind;
+    use hubbub_postgres::{PoolOptions, Pooler, PostgresOptions};
+    PostgresOptions {
+        replicas: config.postgres_replicas.0.clone(),
+        replica_lag_max: *config.postgres_replica_lag_max,
+        pooler: match *config.postgres_pooler {
+            PoolerKind::Session => Pooler::Session,
+            PoolerKind::Transaction => Pooler::Transaction,
+        },
+        ca: config.postgres_ca.as_ref().map(Into::into),
+        pool: PoolOptions {
+            min: *config.postgres_pool_min,
+            max: *config.postgres_pool_max,
+            acquire_timeout: *config.postgres_pool_acquire_timeout,
+            idle_timeout: *config.postgres_pool_idle_timeout,
+            max_lifetime: *config.postgres_pool_max_lifetime,
+        },
+        lanes: *config.postgres_lanes,
+        apply_timeout: *config.postgres_apply_timeout,
+        migrate: *config.postgres_migrate,
+        migrate_url: config.postgres_migrate_url.as_ref().map(|url| url.0.clone()),
+        autocreate: *config.autocreate,
+        queues_autoregister: *config.queues_autoregister,
+        retention: *config.postgres_retention,
+        partition: *config.postgres_partition,
+        ..PostgresOptions::new(config.store.0.as_str())
+    }
+}

@@ -102,6 +102,7 @@ impl Store for Postgres {
 
     fn close(&self) {
         self.pulse.stop();
+        self.kv.close();
         self.context.db.close();
     }
 }

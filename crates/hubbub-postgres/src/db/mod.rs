@@ -176,6 +176,33 @@ impl Db {
         }
     }
 
+    /// All rows of one statement that changes nothing. A connection of the pool that turns out to be broken is replaced.
+    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        let mut is_first = true;
+        loop {
+            let conn = self.get().await?;
+            let read = tokio::time::timeout(self.timeout, conn.query(sql, params)).await;
+            let fault = match read.unwrap_or(Err(Fault::Timeout { what: sql.what })) {
+                Ok(rows) => return Ok(rows),
+                Err(fault) => fault,
+            };
+            let is_spoiled = fault.spoils_connection();
+            if is_spoiled {
+                conn.discard();
+            }
+            if !(is_spoiled && is_first) || matches!(fault, Fault::Timeout { .. }) {
+                return Err(fault);
+            }
+            is_first = false;
+        }
+    }
+
+    /// The only row of such a statement.
+    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, Fault> {
+        let row = self.read(sql, params).await?.into_iter().next();
+        row.ok_or_else(|| Fault::Nonsense { what: sql.what, found: "no row".into() })
+    }
+
     /// Does `work` in one transaction and commits it. Work that met other transactions is done again; it must not
     /// remember anything of a try that failed.
     pub(crate) async fn transact<T>(

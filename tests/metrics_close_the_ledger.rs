@@ -41,6 +41,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("store_disk_bytes", "gauge"),
     ("store_segments", "gauge"),
     ("store_unsealed_slots", "gauge"),
+    ("store_partitions_missing", "gauge"),
     ("store_sync_last_microseconds", "gauge"),
     ("store_sync_max_microseconds", "gauge"),
     ("line_bad_requests", "counter"),

@@ -308,6 +308,8 @@ pub enum ReadError {
 pub enum StoreHealth {
     /// Reads and writes.
     Up,
+    /// Reads and writes, but not for ever: somebody has to see to it.
+    Alarm(String),
     /// Reads only, until space comes back.
     DiskFull(String),
     /// Reads only, until restarted.
@@ -347,6 +349,8 @@ pub struct StoreFigures {
     pub sync_us_last: u64,
     /// Longest data sync since start, in microseconds.
     pub sync_us_max: u64,
+    /// Partitions that should be there by now and could not be made. Anything but 0 needs somebody.
+    pub partitions_missing: u64,
     /// Connections to a database; none on a store that needs none.
     pub pool: PoolFigures,
 }

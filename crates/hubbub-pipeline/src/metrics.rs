@@ -184,7 +184,7 @@ impl Collector for Others {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
-        let up = u64::from(self.store.health() == StoreHealth::Up);
+        let up = u64::from(matches!(self.store.health(), StoreHealth::Up | StoreHealth::Alarm(_)));
         for (name, help, value) in [
             ("store_up", "Whether the store takes writes", up),
             ("store_messages", "Messages kept", figures.messages),
@@ -197,6 +197,11 @@ impl Collector for Others {
             ("store_disk_bytes", "Bytes on disk, everything included", figures.disk_bytes),
             ("store_segments", "Immutable segments", figures.segments),
             ("store_unsealed_slots", "Journal slots waiting for their seal", figures.unsealed_slots),
+            (
+                "store_partitions_missing",
+                "Partitions that should be there and could not be made",
+                figures.partitions_missing,
+            ),
             ("store_sync_last_microseconds", "Time the last data sync took", figures.sync_us_last),
             ("store_sync_max_microseconds", "Longest data sync since start", figures.sync_us_max),
             (

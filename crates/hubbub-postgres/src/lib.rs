@@ -3,7 +3,7 @@
 //! A batch comes to [`Postgres`], which gives each face its operations: [`rooms`] (over several connections, each for
 //! rooms of its own), [`queues`] and [`kv`], each in a transaction of set-based statements. Reads run on connections of
 //! the same pool ([`db`]); [`stats`] keeps counts by a rollup that follows each room's numbers. [`pulse`] does what time
-//! brings: figures, partitions, removal of what was deleted.
+//! brings: figures, [`partitions`], removal of what was deleted.
 //!
 //! Invariants
 //! - Whoever numbers something holds the row that has the number until the commit, so numbers are seen in their order.
@@ -16,6 +16,7 @@ mod db;
 mod kv;
 mod migrate;
 mod options;
+mod partitions;
 mod pulse;
 mod queues;
 mod rooms;

@@ -12,6 +12,7 @@ use crate::db::connect::{self, OpenError};
 use crate::db::{Db, Sql};
 use crate::kv::Kv;
 use crate::options::PostgresOptions;
+use crate::partitions::Partitions;
 use crate::pulse::{Pulse, Status};
 use crate::queues::Queues;
 use crate::rooms::Rooms;
@@ -28,6 +29,7 @@ pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) runtime: Handle,
     pub(crate) status: Status,
+    pub(crate) partitions: Partitions,
     pub(crate) epoch: RwLock<Arc<str>>,
 }
 
@@ -60,6 +62,7 @@ impl Postgres {
             clock,
             runtime: Handle::current(),
             status: Status::default(),
+            partitions: Partitions::default(),
             epoch: RwLock::new(epoch),
         });
         let rooms = Arc::new(Rooms::open(context.clone()).await?);

@@ -18,10 +18,11 @@ pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
     // A real read, so that the latency says something about the store and not about this function.
     let read = tokio::time::timeout(PATIENCE, gateway.store.rooms(None, 1)).await;
     let latency_ms = gateway.clock.monotonic().saturating_sub(started).as_secs_f64() * 1e3;
-    let (store, disk) = match gateway.store.health() {
-        StoreHealth::Up => (None, None),
-        StoreHealth::DiskFull(reason) => (None, Some(reason)),
-        StoreHealth::Failed(reason) | StoreHealth::Unreachable(reason) => (Some(reason), None),
+    let (store, disk, alarm) = match gateway.store.health() {
+        StoreHealth::Up => (None, None, None),
+        StoreHealth::Alarm(reason) => (None, None, Some(reason)),
+        StoreHealth::DiskFull(reason) => (None, Some(reason), None),
+        StoreHealth::Failed(reason) | StoreHealth::Unreachable(reason) => (Some(reason), None, None),
     };
     let store = store.or(match read {
         Ok(read) => read.err().map(|error| error.to_string()),
@@ -38,7 +39,8 @@ pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
         "version": env!("CARGO_PKG_VERSION"),
         "components": {
             "store": {
-                "status": if store.is_none() { "UP" } else { "DOWN" }, "reason": store, "latencyMs": latency_ms,
+                "status": if store.is_none() { "UP" } else { "DOWN" }, "reason": store.or(alarm),
+                "latencyMs": latency_ms,
             },
             "disk": component(&disk),
             "log": {"status": "UP", "kind": "direct"},

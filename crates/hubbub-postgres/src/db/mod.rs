@@ -203,6 +203,15 @@ impl Db {
         row.ok_or_else(|| Fault::Nonsense { what: sql.what, found: "no row".into() })
     }
 
+    /// Ends what takes longer than a batch may.
+    pub(crate) async fn within<T>(
+        &self,
+        what: &'static str,
+        work: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(Fault::Timeout { what }))
+    }
+
     /// Does `work` in one transaction and commits it. Work that met other transactions is done again; it must not
     /// remember anything of a try that failed.
     pub(crate) async fn transact<T>(

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::db::Fault;
 use crate::kv::Kv;
+use crate::partitions;
 use crate::queues::Queues;
 use crate::rooms::Rooms;
 use crate::stats::Stats;
@@ -21,15 +22,21 @@ const BEAT_EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(crate) struct Status {
     state: Mutex<(Option<String>, StoreFigures)>,
+    alarm: Mutex<Option<String>>,
 }
 
 impl Status {
     /// Up, unless the last beat found out otherwise.
     pub(crate) fn health(&self) -> StoreHealth {
-        match &self.state.lock().0 {
-            Some(reason) => StoreHealth::Unreachable(reason.clone()),
-            None => StoreHealth::Up,
+        if let Some(reason) = &self.state.lock().0 {
+            return StoreHealth::Unreachable(reason.clone());
         }
+        self.alarm.lock().clone().map_or(StoreHealth::Up, StoreHealth::Alarm)
+    }
+
+    /// What somebody has to see to before it stops the store; `None` = nothing.
+    pub(crate) fn alarm(&self, reason: Option<String>) {
+        *self.alarm.lock() = reason;
     }
 
     pub(crate) fn figures(&self) -> StoreFigures {
@@ -52,6 +59,7 @@ pub(crate) struct Pulse {
 
 /// What beats.
 struct Faces {
+    context: Arc<Context>,
     rooms: Arc<Rooms>,
     queues: Arc<Queues>,
     kv: Arc<Kv>,
@@ -61,6 +69,7 @@ struct Faces {
 impl Faces {
     async fn beat(&self) -> Result<StoreFigures, Fault> {
         let mut figures = StoreFigures::default();
+        partitions::beat(&self.context, &mut figures).await;
         self.rooms.beat(&mut figures).await?;
         self.queues.beat(&mut figures).await?;
         self.kv.beat(&mut figures).await?;
@@ -78,14 +87,14 @@ impl Pulse {
         kv: Arc<Kv>,
         stats: Arc<Stats>,
     ) -> Self {
-        let faces = Faces { rooms, queues, kv, stats };
+        let faces = Faces { context: context.clone(), rooms, queues, kv, stats };
         context.status.note(faces.beat().await);
         let task = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(BEAT_EVERY).await;
                 let beaten = faces.beat().await;
                 if let Err(fault) = &beaten
-                    && context.status.health() == StoreHealth::Up
+                    && !matches!(context.status.health(), StoreHealth::Unreachable(_))
                 {
                     tracing::warn!(%fault, "the database does not answer as it should");
                 }

@@ -56,7 +56,7 @@ impl Status {
     /// Why writes are refused, if they are.
     pub(crate) fn refusal(&self) -> Option<ApplyError> {
         match self.health() {
-            StoreHealth::Up => None,
+            StoreHealth::Up | StoreHealth::Alarm(_) => None,
             StoreHealth::DiskFull(reason) => Some(ApplyError::DiskFull { reason }),
             StoreHealth::Failed(reason) | StoreHealth::Unreachable(reason) => {
                 Some(ApplyError::Unavailable { reason })

@@ -14,6 +14,7 @@ use crate::http::{self, HttpArgs};
 use crate::kv::{self, KvArgs};
 use crate::limits::{self, LimitsArgs};
 use crate::options::Common;
+use crate::persist::{self, PersistArgs};
 use crate::queue::{self, QueueArgs};
 use crate::report::Report;
 use crate::suite::{self, SuiteArgs};
@@ -37,6 +38,8 @@ enum Command {
     Queue(QueueArgs),
     /// Getting, putting and deleting keys
     Kv(KvArgs),
+    /// Messages through the log into the store, until all of them are stored
+    Persist(PersistArgs),
     /// What this machine can do at most: bare servers and the disk alone
     Limits(LimitsArgs),
     /// The whole table of speed and memory, each row against its bare limit
@@ -78,6 +81,19 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Command::Kv(args) => {
             let report = runtime(args.common.threads)?.block_on(kv::measure(&args))?;
             finish(&report, &args.common)
+        }
+        Command::Persist(args) => {
+            let outcome = runtime(args.common.threads)?.block_on(persist::measure(&args))?;
+            if let Some(dir) = &args.common.out {
+                outcome.write_files(dir)?;
+            }
+            let mut out = std::io::stdout().lock();
+            if args.common.json {
+                writeln!(out, "{}", serde_json::to_string(&outcome)?)?;
+            } else {
+                write!(out, "{}", outcome.terminal())?;
+            }
+            Ok(if outcome.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::Limits(args) => {
             let limits = runtime(args.threads)?.block_on(limits::measure(&args))?;

@@ -31,6 +31,7 @@ mod listener;
 mod machine;
 mod options;
 mod pace;
+mod persist;
 mod phase;
 mod queue;
 mod record;

@@ -171,7 +171,7 @@ impl CpuUse {
     }
 }
 
-fn process_seconds(pid: u32) -> Option<f64> {
+pub(crate) fn process_seconds(pid: u32) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold spaces.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

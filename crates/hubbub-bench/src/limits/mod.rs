@@ -3,6 +3,8 @@
 
 mod disk;
 mod engine;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

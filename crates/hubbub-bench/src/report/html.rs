@@ -33,11 +33,15 @@ pub(super) fn page(report: &Report) -> String {
         section("Latency in milliseconds", &latencies(report)),
         section("How to repeat it", &repeat(report)),
     ];
+    document(&title, &body.concat())
+}
+
+/// A page with a title and what stands in it.
+pub(crate) fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{}</title><style>{STYLE}</style>{}</html>\n",
-        escape(&title),
-        body.concat()
+         content=\"width=device-width\"><title>{}</title><style>{STYLE}</style>{body}</html>\n",
+        escape(title)
     )
 }
 

@@ -10,6 +10,8 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+pub(crate) use html::document as page;
+pub(crate) use svg::{Axes, escape, line as line_chart};
 pub(crate) use terminal::grouped;
 
 use anyhow::Context;

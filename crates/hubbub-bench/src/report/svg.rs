@@ -11,9 +11,9 @@ const BOTTOM: f64 = 36.0;
 
 /// The titles of the two axes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Axes<'a> {
-    pub(super) x: &'a str,
-    pub(super) y: &'a str,
+pub(crate) struct Axes<'a> {
+    pub(crate) x: &'a str,
+    pub(crate) y: &'a str,
 }
 
 /// One scale: from values to pixels.
@@ -30,7 +30,7 @@ impl Scale {
 }
 
 /// A line through points whose values start at 0 on both axes.
-pub(super) fn line(points: &[(f64, f64)], axes: Axes<'_>) -> String {
+pub(crate) fn line(points: &[(f64, f64)], axes: Axes<'_>) -> String {
     let x = horizontal(points.iter().map(|point| point.0));
     let y = vertical(points.iter().map(|point| point.1));
     let mut out = open(axes);
@@ -144,7 +144,7 @@ fn x_label(out: &mut String, at: f64, text: &str) {
 }
 
 /// Text for HTML and SVG.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

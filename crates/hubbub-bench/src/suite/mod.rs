@@ -1,6 +1,8 @@
 //! The whole table of speed and memory, on this machine: each row alternates the bare limit and the real server in
 //! the same run, and the medians count.
 
+#[cfg(all(feature = "postgres", feature = "amqp"))]
+mod databases;
 mod keys;
 mod loaded;
 mod operating;
@@ -27,7 +29,8 @@ pub(crate) struct SuiteArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded,
-    /// kv-get, kv-put, kv-miss, line, taken
+    /// kv-get, kv-put, kv-miss, line, taken; with --postgres pg-rows and pg-kv-put, and with --rabbitmq, too, pg-drain and
+    /// pg-live
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     only: Vec<String>,
     /// Repeat each measurement this often
@@ -45,6 +48,15 @@ pub(crate) struct SuiteArgs {
     /// Messages that wait in the rows `line` and `taken`; five times as many were taken before in the latter
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     waiting: u64,
+    /// PostgreSQL to measure with, postgres://…: a server where databases may be made
+    #[arg(long, value_name = "URL")]
+    postgres: Option<String>,
+    /// RabbitMQ to measure with, amqp://…: its queue hubbub.room.0 is emptied
+    #[arg(long, value_name = "URL")]
+    rabbitmq: Option<String>,
+    /// Messages of each measurement of the rows that need them
+    #[arg(long, default_value_t = 300_000, value_name = "N")]
+    persisted: u64,
     /// A quick look: one round, short, 200,000 messages and keys, 50,000 messages waiting
     #[arg(long)]
     quick: bool,
@@ -81,6 +93,12 @@ struct Bench {
     messages: u64,
     keys: u64,
     waiting: u64,
+    #[cfg_attr(not(all(feature = "postgres", feature = "amqp")), allow(dead_code))]
+    postgres: Option<String>,
+    #[cfg_attr(not(all(feature = "postgres", feature = "amqp")), allow(dead_code))]
+    rabbitmq: Option<String>,
+    #[cfg_attr(not(all(feature = "postgres", feature = "amqp")), allow(dead_code))]
+    persisted: u64,
 }
 
 impl Bench {
@@ -102,7 +120,7 @@ struct Fresh {
     _data: tempfile::TempDir,
 }
 
-const ROWS: [&str; 16] = [
+const ROWS: [&str; 20] = [
     "chat",
     "chat-64",
     "http",
@@ -119,6 +137,10 @@ const ROWS: [&str; 16] = [
     "kv-miss",
     "line",
     "taken",
+    "pg-rows",
+    "pg-kv-put",
+    "pg-drain",
+    "pg-live",
 ];
 
 /// Measures the rows asked for; the answer is the table and whether all targets were met.
@@ -135,11 +157,18 @@ pub(crate) async fn measure(args: &SuiteArgs) -> anyhow::Result<(String, bool)> 
         messages: if args.quick { args.messages.min(200_000) } else { args.messages },
         keys: if args.quick { args.keys.min(200_000) } else { args.keys },
         waiting: if args.quick { args.waiting.min(50_000) } else { args.waiting },
+        postgres: args.postgres.clone(),
+        rabbitmq: args.rabbitmq.clone(),
+        persisted: if args.quick { args.persisted.min(30_000) } else { args.persisted },
     };
     let mut rows = Vec::new();
-    for name in
-        ROWS.into_iter().filter(|name| args.only.is_empty() || args.only.iter().any(|only| only == name))
-    {
+    let is_wanted = |name: &str| match name {
+        _ if !args.only.is_empty() => args.only.iter().any(|only| only == name),
+        "pg-rows" | "pg-kv-put" => args.postgres.is_some(),
+        "pg-drain" | "pg-live" => args.postgres.is_some() && args.rabbitmq.is_some(),
+        _ => true,
+    };
+    for name in ROWS.into_iter().filter(|name| is_wanted(name)) {
         // A row that cannot be measured is a row that failed; the others still count.
         match bench.measure(name).await {
             Ok(measured) => rows.extend(measured),
@@ -171,8 +200,26 @@ impl Bench {
             "kv-miss" => self.kv_miss().await?,
             "line" => self.line().await?,
             "taken" => vec![self.taken().await?],
+            "pg-rows" | "pg-kv-put" | "pg-drain" | "pg-live" => self.databases(name).await?,
             _ => self.loaded().await?,
         })
+    }
+}
+
+impl Bench {
+    #[cfg(all(feature = "postgres", feature = "amqp"))]
+    async fn databases(&self, name: &str) -> anyhow::Result<Vec<Row>> {
+        self.check_databases().await?;
+        Ok(match name {
+            "pg-rows" => self.pg_rows().await?,
+            "pg-kv-put" => vec![self.pg_kv_put().await?],
+            _ => self.pg_broker(name == "pg-drain").await?,
+        })
+    }
+
+    #[cfg(not(all(feature = "postgres", feature = "amqp")))]
+    async fn databases(&self, _name: &str) -> anyhow::Result<Vec<Row>> {
+        anyhow::bail!("this program was built without the features postgres and amqp")
     }
 }
 

@@ -35,6 +35,17 @@ impl Side {
         }
     }
 
+    /// The same where only a rate is known.
+    #[cfg(all(feature = "postgres", feature = "amqp"))]
+    pub(super) fn add_rate(&mut self, rate: f64) {
+        self.rates.push(rate);
+    }
+
+    #[cfg(all(feature = "postgres", feature = "amqp"))]
+    pub(super) fn add_faults(&mut self, faults: &[String]) {
+        self.faults.extend(faults.iter().cloned());
+    }
+
     fn median(&self) -> f64 {
         median(&self.rates)
     }

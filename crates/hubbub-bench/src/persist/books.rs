@@ -1,0 +1,80 @@
+//! What publishers count, and when each message was to be sent.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::record::Dist;
+
+/// The counts of a run, shared by its publishers.
+#[derive(Debug)]
+pub(crate) struct Books {
+    started: Instant,
+    messages: u64,
+    /// Messages per second; `None` = as fast as they are confirmed.
+    rate: Option<f64>,
+    next: AtomicU64,
+    pub(crate) sent: AtomicU64,
+    pub(crate) confirmed: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) unconfirmed: AtomicU64,
+    pub(crate) latency: Mutex<Dist>,
+}
+
+impl Books {
+    /// `messages` messages, beginning now.
+    pub(crate) fn new(messages: u64, rate: Option<f64>) -> Self {
+        Self {
+            started: Instant::now(),
+            messages,
+            rate,
+            next: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            confirmed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            unconfirmed: AtomicU64::new(0),
+            latency: Mutex::default(),
+        }
+    }
+
+    /// Numbers of up to `count` messages to send next; fewer at the end, none after it.
+    pub(crate) fn take(&self, count: u64) -> std::ops::Range<u64> {
+        let first = self.next.fetch_add(count, Ordering::Relaxed).min(self.messages);
+        first..(first + count).min(self.messages)
+    }
+
+    /// Waits until message `index` is to be sent; the answer is when that was.
+    pub(crate) async fn due(&self, index: u64) -> Instant {
+        let Some(rate) = self.rate else { return Instant::now() };
+        let due = self.started + Duration::from_secs_f64(index as f64 / rate);
+        // A timer is not finer than that; whoever is late sends at once.
+        if due.saturating_duration_since(Instant::now()) > Duration::from_millis(1) {
+            tokio::time::sleep_until(due.into()).await;
+        }
+        due
+    }
+
+    /// Notes an answer to a message that was to be sent at `due`.
+    pub(crate) fn answered(&self, counter: &AtomicU64, due: Instant, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+        self.latency.lock().add(u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX));
+    }
+}
+
+/// A counter's value.
+pub(crate) fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_taken_once() {
+        let books = Books::new(25, None);
+        let taken: Vec<u64> = std::iter::repeat_with(|| books.take(10)).take(5).flatten().collect();
+        assert_eq!(taken, (0..25).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,250 @@
+//! `hubbub bench persist`: messages through the log into the store, as many as there are or at a given rate, until all
+//! of them are stored.
+//!
+//! Publishers ([`amqp`], as any other program would, or [`ndjson`], through the server) draw messages ([`texts`]) and
+//! count what became of them ([`books`]); an [`ear`] hears some of them at the other end; a [`watch`] looks at server,
+//! broker, database and machine once a second. The [`outcome`] closes the books with the server's own counters.
+
+#[cfg(feature = "amqp")]
+pub(crate) mod amqp;
+pub(crate) mod books;
+mod ear;
+mod ndjson;
+pub(crate) mod outcome;
+mod source;
+pub(crate) mod texts;
+mod watch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use crate::client::Target;
+use crate::ledger::ServerCounts;
+use crate::options::{Common, duration};
+use books::{Books, read};
+use ear::Heard;
+use outcome::Outcome;
+pub(crate) use source::Source;
+use texts::Texts;
+use watch::Watch;
+
+/// Options of `bench persist`.
+#[derive(Debug, Clone, Args, Serialize)]
+pub(crate) struct PersistArgs {
+    #[command(flatten)]
+    #[serde(skip)]
+    pub(crate) common: Common,
+    /// Messages to publish; with --rate and --duration that many as they make
+    #[arg(long, short = 'n', default_value_t = 500_000, value_name = "N")]
+    pub(crate) messages: u64,
+    /// Messages per second; without it as fast as they are confirmed
+    #[arg(long, value_name = "N")]
+    pub(crate) rate: Option<f64>,
+    /// How long to publish at --rate
+    #[arg(long, value_parser = duration, value_name = "TIME", requires = "rate")]
+    pub(crate) duration: Option<Duration>,
+    /// RabbitMQ to publish to, amqp://…; without it messages go through the server, POST /v1/messages
+    #[arg(long, env = "HUBBUB_LOG", value_name = "URL")]
+    #[serde(skip)]
+    pub(crate) log: Option<String>,
+    /// Exchange to publish to
+    #[arg(long, default_value = "chat.exchange", value_name = "NAME")]
+    pub(crate) exchange: String,
+    /// Queues whose messages are counted
+    #[arg(long, default_value = "hubbub.room.0", value_delimiter = ',', value_name = "NAME")]
+    pub(crate) queues: Vec<String>,
+    /// PostgreSQL to look at meanwhile, postgres://…
+    #[arg(long, env = "HUBBUB_STORE", value_name = "URL")]
+    #[serde(skip)]
+    pub(crate) database: Option<String>,
+    /// Names of processes whose processor time and memory are shown
+    #[arg(long, default_value = "postgres,beam", value_delimiter = ',', value_name = "NAME")]
+    pub(crate) watch: Vec<String>,
+    /// Connections that publish
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub(crate) publishers: usize,
+    /// Unconfirmed messages of a publisher; of a request, where they go through the server
+    #[arg(long, default_value_t = 1_000, value_name = "N")]
+    pub(crate) window: usize,
+    /// Rooms
+    #[arg(long, default_value_t = 1_000, value_name = "N")]
+    pub(crate) rooms: u64,
+    /// Users
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    pub(crate) users: u64,
+    /// Bytes of a text
+    #[arg(long, default_value_t = 120, value_name = "N")]
+    pub(crate) text_bytes: usize,
+    /// Rooms that are followed over a WebSocket, to measure from publishing to hearing
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub(crate) listen: u64,
+    /// Longest time without any progress
+    #[arg(long, default_value = "60s", value_parser = duration, value_name = "TIME")]
+    pub(crate) give_up: Duration,
+    /// Publish only, whether a server runs or not: fills the broker's queues
+    #[arg(long)]
+    pub(crate) fill: bool,
+    /// Publish nothing, wait until --messages more are stored: empties what --fill filled
+    #[arg(long, conflicts_with = "fill")]
+    pub(crate) drain: bool,
+}
+
+/// Publishes, and waits until everything is stored.
+pub(crate) async fn measure(args: &PersistArgs) -> anyhow::Result<Outcome> {
+    let target = args.common.target()?;
+    let messages = match (args.rate, args.duration) {
+        (Some(rate), Some(duration)) => (rate * duration.as_secs_f64()) as u64,
+        _ => args.messages,
+    };
+    let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
+    let texts = Arc::new(Texts::new(seed, args.rooms, args.users, args.text_bytes));
+    let before = if args.fill { None } else { ServerCounts::ask(&target).await };
+    ensure!(args.fill || before.is_some(), "no hubbub server answers at {}", target.host);
+    let source = source(args).await?;
+    let heard = Arc::new(Mutex::new(Heard::default()));
+    let mut ears = JoinSet::new();
+    let followed = args.listen.min(texts.rooms());
+    if !args.fill && !args.drain && followed > 0 {
+        ears.spawn(ear::listen(target.clone(), followed, heard.clone()));
+        subscribed(&heard, followed).await?;
+    }
+
+    let published = if args.drain { 0 } else { messages };
+    let books = Arc::new(Books::new(published, args.rate));
+    let seen = (!args.fill).then(|| target.clone());
+    let watch = Watch::start(seen, args.common.server_pid, args.watch.clone(), books.clone(), source);
+    let begun = Instant::now();
+    let mut publishers = publishers(args, &target, &books, &texts)?;
+    let is_published = Arc::new(AtomicBool::new(false));
+    let stored = async {
+        match &before {
+            None => Ok((0, Instant::now())),
+            Some(before) => wait_stored(args, &target, before, messages, &books, &is_published).await,
+        }
+    };
+    let publishing = async {
+        while let Some(done) = publishers.join_next().await {
+            done??;
+        }
+        is_published.store(true, Ordering::SeqCst);
+        anyhow::Ok(Instant::now())
+    };
+    let (published_at, stored) = tokio::join!(publishing, stored);
+    let (published_at, (stored, stored_at)) = (published_at?, stored?);
+    // One more look, so that the end is seen.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let looks = watch.stop().await;
+    // The last messages are on their way to the listener.
+    ears.shutdown().await;
+    let metrics = crate::client::get::get(&target, "/metrics").await.unwrap_or_default();
+    let heard = std::mem::take(&mut *heard.lock());
+    Ok(Outcome::new(outcome::Seen {
+        args,
+        messages,
+        books: &books,
+        heard,
+        looks,
+        publish: published_at.duration_since(begun),
+        store: stored_at.duration_since(begun),
+        stored,
+        metrics,
+    }))
+}
+
+async fn subscribed(heard: &Mutex<Heard>, rooms: u64) -> anyhow::Result<()> {
+    for _ in 0..200 {
+        if heard.lock().subscribed >= rooms {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    anyhow::bail!("{rooms} rooms could not be followed within 10 s")
+}
+
+fn publishers(
+    args: &PersistArgs,
+    target: &Target,
+    books: &Arc<Books>,
+    texts: &Arc<Texts>,
+) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..if args.drain { 0 } else { args.publishers.max(1) } {
+        match &args.log {
+            Some(url) if url.starts_with("amqp") => {
+                #[cfg(feature = "amqp")]
+                tasks.spawn(amqp::publish(
+                    url.clone(),
+                    args.exchange.clone(),
+                    args.window.max(1),
+                    books.clone(),
+                    texts.clone(),
+                ));
+                #[cfg(not(feature = "amqp"))]
+                anyhow::bail!(
+                    "{}: this program was built without the feature amqp",
+                    url.split(':').next().unwrap_or_default()
+                );
+            }
+            _ => {
+                // At a rate, a request is what comes in ten milliseconds.
+                let chunk = args.rate.map_or(args.window as u64, |rate| {
+                    ((rate / args.publishers.max(1) as f64 * 0.01) as u64).clamp(1, args.window as u64)
+                });
+                tasks.spawn(ndjson::publish(target.clone(), chunk.max(1), books.clone(), texts.clone()));
+            }
+        }
+    }
+    Ok(tasks)
+}
+
+async fn source(args: &PersistArgs) -> anyhow::Result<Source> {
+    #[allow(unused_mut)]
+    let mut source = Source::default();
+    #[cfg(feature = "amqp")]
+    if let Some(url) = args.log.as_deref().filter(|url| url.starts_with("amqp")) {
+        source.broker = Some((amqp::connect(url).await?.create_channel().await?, args.queues.clone()));
+    }
+    #[cfg(feature = "postgres")]
+    if let Some(url) = args.database.as_deref().filter(|url| url.starts_with("postgres")) {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
+            .await
+            .map_err(|_| anyhow::anyhow!("the database given by --database cannot be reached"))?;
+        tokio::spawn(connection);
+        source.database = Some(Arc::new(client));
+    }
+    #[cfg(not(any(feature = "amqp", feature = "postgres")))]
+    let _ = args;
+    Ok(source)
+}
+
+/// Waits until as many are stored as were confirmed; tells how many, and when the last of them was seen.
+async fn wait_stored(
+    args: &PersistArgs,
+    target: &Target,
+    before: &ServerCounts,
+    messages: u64,
+    books: &Books,
+    is_published: &AtomicBool,
+) -> anyhow::Result<(u64, Instant)> {
+    let (mut last, mut moved_at) = (0, Instant::now());
+    loop {
+        let counts = ServerCounts::ask(target).await.context("the server does not count any more")?;
+        let stored = counts.stored.saturating_sub(before.stored);
+        if stored > last {
+            (last, moved_at) = (stored, Instant::now());
+        }
+        let wanted = if args.drain { messages } else { read(&books.confirmed) };
+        let is_done = (args.drain || is_published.load(Ordering::SeqCst)) && last >= wanted;
+        if is_done || moved_at.elapsed() > args.give_up {
+            return Ok((last, moved_at));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

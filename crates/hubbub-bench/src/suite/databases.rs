@@ -1,0 +1,201 @@
+//! Rows about PostgreSQL and RabbitMQ, each against what the database or the broker does alone in the same run.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use super::paired::Pair;
+use super::{Bench, Fresh, Row};
+use crate::kv::{self, KvArgs};
+use crate::limits::median;
+use crate::limits::postgres::{Database, connect, puts_rate, rows_rate};
+use crate::options::arguments;
+use crate::persist::outcome::Outcome;
+use crate::persist::texts::Texts;
+use crate::persist::{self, PersistArgs, amqp};
+use crate::report::{Report, grouped};
+use crate::spawn::Server;
+
+const ROOMS: u64 = 1_000;
+const USERS: u64 = 10_000;
+const TEXT_BYTES: usize = 120;
+const PUBLISHERS: usize = 2;
+const WINDOW: usize = 1_000;
+/// The server's own queue, emptied before each round.
+const QUEUE: &str = "hubbub.room.0";
+
+impl Bench {
+    fn postgres(&self) -> anyhow::Result<&str> {
+        self.postgres.as_deref().context("--postgres URL is missing: a server where databases may be made")
+    }
+
+    fn rabbitmq(&self) -> anyhow::Result<&str> {
+        self.rabbitmq.as_deref().context("--rabbitmq URL is missing")
+    }
+
+    /// A server on an empty database.
+    async fn on_postgres(&self, log: Option<&str>) -> anyhow::Result<(Fresh, Database)> {
+        let database = Database::fresh(self.postgres()?).await?;
+        let mut env = vec![("HUBBUB_STORE", database.url.as_str())];
+        env.extend(log.map(|url| ("HUBBUB_LOG", url)));
+        Ok((self.fresh(&env).await?, database))
+    }
+
+    async fn persist(&self, server: &Server, database: &Database, own: &[&str]) -> anyhow::Result<Outcome> {
+        let (pid, messages) = (server.pid.to_string(), self.persisted.to_string());
+        let line = ["--quiet", "--target", &server.url, "--server-pid", &pid, "--database", &database.url];
+        let line = [&line[..], &["-n", &messages], own].concat();
+        persist::measure(&arguments::<PersistArgs>("persist", &line)?).await
+    }
+
+    async fn empty_broker(&self) -> anyhow::Result<()> {
+        use lapin::options::QueuePurgeOptions;
+        let connection = amqp::connect(self.rabbitmq()?).await?;
+        let channel = connection.create_channel().await?;
+        // Before the server's first start there is no such queue.
+        let _ = channel.queue_purge(QUEUE.into(), QueuePurgeOptions::default()).await;
+        let _ = connection.close(200, "done".into()).await;
+        Ok(())
+    }
+
+    pub(super) async fn pg_rows(&self) -> anyhow::Result<Vec<Row>> {
+        let texts = Arc::new(Texts::new(crate::machine::seed(), ROOMS, USERS, TEXT_BYTES));
+        let (mut pair, mut cpu, mut bytes) = (Pair::default(), Vec::new(), 0.0);
+        for _ in 0..self.rounds {
+            pair.bare.add_rate(rows_rate(self.postgres()?, &texts, self.time).await?);
+            let (Fresh { server, _data }, database) = self.on_postgres(None).await?;
+            let outcome = self.persist(&server, &database, &["--listen", "0", "--publishers", "4"]).await?;
+            add(&mut pair, &outcome, &mut cpu);
+            server.kill().await?;
+            let (size, count) = database.message_bytes().await?;
+            bytes = size as f64 / count.max(1) as f64;
+            database.drop().await?;
+        }
+        let what = "rows into PostgreSQL, direct log, ids and statistics included";
+        let mut row = pair.row(what, "rows/s", 0.60, "≥ 60 % of plain batches");
+        row.note.push_str(&format!("; {}", cpu.join("; ")));
+        let size = Row {
+            what: format!("bytes per message in PostgreSQL, {} messages", grouped(self.persisted as f64)),
+            measured: format!("{bytes:.0}"),
+            limit: String::new(),
+            share: String::new(),
+            target: "≤ 430 for texts of 120 bytes",
+            ok: bytes > 0.0 && bytes <= 430.0,
+            note: "with all indexes and the table of ids".to_owned(),
+        };
+        Ok(vec![row, size])
+    }
+
+    /// Everything is in the broker before the server starts (`is_drain`), or comes while it works.
+    pub(super) async fn pg_broker(&self, is_drain: bool) -> anyhow::Result<Vec<Row>> {
+        let texts = Arc::new(Texts::new(crate::machine::seed(), ROOMS, USERS, TEXT_BYTES));
+        let url = self.rabbitmq()?;
+        let (mut pair, mut cpu, mut rates) = (Pair::default(), Vec::new(), Vec::new());
+        for _ in 0..self.rounds {
+            pair.bare.add_rate(amqp::bare(url, &texts, self.persisted, PUBLISHERS, WINDOW, is_drain).await?);
+            self.empty_broker().await?;
+            let (Fresh { server, _data }, database) = self.on_postgres(Some(url)).await?;
+            let outcome = if is_drain {
+                server.kill().await?;
+                let fill = ["--fill", "--log", url, "-n", &self.persisted.to_string()];
+                persist::measure(&arguments::<PersistArgs>("persist", &fill)?).await?;
+                let env = [("HUBBUB_STORE", database.url.as_str()), ("HUBBUB_LOG", url)];
+                let Fresh { server, _data } = self.fresh(&env).await?;
+                let outcome = self.persist(&server, &database, &["--drain", "--log", url]).await?;
+                server.kill().await?;
+                outcome
+            } else {
+                let outcome = self.persist(&server, &database, &["--log", url, "--listen", "0"]).await?;
+                server.kill().await?;
+                outcome
+            };
+            rates.push(outcome.stored_per_second);
+            add(&mut pair, &outcome, &mut cpu);
+            database.drop().await?;
+        }
+        let (what, least, target) = if is_drain {
+            ("RabbitMQ to PostgreSQL, filled before", 0.60, "≥ 60 % of RabbitMQ's consume and ack")
+        } else {
+            ("RabbitMQ to PostgreSQL, live", 0.65, "≥ 65 % of RabbitMQ's publish and consume")
+        };
+        let mut row = pair.row(what, "messages/s", least, target);
+        row.note.push_str(&format!("; {}", cpu.join("; ")));
+        let mut rows = vec![row];
+        if !is_drain {
+            rows.push(self.pg_latency(url, 0.5 * median(&rates)).await?);
+        }
+        Ok(rows)
+    }
+
+    async fn pg_latency(&self, url: &str, rate: f64) -> anyhow::Result<Row> {
+        let mut p99 = Vec::new();
+        for _ in 0..self.rounds {
+            self.empty_broker().await?;
+            let (Fresh { server, _data }, database) = self.on_postgres(Some(url)).await?;
+            let (rate, time) = (rate.to_string(), format!("{}s", self.time.as_secs_f64().max(10.0)));
+            let own = ["--log", url, "--rate", &rate, "--duration", &time];
+            let outcome = self.persist(&server, &database, &own).await?;
+            p99.push(outcome.arrival_latency.p99_ms);
+            server.kill().await?;
+            database.drop().await?;
+        }
+        let middle = median(&p99);
+        Ok(Row {
+            what: format!("from publishing to a subscriber at {}/s, p99", grouped(rate)),
+            measured: format!("{middle:.1} ms"),
+            limit: String::new(),
+            share: String::new(),
+            target: "≤ 50 ms",
+            ok: middle > 0.0 && middle <= 50.0,
+            note: format!("rounds {p99:.1?}"),
+        })
+    }
+
+    pub(super) async fn pg_kv_put(&self) -> anyhow::Result<Row> {
+        let mut pair = Pair::default();
+        for _ in 0..self.rounds {
+            pair.bare.add_rate(puts_rate(self.postgres()?, 50, 16, 100_000, self.time).await?);
+            let (Fresh { server, _data }, database) = self.on_postgres(None).await?;
+            let report: Report = {
+                let (time, pid) = (format!("{}s", self.time.as_secs_f64()), server.pid.to_string());
+                let line = ["put-all", "--keys", "100000", "--no-preload", "--connections", "50"];
+                let common = ["--quiet", "--rows-max", "0", "--target", &server.url, "--server-pid", &pid];
+                let line = [&line[..], &common, &["--duration", &time]].concat();
+                kv::measure(&arguments::<KvArgs>("kv", &line)?).await?
+            };
+            pair.real.add_report(&report);
+            server.kill().await?;
+            database.drop().await?;
+        }
+        let what = "`PUT /kv/{key}` into PostgreSQL, 50 connections";
+        Ok(pair.row(what, "puts/s", 4.0, "≥ 4 × one upsert per request"))
+    }
+
+    /// Whether the rows of this file can be measured.
+    pub(super) async fn check_databases(&self) -> anyhow::Result<()> {
+        let client = connect(self.postgres()?).await?;
+        for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
+            let value: String = client.query_one(&format!("show {setting}"), &[]).await?.get(0);
+            anyhow::ensure!(
+                value == "on",
+                "PostgreSQL has {setting} = {value}: these figures would be worth nothing"
+            );
+        }
+        Ok(())
+    }
+}
+
+fn add(pair: &mut Pair, outcome: &Outcome, cpu: &mut Vec<String>) {
+    pair.real.add_rate(outcome.stored_per_second);
+    pair.real.add_faults(&outcome.faults);
+    let used: Vec<String> = outcome
+        .course
+        .iter()
+        .filter(|course| course.name.ends_with(" CPU"))
+        .map(|course| {
+            let us = 1e6 * course.average / outcome.stored_per_second.max(1.0);
+            format!("{} {us:.1} µs", course.name.trim_end_matches(" CPU"))
+        })
+        .collect();
+    cpu.push(format!("processor time per message: {}", used.join(", ")));
+}

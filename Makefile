@@ -6,10 +6,14 @@ SHELL := /bin/bash -euo pipefail
 # One set of packages, features and one profile for every test, so that dependencies are compiled once.
 ALL := --workspace --features full
 
-.PHONY: help run check test bench setup lint deny
+# What `make test` runs against: servers of its own, on ports and in a directory that nobody else uses, empty at first.
+TEST_SERVICES := SVC_HOME=/var/tmp/hubbub-test PGFSYNC=off PGPORT=15442 BOUNCER_PORT=16442 RMQ_PORT=5683
+TEST_URLS := HUBBUB_TEST_POSTGRES=postgres://postgres@127.0.0.1:15442/postgres HUBBUB_TEST_AMQP=amqp://guest:guest@127.0.0.1:5683/
+
+.PHONY: help run check test bench services services-stop setup lint deny
 
 help: ## This list
-	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1|\2/p' Makefile | column -t -s '|'
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1|\2/p' Makefile | column -t -s '|'
 
 run: ## Build and start a server on http://127.0.0.1:8080, data in ./data
 	cargo run --release -p hubbub -- serve
@@ -18,12 +22,22 @@ check: lint ## A few minutes: formatting, lints, unit tests, the embedded store 
 	cargo test $(ALL) --lib --bins --test conformance --test crash
 
 test: lint ## Everything: what is missing is set up, then every test of every crate and of whole processes
-	cargo test $(ALL)
+	scripts/services/install.sh
+	$(TEST_SERVICES) scripts/services/stop.sh wipe
+	trap '$(TEST_SERVICES) scripts/services/stop.sh wipe' EXIT; \
+		$(TEST_SERVICES) scripts/services/start.sh; $(TEST_SERVICES) $(TEST_URLS) cargo test $(ALL)
 	HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub" scripts/browser-tests.sh
 	$(MAKE) --no-print-directory deny
 
 bench: ## The table of speed and memory, each row against this machine's own limit; ARGS="--help" for more
 	cargo run --release -p hubbub -- bench suite $(ARGS)
+
+services: ## Install and start PostgreSQL, pgbouncer and RabbitMQ on this machine, to try things with
+	scripts/services/install.sh
+	scripts/services/start.sh
+
+services-stop: ## Stop them; what they hold stays
+	scripts/services/stop.sh
 
 lint: setup
 	cargo fmt --all --check

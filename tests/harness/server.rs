@@ -54,6 +54,11 @@ impl Setup {
         self
     }
 
+    /// With another store.
+    pub(crate) fn store(self, url: &str) -> Self {
+        self.set(&format!("store.url={url}"))
+    }
+
     pub(crate) fn set(mut self, setting: &str) -> Self {
         self.settings.push(setting.to_owned());
         self

@@ -92,7 +92,9 @@ impl Config {
                 &format!("{key} must be like postgres://USER:PASSWORD@HOST:PORT/DATABASE"),
             );
             #[cfg(feature = "postgres")]
-            if let Err(error) = hubbub_postgres::check_url(url) {
+            if is_postgres(url)
+                && let Err(error) = hubbub_postgres::check_url(url)
+            {
                 require(false, &format!("{key}: {error}"));
             }
         }

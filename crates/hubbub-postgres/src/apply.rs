@@ -90,10 +90,10 @@ fn lane(room: Option<&str>, lanes: usize) -> usize {
     usize::try_from(hasher.finish() % lanes as u64).unwrap_or(0)
 }
 
-fn gather(
-    count: usize,
-    parts: Vec<(&Vec<usize>, Result<Vec<Outcome>, ApplyError>)>,
-) -> Result<Vec<Outcome>, ApplyError> {
+/// Where the operations of a part stand in the batch, and what became of them.
+type Done<'a> = (&'a Vec<usize>, Result<Vec<Outcome>, ApplyError>);
+
+fn gather(count: usize, parts: Vec<Done<'_>>) -> Result<Vec<Outcome>, ApplyError> {
     let parts = parts.into_iter().filter(|(places, _)| !places.is_empty());
     let (mut outcomes, mut failed, mut is_any_stored) = (vec![None; count], None, false);
     for (places, result) in parts {

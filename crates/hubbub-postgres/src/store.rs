@@ -96,7 +96,9 @@ impl Store for Postgres {
     }
 
     fn figures(&self) -> StoreFigures {
-        StoreFigures { pool: self.context.db.figures(), ..self.context.status.figures() }
+        let mut figures = StoreFigures { pool: self.context.db.figures(), ..self.context.status.figures() };
+        self.rooms.tell(&mut figures);
+        figures
     }
 
     fn is_shared(&self) -> bool {

@@ -25,6 +25,12 @@ pub(crate) enum Fault {
         /// What was found.
         found: String,
     },
+    /// A try came to know what the next one has to be told; nothing is wrong.
+    #[error("{what}: to be done again")]
+    Again {
+        /// What was attempted.
+        what: &'static str,
+    },
     /// It took too long.
     #[error("{what}: no answer in time")]
     Timeout {
@@ -52,9 +58,18 @@ impl Fault {
         }
     }
 
-    /// Whether the same may succeed at once: another transaction was in the way.
+    /// Whether the same may succeed at once: another transaction was in the way, or the
+    /// first try was made to find something out.
     pub(crate) fn is_conflict(&self) -> bool {
+        if matches!(self, Self::Again { .. }) {
+            return true;
+        }
         matches!(self.state(), Some(code) if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED)
+    }
+
+    /// Whether it failed only because another statement of its transaction had failed.
+    pub(crate) fn is_echo(&self) -> bool {
+        self.state() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)
     }
 
     /// Whether the connection is of no use any more: broken, or to a server that takes no writes.
@@ -66,7 +81,7 @@ impl Fault {
                     || self.state() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
             }
             Self::Timeout { .. } => true,
-            Self::Connection(_) | Self::Nonsense { .. } => false,
+            Self::Connection(_) | Self::Nonsense { .. } | Self::Again { .. } => false,
         }
     }
 

@@ -1,71 +1,59 @@
 //! Rooms, messages, members.
+//!
+//! A batch comes to [`Rooms::apply`] and goes through [`write`] in one transaction; [`read`] answers questions. Both know
+//! rooms and users by numbers ([`names`]).
+
+mod names;
+mod read;
+mod totals;
+mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use hubbub_core::store::{
-    Access, ApplyError, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomInfo, RoomStore,
-    StoreFigures, UserRooms,
-};
-use hubbub_core::{Outcome, RoomId, UserId};
+use hubbub_core::Outcome;
+use hubbub_core::store::{ApplyError, StoreFigures};
 
 use crate::apply::RoomOp;
-use crate::store::Postgres;
-
 use crate::db::Fault;
 use crate::db::connect::OpenError;
 use crate::store::Context;
+use names::Names;
+use totals::Totals;
 
 /// Rooms, messages, members.
 pub(crate) struct Rooms {
     context: Arc<Context>,
+    room_names: Names,
+    user_names: Names,
+    totals: Totals,
+    /// Whether the last batch that was looked through had messages that were stored before.
+    expects_repeats: AtomicBool,
 }
 
 impl Rooms {
     pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
-        Ok(Self { context })
+        Ok(Self {
+            context,
+            room_names: Names::of_rooms(),
+            user_names: Names::of_users(),
+            totals: Totals::default(),
+            expects_repeats: AtomicBool::new(false),
+        })
     }
 
-    /// Does what is due, and enters what is known into `figures`.
+    /// Does what is due.
     pub(crate) async fn beat(&self, _figures: &mut StoreFigures) -> Result<(), Fault> {
-        Ok(())
+        self.totals.refresh(&self.context.db).await
+    }
+
+    /// Enters what is known at this moment.
+    pub(crate) fn tell(&self, figures: &mut StoreFigures) {
+        (figures.messages, figures.rooms) = self.totals.sums();
     }
 
     /// Does operations in their order, in one transaction.
-    pub(crate) async fn apply(&self, _ops: &[RoomOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
-        Err(ApplyError::Unavailable { reason: "not built yet".into() })
-    }
-}
-
-fn missing<T: Send + 'static>() -> Read<'static, T> {
-    Box::pin(std::future::ready(Err(ReadError::Unavailable { reason: "not built yet".into() })))
-}
-
-impl RoomStore for Postgres {
-    fn epoch(&self) -> Arc<str> {
-        self.context.epoch.read().clone()
-    }
-
-    fn history(&self, _room: RoomId, _query: HistoryQuery) -> Read<'_, HistoryPage> {
-        missing()
-    }
-
-    fn room(&self, _room: RoomId) -> Read<'_, Option<RoomInfo>> {
-        missing()
-    }
-
-    fn rooms(&self, _after: Option<RoomId>, _limit: usize) -> Read<'_, Vec<RoomInfo>> {
-        missing()
-    }
-
-    fn access(&self, _room: RoomId, _user: UserId) -> Read<'_, Access> {
-        missing()
-    }
-
-    fn members(&self, _room: RoomId, _after: Option<UserId>, _limit: usize) -> Read<'_, Vec<Member>> {
-        missing()
-    }
-
-    fn user_rooms(&self, _user: UserId, _after: Option<RoomId>, _limit: usize) -> Read<'_, UserRooms> {
-        missing()
+    pub(crate) async fn apply(&self, ops: &[RoomOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
+        write::apply(self, ops).await
     }
 }

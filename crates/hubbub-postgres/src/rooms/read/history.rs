@@ -1,0 +1,201 @@
+//! Pages of a room's history.
+//!
+//! A cursor is a number, partitions are spans of time. Where a page is near the head, only what was received lately is
+//! searched at first, so that a room with years behind it costs no more than a new one; whether that was enough shows
+//! from the numbers found. A window of time is turned into one of numbers first ([`time`]).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError};
+use hubbub_core::{Message, MessageRun, MessageType, RoomId, Send, Timestamp};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::{count, limit_of, time};
+use crate::db::{Conn, Fault, PgTime, Sql};
+use crate::rooms::Rooms;
+
+/// The columns that [`push`] reads, of a table called so.
+macro_rules! message {
+    ($of:literal) => {
+        concat!(
+            $of,
+            ".seq, ",
+            $of,
+            ".received_at, ",
+            $of,
+            ".sender, ",
+            $of,
+            ".sent_at, ",
+            $of,
+            ".kind, ",
+            $of,
+            ".message_id, ",
+            $of,
+            ".username, ",
+            $of,
+            ".body"
+        )
+    };
+}
+pub(super) use message;
+
+/// Columns of a message.
+const MESSAGE_COLUMNS: usize = 8;
+
+/// Begins before every message, and ends behind every one.
+const ALL_TIME: (Timestamp, Timestamp) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
+
+/// So near the head a page is expected among what was received lately.
+const NEAR: i64 = 10_000;
+
+const ROOM: Sql = Sql {
+    what: "reading a room",
+    text: "select no, head, oldest, last_received_at from rooms where id = $1 and not deleted",
+    types: &[Type::TEXT],
+};
+
+/// What the room hides is looked at in the same moment as its messages. The texts behind those that fit are counted, but
+/// not read.
+macro_rules! page {
+    ($order:literal) => {
+        Sql {
+            what: "reading messages",
+            text: concat!(
+                "select ", message!("m"), ", m.found, m.first from rooms r cross join lateral ( \
+                     select *, row_number() over page as place, sum(octet_length(body)) over page as bytes, \
+                         count(*) over () as found, min(seq) over () as first \
+                     from (select * from messages m \
+                         where m.room = $1 and m.seq >= greatest($2, r.oldest) and m.seq <= $3 \
+                             and m.received_at >= $4 and m.received_at < $5 \
+                             and (r.erased = 0 or not exists ( \
+                                 select from erased e where e.room = $1 and e.seq = m.seq)) \
+                         order by m.seq ", $order, " limit $6) one \
+                     window page as (order by seq ", $order, ")) m \
+                 where r.no = $1 and (m.place = 1 or m.place < $6 and m.bytes <= $7) order by m.place"
+            ),
+            types: &[
+                Type::INT4,
+                Type::INT8,
+                Type::INT8,
+                Type::TIMESTAMPTZ,
+                Type::TIMESTAMPTZ,
+                Type::INT8,
+                Type::INT8,
+            ],
+        }
+    };
+}
+
+const FORWARD: Sql = page!("asc");
+const BACKWARD: Sql = page!("desc");
+
+/// Numbers and times to look at, and in which order.
+struct Span {
+    low: i64,
+    high: i64,
+    from: Timestamp,
+    to: Timestamp,
+    is_forward: bool,
+}
+
+/// A page of a room's history; see [`hubbub_core::RoomStore::history`].
+pub(super) async fn read(
+    rooms: &Rooms,
+    room: &RoomId,
+    query: &HistoryQuery,
+) -> Result<HistoryPage, ReadError> {
+    let conn = rooms.context.db.get().await?;
+    let row = conn.query_opt(&ROOM, &[&room.as_str()]).await?.ok_or(ReadError::UnknownRoom)?;
+    let (no, head, oldest): (i32, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    let last = row.get::<_, Option<PgTime>>(3).map(|time| time.0);
+    let mut page = HistoryPage {
+        messages: MessageRun::default(),
+        head: head.unsigned_abs(),
+        oldest: oldest.unsigned_abs(),
+        more: false,
+    };
+    let seq = |seq: u64| i64::try_from(seq).unwrap_or(i64::MAX);
+    let (low, high, is_forward) = match query.cursor {
+        Cursor::After(after) => (oldest.max(seq(after).saturating_add(1)), head, true),
+        Cursor::Before(before) => (oldest, head.min(seq(before).saturating_sub(1)), false),
+    };
+    let (from, to) = (query.from.unwrap_or(ALL_TIME.0), query.to.unwrap_or(ALL_TIME.1));
+    let mut span = Span { low, high, from, to, is_forward };
+    if span.low > span.high || from >= to {
+        return Ok(page);
+    }
+    (span.low, span.high) = time::narrow(&conn, no, (span.low, span.high), query.from, query.to).await?;
+    let rows = rows_of(rooms, &conn, (no, head, last), span, query).await?;
+    let senders = rooms.user_names.names(&conn, rows.iter().map(|row| row.get(2))).await?;
+    drop(conn);
+    for row in &rows {
+        push(&mut page.messages, (row, 0), room.as_str(), &senders)?;
+    }
+    let found = rows.first().map_or(0, |row| count(row, MESSAGE_COLUMNS));
+    page.more = u64::try_from(rows.len()).unwrap_or(u64::MAX) < found;
+    if !is_forward {
+        page.messages.reverse();
+    }
+    Ok(page)
+}
+
+async fn rows_of(
+    rooms: &Rooms,
+    conn: &Conn,
+    (no, head, last): (i32, i64, Option<Timestamp>),
+    span: Span,
+    query: &HistoryQuery,
+) -> Result<Vec<Row>, Fault> {
+    // One more than wanted, to know whether there is one.
+    let limit = limit_of(query.limit.max(1)).saturating_add(1);
+    let bytes_max = limit_of(query.bytes_max);
+    let sql = if span.is_forward { &FORWARD } else { &BACKWARD };
+    let read = async |from: Timestamp| {
+        let (from, to) = (PgTime(from), PgTime(span.to));
+        conn.query(sql, &[&no, &span.low, &span.high, &from, &to, &limit, &bytes_max]).await
+    };
+    let is_near = head - if span.is_forward { span.low } else { span.high } < NEAR;
+    let length = i64::try_from(rooms.context.options.partition.as_micros()).unwrap_or(i64::MAX);
+    let lately = last.map(|last| Timestamp::from_micros(last.as_micros().saturating_sub(length)));
+    if let Some(lately) = lately.filter(|lately| is_near && *lately > span.from) {
+        let rows = read(lately).await?;
+        let is_whole = rows.first().is_some_and(|row| {
+            let (found, first): (i64, i64) = (row.get(MESSAGE_COLUMNS), row.get(MESSAGE_COLUMNS + 1));
+            first == span.low || !span.is_forward && found == limit
+        });
+        if is_whole {
+            return Ok(rows);
+        }
+    }
+    read(span.from).await
+}
+
+/// Adds the message that stands in a row from a column on.
+pub(super) fn push(
+    run: &mut MessageRun,
+    (row, at): (&Row, usize),
+    room: &str,
+    senders: &HashMap<i32, Arc<str>>,
+) -> Result<(), Fault> {
+    let nonsense = |found: String| Fault::Nonsense { what: "reading messages", found };
+    let sender: i32 = row.get(at + 2);
+    let user = senders.get(&sender).ok_or_else(|| nonsense(format!("no user has the number {sender}")))?;
+    let kind: i8 = row.get(at + 4);
+    let kind = u8::try_from(kind).ok().and_then(MessageType::from_u8);
+    run.push(&Message {
+        seq: count(row, at),
+        received_at: row.get::<_, PgTime>(at + 1).0,
+        sent: Send {
+            room,
+            user,
+            id: row.get(at + 5),
+            username: row.get(at + 6),
+            text: row.get(at + 7),
+            kind: kind.ok_or_else(|| nonsense("a message of no type".into()))?,
+            timestamp: row.get::<_, PgTime>(at + 3).0,
+        },
+    });
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! Rooms, members, and the rooms of a user.
+
+use hubbub_core::store::{Access, Cursor, HistoryQuery, Member, ReadError, RoomInfo, UserRoom, UserRooms};
+use hubbub_core::{RoomId, UserId};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::{count, history, limit_of, room_info};
+use crate::db::{Fault, Sql};
+use crate::rooms::Rooms;
+
+macro_rules! info {
+    () => {
+        "r.id, r.head, r.oldest, r.messages, r.last_received_at, r.title, r.members_only, r.retention_s, r.members"
+    };
+}
+
+const ROOM: Sql = Sql {
+    what: "reading a room",
+    text: concat!("select ", info!(), " from rooms r where r.id = $1 and not r.deleted"),
+    types: &[Type::TEXT],
+};
+
+const ROOMS: Sql = Sql {
+    what: "listing rooms",
+    text: concat!(
+        "select ",
+        info!(),
+        " from rooms r where r.id > $1 and not r.deleted order by r.id limit $2"
+    ),
+    types: &[Type::TEXT, Type::INT8],
+};
+
+const ACCESS: Sql = Sql {
+    what: "looking up a member",
+    text: "select r.members_only, m.read_seq from rooms r \
+           left join members m on m.room = r.no and m.member = (select no from users where id = $2) \
+           where r.id = $1 and not r.deleted",
+    types: &[Type::TEXT, Type::TEXT],
+};
+
+const MEMBERS: Sql = Sql {
+    what: "listing members",
+    text: "select u.id, m.read_seq from rooms r join members m on m.room = r.no join users u on u.no = m.member \
+           where r.id = $1 and not r.deleted and u.id > $2 order by u.id limit $3",
+    types: &[Type::TEXT, Type::TEXT, Type::INT8],
+};
+
+/// The newest message of a room is nearly always the one at its head, whose partition is known.
+const USER_ROOMS: Sql = Sql {
+    what: "listing a user's rooms",
+    text: concat!(
+        "select ",
+        info!(),
+        ", mine.read_seq, case when r.erased = 0 then 0 else (select count(*) from erased e \
+               where e.room = r.no and e.seq > greatest(mine.read_seq, r.oldest - 1)) end, ",
+        history::message!("last"),
+        " from members mine join users u on u.no = mine.member join rooms r on r.no = mine.room and not r.deleted \
+          left join lateral (select * from messages m where m.room = r.no and m.seq = r.head \
+              and m.received_at = r.last_received_at and r.oldest <= r.head \
+              and (r.erased = 0 or not exists (select from erased e where e.room = r.no and e.seq = r.head)) \
+              limit 1) last on true \
+          where u.id = $1 and r.id > $2 order by r.id limit $3"
+    ),
+    types: &[Type::TEXT, Type::TEXT, Type::INT8],
+};
+
+/// Columns of [`USER_ROOMS`] before those of the message.
+const MESSAGE_AT: usize = 11;
+
+pub(super) async fn room(rooms: &Rooms, room: &RoomId) -> Result<Option<RoomInfo>, Fault> {
+    let conn = rooms.context.db.get().await?;
+    conn.query_opt(&ROOM, &[&room.as_str()]).await?.as_ref().map(room_info).transpose()
+}
+
+pub(super) async fn rooms(
+    rooms: &Rooms,
+    after: Option<&RoomId>,
+    limit: usize,
+) -> Result<Vec<RoomInfo>, Fault> {
+    let conn = rooms.context.db.get().await?;
+    let after = after.map_or("", RoomId::as_str);
+    conn.query(&ROOMS, &[&after, &limit_of(limit)]).await?.iter().map(room_info).collect()
+}
+
+pub(super) async fn access(rooms: &Rooms, room: &RoomId, user: &UserId) -> Result<Access, Fault> {
+    let conn = rooms.context.db.get().await?;
+    let Some(row) = conn.query_opt(&ACCESS, &[&room.as_str(), &user.as_str()]).await? else {
+        return Ok(Access::Unknown);
+    };
+    Ok(match row.get::<_, Option<i64>>(1) {
+        Some(read_seq) => Access::Member { read_seq: read_seq.unsigned_abs() },
+        None if row.get(0) => Access::Closed,
+        None => Access::Open,
+    })
+}
+
+pub(super) async fn members(
+    rooms: &Rooms,
+    room: &RoomId,
+    after: Option<&UserId>,
+    limit: usize,
+) -> Result<Vec<Member>, Fault> {
+    let conn = rooms.context.db.get().await?;
+    let after = after.map_or("", UserId::as_str);
+    let rows = conn.query(&MEMBERS, &[&room.as_str(), &after, &limit_of(limit)]).await?;
+    let member = |row: &Row| {
+        let user = UserId::new(row.get::<_, &str>(0)).map_err(|_| Fault::Nonsense {
+            what: MEMBERS.what,
+            found: format!("the name {:?}", row.get::<_, &str>(0)),
+        })?;
+        Ok(Member { user, read_seq: count(row, 1) })
+    };
+    rows.iter().map(member).collect()
+}
+
+pub(super) async fn user_rooms(
+    rooms: &Rooms,
+    user: &UserId,
+    after: Option<&RoomId>,
+    limit: usize,
+) -> Result<UserRooms, ReadError> {
+    let conn = rooms.context.db.get().await?;
+    let after = after.map_or("", RoomId::as_str);
+    let rows = conn.query(&USER_ROOMS, &[&user.as_str(), &after, &limit_of(limit)]).await?;
+    let senders = rows.iter().filter_map(|row| row.get::<_, Option<i32>>(MESSAGE_AT + 2));
+    let senders = rooms.user_names.names(&conn, senders).await?;
+    drop(conn);
+    let mut answer = UserRooms::default();
+    for row in &rows {
+        let info = room_info(row)?;
+        let read_seq = count(row, 9);
+        let unread = info.head.saturating_sub(read_seq.max(info.oldest - 1)).saturating_sub(count(row, 10));
+        if row.get::<_, Option<i64>>(MESSAGE_AT).is_some() {
+            history::push(&mut answer.last, (row, MESSAGE_AT), info.room.as_str(), &senders)?;
+        } else if info.messages > 0 {
+            let newest = HistoryQuery {
+                cursor: Cursor::Before(u64::MAX),
+                from: None,
+                to: None,
+                limit: 1,
+                bytes_max: usize::MAX,
+            };
+            let page = history::read(rooms, &info.room, &newest).await?;
+            page.messages.iter().for_each(|message| answer.last.push(&message));
+        }
+        answer.rooms.push(UserRoom { info, read_seq, unread });
+    }
+    Ok(answer)
+}

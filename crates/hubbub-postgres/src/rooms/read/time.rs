@@ -1,0 +1,46 @@
+//! From a window of time to one of numbers. Times never decrease with the numbers of a room, so the edges are found by
+//! bisection over the primary key, and no index by room and time is needed.
+
+use hubbub_core::Timestamp;
+use tokio_postgres::types::Type;
+
+use crate::db::{Conn, Fault, PgTime, Sql};
+
+/// So many numbers are rather gone through than divided.
+const ENOUGH: i64 = 64;
+
+/// Between which numbers the first message lies that was received at a time or later.
+const SEARCH: Sql = Sql {
+    what: "looking for a time in a room",
+    text: "with recursive search (low, high) as ( \
+               select $2, $3 \
+               union all \
+               select case when probe.received_at < $4 then probe.seq + 1 else span.low end, \
+                   case when probe.received_at < $4 then span.high else span.middle end \
+               from (select low, high, (low + high) / 2 as middle from search where high - low > $5) span \
+               left join lateral (select m.seq, m.received_at from messages m \
+                   where m.room = $1 and m.seq >= span.middle and m.seq < span.high \
+                   order by m.seq limit 1) probe on true) \
+           select low, high from search order by high - low limit 1",
+    types: &[Type::INT4, Type::INT8, Type::INT8, Type::TIMESTAMPTZ, Type::INT8],
+};
+
+/// The numbers, both included, outside of which nothing lies in the window. There may be some at the edges that do not.
+pub(super) async fn narrow(
+    conn: &Conn,
+    room: i32,
+    (low, high): (i64, i64),
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+) -> Result<(i64, i64), Fault> {
+    let end = high.saturating_add(1);
+    let search = async |time: Option<Timestamp>| match time {
+        Some(time) if end - low > ENOUGH => {
+            let row = conn.query_one(&SEARCH, &[&room, &low, &end, &PgTime(time), &ENOUGH]).await?;
+            Ok(Some((row.get::<_, i64>(0), row.get::<_, i64>(1))))
+        }
+        _ => Ok(None),
+    };
+    let (from, to) = tokio::try_join!(search(from), search(to))?;
+    Ok((from.map_or(low, |(low, _)| low), to.map_or(high, |(_, end)| end - 1)))
+}

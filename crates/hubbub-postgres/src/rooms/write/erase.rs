@@ -1,0 +1,179 @@
+//! Erasing messages of a user, a bounded number at a time, the oldest first.
+//!
+//! An erased message keeps its number and stays in `erased`, so that what is unread can be counted. Where those erased
+//! are the oldest ones of a room, its `oldest` moves behind them instead.
+
+use std::collections::{BTreeMap, HashMap};
+
+use hubbub_core::Outcome;
+use tokio_postgres::types::Type;
+
+use super::Totals;
+use super::state::{self, State};
+use crate::db::{Fault, Sql, Tx};
+
+/// Messages erased by one operation.
+const ERASED_MAX: usize = 5_000;
+
+const MESSAGES: Sql = Sql {
+    what: "looking for a user's messages",
+    text: "select m.room, m.seq from messages m join rooms r on r.no = m.room and r.oldest <= m.seq \
+           where m.sender = $1 and (r.erased = 0 or not exists \
+               (select from erased e where e.room = m.room and e.seq = m.seq)) \
+           order by m.received_at, m.room, m.seq limit $2",
+    types: &[Type::INT4, Type::INT8],
+};
+
+const MEMBERSHIPS: Sql = Sql {
+    what: "looking for a user's rooms",
+    text: "select room from members where member = $1",
+    types: &[Type::INT4],
+};
+
+const ERASE: Sql = Sql {
+    what: "erasing messages",
+    text: "insert into erased (room, seq) select * from unnest($1, $2) on conflict do nothing returning room, seq",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
+};
+
+/// The number behind the run of erased ones that begins with a room's oldest.
+const NEW_OLDEST: Sql = Sql {
+    what: "looking for the oldest messages",
+    text: "select wanted.room, (select e.seq + 1 from erased e \
+               where e.room = wanted.room and e.seq >= wanted.oldest and not exists \
+                   (select from erased next where next.room = e.room and next.seq = e.seq + 1) \
+               order by e.seq limit 1) \
+           from unnest($1, $2) as wanted (room, oldest)",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
+};
+
+const FORGET: Sql = Sql {
+    what: "forgetting what was erased",
+    text: "delete from erased e using unnest($1, $2) as moved (room, oldest) \
+           where e.room = moved.room and e.seq < moved.oldest",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
+};
+
+const LEAVE: Sql = Sql {
+    what: "removing memberships",
+    text: "delete from members where member = $1 and room = any($2) returning room",
+    types: &[Type::INT4, Type::INT4_ARRAY],
+};
+
+const ROOMS: Sql = Sql {
+    what: "changing rooms",
+    text: "update rooms r set oldest = new.oldest, erased = new.erased, messages = new.messages, \
+               members = new.members, changes = r.changes + 1 \
+           from unnest($1, $2, $3, $4, $5) as new (no, oldest, erased, messages, members) where r.no = new.no",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
+};
+
+const TAKE_OUT: Sql = Sql {
+    what: "having a user's messages removed",
+    text: "insert into takeouts (room, first_seq, last_seq, sender) \
+           select room, first_seq, last_seq, $4 from unnest($1, $2, $3) as gone (room, first_seq, last_seq)",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4],
+};
+
+/// What is erased of a room.
+struct Gone {
+    first: i64,
+    last: i64,
+    count: i64,
+}
+
+/// Erases the next messages; with the last ones the user's memberships end.
+pub(super) async fn apply(tx: &Tx<'_>, user: i32) -> Result<(Outcome, Totals), Fault> {
+    let most = i64::try_from(ERASED_MAX + 1).unwrap_or(i64::MAX);
+    let mut found: Vec<(i32, i64)> =
+        tx.query(&MESSAGES, &[&user, &most]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let more = found.len() > ERASED_MAX;
+    found.truncate(ERASED_MAX);
+    let memberships = if more { Vec::new() } else { tx.query(&MEMBERSHIPS, &[&user]).await? };
+    let memberships = memberships.iter().map(|row| row.get::<_, i32>(0));
+    let mut state = state::lock(tx, found.iter().map(|(room, _)| *room).chain(memberships)).await?;
+    // A room may have lost them before it was locked.
+    found.retain(|(room, seq)| state.rooms.get(room).is_some_and(|room| room.oldest <= *seq));
+    let gone = erase(tx, &mut state, &found).await?;
+    let messages: i64 = gone.values().map(|gone| gone.count).sum();
+    move_oldest(tx, &mut state, &gone).await?;
+    if !more {
+        leave(tx, &mut state, user).await?;
+    }
+    write_rooms(tx, &state).await?;
+    take_out(tx, &gone, user).await?;
+    let outcome = Outcome::Erased { messages: messages.unsigned_abs(), more };
+    Ok((outcome, Totals { messages: -messages, rooms: 0 }))
+}
+
+async fn erase(tx: &Tx<'_>, state: &mut State, found: &[(i32, i64)]) -> Result<BTreeMap<i32, Gone>, Fault> {
+    let (rooms, seqs): (Vec<i32>, Vec<i64>) = found.iter().copied().unzip();
+    let mut gone: BTreeMap<i32, Gone> = BTreeMap::new();
+    for row in tx.query(&ERASE, &[&rooms, &seqs]).await? {
+        let (room, seq): (i32, i64) = (row.get(0), row.get(1));
+        let gone = gone.entry(room).or_insert(Gone { first: seq, last: seq, count: 0 });
+        gone.first = gone.first.min(seq);
+        gone.last = gone.last.max(seq);
+        gone.count += 1;
+    }
+    for (room, gone) in &gone {
+        if let Some(room) = state.rooms.get_mut(room) {
+            room.messages -= gone.count;
+            room.erased += gone.count;
+            room.is_touched = true;
+        }
+    }
+    Ok(gone)
+}
+
+/// Restores that a room's oldest number is not an erased one's.
+async fn move_oldest(tx: &Tx<'_>, state: &mut State, gone: &BTreeMap<i32, Gone>) -> Result<(), Fault> {
+    let is_oldest = |no: &i32, gone: &Gone| state.rooms.get(no).is_some_and(|room| room.oldest == gone.first);
+    let begun = gone.iter().filter(|(no, gone)| is_oldest(no, gone)).map(|(no, gone)| (*no, gone.first));
+    let (rooms, oldest): (Vec<i32>, Vec<i64>) = begun.unzip();
+    if rooms.is_empty() {
+        return Ok(());
+    }
+    let rows = tx.query(&NEW_OLDEST, &[&rooms, &oldest]).await?;
+    let moved: HashMap<i32, i64> =
+        rows.iter().filter_map(|row| Some((row.get(0), row.get::<_, Option<i64>>(1)?))).collect();
+    for (no, oldest) in &moved {
+        if let Some(room) = state.rooms.get_mut(no) {
+            room.erased -= oldest - room.oldest;
+            room.oldest = *oldest;
+        }
+    }
+    let (rooms, oldest): (Vec<i32>, Vec<i64>) = moved.into_iter().unzip();
+    tx.execute(&FORGET, &[&rooms, &oldest]).await?;
+    Ok(())
+}
+
+async fn leave(tx: &Tx<'_>, state: &mut State, user: i32) -> Result<(), Fault> {
+    let rooms: Vec<i32> = state.rooms.keys().copied().collect();
+    for row in tx.query(&LEAVE, &[&user, &rooms]).await? {
+        if let Some(room) = state.rooms.get_mut(&row.get(0)) {
+            room.members -= 1;
+            room.is_touched = true;
+        }
+    }
+    Ok(())
+}
+
+async fn write_rooms(tx: &Tx<'_>, state: &State) -> Result<(), Fault> {
+    let touched: Vec<_> = state.rooms.iter().filter(|(_, room)| room.is_touched).collect();
+    let numbers: Vec<i32> = touched.iter().map(|(no, _)| **no).collect();
+    let oldest: Vec<i64> = touched.iter().map(|(_, room)| room.oldest).collect();
+    let erased: Vec<i64> = touched.iter().map(|(_, room)| room.erased).collect();
+    let messages: Vec<i64> = touched.iter().map(|(_, room)| room.messages).collect();
+    let members: Vec<i64> = touched.iter().map(|(_, room)| room.members).collect();
+    tx.execute(&ROOMS, &[&numbers, &oldest, &erased, &messages, &members]).await?;
+    Ok(())
+}
+
+async fn take_out(tx: &Tx<'_>, gone: &BTreeMap<i32, Gone>, user: i32) -> Result<(), Fault> {
+    let rooms: Vec<i32> = gone.keys().copied().collect();
+    let first: Vec<i64> = gone.values().map(|gone| gone.first).collect();
+    let last: Vec<i64> = gone.values().map(|gone| gone.last).collect();
+    tx.execute(&TAKE_OUT, &[&rooms, &first, &last, &user]).await?;
+    Ok(())
+}

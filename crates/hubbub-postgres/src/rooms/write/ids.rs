@@ -1,0 +1,125 @@
+//! Which ids were used.
+
+use std::collections::HashMap;
+
+use hubbub_core::{MessageType, Receipt, Send};
+use sha2::{Digest, Sha256};
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::Numbered;
+use super::messages::New;
+use crate::apply::RoomOp;
+use crate::db::{Fault, PgTime, Sql, Tx};
+
+/// The first messages with ids that were used, by room and hash.
+pub(super) type Known = HashMap<(i32, Uuid), First>;
+
+/// The first message with an id.
+#[derive(Debug)]
+pub(super) struct First {
+    pub(super) receipt: Receipt,
+    sender: i32,
+    kind: Option<MessageType>,
+    /// SHA-256 of the text: what is repeated need not be sent back to be compared.
+    text: Vec<u8>,
+}
+
+/// The text of a message that is gone, or hidden, counts for nothing: its id is free again.
+const LOOK_UP: Sql = Sql {
+    what: "looking up ids",
+    text: "select i.room, i.id_hash, i.seq, i.received_at, m.sender, m.kind, m.digest \
+           from unnest($1, $2) as wanted (room, id_hash) \
+           join message_ids i on i.room = wanted.room and i.id_hash = wanted.id_hash \
+           join rooms r on r.no = i.room and r.oldest <= i.seq \
+           join lateral (select sender, kind, sha256(convert_to(body, 'UTF8')) as digest from messages \
+               where room = i.room and seq = i.seq and received_at = i.received_at limit 1) m on true \
+           where r.erased = 0 or not exists (select from erased e where e.room = i.room and e.seq = i.seq)",
+    types: &[Type::INT4_ARRAY, Type::UUID_ARRAY],
+};
+
+const ENTER: Sql = Sql {
+    what: "entering ids",
+    text: "insert into message_ids (room, id_hash, received_at, seq) select * from unnest($1, $2, $3, $4) \
+           on conflict do nothing",
+    types: &[Type::INT4_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::INT8_ARRAY],
+};
+
+const ENTER_AGAIN: Sql = Sql {
+    what: "entering ids",
+    text: "insert into message_ids (room, id_hash, received_at, seq) select * from unnest($1, $2, $3, $4) \
+           on conflict (room, id_hash) do update set received_at = excluded.received_at, seq = excluded.seq",
+    types: ENTER.types,
+};
+
+/// The first 128 bits of the SHA-256 of a message's id; anything for what is no message.
+pub(super) fn hash_of(op: &RoomOp<'_>) -> Uuid {
+    match op {
+        RoomOp::Send(send) => {
+            let hash: [u8; 32] = Sha256::digest(send.id).into();
+            let (first, _) = hash.split_at(16);
+            Uuid::from_slice(first).unwrap_or_default()
+        }
+        RoomOp::Change(_) => Uuid::nil(),
+    }
+}
+
+impl First {
+    /// Whether a message with the same id is the same message.
+    pub(super) fn is_same(&self, sender: i32, send: &Send<'_>) -> bool {
+        self.sender == sender && self.kind == Some(send.kind) && self.text == *Sha256::digest(send.text)
+    }
+}
+
+/// The first messages with the ids of a batch, where there are any that are kept.
+pub(super) async fn look_up(tx: &Tx<'_>, ops: &[Numbered<'_>], hashes: &[Uuid]) -> Result<Known, Fault> {
+    let sends = ops.iter().zip(hashes).filter(|(numbered, _)| matches!(numbered.op, RoomOp::Send(_)));
+    let (rooms, hashes): (Vec<i32>, Vec<Uuid>) =
+        sends.filter_map(|(numbered, hash)| Some((numbered.room?, *hash))).unzip();
+    if rooms.is_empty() {
+        return Ok(Known::new());
+    }
+    let rows = tx.query(&LOOK_UP, &[&rooms, &hashes]).await?;
+    let known = rows.iter().map(|row| {
+        let receipt =
+            Receipt { seq: row.get::<_, i64>(2).unsigned_abs(), received_at: row.get::<_, PgTime>(3).0 };
+        let kind = u8::try_from(row.get::<_, i8>(5)).ok().and_then(MessageType::from_u8);
+        ((row.get(0), row.get(1)), First { receipt, sender: row.get(4), kind, text: row.get(6) })
+    });
+    Ok(known.collect())
+}
+
+/// Enters the ids of new messages, and says how many could be: those that are known already could not, unless they were
+/// looked up and found to be free.
+pub(super) async fn enter(tx: &Tx<'_>, stored: &[New<'_>], are_free: bool) -> Result<u64, Fault> {
+    if stored.is_empty() {
+        return Ok(0);
+    }
+    let rooms: Vec<i32> = stored.iter().map(|new| new.room).collect();
+    let hashes: Vec<Uuid> = stored.iter().map(|new| new.hash).collect();
+    let times: Vec<PgTime> = stored.iter().map(|new| PgTime(new.received_at)).collect();
+    let seqs: Vec<i64> = stored.iter().map(|new| new.seq).collect();
+    let sql = if are_free { &ENTER_AGAIN } else { &ENTER };
+    tx.execute(sql, &[&rooms, &hashes, &times, &seqs]).await
+}
+
+#[cfg(test)]
+mod tests {
+    use hubbub_core::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn an_id_is_known_by_the_begin_of_its_hash() {
+        let send = Send {
+            room: "r",
+            user: "u",
+            id: "abc",
+            username: None,
+            text: "",
+            kind: MessageType::Text,
+            timestamp: Timestamp::default(),
+        };
+        assert_eq!(hash_of(&RoomOp::Send(send)).to_string(), "ba7816bf-8f01-cfea-4141-40de5dae2223");
+    }
+}

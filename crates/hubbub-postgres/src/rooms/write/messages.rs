@@ -1,0 +1,65 @@
+//! Entering messages.
+
+use hubbub_core::{Send, Timestamp};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use crate::db::{Fault, PgTime, Sql, Tx};
+
+/// A message that has its number.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct New<'a> {
+    pub(super) room: i32,
+    pub(super) sender: i32,
+    pub(super) seq: i64,
+    pub(super) received_at: Timestamp,
+    pub(super) hash: Uuid,
+    pub(super) send: Send<'a>,
+}
+
+const INSERT: Sql = Sql {
+    what: "entering messages",
+    text: "insert into messages (room, sender, seq, received_at, sent_at, kind, message_id, username, body) \
+           select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    types: &[
+        Type::INT4_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::CHAR_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+    ],
+};
+
+/// Enters messages.
+pub(super) async fn insert(tx: &Tx<'_>, stored: &[New<'_>]) -> Result<(), Fault> {
+    if stored.is_empty() {
+        return Ok(());
+    }
+    let rooms: Vec<i32> = stored.iter().map(|new| new.room).collect();
+    let senders: Vec<i32> = stored.iter().map(|new| new.sender).collect();
+    let seqs: Vec<i64> = stored.iter().map(|new| new.seq).collect();
+    let received: Vec<PgTime> = stored.iter().map(|new| PgTime(new.received_at)).collect();
+    let sent: Vec<PgTime> = stored.iter().map(|new| PgTime(new.send.timestamp)).collect();
+    let kinds: Vec<i8> = stored.iter().map(|new| i8::try_from(new.send.kind as u8).unwrap_or(0)).collect();
+    let ids: Vec<&str> = stored.iter().map(|new| new.send.id).collect();
+    let usernames: Vec<Option<&str>> = stored.iter().map(|new| new.send.username).collect();
+    let bodies: Vec<&str> = stored.iter().map(|new| new.send.text).collect();
+    tx.execute(&INSERT, &[&rooms, &senders, &seqs, &received, &sent, &kinds, &ids, &usernames, &bodies])
+        .await?;
+    Ok(())
+}
+
+/// Whether a message was refused because no partition holds its time.
+pub(super) fn lacks_partition(fault: &Fault) -> bool {
+    match fault {
+        Fault::Statement { what, error } => {
+            *what == INSERT.what && error.code() == Some(&SqlState::CHECK_VIOLATION)
+        }
+        _ => false,
+    }
+}

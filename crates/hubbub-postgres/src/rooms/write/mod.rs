@@ -1,0 +1,179 @@
+//! A batch of messages and changes, in one transaction.
+//!
+//! Names become numbers ([`Numbered`]) → the rooms are locked in the order of their numbers, so that two transactions
+//! never wait for each other ([`state`]) → members, and where repeats are expected the ids, are looked up → every
+//! operation is judged in its order ([`judge`]), which changes nothing but memory → the differences are written, a
+//! statement for each table ([`differences`]). What stands alone in its batch is done in [`alone`].
+//!
+//! Repeats are rare, so a batch is judged at first as if it had none. Its ids tell: where one is known already, fewer
+//! are inserted than were given, the transaction is rolled back and done again, looking first.
+
+mod alone;
+mod differences;
+mod erase;
+mod ids;
+mod judge;
+mod messages;
+mod state;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hubbub_core::store::ApplyError;
+use hubbub_core::{Change, Outcome, Timestamp, What};
+
+use super::Rooms;
+use super::names::Wanted;
+use crate::apply::RoomOp;
+use crate::db::{Fault, Tx};
+use crate::partitions;
+
+/// Tries to find a partition for messages, each after one was made.
+const PARTITION_TRIES_MAX: u32 = 3;
+
+/// An operation whose names have numbers. `None` = the name was never seen, and nothing belongs to it.
+pub(super) struct Numbered<'a> {
+    op: RoomOp<'a>,
+    room: Option<i32>,
+    /// The sender of a message; the one whom a change is about.
+    user: Option<i32>,
+    /// Who asks for a change.
+    by: Option<i32>,
+}
+
+/// What a transaction changed, for those who count.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Totals {
+    pub(super) messages: i64,
+    pub(super) rooms: i64,
+}
+
+/// What is learnt in a try of a transaction for the next one.
+#[derive(Default)]
+struct Learnt {
+    look_first: AtomicBool,
+    lacks_partition: AtomicBool,
+}
+
+/// Does operations in their order.
+pub(super) async fn apply(rooms: &Rooms, ops: &[RoomOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
+    if let [RoomOp::Change(change)] = ops
+        && matches!(change.what, What::PutRoom { .. } | What::DeleteRoom { .. } | What::EraseUser { .. })
+    {
+        return Ok(vec![alone::apply(rooms, change).await?]);
+    }
+    let ops = number(rooms, ops).await?;
+    let hashes: Vec<_> = ops.iter().map(|numbered| ids::hash_of(&numbered.op)).collect();
+    partitions::ensure(&rooms.context, rooms.context.clock.now()).await?;
+    let learnt = Learnt::default();
+    learnt.look_first.store(rooms.expects_repeats.load(Ordering::Relaxed), Ordering::Relaxed);
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let work = async |tx: &Tx<'_>| try_once(rooms, &ops, &hashes, &learnt, tx).await;
+        let done = rooms.context.db.transact("storing messages", work).await;
+        if done.is_err()
+            && tries < PARTITION_TRIES_MAX
+            && learnt.lacks_partition.swap(false, Ordering::Relaxed)
+        {
+            make_partitions(rooms, &ops).await?;
+            continue;
+        }
+        let (outcomes, totals) = done?;
+        if learnt.look_first.load(Ordering::Relaxed) {
+            let repeats = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Duplicate(_)));
+            rooms.expects_repeats.store(repeats, Ordering::Relaxed);
+        }
+        rooms.totals.add(totals);
+        return Ok(outcomes);
+    }
+}
+
+async fn try_once(
+    rooms: &Rooms,
+    ops: &[Numbered<'_>],
+    hashes: &[uuid::Uuid],
+    learnt: &Learnt,
+    tx: &Tx<'_>,
+) -> Result<(Vec<Outcome>, Totals), Fault> {
+    let mut state = state::lock(tx, ops.iter().filter_map(|numbered| numbered.room)).await?;
+    let look_first = learnt.look_first.load(Ordering::Relaxed);
+    let members = state::read_members(tx, &state, ops);
+    let known =
+        async { if look_first { ids::look_up(tx, ops, hashes).await } else { Ok(ids::Known::default()) } };
+    let (members, known) = tokio::try_join!(members, known)?;
+    state.members = members;
+    let judge = judge::Judge::new(rooms.context.clock.now(), rooms.context.options.autocreate, state, known);
+    let judged = judge.judge(ops, hashes);
+    let (mut outcomes, written) = (judged.outcomes, judged.written);
+    let wanted = written.stored.len();
+    let done = differences::write(tx, &written, look_first).await;
+    if let Err(fault) = &done {
+        learnt.lacks_partition.store(messages::lacks_partition(fault), Ordering::Relaxed);
+    }
+    let (inserted, unread) = done?;
+    if inserted != u64::try_from(wanted).unwrap_or(u64::MAX) {
+        if look_first {
+            let found = format!("{inserted} of {wanted} new ids could be entered");
+            return Err(Fault::Nonsense { what: "entering ids", found });
+        }
+        learnt.look_first.store(true, Ordering::Relaxed);
+        return Err(Fault::Again { what: "entering ids" });
+    }
+    for (place, erased) in unread {
+        if let Some(Outcome::Read(mark)) = outcomes.get_mut(place) {
+            mark.unread = mark.unread.saturating_sub(erased);
+        }
+    }
+    Ok((outcomes, written.totals))
+}
+
+/// Gives names their numbers. Senders and new members get one if they have none; rooms do where a message may make one.
+async fn number<'a>(rooms: &Rooms, ops: &[RoomOp<'a>]) -> Result<Vec<Numbered<'a>>, ApplyError> {
+    let db = &rooms.context.db;
+    let autocreate = rooms.context.options.autocreate;
+    let rooms_wanted: Vec<Wanted<'_>> = ops
+        .iter()
+        .map(|op| match op {
+            RoomOp::Send(send) => (send.room, autocreate),
+            RoomOp::Change(change) => (change.room().unwrap_or_default(), false),
+        })
+        .collect();
+    let users_wanted: Vec<Wanted<'_>> = ops
+        .iter()
+        .flat_map(|op| match op {
+            RoomOp::Send(send) => [(send.user, true), ("", false)],
+            RoomOp::Change(change) => [user_of(change), (change.by.unwrap_or_default(), false)],
+        })
+        .collect();
+    let rooms_found = rooms.room_names.numbers(db, &rooms_wanted).await?;
+    let users_found = rooms.user_names.numbers(db, &users_wanted).await?;
+    let users =
+        users_found.chunks(2).map(|pair| (pair.first().copied().flatten(), pair.get(1).copied().flatten()));
+    let numbered = ops.iter().zip(rooms_found).zip(users);
+    Ok(numbered.map(|((op, room), (user, by))| Numbered { op: *op, room, user, by }).collect())
+}
+
+fn user_of<'a>(change: &Change<'a>) -> Wanted<'a> {
+    match change.what {
+        What::AddMember { user, .. } => (user, true),
+        What::RemoveMember { user, .. } | What::MarkRead { user, .. } | What::EraseUser { user } => {
+            (user, false)
+        }
+        What::PutRoom { .. } | What::DeleteRoom { .. } => ("", false),
+    }
+}
+
+/// Makes the partitions that the messages of a batch may need: for now, and for rooms whose last message is later.
+async fn make_partitions(rooms: &Rooms, ops: &[Numbered<'_>]) -> Result<(), ApplyError> {
+    let context = &rooms.context;
+    let numbers: Vec<i32> = ops.iter().filter_map(|numbered| numbered.room).collect();
+    let now = context.clock.now();
+    let work = async |tx: &Tx<'_>| state::last_times(tx, &numbers, now).await;
+    let mut times: Vec<Timestamp> = context.db.transact("looking for the times of rooms", work).await?;
+    times.push(now);
+    for time in times {
+        tracing::warn!(%time, "a partition for messages was missing");
+        partitions::make(context, time).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! What operations are judged by: rooms, held until the transaction ends, and those of their members who are concerned.
+
+use std::collections::{BTreeSet, HashMap};
+
+use hubbub_core::Timestamp;
+use tokio_postgres::types::Type;
+
+use super::Numbered;
+use crate::db::{Fault, PgTime, Sql, Tx};
+
+/// A room as it stands after the operations judged so far.
+#[derive(Debug, Clone)]
+pub(super) struct Room {
+    pub(super) head: i64,
+    pub(super) oldest: i64,
+    /// Messages from `oldest` on that are erased.
+    pub(super) erased: i64,
+    pub(super) messages: i64,
+    pub(super) members: i64,
+    pub(super) last_received_at: Option<Timestamp>,
+    pub(super) members_only: bool,
+    pub(super) exists: bool,
+    /// Whether anything but messages changed.
+    pub(super) is_changed: bool,
+    /// Whether anything changed.
+    pub(super) is_touched: bool,
+}
+
+/// A member of a room, both by number.
+pub(super) type Membership = (i32, i32);
+
+/// Rooms by number, and read marks of members.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) rooms: HashMap<i32, Room>,
+    pub(super) members: HashMap<Membership, i64>,
+}
+
+const LOCK: Sql = Sql {
+    what: "locking rooms",
+    text: "select no, head, oldest, erased, messages, members, last_received_at, members_only, deleted \
+           from rooms where no = any($1) order by no for update",
+    types: &[Type::INT4_ARRAY],
+};
+
+const MEMBERS: Sql = Sql {
+    what: "looking up members",
+    text: "select m.room, m.member, m.read_seq from unnest($1, $2) as wanted (room, member) \
+           join members m on m.room = wanted.room and m.member = wanted.member",
+    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY],
+};
+
+const LAST_TIMES: Sql = Sql {
+    what: "looking for the times of rooms",
+    text: "select distinct last_received_at from rooms where no = any($1) and last_received_at > $2",
+    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ],
+};
+
+/// Locks rooms to the end of the transaction.
+pub(super) async fn lock(tx: &Tx<'_>, rooms: impl Iterator<Item = i32>) -> Result<State, Fault> {
+    let wanted: Vec<i32> = rooms.collect::<BTreeSet<_>>().into_iter().collect();
+    if wanted.is_empty() {
+        return Ok(State::default());
+    }
+    let rows = tx.query(&LOCK, &[&wanted]).await?;
+    let rooms = rows.iter().map(|row| {
+        let room = Room {
+            head: row.get(1),
+            oldest: row.get(2),
+            erased: row.get(3),
+            messages: row.get(4),
+            members: row.get(5),
+            last_received_at: row.get::<_, Option<PgTime>>(6).map(|time| time.0),
+            members_only: row.get(7),
+            exists: !row.get::<_, bool>(8),
+            is_changed: false,
+            is_touched: false,
+        };
+        (row.get(0), room)
+    });
+    Ok(State { rooms: rooms.collect(), members: HashMap::new() })
+}
+
+/// The read marks of those whom the operations name, where they are members.
+pub(super) async fn read_members(
+    tx: &Tx<'_>,
+    state: &State,
+    ops: &[Numbered<'_>],
+) -> Result<HashMap<Membership, i64>, Fault> {
+    let mut wanted = BTreeSet::new();
+    for numbered in ops {
+        let Some(room) = numbered.room else { continue };
+        if state.rooms.get(&room).is_some_and(|found| found.members > 0) {
+            wanted.extend([numbered.user, numbered.by].into_iter().flatten().map(|user| (room, user)));
+        }
+    }
+    if wanted.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let (rooms, users): (Vec<i32>, Vec<i32>) = wanted.into_iter().unzip();
+    let rows = tx.query(&MEMBERS, &[&rooms, &users]).await?;
+    Ok(rows.iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect())
+}
+
+/// The times of the last messages of rooms, where they are later than `now`.
+pub(super) async fn last_times(tx: &Tx<'_>, rooms: &[i32], now: Timestamp) -> Result<Vec<Timestamp>, Fault> {
+    let rows = tx.query(&LAST_TIMES, &[&rooms, &PgTime(now)]).await?;
+    Ok(rows.iter().map(|row| row.get::<_, PgTime>(0).0).collect())
+}

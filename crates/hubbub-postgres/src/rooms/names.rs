@@ -110,19 +110,6 @@ impl Names {
         Ok(rows.iter().map(|row| (Arc::from(row.get::<_, &str>(1)), row.get(0))).collect())
     }
 
-    /// The number of a name, for a read; `None` when it has none.
-    pub(super) async fn number(&self, conn: &Conn, name: &str) -> Result<Option<i32>, Fault> {
-        if let Some(no) = self.numbers.get(name) {
-            return Ok(Some(no));
-        }
-        let row = conn.query_opt(&self.find, &[&[name].as_slice()]).await?;
-        Ok(row.map(|row| {
-            let no = row.get(0);
-            self.learn(&Arc::from(name), no);
-            no
-        }))
-    }
-
     /// The names that belong to numbers.
     pub(super) async fn names(
         &self,

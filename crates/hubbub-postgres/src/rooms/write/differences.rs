@@ -60,7 +60,9 @@ pub(super) async fn write(
     );
     let mut faults = Vec::new();
     let (inserted, unread) = (kept(inserted, &mut faults), kept(unread, &mut faults));
-    [stored, rooms, members].map(|written| kept(written, &mut faults));
+    for written in [stored, rooms, members] {
+        kept(written, &mut faults);
+    }
     // Where one fails, the others fail because of it.
     let cause = faults.iter().position(|fault| !fault.is_echo()).unwrap_or(0);
     if cause < faults.len() { Err(faults.swap_remove(cause)) } else { Ok((inserted, unread)) }

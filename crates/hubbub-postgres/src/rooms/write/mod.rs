@@ -63,7 +63,9 @@ pub(super) async fn apply(rooms: &Rooms, ops: &[RoomOp<'_>]) -> Result<Vec<Outco
     }
     let ops = number(rooms, ops).await?;
     let hashes: Vec<_> = ops.iter().map(|numbered| ids::hash_of(&numbered.op)).collect();
-    partitions::ensure(&rooms.context, rooms.context.clock.now()).await?;
+    partitions::ensure(&rooms.context, rooms.context.clock.now())
+        .await
+        .map_err(|fault| fault.before_commit())?;
     let learnt = Learnt::default();
     learnt.look_first.store(rooms.expects_repeats.load(Ordering::Relaxed), Ordering::Relaxed);
     let mut tries = 0;
@@ -173,7 +175,7 @@ async fn make_partitions(rooms: &Rooms, ops: &[Numbered<'_>]) -> Result<(), Appl
     times.push(now);
     for time in times {
         tracing::warn!(%time, "a partition for messages was missing");
-        partitions::make(context, time).await?;
+        partitions::make(context, time).await.map_err(|fault| fault.before_commit())?;
     }
     Ok(())
 }

@@ -51,7 +51,10 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let members =
         Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
     let cache = CacheLimits { bytes: config.kv_cache.0 as u64, entries: *config.kv_cache_entries };
-    let keys = Arc::new(Keys::new(store.clone(), clock.clone(), metrics.clone(), cache));
+    let keys = Arc::new(match store.is_shared() {
+        true => Keys::shared(store.clone(), clock.clone(), metrics.clone()),
+        false => Keys::new(store.clone(), clock.clone(), metrics.clone(), cache),
+    });
     let log = DirectLog::start(
         log_options(config),
         store.clone(),

@@ -22,6 +22,12 @@
 //!
 //! An entry that runs out is told from its own deadline before the sweep that deletes it is committed, and removed by
 //! the changes which the store names for that sweep. That a key is not there is remembered like a value.
+//!
+//! **Where other servers write to the same store** ([`Keys::shared`]) none of this would hold: their changes are known to
+//! their clients before anybody here hears of them. So nothing is remembered. Each GET asks the store after it came, and
+//! a store's reads see everything durable, hence whatever anybody knew; nothing need be held back. What is published
+//! follows the store's revision ([`Keys::follow`]): it says only that there is something to find, never that what lies
+//! beyond is unknown to all.
 
 mod cache;
 #[cfg(test)]
@@ -83,6 +89,9 @@ const CATCH_UP_MAX: Duration = Duration::from_secs(1);
 /// Changes read at once, to learn which keys ran out.
 const CHANGES_PAGE: usize = 1_000;
 
+/// How often it is looked at whether the store has gone on, where others write to it.
+const FOLLOW_EVERY: Duration = Duration::from_millis(50);
+
 /// The keys of this server.
 pub struct Keys {
     store: Arc<dyn KvStore>,
@@ -90,7 +99,9 @@ pub struct Keys {
     metrics: Arc<Metrics>,
     /// `None` = switched off.
     cache: Option<Cache>,
-    /// The last revision that the cache is corrected by.
+    /// Whether other servers write to the store.
+    is_shared: bool,
+    /// The last revision that the cache is corrected by, or that is known to be in a shared store.
     published: watch::Sender<u64>,
 }
 
@@ -104,7 +115,13 @@ impl Keys {
     ) -> Self {
         let cache = (limits.bytes > 0).then(|| Cache::new(limits, metrics.kv_evictions.clone()));
         let published = watch::Sender::new(store.revision());
-        Self { store, clock, metrics, cache, published }
+        Self { store, clock, metrics, cache, is_shared: false, published }
+    }
+
+    /// The keys of a store that other servers write to, too: nothing is remembered.
+    pub fn shared(store: Arc<dyn KvStore>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
+        let published = watch::Sender::new(store.revision());
+        Self { store, clock, metrics, cache: None, is_shared: true, published }
     }
 
     /// The value of a key, not older than what anybody knew when this was called.
@@ -161,6 +178,9 @@ impl Keys {
     /// long: what was read is true, but must not be remembered.
     pub async fn caught_up(&self) -> bool {
         let seen = self.store.revision();
+        if self.is_shared {
+            self.publish(seen);
+        }
         if self.revision() >= seen {
             return true;
         }
@@ -172,7 +192,6 @@ impl Keys {
     /// Enters what a committed batch did, and publishes it. To be called for every batch, in their order.
     pub(crate) async fn correct(&self, ops: &OpBatch, outcomes: &[Outcome]) {
         let mut last = self.revision();
-        let before = last;
         for (op, outcome) in ops.iter().zip(outcomes) {
             let (Op::Kv(op), Outcome::Kv(outcome)) = (op, outcome) else { continue };
             match (op, *outcome) {
@@ -195,8 +214,23 @@ impl Keys {
                 _ => {}
             }
         }
-        if last > before {
-            self.published.send_replace(last);
+        self.publish(last);
+    }
+
+    /// Wakes those who wait for changes, if there are any up to `revision` that were not published before.
+    fn publish(&self, revision: u64) {
+        self.published.send_if_modified(|published| {
+            let is_news = revision > *published;
+            *published = revision.max(*published);
+            is_news
+        });
+    }
+
+    /// Publishes what other servers did, until it is aborted.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(FOLLOW_EVERY).await;
+            self.publish(self.store.revision());
         }
     }
 

@@ -43,7 +43,8 @@ pub struct DirectLog {
 struct Running {
     lane: JoinHandle<()>,
     dispatcher: tokio::task::JoinHandle<()>,
-    sweeper: tokio::task::JoinHandle<()>,
+    /// Tasks that nothing of what was accepted waits for.
+    helpers: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl DirectLog {
@@ -60,10 +61,14 @@ impl DirectLog {
         let batcher = Arc::new(Batcher::new(options.queue, options.tuning, store.batch_cap()));
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
         let (takers, nudge) = (Arc::new(Takers::new(metrics.clone())), sweeper::Nudge::default());
+        let mut helpers = Vec::new();
+        if store.is_shared() {
+            helpers.push(tokio::spawn(keys.clone().follow()));
+        }
         let followers = Followers { hub, members, keys, takers: takers.clone(), sweeper: nudge.clone() };
         let dispatcher =
             tokio::spawn(dispatch(receiver, batcher.clone(), followers, clock.clone(), metrics.clone()));
-        let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), nudge);
+        helpers.push(tokio::spawn(sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), nudge)));
         let lane = {
             let (batcher, clock) = (batcher.clone(), clock.clone());
             std::thread::Builder::new().name("commit".into()).spawn(move || {
@@ -71,7 +76,7 @@ impl DirectLog {
                 commit(&batcher, &*store, &*clock, &metrics, &sender);
             })?
         };
-        let running = Running { lane, dispatcher, sweeper: tokio::spawn(sweeping) };
+        let running = Running { lane, dispatcher, helpers };
         Ok(Self { batcher, clock, takers, running: Mutex::new(Some(running)) })
     }
 
@@ -91,9 +96,9 @@ impl DirectLog {
     pub async fn close(&self) {
         self.batcher.close();
         let running = self.running.lock().take();
-        if let Some(Running { lane, dispatcher, sweeper }) = running {
-            // Nothing depends on a sweep that has not begun.
-            sweeper.abort();
+        if let Some(Running { lane, dispatcher, helpers }) = running {
+            // Nothing depends on a sweep that has not begun, or on what others committed.
+            helpers.iter().for_each(tokio::task::JoinHandle::abort);
             // The dispatcher ends when the commit thread has dropped its sender.
             if dispatcher.await.is_err() {
                 tracing::error!("the dispatcher ended by a panic");

@@ -185,7 +185,8 @@ settings! {
     /// changes counts at once.
     members_cache_ttl: Duration = Duration::from_secs(10) => "members.cache_ttl";
 
-    /// Memory for values of keys; 0B = each is read from the store.
+    /// Memory for values of keys; 0B = each is read from the store. Without effect on a store that several servers may
+    /// share, as a database is.
     kv_cache: Bytes = Bytes(256 << 20) => "kv.cache_bytes";
     /// Keys whose values are kept in that memory; each is counted with its share of it at least.
     kv_cache_entries: usize = 1_000_000 => "kv.cache_entries";

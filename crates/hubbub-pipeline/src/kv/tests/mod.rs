@@ -186,6 +186,33 @@ async fn nothing_is_shown_before_it_is_published() {
 }
 
 #[tokio::test]
+async fn of_a_shared_store_nothing_is_remembered_or_held_back() {
+    let Fixture { model, clock, metrics, .. } = Fixture::new();
+    let keys = Arc::new(Keys::shared(model.clone(), clock, metrics));
+    let following = tokio::spawn(keys.clone().follow());
+    let mut published = keys.published();
+    let (mine, others) = (batch(&[put(b"a", b"1")]), batch(&[put(b"a", b"2"), put(b"b", b"3")]));
+    keys.correct(&mine, &model.apply(&mine)).await;
+    for _ in 0..2 {
+        let found = keys.get(b"a").await.unwrap();
+        assert_eq!((found.value.unwrap().revision, found.is_hit), (1, false));
+    }
+    // Another server's: nobody here is told by the dispatcher.
+    model.apply(&others);
+    assert_eq!(keys.get(b"a").await.unwrap().value.unwrap().revision, 2);
+    let is_published = tokio::time::timeout(Duration::from_secs(10), published.wait_for(|now| *now == 3));
+    assert!(is_published.await.is_ok());
+    following.abort();
+    model.apply(&mine);
+    assert!(keys.caught_up().await);
+    assert_eq!(keys.revision(), 4, "known from a read, and not waited for");
+    // What it did itself comes late, and takes nothing back.
+    keys.correct(&mine, &[Outcome::Kv(KvOutcome::Put { revision: 2, expires_at: None, created: false })])
+        .await;
+    assert_eq!(keys.revision(), 4);
+}
+
+#[tokio::test]
 async fn bytes_and_entries_are_bounded() {
     let it = Fixture::new();
     for limits in

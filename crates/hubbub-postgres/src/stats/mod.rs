@@ -1,88 +1,182 @@
-//! Counts.
+//! Counts of what is stored, and users' histories.
+//!
+//! What is new is counted by [`roll`] and what is gone taken out by [`takeouts`], both in bounded steps: by every beat for
+//! a small part of the time, and before a question is answered until nothing is left that was there when it was asked. So
+//! the tables of counts are never made anew, and an answer ([`read`]) only reads them. [`history`] reads messages
+//! themselves, [`audit`] counts everything again and compares.
+
+mod audit;
+mod history;
+mod read;
+mod roll;
+mod takeouts;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use hubbub_core::stats::{
     ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, ParticipationPage, RoomStats,
     StatsStore, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
 };
 use hubbub_core::store::{Read, ReadError, StoreFigures};
-use hubbub_core::{RoomId, UserId};
-
-use crate::store::Postgres;
+use hubbub_core::{RoomId, Timestamp, UserId};
+use tokio::sync::Mutex;
 
 use crate::db::Fault;
 use crate::db::connect::OpenError;
-use crate::store::Context;
+use crate::store::{Context, Postgres};
+use roll::Step;
+
+/// Longest time that a question waits for the counts to become current; then it is answered as of when they were.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// A step of a beat that took some time is followed by so many times that time without one.
+const REST: u32 = 4;
+
+/// How current the counts are.
+#[derive(Debug)]
+struct Current {
+    /// Number of the run that ended last.
+    run: u64,
+    /// Everything acknowledged up to here was counted when it ended, and nothing hidden then.
+    as_of: Timestamp,
+    /// When a beat may count again.
+    rest_until: Option<Instant>,
+}
 
 /// Counts.
 pub(crate) struct Stats {
     context: Arc<Context>,
+    /// Runs begun. Who asked before a run began is answered by it.
+    begun: AtomicU64,
+    current: Mutex<Current>,
 }
 
 impl Stats {
     pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
-        Ok(Self { context })
+        let current = Current { run: 0, as_of: Timestamp::from_micros(0), rest_until: None };
+        Ok(Self { context, begun: AtomicU64::new(0), current: Mutex::new(current) })
+    }
+
+    /// Makes the counts current, unless that takes too long. What is answered from them is as of the time told.
+    async fn catch_up(&self) -> Result<Timestamp, Fault> {
+        let asked = self.begun.load(Ordering::SeqCst);
+        let mut current = self.current.lock().await;
+        if current.run > asked {
+            return Ok(current.as_of);
+        }
+        let run = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let (now, deadline) = (self.context.clock.now(), Instant::now() + WAIT_MAX);
+        if self.work(deadline, true).await? {
+            current.as_of = now;
+        }
+        current.run = run;
+        Ok(current.as_of)
+    }
+
+    /// Counts and takes out until nothing is left or the time is over. Says whether nothing is left.
+    async fn work(&self, deadline: Instant, is_patient: bool) -> Result<bool, Fault> {
+        let db = &self.context.db;
+        while roll::step(db, is_patient).await? != Step::Done {
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+        }
+        while takeouts::are_pending(db).await? {
+            if Instant::now() >= deadline || !takeouts::step(db, is_patient).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Counts everything stored, takes everything deleted out.
     pub(crate) async fn settle(&self) -> Result<(), Fault> {
+        let db = &self.context.db;
+        loop {
+            while roll::step(db, true).await? != Step::Done {}
+            while takeouts::step(db, true).await? {}
+            if !takeouts::are_pending(db).await? {
+                break;
+            }
+        }
+        while takeouts::remove(db, true).await? {}
         Ok(())
     }
 
     /// Does what is due, and enters what is known into `figures`.
     pub(crate) async fn beat(&self, _figures: &mut StoreFigures) -> Result<(), Fault> {
+        // A question that waits does the same.
+        let Ok(mut current) = self.current.try_lock() else { return Ok(()) };
+        let begin = Instant::now();
+        if current.rest_until.is_some_and(|until| begin < until) {
+            return Ok(());
+        }
+        let db = &self.context.db;
+        let is_counted = roll::step(db, false).await? == Step::Done;
+        if is_counted && !takeouts::step(db, false).await? {
+            takeouts::remove(db, false).await?;
+        }
+        current.rest_until = Some(Instant::now() + begin.elapsed() * REST);
         Ok(())
     }
 }
 
-fn missing<T: Send + 'static>() -> Read<'static, T> {
-    Box::pin(std::future::ready(Err(ReadError::Unavailable { reason: "not built yet".into() })))
+impl Postgres {
+    /// What `read` answers when the counts are current.
+    async fn counted<T>(
+        &self,
+        read: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<Counted<T>, ReadError> {
+        let as_of = self.stats.catch_up().await?;
+        Ok(Counted { value: read.await?, as_of })
+    }
 }
 
 impl StatsStore for Postgres {
     fn totals(&self) -> Read<'_, Counted<Totals>> {
-        missing()
+        Box::pin(self.counted(read::totals(&self.context.db)))
     }
 
-    fn room_stats(&self, _room: RoomId) -> Read<'_, Counted<Option<RoomStats>>> {
-        missing()
+    fn room_stats(&self, room: RoomId) -> Read<'_, Counted<Option<RoomStats>>> {
+        Box::pin(self.counted(read::room(&self.context.db, room)))
     }
 
-    fn top_rooms(&self, _limit: usize) -> Read<'_, Counted<Vec<RoomStats>>> {
-        missing()
+    fn top_rooms(&self, limit: usize) -> Read<'_, Counted<Vec<RoomStats>>> {
+        Box::pin(self.counted(read::top_rooms(&self.context.db, limit)))
     }
 
-    fn user_stats(&self, _user: UserId) -> Read<'_, Counted<Option<UserStats>>> {
-        missing()
+    fn user_stats(&self, user: UserId) -> Read<'_, Counted<Option<UserStats>>> {
+        Box::pin(self.counted(read::user(&self.context.db, user)))
     }
 
-    fn top_users(&self, _limit: usize) -> Read<'_, Counted<Vec<UserStats>>> {
-        missing()
+    fn top_users(&self, limit: usize) -> Read<'_, Counted<Vec<UserStats>>> {
+        Box::pin(self.counted(read::top_users(&self.context.db, limit)))
     }
 
-    fn hours(&self, _query: HoursQuery) -> Read<'_, Counted<HoursPage>> {
-        missing()
+    fn hours(&self, query: HoursQuery) -> Read<'_, Counted<HoursPage>> {
+        Box::pin(self.counted(read::hours(&self.context.db, query)))
     }
 
-    fn active_users(&self, _query: ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>> {
-        missing()
+    fn active_users(&self, query: ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>> {
+        Box::pin(self.counted(read::active_users(&self.context.db, query)))
     }
 
     fn participation(
         &self,
-        _user: UserId,
-        _after: Option<RoomId>,
-        _limit: usize,
+        user: UserId,
+        after: Option<RoomId>,
+        limit: usize,
     ) -> Read<'_, Counted<ParticipationPage>> {
-        missing()
+        Box::pin(self.counted(read::participation(&self.context.db, user, after, limit)))
     }
 
-    fn user_history(&self, _user: UserId, _query: UserHistoryQuery) -> Read<'_, UserHistoryPage> {
-        missing()
+    fn user_history(&self, user: UserId, query: UserHistoryQuery) -> Read<'_, UserHistoryPage> {
+        Box::pin(async move { Ok(history::read(&self.context.db, user, query).await?) })
     }
 
     fn audit(&self) -> Read<'_, Counted<Audit>> {
-        missing()
+        Box::pin(self.counted(audit::run(&self.context.db)))
     }
 }

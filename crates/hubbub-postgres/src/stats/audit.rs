@@ -1,0 +1,101 @@
+//! Counting everything anew, and comparing.
+//!
+//! One snapshot throughout: what is counted is then exactly what stands in `messages` up to the number up to which its
+//! room is counted, and is not noted as taken out.
+
+use hubbub_core::stats::{AUDIT_DIFFERENCES_MAX, Audit};
+use tokio_postgres::types::Type;
+
+use super::takeouts::names;
+use crate::db::{Db, Fault, Sql};
+
+/// All messages that are counted.
+macro_rules! all {
+    () => {
+        concat!(
+            "with m as (select m.room, m.sender, m.kind::int4 as kind, m.received_at, \
+                 date_bin('1 hour', m.received_at, 'epoch') as hour \
+             from messages m join counted c on c.room = m.room and c.seq >= m.seq \
+             where not exists (select from takeouts t where t.counted_out and ",
+            names!(),
+            ")) "
+        )
+    };
+}
+
+const MESSAGES: Sql =
+    Sql { what: "counting messages anew", text: concat!(all!(), "select count(*) from m"), types: &[] };
+
+/// Differences between what is kept and what is found, in words.
+macro_rules! compare {
+    ($what:literal, $kept:literal, $found:literal) => {
+        Sql {
+            what: concat!("counting anew: ", $what),
+            text: concat!(
+                all!(), ", kept as (", $kept, "), found as (", $found, ") \
+                select '", $what, " ' || coalesce(kept.name, found.name) || ': counted ' \
+                    || coalesce(kept.sums, 'nothing') || ', there is ' || coalesce(found.sums, 'nothing') \
+                from kept full join found on kept.name = found.name \
+                where kept.sums is distinct from found.sums order by 1 limit $1"
+            ),
+            types: &[Type::INT8],
+        }
+    };
+}
+
+const ALL: [Sql; 6] = [
+    compare!(
+        "user and room",
+        "select sender || ' ' || room as name, format('%s from %s to %s', messages, first, last) as sums \
+         from pair_counts",
+        "select sender || ' ' || room as name, \
+             format('%s from %s to %s', count(*), min(received_at), max(received_at)) as sums \
+         from m group by sender, room"
+    ),
+    compare!(
+        "room",
+        "select room::text as name, format('%s of %s users from %s to %s', messages, users, first, last) as sums \
+         from room_counts",
+        "select room::text as name, format('%s of %s users from %s to %s', count(*), count(distinct sender), \
+             min(received_at), max(received_at)) as sums from m group by room"
+    ),
+    compare!(
+        "user",
+        "select sender::text as name, format('%s in %s rooms from %s to %s', messages, rooms, first, last) as sums \
+         from user_counts",
+        "select sender::text as name, format('%s in %s rooms from %s to %s', count(*), count(distinct room), \
+             min(received_at), max(received_at)) as sums from m group by sender"
+    ),
+    compare!(
+        "hour",
+        "select hour::text as name, format('%s, %s, %s', texts, joins, leaves) as sums from hour_counts",
+        "select hour::text as name, format('%s, %s, %s', count(*) filter (where kind = 0), \
+             count(*) filter (where kind = 1), count(*) filter (where kind = 2)) as sums from m group by hour"
+    ),
+    compare!(
+        "room in the hour",
+        "select room || ' ' || hour as name, messages::text as sums from hour_room_counts",
+        "select room || ' ' || hour as name, count(*)::text as sums from m group by room, hour"
+    ),
+    compare!(
+        "users in the hour",
+        "select hour || ' block ' || block as name, users::text as sums from hour_users \
+         where bit_count(users) > 0",
+        "select hour || ' block ' || sender / 1024 as name, \
+             bit_or(set_bit(B'0'::bit(1024), sender % 1024, 1))::text as sums from m group by hour, sender / 1024"
+    ),
+];
+
+/// Counts everything anew.
+pub(super) async fn run(db: &Db) -> Result<Audit, Fault> {
+    let mut conn = db.get().await?;
+    let tx = conn.begin_reading().await?;
+    let messages: i64 = tx.query_one(&MESSAGES, &[]).await?.get(0);
+    let mut differences: Vec<String> = Vec::new();
+    for sql in &ALL {
+        let most = AUDIT_DIFFERENCES_MAX.saturating_sub(differences.len());
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        differences.extend(tx.query(sql, &[&most]).await?.iter().map(|row| row.get::<_, String>(0)));
+    }
+    Ok(Audit { messages: u64::try_from(messages).unwrap_or(0), differences })
+}

@@ -1,0 +1,88 @@
+//! A user's messages over all rooms.
+
+use hubbub_core::stats::{UserHistoryPage, UserHistoryQuery};
+use hubbub_core::{Message, MessageRun, MessageType, Send, Timestamp, UserId};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::db::{Db, Fault, PgTime, Sql};
+
+/// The newest ones before a place, as many as are wanted and one more. The texts behind those that fit are counted, but
+/// not read. What rooms hide is looked at in the same moment.
+const PAGE: Sql = Sql {
+    what: "reading a user's messages",
+    text: "select id, seq, received_at, kind, sent_at, message_id, username, body, found from ( \
+               select *, row_number() over page as place, sum(octet_length(body)) over page as bytes, \
+                   count(*) over () as found from ( \
+                   select r.id, m.seq, m.received_at, m.kind, m.sent_at, m.message_id, m.username, m.body \
+                   from messages m join rooms r on r.no = m.room and r.oldest <= m.seq \
+                   where m.sender = (select no from users where id = $1) \
+                       and m.received_at >= $2 and m.received_at < $3 and m.received_at <= $4 \
+                       and (m.received_at < $4 or r.id < $5 or r.id = $5 and m.seq < $6) \
+                       and (r.erased = 0 or not exists ( \
+                           select from erased e where e.room = m.room and e.seq = m.seq)) \
+                   order by m.received_at desc, r.id desc, m.seq desc limit $7) one \
+               window page as (order by received_at desc, id desc, seq desc)) m \
+           where place = 1 or place < $7 and bytes <= $8 order by place",
+    types: &[
+        Type::TEXT,
+        Type::TIMESTAMPTZ,
+        Type::TIMESTAMPTZ,
+        Type::TIMESTAMPTZ,
+        Type::TEXT,
+        Type::INT8,
+        Type::INT8,
+        Type::INT8,
+    ],
+};
+
+pub(super) async fn read(db: &Db, user: UserId, query: UserHistoryQuery) -> Result<UserHistoryPage, Fault> {
+    let (begin, end) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
+    let (before, room, seq) = match &query.before {
+        Some(before) => (before.received_at, before.room.as_str(), before.seq),
+        None => (end, "", 0),
+    };
+    let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let rows = db
+        .read(
+            &PAGE,
+            &[
+                &user.as_str(),
+                &PgTime(query.from.unwrap_or(begin)),
+                &PgTime(query.to.unwrap_or(end)),
+                &PgTime(before),
+                &room,
+                &i64::try_from(seq).unwrap_or(i64::MAX),
+                &number(query.limit).saturating_add(1),
+                &number(query.bytes_max),
+            ],
+        )
+        .await?;
+    let found: i64 = rows.first().map_or(0, |row| row.get(8));
+    let mut messages = MessageRun::default();
+    for row in rows.iter().rev() {
+        push(&mut messages, user.as_str(), row)?;
+    }
+    let more = found > number(messages.len());
+    Ok(UserHistoryPage { messages, more })
+}
+
+fn push(run: &mut MessageRun, user: &str, row: &Row) -> Result<(), Fault> {
+    let kind: i8 = row.get(3);
+    let kind = u8::try_from(kind)
+        .ok()
+        .and_then(MessageType::from_u8)
+        .ok_or_else(|| Fault::Nonsense { what: PAGE.what, found: format!("a message of the type {kind}") })?;
+    let sent = Send {
+        room: row.get(0),
+        user,
+        id: row.get(5),
+        username: row.get(6),
+        text: row.get(7),
+        kind,
+        timestamp: row.get::<_, PgTime>(4).0,
+    };
+    let seq = u64::try_from(row.get::<_, i64>(1)).unwrap_or(0);
+    run.push(&Message { seq, received_at: row.get::<_, PgTime>(2).0, sent });
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! Answers from the tables of counts, each by one statement, so that it is of one moment.
+
+use hubbub_core::stats::{
+    ActiveUsers, ActiveUsersQuery, FirstLast, HourStats, HoursPage, HoursQuery, Participation,
+    ParticipationPage, RoomStats, Totals, TypeCounts, UserStats, hour_of,
+};
+use hubbub_core::{RoomId, Timestamp, UserId};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::takeouts::names;
+use crate::db::{Db, Fault, PgTime, Sql};
+
+const TOTALS: Sql = Sql {
+    what: "reading totals",
+    text: "select h.texts, h.joins, h.leaves, (select count(*) from user_counts), r.rooms, r.first, r.last \
+           from (select coalesce(sum(texts), 0)::int8 as texts, coalesce(sum(joins), 0)::int8 as joins, \
+                     coalesce(sum(leaves), 0)::int8 as leaves from hour_counts) h, \
+               (select count(*) as rooms, min(first) as first, max(last) as last from room_counts) r",
+    types: &[],
+};
+
+const ROOM: Sql = Sql {
+    what: "reading a room's counts",
+    text: "select r.id, c.messages, c.users, c.first, c.last from rooms r join room_counts c on c.room = r.no \
+           where r.id = $1",
+    types: &[Type::TEXT],
+};
+
+const TOP_ROOMS: Sql = Sql {
+    what: "reading rooms' counts",
+    text: "select r.id, c.messages, c.users, c.first, c.last from room_counts c join rooms r on r.no = c.room \
+           order by c.messages desc, r.id limit $1",
+    types: &[Type::INT8],
+};
+
+const USER: Sql = Sql {
+    what: "reading a user's counts",
+    text: "select u.id, c.messages, c.rooms, c.first, c.last from users u join user_counts c on c.sender = u.no \
+           where u.id = $1",
+    types: &[Type::TEXT],
+};
+
+const TOP_USERS: Sql = Sql {
+    what: "reading users' counts",
+    text: "select u.id, c.messages, c.rooms, c.first, c.last from user_counts c join users u on u.no = c.sender \
+           order by c.messages desc, u.id limit $1",
+    types: &[Type::INT8],
+};
+
+const HOURS: Sql = Sql {
+    what: "reading hours",
+    text: "select h.hour, h.texts, h.joins, h.leaves, \
+               (select coalesce(sum(bit_count(users)), 0)::int8 from hour_users u where u.hour = h.hour), \
+               (select count(*) from hour_room_counts r where r.hour = h.hour) \
+           from hour_counts h where h.hour >= $1 and h.hour < $2 order by h.hour limit $3",
+    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8],
+};
+
+const PARTICIPATION: Sql = Sql {
+    what: "reading a user's rooms",
+    text: "select r.id, c.messages, c.first, c.last from users u join pair_counts c on c.sender = u.no \
+               join rooms r on r.no = c.room \
+           where u.id = $1 and r.id > $2 order by r.id limit $3",
+    types: &[Type::TEXT, Type::TEXT, Type::INT8],
+};
+
+/// Whole hours from the counts, what lies before and behind them from the messages.
+const ACTIVE: Sql = Sql {
+    what: "reading active users",
+    text: concat!(
+        "with found as materialized ( \
+            select block, bit_or(users) as users from ( \
+                select block, users from hour_users where hour >= $3 and hour < $4 \
+                union all \
+                select sender / 1024, bit_or(set_bit(B'0'::bit(1024), sender % 1024, 1)) from ( \
+                    select m.sender from messages m where m.received_at >= $1 and m.received_at < $2 \
+                        and not exists (select from takeouts t where t.counted_out and ",
+        names!(),
+        ") \
+                    union \
+                    select m.sender from messages m where m.received_at >= $5 and m.received_at < $6 \
+                        and not exists (select from takeouts t where t.counted_out and ",
+        names!(),
+        ")) edges \
+                group by sender / 1024) both_kinds \
+            group by block) \
+        select (select coalesce(sum(bit_count(users)), 0)::int8 from found), \
+            array(select u.id from users u join found f on f.block = u.no / 1024 \
+                where $8 > 0 and u.id > $7 and get_bit(f.users, u.no % 1024) = 1 order by u.id limit $8)"
+    ),
+    types: &[
+        Type::TIMESTAMPTZ,
+        Type::TIMESTAMPTZ,
+        Type::TIMESTAMPTZ,
+        Type::TIMESTAMPTZ,
+        Type::TIMESTAMPTZ,
+        Type::TIMESTAMPTZ,
+        Type::TEXT,
+        Type::INT8,
+    ],
+};
+
+/// Before and behind every message.
+const BEGIN: Timestamp = Timestamp::from_micros(i64::MIN);
+const END: Timestamp = Timestamp::from_micros(i64::MAX);
+
+const HOUR_MICROS: i64 = 3_600_000_000;
+
+fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+fn rows(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// One more than are wanted, to see whether there are more.
+fn one_more(limit: usize) -> i64 {
+    rows(limit).saturating_add(1)
+}
+
+fn types(row: &Row, column: usize) -> TypeCounts {
+    let at = |offset: usize| count(row.get(column + offset));
+    TypeCounts { text: at(0), join: at(1), leave: at(2) }
+}
+
+fn first_last(row: &Row, column: usize) -> FirstLast {
+    let at = |column: usize| row.get::<_, PgTime>(column).0;
+    FirstLast { first: at(column), last: at(column + 1) }
+}
+
+fn nonsense(what: &'static str, found: &str) -> Fault {
+    Fault::Nonsense { what, found: format!("the name {found:?}") }
+}
+
+fn room_id(text: &str) -> Result<RoomId, Fault> {
+    RoomId::new(text).map_err(|_| nonsense("reading rooms", text))
+}
+
+fn user_id(text: &str) -> Result<UserId, Fault> {
+    UserId::new(text).map_err(|_| nonsense("reading users", text))
+}
+
+pub(super) async fn totals(db: &Db) -> Result<Totals, Fault> {
+    let row = db.read_one(&TOTALS, &[]).await?;
+    let rooms = count(row.get(4));
+    let received = (rooms > 0).then(|| first_last(&row, 5));
+    Ok(Totals { messages: types(&row, 0), users: count(row.get(3)), rooms, received })
+}
+
+fn room_of(row: &Row) -> Result<RoomStats, Fault> {
+    let (messages, users) = (count(row.get(1)), count(row.get(2)));
+    Ok(RoomStats { room: room_id(row.get(0))?, messages, users, received: first_last(row, 3) })
+}
+
+pub(super) async fn room(db: &Db, room: RoomId) -> Result<Option<RoomStats>, Fault> {
+    db.read(&ROOM, &[&room.as_str()]).await?.first().map(room_of).transpose()
+}
+
+pub(super) async fn top_rooms(db: &Db, limit: usize) -> Result<Vec<RoomStats>, Fault> {
+    db.read(&TOP_ROOMS, &[&rows(limit)]).await?.iter().map(room_of).collect()
+}
+
+fn user_of(row: &Row) -> Result<UserStats, Fault> {
+    let (messages, rooms) = (count(row.get(1)), count(row.get(2)));
+    Ok(UserStats { user: user_id(row.get(0))?, messages, rooms, received: first_last(row, 3) })
+}
+
+pub(super) async fn user(db: &Db, user: UserId) -> Result<Option<UserStats>, Fault> {
+    db.read(&USER, &[&user.as_str()]).await?.first().map(user_of).transpose()
+}
+
+pub(super) async fn top_users(db: &Db, limit: usize) -> Result<Vec<UserStats>, Fault> {
+    db.read(&TOP_USERS, &[&rows(limit)]).await?.iter().map(user_of).collect()
+}
+
+pub(super) async fn hours(db: &Db, query: HoursQuery) -> Result<HoursPage, Fault> {
+    let from = PgTime(query.from.map_or(BEGIN, hour_of));
+    let to = PgTime(query.to.unwrap_or(END));
+    let rows = db.read(&HOURS, &[&from, &to, &one_more(query.limit)]).await?;
+    let hour = |row: &Row| HourStats {
+        hour: row.get::<_, PgTime>(0).0,
+        messages: types(row, 1),
+        users: count(row.get(4)),
+        rooms: count(row.get(5)),
+    };
+    Ok(HoursPage { hours: rows.iter().take(query.limit).map(hour).collect(), more: rows.len() > query.limit })
+}
+
+pub(super) async fn participation(
+    db: &Db,
+    user: UserId,
+    after: Option<RoomId>,
+    limit: usize,
+) -> Result<ParticipationPage, Fault> {
+    let after = after.as_ref().map_or("", RoomId::as_str);
+    let rows = db.read(&PARTICIPATION, &[&user.as_str(), &after, &one_more(limit)]).await?;
+    let room = |row: &Row| {
+        Ok(Participation {
+            room: room_id(row.get(0))?,
+            messages: count(row.get(1)),
+            received: first_last(row, 2),
+        })
+    };
+    let rooms = rows.iter().take(limit).map(room).collect::<Result<_, Fault>>()?;
+    Ok(ParticipationPage { rooms, more: rows.len() > limit })
+}
+
+/// A window, as whole hours and what is left at its two ends.
+#[derive(Debug, PartialEq, Eq)]
+struct Window {
+    before: [Timestamp; 2],
+    hours: [Timestamp; 2],
+    behind: [Timestamp; 2],
+}
+
+impl Window {
+    fn of(from: Option<Timestamp>, to: Option<Timestamp>) -> Self {
+        let begin = from.map_or(BEGIN, |from| {
+            let hour = hour_of(from);
+            if hour == from {
+                hour
+            } else {
+                Timestamp::from_micros(hour.as_micros().saturating_add(HOUR_MICROS))
+            }
+        });
+        let end = to.map_or(END, hour_of);
+        let (from, to) = (from.unwrap_or(BEGIN), to.unwrap_or(END));
+        if begin >= end {
+            return Self { before: [from, to], hours: [END, END], behind: [END, END] };
+        }
+        Self { before: [from, begin], hours: [begin, end], behind: [end, to] }
+    }
+}
+
+pub(super) async fn active_users(db: &Db, query: ActiveUsersQuery) -> Result<ActiveUsers, Fault> {
+    let Window { before, hours, behind } = Window::of(query.from, query.to);
+    let [[b1, b2], [h1, h2], [e1, e2]] = [before, hours, behind].map(|ends| ends.map(PgTime));
+    let after = query.after.as_ref().map_or("", UserId::as_str);
+    let wanted = if query.limit == 0 { 0 } else { one_more(query.limit) };
+    let row = db.read_one(&ACTIVE, &[&b1, &b2, &h1, &h2, &e1, &e2, &after, &wanted]).await?;
+    let (total, names): (u64, Vec<&str>) = (count(row.get(0)), row.get(1));
+    let users = names.iter().take(query.limit).map(|name| user_id(name)).collect::<Result<_, Fault>>()?;
+    let more = names.len() > query.limit;
+    if query.limit > 0 {
+        return Ok(ActiveUsers { count: total, users, more });
+    }
+    // Nobody is on a page of none, so there are more if there is anybody behind its begin.
+    let more = match query.after {
+        None => total > 0,
+        Some(_) => {
+            let row = db.read_one(&ACTIVE, &[&b1, &b2, &h1, &h2, &e1, &e2, &after, &1_i64]).await?;
+            !row.get::<_, Vec<&str>>(1).is_empty()
+        }
+    };
+    Ok(ActiveUsers { count: total, users, more })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_whole_hours_and_two_ends() {
+        let time = |text| Timestamp::parse(text).unwrap();
+        let (nine, ten, noon) =
+            (time("2026-01-31T09:00:00Z"), time("2026-01-31T10:00:00Z"), time("2026-01-31T12:00:00Z"));
+        let (from, to) = (time("2026-01-31T09:30:00Z"), time("2026-01-31T12:00:00.000001Z"));
+        let window = Window::of(Some(from), Some(to));
+        assert_eq!(window, Window { before: [from, ten], hours: [ten, noon], behind: [noon, to] });
+        let window = Window::of(Some(nine), Some(noon));
+        assert_eq!(window, Window { before: [nine, nine], hours: [nine, noon], behind: [noon, noon] });
+        let later = time("2026-01-31T09:59:00Z");
+        let window = Window::of(Some(from), Some(later));
+        assert_eq!(window, Window { before: [from, later], hours: [END, END], behind: [END, END] });
+        let window = Window::of(None, None);
+        assert_eq!(window, Window { before: [BEGIN, BEGIN], hours: [BEGIN, END], behind: [END, END] });
+    }
+}

@@ -1,0 +1,128 @@
+//! Counting what is new.
+//!
+//! Numbers are given under the lock of a room's row, so everything up to the head that is seen is committed, and counting
+//! from the last number counted up to the head leaves nothing out, however late a writer commits. A step counts a bounded
+//! number of messages of any rooms, in one statement; whoever counts holds a lock.
+
+use tokio_postgres::types::Type;
+
+use crate::db::{Db, Fault, Sql, Tx};
+
+/// Messages counted in one step.
+const STEP: i64 = 20_000;
+
+/// Whoever changes counts holds this lock to the end of the transaction; any number, the same everywhere.
+const LOCK: Sql = Sql {
+    what: "waiting for others who count",
+    text: "select pg_advisory_xact_lock(7161616176)",
+    types: &[],
+};
+
+const TRY_LOCK: Sql =
+    Sql { what: "counting", text: "select pg_try_advisory_xact_lock(7161616176)", types: &[] };
+
+/// The spans to be counted are chosen by the rooms' heads. What each of them leads to is looked up span by span, whatever
+/// the planner thinks of their number.
+const ROLL: Sql = Sql {
+    what: "counting messages",
+    text: "with behind as materialized ( \
+        select r.no as room, coalesce(c.seq, 0) as low, r.head as head, \
+            coalesce(c.received_at, '-infinity') as since, \
+            (sum(r.head - coalesce(c.seq, 0)) over (order by r.no))::int8 as total \
+        from rooms r left join counted c on c.room = r.no where r.head > coalesce(c.seq, 0)), \
+    span as materialized ( \
+        select room, low, least(head, low + $1) as high, since from behind \
+        where total - (head - low) < $1), \
+    new as materialized ( \
+        select m.room, m.sender, m.kind, m.received_at, m.hour from span s cross join lateral ( \
+            select m.room, m.sender, m.kind::int4 as kind, m.received_at, \
+                date_bin('1 hour', m.received_at, 'epoch') as hour \
+            from messages m where m.room = s.room and m.seq > s.low and m.seq <= s.high \
+                and m.received_at >= s.since offset 0) m), \
+    pairs as ( \
+        insert into pair_counts as c (sender, room, messages, first, last) \
+        select sender, room, count(*), min(received_at), max(received_at) from new \
+        group by sender, room order by sender, room \
+        on conflict (sender, room) do update set messages = c.messages + excluded.messages, \
+            first = least(c.first, excluded.first), last = greatest(c.last, excluded.last) \
+        returning c.sender, c.room, c.xmax = 0 as is_new), \
+    by_room as ( \
+        insert into room_counts as c (room, messages, users, first, last) \
+        select n.room, n.messages, coalesce(p.users, 0), n.first, n.last from ( \
+            select room, count(*) as messages, min(received_at) as first, max(received_at) as last \
+            from new group by room) n \
+        left join (select room, count(*) as users from pairs where is_new group by room) p using (room) \
+        on conflict (room) do update set messages = c.messages + excluded.messages, \
+            users = c.users + excluded.users, \
+            first = least(c.first, excluded.first), last = greatest(c.last, excluded.last)), \
+    by_user as ( \
+        insert into user_counts as c (sender, messages, rooms, first, last) \
+        select n.sender, n.messages, coalesce(p.rooms, 0), n.first, n.last from ( \
+            select sender, count(*) as messages, min(received_at) as first, max(received_at) as last \
+            from new group by sender) n \
+        left join (select sender, count(*) as rooms from pairs where is_new group by sender) p using (sender) \
+        on conflict (sender) do update set messages = c.messages + excluded.messages, \
+            rooms = c.rooms + excluded.rooms, \
+            first = least(c.first, excluded.first), last = greatest(c.last, excluded.last)), \
+    by_hour as ( \
+        insert into hour_counts as c (hour, texts, joins, leaves) \
+        select hour, count(*) filter (where kind = 0), count(*) filter (where kind = 1), \
+            count(*) filter (where kind = 2) from new group by hour \
+        on conflict (hour) do update set texts = c.texts + excluded.texts, \
+            joins = c.joins + excluded.joins, leaves = c.leaves + excluded.leaves), \
+    by_hour_room as ( \
+        insert into hour_room_counts as c (hour, room, messages) \
+        select hour, room, count(*) from new group by hour, room \
+        on conflict (hour, room) do update set messages = c.messages + excluded.messages), \
+    by_hour_user as ( \
+        insert into hour_users as c (hour, block, users) \
+        select hour, sender / 1024, bit_or(set_bit(B'0'::bit(1024), sender % 1024, 1)) \
+        from (select distinct hour, sender from new) n group by hour, sender / 1024 \
+        on conflict (hour, block) do update set users = c.users | excluded.users \
+            where c.users <> c.users | excluded.users), \
+    marks as ( \
+        insert into counted as c (room, seq, received_at) \
+        select s.room, s.high, coalesce(n.last, s.since) from span s \
+        left join (select room, max(received_at) as last from new group by room) n using (room) \
+        on conflict (room) do update set seq = excluded.seq, received_at = excluded.received_at) \
+    select (select coalesce(max(total), 0) from behind), (select coalesce(sum(high - low), 0)::int8 from span)",
+    types: &[Type::INT8],
+};
+
+/// What a step left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing that was committed when it began.
+    Done,
+    /// There is more.
+    More,
+    /// Somebody else is counting.
+    Busy,
+}
+
+/// Takes the lock of those who change counts.
+pub(super) async fn lock(tx: &Tx<'_>, is_patient: bool) -> Result<bool, Fault> {
+    if is_patient {
+        tx.execute(&LOCK, &[]).await?;
+        return Ok(true);
+    }
+    Ok(tx.query_one(&TRY_LOCK, &[]).await?.get(0))
+}
+
+/// Counts a bounded number of messages.
+pub(super) async fn step(db: &Db, is_patient: bool) -> Result<Step, Fault> {
+    let counting = db.within("counting messages", async {
+        let mut conn = db.get().await?;
+        let tx = conn.begin().await?;
+        if !lock(&tx, is_patient).await? {
+            return Ok(Step::Busy);
+        }
+        let row = tx.query_one(&ROLL, &[&STEP]).await?;
+        let (behind, done): (i64, i64) = (row.get(0), row.get(1));
+        if behind > 0 {
+            tx.commit().await?;
+        }
+        Ok(if done < behind { Step::More } else { Step::Done })
+    });
+    counting.await
+}

@@ -1,0 +1,299 @@
+//! Taking out what nobody sees any more: first out of the counts, all at once, then out of the tables, by and by.
+//!
+//! A row of `takeouts` names messages of a room, from one number to another, of one sender or of all. Once they are taken
+//! out of the counts the row says so, and stays until they are removed. So at any moment, what is counted is what stands in
+//! `messages`, up to the number up to which its room is counted, and in no such row.
+
+use std::collections::BTreeSet;
+
+use tokio_postgres::types::Type;
+
+use super::roll;
+use crate::db::{Conn, Db, Fault, Sql, Tx};
+
+/// Rows of `takeouts` taken at once, and messages they may name together, in about: more are done in parts.
+const ROWS: i64 = 200;
+const STEP: i64 = 200_000;
+
+/// Messages removed at once, while the writers of their room wait.
+const REMOVED: i64 = 1_000;
+
+const SPLIT: Sql = Sql {
+    what: "dividing what is to be taken out of the counts",
+    text: "with large as (update takeouts set first_seq = first_seq + $1 \
+               where not counted_out and last_seq - first_seq >= $1 \
+               returning room, first_seq, sender) \
+           insert into takeouts (room, first_seq, last_seq, sender) \
+           select room, first_seq - $1, first_seq - 1, sender from large",
+    types: &[Type::INT8],
+};
+
+/// What is not counted yet is left for later.
+const CHOOSE: Sql = Sql {
+    what: "looking for what is to be taken out of the counts",
+    text: "select t.no, t.last_seq - t.first_seq + 1 from takeouts t \
+               join counted c on c.room = t.room and c.seq >= t.last_seq \
+           where not t.counted_out order by t.no limit $1",
+    types: &[Type::INT8],
+};
+
+/// Whether a row of `takeouts` named `t` names the message `m`.
+macro_rules! names {
+    () => {
+        "t.room = m.room and m.seq between t.first_seq and t.last_seq and (t.sender is null or t.sender = m.sender)"
+    };
+}
+pub(super) use names;
+
+/// Answers what is left to each user in each room that something was taken from.
+const TAKE_OUT: Sql = Sql {
+    what: "taking messages out of the counts",
+    text: concat!(
+        "with named as ( \
+            select m.* from takeouts t cross join lateral ( \
+                select m.room, m.seq, m.sender, m.kind, m.received_at from messages m \
+                where m.room = t.room and m.seq between t.first_seq and t.last_seq offset 0) m \
+            where t.no = any($1) and t.sender is null \
+            union \
+            select m.* from takeouts t cross join lateral ( \
+                select m.room, m.seq, m.sender, m.kind, m.received_at from messages m \
+                where m.room = t.room and m.seq between t.first_seq and t.last_seq and m.sender = t.sender \
+                offset 0) m \
+            where t.no = any($1) and t.sender is not null), \
+        gone as materialized ( \
+            select m.room, m.sender, m.kind::int4 as kind, date_bin('1 hour', m.received_at, 'epoch') as hour \
+            from named m where not exists (select from takeouts t where t.counted_out and ",
+        names!(),
+        ")), \
+        pair as (select sender, room, count(*) as messages from gone group by sender, room), \
+        pairs_left as ( \
+            update pair_counts c set messages = c.messages - g.messages from pair g \
+            where c.sender = g.sender and c.room = g.room and c.messages > g.messages \
+            returning c.sender, c.room, c.messages), \
+        pairs_gone as ( \
+            delete from pair_counts c using pair g \
+            where c.sender = g.sender and c.room = g.room and c.messages <= g.messages \
+            returning c.sender, c.room, 0::int8 as messages), \
+        hour as ( \
+            select hour, count(*) filter (where kind = 0) as texts, count(*) filter (where kind = 1) as joins, \
+                count(*) filter (where kind = 2) as leaves, count(*) as messages from gone group by hour), \
+        hours_left as ( \
+            update hour_counts c set texts = c.texts - g.texts, joins = c.joins - g.joins, \
+                leaves = c.leaves - g.leaves \
+            from hour g where c.hour = g.hour and c.texts + c.joins + c.leaves > g.messages), \
+        hours_gone as ( \
+            delete from hour_counts c using hour g \
+            where c.hour = g.hour and c.texts + c.joins + c.leaves <= g.messages), \
+        hour_room as (select hour, room, count(*) as messages from gone group by hour, room), \
+        hour_rooms_left as ( \
+            update hour_room_counts c set messages = c.messages - g.messages from hour_room g \
+            where c.hour = g.hour and c.room = g.room and c.messages > g.messages), \
+        hour_rooms_gone as ( \
+            delete from hour_room_counts c using hour_room g \
+            where c.hour = g.hour and c.room = g.room and c.messages <= g.messages), \
+        silent as ( \
+            select hour, sender / 1024 as block, bit_or(set_bit(B'0'::bit(1024), sender % 1024, 1)) as users \
+            from (select distinct hour, sender from gone) g \
+            where not exists (select from messages m join counted c on c.room = m.room and c.seq >= m.seq \
+                where m.sender = g.sender and m.received_at >= g.hour and m.received_at < g.hour + interval '1 hour' \
+                    and not exists (select from takeouts t where (t.counted_out or t.no = any($1)) and ",
+        names!(),
+        ")) \
+            group by hour, sender / 1024), \
+        hour_users_left as ( \
+            update hour_users c set users = c.users & ~g.users from silent g \
+            where c.hour = g.hour and c.block = g.block) \
+        select sender, room, messages from pairs_left union all select sender, room, messages from pairs_gone"
+    ),
+    types: &[Type::INT8_ARRAY],
+};
+
+/// First and last of what is left to users in rooms.
+const ENDS: Sql = Sql {
+    what: "looking for first and last messages",
+    text: concat!(
+        "update pair_counts p set first = found.first, last = found.last \
+        from (select k.sender, k.room, \
+                (select m.received_at from messages m where m.sender = k.sender and m.room = k.room \
+                     and m.seq <= c.seq and not exists ( \
+                         select from takeouts t where (t.counted_out or t.no = any($3)) and ",
+        names!(),
+        ") \
+                 order by m.received_at limit 1) as first, \
+                (select m.received_at from messages m where m.sender = k.sender and m.room = k.room \
+                     and m.seq <= c.seq and not exists ( \
+                         select from takeouts t where (t.counted_out or t.no = any($3)) and ",
+        names!(),
+        ") \
+                 order by m.received_at desc limit 1) as last \
+            from unnest($1, $2) as k (sender, room) join counted c on c.room = k.room) found \
+        where p.sender = found.sender and p.room = found.room and found.first is not null"
+    ),
+    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
+};
+
+const ROOMS: Sql = Sql {
+    what: "counting rooms anew",
+    text: "insert into room_counts as c (room, messages, users, first, last) \
+           select room, sum(messages), count(*), min(first), max(last) from pair_counts \
+           where room = any($1) group by room \
+           on conflict (room) do update set messages = excluded.messages, users = excluded.users, \
+               first = excluded.first, last = excluded.last",
+    types: &[Type::INT4_ARRAY],
+};
+
+const NO_ROOMS: Sql = Sql {
+    what: "counting rooms anew",
+    text: "delete from room_counts c where room = any($1) \
+               and not exists (select from pair_counts p where p.room = c.room)",
+    types: &[Type::INT4_ARRAY],
+};
+
+const USERS: Sql = Sql {
+    what: "counting users anew",
+    text: "insert into user_counts as c (sender, messages, rooms, first, last) \
+           select sender, sum(messages), count(*), min(first), max(last) from pair_counts \
+           where sender = any($1) group by sender \
+           on conflict (sender) do update set messages = excluded.messages, rooms = excluded.rooms, \
+               first = excluded.first, last = excluded.last",
+    types: &[Type::INT4_ARRAY],
+};
+
+const NO_USERS: Sql = Sql {
+    what: "counting users anew",
+    text: "delete from user_counts c where sender = any($1) \
+               and not exists (select from pair_counts p where p.sender = c.sender)",
+    types: &[Type::INT4_ARRAY],
+};
+
+const NOTE: Sql = Sql {
+    what: "noting what was taken out of the counts",
+    text: "update takeouts set counted_out = true where no = any($1)",
+    types: &[Type::INT8_ARRAY],
+};
+
+const PENDING: Sql = Sql {
+    what: "looking for what is to be taken out of the counts",
+    text: "select exists (select from takeouts where not counted_out)",
+    types: &[],
+};
+
+const TO_REMOVE: Sql = Sql {
+    what: "looking for what is to be removed",
+    text: "select no, room from takeouts where counted_out order by no limit 1",
+    types: &[],
+};
+
+/// Writers of the room and its ids wait: so no two take the same rows in different orders.
+const LOCK_ROOM: Sql = Sql {
+    what: "locking a room",
+    text: "select from rooms where no = $1 for no key update",
+    types: &[Type::INT4],
+};
+
+/// An id that belongs to another message by now is left alone.
+const REMOVE: Sql = Sql {
+    what: "removing messages",
+    text: "with chosen as ( \
+               select m.room, m.seq, m.received_at from takeouts t join messages m on m.room = t.room \
+                   and m.seq between t.first_seq and t.last_seq and (t.sender is null or t.sender = m.sender) \
+               where t.no = $1 limit $2), \
+           gone as ( \
+               delete from messages m using chosen \
+               where m.room = chosen.room and m.seq = chosen.seq and m.received_at = chosen.received_at \
+               returning m.room, m.seq, m.message_id), \
+           ids as ( \
+               delete from message_ids i using gone where i.room = gone.room and i.seq = gone.seq \
+                   and i.id_hash = encode(substring(sha256(convert_to(gone.message_id, 'UTF8')) for 16), 'hex')::uuid) \
+           select count(*) from gone",
+    types: &[Type::INT8, Type::INT8],
+};
+
+const FORGET: Sql =
+    Sql { what: "removing messages", text: "delete from takeouts where no = $1", types: &[Type::INT8] };
+
+/// Whether something that nobody sees any more is still counted.
+pub(super) async fn are_pending(db: &Db) -> Result<bool, Fault> {
+    Ok(db.read_one(&PENDING, &[]).await?.get(0))
+}
+
+/// Takes some of it out of the counts. Says whether it did.
+pub(super) async fn step(db: &Db, is_patient: bool) -> Result<bool, Fault> {
+    let taking = db.within("taking messages out of the counts", async {
+        let mut conn = db.get().await?;
+        let tx = conn.begin().await?;
+        if !roll::lock(&tx, is_patient).await? {
+            return Ok(false);
+        }
+        tx.execute(&SPLIT, &[&STEP]).await?;
+        let chosen = choose(&tx).await?;
+        if chosen.is_empty() {
+            tx.commit().await?;
+            return Ok(false);
+        }
+        take_out(&tx, &chosen).await?;
+        tx.commit().await?;
+        Ok(true)
+    });
+    taking.await
+}
+
+async fn choose(tx: &Tx<'_>) -> Result<Vec<i64>, Fault> {
+    let mut chosen = Vec::new();
+    let mut sum: i64 = 0;
+    for row in tx.query(&CHOOSE, &[&ROWS]).await? {
+        sum = sum.saturating_add(row.get(1));
+        if sum > STEP && !chosen.is_empty() {
+            break;
+        }
+        chosen.push(row.get(0));
+    }
+    Ok(chosen)
+}
+
+async fn take_out(tx: &Tx<'_>, chosen: &[i64]) -> Result<(), Fault> {
+    let (mut rooms, mut users) = (BTreeSet::new(), BTreeSet::new());
+    let (mut left_senders, mut left_rooms) = (Vec::new(), Vec::new());
+    for row in tx.query(&TAKE_OUT, &[&chosen]).await? {
+        let (sender, room, left): (i32, i32, i64) = (row.get(0), row.get(1), row.get(2));
+        rooms.insert(room);
+        users.insert(sender);
+        if left > 0 {
+            left_senders.push(sender);
+            left_rooms.push(room);
+        }
+    }
+    let (rooms, users): (Vec<i32>, Vec<i32>) = (rooms.into_iter().collect(), users.into_iter().collect());
+    if !left_rooms.is_empty() {
+        tx.execute(&ENDS, &[&left_senders, &left_rooms, &chosen]).await?;
+    }
+    tx.execute(&ROOMS, &[&rooms]).await?;
+    tx.execute(&NO_ROOMS, &[&rooms]).await?;
+    tx.execute(&USERS, &[&users]).await?;
+    tx.execute(&NO_USERS, &[&users]).await?;
+    tx.execute(&NOTE, &[&chosen]).await?;
+    Ok(())
+}
+
+/// Removes some of what is taken out of the counts. Says whether there was something.
+pub(super) async fn remove(db: &Db, is_patient: bool) -> Result<bool, Fault> {
+    let removing =
+        db.within("removing messages", async { remove_on(&mut db.get().await?, is_patient).await });
+    removing.await
+}
+
+async fn remove_on(conn: &mut Conn, is_patient: bool) -> Result<bool, Fault> {
+    let tx = conn.begin().await?;
+    if !roll::lock(&tx, is_patient).await? {
+        return Ok(false);
+    }
+    let Some(row) = tx.query_opt(&TO_REMOVE, &[]).await? else { return Ok(false) };
+    let (no, room): (i64, i32) = (row.get(0), row.get(1));
+    tx.execute(&LOCK_ROOM, &[&room]).await?;
+    let gone: i64 = tx.query_one(&REMOVE, &[&no, &REMOVED]).await?.get(0);
+    if gone < REMOVED {
+        tx.execute(&FORGET, &[&no]).await?;
+    }
+    tx.commit().await?;
+    Ok(true)
+}

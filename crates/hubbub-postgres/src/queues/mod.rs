@@ -1,79 +1,69 @@
-//! Queues.
+//! Queues: rows in the database, judged by the same rules as the embedded engine's.
+//!
+//! Path of a batch ([`apply`]): the rows of its queues are locked, in their order; what its operations can touch is read
+//! into an [`image`] by a number of statements that does not grow with the batch ([`load`]); each operation is judged
+//! against the image and changes it ([`judge`]); what has changed is written ([`write`]), and committed. The locks make
+//! the order exact however many servers share a queue, and last for one batch.
+//!
+//! Time is looked at when a batch begins: what it has come for is read and changed with everything else, before the first
+//! operation. Reads ([`read`]) take it into account without changing anything. [`memory`] is what can be asked without
+//! waiting; [`beat`] compares it with the database.
+//!
+//! Invariants
+//! - A message that may be taken now, but for what time brings, has state 0 and is not `behind`; the partial indexes of
+//!   these are all that takes look at.
+//! - `queue_lines.low` is never above a message of its line that may be taken, so that takes need not walk over what was
+//!   taken before, which stays in the index as long as any transaction might still see it.
+//! - Rows that every batch would have to change are added to instead (`queue_counts`), and brought together once a second.
+
+mod apply;
+mod beat;
+mod image;
+mod judge;
+mod load;
+mod memory;
+mod read;
+mod repair;
+mod service;
+mod settings;
+mod sql;
+mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32};
 
-use std::time::Duration;
-
-use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted};
-use hubbub_core::store::{ApplyError, QueueStore, Read, ReadError, StoreFigures};
-use hubbub_core::{ClientId, Outcome, QueueId, QueueOp};
-
-use crate::store::Postgres;
+use hubbub_core::store::StoreFigures;
 
 use crate::db::Fault;
 use crate::db::connect::OpenError;
 use crate::store::Context;
+use memory::Memory;
 
 /// Queues.
 pub(crate) struct Queues {
     context: Arc<Context>,
+    memory: Memory,
+    /// When the last sweep or beat found out what is due next.
+    asked_at: AtomicI64,
+    beats: AtomicU32,
 }
 
 impl Queues {
     pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
-        Ok(Self { context })
+        let queues = Self {
+            context,
+            memory: Memory::default(),
+            asked_at: AtomicI64::new(i64::MIN),
+            beats: AtomicU32::new(0),
+        };
+        queues
+            .beat(&mut StoreFigures::default())
+            .await
+            .map_err(|fault: Fault| OpenError(fault.to_string()))?;
+        Ok(queues)
     }
 
-    /// Does what is due, and enters what is known into `figures`.
-    pub(crate) async fn beat(&self, _figures: &mut StoreFigures) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    /// Does operations in their order, in one transaction.
-    pub(crate) async fn apply(&self, _ops: &[QueueOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
-        Err(ApplyError::Unavailable { reason: "not built yet".into() })
-    }
-}
-
-fn missing<T: Send + 'static>() -> Read<'static, T> {
-    Box::pin(std::future::ready(Err(ReadError::Unavailable { reason: "not built yet".into() })))
-}
-
-impl QueueStore for Postgres {
-    fn queue(&self, _queue: QueueId) -> Read<'_, Option<QueueInfo>> {
-        missing()
-    }
-
-    fn queues(&self, _after: Option<QueueId>, _limit: usize) -> Read<'_, Vec<QueueInfo>> {
-        missing()
-    }
-
-    fn queues_holding(
-        &self,
-        _receiver: ClientId,
-        _after: Option<QueueId>,
-        _limit: usize,
-    ) -> Read<'_, Vec<Arc<str>>> {
-        missing()
-    }
-
-    fn clients(&self, _after: Option<ClientId>, _limit: usize) -> Read<'_, Vec<ClientId>> {
-        missing()
-    }
-
-    fn is_client(&self, _client: &str) -> bool {
-        false
-    }
-
-    fn look(&self, _wanted: Wanted<'_>, _max: usize) -> Read<'_, Option<Vec<Delivery>>> {
-        missing()
-    }
-
-    fn waiting(&self, _queue: QueueId, _after: u64, _limit: usize) -> Read<'_, Option<Vec<Waiting>>> {
-        missing()
-    }
-
-    fn queue_due_in(&self) -> Option<Duration> {
-        None
+    fn now(&self) -> i64 {
+        self.context.clock.now().as_micros()
     }
 }

@@ -1,0 +1,102 @@
+//! A batch, from the locks to the commit.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hubbub_core::store::ApplyError;
+use hubbub_core::{Outcome, QueueOp};
+
+use super::image::{Image, Stop};
+use super::load::Loader;
+use super::{Queues, judge, write};
+use crate::db::{Fault, Tx};
+
+/// What is remembered of a batch that is committed.
+struct Done {
+    image: Image,
+    outcomes: Vec<Outcome>,
+    /// Queues that its sweep told of.
+    told: BTreeSet<Arc<str>>,
+    /// When something is due next, where a sweep found out.
+    next_due: Option<Option<i64>>,
+}
+
+impl Queues {
+    /// Does operations in their order, in one transaction.
+    pub(crate) async fn apply(&self, ops: &[QueueOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
+        let sweeps = ops.iter().any(|op| matches!(op, QueueOp::Sweep));
+        let is_asking = sweeps && self.memory.begin_asking();
+        let work = async |tx: &Tx<'_>| self.run(tx, ops, is_asking).await;
+        let done = self.context.db.transact("changing queues", work).await;
+        if is_asking {
+            let said = done.as_ref().ok().and_then(|done| done.next_due);
+            if said.is_some() {
+                self.asked_at.store(self.now(), Ordering::Relaxed);
+            }
+            self.memory.end_asking(said);
+        }
+        let done = done?;
+        self.remember(&done);
+        Ok(done.outcomes)
+    }
+
+    async fn run(&self, tx: &Tx<'_>, ops: &[QueueOp<'_>], is_asking: bool) -> Result<Done, Fault> {
+        let context = &self.context;
+        let loader = Loader { tx, clock: &*context.clock, locks: true };
+        let told = self.memory.woken();
+        let mut image = Image {
+            autoregister: context.options.queues_autoregister,
+            woken_before: told.clone(),
+            ..Image::default()
+        };
+        loader.begin(&mut image, ops, self.due_from()).await?;
+        while let Err(need) = image.advance() {
+            loader.more(&mut image, need).await?;
+        }
+        let mut outcomes = Vec::with_capacity(ops.len());
+        for op in ops {
+            let outcome = loop {
+                match judge::judge(&mut image, op) {
+                    Ok(outcome) => break Outcome::Queue(outcome),
+                    Err(Stop::Refused(refusal)) => break Outcome::Refused(refusal),
+                    Err(Stop::Need(need)) => loader.more(&mut image, need).await?,
+                }
+            };
+            outcomes.push(outcome);
+        }
+        write::write(tx, &mut image).await?;
+        let mut next_due = None;
+        if is_asking {
+            let next = self.next_due(tx).await?;
+            next_due = Some(if image.has_more_due { Some(i64::MIN) } else { next });
+        }
+        let told = if image.has_swept { told } else { BTreeSet::new() };
+        Ok(Done { image, outcomes, told, next_due })
+    }
+
+    fn remember(&self, done: &Done) {
+        let Done { image, told, next_due, .. } = done;
+        let changed = image.clients.iter().filter(|(_, client)| client.is_changed);
+        let changed: Vec<_> =
+            changed.map(|(name, client)| (Arc::clone(name), client.is_registered)).collect();
+        if !changed.is_empty() {
+            self.memory.note_clients(changed.into_iter(), None);
+        }
+        let woken = image.woken.iter().filter_map(|no| image.queues.get(no));
+        let woken = woken.filter(|queue| !queue.is_deleted).map(|queue| Arc::clone(&queue.name));
+        self.memory.tell(told, woken.collect());
+        let leftover = image.has_more_due.then_some(i64::MIN);
+        let due = write::due_of(image).into_iter().chain(leftover).min();
+        // What a sweep has found out already holds what it wrote.
+        if let (Some(due), None) = (due, next_due) {
+            self.memory.note_due(due);
+        }
+        let live = image.queues.values();
+        let sum = |value: fn(&super::image::Counts) -> i64| -> u64 {
+            live.clone().map(|queue| u64::try_from(value(&queue.added)).unwrap_or(0)).sum()
+        };
+        self.memory.given_up.fetch_add(sum(|counts| counts.dead), Ordering::Relaxed);
+        self.memory.dropped.fetch_add(sum(|counts| counts.dropped), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,146 @@
+//! What is done every half second: comparing what is remembered with the database, and clearing away.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hubbub_core::store::StoreFigures;
+use tokio_postgres::types::Type;
+
+use super::load::time;
+use super::{Queues, repair, sql};
+use crate::db::{Fault, PgTime, Sql, Tx};
+
+/// Beats between two looks at figures.
+const FIGURES_EVERY: u32 = 4;
+/// Beats between two looks at everything that may be due, however long ago.
+const WHOLE_EVERY: u32 = 120;
+/// Clocks of several servers differ by less than this, and no commit takes longer, in microseconds.
+const LATE_MAX: i64 = 10_000_000;
+/// Rows cleared away at once.
+const CLEAR: i64 = 5_000;
+
+const CHANGED_CLIENTS: Sql = Sql {
+    what: "reading which clients changed",
+    text: "select id, registered, version from clients where version > $1",
+    types: &[Type::INT8],
+};
+
+const FIGURES: Sql = Sql {
+    what: "counting queues",
+    text: "select (select count(*) from queues where not deleted) as queues, \
+             (select count(*) from clients where registered) as clients, \
+             (select coalesce(sum(messages), 0)::int8 from queues where not deleted) \
+               + coalesce(sum(c.messages), 0)::int8 as messages, \
+             (select coalesce(sum(bytes), 0)::int8 from queues where not deleted) \
+               + coalesce(sum(c.bytes), 0)::int8 as bytes \
+           from queues q join queue_counts c on c.queue = q.no and c.no > q.counted where not q.deleted",
+    types: &[],
+};
+
+/// One server at a time clears away.
+const ALONE: Sql =
+    Sql { what: "clearing away queues", text: "select pg_try_advisory_xact_lock(7161616176)", types: &[] };
+
+const CLEAR_MESSAGES: Sql = Sql {
+    what: "clearing away messages of deleted queues",
+    text: "delete from queue_messages where (queue, id) in ( \
+             select m.queue, m.id from queues q join queue_messages m on m.queue = q.no where q.deleted limit $1)",
+    types: &[Type::INT8],
+};
+
+const CLEAR_QUEUES: Sql = Sql {
+    what: "clearing away deleted queues",
+    text: "delete from queues q where q.deleted \
+             and not exists (select from queue_messages m where m.queue = q.no)",
+    types: &[],
+};
+
+const FORGET: Sql = Sql {
+    what: "forgetting ids of senders",
+    text: "delete from queue_known where first in ( \
+             select first from queue_known where forget_at is not null and forget_at <= $1 limit $2)",
+    types: &[Type::TIMESTAMPTZ, Type::INT8],
+};
+
+impl Queues {
+    /// Does what is due, and enters what is known into `figures`.
+    pub(crate) async fn beat(&self, figures: &mut StoreFigures) -> Result<(), Fault> {
+        let beat = self.beats.fetch_add(1, Ordering::Relaxed);
+        if beat.is_multiple_of(WHOLE_EVERY) {
+            self.asked_at.store(i64::MIN, Ordering::Relaxed);
+        }
+        let mut conn = self.context.db.get().await?;
+        let tx = conn.begin().await?;
+        tx.batch("preparing", sql::PLANNING).await?;
+        repair::of_all(&tx, self.now()).await?;
+        tx.commit().await?;
+        self.compare(beat).await?;
+        self.clear_away().await?;
+        self.memory.figures(figures);
+        Ok(())
+    }
+
+    async fn compare(&self, beat: u32) -> Result<(), Fault> {
+        let is_asking = self.memory.begin_asking();
+        let compared = self.compare_asking(beat, is_asking).await;
+        if is_asking {
+            let said = compared.as_ref().ok().copied().flatten();
+            self.memory.end_asking(said);
+        }
+        compared.map(drop)
+    }
+
+    async fn compare_asking(&self, beat: u32, is_asking: bool) -> Result<Option<Option<i64>>, Fault> {
+        let mut conn = self.context.db.get().await?;
+        let tx = conn.begin_reading().await?;
+        tx.batch("preparing", sql::PLANNING).await?;
+        let next = if is_asking { Some(self.next_due(&tx).await?) } else { None };
+        let rows = tx.query(&CHANGED_CLIENTS, &[&self.memory.clients_version()]).await?;
+        if !rows.is_empty() {
+            let version = rows.iter().map(|row| row.get("version")).max();
+            let changes = rows.iter().map(|row| (Arc::from(row.get::<_, &str>("id")), row.get("registered")));
+            self.memory.note_clients(changes, version);
+        }
+        if beat.is_multiple_of(FIGURES_EVERY) {
+            let row = tx.query_one(&FIGURES, &[]).await?;
+            let count = |column: &str| u64::try_from(row.get::<_, i64>(column)).unwrap_or(0);
+            self.memory.set_figures(StoreFigures {
+                queues: count("queues"),
+                clients: count("clients"),
+                queue_messages: count("messages"),
+                queue_bytes: count("bytes"),
+                ..StoreFigures::default()
+            });
+        }
+        if is_asking {
+            self.asked_at.store(self.now(), Ordering::Relaxed);
+        }
+        Ok(next)
+    }
+
+    /// When there is something to sweep next.
+    pub(super) async fn next_due(&self, tx: &Tx<'_>) -> Result<Option<i64>, Fault> {
+        let row = tx.query_one(&sql::NEXT_DUE, &[&time(self.due_from())]).await?;
+        let micros = |column: &str| row.get::<_, Option<PgTime>>(column).map(|time| time.0.as_micros());
+        let over = row.get::<_, bool>("over").then_some(i64::MIN);
+        Ok(micros("due").into_iter().chain(micros("expires")).chain(over).min())
+    }
+
+    /// Nothing is due that was due before this, but for what a look at everything finds now and then: behind it, the index
+    /// is full of what was seen to.
+    pub(super) fn due_from(&self) -> i64 {
+        self.asked_at.load(Ordering::Relaxed).saturating_sub(LATE_MAX).max(0)
+    }
+
+    async fn clear_away(&self) -> Result<(), Fault> {
+        let mut conn = self.context.db.get().await?;
+        let tx = conn.begin().await?;
+        if tx.query_one(&ALONE, &[]).await?.get::<_, bool>(0) {
+            tx.batch("preparing", sql::PLANNING).await?;
+            tx.execute(&CLEAR_MESSAGES, &[&CLEAR]).await?;
+            tx.execute(&CLEAR_QUEUES, &[]).await?;
+            tx.execute(&FORGET, &[&time(self.now()), &CLEAR]).await?;
+        }
+        tx.commit().await
+    }
+}

@@ -1,0 +1,193 @@
+//! Taking messages in.
+
+use hubbub_core::queue::{Audience, BROADCAST_TTL_MS, Due, QueueSend, TAKE_MAX, WhenFull};
+use hubbub_core::{QueueOutcome, Refusal, Timestamp};
+use sha2::{Digest, Sha256};
+
+use super::{Judged, micros};
+use crate::queues::image::{ANYBODY, Image, Known, Message, Need, State, Stop, unsigned};
+
+impl Image {
+    pub(super) fn send(&mut self, send: &QueueSend<'_>) -> Judged {
+        let judged = self.send_one(send);
+        // One that is to be judged again still needs its id.
+        if !matches!(judged, Err(Stop::Need(_))) {
+            self.sends_left -= 1;
+        }
+        judged
+    }
+
+    fn send_one(&mut self, send: &QueueSend<'_>) -> Judged {
+        let (queue, found) = self.queue_named(send.queue)?;
+        let ttl_of_queue = Some(found.settings.ttl_ms).filter(|ttl| *ttl > 0);
+        let registered = self.registered(send.sender);
+        if registered.is_none() && !(send.registers && self.autoregister) {
+            return Err(Refusal::UnknownClient.into());
+        }
+        let receiver = match send.audience {
+            Audience::Anyone => Some(ANYBODY),
+            Audience::One(name) => Some(self.registered(name).ok_or(Refusal::UnknownReceiver)?),
+            Audience::All => None,
+        };
+        let content = content(send);
+        if let Some(message_id) = send.message_id
+            && let Some(known) = self.known.get(&(queue, message_id.to_owned()))
+        {
+            let id = unsigned(known.first);
+            if known.content != content {
+                return Err(Refusal::MessageIdReused { id }.into());
+            }
+            let sent_at = Timestamp::from_micros(known.sent_at);
+            return Ok(QueueOutcome::Sent { id, copies: known.copies, sent_at, duplicate: true });
+        }
+        let receivers = match receiver {
+            Some(receiver) => vec![receiver],
+            None => self.recipients(send.sender)?,
+        };
+        let count = i64::try_from(receivers.len()).unwrap_or(i64::MAX);
+        let dropped = self.too_many(queue, send, count)?;
+        for id in &dropped {
+            self.can_leave(*id)?;
+        }
+        let mut behind = Vec::with_capacity(receivers.len());
+        for receiver in &receivers {
+            behind.push(self.comes_behind(queue, *receiver, send.group)?);
+        }
+        // One for nobody has an id too.
+        if self.ids.end - self.ids.start < count.max(1) {
+            return Err(Need::Ids(count.max(1) + self.sends_left.max(1) - 1).into());
+        }
+        for id in dropped {
+            self.remove(id);
+            self.tally(queue, |counts| counts.dropped += 1);
+        }
+        let sender = registered.unwrap_or_else(|| self.enter_client(send.sender));
+        let is_copy = send.audience == Audience::All;
+        let ttl_ms = send.ttl_ms.or(ttl_of_queue).or(is_copy.then_some(BROADCAST_TTL_MS));
+        let lasts = match send.due {
+            Due::Now => 0,
+            Due::In(ms) => micros(ms),
+            Due::At(time) => time.as_micros().saturating_sub(self.now),
+        };
+        let due_at = (lasts > 0).then(|| self.end_of(queue, lasts.min(micros(u64::MAX))));
+        let first = self.ids.start;
+        self.ids.start += count.max(1);
+        self.tally(queue, |counts| counts.sent += count);
+        for ((receiver, behind), id) in receivers.into_iter().zip(behind).zip(first..) {
+            // Dropping the oldest may have let it pass.
+            let behind = behind && self.comes_behind(queue, receiver, send.group).unwrap_or(true);
+            self.add(Message {
+                id,
+                queue,
+                sender,
+                receiver,
+                state: if due_at.is_some() { State::Delayed } else { State::Ready },
+                behind,
+                is_copy,
+                deliveries: 0,
+                sent_at: self.now,
+                due_at,
+                begun_at: due_at.map(|_| self.now),
+                expires_at: ttl_ms.map(|ttl| self.now.saturating_add(micros(ttl))),
+                known_as: send.message_id.map(|_| first),
+                group: send.group.map(Into::into),
+                bytes: i64::try_from(send.text.len()).unwrap_or(i64::MAX),
+                text: Some(send.text.to_owned()),
+                dead: None,
+                stored_in: None,
+                is_changed: false,
+                is_gone: false,
+            });
+        }
+        let copies = u32::try_from(count).unwrap_or(u32::MAX);
+        if let Some(message_id) = send.message_id {
+            let known = Known { first, content, sent_at: self.now, copies, is_new: true };
+            self.known.insert((queue, message_id.to_owned()), known);
+        }
+        let sent_at = Timestamp::from_micros(self.now);
+        Ok(QueueOutcome::Sent { id: unsigned(first), copies, sent_at, duplicate: false })
+    }
+
+    /// Whom a message to everybody is for.
+    fn recipients(&self, sender: &str) -> Result<Vec<i32>, Need> {
+        if !self.has_all_registered {
+            return Err(Need::Registered);
+        }
+        let others = self.clients.iter().filter(|(name, client)| client.is_registered && &***name != sender);
+        let mut others: Vec<_> = others.map(|(name, client)| (name, client.no)).collect();
+        others.sort_unstable();
+        Ok(others.into_iter().map(|(_, no)| no).collect())
+    }
+
+    /// Whether a new message finds others of its group before it.
+    fn comes_behind(&self, queue: i32, receiver: i32, group: Option<&str>) -> Result<bool, Need> {
+        let Some(group) = group else { return Ok(false) };
+        // For someone who is new there is nothing in the database.
+        let key = crate::queues::image::GroupKey { queue, receiver, group: group.into() };
+        if receiver < ANYBODY {
+            return Ok(self.groups.get(&key).is_some_and(|group| !group.alive.is_empty()));
+        }
+        self.group_has_any(&key)
+    }
+
+    /// Which messages must go for new ones, if the queue is full. Many go bit by bit.
+    fn too_many(&self, queue: i32, send: &QueueSend<'_>, new: i64) -> Result<Vec<i64>, Stop> {
+        let Some(settings) = self.queues.get(&queue).map(|queue| &queue.settings) else {
+            return Ok(Vec::new());
+        };
+        if settings.messages_max == 0 && settings.bytes_max == 0 {
+            return Ok(Vec::new());
+        }
+        let limit = |max: u64| if max == 0 { i64::MAX } else { i64::try_from(max).unwrap_or(i64::MAX) };
+        let (messages_max, bytes_max) = (limit(settings.messages_max), limit(settings.bytes_max));
+        let text_bytes = i64::try_from(send.text.len()).unwrap_or(i64::MAX);
+        let new_bytes = new.saturating_mul(text_bytes);
+        let fits = |messages: i64, bytes: i64| {
+            messages.saturating_add(new) <= messages_max && bytes.saturating_add(new_bytes) <= bytes_max
+        };
+        let (mut messages, mut bytes) = self.held(queue)?;
+        let mut dropped = Vec::new();
+        if fits(messages, bytes) {
+            return Ok(dropped);
+        }
+        if settings.when_full == WhenFull::Refuse || !fits(0, 0) {
+            return Err(Refusal::QueueFull.into());
+        }
+        let frontier = self.oldest.get(&queue).ok_or(Need::Oldest(queue))?;
+        let held = self.messages.values().filter(|message| message.queue == queue && !message.is_gone);
+        let mut oldest: Vec<&Message> = held.filter(|message| message.state != State::Leased).collect();
+        oldest.sort_unstable_by_key(|message| message.id);
+        for message in oldest {
+            if !frontier.is_complete && message.id > frontier.to {
+                return Err(Need::Oldest(queue).into());
+            }
+            dropped.push(message.id);
+            messages -= 1;
+            bytes -= message.bytes;
+            if fits(messages, bytes) || dropped.len() >= TAKE_MAX {
+                return Ok(dropped);
+            }
+        }
+        if !frontier.is_complete {
+            return Err(Need::Oldest(queue).into());
+        }
+        // The rest is on lease.
+        Err(Refusal::QueueFull.into())
+    }
+}
+
+/// A hash of all that makes two messages the same.
+fn content(send: &QueueSend<'_>) -> i64 {
+    let (audience, receiver) = match send.audience {
+        Audience::Anyone => ("anyone", ""),
+        Audience::One(receiver) => ("one", receiver),
+        Audience::All => ("all", ""),
+    };
+    let mut hasher = Sha256::new();
+    for part in [audience, send.sender, receiver, send.group.unwrap_or_default(), send.text] {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    let hash = hasher.finalize();
+    hash.first_chunk().copied().map_or(0, i64::from_le_bytes)
+}

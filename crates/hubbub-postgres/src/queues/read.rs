@@ -1,0 +1,231 @@
+//! Reading queues, as they are by now: what time has come for is taken into account, though no batch has written it yet.
+
+use std::sync::Arc;
+
+use hubbub_core::queue::{
+    DeadLetter, Delivery, QueueInfo, TAKE_BYTES_MAX, Take, TakeHow, Waiting, WaitingState, Wanted,
+};
+use hubbub_core::store::ReadError;
+use hubbub_core::{ClientId, QueueOp, Refusal, Timestamp};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::image::{Image, Message, State, Stop, unsigned};
+use super::load::{Loader, time};
+use super::settings::Settings;
+use super::{Queues, sql};
+use crate::db::{Fault, Param, PgTime, Sql};
+
+macro_rules! info {
+    ($which:literal) => {
+        concat!(
+            "select q.*, c.*, o.sent_at as oldest, d.* from queues q \
+             cross join lateral (select coalesce(sum(messages), 0)::int8 as messages_added, \
+               coalesce(sum(delayed), 0)::int8 as delayed_added, coalesce(sum(leased), 0)::int8 as leased_added, \
+               coalesce(sum(bytes), 0)::int8 as bytes_added, coalesce(sum(sent), 0)::int8 as sent_added, \
+               coalesce(sum(done), 0)::int8 as done_added, coalesce(sum(dropped), 0)::int8 as dropped_added, \
+               coalesce(sum(dead), 0)::int8 as dead_added \
+               from queue_counts where queue = q.no and no > q.counted) c \
+             cross join lateral (select count(*) filter (where state = 1) as delayed_over, \
+               count(*) filter (where state = 2) as leased_over \
+               from queue_messages where state in (1, 2) and due_at > q.seen_to and due_at <= $1 and queue = q.no) d \
+             left join lateral (select sent_at from queue_messages where queue = q.no order by id limit 1) o on true \
+             where not q.deleted and ",
+            $which
+        )
+    };
+}
+
+const QUEUE: Sql =
+    Sql { what: "reading a queue", text: info!("q.id = $2"), types: &[Type::TIMESTAMPTZ, Type::TEXT] };
+
+const QUEUES: Sql = Sql {
+    what: "reading queues",
+    text: info!("q.id > $2 order by q.id limit $3"),
+    types: &[Type::TIMESTAMPTZ, Type::TEXT, Type::INT8],
+};
+
+macro_rules! open_for {
+    ($receiver:literal) => {
+        concat!(
+            "exists (select from queue_messages m where m.queue = q.no and m.receiver = ",
+            $receiver,
+            " and m.state = 0 and not m.behind and m.id >= coalesce((select low from queue_lines l \
+                where l.queue = q.no and l.receiver = ",
+            $receiver,
+            "), 0) and (m.expires_at is null or m.expires_at > $1) \
+              and (q.deliveries_max = 0 or m.deliveries < q.deliveries_max))"
+        )
+    };
+}
+
+const HOLDING: Sql = Sql {
+    what: "finding queues that hold something",
+    text: concat!(
+        "select q.id from queues q where not q.deleted and q.id > $2 and (",
+        open_for!("0"),
+        " or ",
+        open_for!("(select no from clients where id = $3)"),
+        " or exists (select from queue_messages m where m.state in (1, 2) and m.due_at > q.seen_to \
+            and m.due_at <= $1 and m.queue = q.no and not m.behind \
+            and (m.receiver = 0 or m.receiver = (select no from clients where id = $3)) \
+            and (m.expires_at is null or m.expires_at > $1) \
+            and (q.deliveries_max = 0 or m.deliveries < q.deliveries_max))) \
+         order by q.id limit $4"
+    ),
+    types: &[Type::TIMESTAMPTZ, Type::TEXT, Type::TEXT, Type::INT8],
+};
+
+const CLIENTS: Sql = Sql {
+    what: "reading clients",
+    text: "select id from clients where registered and id > $1 order by id limit $2",
+    types: &[Type::TEXT, Type::INT8],
+};
+
+const QUEUE_NUMBER: Sql = Sql {
+    what: "reading a queue",
+    text: "select no from queues where id = $1 and not deleted",
+    types: &[Type::TEXT],
+};
+
+fn signed(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn info(row: &Row) -> QueueInfo {
+    let count = |column: &str| row.get::<_, i64>(column);
+    let total = |name: &str| count(name) + count(&format!("{name}_added"));
+    let told = |number: i64| u64::try_from(number).unwrap_or(0);
+    let (delayed, leased) =
+        (total("delayed") - count("delayed_over"), total("leased") - count("leased_over"));
+    QueueInfo {
+        queue: row.get::<_, &str>("id").into(),
+        settings: Settings::of_row(row).told(),
+        ready: told(total("messages") - delayed - leased),
+        delayed: told(delayed),
+        leased: told(leased),
+        bytes: told(total("bytes")),
+        oldest_sent_at: row.get::<_, Option<PgTime>>("oldest").map(|time| time.0),
+        sent: told(total("sent")),
+        done: told(total("done")),
+        dropped: told(total("dropped")),
+        dead: told(total("dead")),
+        is_dead_letter: row.get("is_dead_letter"),
+    }
+}
+
+fn waiting(row: &Row, queue: &Arc<str>, now: i64) -> Waiting {
+    let name = |column: &str| Arc::from(row.get::<_, &str>(column));
+    let message = Message::of_row(row);
+    let time = Timestamp::from_micros;
+    let state = match (message.state, message.due_at) {
+        (State::Leased, Some(until)) if until > now => WaitingState::Leased(time(until)),
+        (State::Delayed, Some(until)) if until > now => WaitingState::Delayed(time(until)),
+        (State::Expired, Some(until)) => WaitingState::Delayed(time(until)),
+        _ => WaitingState::Ready,
+    };
+    let delivery = Delivery {
+        id: unsigned(message.id),
+        queue: Arc::clone(queue),
+        sender: name("sender_name"),
+        receiver: (message.receiver != super::image::ANYBODY).then(|| name("receiver_name")),
+        text: message.text.unwrap_or_default(),
+        group: message.group,
+        sent_at: time(message.sent_at),
+        deliveries: message.deliveries,
+        leased_until: match state {
+            WaitingState::Leased(until) => Some(until),
+            _ => None,
+        },
+        dead: message.dead.map(|dead| DeadLetter {
+            origin: dead.origin,
+            reason: dead.reason,
+            deliveries: dead.deliveries,
+        }),
+    };
+    Waiting { delivery, state, expires_at: message.expires_at.map(time) }
+}
+
+impl Queues {
+    /// One statement that sees one moment.
+    async fn rows(&self, statement: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        let mut conn = self.context.db.get().await?;
+        let tx = conn.begin_reading().await?;
+        let planning = tx.batch("preparing", sql::PLANNING);
+        let (_, rows) = tokio::try_join!(planning, tx.query(statement, params))?;
+        tx.commit().await?;
+        Ok(rows)
+    }
+
+    pub(super) async fn queue(&self, queue: &str) -> Result<Option<QueueInfo>, ReadError> {
+        let rows = self.rows(&QUEUE, &[&time(self.now()), &queue]).await?;
+        Ok(rows.first().map(info))
+    }
+
+    pub(super) async fn page(&self, after: &str, limit: usize) -> Result<Vec<QueueInfo>, ReadError> {
+        let rows = self.rows(&QUEUES, &[&time(self.now()), &after, &signed(limit)]).await?;
+        Ok(rows.iter().map(info).collect())
+    }
+
+    pub(super) async fn holding(
+        &self,
+        receiver: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<Arc<str>>, ReadError> {
+        let params: [Param<'_>; 4] = [&time(self.now()), &after, &receiver, &signed(limit)];
+        let rows = self.rows(&HOLDING, &params).await?;
+        Ok(rows.iter().map(|row| row.get::<_, &str>(0).into()).collect())
+    }
+
+    pub(super) async fn clients(&self, after: &str, limit: usize) -> Result<Vec<ClientId>, ReadError> {
+        let rows = self.rows(&CLIENTS, &[&after, &signed(limit)]).await?;
+        // Whoever registered was checked then.
+        Ok(rows.iter().filter_map(|row| ClientId::new(row.get(0)).ok()).collect())
+    }
+
+    pub(super) async fn waiting(
+        &self,
+        queue: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<Vec<Waiting>>, ReadError> {
+        let mut conn = self.context.db.get().await?;
+        let tx = conn.begin_reading().await?;
+        tx.batch("preparing", sql::PLANNING).await?;
+        let Some(row) = tx.query_opt(&QUEUE_NUMBER, &[&queue]).await? else { return Ok(None) };
+        let (no, after): (i32, _) = (row.get(0), i64::try_from(after).unwrap_or(i64::MAX));
+        let bytes_max = signed(TAKE_BYTES_MAX);
+        let rows = tx.query(&sql::WAITING, &[&no, &after, &signed(limit), &bytes_max]).await?;
+        tx.commit().await?;
+        let (queue, now) = (Arc::from(queue), self.now());
+        Ok(Some(rows.iter().map(|row| waiting(row, &queue, now)).collect()))
+    }
+
+    /// A take that is judged and not done.
+    pub(super) async fn look(
+        &self,
+        wanted: Wanted<'_>,
+        max: usize,
+    ) -> Result<Option<Vec<Delivery>>, ReadError> {
+        let mut conn = self.context.db.get().await?;
+        let tx = conn.begin_reading().await?;
+        let loader = Loader { tx: &tx, clock: &*self.context.clock, locks: false };
+        let mut image = Image::default();
+        let take = QueueOp::Take(Take { wanted, max, how: TakeHow::Away, registers: false });
+        loader.begin(&mut image, &[take], 0).await?;
+        while let Err(need) = image.advance() {
+            loader.more(&mut image, need).await?;
+        }
+        let found = loop {
+            match image.look(&wanted, max) {
+                Ok(found) => break Some(found),
+                Err(Stop::Need(need)) => loader.more(&mut image, need).await?,
+                Err(Stop::Refused(Refusal::UnknownQueue)) => break None,
+                Err(Stop::Refused(_)) => break Some(Vec::new()),
+            }
+        };
+        tx.commit().await?;
+        Ok(found)
+    }
+}

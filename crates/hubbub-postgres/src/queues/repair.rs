@@ -1,0 +1,74 @@
+//! What a clock that was set back asks for: of whatever runs out, no more may be left than it was meant to be.
+
+use tokio_postgres::types::Type;
+
+use super::image::Image;
+use super::load::time;
+use crate::db::{Fault, PgTime, Sql, Tx};
+
+/// Clocks of several servers differ by less than this, in microseconds; a clock that is further behind was set.
+const BEHIND_MAX: i64 = 5_000_000;
+
+const FIND: Sql = Sql {
+    what: "looking for times ahead of the clock",
+    text: "select no from queues where not deleted and seen_to > $1 order by no for no key update",
+    types: &[Type::TIMESTAMPTZ],
+};
+
+const TIMED: Sql = Sql {
+    what: "counting leases and delays from now on",
+    text: "update queue_messages set begun_at = $2, \
+           due_at = greatest($2 + (due_at - begun_at), $2 + interval '1 microsecond') \
+           where queue = any($1) and state in (1, 2) and begun_at > $3",
+    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
+};
+
+const EXPIRING: Sql = Sql {
+    what: "counting times to live from now on",
+    text: "update queue_messages set expires_at = $2 + (expires_at - sent_at) \
+           where queue = any($1) and expires_at is not null and state <> 4 and sent_at > $3",
+    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
+};
+
+const SEEN: Sql = Sql {
+    what: "looking again from now on",
+    text: "update queues set seen_to = $2 where no = any($1)",
+    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ],
+};
+
+fn latest(now: i64) -> PgTime {
+    time(now.saturating_add(BEHIND_MAX))
+}
+
+async fn repair(tx: &Tx<'_>, queues: &[i32], now: i64) -> Result<(), Fault> {
+    let (at, latest) = (time(now), latest(now));
+    tx.execute(&TIMED, &[&queues, &at, &latest]).await?;
+    tx.execute(&EXPIRING, &[&queues, &at, &latest]).await?;
+    tx.execute(&SEEN, &[&queues, &at]).await.map(drop)
+}
+
+/// Of the queues of a batch, before any message of theirs is read.
+pub(super) async fn of_image(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault> {
+    let now = image.now;
+    let is_ahead = |seen_to: i64| seen_to > now.saturating_add(BEHIND_MAX);
+    let ahead = image.queues.iter().filter(|(_, queue)| is_ahead(queue.seen_to));
+    let ahead: Vec<i32> = ahead.map(|(no, _)| *no).collect();
+    if ahead.is_empty() {
+        return Ok(());
+    }
+    repair(tx, &ahead, now).await?;
+    for queue in image.queues.values_mut().filter(|queue| is_ahead(queue.seen_to)) {
+        queue.seen_to = now;
+    }
+    Ok(())
+}
+
+/// Of all queues.
+pub(super) async fn of_all(tx: &Tx<'_>, now: i64) -> Result<(), Fault> {
+    let ahead = tx.query(&FIND, &[&latest(now)]).await?;
+    if ahead.is_empty() {
+        return Ok(());
+    }
+    let ahead: Vec<i32> = ahead.iter().map(|row| row.get(0)).collect();
+    repair(tx, &ahead, now).await
+}

@@ -1,0 +1,312 @@
+//! Statements that read, all with types spelled out.
+
+use tokio_postgres::types::Type;
+
+use crate::db::Sql;
+
+/// Plans for tables whose size nobody has counted yet must not read them whole.
+pub(super) const PLANNING: &str = "set local enable_seqscan = off; set local enable_bitmapscan = off; \
+     set local enable_hashjoin = off; set local enable_mergejoin = off; set local enable_sort = off; \
+     set local jit = off";
+
+/// A message with the names of sender and receiver; `$text` is its text or null.
+macro_rules! message_of {
+    ($text:literal, $($from:literal),+) => {
+        concat!(
+            "select m.queue, m.id, m.sender, m.receiver, m.state, m.behind, m.is_copy, m.deliveries, m.sent_at, \
+             m.due_at, m.begun_at, m.expires_at, m.known_as, m.group_id, octet_length(m.body)::int8 as bytes, ",
+            $text,
+            " as text, m.dead_origin, m.dead_reason, m.dead_deliveries, s.id as sender_name, r.id as receiver_name ",
+            $($from,)+
+            " join clients s on s.no = m.sender join clients r on r.no = m.receiver"
+        )
+    };
+}
+
+macro_rules! queues_named {
+    ($lock:literal) => {
+        concat!(
+            "select q.* from queues q where not q.deleted and q.no in ( \
+               select n.no from queues n where not n.deleted and n.id = any($1) \
+               union select unnest($2) \
+               union select d.no from queues n join queues d \
+                 on d.id = coalesce(nullif(n.dead_letter, ''), n.id || '.dead') and not d.deleted \
+                 where not n.deleted and n.deliveries_max > 0 and (n.id = any($1) or n.no = any($2))) \
+             order by q.no ",
+            $lock
+        )
+    };
+}
+
+pub(super) const LOCK_QUEUES: Sql = Sql {
+    what: "locking queues",
+    text: queues_named!("for no key update of q"),
+    types: &[Type::TEXT_ARRAY, Type::INT4_ARRAY],
+};
+
+pub(super) const READ_QUEUES: Sql =
+    Sql { what: "reading queues", text: queues_named!(""), types: &[Type::TEXT_ARRAY, Type::INT4_ARRAY] };
+
+pub(super) const LOCK_ALL: Sql = Sql {
+    what: "locking all queues",
+    text: "select * from queues where not deleted order by no for no key update",
+    types: &[],
+};
+
+pub(super) const READ_ALL: Sql = Sql {
+    what: "reading all queues",
+    text: "select * from queues where not deleted order by no",
+    types: &[],
+};
+
+pub(super) const READ_CLIENTS: Sql = Sql {
+    what: "reading clients",
+    text: "select no, id, registered from clients where id = any($1) and no > 0",
+    types: &[Type::TEXT_ARRAY],
+};
+
+/// Holds registrations up until the commit.
+pub(super) const HOLD_CLIENTS: Sql = Sql {
+    what: "holding registrations",
+    text: "select client_version from queue_head for no key update",
+    types: &[],
+};
+
+pub(super) const ALL_REGISTERED: Sql = Sql {
+    what: "reading all registered clients",
+    text: "select no, id, registered from clients where registered",
+    types: &[],
+};
+
+pub(super) const HIGHEST_NAMED: Sql = Sql {
+    what: "reading the highest number of a queue",
+    text: "select highest_named from queue_head for no key update",
+    types: &[],
+};
+
+/// Queues that have something for a sweep.
+pub(super) const QUEUES_DUE: Sql = Sql {
+    what: "finding what is due in queues",
+    text: "select distinct queue from ( \
+             (select m.queue from queue_messages m join queues q on q.no = m.queue and not q.deleted \
+              where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 order by m.due_at limit 1000) \
+             union all \
+             (select m.queue from queue_messages m join queues q on q.no = m.queue and not q.deleted \
+              where m.expires_at is not null and m.state in (0, 1, 3) and m.expires_at > $1 and m.expires_at <= $2 \
+              order by m.expires_at limit 1000) \
+             union all \
+             (select m.queue from queue_messages m join queues q on q.no = m.queue and not q.deleted \
+              where m.state in (3, 4) limit 1000)) due",
+    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
+};
+
+/// When there is something to sweep next.
+pub(super) const NEXT_DUE: Sql = Sql {
+    what: "finding when something in queues is due",
+    text: "select \
+             (select m.due_at from queue_messages m join queues q on q.no = m.queue and not q.deleted \
+              where m.state in (1, 2) and m.due_at > $1 order by m.due_at limit 1) as due, \
+             (select m.expires_at from queue_messages m join queues q on q.no = m.queue and not q.deleted \
+              where m.expires_at is not null and m.state <> 4 and m.state in (0, 1, 3) and m.expires_at > $1 \
+              order by m.expires_at limit 1) as expires, \
+             exists (select from queue_messages m join queues q on q.no = m.queue and not q.deleted \
+              where m.state in (3, 4)) as over",
+    types: &[Type::TIMESTAMPTZ],
+};
+
+/// Messages whose delay, lease or life is over.
+pub(super) const MESSAGES_DUE: Sql = Sql {
+    what: "reading what is due in queues",
+    text: message_of!(
+        "null::text",
+        "from ((select * from queue_messages where state in (1, 2) and due_at > $2 and due_at <= $3 \
+                and queue = any($1) order by due_at limit $4) \
+               union all \
+               (select * from queue_messages where expires_at is not null and state <> 4 and state in (0, 1, 3) \
+                and expires_at >= $2 and expires_at <= $3 and queue = any($1) order by expires_at limit $4)) m"
+    ),
+    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8],
+};
+
+/// Messages that wait to be cleared away or moved to dead-letter queues.
+pub(super) const MESSAGES_OVER: Sql = Sql {
+    what: "reading what is over in queues",
+    text: message_of!(
+        "null::text",
+        "from (select * from queue_messages where state in (3, 4) and queue = any($1) limit $2) m"
+    ),
+    types: &[Type::INT4_ARRAY, Type::INT8],
+};
+
+pub(super) const MESSAGES_BY_ID: Sql = Sql {
+    what: "reading messages of queues",
+    text: message_of!(
+        "null::text",
+        "from unnest($1, $2) as k (queue, id) join queue_messages m on m.queue = k.queue and m.id = k.id"
+    ),
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
+};
+
+pub(super) const TEXTS: Sql = Sql {
+    what: "reading texts of messages",
+    text: "select m.id, m.body from unnest($1, $2) as k (queue, id) \
+           join queue_messages m on m.queue = k.queue and m.id = k.id",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
+};
+
+/// Bytes of texts that are read of a place at once, in about.
+pub(super) const PLACE_BYTES: i64 = 8 * 1024 * 1024;
+
+macro_rules! places {
+    ($wanted:literal, $order:literal) => {
+        message_of!(
+            "m.body",
+            "from unnest($1, $2, $3, $4, $5) as k (queue, receiver, sender, behind, most) \
+             left join queue_lines l on l.queue = k.queue and l.receiver = k.receiver cross join lateral ( \
+               select * from ( \
+                 select f.*, sum(octet_length(f.body)) over (order by ",
+            $order,
+            " rows unbounded preceding) - octet_length(f.body) as before from ( \
+                   select * from queue_messages where queue = k.queue and receiver = k.receiver \
+                   and state = 0 and not behind and ",
+            $wanted,
+            " order by ",
+            $order,
+            " limit k.most) f) g where g.before < 8388608) m"
+        )
+    };
+}
+
+const PLACE_TYPES: &[Type] =
+    &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY];
+
+const PLACE: &str = "reading what may be taken from queues";
+
+/// What may be taken, oldest first.
+pub(super) const OLDEST_FIRST: Sql = Sql {
+    what: PLACE,
+    text: places!("id > greatest(k.behind, coalesce(l.low, 0) - 1)", "id"),
+    types: PLACE_TYPES,
+};
+
+/// What may be taken, newest first.
+pub(super) const NEWEST_FIRST: Sql = Sql {
+    what: PLACE,
+    text: places!("id < k.behind and id >= coalesce(l.low, 0)", "id desc"),
+    types: PLACE_TYPES,
+};
+
+/// What may be taken of one sender, oldest first.
+pub(super) const OLDEST_OF_SENDER: Sql = Sql {
+    what: PLACE,
+    text: places!("sender = k.sender and id > greatest(k.behind, coalesce(l.low, 0) - 1)", "id"),
+    types: PLACE_TYPES,
+};
+
+/// What may be taken of one sender, newest first.
+pub(super) const NEWEST_OF_SENDER: Sql = Sql {
+    what: PLACE,
+    text: places!("sender = k.sender and id < k.behind and id >= coalesce(l.low, 0)", "id desc"),
+    types: PLACE_TYPES,
+};
+
+/// Where lines begin.
+pub(super) const LOWS: Sql = Sql {
+    what: "reading where queues begin",
+    text: "select l.queue, l.receiver, l.low from unnest($1, $2) as k (queue, receiver) \
+           join queue_lines l on l.queue = k.queue and l.receiver = k.receiver",
+    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY],
+};
+
+/// Messages of groups that are not over.
+pub(super) const GROUPS: Sql = Sql {
+    what: "reading groups of messages",
+    text: message_of!(
+        "m.body",
+        "from unnest($1, $2, $3, $4, $5) as k (queue, receiver, group_id, behind, most) cross join lateral ( \
+           select * from queue_messages where queue = k.queue and receiver = k.receiver \
+           and group_id is not null and group_id = k.group_id and state <> 4 and id > k.behind \
+           order by id limit k.most) m"
+    ),
+    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
+};
+
+/// The oldest of a queue that are not on lease.
+pub(super) const OLDEST: Sql = Sql {
+    what: "reading the oldest messages of a queue",
+    text: message_of!(
+        "null::text",
+        "from (select * from queue_messages where queue = $1 and id > $2 and state <> 2 order by id limit $3) m"
+    ),
+    types: &[Type::INT4, Type::INT8, Type::INT8],
+};
+
+pub(super) const COPIES: Sql = Sql {
+    what: "reading a client's copies",
+    text: message_of!(
+        "null::text",
+        "from (select c.* from queue_messages c join queues q on q.no = c.queue and not q.deleted \
+         where c.is_copy and c.receiver = $1 and c.state <> 2) m"
+    ),
+    types: &[Type::INT4],
+};
+
+/// Messages of a queue that may have been delivered too often, or may not.
+pub(super) const RETURNED: Sql = Sql {
+    what: "reading messages that were delivered before",
+    text: message_of!(
+        "null::text",
+        "from ((select * from queue_messages where queue = $1 and state = 0 and deliveries > 0) \
+         union all (select * from queue_messages where queue = $1 and state in (3, 4) and state = 3)) m"
+    ),
+    types: &[Type::INT4],
+};
+
+pub(super) const DEAD_LETTERS: Sql = Sql {
+    what: "reading dead letters",
+    text: message_of!(
+        "null::text",
+        "from (select * from queue_messages where queue = $1 and dead_origin is not null \
+         and state not in (2, 4) and ($2::int8 is null or id = $2) order by id limit $3) m"
+    ),
+    types: &[Type::INT4, Type::INT8, Type::INT8],
+};
+
+/// Ids of senders that are not forgotten.
+pub(super) const KNOWN: Sql = Sql {
+    what: "reading ids of senders",
+    text: "select k.* from unnest($1, $2) as a (queue, message_id) \
+           join queue_known k on k.queue = a.queue and k.message_id = a.message_id \
+           where k.forget_at is null or k.forget_at > $3",
+    types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TIMESTAMPTZ],
+};
+
+pub(super) const NEXT_IDS: Sql = Sql {
+    what: "numbering messages of queues",
+    text: "select next_queue_message_ids($1)",
+    types: &[Type::INT8],
+};
+
+/// Messages and bytes that queues hold.
+pub(super) const HELD: Sql = Sql {
+    what: "counting messages of queues",
+    text: "select q.no, (q.messages + c.messages)::int8 as messages, (q.bytes + c.bytes)::int8 as bytes \
+           from queues q cross join lateral ( \
+             select coalesce(sum(messages), 0) as messages, coalesce(sum(bytes), 0) as bytes \
+             from queue_counts where queue = q.no and no > q.counted) c where q.no = any($1)",
+    types: &[Type::INT4_ARRAY],
+};
+
+/// Everything of a queue, in the order of ids.
+pub(super) const WAITING: Sql = Sql {
+    what: "reading messages of a queue",
+    text: message_of!(
+        "m.body",
+        "from (select * from (select f.*, sum(octet_length(f.body)) over (order by id rows unbounded preceding) as upto, \
+           row_number() over (order by id) as place \
+           from (select * from queue_messages where queue = $1 and id > $2 order by id limit $3) f) g \
+         where g.upto <= $4 or g.place = 1) m",
+        " "
+    ),
+    types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8],
+};

@@ -113,8 +113,9 @@ async fn servers_number_the_same_rooms() {
     let rooms = ["a", "b", "c"];
     let database = Database::fresh().await;
     let clock = clock();
-    let posts: Vec<Post> =
-        (0..MESSAGES).map(|n| Post::new(rooms[n % 3], &format!("m{n}")).user(&format!("u{}", n % 17))).collect();
+    let posts: Vec<Post> = (0..MESSAGES)
+        .map(|n| Post::new(rooms[n % 3], &format!("m{n}")).user(&format!("u{}", n % 17)))
+        .collect();
     let sending = [11, 30].map(async |size| {
         let store = open(&database, &clock).await;
         let mut receipts = BTreeMap::new();
@@ -140,10 +141,15 @@ async fn servers_number_the_same_rooms() {
     };
     let sending = futures_util::future::join_all(sending);
     let both = async { tokio::join!(sending, following) };
-    let (receipts, seen) = tokio::time::timeout(Duration::from_secs(60), both).await.expect("messages are missing");
+    let (receipts, seen) =
+        tokio::time::timeout(Duration::from_secs(60), both).await.expect("messages are missing");
     assert_eq!(receipts[0], receipts[1], "both must be told the same numbers");
     for (room, seen) in seen {
-        assert_eq!(seen, behind(&reader, room, 0).await, "whoever followed {room} saw all of it in its order");
+        assert_eq!(
+            seen,
+            behind(&reader, room, 0).await,
+            "whoever followed {room} saw all of it in its order"
+        );
         let numbers: Vec<u64> = seen.iter().map(|(seq, _)| *seq).collect();
         assert_eq!(numbers, (1..=seen.len() as u64).collect::<Vec<_>>());
         let ids: BTreeSet<&String> = seen.iter().map(|(_, id)| id).collect();

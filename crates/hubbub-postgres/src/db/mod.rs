@@ -110,11 +110,6 @@ macro_rules! statements {
                 }
             }
         }
-
-        /// Statements without parameters, one after another.
-        pub(crate) async fn batch(&self, what: &'static str, text: &str) -> Result<(), Fault> {
-            self.$client.batch_execute(text).await.map_err(|error| Fault::Statement { what, error })
-        }
     };
 }
 
@@ -148,6 +143,11 @@ impl Conn {
 
 impl Tx<'_> {
     statements!(inner);
+
+    /// Statements without parameters, one after another.
+    pub(crate) async fn batch(&self, what: &'static str, text: &str) -> Result<(), Fault> {
+        self.inner.batch_execute(text).await.map_err(|error| Fault::Statement { what, error })
+    }
 
     /// Makes it durable.
     pub(crate) async fn commit(self) -> Result<(), Fault> {

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 pub(crate) use follower::Follower;
 pub(crate) use http::{Answer, Http, faulty_fields};
 pub(crate) use line::Line;
-pub(crate) use postgres::{Postgres, ask, connect};
+pub(crate) use postgres::Postgres;
 pub(crate) use program::{Ran, hubbub, hubbub_aside};
 pub(crate) use queues::receipt;
 pub(crate) use server::{Server, Setup};

@@ -91,14 +91,14 @@ impl Postgres {
 }
 
 /// A connection to any server.
-pub(crate) async fn connect(url: &str) -> Client {
+async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client
 }
 
 /// The first column of the first row of an answer, as text; nothing for null.
-pub(crate) async fn ask(client: &Client, sql: &str) -> String {
+async fn ask(client: &Client, sql: &str) -> String {
     for message in client.simple_query(sql).await.unwrap() {
         if let tokio_postgres::SimpleQueryMessage::Row(row) = message {
             return row.get(0).unwrap_or_default().to_owned();

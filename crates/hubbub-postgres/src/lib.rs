@@ -13,7 +13,9 @@
 
 mod apply;
 mod db;
+mod history;
 mod kv;
+mod lasting;
 mod migrate;
 mod options;
 mod partitions;
@@ -24,5 +26,6 @@ mod stats;
 mod store;
 
 pub use db::connect::{OpenError, check_url};
+pub use lasting::{BeginAnew, Lasting};
 pub use options::{PoolOptions, Pooler, PostgresOptions};
 pub use store::Postgres;

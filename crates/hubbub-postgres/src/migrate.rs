@@ -23,20 +23,20 @@ const HAS_SCHEMA: &str = "select to_regclass('refinery_schema_history')::text";
 const VERSION: &str = "select coalesce(max(version), 0)::bigint from refinery_schema_history";
 
 /// Sees to it that the schema is the one this program knows: runs what is missing where that is allowed.
-pub(crate) async fn prepare(config: &Config, options: &PostgresOptions) -> Result<(), OpenError> {
+/// Gives the connection that found it so.
+pub(crate) async fn prepare(config: &Config, options: &PostgresOptions) -> Result<Client, OpenError> {
     let client = connect(config, options).await?;
     let found = version(&client, config).await?;
     let place = place(config);
-    drop(client);
     match found.cmp(&newest()) {
-        Ordering::Equal => Ok(()),
+        Ordering::Equal => Ok(client),
         Ordering::Greater => Err(too_new(&place, found)),
         Ordering::Less if !options.migrate => Err(OpenError(format!(
             "the schema of {place} has version {found}, this program needs {}: run `hubbub migrate`, or start without \
              --no-migrate (store.postgres.migrate)",
             newest()
         ))),
-        Ordering::Less => run(options).await,
+        Ordering::Less => run(options).await.map(|()| client),
     }
 }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::store::{ApplyError, BatchCap, ReadError, Store, StoreFigures, StoreHealth};
 use hubbub_core::{OpBatch, Outcome};
-use parking_lot::RwLock;
 use tokio::runtime::Handle;
 
+use crate::db::Db;
 use crate::db::connect::{self, OpenError};
-use crate::db::{Db, Sql};
+use crate::db::refusal::refusal;
+use crate::history::History;
 use crate::kv::Kv;
 use crate::options::PostgresOptions;
 use crate::partitions::Partitions;
@@ -30,7 +31,7 @@ pub(crate) struct Context {
     pub(crate) runtime: Handle,
     pub(crate) status: Status,
     pub(crate) partitions: Partitions,
-    pub(crate) epoch: RwLock<Arc<str>>,
+    pub(crate) history: Arc<History>,
 }
 
 /// A PostgreSQL database as a store.
@@ -52,10 +53,13 @@ impl Postgres {
         random: &dyn RandomSource,
     ) -> Result<Self, OpenError> {
         let config = connect::config(&options.url, true)?;
-        migrate::prepare(&config, &options).await?;
-        let pool = connect::pool(config, &options, None)?;
-        let db = Db::new(pool, options.pooler, options.apply_timeout);
-        let epoch = epoch(&db, random).await.map_err(|fault| OpenError(fault.to_string()))?;
+        let client = migrate::prepare(&config, &options).await?;
+        let history = History::open(&client, random).await;
+        let history = history.map_err(|error| refusal(&config, "naming the history of", &error))?;
+        let history = Arc::new(history);
+        drop(client);
+        let pool = connect::pool(config, &options, Some(history.hook()))?;
+        let db = Db::new(pool, options.pooler, options.apply_timeout, Some(history.clone()));
         let context = Arc::new(Context {
             db,
             options,
@@ -63,7 +67,7 @@ impl Postgres {
             runtime: Handle::current(),
             status: Status::default(),
             partitions: Partitions::default(),
-            epoch: RwLock::new(epoch),
+            history,
         });
         let rooms = Arc::new(Rooms::open(context.clone()).await?);
         let queues = Arc::new(Queues::open(context.clone()).await?);
@@ -110,22 +114,4 @@ impl Store for Postgres {
         self.kv.close();
         self.context.db.close();
     }
-}
-
-const MAKE_HISTORY: Sql = Sql {
-    what: "naming the history",
-    text: "insert into history (epoch, system_identifier, timeline) \
-           select $1, system_identifier::text, 1 from pg_control_system() on conflict do nothing",
-    types: &[tokio_postgres::types::Type::TEXT],
-};
-
-const READ_EPOCH: Sql =
-    Sql { what: "reading the history's name", text: "select epoch from history", types: &[] };
-
-/// The epoch of the database, made if there is none yet.
-async fn epoch(db: &Db, random: &dyn RandomSource) -> Result<Arc<str>, crate::db::Fault> {
-    let conn = db.get().await?;
-    let fresh = format!("{:08x}", random.next_u64() >> 32);
-    conn.execute(&MAKE_HISTORY, &[&fresh]).await?;
-    Ok(conn.query_one(&READ_EPOCH, &[]).await?.get::<_, &str>(0).into())
 }

@@ -45,9 +45,13 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let (clock, random): (Arc<dyn Clock>, Arc<dyn RandomSource>) =
         (Arc::new(SystemClock::new()), Arc::new(KeyedRandom::new()));
     let started = clock.monotonic();
-    let store = stores::open(config, clock.clone(), random.clone()).await?;
     let metrics = Arc::new(Metrics::default());
     let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
+    let begin_anew = {
+        let hub = hub.clone();
+        Arc::new(move || hub.begin_anew())
+    };
+    let store = stores::open(config, clock.clone(), random.clone(), begin_anew).await?;
     let members =
         Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
     let cache = CacheLimits { bytes: config.kv_cache.0 as u64, entries: *config.kv_cache_entries };

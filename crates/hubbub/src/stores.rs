@@ -14,19 +14,26 @@ use crate::config::{Config, StoreDurability, StoreKind};
 #[error(transparent)]
 pub(crate) struct DataError(#[from] OpenError);
 
+/// Called when the store goes on with another history, before anything of it can be read.
+pub(crate) type BeginAnew = Arc<dyn Fn() + Send + Sync>;
+
 pub(crate) async fn open(
     config: &Config,
     clock: Arc<dyn Clock>,
     random: Arc<dyn RandomSource>,
+    begin_anew: BeginAnew,
 ) -> anyhow::Result<Arc<dyn Store>> {
     match config.store_kind() {
         StoreKind::Embedded => embedded(config, clock, random).await,
         #[cfg(feature = "postgres")]
         StoreKind::Postgres => {
-            Ok(Arc::new(hubbub_postgres::Postgres::open(postgres(config), clock, &*random).await?))
+            Ok(Arc::new(hubbub_postgres::Lasting::open(postgres(config), clock, random, begin_anew).await?))
         }
         #[cfg(not(feature = "postgres"))]
-        StoreKind::Postgres => anyhow::bail!(crate::config::NO_POSTGRES),
+        StoreKind::Postgres => {
+            drop(begin_anew);
+            anyhow::bail!(crate::config::NO_POSTGRES)
+        }
     }
 }
 

@@ -38,7 +38,7 @@ use parking_lot::Mutex;
 use crate::metrics::Metrics;
 use channel::{Channel, Joining, Subscriber};
 pub use outbox::{Delivery, Outbox, OutboxLimits, Parcel};
-use ring::{Run, RunBuilder};
+use ring::{Ring, Run, RunBuilder};
 use sockets::Sockets;
 
 /// How subscribers get what happens in a room.
@@ -204,6 +204,17 @@ impl Hub {
         if channel.attached == 0 {
             channels.remove(room.as_str());
             self.channels.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Forgets everything and cuts off all subscribers, who ask anew: what they have is of another history.
+    pub fn begin_anew(&self) {
+        for shard in &self.shards {
+            for channel in shard.lock().values_mut() {
+                channel.ring = Ring::default();
+                channel.subscribers.iter().for_each(|subscriber| subscriber.outbox.cut());
+                channel.joining.iter().for_each(|joining| joining.outbox.cut());
+            }
         }
     }
 

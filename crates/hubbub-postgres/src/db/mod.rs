@@ -13,11 +13,12 @@ use std::ops::AsyncFn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Object, Pool, PoolError, TimeoutType, Transaction};
+use deadpool_postgres::{HookError, Object, Pool, PoolError, TimeoutType, Transaction};
 use hubbub_core::store::{ApplyError, PoolFigures};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::history::History;
 use crate::options::Pooler;
 pub(crate) use fault::Fault;
 pub(crate) use time::PgTime;
@@ -46,6 +47,8 @@ pub(crate) struct Db {
     pooler: Pooler,
     timeout: Duration,
     waits: Arc<Waits>,
+    /// The history that writers expect behind a pooler of transactions; connections of one's own are looked at once.
+    history: Option<Arc<History>>,
 }
 
 /// A connection of the pool, given back when it is dropped.
@@ -156,8 +159,9 @@ impl Tx<'_> {
 }
 
 impl Db {
-    pub(crate) fn new(pool: Pool, pooler: Pooler, timeout: Duration) -> Self {
-        Self { pool, pooler, timeout, waits: Arc::default() }
+    pub(crate) fn new(pool: Pool, pooler: Pooler, timeout: Duration, history: Option<Arc<History>>) -> Self {
+        let history = history.filter(|_| pooler == Pooler::Transaction);
+        Self { pool, pooler, timeout, waits: Arc::default(), history }
     }
 
     /// A connection; waits for one as long as the pool is set to.
@@ -172,6 +176,10 @@ impl Db {
             }
             Err(PoolError::Timeout(_)) => Err(Fault::Connection("the server does not answer".into())),
             Err(PoolError::Backend(error)) => Err(Fault::Connection(fault::describe(&error))),
+            Err(PoolError::PostCreateHook(HookError::Message(words))) => Err(Fault::Connection(words.into())),
+            Err(PoolError::PostCreateHook(HookError::Backend(error))) => {
+                Err(Fault::Connection(fault::describe(&error)))
+            }
             Err(error) => Err(Fault::Connection(error.to_string())),
         }
     }
@@ -248,6 +256,9 @@ impl Db {
     ) -> Result<T, Failed> {
         let worked = tokio::time::timeout(self.timeout, async {
             let tx = conn.begin().await?;
+            if let Some(history) = &self.history {
+                history.check(&tx).await?;
+            }
             Ok((work(&tx).await?, tx))
         });
         let worked = worked.await.unwrap_or(Err(Fault::Timeout { what }));

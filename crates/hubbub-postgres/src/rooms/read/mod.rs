@@ -15,7 +15,7 @@ use crate::store::Postgres;
 
 impl RoomStore for Postgres {
     fn epoch(&self) -> Arc<str> {
-        self.context.epoch.read().clone()
+        self.context.history.epoch.clone()
     }
 
     fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {

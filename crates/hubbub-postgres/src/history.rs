@@ -1,0 +1,111 @@
+//! Which history the database holds. A promoted replica or a restored backup goes on elsewhere than what clients saw, so
+//! it gets another epoch, and nothing that was remembered of the old one may be used with it.
+//!
+//! A history is known by the database's system identifier and timeline: each promotion and each recovery to a moment
+//! begins a new timeline. Every new connection is looked at before anything runs on it; with a pooler of transactions,
+//! behind which servers change unseen, every transaction that writes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use deadpool_postgres::{Hook, HookError};
+use hubbub_core::clock::RandomSource;
+use tokio::sync::Notify;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, Row};
+
+use crate::db::{Fault, Sql, Tx};
+
+/// What this program was opened with.
+#[derive(Debug)]
+pub(crate) struct History {
+    pub(crate) epoch: Arc<str>,
+    system: String,
+    timeline: i32,
+    is_over: AtomicBool,
+    over: Notify,
+}
+
+/// The name of the file being written begins with the timeline, also right after a promotion.
+macro_rules! here {
+    () => {
+        "select system_identifier::text as system, \
+         ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer as timeline from pg_control_system()"
+    };
+}
+
+const HERE: Sql = Sql { what: "looking which database it is", text: here!(), types: &[] };
+
+const MAKE: &str = concat!(
+    "insert into history (epoch, system_identifier, timeline) select $1, system, timeline from (",
+    here!(),
+    ") here on conflict do nothing"
+);
+/// Of several that find another database one gives the name; the others wait for it and find nothing to do.
+const RENEW: &str = concat!(
+    "update history set epoch = $1, system_identifier = here.system, timeline = here.timeline from (",
+    here!(),
+    ") here where (history.system_identifier, history.timeline) <> (here.system, here.timeline)"
+);
+const READ: &str = "select epoch, system_identifier, timeline from history";
+
+/// Why nothing may be done with this database before the store is opened anew.
+const IS_OVER: &str =
+    "the database was promoted or restored: its history is another one, which is being opened";
+
+impl History {
+    /// The history of the database, named if it has no name yet or went on as another one.
+    pub(crate) async fn open(client: &Client, random: &dyn RandomSource) -> Result<Self, Error> {
+        let fresh = format!("{:08x}", random.next_u64() >> 32);
+        client.execute_typed(MAKE, &[(&fresh, Type::TEXT)]).await?;
+        if client.execute_typed(RENEW, &[(&fresh, Type::TEXT)]).await? > 0 {
+            tracing::warn!(
+                epoch = fresh,
+                "the database was promoted or restored: its history has a new epoch"
+            );
+        }
+        let row = client.query_typed_one(READ, &[]).await?;
+        Ok(Self {
+            epoch: row.get::<_, &str>(0).into(),
+            system: row.get(1),
+            timeline: row.get(2),
+            is_over: AtomicBool::new(false),
+            over: Notify::new(),
+        })
+    }
+
+    /// Refuses new connections to another database.
+    pub(crate) fn hook(self: &Arc<Self>) -> Hook {
+        let history = self.clone();
+        Hook::async_fn(move |client, _| {
+            let history = history.clone();
+            Box::pin(async move {
+                let here = client.query_typed_one(HERE.text, &[]).await.map_err(HookError::Backend)?;
+                if history.is(&here) { Ok(()) } else { Err(HookError::message(IS_OVER)) }
+            })
+        })
+    }
+
+    /// Refuses a transaction in another database.
+    pub(crate) async fn check(&self, tx: &Tx<'_>) -> Result<(), Fault> {
+        let here = tx.query_one(&HERE, &[]).await?;
+        if self.is(&here) { Ok(()) } else { Err(Fault::Connection(IS_OVER.into())) }
+    }
+
+    /// Whether the database is the one it was; remembers when it is not.
+    fn is(&self, here: &Row) -> bool {
+        let is_same = here.get::<_, &str>(0) == self.system && here.get::<_, i32>(1) == self.timeline;
+        if !is_same {
+            self.is_over.store(true, Ordering::SeqCst);
+            self.over.notify_one();
+        }
+        is_same
+    }
+
+    /// Waits until the database turned out to be another one. For one task.
+    pub(crate) async fn end(&self) {
+        while !self.is_over.load(Ordering::SeqCst) {
+            self.over.notified().await;
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A store that outlives its database's history: when a replica was promoted or a backup restored, all that was known
+//! of the old history is put aside, and the database is opened as at the start.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
+use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted};
+use hubbub_core::stats::{
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, ParticipationPage, RoomStats,
+    StatsStore, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
+};
+use hubbub_core::store::{
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, QueueStore, Read, RoomInfo,
+    RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
+};
+use hubbub_core::{ClientId, OpBatch, Outcome, QueueId, RoomId, UserId};
+use tokio::task::JoinHandle;
+
+use crate::db::connect::OpenError;
+use crate::options::PostgresOptions;
+use crate::store::Postgres;
+
+/// Shortest and longest time between two attempts to open a new history.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// Called when a new history begins, before anything of it can be read.
+pub type BeginAnew = Arc<dyn Fn() + Send + Sync>;
+
+/// A PostgreSQL database as a store, through promotions and restores.
+pub struct Lasting {
+    first: Arc<Link>,
+    follower: JoinHandle<()>,
+}
+
+/// One history, and the one after it. What is over is closed and kept: reads that began with it may still run, and
+/// there are few in the life of a process.
+struct Link {
+    postgres: Postgres,
+    next: OnceLock<Box<Link>>,
+}
+
+impl Link {
+    fn last(&self) -> &Self {
+        let mut link = self;
+        while let Some(next) = link.next.get() {
+            link = next;
+        }
+        link
+    }
+}
+
+impl Lasting {
+    /// As [`Postgres::open`]; `begin_anew` is told of each history after the first.
+    pub async fn open(
+        options: PostgresOptions,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn RandomSource>,
+        begin_anew: BeginAnew,
+    ) -> Result<Self, OpenError> {
+        let postgres = Postgres::open(options.clone(), clock.clone(), &*random).await?;
+        let first = Arc::new(Link { postgres, next: OnceLock::new() });
+        let links = first.clone();
+        let follower = tokio::spawn(async move {
+            loop {
+                let over = links.last();
+                over.postgres.context.history.end().await;
+                let postgres = open_again(&options, &clock, &*random).await;
+                begin_anew();
+                over.postgres.close();
+                // Nobody else sets it.
+                let _ = over.next.set(Box::new(Link { postgres, next: OnceLock::new() }));
+            }
+        });
+        Ok(Self { first, follower })
+    }
+
+    fn now(&self) -> &Postgres {
+        &self.first.last().postgres
+    }
+}
+
+async fn open_again(
+    options: &PostgresOptions,
+    clock: &Arc<dyn Clock>,
+    random: &dyn RandomSource,
+) -> Postgres {
+    let mut wait = RETRY_MIN;
+    loop {
+        match Postgres::open(options.clone(), clock.clone(), random).await {
+            Ok(postgres) => {
+                tracing::warn!(
+                    epoch = &*postgres.epoch(),
+                    "the database holds another history; clients begin anew"
+                );
+                return postgres;
+            }
+            Err(error) => tracing::warn!(%error, "the database's new history cannot be opened yet"),
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(RETRY_MAX);
+    }
+}
+
+/// Hands methods on to the store of the present history.
+macro_rules! hand_on {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
+        $(fn $name(&self $(, $argument: $kind)*) -> $answer {
+            self.now().$name($($argument),*)
+        })*
+    };
+}
+
+impl Store for Lasting {
+    hand_on! {
+        apply(batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError>;
+        batch_cap() -> BatchCap;
+        health() -> StoreHealth;
+        figures() -> StoreFigures;
+        is_shared() -> bool;
+    }
+
+    fn close(&self) {
+        self.follower.abort();
+        self.now().close();
+    }
+}
+
+impl RoomStore for Lasting {
+    hand_on! {
+        epoch() -> Arc<str>;
+        history(room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage>;
+        room(room: RoomId) -> Read<'_, Option<RoomInfo>>;
+        rooms(after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>>;
+        access(room: RoomId, user: UserId) -> Read<'_, Access>;
+        members(room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>>;
+        user_rooms(user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
+    }
+}
+
+impl QueueStore for Lasting {
+    hand_on! {
+        queue(queue: QueueId) -> Read<'_, Option<QueueInfo>>;
+        queues(after: Option<QueueId>, limit: usize) -> Read<'_, Vec<QueueInfo>>;
+        queues_holding(receiver: ClientId, after: Option<QueueId>, limit: usize) -> Read<'_, Vec<Arc<str>>>;
+        clients(after: Option<ClientId>, limit: usize) -> Read<'_, Vec<ClientId>>;
+        is_client(client: &str) -> bool;
+        look(wanted: Wanted<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>>;
+        waiting(queue: QueueId, after: u64, limit: usize) -> Read<'_, Option<Vec<Waiting>>>;
+        queue_due_in() -> Option<Duration>;
+    }
+}
+
+impl KvStore for Lasting {
+    hand_on! {
+        value(key: &[u8]) -> Read<'_, Option<KvEntry>>;
+        keys(prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>>;
+        changes(prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory>;
+        revision() -> u64;
+        kv_due_in() -> Option<Duration>;
+    }
+}
+
+impl StatsStore for Lasting {
+    hand_on! {
+        totals() -> Read<'_, Counted<Totals>>;
+        room_stats(room: RoomId) -> Read<'_, Counted<Option<RoomStats>>>;
+        top_rooms(limit: usize) -> Read<'_, Counted<Vec<RoomStats>>>;
+        user_stats(user: UserId) -> Read<'_, Counted<Option<UserStats>>>;
+        top_users(limit: usize) -> Read<'_, Counted<Vec<UserStats>>>;
+        hours(query: HoursQuery) -> Read<'_, Counted<HoursPage>>;
+        active_users(query: ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>>;
+        participation(user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, Counted<ParticipationPage>>;
+        user_history(user: UserId, query: UserHistoryQuery) -> Read<'_, UserHistoryPage>;
+        audit() -> Read<'_, Counted<Audit>>;
+    }
+}

@@ -1,0 +1,88 @@
+//! The database goes away, comes back, or is another one: the server says so, and goes on by itself.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Postgres, Server, Setup, texts, until};
+
+/// Sends until a message is stored under this id; what was answered before must be worth another try.
+async fn send_at_last(server: &Server, room: &str, id: &str) -> Value {
+    let mut stored = Value::Null;
+    until("a message is stored again", async || {
+        let answer = server.send_as(room, id, id).await;
+        if answer.status < 300 {
+            stored = answer.json();
+            return true;
+        }
+        assert!(answer.status == 503 || answer.status == 504, "{}", answer.text());
+        assert_eq!(answer.json()["retryable"], true);
+        false
+    })
+    .await;
+    stored
+}
+
+#[tokio::test]
+async fn db_down_answers_503_and_recovers() {
+    let postgres = Postgres::start("");
+    let server = Setup::new().store(&postgres.url("postgres")).start();
+    server.send("r", "1").await;
+    assert_eq!(server.get("/health").await.status, 200);
+    let idle = server.metric("store_pool_connections").await;
+    assert!(idle >= 1, "{idle}");
+
+    postgres.crash();
+    let answer = server.send_as("r", "2", "2").await;
+    assert!(answer.header("retry-after").is_some(), "{answer:?}");
+    answer.problem(503, "unavailable");
+    server.get("/v1/rooms/r/messages").await.problem(503, "unavailable");
+    let health = server.get("/health").await;
+    let store = &health.json()["components"]["store"];
+    assert_eq!((health.status, &store["status"]), (503, &json!("DOWN")), "{store}");
+    assert!(store["reason"].as_str().unwrap().contains("database"), "{store}");
+    assert_eq!(server.get("/health/live").await.status, 200);
+    until("it is known to be down", async || server.metric("store_up").await == 0).await;
+
+    postgres.restart();
+    let receipt = send_at_last(&server, "r", "3").await;
+    until("health", async || server.get("/health").await.status == 200).await;
+    assert_eq!(texts(&server.history("r").await), ["1", "3"]);
+    assert_eq!(receipt["seq"], 2);
+    let again = server.send_as("r", "3", "3").await;
+    assert_eq!((again.status, &again.json()["epoch"]), (200, &receipt["epoch"]), "the same history");
+}
+
+/// A primary is lost, its replica promoted: servers that know both go on with it, in a history of its own, and whoever
+/// followed is told.
+#[tokio::test]
+async fn a_promoted_replica_is_followed() {
+    let primary = Postgres::start("");
+    let replica = Postgres::replica_of(&primary);
+    let both = format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres", primary.port, replica.port);
+    let server = Setup::new().store(&both).start();
+    let other = Setup::new().store(&both).start();
+    let epoch = server.send("r", "1").await["epoch"].clone();
+    assert_eq!(other.send("r", "2").await["epoch"], epoch);
+    let end = primary.ask("postgres", "select pg_current_wal_lsn()").await;
+    let replayed = format!("select pg_last_wal_replay_lsn() >= '{end}'");
+    until("the replica has it all", async || replica.ask("postgres", &replayed).await == "t").await;
+    let mut follower = server.subscriber("r", json!({"after": 2, "epoch": epoch})).await;
+
+    primary.crash();
+    server.send_as("r", "lost", "lost").await.problem(503, "unavailable");
+    replica.script(&["promote"]);
+    let receipt = send_at_last(&server, "r", "3").await;
+    assert_ne!(receipt["epoch"], epoch);
+    assert_eq!(send_at_last(&other, "r", "4").await["epoch"], receipt["epoch"], "one history, one name");
+    assert_eq!(texts(&server.history("r").await), ["1", "2", "3", "4"]);
+
+    // Who followed is cut off, asks anew, and is told.
+    assert_eq!(follower.closed().await.0, 4409);
+    let mut follower = server.subscriber("r", json!({"after": 2, "epoch": epoch})).await;
+    let reset = follower.hear_type("reset").await;
+    assert_eq!((&reset["epoch"], &reset["oldest"]), (&receipt["epoch"], &json!(1)));
+    let path = format!("/v1/rooms/r/messages?after=2&epoch={}", epoch.as_str().unwrap());
+    other.get(&path).await.problem(410, "reset");
+    let mut live = other.subscriber("r", json!({"after": 4, "epoch": receipt["epoch"]})).await;
+    other.send("r", "5").await;
+    assert_eq!(live.hear_type("message").await["seq"], 5);
+}

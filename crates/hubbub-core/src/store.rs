@@ -86,6 +86,20 @@ pub trait RoomStore: Send + Sync + 'static {
     /// Up to `limit` members in the order of their ids, beginning behind `after`; none when there is no such room.
     fn members(&self, room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>>;
 
+    /// How those of these rooms stand that are there, in any order. Asked many times a second by whoever follows what
+    /// other servers do.
+    fn heads(&self, rooms: Vec<RoomId>) -> Read<'_, Vec<RoomHead>> {
+        Box::pin(async move {
+            let mut heads = Vec::with_capacity(rooms.len());
+            for room in rooms {
+                if let Some(RoomInfo { room, head, members_only, .. }) = self.room(room).await? {
+                    heads.push(RoomHead { room, head, members_only, changes: 0 });
+                }
+            }
+            Ok(heads)
+        })
+    }
+
     /// Up to `limit` rooms that the user is a member of, in the order of their ids, beginning behind `after`.
     fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
 }
@@ -147,6 +161,20 @@ pub trait KvStore: Send + Sync + 'static {
     /// How long until a [`crate::KvOp::Sweep`] has something to do; `None` = nothing runs out. Never waits for the
     /// disk.
     fn kv_due_in(&self) -> Option<Duration>;
+}
+
+/// What tells whether something happened in a room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoomHead {
+    /// Its name.
+    pub room: RoomId,
+    /// Seq of its newest message; 0 when there never was one.
+    pub head: u64,
+    /// Whether only members may read and write.
+    pub members_only: bool,
+    /// Another number after each change of the room, its members, or messages it had. Always the same on a store that
+    /// only one server writes to.
+    pub changes: u64,
 }
 
 /// How a user stands to a room.

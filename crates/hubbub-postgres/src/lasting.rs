@@ -12,8 +12,8 @@ use hubbub_core::stats::{
     StatsStore, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
 };
 use hubbub_core::store::{
-    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, QueueStore, Read, RoomInfo,
-    RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, QueueStore, Read, RoomHead,
+    RoomInfo, RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
 };
 use hubbub_core::{ClientId, OpBatch, Outcome, QueueId, RoomId, UserId};
 use tokio::task::JoinHandle;
@@ -133,6 +133,7 @@ impl RoomStore for Lasting {
         epoch() -> Arc<str>;
         history(room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage>;
         room(room: RoomId) -> Read<'_, Option<RoomInfo>>;
+        heads(rooms: Vec<RoomId>) -> Read<'_, Vec<RoomHead>>;
         rooms(after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>>;
         access(room: RoomId, user: UserId) -> Read<'_, Access>;
         members(room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>>;

@@ -31,7 +31,7 @@ impl Hub {
             }
             (What::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
                 // Its messages are gone for those who come later, too.
-                self.with_channel(room, |channel| channel.ring = Ring::default());
+                self.with_channel(room, |channel| (channel.ring, channel.changes) = (Ring::default(), None));
                 self.end(room, |_| true);
             }
             (What::PutRoom { room, settings }, Outcome::Room { created }) => {
@@ -88,7 +88,7 @@ impl Hub {
     }
 
     /// The room has become one for members only: the others see nothing more of it.
-    async fn end_outsiders(&self, room: &str, access: &AskAccess<'_>) {
+    pub(super) async fn end_outsiders(&self, room: &str, access: &AskAccess<'_>) {
         let Ok(id) = RoomId::new(room) else { return };
         let mut outsiders = HashSet::new();
         for user in self.with_channel(room, |channel| channel.users()).unwrap_or_default() {
@@ -101,7 +101,7 @@ impl Hub {
 
     /// Ends the subscriptions of which `is_over` says so by their user: those who had them are told, at this point of
     /// the order, and get nothing later.
-    fn end(&self, room: &str, is_over: impl Fn(Option<&UserId>) -> bool) {
+    pub(super) fn end(&self, room: &str, is_over: impl Fn(Option<&UserId>) -> bool) {
         let Some(shard) = self.shard(room) else { return };
         let mut channels = shard.lock();
         let Some((id, channel)) =

@@ -18,6 +18,8 @@ pub(super) struct Channel {
     pub(super) joining: Vec<Joining>,
     /// How many [`super::Attachment`]s hold it.
     pub(super) attached: usize,
+    /// [`hubbub_core::store::RoomHead::changes`] when the store was looked at last; `None` = the room was not there.
+    pub(super) changes: Option<u64>,
     /// Who follows it live, and with how many subscriptions.
     pub(super) present: HashMap<UserId, usize>,
 }

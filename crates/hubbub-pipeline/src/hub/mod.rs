@@ -12,6 +12,10 @@
 //! A batch is published in its order: what a change of members or rooms ends or begins ([`changes`]) happens between
 //! the messages before it and those after it.
 //!
+//! Where other servers write to the same store, [`others`] finds what they committed and publishes it, too. Then a room's
+//! messages go out only in an unbroken row: what this server committed after messages of others is left to be read from
+//! the store together with them.
+//!
 //! Invariants
 //! - Within one room a subscriber sees seqs strictly increasing, without a gap.
 //! - Once a subscription has ended, nothing of the room is put into its outbox any more.
@@ -22,14 +26,15 @@
 
 mod changes;
 mod channel;
+mod others;
 mod outbox;
 mod ring;
 mod sockets;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use hubbub_core::store::{Access, Read};
 use hubbub_core::{Message, Op, OpBatch, Outcome, ReadMark, RoomId, UserId};
@@ -37,8 +42,10 @@ use parking_lot::Mutex;
 
 use crate::metrics::Metrics;
 use channel::{Channel, Joining, Subscriber};
+use others::Behind;
+pub(crate) use others::follow;
 pub use outbox::{Delivery, Outbox, OutboxLimits, Parcel};
-use ring::{Ring, Run, RunBuilder};
+use ring::{Fit, Ring, Run, RunBuilder};
 use sockets::Sockets;
 
 /// How subscribers get what happens in a room.
@@ -98,6 +105,8 @@ pub struct Hub {
     /// Rooms with a channel, so that a server nobody listens to skips the fan-out altogether.
     channels: AtomicUsize,
     sockets: Sockets,
+    /// Where others write to the store, too: rooms of which messages are missing.
+    behind: OnceLock<Behind>,
     encode: Encode,
     metrics: Arc<Metrics>,
 }
@@ -128,9 +137,15 @@ impl Hub {
             hasher: RandomState::new(),
             channels: AtomicUsize::new(0),
             sockets: Sockets::default(),
+            behind: OnceLock::new(),
             encode,
             metrics,
         }
+    }
+
+    /// From now on expects that other servers write to the same store. To be called before anybody follows a room.
+    pub(crate) fn expect_others(&self) -> &Behind {
+        self.behind.get_or_init(Behind::default)
     }
 
     fn shard(&self, room: &str) -> Option<&Mutex<HashMap<RoomId, Channel>>> {
@@ -162,6 +177,9 @@ impl Hub {
         let Some(place) = channel.joining.iter().position(|j| Arc::ptr_eq(&j.outbox, outbox)) else {
             return Joined::Ended;
         };
+        if self.behind.get().is_some() {
+            channel.ring.begin(cursor);
+        }
         let Some(missed) = channel.ring.after(cursor) else { return Joined::ReadOn };
         let mut after = cursor;
         let mut is_open = true;
@@ -211,7 +229,7 @@ impl Hub {
     pub fn begin_anew(&self) {
         for shard in &self.shards {
             for channel in shard.lock().values_mut() {
-                channel.ring = Ring::default();
+                (channel.ring, channel.changes) = (Ring::default(), None);
                 channel.subscribers.iter().for_each(|subscriber| subscriber.outbox.cut());
                 channel.joining.iter().for_each(|joining| joining.outbox.cut());
             }
@@ -287,10 +305,26 @@ impl Hub {
         self.shard(room).is_some_and(|shard| shard.lock().contains_key(room))
     }
 
+    /// Delivers what this server committed.
     fn deliver(&self, room: &str, run: Run) {
-        let Some(shard) = self.shard(room) else { return };
-        let mut channels = shard.lock();
-        let Some(channel) = channels.get_mut(room) else { return };
+        let Some(behind) = self.behind.get() else {
+            self.with_channel(room, |channel| self.push(channel, room, run));
+            return;
+        };
+        let is_hole = self.with_channel(room, |channel| match channel.ring.fit(run) {
+            Fit::Next(run) => {
+                self.push(channel, room, run);
+                false
+            }
+            Fit::Known => false,
+            Fit::Hole => true,
+        });
+        if is_hole == Some(true) {
+            behind.note(room);
+        }
+    }
+
+    fn push(&self, channel: &mut Channel, room: &str, run: Run) {
         let mut cut = Vec::new();
         channel.subscribers.retain_mut(|subscriber| {
             if subscriber.after >= run.last_seq() {

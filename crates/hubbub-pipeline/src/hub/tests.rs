@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::batcher::Waiter;
 
+mod others;
+
 fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&message.seq.to_be_bytes());
 }

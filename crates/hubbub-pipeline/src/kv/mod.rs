@@ -230,7 +230,9 @@ impl Keys {
     pub(crate) async fn follow(self: Arc<Self>) {
         loop {
             tokio::time::sleep(FOLLOW_EVERY).await;
-            self.publish(self.store.revision());
+            let seen = self.store.revision();
+            // Less only when another history took the place of the store's: what lies ahead is news again.
+            self.published.send_if_modified(|published| std::mem::replace(published, seen) != seen);
         }
     }
 

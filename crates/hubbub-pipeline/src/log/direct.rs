@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::batcher::{BatchTuning, Batcher, QueueLimits, SubmitError, Ticket, Waiter};
 use crate::committer::{COMMITTED_MAX, Followers, commit, dispatch};
-use crate::hub::Hub;
+use crate::hub::{self, Hub};
 use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
@@ -64,6 +64,8 @@ impl DirectLog {
         let mut helpers = Vec::new();
         if store.is_shared() {
             helpers.push(tokio::spawn(keys.clone().follow()));
+            hub.expect_others();
+            helpers.push(tokio::spawn(hub::follow(hub.clone(), store.clone(), clock.clone())));
         }
         let followers = Followers { hub, members, keys, takers: takers.clone(), sweeper: nudge.clone() };
         let dispatcher =

@@ -1,6 +1,10 @@
 //! Rooms, members, and the rooms of a user.
 
-use hubbub_core::store::{Access, Cursor, HistoryQuery, Member, ReadError, RoomInfo, UserRoom, UserRooms};
+use std::collections::HashMap;
+
+use hubbub_core::store::{
+    Access, Cursor, HistoryQuery, Member, ReadError, RoomHead, RoomInfo, UserRoom, UserRooms,
+};
 use hubbub_core::{RoomId, UserId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -19,6 +23,12 @@ const ROOM: Sql = Sql {
     what: "reading a room",
     text: concat!("select ", info!(), " from rooms r where r.id = $1 and not r.deleted"),
     types: &[Type::TEXT],
+};
+
+const HEADS: Sql = Sql {
+    what: "reading how rooms stand",
+    text: "select id, head, members_only, changes from rooms where id = any($1) and not deleted",
+    types: &[Type::TEXT_ARRAY],
 };
 
 const ROOMS: Sql = Sql {
@@ -71,6 +81,17 @@ const MESSAGE_AT: usize = 11;
 pub(super) async fn room(rooms: &Rooms, room: &RoomId) -> Result<Option<RoomInfo>, Fault> {
     let conn = rooms.context.db.get().await?;
     conn.query_opt(&ROOM, &[&room.as_str()]).await?.as_ref().map(room_info).transpose()
+}
+
+pub(super) async fn heads(rooms: &Rooms, wanted: &[RoomId]) -> Result<Vec<RoomHead>, Fault> {
+    let names: Vec<&str> = wanted.iter().map(RoomId::as_str).collect();
+    let rows = rooms.context.db.read(&HEADS, &[&names]).await?;
+    let wanted: HashMap<&str, &RoomId> = wanted.iter().map(|room| (room.as_str(), room)).collect();
+    let heads = rows.iter().filter_map(|row| {
+        let room = (*wanted.get(row.get::<_, &str>(0))?).clone();
+        Some(RoomHead { room, head: count(row, 1), members_only: row.get(2), changes: count(row, 3) })
+    });
+    Ok(heads.collect())
 }
 
 pub(super) async fn rooms(

@@ -6,7 +6,9 @@ mod time;
 
 use std::sync::Arc;
 
-use hubbub_core::store::{Access, HistoryPage, HistoryQuery, Member, Read, RoomInfo, RoomStore, UserRooms};
+use hubbub_core::store::{
+    Access, HistoryPage, HistoryQuery, Member, Read, RoomHead, RoomInfo, RoomStore, UserRooms,
+};
 use hubbub_core::{RoomId, Timestamp, UserId};
 use tokio_postgres::Row;
 
@@ -24,6 +26,10 @@ impl RoomStore for Postgres {
 
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {
         Box::pin(async move { Ok(lists::room(&self.rooms, &room).await?) })
+    }
+
+    fn heads(&self, rooms: Vec<RoomId>) -> Read<'_, Vec<RoomHead>> {
+        Box::pin(async move { Ok(lists::heads(&self.rooms, &rooms).await?) })
     }
 
     fn rooms(&self, after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>> {

@@ -1,0 +1,175 @@
+//! What other servers did to the rooms that are followed here.
+//!
+//! One task ([`follow`]) compares the heads of these rooms with the store, several times a second and with one question
+//! for many rooms, reads what is missing, and publishes it. A batch of this server that does not go on from what was
+//! published ([`super::ring::Fit::Hole`]) wakes it at once: whatever is missing is durable already, and the batch is read
+//! from the store with it.
+//!
+//! Whom another server took out of a room for members only, or who followed a room that it deleted, is sent away at the
+//! next look; until then they get what this server commits. That somebody became a member elsewhere is seen when the
+//! user connects again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use hubbub_core::RoomId;
+use hubbub_core::clock::Clock;
+use hubbub_core::store::{Cursor, HistoryQuery, ReadError, RoomHead, RoomStore};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::Hub;
+use super::ring::{Ring, Run, RunBuilder};
+
+/// Time between two looks at the heads, and how much longer than a look it is at least.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_SHARE: u32 = 10;
+/// Longest time between two looks while the store does not answer.
+const LOOK_LAST: Duration = Duration::from_secs(5);
+/// Rooms of one question.
+const HEADS_MAX: usize = 1_000;
+/// Rooms that are read at the same time.
+const READS_MAX: usize = 4;
+/// A page of what is missing.
+const PAGE_MESSAGES: usize = 500;
+const PAGE_BYTES: usize = 256 * 1024;
+
+/// Rooms of which messages are missing, as far as somebody noticed.
+#[derive(Debug, Default)]
+pub(crate) struct Behind {
+    rooms: Mutex<HashSet<RoomId>>,
+    noted: Notify,
+}
+
+impl Behind {
+    pub(super) fn note(&self, room: &str) {
+        if let Ok(room) = RoomId::new(room) {
+            self.rooms.lock().insert(room);
+            self.noted.notify_one();
+        }
+    }
+
+    pub(super) fn take(&self) -> Vec<RoomId> {
+        self.rooms.lock().drain().collect()
+    }
+}
+
+/// Publishes what others commit, until it is aborted.
+pub(crate) async fn follow(hub: Arc<Hub>, store: Arc<dyn RoomStore>, clock: Arc<dyn Clock>) {
+    let behind = hub.expect_others();
+    let mut pause = LOOK_EVERY;
+    let mut next = tokio::time::interval(pause);
+    loop {
+        tokio::select! {
+            biased;
+            _ = next.tick() => {
+                let began = clock.monotonic();
+                let looked = hub.look(&*store).await;
+                let took = clock.monotonic().saturating_sub(began);
+                pause = match looked {
+                    Ok(()) => LOOK_EVERY.max(took * LOOK_SHARE).min(LOOK_LAST),
+                    Err(_) => (pause * 2).min(LOOK_LAST),
+                };
+                next.reset_after(pause);
+            }
+            // What cannot be read now is found missing by the next look.
+            () = behind.noted.notified() => drop(hub.catch_up(&*store, behind.take()).await),
+        }
+    }
+}
+
+impl Hub {
+    /// Compares all rooms that are followed with the store.
+    pub(super) async fn look(&self, store: &dyn RoomStore) -> Result<(), ReadError> {
+        let rooms: Vec<RoomId> =
+            self.shards.iter().flat_map(|shard| shard.lock().keys().cloned().collect::<Vec<_>>()).collect();
+        for rooms in rooms.chunks(HEADS_MAX) {
+            let heads = store.heads(rooms.to_vec()).await?;
+            let heads: HashMap<&RoomId, &RoomHead> = heads.iter().map(|head| (&head.room, head)).collect();
+            let mut behind = Vec::new();
+            for room in rooms {
+                let head = heads.get(room).copied();
+                if self.has_changed(room, head) {
+                    self.take_change(room, head, store).await;
+                }
+                if head.is_some_and(|head| self.through(room).is_some_and(|through| through < head.head)) {
+                    behind.push(room.clone());
+                }
+            }
+            self.catch_up(store, behind).await?;
+        }
+        Ok(())
+    }
+
+    fn through(&self, room: &RoomId) -> Option<u64> {
+        self.with_channel(room.as_str(), |channel| channel.ring.through)?
+    }
+
+    /// Whether something but new messages changed since the last look, and from now on it did not.
+    fn has_changed(&self, room: &RoomId, head: Option<&RoomHead>) -> bool {
+        let changes = head.map(|head| head.changes);
+        let before =
+            self.with_channel(room.as_str(), |channel| std::mem::replace(&mut channel.changes, changes));
+        before.is_some_and(|before| before != changes)
+    }
+
+    async fn take_change(&self, room: &RoomId, head: Option<&RoomHead>, store: &dyn RoomStore) {
+        let Some(head) = head else {
+            self.with_channel(room.as_str(), |channel| channel.ring = Ring::default());
+            return self.end(room.as_str(), |_| true);
+        };
+        // Some of its messages may have been erased.
+        self.with_channel(room.as_str(), |channel| channel.ring.drop_all());
+        if head.members_only {
+            self.end_outsiders(room.as_str(), &|room, user| store.access(room, user)).await;
+        }
+    }
+
+    /// Reads what is missing of these rooms, and publishes it.
+    pub(super) async fn catch_up(&self, store: &dyn RoomStore, rooms: Vec<RoomId>) -> Result<(), ReadError> {
+        let reading = stream::iter(rooms).map(|room| self.read_on(store, room));
+        reading.buffer_unordered(READS_MAX).try_collect().await
+    }
+
+    async fn read_on(&self, store: &dyn RoomStore, room: RoomId) -> Result<(), ReadError> {
+        while let Some(after) = self.through(&room) {
+            let cursor = Cursor::After(after);
+            let query =
+                HistoryQuery { cursor, from: None, to: None, limit: PAGE_MESSAGES, bytes_max: PAGE_BYTES };
+            let page = match store.history(room.clone(), query).await {
+                // Deleted, which the next look sees.
+                Err(ReadError::UnknownRoom) => return Ok(()),
+                page => page?,
+            };
+            let mut run = RunBuilder::default();
+            let mut last = after;
+            for message in page.messages.iter() {
+                last = message.seq;
+                run.push(message.seq, |out| (self.encode.message)(&message, out));
+            }
+            // Beyond the last message there may be numbers of erased ones.
+            let through = if page.more { last } else { last.max(page.head) };
+            self.deliver_read(&room, after, run.finish(), through);
+            if !page.more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Delivers all there is behind `after` and up to `through`, as far as that was not published meanwhile.
+    fn deliver_read(&self, room: &RoomId, after: u64, run: Option<Run>, through: u64) {
+        self.with_channel(room.as_str(), |channel| {
+            // Less than `after`: it is followed anew, and read from there.
+            let Some(published) = channel.ring.through.filter(|published| *published >= after) else {
+                return;
+            };
+            if let Some(run) = run.and_then(|run| run.beyond(published)) {
+                self.push(channel, room.as_str(), run);
+            }
+            channel.ring.through = Some(published.max(through));
+        });
+    }
+}

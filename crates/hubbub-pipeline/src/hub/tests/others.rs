@@ -1,0 +1,297 @@
+//! Rooms that two servers write to, of which one is the hub under test.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use hubbub_core::Clock;
+use hubbub_core::clock::{ManualClock, RandomSource, SeededRandom};
+use hubbub_core::store::{
+    Cursor, HistoryPage, HistoryQuery, Member, ReadError, RoomHead, RoomInfo, RoomStore, UserRooms,
+};
+use tokio::sync::mpsc;
+
+use super::*;
+
+/// A store with one room. Its reads take their time.
+struct OneRoom {
+    room: Mutex<Room>,
+    random: SeededRandom,
+}
+
+#[derive(Default)]
+struct Room {
+    head: u64,
+    changes: u64,
+    is_deleted: bool,
+    /// Whether only ada may read it.
+    is_closed: bool,
+    erased: Vec<u64>,
+}
+
+impl OneRoom {
+    fn new(head: u64) -> Arc<Self> {
+        let room = Room { head, ..Room::default() };
+        Arc::new(Self { room: Mutex::new(room), random: SeededRandom::new(7) })
+    }
+
+    /// Stores messages, and says their numbers.
+    fn store(&self, count: u64) -> std::ops::RangeInclusive<u64> {
+        let mut room = self.room.lock();
+        room.head += count;
+        room.head - count + 1..=room.head
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Room)) {
+        let mut room = self.room.lock();
+        room.changes += 1;
+        change(&mut room);
+    }
+
+    async fn wait(&self) {
+        for _ in 0..self.random.next_u64() % 8 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl RoomStore for OneRoom {
+    fn epoch(&self) -> Arc<str> {
+        "e".into()
+    }
+
+    fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
+        Box::pin(async move {
+            self.wait().await;
+            let page = {
+                let there = self.room.lock();
+                let Cursor::After(after) = query.cursor else { panic!("{query:?}") };
+                if there.is_deleted {
+                    return Err(ReadError::UnknownRoom);
+                }
+                let mut page = HistoryPage { head: there.head, oldest: 1, ..HistoryPage::default() };
+                let mut left = (after + 1..=there.head).filter(|seq| !there.erased.contains(seq));
+                for seq in left.by_ref().take(query.limit.min(20)) {
+                    let (op, Outcome::Stored(receipt)) = message(room.as_str(), seq) else { panic!() };
+                    let Op::Send(sent) = op else { panic!() };
+                    page.messages.push(&Message { seq, received_at: receipt.received_at, sent });
+                }
+                page.more = left.next().is_some();
+                page
+            };
+            self.wait().await;
+            Ok(page)
+        })
+    }
+
+    fn heads(&self, rooms: Vec<RoomId>) -> Read<'_, Vec<RoomHead>> {
+        Box::pin(async move {
+            let heads = {
+                let there = self.room.lock();
+                let (head, changes) = (there.head, there.changes);
+                let rooms = rooms.into_iter().filter(|room| room.as_str() == "r" && !there.is_deleted);
+                rooms.map(|room| RoomHead { room, head, members_only: there.is_closed, changes }).collect()
+            };
+            self.wait().await;
+            Ok(heads)
+        })
+    }
+
+    fn access(&self, _: RoomId, user: UserId) -> Read<'_, Access> {
+        let is_closed = self.room.lock().is_closed;
+        let access = match user.as_str() {
+            "ada" => Access::Member { read_seq: 0 },
+            _ if is_closed => Access::Closed,
+            _ => Access::Open,
+        };
+        Box::pin(std::future::ready(Ok(access)))
+    }
+
+    fn room(&self, _: RoomId) -> Read<'_, Option<RoomInfo>> {
+        panic!("the hub does not ask for it")
+    }
+
+    fn rooms(&self, _: Option<RoomId>, _: usize) -> Read<'_, Vec<RoomInfo>> {
+        panic!("the hub does not ask for it")
+    }
+
+    fn members(&self, _: RoomId, _: Option<UserId>, _: usize) -> Read<'_, Vec<Member>> {
+        panic!("the hub does not ask for it")
+    }
+
+    fn user_rooms(&self, _: UserId, _: Option<RoomId>, _: usize) -> Read<'_, UserRooms> {
+        panic!("the hub does not ask for it")
+    }
+}
+
+fn shared() -> Hub {
+    let hub = hub();
+    hub.expect_others();
+    hub
+}
+
+fn joined(hub: &Hub, user: Option<&str>, outbox: &Arc<Outbox>, cursor: u64) -> Attachment {
+    let user = user.map(|user| UserId::new(user).unwrap());
+    let attachment = hub.attach(RoomId::new("r").unwrap(), user, outbox);
+    assert_eq!(hub.join(&attachment, outbox, cursor), Joined::Live);
+    attachment
+}
+
+#[tokio::test]
+async fn what_others_commit_is_delivered_in_its_place() {
+    let (hub, store, outbox) = (shared(), OneRoom::new(3), outbox(9_999));
+    let attachment = joined(&hub, None, &outbox, 3);
+    publish(&hub, "r", store.store(2));
+    assert_eq!(drain(&outbox), [4, 5]);
+    store.store(1);
+    publish(&hub, "r", store.store(1));
+    assert_eq!(drain(&outbox), [0; 0], "6 is missing before 7");
+    let behind = hub.expect_others().take();
+    assert_eq!(behind, [RoomId::new("r").unwrap()]);
+    hub.catch_up(&*store, behind).await.unwrap();
+    assert_eq!(drain(&outbox), [6, 7]);
+    store.store(100);
+    hub.look(&*store).await.unwrap();
+    assert_eq!(drain(&outbox), (8..=107).collect::<Vec<_>>());
+    // Published late, when the look has found it.
+    let mine = store.store(3);
+    hub.look(&*store).await.unwrap();
+    publish(&hub, "r", mine);
+    publish(&hub, "r", store.store(1));
+    assert_eq!(drain(&outbox), [108, 109, 110, 111]);
+    assert!(hub.expect_others().take().is_empty());
+    hub.detach(attachment, &outbox);
+}
+
+#[tokio::test]
+async fn numbers_of_erased_messages_are_passed_over() {
+    let (hub, store, [first, second]) = (shared(), OneRoom::new(0), [outbox(99), outbox(99)]);
+    let attachment = joined(&hub, None, &first, 0);
+    publish(&hub, "r", store.store(5));
+    store.change(|room| room.erased = vec![4, 5]);
+    store.store(1);
+    store.change(|room| room.erased.push(6));
+    hub.look(&*store).await.unwrap();
+    publish(&hub, "r", store.store(1));
+    assert_eq!(drain(&first), [1, 2, 3, 4, 5, 7], "6 was gone before it was seen");
+    let late = hub.attach(RoomId::new("r").unwrap(), None, &second);
+    assert_eq!(hub.join(&late, &second, 3), Joined::ReadOn, "the ring does not show what was erased");
+    assert_eq!(hub.join(&late, &second, 6), Joined::Live);
+    assert_eq!(drain(&second), [7]);
+    hub.detach(attachment, &first);
+    hub.detach(late, &second);
+}
+
+#[tokio::test]
+async fn whoever_another_server_sends_away_gets_nothing_more() {
+    let (hub, store) = (shared(), OneRoom::new(0));
+    let [ada, bob, carl] = [outbox(99), outbox(99), outbox(99)];
+    let attachments = [
+        (joined(&hub, Some("ada"), &ada, 0), &ada),
+        (joined(&hub, Some("bob"), &bob, 0), &bob),
+        (hub.attach(RoomId::new("r").unwrap(), Some(UserId::new("carl").unwrap()), &carl), &carl),
+    ];
+    hub.look(&*store).await.unwrap();
+    let ended = |outbox: &Outbox| shown(outbox).contains(&"ended r".to_owned());
+    assert!(!ended(&bob));
+    store.change(|room| room.is_closed = true);
+    store.store(1);
+    hub.look(&*store).await.unwrap();
+    assert!(ended(&bob) && ended(&carl), "those who still catch up, too");
+    assert!(shown(&ada).contains(&"1".to_owned()));
+    store.change(|room| room.is_deleted = true);
+    hub.look(&*store).await.unwrap();
+    assert!(ended(&ada));
+    for (attachment, outbox) in attachments {
+        hub.detach(attachment, outbox);
+    }
+}
+
+/// Reads what is there and goes live, as a connection does; answers what it saw.
+async fn follow_it(hub: &Hub, store: &OneRoom, is_over: &AtomicBool) -> (u64, Vec<u64>) {
+    let room = RoomId::new("r").unwrap();
+    let outbox = outbox(1_000_000);
+    let attachment = hub.attach(room.clone(), None, &outbox);
+    let mut cursor = store.room.lock().head;
+    let began = cursor;
+    let mut seen = Vec::new();
+    store.wait().await;
+    while hub.join(&attachment, &outbox, cursor) == Joined::ReadOn {
+        let cursor_at = Cursor::After(cursor);
+        let query = HistoryQuery { cursor: cursor_at, from: None, to: None, limit: 10, bytes_max: 9_999 };
+        let page = store.history(room.clone(), query).await.unwrap();
+        seen.extend(page.messages.iter().map(|message| message.seq));
+        cursor = seen.last().copied().unwrap_or(cursor);
+    }
+    let most = 20 + store.random.next_u64() % 500;
+    loop {
+        seen.extend(drain(&outbox));
+        let is_enough = seen.len() as u64 > most;
+        if is_enough || is_over.load(Ordering::SeqCst) && began + seen.len() as u64 == store.room.lock().head
+        {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    hub.detach(attachment, &outbox);
+    (began, seen)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn everybody_gets_everything_once_and_in_order() {
+    let (hub, store) = (Arc::new(shared()), OneRoom::new(0));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::default()));
+    let following = tokio::spawn(follow(hub.clone(), store.clone(), clock));
+    let (committed, mut to_publish) = mpsc::channel(4);
+    let mine = tokio::spawn({
+        let store = store.clone();
+        async move {
+            for _ in 0..3_000 {
+                committed.send(store.store(1 + store.random.next_u64() % 3)).await.unwrap();
+                store.wait().await;
+            }
+        }
+    });
+    let dispatching = tokio::spawn({
+        let (hub, store) = (hub.clone(), store.clone());
+        async move {
+            while let Some(seqs) = to_publish.recv().await {
+                store.wait().await;
+                publish(&hub, "r", seqs);
+            }
+        }
+    });
+    let others = tokio::spawn({
+        let store = store.clone();
+        async move {
+            for _ in 0..300 {
+                store.store(1);
+                tokio::time::sleep(Duration::from_micros(500)).await;
+            }
+        }
+    });
+    let readers: Vec<_> = (0..4)
+        .map(|_| {
+            let (hub, store, is_over) = (hub.clone(), store.clone(), is_over.clone());
+            tokio::spawn(async move {
+                while !is_over.load(Ordering::SeqCst) {
+                    let following = follow_it(&hub, &store, &is_over);
+                    let (began, seen) =
+                        tokio::time::timeout(Duration::from_secs(60), following).await.unwrap();
+                    assert!(
+                        seen.iter().copied().eq(began + 1..=began + seen.len() as u64),
+                        "{began}: {seen:?}"
+                    );
+                }
+            })
+        })
+        .collect();
+    mine.await.unwrap();
+    others.await.unwrap();
+    dispatching.await.unwrap();
+    is_over.store(true, Ordering::SeqCst);
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    following.abort();
+}

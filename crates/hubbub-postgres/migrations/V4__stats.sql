@@ -4,7 +4,9 @@
 create table partitions (
     begins timestamptz primary key,
     ends timestamptz not null check (ends > begins),
-    name text not null unique
+    name text not null unique,
+    -- Pages whose messages' ids are removed already, before it is dropped.
+    cleaned_pages bigint not null default 0
 );
 -- How far the messages of each room are counted. A table of its own: the rows of `rooms` are the writers'.
 create table counted (
@@ -70,6 +72,9 @@ create index messages_by_time on messages using brin (received_at) with (pages_p
 
 -- Whether they are taken out of the counts, so that only their removal is left.
 alter table takeouts add column counted_out boolean not null default false;
+-- The partition with which they are removed; null = they are removed one by one.
+alter table takeouts add column partition timestamptz;
+create index takeouts_of_room on takeouts (room, last_seq);
 
 -- Rooms that keep their messages for another time than the others.
 create index rooms_with_retention on rooms (no) where retention_s is not null;

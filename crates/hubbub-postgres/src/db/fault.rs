@@ -72,6 +72,11 @@ impl Fault {
         self.state() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)
     }
 
+    /// Whether a lock was not to be had in the time allowed for it.
+    pub(crate) fn is_lock_timeout(&self) -> bool {
+        self.state() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    }
+
     /// Whether the connection is of no use any more: broken, or to a server that takes no writes.
     pub(crate) fn spoils_connection(&self) -> bool {
         match self {

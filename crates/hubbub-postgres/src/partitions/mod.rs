@@ -7,8 +7,9 @@
 //!
 //! A partition is made as a table of its own and attached then: that stands in nobody's way, while `create table …
 //! partition of` would wait for all writers and hold up those behind it. There is no default partition: what lands in one
-//! keeps the partition it belongs to from being made.
+//! keeps the partition it belongs to from being made. [`retention`] drops those that are too old.
 
+pub(crate) mod retention;
 mod span;
 
 use std::time::Duration;

@@ -25,14 +25,22 @@ use tokio::sync::Mutex;
 
 use crate::db::Fault;
 use crate::db::connect::OpenError;
+use crate::partitions::retention::{self, Progress};
 use crate::store::{Context, Postgres};
 use roll::Step;
 
 /// Longest time that a question waits for the counts to become current; then it is answered as of when they were.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A step of a beat that took some time is followed by so many times that time without one.
+/// A beat begins no step after so long.
+const BEAT_MAX: Duration = Duration::from_millis(100);
+
+/// A beat that took some time is followed by so many times that time without one.
 const REST: u32 = 4;
+
+/// Time between two looks for what is too old, at least, and how many times as long as one took.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOK_SHARE: u32 = 100;
 
 /// How current the counts are.
 #[derive(Debug)]
@@ -43,6 +51,9 @@ struct Current {
     as_of: Timestamp,
     /// When a beat may count again.
     rest_until: Option<Instant>,
+    retention: Progress,
+    /// When old messages are looked for again.
+    look_at: Option<Instant>,
 }
 
 /// Counts.
@@ -55,7 +66,13 @@ pub(crate) struct Stats {
 
 impl Stats {
     pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
-        let current = Current { run: 0, as_of: Timestamp::from_micros(0), rest_until: None };
+        let current = Current {
+            run: 0,
+            as_of: Timestamp::from_micros(0),
+            rest_until: None,
+            retention: Progress::default(),
+            look_at: None,
+        };
         Ok(Self { context, begun: AtomicU64::new(0), current: Mutex::new(current) })
     }
 
@@ -95,9 +112,12 @@ impl Stats {
     pub(crate) async fn settle(&self) -> Result<(), Fault> {
         let db = &self.context.db;
         loop {
+            while retention::step(&self.context, &mut self.current.lock().await.retention).await? {}
             while roll::step(db, true).await? != Step::Done {}
             while takeouts::step(db, true).await? {}
-            if !takeouts::are_pending(db).await? {
+            let is_dropping =
+                retention::step(&self.context, &mut self.current.lock().await.retention).await?;
+            if !is_dropping && !takeouts::are_pending(db).await? {
                 break;
             }
         }
@@ -113,13 +133,33 @@ impl Stats {
         if current.rest_until.is_some_and(|until| begin < until) {
             return Ok(());
         }
-        let db = &self.context.db;
-        let is_counted = roll::step(db, false).await? == Step::Done;
-        if is_counted && !takeouts::step(db, false).await? {
-            takeouts::remove(db, false).await?;
-        }
+        while begin.elapsed() < BEAT_MAX && self.work_a_little(&mut current).await? {}
         current.rest_until = Some(Instant::now() + begin.elapsed() * REST);
         Ok(())
+    }
+
+    /// One step of whatever is due first. Says whether something was.
+    async fn work_a_little(&self, current: &mut Current) -> Result<bool, Fault> {
+        let db = &self.context.db;
+        match roll::step(db, false).await? {
+            Step::More => return Ok(true),
+            Step::Busy => return Ok(false),
+            Step::Done => {}
+        }
+        Ok(takeouts::step(db, false).await?
+            || self.expire(current).await?
+            || takeouts::remove(db, false).await?)
+    }
+
+    /// Removes some of what is too old, unless it has just been looked for. Says whether it did.
+    async fn expire(&self, current: &mut Current) -> Result<bool, Fault> {
+        let begin = Instant::now();
+        if current.look_at.is_some_and(|at| begin < at) {
+            return Ok(false);
+        }
+        let is_done = !retention::step(&self.context, &mut current.retention).await?;
+        current.look_at = is_done.then(|| Instant::now() + LOOK_EVERY.max(begin.elapsed() * LOOK_SHARE));
+        Ok(!is_done)
     }
 }
 

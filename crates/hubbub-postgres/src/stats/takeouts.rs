@@ -178,9 +178,11 @@ const PENDING: Sql = Sql {
     types: &[],
 };
 
+/// What goes with its partition is left to that.
 const TO_REMOVE: Sql = Sql {
     what: "looking for what is to be removed",
-    text: "select no, room from takeouts where counted_out order by no limit 1",
+    text: "select no, room from takeouts t where counted_out and not exists ( \
+               select from partitions p where p.begins = t.partition) order by no limit 1",
     types: &[],
 };
 

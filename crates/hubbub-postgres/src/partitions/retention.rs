@@ -1,0 +1,232 @@
+//! What is too old goes: at once out of sight, soon out of the counts and the tables.
+//!
+//! Rooms with a retention of their own are trimmed to the moment. The others keep messages until everything in their
+//! partition is too old; then the partition goes as a whole. Either way rooms' `oldest` moves first, together with rows in
+//! `takeouts`, so the counts follow as after any deletion. A partition is dropped when nobody sees anything in it, nothing
+//! of it is counted, and its ids are removed. Where rooms that keep their messages longer have some in it, the others'
+//! messages are removed one by one and the partition stays.
+//!
+//! Each step is bounded. The partition is detached and dropped in one transaction that gives up when it would have to wait
+//! for longer than a moment: `detach … concurrently` never stands in the way of others either, but may wait for minutes,
+//! and leaves a half-detached table behind when the server dies meanwhile.
+
+use hubbub_core::Timestamp;
+use tokio_postgres::types::Type;
+
+use super::LOCK;
+use crate::db::{Conn, Db, Fault, PgTime, Sql, Tx};
+use crate::store::Context;
+
+/// Rooms looked at in one step.
+const ROOMS: i64 = 500;
+/// Messages of a room looked at in one step.
+const MESSAGES: i64 = 5_000;
+/// Pages of a partition whose ids are removed in one step.
+const PAGES: i64 = 100;
+/// Old partitions looked at, those that stay for the sake of some rooms among them.
+const PARTITIONS: i64 = 64;
+
+/// Of rooms with a retention of their own, the last message that is too old.
+const OWN: Sql = Sql {
+    what: "looking for messages that are too old",
+    text: "select r.no, (select max(m.seq) from ( \
+                   select m.seq, m.received_at from messages m where m.room = r.no and m.seq >= r.oldest \
+                   order by m.seq limit $3) m \
+               where m.received_at < $1 - r.retention_s * interval '1 second') \
+           from (select no, oldest, retention_s from rooms \
+               where retention_s is not null and not deleted and no > $2 order by no limit $4) r \
+           order by r.no",
+    types: &[Type::TIMESTAMPTZ, Type::INT4, Type::INT8, Type::INT8],
+};
+
+const OLD: Sql = Sql {
+    what: "looking for partitions that are too old",
+    text: "select begins, ends, name, cleaned_pages from partitions where ends <= $1 order by begins limit $2",
+    types: &[Type::TIMESTAMPTZ, Type::INT8],
+};
+
+/// Whether rooms that keep messages longer than the others have some in a partition.
+const IS_KEPT: Sql = Sql {
+    what: "looking for messages that are kept longer",
+    text: "select exists (select from rooms r where r.retention_s > $3 and not r.deleted and exists ( \
+               select from messages m where m.room = r.no and m.seq >= r.oldest \
+                   and m.received_at >= $1 and m.received_at < $2))",
+    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8],
+};
+
+/// Of the other rooms, the last message in a partition that somebody still sees.
+const SEEN: Sql = Sql {
+    what: "looking for messages that are too old",
+    text: "select r.no, m.last from rooms r cross join lateral ( \
+               select max(m.seq) as last from messages m where m.room = r.no and m.seq >= r.oldest \
+                   and m.received_at >= $1 and m.received_at < $2) m \
+           where m.last is not null and (r.retention_s is null or r.retention_s <= $3) limit $4",
+    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8, Type::INT8],
+};
+
+const LOCK_ROOMS: Sql = Sql {
+    what: "locking rooms",
+    text: "select from rooms where no = any($1) order by no for update",
+    types: &[Type::INT4_ARRAY],
+};
+
+/// Hides messages up to a number. `oldest` stops at a message that is not erased.
+const HIDE: Sql = Sql {
+    what: "hiding messages that are too old",
+    text: "with moved as materialized ( \
+               select r.no, r.oldest as low, case \
+                   when exists (select from erased e where e.room = r.no and e.seq = w.last + 1) then \
+                       (select e.seq + 1 from erased e where e.room = r.no and e.seq > w.last and not exists ( \
+                            select from erased next where next.room = e.room and next.seq = e.seq + 1) \
+                        order by e.seq limit 1) \
+                   else w.last + 1 end as high \
+               from unnest($1, $2) as w (room, last) join rooms r on r.no = w.room \
+               where w.last >= r.oldest and w.last <= r.head), \
+           gone as materialized ( \
+               select m.no, m.low, m.high, (select count(*) from erased e \
+                   where e.room = m.no and e.seq >= m.low and e.seq < m.high) as erased from moved m), \
+           forgotten as (delete from erased e using gone g where e.room = g.no and e.seq < g.high), \
+           noted as ( \
+               insert into takeouts (room, first_seq, last_seq, partition) \
+               select no, low, high - 1, $3 from gone), \
+           changed as ( \
+               update rooms r set oldest = g.high, erased = r.erased - g.erased, \
+                   messages = r.messages - (g.high - g.low - g.erased), changes = r.changes + 1 \
+               from gone g where r.no = g.no) \
+           select count(*) from gone",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::TIMESTAMPTZ],
+};
+
+/// Whether anything hidden, of this partition or another one, is still counted.
+const TO_COUNT: Sql = Sql {
+    what: "looking whether old messages are counted",
+    text: "select exists (select from takeouts where not counted_out), \
+               pg_relation_size($1::text::regclass) / current_setting('block_size')::int8",
+    types: &[Type::TEXT],
+};
+
+const FORGET: Sql = Sql {
+    what: "forgetting a partition",
+    text: "delete from partitions where begins = $1",
+    types: &[Type::TIMESTAMPTZ],
+};
+
+/// An old partition.
+struct Old {
+    begins: PgTime,
+    ends: PgTime,
+    name: String,
+    cleaned_pages: i64,
+}
+
+/// Where a look at the rooms with a retention of their own goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    after: i32,
+}
+
+/// Does something of what is due. Says whether it did, or has not seen everything yet.
+pub(crate) async fn step(context: &Context, progress: &mut Progress) -> Result<bool, Fault> {
+    let db = &context.db;
+    let now = context.clock.now();
+    let stepping = db.within("removing what is too old", async {
+        if trim_own(db, now, progress).await? {
+            return Ok(true);
+        }
+        match context.options.retention {
+            Some(kept) => drop_old(db, now, i64::try_from(kept.as_secs()).unwrap_or(i64::MAX)).await,
+            None => Ok(false),
+        }
+    });
+    stepping.await
+}
+
+async fn trim_own(db: &Db, now: Timestamp, progress: &mut Progress) -> Result<bool, Fault> {
+    let rows = db.read(&OWN, &[&PgTime(now), &progress.after, &MESSAGES, &ROOMS]).await?;
+    let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < ROOMS;
+    progress.after = if is_last { 0 } else { rows.last().map_or(0, |row| row.get(0)) };
+    let found: Vec<(i32, i64)> =
+        rows.iter().filter_map(|row| Some((row.get(0), row.get::<_, Option<i64>>(1)?))).collect();
+    Ok(hide(db, found, None).await? || !is_last)
+}
+
+/// Hides messages of rooms, each up to a number. They are removed one by one, or with their partition.
+async fn hide(db: &Db, found: Vec<(i32, i64)>, partition: Option<PgTime>) -> Result<bool, Fault> {
+    if found.is_empty() {
+        return Ok(false);
+    }
+    let (rooms, lasts): (Vec<i32>, Vec<i64>) = found.into_iter().unzip();
+    let mut conn = db.get().await?;
+    let tx = conn.begin().await?;
+    tx.execute(&LOCK_ROOMS, &[&rooms]).await?;
+    let hidden: i64 = tx.query_one(&HIDE, &[&rooms, &lasts, &partition]).await?.get(0);
+    tx.commit().await?;
+    Ok(hidden > 0)
+}
+
+async fn drop_old(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool, Fault> {
+    let cutoff = Timestamp::from_micros(now.as_micros().saturating_sub(kept_s.saturating_mul(1_000_000)));
+    let mut conn = db.get().await?;
+    for row in conn.query(&OLD, &[&PgTime(cutoff), &PARTITIONS]).await? {
+        let old = Old { begins: row.get(0), ends: row.get(1), name: row.get(2), cleaned_pages: row.get(3) };
+        let is_kept: bool = conn.query_one(&IS_KEPT, &[&old.begins, &old.ends, &kept_s]).await?.get(0);
+        let seen = conn.query(&SEEN, &[&old.begins, &old.ends, &kept_s, &ROOMS]).await?;
+        let seen: Vec<(i32, i64)> = seen.iter().map(|row| (row.get(0), row.get(1))).collect();
+        if hide(db, seen, (!is_kept).then_some(old.begins)).await? {
+            return Ok(true);
+        }
+        if !is_kept && clear(&mut conn, &old).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Removes some ids of a partition in which nobody sees anything, and the partition when they are gone.
+async fn clear(conn: &mut Conn, old: &Old) -> Result<bool, Fault> {
+    let row = conn.query_one(&TO_COUNT, &[&old.name]).await?;
+    let (is_counted, pages): (bool, i64) = (row.get(0), row.get(1));
+    if is_counted {
+        return Ok(false);
+    }
+    let tx = conn.begin().await?;
+    tx.execute(&LOCK, &[]).await?;
+    let is_done = if old.cleaned_pages < pages {
+        remove_ids(&tx, old).await?;
+        true
+    } else {
+        drop_partition(&tx, old).await?
+    };
+    if is_done {
+        tx.commit().await?;
+    }
+    Ok(is_done)
+}
+
+async fn remove_ids(tx: &Tx<'_>, old: &Old) -> Result<(), Fault> {
+    let (name, from) = (&old.name, old.cleaned_pages);
+    let to = from.saturating_add(PAGES);
+    // An id that belongs to another message by now is left alone.
+    let text = format!(
+        "delete from message_ids i using (select room, seq, message_id from {name} \
+             where ctid >= '({from},0)' and ctid < '({to},0)') gone \
+         where i.room = gone.room and i.seq = gone.seq \
+             and i.id_hash = encode(substring(sha256(convert_to(gone.message_id, 'UTF8')) for 16), 'hex')::uuid; \
+         update partitions set cleaned_pages = {to} where name = '{name}'"
+    );
+    tx.batch("removing ids of old messages", &text).await
+}
+
+async fn drop_partition(tx: &Tx<'_>, old: &Old) -> Result<bool, Fault> {
+    let name = &old.name;
+    let text = format!(
+        "set local lock_timeout = '100ms'; alter table messages detach partition {name}; drop table {name}"
+    );
+    match tx.batch("dropping an old partition", &text).await {
+        Err(fault) if fault.is_lock_timeout() => return Ok(false),
+        dropped => dropped?,
+    }
+    tx.execute(&FORGET, &[&old.begins]).await?;
+    tracing::info!(partition = name, "dropped a partition of messages that were too old");
+    Ok(true)
+}

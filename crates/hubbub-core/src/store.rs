@@ -381,6 +381,21 @@ pub struct StoreFigures {
     pub partitions_missing: u64,
     /// Connections to a database; none on a store that needs none.
     pub pool: PoolFigures,
+    /// What is kept in memory of a database; nothing on a store that is none.
+    pub cache: CacheFigures,
+}
+
+/// What is kept in memory of a database that others write to as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheFigures {
+    /// Reads answered from memory.
+    pub hits: u64,
+    /// Reads for which something had to be fetched.
+    pub misses: u64,
+    /// Questions to the database whether what is in memory still holds; one serves all reads that wait for it.
+    pub questions: u64,
+    /// Bytes it takes.
+    pub bytes: u64,
 }
 
 /// A pool of connections to a database.

@@ -179,6 +179,13 @@ impl Collector for Others {
             ),
             ("store_pool_acquired", "Connections asked for from the pool", figures.pool.acquired),
             ("store_pool_timeouts", "Connections that could not be had in time", figures.pool.timeouts),
+            ("store_cache_hits", "Reads of rooms answered from memory", figures.cache.hits),
+            ("store_cache_misses", "Reads of rooms that had to fetch something", figures.cache.misses),
+            (
+                "store_cache_questions",
+                "Questions whether what is in memory still holds, each for all reads that wait",
+                figures.cache.questions,
+            ),
             ("store_pool_acquire_microseconds", "Time connections were waited for", figures.pool.acquire_us),
         ] {
             let counter = ConstCounter::new(value);
@@ -202,6 +209,7 @@ impl Collector for Others {
                 "Partitions that should be there and could not be made",
                 figures.partitions_missing,
             ),
+            ("store_cache_bytes", "Bytes of recent messages in memory", figures.cache.bytes),
             ("store_sync_last_microseconds", "Time the last data sync took", figures.sync_us_last),
             ("store_sync_max_microseconds", "Longest data sync since start", figures.sync_us_max),
             (

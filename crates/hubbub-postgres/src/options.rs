@@ -35,6 +35,8 @@ pub struct PostgresOptions {
     pub retention: Option<Duration>,
     /// How much time a partition of messages covers.
     pub partition: Duration,
+    /// Bytes of recent messages kept in memory; 0 = none, and nothing else of rooms either.
+    pub recent_cache_bytes: usize,
 }
 
 /// What stands between this server and the database.
@@ -92,6 +94,7 @@ impl PostgresOptions {
             queues_autoregister: true,
             retention: None,
             partition: Duration::from_secs(7 * 24 * 3_600),
+            recent_cache_bytes: 64 << 20,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Rooms, messages, members.
 //!
-//! A batch comes to [`Rooms::apply`] and goes through [`write`] in one transaction; [`read`] answers questions. Both know
-//! rooms and users by numbers ([`names`]).
+//! A batch comes to [`Rooms::apply`] and goes through [`write`] in one transaction; [`read`] answers questions, some of
+//! them from memory ([`recent`]). All know rooms and users by numbers ([`names`]).
 
 mod names;
 mod read;
+mod recent;
 mod totals;
 mod write;
 
@@ -19,6 +20,7 @@ use crate::db::Fault;
 use crate::db::connect::OpenError;
 use crate::store::Context;
 use names::Names;
+use recent::Recent;
 use totals::Totals;
 
 /// Rooms, messages, members.
@@ -27,14 +29,19 @@ pub(crate) struct Rooms {
     room_names: Names,
     user_names: Names,
     totals: Totals,
+    /// What is in memory; `None` = nothing is to be.
+    recent: Option<Recent>,
     /// Whether the last batch that was looked through had messages that were stored before.
     expects_repeats: AtomicBool,
 }
 
 impl Rooms {
     pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
+        let bytes = context.options.recent_cache_bytes;
+        let recent = (bytes > 0).then(|| Recent::new(&context, bytes));
         Ok(Self {
             context,
+            recent,
             room_names: Names::of_rooms(),
             user_names: Names::of_users(),
             totals: Totals::default(),
@@ -50,6 +57,9 @@ impl Rooms {
     /// Enters what is known at this moment.
     pub(crate) fn tell(&self, figures: &mut StoreFigures) {
         (figures.messages, figures.rooms) = self.totals.sums();
+        if let Some(recent) = &self.recent {
+            figures.cache = recent.figures();
+        }
     }
 
     /// Does operations in their order, in one transaction.

@@ -7,7 +7,7 @@ use hubbub_core::store::ApplyError;
 use quick_cache::sync::Cache;
 use tokio_postgres::types::Type;
 
-use crate::db::{Conn, Db, Fault, Sql, Tx};
+use crate::db::{Db, Fault, Sql, Tx};
 
 /// Names remembered of each kind.
 const KNOWN_MAX: usize = 100_000;
@@ -113,7 +113,7 @@ impl Names {
     /// The names that belong to numbers.
     pub(super) async fn names(
         &self,
-        conn: &Conn,
+        db: &Db,
         numbers: impl Iterator<Item = i32>,
     ) -> Result<HashMap<i32, Arc<str>>, Fault> {
         let (mut names, mut missing) = (HashMap::new(), Vec::new());
@@ -124,7 +124,7 @@ impl Names {
             }
         }
         if !missing.is_empty() {
-            for row in conn.query(&self.tell, &[&missing]).await? {
+            for row in db.read(&self.tell, &[&missing]).await? {
                 let (no, name) = (row.get(0), Arc::from(row.get::<_, &str>(1)));
                 self.learn(&name, no);
                 names.insert(no, name);

@@ -148,6 +148,8 @@ settings! {
     postgres_retention: Option<Duration> = None => "store.postgres.retention";
     /// How much time a partition of messages covers.
     postgres_partition: Duration = Duration::from_secs(7 * 24 * 3_600) => "store.postgres.partition";
+    /// Most memory for recent messages of active rooms; with 0 every read of a room goes to PostgreSQL.
+    postgres_recent_cache: Bytes = Bytes(64 << 20) => "store.postgres.recent_cache_bytes";
     /// Whether the schema is brought up to date at the start; otherwise one that is too old is refused.
     postgres_migrate: bool = true => "store.postgres.migrate";
     /// Where the schema is migrated: the URL of PostgreSQL itself, where store.url leads to a pooler of transactions;

@@ -4,45 +4,15 @@
 //! searched at first, so that a room with years behind it costs no more than a new one; whether that was enough shows
 //! from the numbers found. A window of time is turned into one of numbers first ([`time`]).
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError};
-use hubbub_core::{Message, MessageRun, MessageType, RoomId, Send, Timestamp};
+use hubbub_core::{MessageRun, RoomId, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::{count, limit_of, time};
-use crate::db::{Conn, Fault, PgTime, Sql};
+use super::columns::{MESSAGE_COLUMNS, count, message_columns, push};
+use super::{limit_of, time};
+use crate::db::{Fault, PgTime, Sql};
 use crate::rooms::Rooms;
-
-/// The columns that [`push`] reads, of a table called so.
-macro_rules! message {
-    ($of:literal) => {
-        concat!(
-            $of,
-            ".seq, ",
-            $of,
-            ".received_at, ",
-            $of,
-            ".sender, ",
-            $of,
-            ".sent_at, ",
-            $of,
-            ".kind, ",
-            $of,
-            ".message_id, ",
-            $of,
-            ".username, ",
-            $of,
-            ".body"
-        )
-    };
-}
-pub(super) use message;
-
-/// Columns of a message.
-const MESSAGE_COLUMNS: usize = 8;
 
 /// Begins before every message, and ends behind every one.
 const ALL_TIME: (Timestamp, Timestamp) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
@@ -63,7 +33,7 @@ macro_rules! page {
         Sql {
             what: "reading messages",
             text: concat!(
-                "select ", message!("m"), ", m.found, m.first from rooms r cross join lateral ( \
+                "select ", message_columns!("m"), ", m.found, m.first from rooms r cross join lateral ( \
                      select *, row_number() over page as place, sum(octet_length(body)) over page as bytes, \
                          count(*) over () as found, min(seq) over () as first \
                      from (select * from messages m \
@@ -106,17 +76,27 @@ pub(super) async fn read(
     room: &RoomId,
     query: &HistoryQuery,
 ) -> Result<HistoryPage, ReadError> {
-    let conn = rooms.context.db.get().await?;
-    let row = conn.query_opt(&ROOM, &[&room.as_str()]).await?.ok_or(ReadError::UnknownRoom)?;
-    let (no, head, oldest): (i32, i64, i64) = (row.get(0), row.get(1), row.get(2));
-    let last = row.get::<_, Option<PgTime>>(3).map(|time| time.0);
+    let db = &rooms.context.db;
+    let (no, head, oldest, last) = match &rooms.recent {
+        Some(recent) => {
+            let look = recent.look(room).await?.ok_or(ReadError::UnknownRoom)?;
+            if let Some(page) = recent.page(&rooms.user_names, &look, query).await? {
+                return Ok(page);
+            }
+            (look.no, seq(look.info.head), seq(look.info.oldest), look.info.last_received_at)
+        }
+        None => {
+            let rows = db.read(&ROOM, &[&room.as_str()]).await?;
+            let row = rows.first().ok_or(ReadError::UnknownRoom)?;
+            (row.get(0), row.get(1), row.get(2), row.get::<_, Option<PgTime>>(3).map(|time| time.0))
+        }
+    };
     let mut page = HistoryPage {
         messages: MessageRun::default(),
         head: head.unsigned_abs(),
         oldest: oldest.unsigned_abs(),
         more: false,
     };
-    let seq = |seq: u64| i64::try_from(seq).unwrap_or(i64::MAX);
     let (low, high, is_forward) = match query.cursor {
         Cursor::After(after) => (oldest.max(seq(after).saturating_add(1)), head, true),
         Cursor::Before(before) => (oldest, head.min(seq(before).saturating_sub(1)), false),
@@ -126,10 +106,9 @@ pub(super) async fn read(
     if span.low > span.high || from >= to {
         return Ok(page);
     }
-    (span.low, span.high) = time::narrow(&conn, no, (span.low, span.high), query.from, query.to).await?;
-    let rows = rows_of(rooms, &conn, (no, head, last), span, query).await?;
-    let senders = rooms.user_names.names(&conn, rows.iter().map(|row| row.get(2))).await?;
-    drop(conn);
+    (span.low, span.high) = time::narrow(db, no, (span.low, span.high), query.from, query.to).await?;
+    let rows = rows_of(rooms, (no, head, last), span, query).await?;
+    let senders = rooms.user_names.names(db, rows.iter().map(|row| row.get(2))).await?;
     for row in &rows {
         push(&mut page.messages, (row, 0), room.as_str(), &senders)?;
     }
@@ -143,7 +122,6 @@ pub(super) async fn read(
 
 async fn rows_of(
     rooms: &Rooms,
-    conn: &Conn,
     (no, head, last): (i32, i64, Option<Timestamp>),
     span: Span,
     query: &HistoryQuery,
@@ -154,7 +132,7 @@ async fn rows_of(
     let sql = if span.is_forward { &FORWARD } else { &BACKWARD };
     let read = async |from: Timestamp| {
         let (from, to) = (PgTime(from), PgTime(span.to));
-        conn.query(sql, &[&no, &span.low, &span.high, &from, &to, &limit, &bytes_max]).await
+        rooms.context.db.read(sql, &[&no, &span.low, &span.high, &from, &to, &limit, &bytes_max]).await
     };
     let is_near = head - if span.is_forward { span.low } else { span.high } < NEAR;
     let length = i64::try_from(rooms.context.options.partition.as_micros()).unwrap_or(i64::MAX);
@@ -172,30 +150,7 @@ async fn rows_of(
     read(span.from).await
 }
 
-/// Adds the message that stands in a row from a column on.
-pub(super) fn push(
-    run: &mut MessageRun,
-    (row, at): (&Row, usize),
-    room: &str,
-    senders: &HashMap<i32, Arc<str>>,
-) -> Result<(), Fault> {
-    let nonsense = |found: String| Fault::Nonsense { what: "reading messages", found };
-    let sender: i32 = row.get(at + 2);
-    let user = senders.get(&sender).ok_or_else(|| nonsense(format!("no user has the number {sender}")))?;
-    let kind: i8 = row.get(at + 4);
-    let kind = u8::try_from(kind).ok().and_then(MessageType::from_u8);
-    run.push(&Message {
-        seq: count(row, at),
-        received_at: row.get::<_, PgTime>(at + 1).0,
-        sent: Send {
-            room,
-            user,
-            id: row.get(at + 5),
-            username: row.get(at + 6),
-            text: row.get(at + 7),
-            kind: kind.ok_or_else(|| nonsense("a message of no type".into()))?,
-            timestamp: row.get::<_, PgTime>(at + 3).0,
-        },
-    });
-    Ok(())
+/// A number as a parameter.
+fn seq(seq: u64) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
 }

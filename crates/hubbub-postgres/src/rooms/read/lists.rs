@@ -9,19 +9,14 @@ use hubbub_core::{RoomId, UserId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::{count, history, limit_of, room_info};
+use super::columns::{ROOM_COLUMNS, count, message_columns, push, room_columns, room_info};
+use super::{history, limit_of};
 use crate::db::{Fault, Sql};
 use crate::rooms::Rooms;
 
-macro_rules! info {
-    () => {
-        "r.id, r.head, r.oldest, r.messages, r.last_received_at, r.title, r.members_only, r.retention_s, r.members"
-    };
-}
-
 const ROOM: Sql = Sql {
     what: "reading a room",
-    text: concat!("select ", info!(), " from rooms r where r.id = $1 and not r.deleted"),
+    text: concat!("select ", room_columns!(), " from rooms r where r.id = $1 and not r.deleted"),
     types: &[Type::TEXT],
 };
 
@@ -35,7 +30,7 @@ const ROOMS: Sql = Sql {
     what: "listing rooms",
     text: concat!(
         "select ",
-        info!(),
+        room_columns!(),
         " from rooms r where r.id > $1 and not r.deleted order by r.id limit $2"
     ),
     types: &[Type::TEXT, Type::INT8],
@@ -61,10 +56,10 @@ const USER_ROOMS: Sql = Sql {
     what: "listing a user's rooms",
     text: concat!(
         "select ",
-        info!(),
+        room_columns!(),
         ", mine.read_seq, case when r.erased = 0 then 0 else (select count(*) from erased e \
                where e.room = r.no and e.seq > greatest(mine.read_seq, r.oldest - 1)) end, ",
-        history::message!("last"),
+        message_columns!("last"),
         " from members mine join users u on u.no = mine.member join rooms r on r.no = mine.room and not r.deleted \
           left join lateral (select * from messages m where m.room = r.no and m.seq = r.head \
               and m.received_at = r.last_received_at and r.oldest <= r.head \
@@ -76,11 +71,13 @@ const USER_ROOMS: Sql = Sql {
 };
 
 /// Columns of [`USER_ROOMS`] before those of the message.
-const MESSAGE_AT: usize = 11;
+const MESSAGE_AT: usize = ROOM_COLUMNS + 2;
 
-pub(super) async fn room(rooms: &Rooms, room: &RoomId) -> Result<Option<RoomInfo>, Fault> {
-    let conn = rooms.context.db.get().await?;
-    conn.query_opt(&ROOM, &[&room.as_str()]).await?.as_ref().map(room_info).transpose()
+pub(super) async fn room(rooms: &Rooms, room: &RoomId) -> Result<Option<RoomInfo>, ReadError> {
+    if let Some(recent) = &rooms.recent {
+        return Ok(recent.look(room).await?.map(|look| look.info.clone()));
+    }
+    Ok(rooms.context.db.read(&ROOM, &[&room.as_str()]).await?.first().map(room_info).transpose()?)
 }
 
 pub(super) async fn heads(rooms: &Rooms, wanted: &[RoomId]) -> Result<Vec<RoomHead>, Fault> {
@@ -99,16 +96,17 @@ pub(super) async fn rooms(
     after: Option<&RoomId>,
     limit: usize,
 ) -> Result<Vec<RoomInfo>, Fault> {
-    let conn = rooms.context.db.get().await?;
     let after = after.map_or("", RoomId::as_str);
-    conn.query(&ROOMS, &[&after, &limit_of(limit)]).await?.iter().map(room_info).collect()
+    rooms.context.db.read(&ROOMS, &[&after, &limit_of(limit)]).await?.iter().map(room_info).collect()
 }
 
-pub(super) async fn access(rooms: &Rooms, room: &RoomId, user: &UserId) -> Result<Access, Fault> {
-    let conn = rooms.context.db.get().await?;
-    let Some(row) = conn.query_opt(&ACCESS, &[&room.as_str(), &user.as_str()]).await? else {
-        return Ok(Access::Unknown);
-    };
+pub(super) async fn access(rooms: &Rooms, room: &RoomId, user: &UserId) -> Result<Access, ReadError> {
+    if let Some(recent) = &rooms.recent {
+        let Some(look) = recent.look(room).await? else { return Ok(Access::Unknown) };
+        return Ok(recent.access(&look, user).await?);
+    }
+    let rows = rooms.context.db.read(&ACCESS, &[&room.as_str(), &user.as_str()]).await?;
+    let Some(row) = rows.first() else { return Ok(Access::Unknown) };
     Ok(match row.get::<_, Option<i64>>(1) {
         Some(read_seq) => Access::Member { read_seq: read_seq.unsigned_abs() },
         None if row.get(0) => Access::Closed,
@@ -122,9 +120,8 @@ pub(super) async fn members(
     after: Option<&UserId>,
     limit: usize,
 ) -> Result<Vec<Member>, Fault> {
-    let conn = rooms.context.db.get().await?;
     let after = after.map_or("", UserId::as_str);
-    let rows = conn.query(&MEMBERS, &[&room.as_str(), &after, &limit_of(limit)]).await?;
+    let rows = rooms.context.db.read(&MEMBERS, &[&room.as_str(), &after, &limit_of(limit)]).await?;
     let member = |row: &Row| {
         let user = UserId::new(row.get::<_, &str>(0)).map_err(|_| Fault::Nonsense {
             what: MEMBERS.what,
@@ -141,19 +138,20 @@ pub(super) async fn user_rooms(
     after: Option<&RoomId>,
     limit: usize,
 ) -> Result<UserRooms, ReadError> {
-    let conn = rooms.context.db.get().await?;
     let after = after.map_or("", RoomId::as_str);
-    let rows = conn.query(&USER_ROOMS, &[&user.as_str(), &after, &limit_of(limit)]).await?;
+    let rows = rooms.context.db.read(&USER_ROOMS, &[&user.as_str(), &after, &limit_of(limit)]).await?;
     let senders = rows.iter().filter_map(|row| row.get::<_, Option<i32>>(MESSAGE_AT + 2));
-    let senders = rooms.user_names.names(&conn, senders).await?;
-    drop(conn);
+    let senders = rooms.user_names.names(&rooms.context.db, senders).await?;
     let mut answer = UserRooms::default();
     for row in &rows {
         let info = room_info(row)?;
-        let read_seq = count(row, 9);
-        let unread = info.head.saturating_sub(read_seq.max(info.oldest - 1)).saturating_sub(count(row, 10));
+        let read_seq = count(row, ROOM_COLUMNS);
+        let unread = info
+            .head
+            .saturating_sub(read_seq.max(info.oldest - 1))
+            .saturating_sub(count(row, ROOM_COLUMNS + 1));
         if row.get::<_, Option<i64>>(MESSAGE_AT).is_some() {
-            history::push(&mut answer.last, (row, MESSAGE_AT), info.room.as_str(), &senders)?;
+            push(&mut answer.last, (row, MESSAGE_AT), info.room.as_str(), &senders)?;
         } else if info.messages > 0 {
             let newest = HistoryQuery {
                 cursor: Cursor::Before(u64::MAX),

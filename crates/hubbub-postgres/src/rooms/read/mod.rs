@@ -1,5 +1,6 @@
 //! Reading rooms: one statement for what is small, and pages of history in [`history`].
 
+mod columns;
 mod history;
 mod lists;
 mod time;
@@ -9,11 +10,12 @@ use std::sync::Arc;
 use hubbub_core::store::{
     Access, HistoryPage, HistoryQuery, Member, Read, RoomHead, RoomInfo, RoomStore, UserRooms,
 };
-use hubbub_core::{RoomId, Timestamp, UserId};
-use tokio_postgres::Row;
+use hubbub_core::{RoomId, UserId};
 
-use crate::db::{Fault, PgTime};
 use crate::store::Postgres;
+pub(super) use columns::{
+    MESSAGE_COLUMNS, ROOM_COLUMNS, count, message_columns, push, room_columns, room_info,
+};
 
 impl RoomStore for Postgres {
     fn epoch(&self) -> Arc<str> {
@@ -25,7 +27,7 @@ impl RoomStore for Postgres {
     }
 
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {
-        Box::pin(async move { Ok(lists::room(&self.rooms, &room).await?) })
+        Box::pin(async move { lists::room(&self.rooms, &room).await })
     }
 
     fn heads(&self, rooms: Vec<RoomId>) -> Read<'_, Vec<RoomHead>> {
@@ -37,7 +39,7 @@ impl RoomStore for Postgres {
     }
 
     fn access(&self, room: RoomId, user: UserId) -> Read<'_, Access> {
-        Box::pin(async move { Ok(lists::access(&self.rooms, &room, &user).await?) })
+        Box::pin(async move { lists::access(&self.rooms, &room, &user).await })
     }
 
     fn members(&self, room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>> {
@@ -52,27 +54,4 @@ impl RoomStore for Postgres {
 /// A number of rows as a parameter.
 fn limit_of(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
-}
-
-/// A number of a message or a count, as a column has it.
-fn count(row: &Row, column: usize) -> u64 {
-    u64::try_from(row.get::<_, i64>(column)).unwrap_or(0)
-}
-
-/// A room from the columns id, head, oldest, messages, last_received_at, title, members_only, retention_s, members.
-fn room_info(row: &Row) -> Result<RoomInfo, Fault> {
-    let name: &str = row.get(0);
-    let room = RoomId::new(name)
-        .map_err(|_| Fault::Nonsense { what: "reading a room", found: format!("the name {name:?}") })?;
-    Ok(RoomInfo {
-        room,
-        head: count(row, 1),
-        oldest: count(row, 2),
-        messages: count(row, 3),
-        last_received_at: row.get::<_, Option<PgTime>>(4).map(|time: PgTime| -> Timestamp { time.0 }),
-        title: row.get(5),
-        members_only: row.get(6),
-        retention_s: row.get::<_, Option<i64>>(7).map(i64::unsigned_abs),
-        members: count(row, 8),
-    })
 }

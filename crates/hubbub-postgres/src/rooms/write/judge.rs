@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use hubbub_core::{Change, Outcome, ReadMark, Receipt, Refusal, Send, Timestamp, What};
+use hubbub_core::{Change, Message, Outcome, ReadMark, Receipt, Refusal, Send, Timestamp, What};
 use uuid::Uuid;
 
 use super::ids::Known;
@@ -10,6 +10,7 @@ use super::messages::New;
 use super::state::{Membership, Room, State};
 use super::{Numbered, Totals};
 use crate::apply::RoomOp;
+use crate::rooms::recent::Stamp;
 
 /// What is to be written.
 pub(super) struct Written<'a> {
@@ -23,6 +24,19 @@ pub(super) struct Written<'a> {
     /// are to be counted.
     pub(super) counts: Vec<(usize, i32, i64)>,
     pub(super) totals: Totals,
+}
+
+impl<'a> Written<'a> {
+    /// The new messages, with their rooms and how these stand.
+    pub(super) fn messages(&self) -> impl Iterator<Item = (i32, Stamp, Message<'a>)> {
+        let stamp = |room: &Room| (room.oldest.unsigned_abs(), room.erased);
+        let stamps: HashMap<i32, Stamp> = self.rooms.iter().map(|(no, room)| (*no, stamp(room))).collect();
+        self.stored.iter().filter_map(move |new| {
+            let message =
+                Message { seq: new.seq.unsigned_abs(), received_at: new.received_at, sent: new.send };
+            Some((new.room, *stamps.get(&new.room)?, message))
+        })
+    }
 }
 
 /// Answers, and what makes them true.

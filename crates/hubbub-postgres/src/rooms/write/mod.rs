@@ -26,6 +26,7 @@ use super::names::Wanted;
 use crate::apply::RoomOp;
 use crate::db::{Fault, Tx};
 use crate::partitions;
+use judge::Written;
 
 /// Tries to find a partition for messages, each after one was made.
 const PARTITION_TRIES_MAX: u32 = 3;
@@ -80,23 +81,26 @@ pub(super) async fn apply(rooms: &Rooms, ops: &[RoomOp<'_>]) -> Result<Vec<Outco
             make_partitions(rooms, &ops).await?;
             continue;
         }
-        let (outcomes, totals) = done?;
+        let (outcomes, written) = done?;
         if learnt.look_first.load(Ordering::Relaxed) {
             let repeats = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Duplicate(_)));
             rooms.expects_repeats.store(repeats, Ordering::Relaxed);
         }
-        rooms.totals.add(totals);
+        rooms.totals.add(written.totals);
+        if let Some(recent) = &rooms.recent {
+            recent.stored(written.messages());
+        }
         return Ok(outcomes);
     }
 }
 
-async fn try_once(
+async fn try_once<'a>(
     rooms: &Rooms,
-    ops: &[Numbered<'_>],
+    ops: &[Numbered<'a>],
     hashes: &[uuid::Uuid],
     learnt: &Learnt,
     tx: &Tx<'_>,
-) -> Result<(Vec<Outcome>, Totals), Fault> {
+) -> Result<(Vec<Outcome>, Written<'a>), Fault> {
     let mut state = state::lock(tx, ops.iter().filter_map(|numbered| numbered.room)).await?;
     let look_first = learnt.look_first.load(Ordering::Relaxed);
     let members = state::read_members(tx, &state, ops);
@@ -126,7 +130,7 @@ async fn try_once(
             mark.unread = mark.unread.saturating_sub(erased);
         }
     }
-    Ok((outcomes, written.totals))
+    Ok((outcomes, written))
 }
 
 /// Gives names their numbers. Senders and new members get one if they have none; rooms do where a message may make one.

@@ -1,0 +1,265 @@
+//! The end of a room: its newest messages without a gap, and pages that lie within.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery};
+use hubbub_core::{Message, MessageRun, Timestamp};
+
+/// Messages kept of a room.
+pub(super) const KEPT_MAX: usize = 256;
+/// Bytes kept of a room, unless one message alone has more.
+pub(super) const BYTES_MAX: usize = 256 * 1024;
+/// Batches added without anybody reading, after which a room is no longer kept up.
+const UNREAD_MAX: u32 = 16;
+/// Bytes that a message takes besides its texts.
+const MESSAGE_BYTES: usize = 64;
+
+/// The oldest number, and how many from there on are erased. Where something is hidden either grows and the first never
+/// falls, so of two the greater is the later one, and equal ones hide the same.
+pub(in crate::rooms) type Stamp = (u64, i64);
+
+/// The end of a room as it stood at a moment.
+#[derive(Debug)]
+pub(super) struct Tail {
+    head: u64,
+    stamp: Stamp,
+    /// From here on everything that is kept is in `run`.
+    low: u64,
+    run: MessageRun,
+    unread: AtomicU32,
+}
+
+impl Tail {
+    pub(super) fn new(head: u64, stamp: Stamp, low: u64, run: MessageRun) -> Self {
+        Self { head, stamp, low, run, unread: AtomicU32::new(0) }
+    }
+
+    pub(super) fn head(&self) -> u64 {
+        self.head
+    }
+
+    pub(super) fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    /// When the newest message that is kept was received.
+    pub(super) fn last_received_at(&self) -> Option<Timestamp> {
+        Some(self.run.get(self.run.len().checked_sub(1)?)?.received_at)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let bytes = self.run.bytes() + (self.run.len() + 1) * MESSAGE_BYTES;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    /// Whether it shows the room as it stood then, or later.
+    pub(super) fn is_as_new_as(&self, stamp: Stamp, head: u64) -> bool {
+        self.stamp >= stamp && self.head >= head
+    }
+
+    /// Whether it is worth keeping up.
+    pub(super) fn is_read(&self) -> bool {
+        self.unread.load(Relaxed) < UNREAD_MAX
+    }
+
+    /// A page, if all of it lies within.
+    pub(super) fn page(&self, query: &HistoryQuery) -> Option<HistoryPage> {
+        self.unread.store(0, Relaxed);
+        let (mut messages, mut bytes) = (MessageRun::default(), 0_usize);
+        let mut is_full = |messages: &MessageRun, next: &Message<'_>| {
+            bytes = bytes.saturating_add(next.sent.text.len());
+            messages.len() >= query.limit || !messages.is_empty() && bytes > query.bytes_max
+        };
+        let mut more = false;
+        match query.cursor {
+            Cursor::After(after) => {
+                if after.saturating_add(1) < self.low && self.low > self.stamp.0 {
+                    return None;
+                }
+                for message in
+                    (self.place_of(after.saturating_add(1))..).map_while(|place| self.run.get(place))
+                {
+                    more = is_full(&messages, &message);
+                    if more {
+                        break;
+                    }
+                    messages.push(&message);
+                }
+            }
+            Cursor::Before(before) => {
+                for message in (0..self.place_of(before)).rev().map_while(|place| self.run.get(place)) {
+                    more = is_full(&messages, &message);
+                    if more {
+                        break;
+                    }
+                    messages.push(&message);
+                }
+                // The oldest message is always kept, so there is something below.
+                if !more && self.low > self.stamp.0 {
+                    if messages.len() < query.limit {
+                        return None;
+                    }
+                    more = true;
+                }
+                messages.reverse();
+            }
+        }
+        Some(HistoryPage { messages, head: self.head, oldest: self.stamp.0, more })
+    }
+
+    /// The place of the first message whose number is not less.
+    fn place_of(&self, seq: u64) -> usize {
+        let (mut low, mut high) = (0, self.run.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            match self.run.get(middle) {
+                Some(message) if message.seq < seq => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        low
+    }
+
+    /// The same with the messages that came next, all of them; `None` when these are others, or something was hidden
+    /// meanwhile.
+    pub(super) fn extended(&self, stamp: Stamp, new: &[Message<'_>]) -> Option<Self> {
+        let (first, last) = (new.first()?, new.last()?);
+        if stamp != self.stamp || first.seq != self.head + 1 {
+            return None;
+        }
+        let mut extended = self.joined(last.seq, new.len(), || new.iter().copied());
+        *extended.unread.get_mut() = self.unread.load(Relaxed) + 1;
+        Some(extended)
+    }
+
+    /// The same with what was fetched behind its head.
+    pub(super) fn with(&self, head: u64, new: &MessageRun) -> Self {
+        self.joined(head, new.len(), || new.iter())
+    }
+
+    fn joined<'a, I: Iterator<Item = Message<'a>>>(
+        &self,
+        head: u64,
+        count: usize,
+        new: impl Fn() -> I,
+    ) -> Self {
+        let all = || {
+            self.run
+                .iter()
+                .map(|message| (message.seq, size(&message)))
+                .chain(new().map(|message| (message.seq, size(&message))))
+        };
+        let (mut spare, mut bytes) =
+            ((self.run.len() + count).saturating_sub(KEPT_MAX), all().map(|(_, size)| size).sum::<usize>());
+        // What is left out at the front: too many, then too large.
+        let mut low = self.low;
+        for (seq, size) in all() {
+            if spare == 0 && bytes <= BYTES_MAX || seq == head {
+                break;
+            }
+            spare = spare.saturating_sub(1);
+            bytes -= size;
+            low = seq + 1;
+        }
+        let mut run = MessageRun::default();
+        self.run.iter().filter(|message| message.seq >= low).for_each(|message| run.push(&message));
+        new().filter(|message| message.seq >= low).for_each(|message| run.push(&message));
+        Self::new(head, self.stamp, low, run)
+    }
+}
+
+fn size(message: &Message<'_>) -> usize {
+    let sent = &message.sent;
+    sent.text.len() + sent.room.len() + sent.user.len() + sent.id.len() + sent.username.map_or(0, str::len)
+}
+
+#[cfg(test)]
+mod tests {
+    use hubbub_core::{MessageType, Send};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn message(seq: u64, text: &str) -> Message<'_> {
+        let timestamp = Timestamp::from_micros(7);
+        let sent =
+            Send { room: "r", user: "u", id: "m", username: None, text, kind: MessageType::Text, timestamp };
+        Message { seq, received_at: Timestamp::from_micros(i64::try_from(seq).unwrap()), sent }
+    }
+
+    fn run(seqs: &[u64], text: &str) -> MessageRun {
+        let mut run = MessageRun::default();
+        seqs.iter().for_each(|seq| run.push(&message(*seq, text)));
+        run
+    }
+
+    fn query(cursor: Cursor, limit: usize, bytes_max: usize) -> HistoryQuery {
+        HistoryQuery { cursor, from: None, to: None, limit, bytes_max }
+    }
+
+    /// The page as it is cut from all messages.
+    fn expected(kept: &[u64], query: &HistoryQuery, text: usize) -> (Vec<u64>, bool) {
+        let mut window: Vec<u64> = match query.cursor {
+            Cursor::After(after) => kept.iter().copied().filter(|seq| *seq > after).collect(),
+            Cursor::Before(before) => kept.iter().rev().copied().filter(|seq| *seq < before).collect(),
+        };
+        let fit = (query.bytes_max / text).max(1).min(query.limit);
+        let more = window.len() > fit;
+        window.truncate(fit);
+        if matches!(query.cursor, Cursor::Before(_)) {
+            window.reverse();
+        }
+        (window, more)
+    }
+
+    proptest! {
+        #[test]
+        fn a_page_is_right_or_none(
+            erased in proptest::collection::btree_set(2_u64..40, 0..20),
+            low in 1_u64..40,
+            cursor in 0_u64..45,
+            (is_after, limit, bytes) in (any::<bool>(), 1_usize..20, 0_usize..40),
+        ) {
+            let kept: Vec<u64> = (1..=40).filter(|seq| !erased.contains(seq)).collect();
+            let within: Vec<u64> = kept.iter().copied().filter(|seq| *seq >= low).collect();
+            let tail = Tail::new(40, (1, 0), low, run(&within, "abc"));
+            let cursor = if is_after { Cursor::After(cursor) } else { Cursor::Before(cursor) };
+            let query = query(cursor, limit, bytes);
+            if let Some(page) = tail.page(&query) {
+                let seqs: Vec<u64> = page.messages.iter().map(|message| message.seq).collect();
+                prop_assert_eq!((seqs, page.more), expected(&kept, &query, 3));
+            } else {
+                prop_assert!(low > 1);
+            }
+        }
+
+        #[test]
+        fn what_is_added_leaves_no_gap(parts in proptest::collection::vec(1_usize..200, 1..8), text in 0_usize..4_000) {
+            let text = "x".repeat(text);
+            let mut tail = Tail::new(0, (1, 0), 1, MessageRun::default());
+            for count in parts {
+                let first = tail.head() + 1;
+                let new: Vec<_> = (0..count as u64).map(|n| message(first + n, &text)).collect();
+                tail = tail.extended((1, 0), &new).unwrap();
+                let seqs: Vec<u64> = tail.run.iter().map(|message| message.seq).collect();
+                prop_assert_eq!(seqs, (tail.low..=tail.head()).collect::<Vec<_>>());
+                prop_assert!(tail.run.len() <= KEPT_MAX && tail.run.bytes() <= BYTES_MAX);
+                prop_assert!(tail.low <= tail.head());
+            }
+            prop_assert!(tail.extended((1, 1), &[message(tail.head() + 1, "")]).is_none());
+            prop_assert!(tail.extended((1, 0), &[message(tail.head() + 2, "")]).is_none());
+        }
+    }
+
+    #[test]
+    fn the_newest_are_found_without_asking() {
+        let tail = Tail::new(40, (1, 0), 21, run(&(21..=40).collect::<Vec<_>>(), "abc"));
+        assert!(tail.page(&query(Cursor::Before(u64::MAX), 20, usize::MAX)).unwrap().more);
+        assert!(tail.page(&query(Cursor::Before(u64::MAX), 21, usize::MAX)).is_none());
+        assert_eq!(tail.page(&query(Cursor::After(20), 50, usize::MAX)).unwrap().messages.len(), 20);
+        assert!(tail.page(&query(Cursor::After(19), 50, usize::MAX)).is_none());
+        assert!(
+            tail.is_as_new_as((1, 0), 40) && !tail.is_as_new_as((1, 0), 41) && !tail.is_as_new_as((1, 1), 1)
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! What is remembered of rooms, with several servers on one database.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, missing_docs, unreachable_pub)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::store::{Cursor, HistoryQuery};
+use hubbub_core::{
+    Change, Op, OpBatch, RandomSource, RoomId, RoomSettings, RoomStore, Store, Timestamp, UserId, What,
+};
+use hubbub_postgres::{Postgres, PostgresOptions};
+use hubbub_store::conformance::model::{Kept, Post};
+use support::Database;
+
+const ROOMS: [&str; 2] = ["r0", "r1"];
+const USERS: [&str; 3] = ["u0", "u1", "u2"];
+
+async fn open(database: &Database, clock: &Arc<ManualClock>, recent_cache_bytes: usize) -> Arc<Postgres> {
+    let options = PostgresOptions { recent_cache_bytes, ..PostgresOptions::new(&database.url) };
+    Arc::new(Postgres::open(options, clock.clone(), &SeededRandom::new(3)).await.unwrap())
+}
+
+async fn apply(store: &Arc<Postgres>, ops: &[Op<'_>]) {
+    let mut batch = OpBatch::default();
+    ops.iter().for_each(|op| batch.push(op));
+    let store = store.clone();
+    tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap().unwrap();
+}
+
+/// Everything anybody may be told of a room.
+async fn told(store: &Postgres, room: &str, query: HistoryQuery) -> String {
+    let room = RoomId::new(room).unwrap();
+    let page = store.history(room.clone(), query).await;
+    let page = page.map(|page| {
+        let messages: Vec<Kept> = page.messages.iter().map(|message| Kept::of(&message)).collect();
+        (messages, page.head, page.oldest, page.more)
+    });
+    let info = store.room(room.clone()).await.unwrap();
+    let mut accesses = Vec::new();
+    for user in USERS {
+        accesses.push(store.access(room.clone(), UserId::new(user).unwrap()).await.unwrap());
+    }
+    format!("{page:#?}\n{info:#?}\n{accesses:#?}")
+}
+
+/// Two servers that remember change the same rooms in turn; both must tell what one that remembers nothing tells.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_remembered_is_never_stale() {
+    let database = Database::fresh().await;
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
+    let plain = open(&database, &clock, 0).await;
+    let servers = [open(&database, &clock, 1 << 20).await, open(&database, &clock, 1 << 20).await];
+    let random = SeededRandom::new(7);
+    let below = |end: usize| usize::try_from(random.next_u64()).unwrap() % end;
+    for step in 0..200 {
+        let (room, user) = (ROOMS[below(2)], USERS[below(3)]);
+        let server = &servers[below(2)];
+        let change = |what| Op::Change(Change { by: None, what });
+        let settings = RoomSettings { members_only: Some(below(3) == 0), ..RoomSettings::default() };
+        match below(24) {
+            0 => apply(server, &[change(What::PutRoom { room, settings })]).await,
+            1 if below(3) == 0 => apply(server, &[change(What::DeleteRoom { room })]).await,
+            2 => apply(server, &[change(What::EraseUser { user })]).await,
+            3..6 => apply(server, &[change(What::AddMember { room, user })]).await,
+            6 => apply(server, &[change(What::RemoveMember { room, user })]).await,
+            7..10 => {
+                let seq = below(step + 1) as u64;
+                apply(server, &[change(What::MarkRead { room, user, seq })]).await;
+            }
+            _ => {
+                let posts: Vec<Post> = (0..=below(if below(20) == 0 { 300 } else { 6 }))
+                    .map(|n| Post::new(room, &format!("m{step}-{n}")).user(user))
+                    .collect();
+                let ops: Vec<_> = posts.iter().map(|post| Op::Send(post.as_send())).collect();
+                apply(server, &ops).await;
+            }
+        }
+        clock.advance_micros(1_000);
+        let head = plain.room(RoomId::new(room).unwrap()).await.unwrap().map_or(0, |info| info.head);
+        let some = head.saturating_sub(below(30) as u64);
+        let query = HistoryQuery {
+            cursor: match below(3) {
+                0 => Cursor::Before(u64::MAX),
+                1 => Cursor::Before(some),
+                _ => Cursor::After(some),
+            },
+            from: None,
+            to: None,
+            limit: 1 + below(60),
+            bytes_max: if below(3) == 0 { 1 + below(500) } else { usize::MAX },
+        };
+        let expected = told(&plain, room, query).await;
+        for server in &servers {
+            assert_eq!(told(server, room, query).await, expected, "step {step}, {room}, {query:?}");
+        }
+    }
+    let figures = servers[0].figures().cache;
+    assert!(figures.hits > figures.misses && figures.misses > 0, "{figures:?}");
+    assert_eq!(plain.figures().cache.hits, 0);
+    servers.iter().chain([&plain]).for_each(|store| store.close());
+}
+
+/// Fifty readers of the last fifty messages of active rooms, while messages come: figures with and without what is
+/// remembered. Run by hand, with --release --ignored --nocapture.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+async fn readers_of_active_rooms() {
+    const READERS: usize = 50;
+    const SPAN: Duration = Duration::from_secs(5);
+    for (name, bytes) in [("off", 0), ("on", 64 << 20)] {
+        let database = Database::fresh().await;
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
+        let store = open(&database, &clock, bytes).await;
+        for n in 0..20 {
+            let posts: Vec<Post> = (0..1_000)
+                .map(|m| Post::new(&format!("r{}", m % 10), &format!("m{n}-{m}")).text("x".repeat(120)))
+                .collect();
+            let ops: Vec<_> = posts.iter().map(|post| Op::Send(post.as_send())).collect();
+            apply(&store, &ops).await;
+        }
+        let begin = Instant::now();
+        let before = store.figures();
+        let writer = tokio::spawn({
+            let store = store.clone();
+            async move {
+                let mut n = 0;
+                while begin.elapsed() < SPAN {
+                    let post = Post::new(&format!("r{}", n % 10), &format!("w{n}"));
+                    apply(&store, &[Op::Send(post.as_send())]).await;
+                    n += 1;
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                n
+            }
+        });
+        let readers = (0..READERS).map(|reader| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let mut times = Vec::new();
+                while begin.elapsed() < SPAN {
+                    let query = HistoryQuery {
+                        cursor: Cursor::Before(u64::MAX),
+                        from: None,
+                        to: None,
+                        limit: 50,
+                        bytes_max: 1 << 20,
+                    };
+                    let room = RoomId::new(&format!("r{}", reader % 10)).unwrap();
+                    let one = Instant::now();
+                    assert_eq!(store.history(room, query).await.unwrap().messages.len(), 50);
+                    times.push(one.elapsed());
+                    // Readers think.
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                times
+            })
+        });
+        let mut times = Vec::new();
+        for reader in futures_util::future::join_all(readers).await {
+            times.extend(reader.unwrap());
+        }
+        times.sort_unstable();
+        let at = |percent: usize| times[times.len() * percent / 100];
+        let after = store.figures();
+        let sql = after.pool.acquired - before.pool.acquired;
+        println!(
+            "remembering {name}: {} reads, p50 {:?}, p95 {:?}, p99 {:?}; {} messages sent; connections taken {sql}, \
+             of a read {:.2}; {:?}",
+            times.len(),
+            at(50),
+            at(95),
+            at(99),
+            writer.await.unwrap(),
+            sql as f64 / times.len() as f64,
+            after.cache,
+        );
+        store.close();
+    }
+}

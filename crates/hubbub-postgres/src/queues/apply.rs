@@ -18,8 +18,8 @@ struct Done {
     outcomes: Vec<Outcome>,
     /// Queues that its sweep told of.
     told: BTreeSet<Arc<str>>,
-    /// When something is due next, where a sweep found out.
-    next_due: Option<Option<i64>>,
+    /// When something is due next, where a sweep found out, and up to when it looked.
+    next_due: Option<(Option<i64>, i64)>,
 }
 
 impl Queues {
@@ -31,9 +31,7 @@ impl Queues {
         let done = self.context.db.transact("changing queues", work).await;
         if is_asking {
             let said = done.as_ref().ok().and_then(|done| done.next_due);
-            if said.is_some() {
-                self.asked_at.store(self.now(), Ordering::Relaxed);
-            }
+            self.asked(said);
             self.memory.end_asking(said);
         }
         let done = done?;
@@ -68,8 +66,8 @@ impl Queues {
         write::write(tx, &mut image).await?;
         let mut next_due = None;
         if is_asking {
-            let next = self.next_due(tx).await?;
-            next_due = Some(if image.has_more_due { Some(i64::MIN) } else { next });
+            let (next, upto) = self.next_due(tx, false).await?;
+            next_due = Some((if image.has_more_due { Some(i64::MIN) } else { next }, upto));
         }
         let told = if image.has_swept { told } else { BTreeSet::new() };
         Ok(Done { image, outcomes, told, next_due })
@@ -89,7 +87,8 @@ impl Queues {
         let leftover = image.has_more_due.then_some(i64::MIN);
         let due = write::due_of(image).into_iter().chain(leftover).min();
         // What a sweep has found out already holds what it wrote.
-        if let (Some(due), None) = (due, next_due) {
+        let upto = next_due.map_or(i64::MIN, |(_, upto)| upto);
+        if let Some(due) = due.filter(|due| *due > upto || next_due.is_none()) {
             self.memory.note_due(due);
         }
         let live = image.queues.values();

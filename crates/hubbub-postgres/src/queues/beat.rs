@@ -12,12 +12,17 @@ use crate::db::{Fault, PgTime, Sql, Tx};
 
 /// Beats between two looks at figures.
 const FIGURES_EVERY: u32 = 4;
-/// Beats between two looks at everything that may be due, however long ago.
-const WHOLE_EVERY: u32 = 120;
-/// Clocks of several servers differ by less than this, and no commit takes longer, in microseconds.
-const LATE_MAX: i64 = 10_000_000;
+/// Beats between two looks for what was written late.
+const LATE_EVERY: u32 = 120;
+/// What is due is written so much before other servers look for it, but for what comes late, in microseconds.
+const SOON: i64 = 2_000_000;
+/// No commit takes longer, and no clock is further behind, in microseconds.
+const LATE: i64 = 150_000_000;
 /// Rows cleared away at once.
-const CLEAR: i64 = 5_000;
+const CLEAR: i64 = 10_000;
+
+/// Later than anything can be due: the year 8000 or so.
+const FAR: i64 = 190_000_000_000_000_000;
 
 const CHANGED_CLIENTS: Sql = Sql {
     what: "reading which clients changed",
@@ -58,16 +63,17 @@ const CLEAR_QUEUES: Sql = Sql {
 const FORGET: Sql = Sql {
     what: "forgetting ids of senders",
     text: "delete from queue_known where first in ( \
-             select first from queue_known where forget_at is not null and forget_at <= $1 limit $2)",
-    types: &[Type::TIMESTAMPTZ, Type::INT8],
+             select first from queue_known where forget_at > $1 and forget_at <= $2 limit $3)",
+    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8],
 };
 
 impl Queues {
     /// Does what is due, and enters what is known into `figures`.
     pub(crate) async fn beat(&self, figures: &mut StoreFigures) -> Result<(), Fault> {
         let beat = self.beats.fetch_add(1, Ordering::Relaxed);
-        if beat.is_multiple_of(WHOLE_EVERY) {
-            self.asked_at.store(i64::MIN, Ordering::Relaxed);
+        if beat.is_multiple_of(LATE_EVERY) {
+            let asked_at = self.asked_at.load(Ordering::Relaxed);
+            self.asked_at.store(asked_at.saturating_sub(LATE), Ordering::Relaxed);
         }
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin().await?;
@@ -90,11 +96,15 @@ impl Queues {
         compared.map(drop)
     }
 
-    async fn compare_asking(&self, beat: u32, is_asking: bool) -> Result<Option<Option<i64>>, Fault> {
+    async fn compare_asking(
+        &self,
+        beat: u32,
+        is_asking: bool,
+    ) -> Result<Option<(Option<i64>, i64)>, Fault> {
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin_reading().await?;
         tx.batch("preparing", sql::PLANNING).await?;
-        let next = if is_asking { Some(self.next_due(&tx).await?) } else { None };
+        let next = if is_asking { Some(self.next_due(&tx, beat == 0).await?) } else { None };
         let rows = tx.query(&CHANGED_CLIENTS, &[&self.memory.clients_version()]).await?;
         if !rows.is_empty() {
             let version = rows.iter().map(|row| row.get("version")).max();
@@ -112,24 +122,36 @@ impl Queues {
                 ..StoreFigures::default()
             });
         }
-        if is_asking {
-            self.asked_at.store(self.now(), Ordering::Relaxed);
-        }
+        self.asked(next);
         Ok(next)
     }
 
-    /// When there is something to sweep next.
-    pub(super) async fn next_due(&self, tx: &Tx<'_>) -> Result<Option<i64>, Fault> {
-        let row = tx.query_one(&sql::NEXT_DUE, &[&time(self.due_from())]).await?;
-        let micros = |column: &str| row.get::<_, Option<PgTime>>(column).map(|time| time.0.as_micros());
-        let over = row.get::<_, bool>("over").then_some(i64::MIN);
-        Ok(micros("due").into_iter().chain(micros("expires")).chain(over).min())
+    /// Notes up to when everything was seen to, which what is due still is not.
+    pub(super) fn asked(&self, said: Option<(Option<i64>, i64)>) {
+        let now = self.now();
+        if said.is_some_and(|(due, _)| due.is_none_or(|due| due > now)) {
+            self.asked_at.store(now, Ordering::Relaxed);
+        }
     }
 
-    /// Nothing is due that was due before this, but for what a look at everything finds now and then: behind it, the index
-    /// is full of what was seen to.
+    /// When there is something to sweep next, and up to when that was looked for: what is due much later may be long done
+    /// by then, and walking over the done is dear while something keeps them from being cleared away.
+    pub(super) async fn next_due(
+        &self,
+        tx: &Tx<'_>,
+        is_first: bool,
+    ) -> Result<(Option<i64>, i64), Fault> {
+        let upto = if is_first { FAR } else { self.now().saturating_add(SOON) };
+        let row = tx.query_one(&sql::NEXT_DUE, &[&time(self.due_from()), &time(upto)]).await?;
+        let micros = |column: &str| row.get::<_, Option<PgTime>>(column).map(|time| time.0.as_micros());
+        let over = row.get::<_, bool>("over").then_some(i64::MIN);
+        Ok((micros("due").into_iter().chain(micros("expires")).chain(over).min(), upto))
+    }
+
+    /// Nothing is due that was due before this, but for what was written late: behind it, the index is full of what was
+    /// seen to.
     pub(super) fn due_from(&self) -> i64 {
-        self.asked_at.load(Ordering::Relaxed).saturating_sub(LATE_MAX).max(0)
+        self.asked_at.load(Ordering::Relaxed).saturating_sub(SOON).max(0)
     }
 
     async fn clear_away(&self) -> Result<(), Fault> {
@@ -139,7 +161,14 @@ impl Queues {
             tx.batch("preparing", sql::PLANNING).await?;
             tx.execute(&CLEAR_MESSAGES, &[&CLEAR]).await?;
             tx.execute(&CLEAR_QUEUES, &[]).await?;
-            tx.execute(&FORGET, &[&time(self.now()), &CLEAR]).await?;
+            let (from, now) = (self.forgot_to.load(Ordering::Relaxed), self.now());
+            let forgot = tx.execute(&FORGET, &[&time(from), &time(now), &CLEAR]).await?;
+            tx.commit().await?;
+            // Whatever is written from now on is remembered for minutes.
+            if i64::try_from(forgot).is_ok_and(|forgot| forgot < CLEAR) {
+                self.forgot_to.store(now, Ordering::Relaxed);
+            }
+            return Ok(());
         }
         tx.commit().await
     }

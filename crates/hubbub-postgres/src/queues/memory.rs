@@ -75,15 +75,18 @@ impl Memory {
         true
     }
 
-    /// What the database said; `None` = nothing, because it failed.
-    pub(super) fn end_asking(&self, said: Option<Option<i64>>) {
+    /// What the database said of everything up to some time; `None` = nothing, because it failed.
+    pub(super) fn end_asking(&self, said: Option<(Option<i64>, i64)>) {
         let mut due = self.due.lock();
         due.is_asking = false;
         let carried = std::mem::replace(&mut due.carried, NEVER);
-        match said {
-            Some(at) => due.known = at.unwrap_or(NEVER),
-            None => due.noted = due.noted.min(carried),
-        }
+        let Some((said, upto)) = said else {
+            due.noted = due.noted.min(carried);
+            return;
+        };
+        // What is later is as it was known.
+        let later = [due.known, carried].into_iter().filter(|at| *at > upto).min();
+        due.known = said.or(later).unwrap_or(NEVER);
     }
 
     pub(super) fn is_registered(&self, name: &str) -> bool {

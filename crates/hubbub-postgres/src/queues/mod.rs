@@ -45,6 +45,8 @@ pub(crate) struct Queues {
     memory: Memory,
     /// When the last sweep or beat found out what is due next.
     asked_at: AtomicI64,
+    /// Ids of senders are forgotten up to here.
+    forgot_to: AtomicI64,
     beats: AtomicU32,
 }
 
@@ -53,7 +55,8 @@ impl Queues {
         let queues = Self {
             context,
             memory: Memory::default(),
-            asked_at: AtomicI64::new(i64::MIN),
+            asked_at: AtomicI64::new(0),
+            forgot_to: AtomicI64::new(0),
             beats: AtomicU32::new(0),
         };
         queues

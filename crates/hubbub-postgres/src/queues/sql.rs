@@ -100,18 +100,18 @@ pub(super) const QUEUES_DUE: Sql = Sql {
     types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
-/// When there is something to sweep next.
+/// When there is something to sweep next, up to some time.
 pub(super) const NEXT_DUE: Sql = Sql {
     what: "finding when something in queues is due",
     text: "select \
              (select m.due_at from queue_messages m join queues q on q.no = m.queue and not q.deleted \
-              where m.state in (1, 2) and m.due_at > $1 order by m.due_at limit 1) as due, \
+              where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 order by m.due_at limit 1) as due, \
              (select m.expires_at from queue_messages m join queues q on q.no = m.queue and not q.deleted \
               where m.expires_at is not null and m.state <> 4 and m.state in (0, 1, 3) and m.expires_at > $1 \
-              order by m.expires_at limit 1) as expires, \
+              and m.expires_at <= $2 order by m.expires_at limit 1) as expires, \
              exists (select from queue_messages m join queues q on q.no = m.queue and not q.deleted \
               where m.state in (3, 4)) as over",
-    types: &[Type::TIMESTAMPTZ],
+    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
 /// Messages whose delay, lease or life is over.

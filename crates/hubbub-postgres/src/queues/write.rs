@@ -13,8 +13,9 @@ use crate::db::{Fault, PgTime, Sql, Tx};
 
 /// How often what a queue counted is brought together, and what it has seen to is noted, in microseconds.
 const NOTE_EVERY: i64 = 1_000_000;
-/// A line's beginning is written when it has moved by so many ids.
-const LOW_STEP: i64 = 500;
+/// A line's beginning is written when it has moved by so many ids: each time leaves a dead version of the row, and between
+/// the times takes walk over so many dead messages at most.
+const LOW_STEP: i64 = 4_000;
 
 const MAKE_QUEUE: Sql = Sql {
     what: "making a queue",

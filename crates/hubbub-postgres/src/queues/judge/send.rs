@@ -29,7 +29,7 @@ impl Image {
             Audience::One(name) => Some(self.registered(name).ok_or(Refusal::UnknownReceiver)?),
             Audience::All => None,
         };
-        let content = content(send);
+        let content = if send.message_id.is_some() { content(send) } else { 0 };
         if let Some(message_id) = send.message_id
             && let Some(known) = self.known.get(&(queue, message_id.to_owned()))
         {

@@ -1,0 +1,312 @@
+//! Queues that several servers share.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::queue::{
+    Audience, Delivery, Due, LeaseReceipt, QueueInfo, QueueOutcome, QueueSend, QueueSettings, Settle, Take,
+    TakeHow, Wanted,
+};
+use hubbub_core::{Op, OpBatch, Outcome, QueueId, QueueOp, QueueStore, Refusal, Store, Timestamp};
+use hubbub_postgres::{Postgres, PostgresOptions};
+use support::Database;
+
+const START: i64 = 1_700_000_000_000_000;
+
+struct Servers {
+    stores: Vec<Arc<Postgres>>,
+    clocks: Vec<Arc<ManualClock>>,
+    _database: Database,
+}
+
+async fn servers(count: usize) -> Servers {
+    let database = Database::fresh().await;
+    let (mut stores, mut clocks) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START)));
+        let random = SeededRandom::new(number as u64);
+        let options = PostgresOptions::new(&database.url);
+        stores.push(Arc::new(Postgres::open(options, clock.clone(), &random).await.unwrap()));
+        clocks.push(clock);
+    }
+    Servers { stores, clocks, _database: database }
+}
+
+fn apply(store: &Postgres, ops: &[QueueOp<'_>]) -> Vec<Outcome> {
+    let mut batch = OpBatch::default();
+    ops.iter().for_each(|op| batch.push(&Op::Queue(*op)));
+    store.apply(&batch).unwrap()
+}
+
+fn done(store: &Postgres, op: QueueOp<'_>) -> QueueOutcome {
+    match apply(store, &[op]).remove(0) {
+        Outcome::Queue(outcome) => outcome,
+        other => panic!("{op:?} was answered {other:?}"),
+    }
+}
+
+fn make(store: &Postgres, queue: &str) {
+    done(store, QueueOp::Put { queue, settings: &QueueSettings::default() });
+}
+
+fn message<'a>(queue: &'a str, text: &'a str) -> QueueSend<'a> {
+    QueueSend {
+        queue,
+        sender: "ada",
+        audience: Audience::Anyone,
+        text,
+        message_id: None,
+        due: Due::Now,
+        group: None,
+        ttl_ms: None,
+        registers: true,
+    }
+}
+
+fn send(store: &Postgres, message: QueueSend<'_>) -> u64 {
+    match done(store, QueueOp::Send(message)) {
+        QueueOutcome::Sent { id, .. } => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn take<'a>(queue: &'a str, receiver: &'a str, max: usize, lease_ms: Option<u64>) -> QueueOp<'a> {
+    let how = if lease_ms.is_some() { TakeHow::Lease { lease_ms } } else { TakeHow::Away };
+    let wanted = Wanted { queue: Some(queue), receiver: Some(receiver), sender: None, newest_first: false };
+    QueueOp::Take(Take { wanted, max, how, registers: true })
+}
+
+fn taken(outcome: QueueOutcome) -> Vec<Delivery> {
+    match outcome {
+        QueueOutcome::Taken(deliveries) => deliveries.into_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn settle(delivery: &Delivery, how: Settle) -> QueueOp<'_> {
+    let receipt = LeaseReceipt { id: delivery.id, delivery: delivery.deliveries };
+    QueueOp::Settle { queue: &delivery.queue, receipt, how }
+}
+
+fn texts(deliveries: &[Delivery]) -> Vec<&str> {
+    deliveries.iter().map(|delivery| delivery.text.as_str()).collect()
+}
+
+async fn info(store: &Postgres, queue: &str) -> QueueInfo {
+    store.queue(QueueId::new(queue).unwrap()).await.unwrap().unwrap()
+}
+
+/// Several servers send, take away, lease, give back and acknowledge at the same time: each message comes to exactly one
+/// taker, those of a group in their order, and nothing is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_message_is_taken_once() {
+    const BATCHES: usize = 25;
+    const BATCH: usize = 20;
+    let servers = servers(2).await;
+    make(&servers.stores[0], "a");
+    make(&servers.stores[0], "b");
+    let (left, runtime) = (Arc::new(AtomicUsize::new(4 * BATCHES * BATCH)), tokio::runtime::Handle::current());
+    let mut threads = Vec::new();
+    for (number, store) in servers.stores.iter().cycle().take(4).cloned().enumerate() {
+        let runtime = runtime.clone();
+        threads.push(thread::spawn(move || {
+            let _entered = runtime.enter();
+            for batch in 0..BATCHES {
+                // The order of queues differs, so that servers that locked them in it would meet.
+                let queues = if number % 2 == 0 { ["a", "b"] } else { ["b", "a"] };
+                let texts: Vec<String> = (0..BATCH).map(|n| format!("{number}/{}", batch * BATCH + n)).collect();
+                let group = format!("g{number}");
+                let sends = texts.iter().zip(queues.iter().cycle()).map(|(text, queue)| {
+                    QueueOp::Send(QueueSend { group: (number < 2).then_some(&group), ..message(queue, text) })
+                });
+                apply(&store, &sends.collect::<Vec<_>>());
+            }
+            Vec::new()
+        }));
+    }
+    for (number, store) in servers.stores.iter().cycle().take(4).cloned().enumerate() {
+        let (left, runtime) = (left.clone(), runtime.clone());
+        threads.push(thread::spawn(move || {
+            let _entered = runtime.enter();
+            let mut all: Vec<(u64, String)> = Vec::new();
+            while left.load(Ordering::SeqCst) > 0 {
+                let lease = (number % 2 == 0).then_some(1_000_000);
+                let mut got = Vec::new();
+                for outcome in apply(&store, &[take("a", "bob", 7, lease), take("b", "bob", 3, lease)]) {
+                    let Outcome::Queue(outcome) = outcome else { panic!("{outcome:?}") };
+                    got.extend(taken(outcome));
+                }
+                if got.is_empty() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                if lease.is_some() {
+                    // Every third is given back, and is somebody's again.
+                    let how = |delivery: &Delivery| match delivery.id % 3 == 0 && delivery.deliveries < 2 {
+                        true => Settle::Nack { delay_ms: None },
+                        false => Settle::Ack,
+                    };
+                    let settles: Vec<_> = got.iter().map(|one| settle(one, how(one))).collect();
+                    for outcome in apply(&store, &settles) {
+                        assert!(matches!(outcome, Outcome::Queue(_)), "{outcome:?}");
+                    }
+                    got.retain(|one| how(one) == Settle::Ack);
+                }
+                left.fetch_sub(got.len(), Ordering::SeqCst);
+                all.extend(got.into_iter().map(|one| (one.id, one.text)));
+            }
+            all
+        }));
+    }
+    let mut all: Vec<(u64, String)> = Vec::new();
+    for thread in threads {
+        all.extend(tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap());
+    }
+    assert_eq!(all.len(), 4 * BATCHES * BATCH);
+    let ids: BTreeSet<u64> = all.iter().map(|(id, _)| *id).collect();
+    let texts: BTreeSet<&str> = all.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!((ids.len(), texts.len()), (all.len(), all.len()), "each once");
+    for queue in ["a", "b"] {
+        let told = info(&servers.stores[0], queue).await;
+        let expected = (2 * BATCHES * BATCH) as u64;
+        assert_eq!((told.sent, told.done, told.messages(), told.bytes), (expected, expected, 0, 0));
+    }
+    // Ids of one sender follow its order, however the others came in between.
+    for number in 0..4 {
+        let mut own: Vec<(u64, usize)> = Vec::new();
+        for (id, text) in &all {
+            if let Some(place) = text.strip_prefix(&format!("{number}/")) {
+                own.push((*id, place.parse().unwrap()));
+            }
+        }
+        own.sort_unstable();
+        assert!(own.is_sorted_by_key(|(_, place)| *place));
+    }
+}
+
+/// What one server does, the other knows at its next operation or read; and who is registered and what is due, soon.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_know_what_others_did() {
+    let Servers { stores, clocks, _database } = servers(2).await;
+    let (one, other) = (&stores[0], &stores[1]);
+    make(one, "q");
+    let id = send(other, message("q", "1"));
+    assert_eq!(texts(&taken(done(one, take("q", "bob", 9, Some(60_000))))), ["1"]);
+    assert_eq!(info(other, "q").await.leased, 1);
+    assert_eq!(taken(done(other, take("q", "eve", 9, None))), []);
+    let again = QueueSend { message_id: Some("m"), ..message("q", "2") };
+    let first = send(one, again);
+    assert_eq!(send(other, again), first, "a repeat at another server");
+    done(one, QueueOp::Delete { queue: "q", force: true });
+    assert_eq!(apply(other, &[QueueOp::Send(message("q", "x"))]), [Outcome::Refused(Refusal::UnknownQueue)]);
+    make(other, "q");
+    let fresh = send(one, message("q", "3"));
+    assert!(fresh > first && first > id);
+    done(one, QueueOp::Put { queue: "q", settings: &QueueSettings { lease_ms: Some(50), ..Default::default() } });
+    let default = Take {
+        wanted: Wanted { queue: Some("q"), receiver: None, sender: None, newest_first: false },
+        max: 1,
+        how: TakeHow::Lease { lease_ms: None },
+        registers: true,
+    };
+    let held = taken(done(other, QueueOp::Take(default)));
+    let until = Some(Timestamp::from_micros(START + 50_000));
+    assert_eq!(held[0].leased_until, until, "settings of the other");
+    // The lease of one server ends at the other, though that one was never told.
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while one.queue_due_in().is_none() || !one.is_client("eve") {
+        assert!(tokio::time::Instant::now() < deadline, "it does not hear of the other");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    clocks[0].advance_micros(50_000);
+    assert_eq!(texts(&taken(done(one, take("q", "bob", 9, None)))), ["3"]);
+    assert_eq!(apply(other, &[settle(&held[0], Settle::Ack)]), [Outcome::Refused(Refusal::StaleReceipt)]);
+}
+
+/// What is due by the clock of a server that is behind comes too, though one that is ahead has looked already.
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_may_differ_a_little() {
+    let Servers { stores, clocks, _database } = servers(2).await;
+    clocks[0].advance_micros(3_000_000);
+    make(&stores[0], "q");
+    clocks[0].advance_micros(1_000_000);
+    send(&stores[0], message("q", "1"));
+    for round in 0..3 {
+        // One second by a clock that is four behind.
+        let held = taken(done(&stores[1], take("q", "bob", 1, Some(1_000))));
+        assert_eq!(held.len(), 1, "round {round}");
+        clocks[1].advance_micros(1_000);
+        clocks[0].advance_micros(1_000);
+        done(&stores[0], QueueOp::Sweep);
+        let again = taken(done(&stores[0], take("q", "bob", 1, Some(60_000))));
+        assert_eq!((texts(&again), again[0].deliveries), (vec!["1"], 2 + 2 * round), "round {round}");
+        let nack = Settle::Nack { delay_ms: None };
+        done(&stores[0], settle(&again[0], nack));
+    }
+}
+
+/// Messages to everybody go to those who are registered, however registrations at other servers meet them: nothing is
+/// left behind for those who went.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_who_went_is_sent_to() {
+    let Servers { stores, clocks: _, _database } = servers(2).await;
+    make(&stores[0], "q");
+    let runtime = tokio::runtime::Handle::current();
+    for name in ["ada", "bob", "carl"] {
+        done(&stores[0], QueueOp::Register { client: name });
+    }
+    let (sending, going) = (stores[0].clone(), stores[1].clone());
+    let entered = runtime.clone();
+    let sender = thread::spawn(move || {
+        let _entered = entered.enter();
+        for _ in 0..30 {
+            send(&sending, QueueSend { audience: Audience::All, ..message("q", "news") });
+        }
+    });
+    let goer = thread::spawn(move || {
+        let _entered = runtime.enter();
+        for _ in 0..15 {
+            done(&going, QueueOp::Unregister { client: "bob" });
+            done(&going, QueueOp::Register { client: "bob" });
+        }
+        done(&going, QueueOp::Unregister { client: "bob" });
+    });
+    for thread in [sender, goer] {
+        tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
+    }
+    let waiting = stores[0].waiting(QueueId::new("q").unwrap(), 0, 10_000).await.unwrap().unwrap();
+    let receivers: Vec<&str> = waiting.iter().filter_map(|one| one.delivery.receiver.as_deref()).collect();
+    assert_eq!(receivers.iter().filter(|name| **name == "carl").count(), 30);
+    assert_eq!(receivers.iter().filter(|name| **name == "bob").count(), 0, "bob went");
+}
+
+/// Takes of a queue of which much was taken begin behind that, and still find what comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_back_is_found_however_old() {
+    let Servers { stores, clocks, _database } = servers(1).await;
+    let store = &stores[0];
+    make(store, "q");
+    send(store, message("q", "old"));
+    let held = taken(done(store, take("q", "bob", 1, Some(10_000))));
+    let delayed = send(store, QueueSend { due: Due::In(20_000), ..message("q", "delayed") });
+    for _ in 0..6 {
+        apply(store, &vec![QueueOp::Send(message("q", "x")); 1_000]);
+        let gone = taken(done(store, take("q", "bob", 1_000, None)));
+        assert_eq!(gone.len(), 1_000);
+    }
+    let client = support::connect(&_database.url).await;
+    let low: i64 = client.query_one("select low from queue_lines", &[]).await.unwrap().get(0);
+    assert!(low > i64::try_from(delayed).unwrap(), "the line must begin later, or this shows nothing: {low}");
+    send(store, message("q", "new"));
+    done(store, settle(&held[0], Settle::Nack { delay_ms: None }));
+    clocks[0].advance_micros(20_000_000);
+    let found = taken(done(store, take("q", "bob", 9, None)));
+    assert_eq!(texts(&found), ["old", "delayed", "new"]);
+}

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::id::{ClientId, QueueId};
 use crate::time::Timestamp;
 
 /// Longest time of anything about a queue: a hundred years, in milliseconds.
@@ -199,6 +200,29 @@ pub struct Wanted<'a> {
     pub sender: Option<&'a str>,
     /// Newest first instead of oldest first.
     pub newest_first: bool,
+}
+
+/// What somebody waits for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wants {
+    /// Messages of this queue; `None` = of all.
+    pub queue: Option<QueueId>,
+    /// For this client, or for anybody; `None` = for anybody alone.
+    pub receiver: Option<ClientId>,
+    /// Sent by this client only.
+    pub sender: Option<ClientId>,
+}
+
+impl Wants {
+    /// The same, to look for the oldest.
+    pub fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            queue: self.queue.as_ref().map(QueueId::as_str),
+            receiver: self.receiver.as_ref().map(ClientId::as_str),
+            sender: self.sender.as_ref().map(ClientId::as_str),
+            newest_first: false,
+        }
+    }
 }
 
 /// What becomes of what is taken.

@@ -10,7 +10,7 @@ use crate::id::{ClientId, QueueId, RoomId, UserId};
 use crate::kv::{KeyInfo, KvEntry, KvHistory};
 use crate::message::MessageRun;
 use crate::op::{OpBatch, Outcome};
-use crate::queue::{Delivery, QueueInfo, Waiting, Wanted};
+use crate::queue::{Delivery, QueueInfo, Waiting, Wanted, Wants};
 use crate::stats::StatsStore;
 use crate::time::Timestamp;
 
@@ -130,6 +130,20 @@ pub trait QueueStore: Send + Sync + 'static {
 
     /// What a take of up to `max` would give now, without taking it; `None` when there is no such queue.
     fn look(&self, wanted: Wanted<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>>;
+
+    /// Places of those in `wants` for whom there is something to take, or whose queue is gone. For whoever waits where
+    /// other servers write to the same store; what is due by now may be left out until a sweep has seen to it.
+    fn found_for(&self, wants: Vec<Wants>) -> Read<'_, Vec<usize>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            for (place, wants) in wants.iter().enumerate() {
+                if self.look(wants.wanted(), 1).await?.is_none_or(|seen| !seen.is_empty()) {
+                    found.push(place);
+                }
+            }
+            Ok(found)
+        })
+    }
 
     /// Up to `limit` messages of a queue in any state, whomever they wait for, in the order of their ids, beginning
     /// behind `after`; `None` when there is no such queue. A list ends before its texts exceed

@@ -5,6 +5,8 @@
 //! a snapshot and then with one. Prints the rates, in messages through the queue per second, and their ratio.
 //! `HUBBUB_TEST_POSTGRES` names the server, in which a database is made and dropped.
 
+#![allow(clippy::print_stdout, missing_docs)]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -102,13 +104,7 @@ fn rate(store: &Postgres, leases: bool, batch: usize, time: Duration) -> Result<
 }
 
 /// The rates of the parts of a phase, and that of the last third of them.
-fn phase(
-    what: &str,
-    store: &Postgres,
-    leases: bool,
-    batch: usize,
-    seconds: u32,
-) -> Result<f64, Failed> {
+fn phase(what: &str, store: &Postgres, leases: bool, batch: usize, seconds: u32) -> Result<f64, Failed> {
     let part = Duration::from_secs(seconds.into()) / PARTS;
     let mut rates = Vec::new();
     for number in 1..=PARTS {
@@ -149,7 +145,12 @@ async fn main() -> Result<(), Failed> {
     other.batch_execute("begin isolation level repeatable read").await?;
     other.query("select count(*) from queue_messages", &[]).await?;
     let with = phase("with   ", &store, leases, batch, seconds)?;
-    println!("ratio: {:.2} (the last third of each, {:.0} and {:.0} messages/s)", with / without, without, with);
+    println!(
+        "ratio: {:.2} (the last third of each, {:.0} and {:.0} messages/s)",
+        with / without,
+        without,
+        with
+    );
 
     drop(other);
     store.close();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
-use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted};
+use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted, Wants};
 use hubbub_core::stats::{
     ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, ParticipationPage, RoomStats,
     StatsStore, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
@@ -149,6 +149,7 @@ impl QueueStore for Lasting {
         clients(after: Option<ClientId>, limit: usize) -> Read<'_, Vec<ClientId>>;
         is_client(client: &str) -> bool;
         look(wanted: Wanted<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>>;
+        found_for(wants: Vec<Wants>) -> Read<'_, Vec<usize>>;
         waiting(queue: QueueId, after: u64, limit: usize) -> Read<'_, Option<Vec<Waiting>>>;
         queue_due_in() -> Option<Duration>;
     }

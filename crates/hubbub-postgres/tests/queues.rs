@@ -13,9 +13,9 @@ use std::time::Duration;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::{
     Audience, Delivery, Due, LeaseReceipt, QueueInfo, QueueOutcome, QueueSend, QueueSettings, Settle, Take,
-    TakeHow, Wanted,
+    TakeHow, Wanted, Wants,
 };
-use hubbub_core::{Op, OpBatch, Outcome, QueueId, QueueOp, QueueStore, Refusal, Store, Timestamp};
+use hubbub_core::{ClientId, Op, OpBatch, Outcome, QueueId, QueueOp, QueueStore, Refusal, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use support::Database;
 
@@ -113,7 +113,8 @@ async fn each_message_is_taken_once() {
     let servers = servers(2).await;
     make(&servers.stores[0], "a");
     make(&servers.stores[0], "b");
-    let (left, runtime) = (Arc::new(AtomicUsize::new(4 * BATCHES * BATCH)), tokio::runtime::Handle::current());
+    let (left, runtime) =
+        (Arc::new(AtomicUsize::new(4 * BATCHES * BATCH)), tokio::runtime::Handle::current());
     let mut threads = Vec::new();
     for (number, store) in servers.stores.iter().cycle().take(4).cloned().enumerate() {
         let runtime = runtime.clone();
@@ -122,7 +123,8 @@ async fn each_message_is_taken_once() {
             for batch in 0..BATCHES {
                 // The order of queues differs, so that servers that locked them in it would meet.
                 let queues = if number % 2 == 0 { ["a", "b"] } else { ["b", "a"] };
-                let texts: Vec<String> = (0..BATCH).map(|n| format!("{number}/{}", batch * BATCH + n)).collect();
+                let texts: Vec<String> =
+                    (0..BATCH).map(|n| format!("{number}/{}", batch * BATCH + n)).collect();
                 let group = format!("g{number}");
                 let sends = texts.iter().zip(queues.iter().cycle()).map(|(text, queue)| {
                     QueueOp::Send(QueueSend { group: (number < 2).then_some(&group), ..message(queue, text) })
@@ -209,7 +211,10 @@ async fn servers_know_what_others_did() {
     make(other, "q");
     let fresh = send(one, message("q", "3"));
     assert!(fresh > first && first > id);
-    done(one, QueueOp::Put { queue: "q", settings: &QueueSettings { lease_ms: Some(50), ..Default::default() } });
+    done(
+        one,
+        QueueOp::Put { queue: "q", settings: &QueueSettings { lease_ms: Some(50), ..Default::default() } },
+    );
     let default = Take {
         wanted: Wanted { queue: Some("q"), receiver: None, sender: None, newest_first: false },
         max: 1,
@@ -309,4 +314,42 @@ async fn what_comes_back_is_found_however_old() {
     clocks[0].advance_micros(20_000_000);
     let found = taken(done(store, take("q", "bob", 9, None)));
     assert_eq!(texts(&found), ["old", "delayed", "new"]);
+}
+
+/// Who waits at one server is found what another stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_wait_elsewhere_are_found_something() {
+    let Servers { stores, clocks: _, _database } = servers(2).await;
+    for queue in ["p", "q"] {
+        make(&stores[0], queue);
+    }
+    for client in ["bob", "eve"] {
+        done(&stores[0], QueueOp::Register { client });
+    }
+    let wants = |queue: &str, receiver: &str, sender: &str| Wants {
+        queue: QueueId::new(queue).ok(),
+        receiver: ClientId::new(receiver).ok(),
+        sender: ClientId::new(sender).ok(),
+    };
+    let all = || {
+        vec![
+            wants("q", "bob", ""),
+            wants("q", "eve", ""),
+            wants("", "bob", "ada"),
+            wants("", "bob", "eve"),
+            wants("p", "", ""),
+            wants("none", "", ""),
+            wants("q", "new", "new"),
+        ]
+    };
+    assert_eq!(stores[1].found_for(all()).await.unwrap(), [5], "only the one whose queue is gone");
+    let for_bob = send(&stores[0], QueueSend { audience: Audience::One("bob"), ..message("q", "x") });
+    assert_eq!(stores[1].found_for(all()).await.unwrap(), [0, 2, 5]);
+    done(&stores[0], QueueOp::Remove { queue: "q", id: for_bob });
+    send(&stores[0], QueueSend { sender: "eve", ..message("p", "x") });
+    assert_eq!(stores[1].found_for(all()).await.unwrap(), [3, 4, 5]);
+    let how = TakeHow::Lease { lease_ms: Some(60_000) };
+    let wanted = Wanted { queue: Some("p"), receiver: None, sender: None, newest_first: false };
+    done(&stores[0], QueueOp::Take(Take { wanted, max: 1, how, registers: true }));
+    assert_eq!(stores[1].found_for(all()).await.unwrap(), [5], "it is on lease");
 }

@@ -16,7 +16,7 @@ use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::sweeper;
-use crate::takers::Takers;
+use crate::takers::{self, Takers};
 
 /// How the log works.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -64,6 +64,7 @@ impl DirectLog {
         let mut helpers = Vec::new();
         if store.is_shared() {
             helpers.push(tokio::spawn(keys.clone().follow()));
+            helpers.push(tokio::spawn(takers::follow(takers.clone(), store.clone())));
             hub.expect_others();
             helpers.push(tokio::spawn(hub::follow(hub.clone(), store.clone(), clock.clone())));
         }

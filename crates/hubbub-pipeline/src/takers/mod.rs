@@ -4,6 +4,7 @@
 //! come in between unnoticed: [`Place::begin`], the take, [`Place::found_nothing`], [`Place::called`], and again. The
 //! dispatcher hands everything that is committed to [`Takers::notice`]; each message that may be taken now calls the
 //! first in line that may have it and is not called already.
+//! What other servers store in a shared store calls nobody here; for that, the store is asked now and then ([`follow`]).
 //!
 //! Invariants
 //! - One message calls one; only a message to everybody, and what the store tells of whole queues, calls all of a queue.
@@ -12,6 +13,7 @@
 //! - Where nobody waits a batch costs one look at a counter.
 
 mod lines;
+mod others;
 #[cfg(test)]
 mod tests;
 
@@ -21,23 +23,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use futures_util::task::AtomicWaker;
+pub use hubbub_core::queue::Wants;
 use hubbub_core::queue::{Audience, Due, Freed, QueueSend};
-use hubbub_core::{ClientId, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome, Timestamp};
+use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
 use parking_lot::Mutex;
 
 use crate::metrics::Metrics;
 use lines::Lines;
-
-/// What somebody waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wants {
-    /// Messages of this queue; `None` = of all.
-    pub queue: Option<QueueId>,
-    /// For this client, or for anybody; `None` = for anybody alone.
-    pub receiver: Option<ClientId>,
-    /// Sent by this client only.
-    pub sender: Option<ClientId>,
-}
+pub(crate) use others::follow;
 
 /// A message that may be taken now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +172,7 @@ impl State {
         let message = &call.message;
         let takes = |number| {
             let wants = self.waiting.get(&number).map(|waiting| &waiting.wants);
-            wants.is_some_and(|wants| wants.takes_from(&message.sender))
+            wants.is_some_and(|wants| takes_from(wants, &message.sender))
         };
         if let Some(number) = self.lines.first(&message.queue, message.receiver.as_deref(), takes) {
             self.call(number, call);
@@ -191,7 +184,7 @@ impl State {
         let message = Freed { queue: queue.into(), id: 0, sender: sender.into(), receiver: None };
         for number in self.lines.all(queue) {
             let wants = self.waiting.get(&number).map(|waiting| &waiting.wants);
-            if sender.is_empty() || wants.is_some_and(|wants| wants.takes_from(sender)) {
+            if sender.is_empty() || wants.is_some_and(|wants| takes_from(wants, sender)) {
                 self.call(number, Call { message: message.clone(), is_for_all: true });
             }
         }
@@ -212,10 +205,9 @@ impl State {
     }
 }
 
-impl Wants {
-    fn takes_from(&self, sender: &str) -> bool {
-        self.sender.as_ref().is_none_or(|wanted| wanted.as_str() == sender)
-    }
+/// Whether somebody takes messages of this sender.
+fn takes_from(wants: &Wants, sender: &str) -> bool {
+    wants.sender.as_ref().is_none_or(|wanted| wanted.as_str() == sender)
 }
 
 impl Place {

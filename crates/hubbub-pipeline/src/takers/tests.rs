@@ -7,6 +7,7 @@ use hubbub_core::queue::{LeaseReceipt, QueueSend, Settle};
 use proptest::prelude::*;
 
 use super::*;
+use hubbub_core::{ClientId, QueueId};
 
 fn wants(queue: &str, receiver: &str, sender: &str) -> Wants {
     Wants {
@@ -20,7 +21,7 @@ fn is_called(place: &Place) -> bool {
     std::pin::pin!(place.called()).poll(&mut Context::from_waker(noop_waker_ref())).is_ready()
 }
 
-fn called(places: &[Place]) -> Vec<usize> {
+pub(super) fn called(places: &[Place]) -> Vec<usize> {
     (0..places.len()).filter(|index| is_called(&places[*index])).collect()
 }
 
@@ -46,11 +47,11 @@ fn send_due(takers: &Takers, id: u64, audience: Audience<'_>, due: Due, duplicat
     notice(takers, QueueOp::Send(send), QueueOutcome::Sent { id, copies: 2, sent_at, duplicate });
 }
 
-fn send(takers: &Takers, id: u64, audience: Audience<'_>) {
+pub(super) fn send(takers: &Takers, id: u64, audience: Audience<'_>) {
     send_due(takers, id, audience, Due::Now, false);
 }
 
-fn line_up(takers: &Arc<Takers>, all: &[(&str, &str, &str)]) -> Vec<Place> {
+pub(super) fn line_up(takers: &Arc<Takers>, all: &[(&str, &str, &str)]) -> Vec<Place> {
     all.iter().map(|(queue, receiver, sender)| takers.line_up(wants(queue, receiver, sender))).collect()
 }
 
@@ -219,7 +220,7 @@ impl Model {
         let mut fitting = (0..self.messages.len()).filter(|index| {
             let message = &self.messages[*index];
             let receiver = wants.receiver.as_ref().map(ClientId::as_str);
-            wants.takes_from(&message.sender)
+            takes_from(wants, &message.sender)
                 && message.receiver.as_deref().is_none_or(|for_whom| Some(for_whom) == receiver)
         });
         if newest { fitting.next_back() } else { fitting.next() }

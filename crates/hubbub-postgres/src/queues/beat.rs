@@ -96,11 +96,7 @@ impl Queues {
         compared.map(drop)
     }
 
-    async fn compare_asking(
-        &self,
-        beat: u32,
-        is_asking: bool,
-    ) -> Result<Option<(Option<i64>, i64)>, Fault> {
+    async fn compare_asking(&self, beat: u32, is_asking: bool) -> Result<Option<(Option<i64>, i64)>, Fault> {
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin_reading().await?;
         tx.batch("preparing", sql::PLANNING).await?;
@@ -136,11 +132,7 @@ impl Queues {
 
     /// When there is something to sweep next, and up to when that was looked for: what is due much later may be long done
     /// by then, and walking over the done is dear while something keeps them from being cleared away.
-    pub(super) async fn next_due(
-        &self,
-        tx: &Tx<'_>,
-        is_first: bool,
-    ) -> Result<(Option<i64>, i64), Fault> {
+    pub(super) async fn next_due(&self, tx: &Tx<'_>, is_first: bool) -> Result<(Option<i64>, i64), Fault> {
         let upto = if is_first { FAR } else { self.now().saturating_add(SOON) };
         let row = tx.query_one(&sql::NEXT_DUE, &[&time(self.due_from()), &time(upto)]).await?;
         let micros = |column: &str| row.get::<_, Option<PgTime>>(column).map(|time| time.0.as_micros());

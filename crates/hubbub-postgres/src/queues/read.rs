@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use hubbub_core::queue::{
-    DeadLetter, Delivery, QueueInfo, TAKE_BYTES_MAX, Take, TakeHow, Waiting, WaitingState, Wanted,
+    DeadLetter, Delivery, QueueInfo, TAKE_BYTES_MAX, Take, TakeHow, Waiting, WaitingState, Wanted, Wants,
 };
 use hubbub_core::store::ReadError;
-use hubbub_core::{ClientId, QueueOp, Refusal, Timestamp};
+use hubbub_core::{ClientId, QueueId, QueueOp, Refusal, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -74,6 +74,38 @@ const HOLDING: Sql = Sql {
          order by q.id limit $4"
     ),
     types: &[Type::TIMESTAMPTZ, Type::TEXT, Type::TEXT, Type::INT8],
+};
+
+macro_rules! one_open {
+    ($wanted:literal) => {
+        concat!(
+            "(select 1 from queue_messages m where m.queue = q.no and m.receiver = v.receiver and m.state = 0 \
+              and not m.behind and m.id >= coalesce(l.low, 0) and ",
+            $wanted,
+            " and (m.expires_at is null or m.expires_at > $1) \
+              and (q.deliveries_max = 0 or m.deliveries < q.deliveries_max) limit 1)"
+        )
+    };
+}
+
+const FOUND_FOR: Sql = Sql {
+    what: "looking for those who wait",
+    text: concat!(
+        "select k.place from unnest($2, $3, $4) with ordinality as k (queue, receiver, sender, place) \
+         left join clients r on r.id = k.receiver left join clients s on s.id = k.sender \
+         where (k.queue is not null and not exists (select from queues where id = k.queue and not deleted)) \
+         or exists (select from lateral ( \
+             select * from queues where id = k.queue and not deleted \
+             union all select * from queues where k.queue is null and not deleted) q \
+           cross join lateral (values (0), (r.no)) as v (receiver) \
+           left join queue_lines l on l.queue = q.no and l.receiver = v.receiver \
+           cross join lateral (",
+        one_open!("k.sender is null"),
+        " union all ",
+        one_open!("m.sender = s.no"),
+        ") m)"
+    ),
+    types: &[Type::TIMESTAMPTZ, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY],
 };
 
 const CLIENTS: Sql = Sql {
@@ -176,6 +208,15 @@ impl Queues {
         let params: [Param<'_>; 4] = [&time(self.now()), &after, &receiver, &signed(limit)];
         let rows = self.rows(&HOLDING, &params).await?;
         Ok(rows.iter().map(|row| row.get::<_, &str>(0).into()).collect())
+    }
+
+    pub(super) async fn found_for(&self, wants: &[Wants]) -> Result<Vec<usize>, ReadError> {
+        let queues: Vec<_> = wants.iter().map(|one| one.queue.as_ref().map(QueueId::as_str)).collect();
+        let receivers: Vec<_> = wants.iter().map(|one| one.receiver.as_ref().map(ClientId::as_str)).collect();
+        let senders: Vec<_> = wants.iter().map(|one| one.sender.as_ref().map(ClientId::as_str)).collect();
+        let rows = self.rows(&FOUND_FOR, &[&time(self.now()), &queues, &receivers, &senders]).await?;
+        let place = |row: &Row| usize::try_from(row.get::<_, i64>(0)).ok()?.checked_sub(1);
+        Ok(rows.iter().filter_map(place).collect())
     }
 
     pub(super) async fn clients(&self, after: &str, limit: usize) -> Result<Vec<ClientId>, ReadError> {

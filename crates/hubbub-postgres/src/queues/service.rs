@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted};
+use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted, Wants};
 use hubbub_core::store::{QueueStore, Read};
 use hubbub_core::{ClientId, QueueId};
 
@@ -47,6 +47,10 @@ impl QueueStore for Postgres {
             let wanted = Wanted { queue, receiver, sender: sender.as_deref(), newest_first };
             self.queues.look(wanted, max).await
         })
+    }
+
+    fn found_for(&self, wants: Vec<Wants>) -> Read<'_, Vec<usize>> {
+        Box::pin(async move { self.queues.found_for(&wants).await })
     }
 
     fn waiting(&self, queue: QueueId, after: u64, limit: usize) -> Read<'_, Option<Vec<Waiting>>> {

@@ -47,6 +47,7 @@ mod offline_member_catches_up;
 mod overload_is_answered;
 mod poison_goes_to_dead_letter;
 mod postgres_comes_and_goes;
+mod postgres_killed_at_any_moment;
 mod postgres_refusals_say_what_to_do;
 mod presence_and_typing;
 mod queue_commands_work;

@@ -40,6 +40,9 @@ impl Follower {
             return false;
         }
         let Ok(subscribed) = socket.next().await else { return false };
+        if is_outage(&subscribed) {
+            return false;
+        }
         assert_eq!(subscribed["type"], "subscribed", "{subscribed}");
         let epoch = subscribed["epoch"].as_str().unwrap().to_owned();
         assert_eq!(*self.epoch.get_or_insert_with(|| epoch.clone()), epoch, "the history is another one");
@@ -62,6 +65,10 @@ impl Follower {
         let frame = loop {
             match socket.next().await {
                 Ok(frame) if frame["type"] == "presence" => {}
+                Ok(frame) if is_outage(&frame) => {
+                    self.socket = None;
+                    return Err(None);
+                }
                 Ok(frame) => break frame,
                 Err(closed) => {
                     self.socket = None;
@@ -86,11 +93,18 @@ impl Follower {
 
     /// What it saw must be this.
     pub(crate) fn check(&self, history: &[Value]) {
-        assert_eq!(super::seqs(&self.seen), super::seqs(history), "seqs of {}", self.room);
+        let (seen, stored) = (super::seqs(&self.seen), super::seqs(history));
+        let missed: Vec<_> = stored.iter().filter(|seq| !seen.contains(seq)).collect();
+        assert!(seen == stored, "{} has {} messages, of which these were not seen: {missed:?}", self.room, stored.len());
         for (seen, stored) in self.seen.iter().zip(history) {
             let mut seen = seen.clone();
             seen.as_object_mut().unwrap().remove("type");
             assert_eq!(seen, *stored);
         }
     }
+}
+
+/// Whether the server says that its store cannot be read at the moment.
+fn is_outage(frame: &Value) -> bool {
+    frame["type"] == "error" && frame["code"] == "unavailable"
 }

@@ -1,7 +1,7 @@
 //! PostgreSQL servers: each test that stops, breaks or configures one has its own.
 
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -55,11 +55,6 @@ impl Postgres {
     /// Where it keeps what it has; `data` is the data directory.
     pub(crate) fn home(&self) -> PathBuf {
         self.dir.path().join(format!("postgres-{}", self.port))
-    }
-
-    /// A directory that its user may write to.
-    pub(crate) fn scratch(&self) -> &Path {
-        self.dir.path()
     }
 
     pub(crate) fn url(&self, database: &str) -> String {

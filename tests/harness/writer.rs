@@ -31,12 +31,22 @@ pub(crate) struct Writer {
     window: usize,
     next: u64,
     unanswered: VecDeque<u64>,
+    /// Whether a refusal that may be tried again is as good as a lost connection.
+    outlives_outages: bool,
 }
 
 impl Writer {
     pub(crate) fn new(name: &str, room: &str, dialect: Dialect, window: usize) -> Self {
         let (name, room) = (name.to_owned(), room.to_owned());
-        Self { name, room, acked: Vec::new(), dialect, window, next: 0, unanswered: VecDeque::new() }
+        let (acked, unanswered) = (Vec::new(), VecDeque::new());
+        Self { name, room, acked, dialect, window, next: 0, unanswered, outlives_outages: false }
+    }
+
+    /// Sends again what was refused because the store could not be reached. With more than one message unanswered at a
+    /// time, later ones may then be stored before it.
+    pub(crate) fn through_outages(mut self) -> Self {
+        self.outlives_outages = true;
+        self
     }
 
     /// The text of a message; its id is the same.
@@ -82,8 +92,16 @@ impl Writer {
                 return Ok(());
             }
             let answer = socket.next().await?;
+            if self.outlives_outages && Self::is_retryable(&answer) {
+                return Err(None);
+            }
             self.take(&answer);
         }
+    }
+
+    /// Whether what was sent may be sent again, under its id: nobody knows, or nothing happened.
+    fn is_retryable(answer: &Value) -> bool {
+        answer["type"] == "error" && answer["retryable"] == true || answer["status"] == "error"
     }
 
     fn take(&mut self, answer: &Value) {
@@ -97,13 +115,16 @@ impl Writer {
     /// What is acknowledged must stand in the room's history under its number, once, in the order it was sent.
     pub(crate) fn check(&self, history: &[Value]) {
         let prefix = format!("{}-", self.name);
-        let mine: Vec<(u64, u64)> = history
+        let mut mine: Vec<(u64, u64)> = history
             .iter()
             .filter_map(|message| {
                 let number = message["message"].as_str()?.strip_prefix(&prefix)?.parse().ok()?;
                 Some((number, message["seq"].as_u64()?))
             })
             .collect();
+        if self.outlives_outages && self.window > 1 {
+            mine.sort_unstable();
+        }
         for (place, (number, _)) in mine.iter().enumerate() {
             assert_eq!(*number, place as u64, "{}: lost, repeated or out of order", self.name);
         }

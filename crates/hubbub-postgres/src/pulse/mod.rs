@@ -69,6 +69,7 @@ struct Faces {
 impl Faces {
     async fn beat(&self) -> Result<StoreFigures, Fault> {
         let mut figures = StoreFigures::default();
+        self.context.db.keep(&self.context.options.pool).await?;
         partitions::beat(&self.context, &mut figures).await;
         self.rooms.beat(&mut figures).await?;
         self.queues.beat(&mut figures).await?;

@@ -1,0 +1,25 @@
+//! How many connections are kept, and for how long.
+
+use futures_util::future::try_join_all;
+
+use super::{Db, Fault};
+use crate::options::PoolOptions;
+
+impl Db {
+    /// Closes connections that are too old or were not used for long, and opens those that are always to be there.
+    pub(crate) async fn keep(&self, options: &PoolOptions) -> Result<(), Fault> {
+        let mut spare = self.pool.status().size.saturating_sub(options.min);
+        self.pool.retain(|_, metrics| {
+            let is_idle = spare > 0 && metrics.last_used() >= options.idle_timeout;
+            let is_over = is_idle || metrics.age() >= options.max_lifetime;
+            spare -= usize::from(is_over && spare > 0);
+            !is_over
+        });
+        let min = options.min.min(options.max);
+        if self.pool.status().size < min {
+            // Held together, so that none is given twice.
+            try_join_all((0..min).map(|_| self.get())).await?;
+        }
+        Ok(())
+    }
+}

@@ -8,7 +8,8 @@ ALL := --workspace --features full
 
 # What `make test` runs against: servers of its own, on ports and in a directory that nobody else uses, empty at first.
 TEST_SERVICES := SVC_HOME=/var/tmp/hubbub-test PGFSYNC=off PGPORT=15442 BOUNCER_PORT=16442 RMQ_PORT=5683
-TEST_URLS := HUBBUB_TEST_POSTGRES=postgres://postgres@127.0.0.1:15442/postgres HUBBUB_TEST_AMQP=amqp://guest:guest@127.0.0.1:5683/
+TEST_URLS := HUBBUB_TEST_PGBOUNCER=postgres://postgres@127.0.0.1:16442 \
+	HUBBUB_TEST_POSTGRES=postgres://postgres@127.0.0.1:15442/postgres HUBBUB_TEST_AMQP=amqp://guest:guest@127.0.0.1:5683/
 
 .PHONY: help run check test bench services services-stop setup lint deny
 

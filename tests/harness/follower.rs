@@ -95,7 +95,12 @@ impl Follower {
     pub(crate) fn check(&self, history: &[Value]) {
         let (seen, stored) = (super::seqs(&self.seen), super::seqs(history));
         let missed: Vec<_> = stored.iter().filter(|seq| !seen.contains(seq)).collect();
-        assert!(seen == stored, "{} has {} messages, of which these were not seen: {missed:?}", self.room, stored.len());
+        assert!(
+            seen == stored,
+            "{} has {} messages, of which these were not seen: {missed:?}",
+            self.room,
+            stored.len()
+        );
         for (seen, stored) in self.seen.iter().zip(history) {
             let mut seen = seen.clone();
             seen.as_object_mut().unwrap().remove("type");

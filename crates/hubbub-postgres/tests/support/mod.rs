@@ -1,11 +1,17 @@
 //! Databases for tests, each of its own, in a real PostgreSQL that `scripts/services/postgres.sh start` started.
 
+#[allow(dead_code)]
+pub mod fixture;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio_postgres::{Client, NoTls};
 
 /// The server; `HUBBUB_TEST_POSTGRES` names another one.
 const URL: &str = "postgres://postgres@127.0.0.1:15432/postgres";
+
+/// A pooler of transactions before it; `HUBBUB_TEST_PGBOUNCER` names another one.
+const POOLER: &str = "postgres://postgres@127.0.0.1:16432";
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -36,6 +42,13 @@ impl Database {
         client.batch_execute(&format!("create database {name}")).await.unwrap();
         let (before, _) = server().rsplit_once('/').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
         Self { url: format!("{before}/{name}"), name }
+    }
+
+    /// The same behind `scripts/services/pgbouncer.sh start`.
+    #[allow(dead_code)]
+    pub fn pooled_url(&self) -> String {
+        let pooler = std::env::var("HUBBUB_TEST_PGBOUNCER").unwrap_or_else(|_| POOLER.into());
+        format!("{pooler}/{}", self.name)
     }
 }
 

@@ -1,0 +1,22 @@
+//! PostgreSQL behind a pooler that gives each transaction another session does what every store must do.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
+
+mod support;
+
+use support::fixture::Opened;
+
+mod rooms {
+    use super::Opened;
+    hubbub_store::conformance_tests!(Opened::pooled().await);
+}
+
+mod queues {
+    use super::Opened;
+    hubbub_store::queue_conformance_tests!(Opened::pooled().await);
+}
+
+mod keys {
+    use super::Opened;
+    hubbub_store::key_conformance_tests!(Opened::pooled().await);
+}

@@ -1,0 +1,74 @@
+//! A store for the suites that every store must pass.
+
+use std::sync::Arc;
+
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::{Store, Timestamp};
+use hubbub_postgres::{Pooler, Postgres, PostgresOptions};
+use hubbub_store::conformance::Fixture;
+
+use super::Database;
+
+/// A store in a database of its own.
+pub struct Opened {
+    store: Arc<Postgres>,
+    clock: Arc<ManualClock>,
+    database: Database,
+    pooler: Pooler,
+}
+
+impl Opened {
+    pub async fn fresh() -> Self {
+        Self::through(Pooler::Session).await
+    }
+
+    /// Behind a pooler of transactions.
+    pub async fn pooled() -> Self {
+        Self::through(Pooler::Transaction).await
+    }
+
+    async fn through(pooler: Pooler) -> Self {
+        let database = Database::fresh().await;
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
+        let store = Self::open(&database, pooler, &clock, true).await;
+        Self { store, clock, database, pooler }
+    }
+
+    async fn open(
+        database: &Database,
+        pooler: Pooler,
+        clock: &Arc<ManualClock>,
+        autocreate: bool,
+    ) -> Arc<Postgres> {
+        let direct = PostgresOptions { autocreate, ..PostgresOptions::new(&database.url) };
+        let options = match pooler {
+            Pooler::Session => direct,
+            Pooler::Transaction => PostgresOptions {
+                url: database.pooled_url(),
+                pooler,
+                migrate_url: Some(database.url.clone()),
+                ..direct
+            },
+        };
+        Arc::new(Postgres::open(options, clock.clone(), &SeededRandom::new(3)).await.unwrap())
+    }
+}
+
+impl Fixture for Opened {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    async fn restart(&mut self, autocreate: bool) {
+        self.store.close();
+        self.store = Self::open(&self.database, self.pooler, &self.clock, autocreate).await;
+    }
+
+    async fn settle(&mut self) {
+        self.store.settle().await.unwrap();
+    }
+}

@@ -14,7 +14,7 @@ use hubbub_gateway::{ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics, 
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::LogOptions;
-use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
+use hubbub_pipeline::{DirectLog, Hub, Keys, Log, Members, Metrics};
 use hubbub_store::embedded::sim::SimDisk;
 use hubbub_store::embedded::{Embedded, Engine, EngineOptions};
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ impl Simulated {
             metrics.clone(),
         );
         let gateway = Gateway {
-            log: Arc::new(log.unwrap()),
+            log: Arc::new(Log::direct(Arc::new(log.unwrap()))),
             store,
             hub,
             members,

@@ -64,6 +64,30 @@ pub struct Send<'a> {
 }
 
 impl Send<'_> {
+    /// Appends the members of the one JSON shape that a message has before it is stored, without the braces.
+    pub fn write_json_members(&self, out: &mut Vec<u8>) {
+        // Ids are ASCII without quotes or backslashes, so they need no escaping.
+        out.extend_from_slice(b"\"messageId\":\"");
+        out.extend_from_slice(self.id.as_bytes());
+        out.extend_from_slice(b"\",\"roomId\":\"");
+        out.extend_from_slice(self.room.as_bytes());
+        out.extend_from_slice(b"\",\"userId\":\"");
+        out.extend_from_slice(self.user.as_bytes());
+        if let Some(username) = self.username {
+            out.extend_from_slice(b"\",\"username\":");
+            write_json_string(username, out);
+            out.extend_from_slice(b",\"message\":");
+        } else {
+            out.extend_from_slice(b"\",\"message\":");
+        }
+        write_json_string(self.text, out);
+        out.extend_from_slice(b",\"messageType\":\"");
+        out.extend_from_slice(self.kind.as_str().as_bytes());
+        out.extend_from_slice(b"\",\"timestamp\":\"");
+        self.timestamp.write(out);
+        out.push(b'"');
+    }
+
     /// Whether a message with the same id is the same message: user, text and type agree.
     pub fn same_content(&self, other: &Send<'_>) -> bool {
         self.user == other.user && self.text == other.text && self.kind == other.kind
@@ -84,26 +108,8 @@ pub struct Message<'a> {
 impl Message<'_> {
     /// Appends the members of the one JSON shape, without the braces, so that a frame can add its own.
     pub fn write_json_members(&self, out: &mut Vec<u8>) {
-        // Ids are ASCII without quotes or backslashes, so they need no escaping.
-        out.extend_from_slice(b"\"messageId\":\"");
-        out.extend_from_slice(self.sent.id.as_bytes());
-        out.extend_from_slice(b"\",\"roomId\":\"");
-        out.extend_from_slice(self.sent.room.as_bytes());
-        out.extend_from_slice(b"\",\"userId\":\"");
-        out.extend_from_slice(self.sent.user.as_bytes());
-        if let Some(username) = self.sent.username {
-            out.extend_from_slice(b"\",\"username\":");
-            write_json_string(username, out);
-            out.extend_from_slice(b",\"message\":");
-        } else {
-            out.extend_from_slice(b"\",\"message\":");
-        }
-        write_json_string(self.sent.text, out);
-        out.extend_from_slice(b",\"messageType\":\"");
-        out.extend_from_slice(self.sent.kind.as_str().as_bytes());
-        out.extend_from_slice(b"\",\"timestamp\":\"");
-        self.sent.timestamp.write(out);
-        out.extend_from_slice(b"\",\"seq\":");
+        self.sent.write_json_members(out);
+        out.extend_from_slice(b",\"seq\":");
         write_u64(self.seq, out);
         out.extend_from_slice(b",\"receivedAt\":\"");
         self.received_at.write(out);

@@ -163,6 +163,8 @@ pub enum Outcome {
     Stored(Receipt),
     /// The same message was durable before; nothing changed, no number was used.
     Duplicate(Receipt),
+    /// The message is durable in a broker, which keeps it until the store has it. Never answered by a store.
+    Accepted,
     /// The room is as wanted, durably.
     Room {
         /// Whether it is new.

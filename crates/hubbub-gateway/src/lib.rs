@@ -25,7 +25,7 @@ use std::time::Duration;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, RandomSource, Store, Timestamp};
 use hubbub_pipeline::hub::OutboxLimits;
-use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
+use hubbub_pipeline::{Hub, Keys, Log, Members, Metrics};
 
 pub use http::{Documents, MetricsDefault, Statistics};
 pub use ws::ENCODE;
@@ -33,7 +33,7 @@ pub use ws::ENCODE;
 /// What one server process is made of; shared by all its connections.
 pub struct Gateway {
     /// Where messages go.
-    pub log: Arc<DirectLog>,
+    pub log: Arc<Log>,
     /// Where they are read from.
     pub store: Arc<dyn Store>,
     /// Live delivery.

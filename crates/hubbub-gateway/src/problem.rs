@@ -36,11 +36,24 @@ pub(crate) struct Reset {
 
 const MEMBERS_ONLY: &str = "only members of the room may do this";
 
-/// The receipt of a message and whether it was stored before, or why it was not stored.
-pub(crate) fn sent(outcome: &Outcome) -> Result<(&Receipt, bool), Problem> {
+/// What a sender learns of a message that is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent<'a> {
+    /// It has a number; and whether it was stored before.
+    Stored(&'a Receipt, bool),
+    /// A broker keeps it until the store has it; what number it gets is not known yet.
+    Accepted,
+}
+
+/// What became of a message, or why it was not stored.
+pub(crate) fn sent(outcome: &Outcome) -> Result<Sent<'_>, Problem> {
     match outcome {
+        Outcome::Accepted => Ok(Sent::Accepted),
         Outcome::Refused(refusal) => Err(Problem::refusal(*refusal)),
-        other => other.receipt().ok_or_else(Problem::no_outcome),
+        other => other
+            .receipt()
+            .map(|(receipt, is_duplicate)| Sent::Stored(receipt, is_duplicate))
+            .ok_or_else(Problem::no_outcome),
     }
 }
 
@@ -188,6 +201,7 @@ impl From<SubmitError> for Problem {
         let code = match error {
             SubmitError::Overloaded => ErrorCode::Overloaded,
             SubmitError::ShuttingDown => ErrorCode::ShuttingDown,
+            SubmitError::Unavailable => ErrorCode::Unavailable,
         };
         Self::new(code, error.to_string())
     }

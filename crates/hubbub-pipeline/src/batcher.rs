@@ -52,6 +52,9 @@ pub enum SubmitError {
     /// The server is on its way down.
     #[error("the server shuts down; nothing was stored")]
     ShuttingDown,
+    /// The broker cannot be reached, or takes no messages now. Retry after a moment.
+    #[error("the broker takes no messages now; nothing was stored")]
+    Unavailable,
 }
 
 /// A chunk's results, once it is through.
@@ -67,7 +70,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    fn new(number: u64) -> Arc<Self> {
+    pub(crate) fn new(number: u64) -> Arc<Self> {
         Arc::new(Self { number, outcomes: OnceLock::new(), is_shown: AtomicBool::new(false) })
     }
 
@@ -95,6 +98,12 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// Stands for the first `count` operations of a batch.
+    #[cfg(feature = "amqp")]
+    pub(crate) fn new(batch: Arc<Batch>, count: usize) -> Self {
+        Self { batch, first: 0, count }
+    }
+
     /// The outcomes of the submission in its order, or `None` while they are not known.
     pub fn outcomes(&self) -> Option<Result<&[Outcome], &ApplyError>> {
         if !self.batch.is_shown.load(Ordering::Acquire) {

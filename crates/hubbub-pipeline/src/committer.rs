@@ -165,7 +165,7 @@ fn count_outcomes(outcomes: &Outcomes, operations: usize, metrics: &Metrics) {
                 changes += 1;
             }
             Outcome::Kv(KvOutcome::Put { .. } | KvOutcome::Deleted { revision: Some(_) }) => keys += 1,
-            Outcome::Queue(_) | Outcome::Kv(_) => {}
+            Outcome::Accepted | Outcome::Queue(_) | Outcome::Kv(_) => {}
         }
     }
     metrics.changes.inc_by(changes);

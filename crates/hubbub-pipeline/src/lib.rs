@@ -1,6 +1,7 @@
 //! From a checked message to a durable one, and from there to everybody who listens.
 //!
-//! A connection collects what one read brought into an `OpBatch` → [`log::DirectLog::submit`] appends it to the
+//! A connection collects what one read brought into an `OpBatch` → [`log::Log::submit`] gives it to a broker, from
+//! which it comes back, or at once to [`log::DirectLog::submit`], which appends it to the
 //! chunk that is filling ([`batcher`]) → the commit thread ([`committer`]) takes the chunk whole, applies it to the
 //! store, and sets its outcomes → the dispatcher, a task of the runtime, wakes the connections that wait and hands
 //! the chunk to the [`hub`], which encodes each message once and gives every subscriber a reference, and to the
@@ -30,7 +31,7 @@ pub mod takers;
 pub use batcher::{SubmitError, Ticket, Waiter};
 pub use hub::Hub;
 pub use kv::Keys;
-pub use log::DirectLog;
+pub use log::{DirectLog, Log};
 pub use members::{Members, Standing};
 pub use metrics::Metrics;
 pub use takers::Takers;

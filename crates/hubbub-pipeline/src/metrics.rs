@@ -110,6 +110,36 @@ metrics! {
     kv_entries: Gauge = Gauge::default() => "kv_cache_entries";
     /// Bytes that keys in memory are counted with.
     kv_bytes: Gauge = Gauge::default() => "kv_cache_bytes";
+    /// Messages published to the broker.
+    log_published: Counter = Counter::default() => "log_messages_published";
+    /// Messages the broker confirmed.
+    log_confirmed: Counter = Counter::default() => "log_messages_confirmed";
+    /// Messages the broker returned, as it has no queue for them.
+    log_returned: Counter = Counter::default() => "log_messages_returned";
+    /// Messages the broker did not confirm; they may be stored.
+    log_unconfirmed: Counter = Counter::default() => "log_messages_unconfirmed";
+    /// Time from submission until the broker had confirmed.
+    log_confirm_time: Histogram = Histogram::of_micros() => "log_confirm_seconds";
+    /// Messages taken from the broker.
+    log_consumed: Counter = Counter::default() => "log_messages_consumed";
+    /// Messages taken from the broker that it had given out before.
+    log_redelivered: Counter = Counter::default() => "log_messages_redelivered";
+    /// Messages taken from the broker without an id of their own, which may be stored more than once.
+    log_nameless: Counter = Counter::default() => "log_messages_without_id";
+    /// Messages given to the dead-letter queue.
+    log_dead: Counter = Counter::default() => "log_messages_dead";
+    /// Messages of one batch from the broker.
+    log_batch_size: Histogram = Histogram::of_counts() => "log_batch_messages";
+    /// Batches from the broker that the store did not take at the first try.
+    log_retried: Counter = Counter::default() => "log_batches_retried";
+    /// Time from publishing until stored and acknowledged, of what this version published.
+    log_broker_time: Histogram = Histogram::of_micros() => "log_way_seconds";
+    /// Messages that wait in the broker.
+    log_depth: Gauge = Gauge::default() => "log_depth";
+    /// Messages taken from the broker that are not stored yet.
+    log_unacked: Gauge = Gauge::default() => "log_unacked";
+    /// How long the last message that was stored had been on its way.
+    log_lag: Gauge = Gauge::default() => "log_lag_microseconds";
     /// HTTP requests answered.
     http_requests: Counter = Counter::default() => "http_requests";
 }

@@ -84,7 +84,7 @@ async fn sweep_once(batcher: &Batcher, store: &dyn Store, clock: &dyn Clock) -> 
     let waiter = Arc::new(Waiter::default());
     let ticket = match batcher.submit(&ops, &waiter, clock.monotonic()) {
         Ok(ticket) => ticket,
-        Err(SubmitError::Overloaded) => return Swept::Failed,
+        Err(SubmitError::Overloaded | SubmitError::Unavailable) => return Swept::Failed,
         Err(SubmitError::ShuttingDown) => return Swept::Closed,
     };
     waiter.wait(&ticket).await;

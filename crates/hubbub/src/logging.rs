@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
 use crate::config::{LogFormat, LogLevel};
@@ -15,6 +15,8 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
     };
+    // The library that speaks to RabbitMQ logs whole messages; what matters of it is in the errors it returns.
+    let filter = Targets::new().with_default(filter).with_target("lapin", LevelFilter::OFF);
     let layer = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);

@@ -6,6 +6,7 @@ mod cli;
 mod client;
 mod config;
 mod logging;
+mod logs;
 mod serve;
 mod stores;
 

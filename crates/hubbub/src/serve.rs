@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use crate::ambient::{KeyedRandom, SystemClock};
 use crate::cli::ServeArgs;
 use crate::config::{self, Config, ConfigError, MetricsAnswer};
-use crate::{logging, stores};
+use crate::{logging, logs, stores};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = config::load(args, &|name| std::env::var(name).ok())?;
@@ -59,7 +59,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         true => Keys::shared(store.clone(), clock.clone(), metrics.clone()),
         false => Keys::new(store.clone(), clock.clone(), metrics.clone(), cache),
     });
-    let log = DirectLog::start(
+    let direct = DirectLog::start(
         log_options(config),
         store.clone(),
         hub.clone(),
@@ -68,6 +68,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         clock.clone(),
         metrics.clone(),
     )?;
+    let log = logs::open(config, Arc::new(direct), clock.clone(), random.clone(), metrics.clone()).await?;
     let gateway = Gateway {
         log: Arc::new(log),
         store: store.clone(),
@@ -115,7 +116,7 @@ fn refuse_open_door(config: &Config, key: &str, address: IpAddr) -> Result<(), C
     )]))
 }
 
-fn log_options(config: &Config) -> LogOptions {
+pub(crate) fn log_options(config: &Config) -> LogOptions {
     let ops_max = if *config.batch_max == 0 { usize::MAX } else { *config.batch_max };
     LogOptions {
         queue: QueueLimits { ops: *config.queue_operations, bytes: config.queue_bytes.0 },
@@ -123,7 +124,7 @@ fn log_options(config: &Config) -> LogOptions {
     }
 }
 
-fn limits(config: &Config) -> Limits {
+pub(crate) fn limits(config: &Config) -> Limits {
     Limits {
         message_bytes: config.message_bytes.0,
         body_bytes: config.body_bytes.0,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::store::StoreHealth;
+use hubbub_pipeline::log::LogHealth;
 use hyper::StatusCode;
 use serde_json::json;
 
@@ -28,7 +29,8 @@ pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
         Ok(read) => read.err().map(|error| error.to_string()),
         Err(_) => Some(format!("no answer within {PATIENCE:?}")),
     });
-    let is_up = store.is_none() && disk.is_none();
+    let log = gateway.log.health();
+    let is_up = store.is_none() && disk.is_none() && log.fault.is_none();
     let component = |reason: &Option<String>| match reason {
         None => json!({"status": "UP"}),
         Some(reason) => json!({"status": "DOWN", "reason": reason}),
@@ -43,12 +45,26 @@ pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
                 "latencyMs": latency_ms,
             },
             "disk": component(&disk),
-            "log": {"status": "UP", "kind": "direct"},
+            "log": log_component(&log),
             "bus": {"status": "UP", "kind": "local"},
         },
     });
     let status = if is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     Ok(respond(status, "application/json", body.to_string()))
+}
+
+fn log_component(log: &LogHealth) -> serde_json::Value {
+    let mut component = json!({"status": if log.fault.is_none() { "UP" } else { "DOWN" }, "kind": log.kind});
+    if let Some(fault) = &log.fault {
+        component["reason"] = json!(fault);
+    }
+    if let Some(depth) = log.depth {
+        component["depth"] = json!(depth);
+    }
+    if let Some(lag_us) = log.lag_us {
+        component["lagMs"] = json!(lag_us / 1_000);
+    }
+    component
 }
 
 pub(super) fn live() -> Answer {

@@ -138,9 +138,9 @@ impl Stream {
                 }
                 (Ok(id), Ok(outcomes)) => match outcomes.next() {
                     Some(outcome) => match sent(outcome) {
-                        Ok((receipt, is_duplicate)) => {
+                        Ok(sent) => {
                             self.out.push(b'{');
-                            write_receipt(&id, receipt, is_duplicate, &epoch, &mut self.out);
+                            write_receipt(&id, sent, &epoch, &mut self.out);
                             self.out.extend_from_slice(b"}\n");
                             continue;
                         }

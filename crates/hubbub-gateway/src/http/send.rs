@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::message::{write_json_string, write_u64};
-use hubbub_core::{Op, OpBatch, Receipt};
+use hubbub_core::{Op, OpBatch};
 use hubbub_pipeline::Waiter;
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -15,7 +15,7 @@ use crate::Gateway;
 use crate::auth::Caller;
 use crate::intake::Intake;
 use crate::json::object_of_bytes;
-use crate::problem::{Problem, sent};
+use crate::problem::{Problem, Sent, sent};
 
 pub(super) async fn send(gateway: &Arc<Gateway>, room: &str, request: Request<Incoming>) -> Answer {
     let room = room_of(room)?;
@@ -40,20 +40,25 @@ pub(super) async fn send(gateway: &Arc<Gateway>, room: &str, request: Request<In
         Some(Err(error)) => return Err(about(error.into())),
         None => return Err(about(Problem::no_outcome())),
     };
-    let (receipt, is_duplicate) = sent(outcome).map_err(about)?;
-    let status = if is_duplicate { StatusCode::OK } else { StatusCode::CREATED };
+    let sent = sent(outcome).map_err(about)?;
+    let status = match sent {
+        Sent::Stored(_, false) => StatusCode::CREATED,
+        Sent::Stored(_, true) => StatusCode::OK,
+        Sent::Accepted => StatusCode::ACCEPTED,
+    };
     let mut out = Vec::with_capacity(192);
     out.push(b'{');
-    write_receipt(&id, receipt, is_duplicate, &gateway.store.epoch(), &mut out);
+    write_receipt(&id, sent, &gateway.store.epoch(), &mut out);
     out.push(b'}');
     Ok(json(status, out))
 }
 
 /// Appends the members of a receipt.
-pub(crate) fn write_receipt(id: &str, receipt: &Receipt, is_duplicate: bool, epoch: &str, out: &mut Vec<u8>) {
+pub(crate) fn write_receipt(id: &str, sent: Sent<'_>, epoch: &str, out: &mut Vec<u8>) {
     // Ids are ASCII without anything to escape.
     out.extend_from_slice(b"\"messageId\":\"");
     out.extend_from_slice(id.as_bytes());
+    let Sent::Stored(receipt, is_duplicate) = sent else { return out.push(b'"') };
     out.extend_from_slice(b"\",\"seq\":");
     write_u64(receipt.seq, out);
     out.extend_from_slice(b",\"epoch\":");

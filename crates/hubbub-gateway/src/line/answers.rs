@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome};
-use hubbub_pipeline::{DirectLog, Metrics, Ticket, Waiter};
+use hubbub_pipeline::{Log, Metrics, Ticket, Waiter};
 
 use super::wording;
 use crate::problem::Problem;
@@ -43,7 +43,7 @@ impl Answers {
     }
 
     /// Submits what is staged. What the log does not take is answered `Error`; nothing of it was stored.
-    pub(super) fn submit(&mut self, log: &DirectLog, metrics: &Metrics, ops: &mut OpBatch) {
+    pub(super) fn submit(&mut self, log: &Log, metrics: &Metrics, ops: &mut OpBatch) {
         if self.staged == 0 {
             return;
         }

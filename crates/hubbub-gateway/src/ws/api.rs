@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use hubbub_core::draft::{Loose, MessageDraft, Rules};
 use hubbub_core::id::ID_RULE;
-use hubbub_core::{Change, ErrorCode, Fault, Op, OpBatch, ReadMark, Receipt, RoomId, Timestamp, What};
+use hubbub_core::{Change, ErrorCode, Fault, Op, OpBatch, ReadMark, RoomId, Timestamp, What};
 use hubbub_ws::write;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -22,7 +22,7 @@ use crate::follow::{Audience, OnReset, Start, Wanted};
 use crate::http::send_receipt;
 use crate::intake::Intake;
 use crate::json;
-use crate::problem::Problem;
+use crate::problem::{Problem, Sent};
 
 /// Longest `ref` a client may ask to have repeated, as JSON.
 const REF_BYTES_MAX: usize = 256;
@@ -34,17 +34,11 @@ pub(super) struct ApiWording<'a> {
 }
 
 impl Wording for ApiWording<'_> {
-    fn success(
-        &self,
-        id: &str,
-        label: Label<'_>,
-        (receipt, is_duplicate): (&Receipt, bool),
-        out: &mut Vec<u8>,
-    ) {
+    fn success(&self, id: &str, label: Label<'_>, sent: Sent<'_>, out: &mut Vec<u8>) {
         let start = write::begin_text(out);
         out.extend_from_slice(b"{\"type\":\"ack\",");
         write_ref(label.extra, out);
-        send_receipt(id, receipt, is_duplicate, self.epoch, out);
+        send_receipt(id, sent, self.epoch, out);
         out.push(b'}');
         write::end_text(out, start);
     }

@@ -2,7 +2,7 @@
 
 use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::message::{write_json_string, write_u64};
-use hubbub_core::{Op, OpBatch, ReadMark, Receipt, RoomId, Timestamp};
+use hubbub_core::{Op, OpBatch, ReadMark, RoomId, Timestamp};
 use hubbub_ws::write;
 
 use super::labels::{About, Label};
@@ -11,7 +11,7 @@ use crate::Gateway;
 use crate::auth::Caller;
 use crate::intake::Intake;
 use crate::json;
-use crate::problem::Problem;
+use crate::problem::{Problem, Sent};
 
 /// How answers of `/chat` are worded.
 pub(super) struct ChatWording {
@@ -19,24 +19,21 @@ pub(super) struct ChatWording {
 }
 
 impl Wording for ChatWording {
-    fn success(
-        &self,
-        id: &str,
-        label: Label<'_>,
-        (receipt, is_duplicate): (&Receipt, bool),
-        out: &mut Vec<u8>,
-    ) {
+    fn success(&self, id: &str, label: Label<'_>, sent: Sent<'_>, out: &mut Vec<u8>) {
         let start = write::begin_text(out);
         out.extend_from_slice(b"{\"status\":\"success\",\"messageId\":\"");
         out.extend_from_slice(id.as_bytes());
-        out.extend_from_slice(b"\",\"seq\":");
-        write_u64(receipt.seq, out);
+        out.push(b'"');
+        if let Sent::Stored(receipt, _) = sent {
+            out.extend_from_slice(b",\"seq\":");
+            write_u64(receipt.seq, out);
+        }
         out.extend_from_slice(b",\"serverReceiveTime\":\"");
         label.received_at.write(out);
         out.extend_from_slice(b"\",\"serverSendTime\":\"");
         self.now.write(out);
         out.push(b'"');
-        if is_duplicate {
+        if matches!(sent, Sent::Stored(_, true)) {
             out.extend_from_slice(b",\"duplicate\":true");
         }
         if !label.extra.is_empty() {

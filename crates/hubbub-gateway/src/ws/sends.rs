@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, ReadMark, Receipt, RoomId};
-use hubbub_pipeline::{DirectLog, Metrics, Ticket, Waiter};
+use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, ReadMark, RoomId};
+use hubbub_pipeline::{Log, Metrics, Ticket, Waiter};
 
 use super::labels::{About, Label, Labels};
-use crate::problem::{Problem, sent};
+use crate::problem::{Problem, Sent, sent};
 
 /// Unanswered frames after which the socket is not read any more.
 pub(super) const UNANSWERED_MAX: usize = 1_024;
@@ -15,7 +15,7 @@ pub(super) const UNANSWERED_MAX: usize = 1_024;
 /// How a dialect words its answers.
 pub(super) trait Wording {
     /// Appends the frame that says a message is durable.
-    fn success(&self, id: &str, label: Label<'_>, receipt: (&Receipt, bool), out: &mut Vec<u8>);
+    fn success(&self, id: &str, label: Label<'_>, sent: Sent<'_>, out: &mut Vec<u8>);
     /// Appends the frame, if one is wanted, that says where a room's read mark stands.
     fn marked(&self, room: &str, label: Label<'_>, mark: &ReadMark, out: &mut Vec<u8>);
     /// Appends the frame that says why it is not so.
@@ -62,7 +62,7 @@ impl Sends {
     /// Takes something checked, of one room; it goes to the log with the others of this read. `ops` collects them.
     pub(super) fn stage(
         &mut self,
-        log: &DirectLog,
+        log: &Log,
         metrics: &Metrics,
         ops: &mut OpBatch,
         op: &Op<'_>,
@@ -76,7 +76,9 @@ impl Sends {
             self.entries.push_back(Entry::Refused(hubbub_pipeline::SubmitError::Overloaded.into(), 1));
             return;
         }
-        if self.staged > 0 && self.staged_room != room {
+        let goes_alone =
+            log.parts_messages() && ops.get(0).is_some_and(|first| is_message(&first) != is_message(op));
+        if self.staged > 0 && (self.staged_room != room || goes_alone) {
             self.submit(log, metrics, ops);
         }
         if self.staged == 0 {
@@ -89,7 +91,7 @@ impl Sends {
     }
 
     /// Submits what is staged.
-    pub(super) fn submit(&mut self, log: &DirectLog, metrics: &Metrics, ops: &mut OpBatch) {
+    pub(super) fn submit(&mut self, log: &Log, metrics: &Metrics, ops: &mut OpBatch) {
         if self.staged == 0 {
             return;
         }
@@ -172,10 +174,14 @@ impl Sends {
     }
 }
 
+fn is_message(op: &Op<'_>) -> bool {
+    matches!(op, Op::Send(_))
+}
+
 fn answer_one(wording: &impl Wording, label: Label<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
     match (label.about, outcome) {
         (About::Message(id), outcome) => match sent(outcome) {
-            Ok(receipt) => wording.success(id, label, receipt, out),
+            Ok(sent) => wording.success(id, label, sent, out),
             Err(problem) => wording.failure(label, &problem, out),
         },
         (About::Mark(room), Outcome::Read(mark)) => wording.marked(room, label, mark, out),

@@ -11,6 +11,17 @@ pub(crate) enum StoreKind {
     Postgres,
 }
 
+/// What orders messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogKind {
+    Direct,
+    Amqp,
+}
+
+/// For a program that was built without RabbitMQ.
+pub(crate) const NO_AMQP: &str = "log.url names RabbitMQ, which this hubbub was built without: build it with the \
+    feature amqp (cargo build --features amqp)";
+
 /// For a program that was built without PostgreSQL.
 pub(crate) const NO_POSTGRES: &str = "store.url names PostgreSQL, which this hubbub was built without: build it with \
     the feature postgres (cargo build --features postgres)";
@@ -36,7 +47,7 @@ impl Config {
             ),
             StoreKind::Postgres => self.check_postgres(&mut require),
         }
-        require(self.log.as_str() == "direct", "log.url must be direct; this version has no other log");
+        self.check_log(&mut require);
         let message_max = hubbub_core::limits::MESSAGE_BYTES_MAX;
         require(
             (1..=message_max).contains(&self.message_bytes.0),
@@ -82,6 +93,32 @@ impl Config {
         }
     }
 
+    fn check_log(&self, require: &mut impl FnMut(bool, &str)) {
+        if self.log_kind() == LogKind::Direct {
+            let url = self.log.0.as_str();
+            require(url == "direct", "log.url must be direct or amqp://USER:PASSWORD@HOST:PORT/VHOST");
+            return;
+        }
+        require(cfg!(feature = "amqp"), NO_AMQP);
+        #[cfg(feature = "amqp")]
+        if let Err(error) = hubbub_pipeline::log::amqp::Address::parse(&self.log.0) {
+            require(false, &format!("log.url {error}"));
+        }
+        for (key, value, most) in
+            [("amqp.shards", *self.amqp_shards, 64), ("amqp.prefetch", *self.amqp_prefetch, 65_535)]
+        {
+            require((1..=most).contains(&value), &format!("{key} must be 1 to {most}"));
+        }
+        for (key, name) in
+            [("amqp.exchange", &self.amqp_exchange), ("amqp.queue_prefix", &self.amqp_queue_prefix)]
+        {
+            require(
+                (1..=200).contains(&name.len()) && !name.starts_with("amq."),
+                &format!("{key} must be 1 to 200 bytes, and not begin with amq., which is the broker's own"),
+            );
+        }
+    }
+
     fn check_postgres(&self, require: &mut impl FnMut(bool, &str)) {
         require(cfg!(feature = "postgres"), NO_POSTGRES);
         let migrate_url = self.postgres_migrate_url.iter().map(|url| ("store.postgres.migrate_url", &url.0));
@@ -118,6 +155,16 @@ impl Config {
         }
         let hour = Duration::from_secs(3_600);
         require(*self.postgres_partition >= hour, "store.postgres.partition must be at least 1h");
+    }
+
+    /// Which log the URL names.
+    pub(crate) fn log_kind(&self) -> LogKind {
+        let url = self.log.0.as_str();
+        if url.starts_with("amqp://") || url.starts_with("amqps://") {
+            LogKind::Amqp
+        } else {
+            LogKind::Direct
+        }
     }
 
     /// Which store the URL names.

@@ -10,9 +10,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::cli::ServeArgs;
+#[cfg(not(feature = "amqp"))]
+pub(crate) use check::NO_AMQP;
 #[cfg(not(feature = "postgres"))]
 pub(crate) use check::NO_POSTGRES;
-pub(crate) use check::{StoreKind, is_postgres};
+pub(crate) use check::{LogKind, StoreKind, is_postgres};
 pub(crate) use settings::{Config, SETTINGS};
 #[cfg(feature = "postgres")]
 pub(crate) use values::PoolerKind;

@@ -166,8 +166,17 @@ settings! {
     /// Connections older than this are closed once nobody uses them, so that settings and hosts that changed are noticed.
     postgres_pool_max_lifetime: Duration = Duration::from_secs(1_800) => "store.postgres.pool.max_lifetime";
 
-    /// What orders messages before they are stored: direct.
-    log: String = "direct".into() => "log.url", "log";
+    /// What orders messages of rooms before they are stored: direct, the server itself, or
+    /// amqp://USER:PASSWORD@HOST:PORT/VHOST, RabbitMQ; amqps:// with TLS.
+    log: Url = Url("direct".into()) => "log.url", "log";
+    /// The topic exchange that messages are published to, with keys like room.NAME; by other programs, too.
+    amqp_exchange: String = "chat.exchange".into() => "amqp.exchange";
+    /// What the names of the queues begin with; the number of the shard follows.
+    amqp_queue_prefix: String = "hubbub.room.".into() => "amqp.queue_prefix";
+    /// Queues that rooms are spread over; more than one needs the plugin rabbitmq_consistent_hash_exchange.
+    amqp_shards: usize = 1 => "amqp.shards";
+    /// Messages of a queue that the broker hands out before it hears that they are stored.
+    amqp_prefetch: usize = 1_000 => "amqp.prefetch";
     /// Operations that may wait for the store; one room may hold half of it. More are refused as overloaded.
     queue_operations: usize = 65_536 => "pipeline.queue_operations";
     /// Bytes that may wait for the store.

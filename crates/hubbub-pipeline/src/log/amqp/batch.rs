@@ -1,0 +1,168 @@
+//! Messages taken from the broker that are stored, and acknowledged, together.
+
+use std::sync::Arc;
+
+use hubbub_core::store::ApplyError;
+use hubbub_core::{Op, OpBatch, Outcome, Refusal};
+use lapin::message::Delivery;
+use lapin::types::{AMQPValue, FieldTable};
+use tokio::sync::watch;
+
+use super::Core;
+use super::backoff::Backoff;
+use super::body::{self, Envelope, Rejection};
+use super::consumer::stamp;
+use super::mail::Mail;
+use super::topology::DEAD_QUEUE;
+use crate::batcher::{SubmitError, Ticket, Waiter};
+use crate::committer::refusal_code;
+
+/// A batch that holds so many bytes takes no more.
+const BYTES_MAX: usize = 512 * 1024;
+
+/// Deliveries in their order.
+#[derive(Default)]
+pub(super) struct Batch {
+    deliveries: Vec<(Delivery, Option<Rejection>)>,
+    /// Those of them that are no rejects, as they go to the store. Ids that were made stay what they are when the
+    /// batch is submitted again.
+    ops: OpBatch,
+    newest_stamp: Option<i64>,
+}
+
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.deliveries.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.deliveries.len()
+    }
+
+    pub(super) fn has_room(&self, messages_max: u16) -> bool {
+        self.deliveries.len() < usize::from(messages_max) && self.ops.bytes() < BYTES_MAX
+    }
+
+    pub(super) fn last_tag(&self) -> Option<u64> {
+        self.deliveries.last().map(|(delivery, _)| delivery.delivery_tag)
+    }
+
+    pub(super) fn newest_stamp(&self) -> Option<i64> {
+        self.newest_stamp
+    }
+
+    /// Adds a message, whatever it is.
+    pub(super) fn take(&mut self, core: &Core, delivery: Delivery) {
+        core.metrics.log_consumed.inc();
+        core.metrics.log_redelivered.inc_by(u64::from(delivery.redelivered));
+        self.newest_stamp = stamp(&delivery).or(self.newest_stamp);
+        let now = core.clock.now();
+        let message_id = delivery.properties.message_id().as_ref().map(|id| id.as_str());
+        let envelope =
+            Envelope { body: &delivery.data, routing_key: delivery.routing_key.as_str(), message_id };
+        let mut made_id = String::new();
+        if message_id.is_none() {
+            hubbub_core::id::write_uuid_v7(now, &*core.random, &mut made_id);
+        }
+        let read = body::read(&envelope, &core.limits, now, &made_id, |send, is_nameless| {
+            self.ops.push(&Op::Send(*send));
+            core.metrics.log_nameless.inc_by(u64::from(is_nameless));
+        });
+        self.deliveries.push((delivery, read.err()));
+    }
+
+    /// Has it stored, however long that takes, and what cannot be stored put into the dead-letter queue. `None` when
+    /// the server stops and the store does not take it.
+    pub(super) async fn commit(mut self, core: &Core, stop: watch::Receiver<bool>) -> Option<Self> {
+        core.metrics.log_batch_size.record(self.deliveries.len() as u64, 1);
+        let mut backoff = Backoff::new(core.random.clone());
+        while let Err(reason) = self.store(core).await {
+            core.metrics.log_retried.inc();
+            tracing::warn!(messages = self.len(), %reason, "a batch of the broker is not stored yet; trying again");
+            backoff.pause_unless(&stop).await?;
+        }
+        backoff.reset();
+        while let Err(reason) = self.bury(core).await {
+            tracing::warn!(%reason, "the dead-letter queue does not take a message; trying again");
+            backoff.pause_unless(&stop).await?;
+        }
+        Some(self)
+    }
+
+    /// Submits it once. What is stored already is found by its id.
+    async fn store(&mut self, core: &Core) -> Result<(), String> {
+        if self.ops.is_empty() {
+            return Ok(());
+        }
+        let waiter = Arc::new(Waiter::default());
+        let ticket = core.direct.submit(&self.ops, &waiter).map_err(|error| error.to_string())?;
+        waiter.wait(&ticket).await;
+        let outcomes = answer(&ticket)?;
+        if outcomes.contains(&Outcome::Refused(Refusal::Unreadable)) {
+            return Err("the store cannot read what it compares with".to_owned());
+        }
+        let accepted = self.deliveries.iter_mut().filter(|(_, rejection)| rejection.is_none());
+        for ((_, rejection), outcome) in accepted.zip(outcomes) {
+            if let Outcome::Refused(refusal) = outcome {
+                *rejection = Some(why(*refusal));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives what cannot be stored to the dead-letter queue.
+    async fn bury(&self, core: &Core) -> Result<(), String> {
+        let mut mail = Mail::default();
+        for (delivery, rejection) in &self.deliveries {
+            if let Some(rejection) = rejection {
+                let properties = delivery.properties.clone();
+                let mut headers = properties.headers().clone().unwrap_or_default();
+                describe(delivery, rejection, core, &mut headers);
+                mail.push(DEAD_QUEUE, properties.with_headers(headers), &delivery.data);
+            }
+        }
+        if mail.letters.is_empty() {
+            return Ok(());
+        }
+        let (waiter, count) = (Arc::new(Waiter::default()), mail.letters.len() as u64);
+        let ticket =
+            core.publisher.submit_own(mail, &waiter).map_err(|error: SubmitError| error.to_string())?;
+        waiter.wait(&ticket).await;
+        answer(&ticket)?;
+        core.metrics.log_dead.inc_by(count);
+        tracing::warn!(messages = count, "messages of the broker cannot be stored; they are in {DEAD_QUEUE}");
+        Ok(())
+    }
+}
+
+fn answer(ticket: &Ticket) -> Result<&[Outcome], String> {
+    match ticket.outcomes() {
+        Some(Ok(outcomes)) => Ok(outcomes),
+        Some(Err(error)) => Err(ApplyError::to_string(error)),
+        None => Err("there was no answer".to_owned()),
+    }
+}
+
+fn why(refusal: Refusal) -> Rejection {
+    let reason = match refusal {
+        Refusal::IdReused { seq } => {
+            format!("messageId belongs to message {seq} of the room, whose user, text or type differs")
+        }
+        Refusal::NotMember => "the sender is no member of the room, which is for members only".to_owned(),
+        Refusal::UnknownRoom => "there is no such room, and rooms.autocreate is off".to_owned(),
+        other => format!("the store refused it: {other:?}"),
+    };
+    Rejection { code: refusal_code(refusal), reason }
+}
+
+fn describe(delivery: &Delivery, rejection: &Rejection, core: &Core, headers: &mut FieldTable) {
+    for (name, value) in [
+        ("hubbub-code", rejection.code.as_str()),
+        ("hubbub-reason", rejection.reason.as_str()),
+        ("hubbub-exchange", delivery.exchange.as_str()),
+        ("hubbub-routing-key", delivery.routing_key.as_str()),
+        ("hubbub-rejected-at", &core.clock.now().to_string()),
+    ] {
+        headers.insert(name.into(), AMQPValue::LongString(value.into()));
+    }
+}

@@ -1,0 +1,166 @@
+//! Messages as they stand in the broker: the one JSON shape, written by this server or by any other program.
+
+use hubbub_core::draft::{Defaults, MessageDraft, Rules};
+use hubbub_core::limits::Limits;
+use hubbub_core::{ErrorCode, Send, Timestamp};
+
+/// What every routing key of a message begins with; the room follows.
+pub(super) const KEY_PREFIX: &str = "room.";
+
+/// A message as it came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Envelope<'a> {
+    pub(super) body: &'a [u8],
+    pub(super) routing_key: &'a str,
+    /// The AMQP property.
+    pub(super) message_id: Option<&'a str>,
+}
+
+/// Why a message cannot be stored, ever.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rejection {
+    pub(super) code: ErrorCode,
+    pub(super) reason: String,
+}
+
+/// Gives the message to `take`, and whether it has no id and got `made_id`; or says what is wrong with it.
+pub(super) fn read<R>(
+    envelope: &Envelope<'_>,
+    limits: &Limits,
+    now: Timestamp,
+    made_id: &str,
+    take: impl FnOnce(&Send<'_>, bool) -> R,
+) -> Result<R, Rejection> {
+    let malformed = |reason: String| Rejection { code: ErrorCode::Malformed, reason };
+    // An array, too, would be read as the fields in their order.
+    if envelope.body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(malformed("the body is no JSON object".to_owned()));
+    }
+    let draft: MessageDraft<'_> = serde_json::from_slice(envelope.body)
+        .map_err(|error| malformed(format!("the body is not the expected JSON: {error}")))?;
+    let room = match draft.room_id {
+        Some(_) => None,
+        None => envelope.routing_key.strip_prefix(KEY_PREFIX),
+    };
+    let is_nameless = draft.message_id.is_none() && envelope.message_id.is_none();
+    let id = envelope.message_id.unwrap_or(made_id);
+    let defaults = Defaults { room, user: None, id, now };
+    let mut faults = Vec::new();
+    match draft.check(Rules::Api, limits, &defaults, &mut faults) {
+        Some(send) => Ok(take(&send, is_nameless)),
+        None => {
+            let faults: Vec<_> = faults.iter().map(|f| format!("{} {}", f.field, f.rule)).collect();
+            Err(Rejection { code: ErrorCode::Invalid, reason: faults.join("; ") })
+        }
+    }
+}
+
+/// Appends the body of a message.
+pub(super) fn write(send: &Send<'_>, out: &mut Vec<u8>) {
+    out.push(b'{');
+    send.write_json_members(out);
+    out.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hubbub_core::MessageType;
+    use proptest::prelude::*;
+
+    const NOW: Timestamp = Timestamp::from_micros(7_000_000);
+
+    fn message(body: &str, routing_key: &str, message_id: Option<&str>) -> Result<String, Rejection> {
+        let envelope = Envelope { body: body.as_bytes(), routing_key, message_id };
+        read(&envelope, &Limits::default(), NOW, "made", |send, is_nameless| {
+            assert_eq!(is_nameless, send.id == "made");
+            format!(
+                "{} {} {} {} {} {}",
+                send.room,
+                send.user,
+                send.id,
+                send.text,
+                send.kind.as_str(),
+                send.timestamp.as_micros()
+            )
+        })
+    }
+
+    #[test]
+    fn what_other_programs_write_is_understood() {
+        for (body, key, id, expected) in [
+            (r#"{"userId":7,"message":"hi"}"#, "room.42", None, "42 7 made hi TEXT 7000000"),
+            (r#"{"userId":"u","message":"hi","roomId":9}"#, "room.42", Some("p"), "9 u p hi TEXT 7000000"),
+            (
+                r#"{"userId":"u","message":"hi","messageId":"b","messageType":"chat","timestamp":"1.5","x":[{}]}"#,
+                "room.a.b",
+                Some("p"),
+                "a.b u b hi TEXT 1500000",
+            ),
+            (
+                r#" {"userId":"u","message":"hi","messageType":"leave","timestamp":1769860800.25,"messageId":null}"#,
+                "room.r",
+                None,
+                "r u made hi LEAVE 1769860800250000",
+            ),
+        ] {
+            assert_eq!(message(body, key, id).unwrap(), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_stored_is_told_with_its_reason() {
+        for (body, key, id, code, part) in [
+            ("", "room.r", None, ErrorCode::Malformed, "no JSON object"),
+            (r#"["m","r","u"]"#, "room.r", None, ErrorCode::Malformed, "no JSON object"),
+            (r#"{"userId":"u""#, "room.r", None, ErrorCode::Malformed, "EOF"),
+            (r#"{"message":"hi"}"#, "room.r", None, ErrorCode::Invalid, "userId is required"),
+            (r#"{"userId":"u","message":"hi"}"#, "other.r", None, ErrorCode::Invalid, "roomId is required"),
+            (r#"{"userId":"u","message":"hi"}"#, "room.a b", None, ErrorCode::Invalid, "roomId must be"),
+            (
+                r#"{"userId":"u","message":"hi"}"#,
+                "room.r",
+                Some("a b"),
+                ErrorCode::Invalid,
+                "messageId must be",
+            ),
+        ] {
+            let rejection = message(body, key, id).unwrap_err();
+            assert!(rejection.code == code && rejection.reason.contains(part), "{body}: {rejection:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_as_it_was(
+            (room, user, id) in ("[A-Za-z0-9_.:@-]{1,64}", "[A-Za-z0-9_.:@-]{1,64}", "[A-Za-z0-9_.:@-]{1,64}"),
+            name in proptest::option::of("[^\\p{Cc}]{1,60}"),
+            text in "[^\0]{1,99}",
+            kind in 0_u8..3,
+            micros in -62_135_596_800_000_000_i64..253_402_300_799_999_999,
+        ) {
+            let kind = MessageType::from_u8(kind).unwrap();
+            let timestamp = Timestamp::from_micros(micros);
+            let send = Send { room: &room, user: &user, id: &id, username: name.as_deref(), text: &text, kind, timestamp };
+            let mut body = Vec::new();
+            write(&send, &mut body);
+            let key = format!("{KEY_PREFIX}{room}");
+            let envelope = Envelope { body: &body, routing_key: &key, message_id: None };
+            read(&envelope, &Limits::default(), NOW, "made", |read, is_nameless| assert!(*read == send && !is_nameless)).unwrap();
+        }
+
+        #[test]
+        fn nothing_panics(body in proptest::collection::vec(any::<u8>(), 0..99), key in "\\PC{0,20}", id in proptest::option::of("\\PC{0,20}")) {
+            let envelope = Envelope { body: &body, routing_key: &key, message_id: id.as_deref() };
+            let _ = read(&envelope, &Limits::default(), NOW, "made", |_, _| ());
+        }
+
+        #[test]
+        fn no_json_panics(fields in proptest::collection::vec(("(messageId|roomId|userId|username|message|messageType|timestamp|x)", "(null|true|-1|1e99|1.5|\"a\"|\"\\\\u0000\"|\\{\\}|\\[1\\])"), 0..6)) {
+            let fields: Vec<_> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+            let body = format!("{{{}}}", fields.join(","));
+            let envelope = Envelope { body: body.as_bytes(), routing_key: "room.r", message_id: None };
+            let _ = read(&envelope, &Limits::default(), NOW, "made", |_, _| ());
+        }
+    }
+}

@@ -32,7 +32,10 @@
  * @property {number} seq  its place in the room
  * @property {string} receivedAt  the server's clock; never decreases within a room
  */
-/** @typedef {{messageId: string, seq: number, epoch: string, receivedAt: string, duplicate: boolean}} Receipt */
+/**
+ * With a broker as the server's log a receipt has the id alone: the message is durable there, and numbered later.
+ * @typedef {{messageId: string, seq?: number, epoch?: string, receivedAt?: string, duplicate?: boolean}} Receipt
+ */
 /** @typedef {{epoch: string, oldest: number, head: number}} Position */
 
 /**

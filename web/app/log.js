@@ -42,6 +42,9 @@ export class Log {
   get isLoading() { return this.#loading !== null; }
   at(position) { return this.#messages[position - this.start]; }
 
+  /** Whether a message is among those held. */
+  holds(messageId) { return this.#messages.some((message) => message.messageId === messageId); }
+
   /** Position of the first message behind `seq`. */
   positionBehind(seq) {
     let low = 0;

@@ -207,14 +207,18 @@ export class Model extends Emitter {
     if (outgoing.messageType !== "TEXT") return;
     const room = this.#room(outgoing.roomId);
     const known = room.pending.includes(outgoing);
-    const isArrived = outgoing.state === Delivery.DURABLE && this.#isInLog(room, outgoing.receipt.seq);
+    const isArrived = outgoing.state === Delivery.DURABLE && this.#isInLog(room, outgoing);
     if (isArrived) this.#dropPending(room, outgoing.messageId);
     else if (!known && outgoing.state !== Delivery.DURABLE) room.pending.push(outgoing);
     outbox.keep(this.user, this.client.outgoing);
     if (room === this.current) this.emit("pending");
   }
 
-  #isInLog(room, seq) { return (room.log?.newest?.seq ?? (room.log ? 0 : Infinity)) >= seq; }
+  /** A receipt without a number is a broker's: only the message itself tells then. */
+  #isInLog(room, { receipt, messageId }) {
+    if (!room.log) return true;
+    return receipt.seq === undefined ? room.log.holds(messageId) : (room.log.newest?.seq ?? 0) >= receipt.seq;
+  }
 
   #dropPending(room, messageId) {
     const index = room.pending.findIndex((outgoing) => outgoing.messageId === messageId);
@@ -225,8 +229,8 @@ export class Model extends Emitter {
 
   /** Durable ones whose own message is now among those held. */
   #dropArrived(room) {
-    for (const { receipt, messageId } of [...room.pending]) {
-      if (receipt && this.#isInLog(room, receipt.seq)) this.#dropPending(room, messageId);
+    for (const outgoing of [...room.pending]) {
+      if (outgoing.receipt && this.#isInLog(room, outgoing)) this.#dropPending(room, outgoing.messageId);
     }
   }
 

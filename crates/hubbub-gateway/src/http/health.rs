@@ -6,7 +6,7 @@ use std::time::Duration;
 use hubbub_core::store::StoreHealth;
 use hubbub_pipeline::log::LogHealth;
 use hyper::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Answer, respond};
 use crate::Gateway;
@@ -53,18 +53,22 @@ pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
     Ok(respond(status, "application/json", body.to_string()))
 }
 
-fn log_component(log: &LogHealth) -> serde_json::Value {
-    let mut component = json!({"status": if log.fault.is_none() { "UP" } else { "DOWN" }, "kind": log.kind});
-    if let Some(fault) = &log.fault {
-        component["reason"] = json!(fault);
+fn log_component(log: &LogHealth) -> Value {
+    let mut component = serde_json::Map::new();
+    let status = if log.fault.is_none() { "UP" } else { "DOWN" };
+    let fault = log.fault.as_ref().map(|fault| json!(fault));
+    for (name, value) in [
+        ("status", Some(json!(status))),
+        ("kind", Some(json!(log.kind))),
+        ("reason", fault),
+        ("depth", log.depth.map(|depth| json!(depth))),
+        ("lagMs", log.lag_us.map(|lag_us| json!(lag_us / 1_000))),
+    ] {
+        if let Some(value) = value {
+            component.insert(name.to_owned(), value);
+        }
     }
-    if let Some(depth) = log.depth {
-        component["depth"] = json!(depth);
-    }
-    if let Some(lag_us) = log.lag_us {
-        component["lagMs"] = json!(lag_us / 1_000);
-    }
-    component
+    Value::Object(component)
 }
 
 pub(super) fn live() -> Answer {

@@ -106,7 +106,10 @@ impl Sender {
         if self.args.client.json {
             return print_json(receipt);
         }
-        let seq = receipt.get("seq").and_then(Value::as_u64).unwrap_or_default();
+        let Some(seq) = receipt.get("seq").and_then(Value::as_u64) else {
+            // A broker has it; the store numbers it later.
+            return print(&format!("accepted for {}\n", self.args.room));
+        };
         let is_duplicate = receipt.get("duplicate").and_then(Value::as_bool).unwrap_or_default();
         let how = if is_duplicate { "was stored before" } else { "stored" };
         print(&format!("{how} as message {seq} of {}\n", self.args.room))

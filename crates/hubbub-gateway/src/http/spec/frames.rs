@@ -98,7 +98,7 @@ fn api_client(limits: &Limits, shapes: &Shapes) -> Vec<Frame> {
             typed("read", json!({"roomId": schema("AnyId"), "seq": integer(0)}), with_ref()),
             &["marked", "error"],
         ),
-        says("send", "Send a message", like("send", "DraftWithRoom", shapes), &["ack", "error"]),
+        says("send", "Send a message", like("send", "DraftWithRoom", shapes), &["ack", "accepted", "error"]),
         says(
             "typing",
             "Tell the others that the caller writes; passed on at most once a second",
@@ -173,6 +173,11 @@ fn api_server(shapes: &Shapes) -> Vec<Frame> {
         ),
         says("ack", "The message is on disk", like("ack", "Receipt", shapes)),
         says(
+            "accepted",
+            "With a broker as the log: it keeps the message, which has no number yet",
+            like("ack", "Accepted", shapes),
+        ),
+        says(
             "presence",
             "Somebody's first subscription of the room began, or the last ended",
             typed("presence", online, json!({})),
@@ -211,10 +216,11 @@ fn chat(shapes: &Shapes) -> Vec<Frame> {
     let success = object(
         "",
         json!({
-            "status": {"const": "success"}, "messageId": id(), "seq": schema("Seq"),
+            "status": {"const": "success"}, "messageId": id(),
             "serverReceiveTime": schema("Time"), "serverSendTime": schema("Time"),
         }),
         json!({
+            "seq": described(schema("Seq"), "Left out with a broker as the log."),
             "duplicate": {"const": true, "description": "The id was stored before; `seq` is the first one's."},
             "originalMessage": {"description": "The frame as it came, with `?echo=1`."},
         }),

@@ -34,6 +34,7 @@ fn send() -> Operation {
         .takes(Media::Json(schema("Draft")), "")
         .gives(201, Media::Json(schema("Receipt")), "Stored.")
         .gives(200, Media::Json(schema("Receipt")), "Stored before, under the same id.")
+        .gives(202, Media::Json(schema("Accepted")), "With a broker as the log: it keeps the message until it is stored.")
         .refuses(&[E::Malformed, E::Invalid, E::IdReused, E::UnknownRoom, E::NotMember])
         .refuses(WRITING)
         .example_with("first", &[("room", "lobby")], hello.clone(), (201, receipt("m-1", 1, false)))

@@ -51,7 +51,17 @@ pub(super) fn all(limits: &Limits) -> Named {
             }),
             json!({}),
         ),));
-    all.push(("LineAnswer", json!({"anyOf": [schema("Receipt"), schema("LineProblem")]})));
+    all.push((
+        "Accepted",
+        object(
+            "The message is on the disk of a broker. What number it gets, and whether its id was there before, is \
+             decided when it is stored.",
+            json!({"messageId": id()}),
+            json!({}),
+        ),
+    ));
+    let line_answers = ["Receipt", "Accepted", "LineProblem"].map(schema);
+    all.push(("LineAnswer", json!({"anyOf": line_answers})));
     all.push((
         "HistoryPage",
         object(

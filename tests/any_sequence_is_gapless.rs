@@ -102,7 +102,7 @@ impl Sequence {
 
     /// All that was sent is acknowledged between two steps.
     fn head(&self) -> u64 {
-        self.writer.acked.last().map_or(0, |acked| acked.seq)
+        self.writer.acked.last().map_or(0, |acked| acked.seq.unwrap())
     }
 
     fn any(&mut self) -> Option<&mut (Follower, usize)> {

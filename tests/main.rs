@@ -17,6 +17,10 @@ mod backups_are_whole_or_not_there;
 mod bad_frames_keep_the_socket;
 mod bad_requests_name_the_rule;
 mod broadcast_reaches_each_once;
+#[cfg(feature = "amqp")]
+mod broker_down_answers_503_and_recovers;
+#[cfg(feature = "amqp")]
+mod broker_refusals_are_told;
 mod chat_sockets_answer_in_order;
 mod commands_work;
 mod corrupt_block_is_named;
@@ -29,8 +33,12 @@ mod duplicate_id_is_noop;
 mod event_stream_resumes;
 mod export_and_import;
 mod failed_sync_stops_writes;
+#[cfg(feature = "amqp")]
+mod foreign_publisher_is_ingested;
 mod history_pages;
 mod killed_at_any_moment;
+#[cfg(feature = "amqp")]
+mod killed_with_a_broker;
 mod kv_commands_work;
 mod kv_no_stale_read;
 mod kv_over_http;
@@ -46,6 +54,8 @@ mod ndjson_answers_line_by_line;
 mod offline_member_catches_up;
 mod overload_is_answered;
 mod poison_goes_to_dead_letter;
+#[cfg(feature = "amqp")]
+mod poison_message_goes_to_dead_letter;
 mod postgres_comes_and_goes;
 mod postgres_killed_at_any_moment;
 mod postgres_refusals_say_what_to_do;

@@ -2,6 +2,8 @@
 //!
 //! A test waits for conditions, never for time. The limits here are only for tests that would otherwise hang.
 
+#[cfg(feature = "amqp")]
+mod broker;
 mod follower;
 mod http;
 pub(crate) mod likeness;
@@ -18,6 +20,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+#[cfg(feature = "amqp")]
+pub(crate) use broker::Broker;
 pub(crate) use follower::Follower;
 pub(crate) use http::{Answer, Http, faulty_fields};
 pub(crate) use line::Line;

@@ -98,7 +98,7 @@ fn api_client(limits: &Limits, shapes: &Shapes) -> Vec<Frame> {
             typed("read", json!({"roomId": schema("AnyId"), "seq": integer(0)}), with_ref()),
             &["marked", "error"],
         ),
-        says("send", "Send a message", like("send", "DraftWithRoom", shapes), &["ack", "accepted", "error"]),
+        says("send", "Send a message", like("send", "DraftWithRoom", shapes), &["ack", "error"]),
         says(
             "typing",
             "Tell the others that the caller writes; passed on at most once a second",
@@ -171,11 +171,18 @@ fn api_server(shapes: &Shapes) -> Vec<Frame> {
             "Nothing of the room follows",
             typed("unsubscribed", json!({"roomId": {"anyOf": [id(), {"const": "*"}]}}), with_ref()),
         ),
-        says("ack", "The message is on disk", like("ack", "Receipt", shapes)),
         says(
-            "accepted",
-            "With a broker as the log: it keeps the message, which has no number yet",
-            like("ack", "Accepted", shapes),
+            "ack",
+            "The message is durable. With a broker as the log it is so there, not numbered yet, and only `messageId` \
+             is told",
+            typed(
+                "ack",
+                json!({"messageId": id()}),
+                json!({
+                    "ref": reference(), "seq": schema("Seq"), "epoch": schema("Epoch"),
+                    "receivedAt": schema("Time"), "duplicate": {"type": "boolean"},
+                }),
+            ),
         ),
         says(
             "presence",

@@ -93,8 +93,10 @@ impl Flights {
         let count = submission.messages();
         for index in 0..count {
             let mut publishing = publish(&submission.mail, index);
-            // The first poll hands the message to the connection; what it answers is looked at in its turn.
-            let _ = publishing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            // The first poll hands the message to the connection; an answer is looked at in its turn.
+            if let Poll::Ready(answer) = publishing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                publishing = Box::pin(std::future::ready(answer));
+            }
             self.publishing.push_back(publishing);
         }
         self.messages += count;

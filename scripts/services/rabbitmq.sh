@@ -36,7 +36,7 @@ log.file.level = warning
 C
   setsid "$SBIN/rabbitmq-server" >"$H/log/out" 2>&1 </dev/null &
   P=$!
-  for _ in $(seq 600); do
+  for _ in $(seq 1800); do
     alive $P || break
     if ready; then exit 0; fi
     sleep 0.1

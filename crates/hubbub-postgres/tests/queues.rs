@@ -151,7 +151,9 @@ async fn each_message_is_taken_once() {
                 }
                 if lease.is_some() {
                     // Every third is given back, and is somebody's again.
-                    let how = |delivery: &Delivery| match delivery.id % 3 == 0 && delivery.deliveries < 2 {
+                    let how = |delivery: &Delivery| match delivery.id.is_multiple_of(3)
+                        && delivery.deliveries < 2
+                    {
                         true => Settle::Nack { delay_ms: None },
                         false => Settle::Ack,
                     };

@@ -80,6 +80,7 @@ mod stale_receipt_is_refused;
 mod stats_commands_show_them;
 mod stats_over_http_are_exact;
 mod tail_survives_a_restart;
+mod two_servers_one_database;
 mod unread_and_statistics_agree;
 mod user_messages_page;
 mod websocket_conformance;

@@ -13,6 +13,7 @@ pub(crate) mod program;
 mod queues;
 pub(crate) mod schema;
 mod server;
+mod watch;
 mod writer;
 mod ws;
 
@@ -29,6 +30,7 @@ pub(crate) use postgres::Postgres;
 pub(crate) use program::{Ran, hubbub, hubbub_aside};
 pub(crate) use queues::receipt;
 pub(crate) use server::{Server, Setup};
+pub(crate) use watch::Watch;
 pub(crate) use writer::{Dialect, Writer};
 pub(crate) use ws::{Closed, Ws};
 

@@ -7,7 +7,9 @@ create table kv (
     value bytea not null,
     -- That of its last change.
     revision bigint not null,
-    expires_at timestamptz
+    expires_at timestamptz,
+    -- When the value that this one took the place of ran out, or was to: so a put knows whether its key was there.
+    replaced timestamptz
 ) with (fillfactor = 80);
 -- Without the revision: so most new values touch no index.
 create index kv_by_expiry on kv (expires_at) where expires_at is not null;

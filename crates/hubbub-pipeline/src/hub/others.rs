@@ -83,15 +83,13 @@ pub(crate) async fn follow(hub: Arc<Hub>, store: Arc<dyn RoomStore>, clock: Arc<
 impl Hub {
     /// Compares all rooms that are followed with the store.
     pub(super) async fn look(&self, store: &dyn RoomStore) -> Result<(), ReadError> {
-        let rooms: Vec<RoomId> =
-            self.shards.iter().flat_map(|shard| shard.lock().keys().cloned().collect::<Vec<_>>()).collect();
-        for rooms in rooms.chunks(HEADS_MAX) {
-            let heads = store.heads(rooms.to_vec()).await?;
+        for rooms in self.followed().chunks(HEADS_MAX) {
+            let heads = store.heads(rooms.iter().map(|(room, _)| room.clone()).collect()).await?;
             let heads: HashMap<&RoomId, &RoomHead> = heads.iter().map(|head| (&head.room, head)).collect();
             let mut behind = Vec::new();
-            for room in rooms {
+            for (room, was_there) in rooms {
                 let head = heads.get(room).copied();
-                if self.has_changed(room, head) {
+                if self.has_changed(room, head) || *was_there && head.is_none() {
                     self.take_change(room, head, store).await;
                 }
                 if head.is_some_and(|head| self.through(room).is_some_and(|through| through < head.head)) {
@@ -101,6 +99,16 @@ impl Hub {
             self.catch_up(store, behind).await?;
         }
         Ok(())
+    }
+
+    /// The rooms that are followed, and whether they are known to have had messages.
+    fn followed(&self) -> Vec<(RoomId, bool)> {
+        let mut rooms = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            rooms.extend(shard.iter().map(|(room, channel)| (room.clone(), channel.ring.through > Some(0))));
+        }
+        rooms
     }
 
     fn through(&self, room: &RoomId) -> Option<u64> {

@@ -10,6 +10,7 @@ use tokio_postgres::types::Type;
 use super::Kv;
 use super::judge::{Judging, State};
 use super::lists::{letter, number, revision};
+use super::puts::Puts;
 use crate::db::{Fault, PgTime, Sql, Tx};
 
 /// Keys that one batch sweeps at most, so that no commit takes long.
@@ -56,62 +57,71 @@ const LOG: Sql = Sql {
 };
 
 /// What a transaction came to.
-struct Done {
-    outcomes: Vec<Outcome>,
-    revision: u64,
+pub(super) struct Done {
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) revision: u64,
     /// The first of the times that were set.
-    expires_at: Option<Timestamp>,
+    pub(super) expires_at: Option<Timestamp>,
     /// After a sweep: when the next key runs out.
-    due: Option<Option<Timestamp>>,
+    pub(super) due: Option<Option<Timestamp>>,
+}
+
+/// Keeps others who change keys waiting until the commit. What is sent behind it sees all that they did.
+pub(super) async fn lock(tx: &Tx<'_>) -> Result<(), Fault> {
+    tx.batch("waiting for others who change keys", LOCK).await
 }
 
 impl Kv {
     /// Does operations in their order, in one transaction.
     pub(crate) async fn apply(&self, ops: &[KvOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
-        let done = self.context.db.transact("changing keys", async |tx| self.work(tx, ops).await).await?;
+        let now = self.context.clock.now();
+        let puts = Puts::of(ops, now);
+        let work = async |tx: &Tx<'_>| match &puts {
+            Some(puts) => puts.work(tx).await,
+            None => work(tx, ops, now).await,
+        };
+        let done = self.context.db.transact("changing keys", work).await?;
         match done.due {
             Some(due) => self.known.saw_due(done.revision, due),
             None => self.known.wrote(done.revision, done.expires_at),
         }
         Ok(done.outcomes)
     }
+}
 
-    async fn work(&self, tx: &Tx<'_>, ops: &[KvOp<'_>]) -> Result<Done, Fault> {
-        let now = self.context.clock.now();
-        let mut keys: Vec<&[u8]> = ops.iter().filter_map(KvOp::key).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let is_sweeping = ops.iter().any(|op| matches!(op, KvOp::Sweep));
-        let locked = tx.batch("waiting for others who change keys", LOCK);
-        let ((), rows) = try_join(locked, tx.query(&READ, &[&keys])).await?;
-        let over = match is_sweeping {
-            true => tx.query(&READ_OVER, &[&PgTime(now), &number(SWEPT_MAX as u64 + 1)]).await?,
-            false => Vec::new(),
-        };
+async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], now: Timestamp) -> Result<Done, Fault> {
+    let mut keys: Vec<&[u8]> = ops.iter().filter_map(KvOp::key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let is_sweeping = ops.iter().any(|op| matches!(op, KvOp::Sweep));
+    let ((), rows) = try_join(lock(tx), tx.query(&READ, &[&keys])).await?;
+    let over = match is_sweeping {
+        true => tx.query(&READ_OVER, &[&PgTime(now), &number(SWEPT_MAX as u64 + 1)]).await?,
+        false => Vec::new(),
+    };
 
-        let mut states = HashMap::with_capacity(rows.len());
-        for row in &rows {
-            if let Some(key) = row.get::<_, Option<&[u8]>>(1) {
-                states.insert(key, state(row.get(2), row.get(3)));
-            }
+    let mut states = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        if let Some(key) = row.get::<_, Option<&[u8]>>(1) {
+            states.insert(key, state(row.get(2), row.get(3)));
         }
-        let head = rows.first().map_or(0, |row| revision(row.get(0)));
-        let mut judging = Judging::new(now, head, states);
-        for (at, row) in over.iter().enumerate() {
-            if at == SWEPT_MAX {
-                judging.is_more_over();
-                break;
-            }
-            judging.is_over(row.get(0), state(row.get(1), row.get(2)));
-        }
-        let outcomes = ops.iter().map(|op| judging.judge(op)).collect();
-        let expires_at = write(tx, &judging).await?;
-        let due = match is_sweeping {
-            true => Some(tx.query_one(&READ_DUE, &[]).await?.get::<_, Option<PgTime>>(0).map(|due| due.0)),
-            false => None,
-        };
-        Ok(Done { outcomes, revision: judging.revision, expires_at, due })
     }
+    let head = rows.first().map_or(0, |row| revision(row.get(0)));
+    let mut judging = Judging::new(now, head, states);
+    for (at, row) in over.iter().enumerate() {
+        if at == SWEPT_MAX {
+            judging.is_more_over();
+            break;
+        }
+        judging.is_over(row.get(0), state(row.get(1), row.get(2)));
+    }
+    let outcomes = ops.iter().map(|op| judging.judge(op)).collect();
+    let expires_at = write(tx, &judging).await?;
+    let due = match is_sweeping {
+        true => Some(tx.query_one(&READ_DUE, &[]).await?.get::<_, Option<PgTime>>(0).map(|due| due.0)),
+        false => None,
+    };
+    Ok(Done { outcomes, revision: judging.revision, expires_at, due })
 }
 
 fn state<'a>(at: i64, expires_at: Option<PgTime>) -> State<'a> {

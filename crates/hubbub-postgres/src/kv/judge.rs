@@ -102,7 +102,8 @@ impl<'a> Judging<'a> {
     }
 }
 
-fn after(now: Timestamp, ms: u64) -> Timestamp {
+/// The end of a time that begins now.
+pub(super) fn after(now: Timestamp, ms: u64) -> Timestamp {
     let micros = i64::try_from(ms.saturating_mul(1_000)).unwrap_or(i64::MAX);
     Timestamp::from_micros(now.as_micros().saturating_add(micros))
 }

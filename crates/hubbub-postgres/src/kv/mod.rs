@@ -1,7 +1,8 @@
 //! Keys.
 //!
 //! A batch is one transaction ([`apply`]): it takes the lock that all writers of keys take, reads how the batch's keys
-//! stand, judges in memory ([`judge`]), and writes the last state of each key and a row of the log for each change.
+//! stand, judges in memory ([`judge`]), and writes the last state of each key and a row of the log for each change. Where
+//! nothing is to be judged, one statement does it ([`puts`]).
 //! Reads of values that come together share a query ([`values`]); lists and the log are in [`lists`].
 //!
 //! The log's newest row is the store's revision. Whoever writes holds the lock until the commit, so revisions are seen in
@@ -12,6 +13,7 @@ mod apply;
 mod judge;
 mod known;
 mod lists;
+mod puts;
 mod values;
 
 use std::sync::Arc;

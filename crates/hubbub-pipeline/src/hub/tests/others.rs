@@ -206,6 +206,20 @@ async fn whoever_another_server_sends_away_gets_nothing_more() {
     }
 }
 
+#[tokio::test]
+async fn a_room_deleted_before_it_was_looked_at_is_left() {
+    let (hub, store, [late, early]) = (shared(), OneRoom::new(2), [outbox(9), outbox(9)]);
+    let attachment = joined(&hub, None, &late, 2);
+    store.change(|room| room.is_deleted = true);
+    hub.look(&*store).await.unwrap();
+    assert_eq!(shown(&late), ["ended r"]);
+    hub.detach(attachment, &late);
+    let attachment = joined(&hub, None, &early, 0);
+    hub.look(&*store).await.unwrap();
+    assert!(shown(&early).is_empty(), "there is no such room yet");
+    hub.detach(attachment, &early);
+}
+
 /// Reads what is there and goes live, as a connection does; answers what it saw.
 async fn follow_it(hub: &Hub, store: &OneRoom, is_over: &AtomicBool) -> (u64, Vec<u64>) {
     let room = RoomId::new("r").unwrap();

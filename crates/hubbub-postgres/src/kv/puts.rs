@@ -1,0 +1,91 @@
+//! Batches of nothing but puts on no condition, the most frequent ones: which of their keys were there is learned from
+//! writing them, so that one statement does it all.
+
+use std::collections::{HashMap, HashSet};
+
+use futures_util::future::try_join;
+use hubbub_core::kv::Condition;
+use hubbub_core::{KvOp, KvOutcome, Outcome, Timestamp};
+use tokio_postgres::types::Type;
+
+use super::apply::{Done, lock};
+use super::judge::after;
+use super::lists::{number, revision};
+use crate::db::{Fault, PgTime, Sql, Tx};
+
+/// Only a new row has no `xmax`.
+const PUT: Sql = Sql {
+    what: "putting keys",
+    text: "with head as (select coalesce(max(revision), 0) as revision from kv_changes), \
+           put as (insert into kv (key, value, revision, expires_at) \
+               select n.key, n.value, head.revision + n.place, n.expires_at \
+               from head, unnest($1, $2, $3, $4) as n (key, value, place, expires_at) \
+               on conflict (key) do update set value = excluded.value, revision = excluded.revision, \
+                   expires_at = excluded.expires_at, replaced = kv.expires_at \
+               returning key, xmax = 0 as is_new, replaced), \
+           logged as (insert into kv_changes (revision, key, what) select head.revision + n.place, n.key, 'P' \
+               from head, unnest($5) with ordinality as n (key, place)) \
+           select head.revision, put.key from head left join put on put.is_new or put.replaced <= $6",
+    types: &[
+        Type::BYTEA_ARRAY,
+        Type::BYTEA_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::BYTEA_ARRAY,
+        Type::TIMESTAMPTZ,
+    ],
+};
+
+/// One put.
+struct Put<'a> {
+    key: &'a [u8],
+    value: &'a [u8],
+    expires_at: Option<Timestamp>,
+}
+
+/// Such a batch.
+pub(super) struct Puts<'a> {
+    now: Timestamp,
+    all: Vec<Put<'a>>,
+}
+
+impl<'a> Puts<'a> {
+    /// `None` when there is anything else.
+    pub(super) fn of(ops: &[KvOp<'a>], now: Timestamp) -> Option<Self> {
+        let put = |op: &KvOp<'a>| match *op {
+            KvOp::Put { key, value, ttl_ms, condition: Condition::Always } => {
+                Some(Put { key, value, expires_at: ttl_ms.map(|ttl_ms| after(now, ttl_ms)) })
+            }
+            _ => None,
+        };
+        Some(Self { now, all: ops.iter().map(put).collect::<Option<_>>()? })
+    }
+
+    pub(super) async fn work(&self, tx: &Tx<'_>) -> Result<Done, Fault> {
+        let last: HashMap<&[u8], usize> = self.all.iter().map(|put| put.key).zip(1..).collect();
+        let kept = self.all.iter().zip(1..).filter(|(put, place)| last.get(put.key) == Some(place));
+        let (mut keys, mut values, mut places, mut times) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (put, place) in kept {
+            keys.push(put.key);
+            values.push(put.value);
+            places.push(number(place as u64));
+            times.push(put.expires_at.map(PgTime));
+        }
+        let logged: Vec<&[u8]> = self.all.iter().map(|put| put.key).collect();
+        let now = PgTime(self.now);
+        let params: [crate::db::Param<'_>; 6] = [&keys, &values, &places, &times, &logged, &now];
+        let ((), rows) = try_join(lock(tx), tx.query(&PUT, &params)).await?;
+        let head = rows.first().map_or(0, |row| revision(row.get(0)));
+        let mut created: HashSet<&[u8]> = rows.iter().filter_map(|row| row.get(1)).collect();
+        let outcomes = self.all.iter().zip(head + 1..).map(|(put, revision)| {
+            let (expires_at, created) = (put.expires_at, created.remove(put.key));
+            Outcome::Kv(KvOutcome::Put { revision, expires_at, created })
+        });
+        Ok(Done {
+            outcomes: outcomes.collect(),
+            revision: head + self.all.len() as u64,
+            expires_at: times.iter().flatten().min().map(|first| first.0),
+            due: None,
+        })
+    }
+}

@@ -1,0 +1,214 @@
+//! Two servers on one database are one: whatever is done at either of them is seen at both, once and in order.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use futures_util::future::join_all;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{Dialect, Follower, Http, Postgres, Server, Setup, Watch, Writer, in_time, seqs, until};
+
+struct Two {
+    // End before the database.
+    servers: [Server; 2],
+    _postgres: Postgres,
+}
+
+impl Two {
+    fn start() -> Self {
+        let postgres = Postgres::start("");
+        let servers = [(); 2].map(|()| Setup::new().store(&postgres.url("postgres")).start());
+        Self { servers, _postgres: postgres }
+    }
+}
+
+/// Follows a room at a server until nothing more comes that is not in `end`, which is known only later.
+async fn follow(address: SocketAddr, room: String, mut end: tokio::sync::watch::Receiver<u64>) -> Follower {
+    let mut follower = Follower::new(&room);
+    assert!(follower.resume(address).await);
+    loop {
+        let known = *end.borrow_and_update();
+        if known > 0 && follower.position >= known {
+            return follower;
+        }
+        tokio::select! {
+            taken = follower.next() => taken.unwrap_or_else(|closed| panic!("{room}: closed with {closed:?}")),
+            changed = end.changed(), if known == 0 => changed.unwrap(),
+        }
+    }
+}
+
+#[tokio::test]
+async fn messages_sent_at_both_are_one_history() {
+    const EACH: usize = 300;
+    let Two { servers, _postgres } = &Two::start();
+    let mut running = Vec::new();
+    for room in ["r", "s"] {
+        let (end, known) = tokio::sync::watch::channel(0);
+        let followers: Vec<_> = servers
+            .iter()
+            .map(|server| tokio::spawn(follow(server.address(), room.to_owned(), known.clone())))
+            .collect();
+        let writers: Vec<_> = [(0, 1), (0, 40), (1, 1), (1, 40)]
+            .into_iter()
+            .map(|(server, window)| {
+                let address = servers[server].address();
+                let name = format!("{room}{server}w{window}");
+                let room = room.to_owned();
+                tokio::spawn(async move {
+                    let mut writer = Writer::new(&name, &room, Dialect::Api, window);
+                    let enough = if window == 1 { EACH / 5 } else { EACH };
+                    writer.run(address, |writer| writer.acked.len() >= enough).await.unwrap();
+                    writer
+                })
+            })
+            .collect();
+        running.push((room, end, followers, writers));
+    }
+    for (room, end, followers, writers) in running {
+        let writers = in_time("the writers", join_all(writers)).await;
+        let history = servers[0].history(room).await;
+        assert_eq!(history, servers[1].history(room).await);
+        let all = seqs(&history);
+        assert!(all.iter().copied().eq(1..=all.len() as u64), "{all:?}");
+        let mut acked = 0;
+        for writer in writers.into_iter().map(Result::unwrap) {
+            writer.check(&history);
+            acked += writer.acked.len();
+        }
+        assert_eq!(acked, history.len(), "nothing else is there");
+        end.send(all.len() as u64).unwrap();
+        for follower in in_time("the followers", join_all(followers)).await {
+            follower.unwrap().check(&history);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_id_is_one_message_wherever_it_is_sent() {
+    let Two { servers: [here, there], _postgres } = &Two::start();
+    for round in 0..20 {
+        let id = format!("m{round}");
+        let (one, other) = tokio::join!(here.send_as("r", &id, "x"), there.send_as("r", &id, "x"));
+        let statuses = BTreeSet::from([one.status, other.status]);
+        assert_eq!(statuses, BTreeSet::from([200, 201]), "one is stored, one is the repeated one");
+        assert_eq!(one.json()["seq"], other.json()["seq"]);
+    }
+    assert_eq!(there.history("r").await.len(), 20);
+}
+
+#[tokio::test]
+async fn whoever_is_removed_at_one_is_sent_away_from_the_other() {
+    let Two { servers: [here, there], _postgres } = &Two::start();
+    here.put_room("closed", json!({"membersOnly": true})).await;
+    for user in ["ada", "bob"] {
+        here.add_member("closed", user).await;
+    }
+    let mut bob = there.ws("/v1/ws?user=bob").await;
+    bob.subscribe("closed", json!({})).await;
+    here.send("closed", "for both").await;
+    assert_eq!(bob.hear_type("message").await["message"], "for both");
+    here.remove_member("closed", "bob").await;
+    assert_eq!(bob.hear_error().await["code"], "removed");
+    here.send("closed", "not for bob").await;
+    let answer =
+        there.call("bob", Method::POST, "/v1/rooms/closed/messages", json!({"message": "hello?"})).await;
+    answer.problem(403, "not_member");
+    let mut ada = there.ws("/v1/ws?user=ada").await;
+    ada.subscribe("closed", json!({"after": 0})).await;
+    for text in ["for both", "not for bob"] {
+        assert_eq!(ada.hear_type("message").await["message"], text);
+    }
+    assert_eq!(here.call("", Method::DELETE, "/v1/rooms/closed", Value::Null).await.status, 204);
+    assert_eq!(ada.hear_error().await["code"], "removed");
+}
+
+#[tokio::test]
+async fn each_message_of_a_queue_is_taken_once() {
+    const SENT: usize = 240;
+    let Two { servers, _postgres } = &Two::start();
+    servers[0].put_queue("q", json!({})).await;
+    servers[0].register(&["boss", "w0", "w1"]).await;
+    let sending = join_all((0..4).map(async |part| {
+        let mut http = servers[part % 2].http().await;
+        for number in (0..SENT).filter(|number| number % 4 == part) {
+            let message = json!({"sender": "boss", "message": number.to_string()});
+            let answer = http.post("/v1/queues/q/messages", message.to_string()).await;
+            assert_eq!(answer.status, 201, "{}", answer.text());
+        }
+    }));
+    let taken = std::sync::Mutex::new(Vec::new());
+    let taking = join_all((0..4).map(async |part| {
+        let mut http = servers[part % 2].http().await;
+        until("all are taken", async || {
+            let body = json!({"receiver": format!("w{}", part % 2), "max": 5});
+            let some = http.take("get", "q", body).await;
+            let some =
+                some.iter().map(|message| message["message"].as_str().unwrap().parse::<usize>().unwrap());
+            let mut taken = taken.lock().unwrap();
+            taken.extend(some);
+            taken.len() >= SENT
+        })
+        .await;
+    }));
+    tokio::join!(sending, taking);
+    let mut taken = taken.into_inner().unwrap();
+    taken.sort_unstable();
+    assert!(taken.iter().copied().eq(0..SENT), "{taken:?}");
+    for server in servers {
+        assert!(server.waiting("q").await.is_empty());
+    }
+}
+
+/// Adds one to a number, as often as it takes until nobody else did so in between.
+async fn add_one(http: &mut Http, key: &str) {
+    in_time("adding", async {
+        loop {
+            let found = http.get(&format!("/kv/{key}")).await;
+            let (condition, value) = match found.status {
+                404 => (("if-none-match", "*"), 0),
+                _ => (("if-match", found.header("etag").unwrap()), found.text().parse().unwrap()),
+            };
+            let next = (value + 1_u64).to_string();
+            let put = http.request(Method::PUT, &format!("/kv/{key}"), &[condition], next).await;
+            match put.status {
+                201 | 204 => return,
+                _ => _ = put.problem(412, "condition_failed"),
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn keys_are_the_same_at_both() {
+    const EACH: u64 = 20;
+    let Two { servers: [here, there], _postgres } = &Two::start();
+    // Nobody's change is lost.
+    join_all((0..6).map(async |part| {
+        let mut http = if part % 2 == 0 { here.http().await } else { there.http().await };
+        for _ in 0..EACH {
+            add_one(&mut http, "count").await;
+        }
+    }))
+    .await;
+    assert_eq!(here.get("/kv/count").await.text(), (6 * EACH).to_string());
+    // What was put at one is read at the other, and heard of by who watches there.
+    let mut watching = Watch::open(there, "?prefix=k", None).await;
+    let (mut put_at, mut got_at) = (here.http().await, there.http().await);
+    for round in 0..50 {
+        let put = put_at.request(Method::PUT, "/kv/k", &[], round.to_string()).await;
+        let got = got_at.get("/kv/k").await;
+        assert_eq!((got.text(), got.header("etag")), (round.to_string(), put.header("etag")));
+        let revision = put.header("etag").unwrap().trim_matches('"').parse().unwrap();
+        let listed = got_at.get("/v1/kv?prefix=k").await.json();
+        assert_eq!(listed["keys"][0]["revision"], revision, "{listed}");
+        watching.hear(&[("put", "k", revision)]).await;
+        std::mem::swap(&mut put_at, &mut got_at);
+    }
+    let deleted = put_at.request(Method::DELETE, "/kv/k", &[], "").await;
+    assert_eq!((deleted.status, got_at.get("/kv/k").await.status), (204, 404));
+    let last = watching.next().await.unwrap();
+    assert_eq!((last.1.as_str(), &last.2["key"]), ("delete", &json!("k")));
+}

@@ -49,6 +49,9 @@ create index members_of_user on members (member, room);
 -- refused, loudly, instead of standing in the way of the partition that is missing.
 -- No foreign keys here: numbers of rooms and users are never given back, and checks for each row would cost a fifth of
 -- the rate.
+-- Each partition has a primary key of its own, (room, seq). One of all partitions would have to hold the time too, and
+-- with three columns PostgreSQL leaves the pages of the index half empty where many rooms grow: 71 bytes for each message
+-- instead of 32.
 create table messages (
     room integer not null,
     sender integer not null,
@@ -57,9 +60,9 @@ create table messages (
     sent_at timestamptz not null,
     kind "char" not null,
     message_id text collate "C" not null,
-    username text,
-    body text not null,
-    primary key (room, seq, received_at)
+    -- Empty = none. Without a null a row is 16 bytes shorter.
+    username text not null default '',
+    body text not null
 ) partition by range (received_at);
 create index messages_of_user on messages (sender, received_at);
 

@@ -58,7 +58,7 @@ async fn main() -> Result<(), Failure> {
 /// Bytes for each message, by table and index.
 async fn sizes(client: &Client, messages: u64) -> Result<(), Failure> {
     let text = "with parts as ( \
-        select coalesce(parent.inhparent, c.oid)::regclass::text as name, c.relkind, c.oid \
+        select regexp_replace(coalesce(parent.inhparent, c.oid)::regclass::text, '_[0-9]{8}', '') as name, c.relkind, c.oid \
         from pg_class c left join pg_inherits parent on parent.inhrelid = c.oid \
         where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'i')) \
         select name, relkind = 'i', sum(pg_total_relation_size(oid) - pg_indexes_size(oid))::int8 \

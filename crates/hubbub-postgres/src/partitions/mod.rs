@@ -113,6 +113,7 @@ async fn make_in(tx: &Tx<'_>, time: Timestamp, length: Duration) -> Result<(Span
     let (name, begins, ends) = (span.name(), span.begins, span.ends);
     let text = format!(
         "create table {name} (like messages including defaults including storage including compression); \
+         alter table {name} add primary key (room, seq); \
          alter table messages attach partition {name} for values from ('{begins}') to ('{ends}')"
     );
     tx.batch("making a partition", &text).await?;

@@ -77,7 +77,7 @@ fn push(run: &mut MessageRun, user: &str, row: &Row) -> Result<(), Fault> {
         room: row.get(0),
         user,
         id: row.get(5),
-        username: row.get(6),
+        username: Some(row.get(6)).filter(|name: &&str| !name.is_empty()),
         text: row.get(7),
         kind,
         timestamp: row.get::<_, PgTime>(4).0,

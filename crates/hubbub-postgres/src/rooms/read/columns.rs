@@ -89,7 +89,7 @@ pub(in crate::rooms) fn push(
             room,
             user,
             id: row.get(at + 5),
-            username: row.get(at + 6),
+            username: Some(row.get(at + 6)).filter(|name: &&str| !name.is_empty()),
             text: row.get(at + 7),
             kind: kind.ok_or_else(|| nonsense("a message of no type".into()))?,
             timestamp: row.get::<_, PgTime>(at + 3).0,

@@ -40,6 +40,9 @@ pub(super) async fn insert(tx: &Tx<'_>, stored: &[New<'_>]) -> Result<(), Fault>
     if stored.is_empty() {
         return Ok(());
     }
+    // Room by room: so pages of the index fill up before the next ones begin, and a room's messages lie together.
+    let mut stored = stored.to_vec();
+    stored.sort_unstable_by_key(|new| (new.room, new.seq));
     let rooms: Vec<i32> = stored.iter().map(|new| new.room).collect();
     let senders: Vec<i32> = stored.iter().map(|new| new.sender).collect();
     let seqs: Vec<i64> = stored.iter().map(|new| new.seq).collect();
@@ -47,7 +50,7 @@ pub(super) async fn insert(tx: &Tx<'_>, stored: &[New<'_>]) -> Result<(), Fault>
     let sent: Vec<PgTime> = stored.iter().map(|new| PgTime(new.send.timestamp)).collect();
     let kinds: Vec<i8> = stored.iter().map(|new| i8::try_from(new.send.kind as u8).unwrap_or(0)).collect();
     let ids: Vec<&str> = stored.iter().map(|new| new.send.id).collect();
-    let usernames: Vec<Option<&str>> = stored.iter().map(|new| new.send.username).collect();
+    let usernames: Vec<&str> = stored.iter().map(|new| new.send.username.unwrap_or_default()).collect();
     let bodies: Vec<&str> = stored.iter().map(|new| new.send.text).collect();
     tx.execute(&INSERT, &[&rooms, &senders, &seqs, &received, &sent, &kinds, &ids, &usernames, &bodies])
         .await?;

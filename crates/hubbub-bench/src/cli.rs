@@ -15,6 +15,7 @@ use crate::kv::{self, KvArgs};
 use crate::limits::{self, LimitsArgs};
 use crate::options::Common;
 use crate::persist::{self, PersistArgs};
+use crate::query::{self, QueryArgs};
 use crate::queue::{self, QueueArgs};
 use crate::report::Report;
 use crate::suite::{self, SuiteArgs};
@@ -40,6 +41,8 @@ enum Command {
     Kv(KvArgs),
     /// Messages through the log into the store, until all of them are stored
     Persist(PersistArgs),
+    /// The questions that matter, at a store that holds messages: each alone, then all beside messages
+    Query(QueryArgs),
     /// What this machine can do at most: bare servers and the disk alone
     Limits(LimitsArgs),
     /// The whole table of speed and memory, each row against its bare limit
@@ -94,6 +97,16 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
                 write!(out, "{}", outcome.terminal())?;
             }
             Ok(if outcome.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Query(args) => {
+            let answers = runtime(args.common.threads)?.block_on(query::measure(&args))?;
+            let mut out = std::io::stdout().lock();
+            if args.common.json {
+                writeln!(out, "{}", serde_json::to_string(&answers)?)?;
+            } else {
+                write!(out, "{}", answers.terminal())?;
+            }
+            Ok(if answers.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::Limits(args) => {
             let limits = runtime(args.threads)?.block_on(limits::measure(&args))?;

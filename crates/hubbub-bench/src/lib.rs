@@ -33,6 +33,7 @@ mod options;
 mod pace;
 mod persist;
 mod phase;
+mod query;
 mod queue;
 mod record;
 mod report;

@@ -1,0 +1,257 @@
+//! `hubbub bench query`: the four questions that matter at a store full of messages, each alone and then all together
+//! while messages come in.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use hubbub_core::Timestamp;
+use hubbub_core::clock::{RandomSource, SeededRandom};
+use serde::{Deserialize, Serialize};
+
+use crate::asks::{Question, ask};
+use crate::client::Target;
+use crate::client::get::get;
+use crate::http::{self, HttpArgs};
+use crate::machine::Machine;
+use crate::options::{Common, arguments, duration};
+use crate::record::Stats;
+use crate::report::grouped;
+
+/// Options of `bench query`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct QueryArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Questions per second
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    rate: u32,
+    /// How long each question is asked, and how long all together
+    #[arg(long, short, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    duration: Duration,
+    /// Windows of time are this share of the time there are messages of
+    #[arg(long, default_value_t = 0.03, value_name = "SHARE")]
+    window: f64,
+}
+
+/// A question, and how long its answer may take.
+const KINDS: [(&str, f64); 4] =
+    [("room by time", 100.0), ("user's history", 200.0), ("active users", 500.0), ("user's rooms", 50.0)];
+
+/// What was found out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Answers {
+    machine: Machine,
+    started: String,
+    messages: u64,
+    rows: Vec<Asked>,
+    failed: u64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked {
+    question: &'static str,
+    /// Alone, or beside the others and messages.
+    is_mixed: bool,
+    target_ms: f64,
+    latency: Stats,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Totals {
+    messages: u64,
+    first_message_at: Option<String>,
+    last_message_at: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rooms {
+    rooms: Vec<Room>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Room {
+    room_id: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Users {
+    users: Vec<User>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct User {
+    user_id: String,
+}
+
+/// What there is to ask about: names, and the time that messages are of.
+#[derive(Debug, Clone)]
+struct Holdings {
+    rooms: Vec<String>,
+    users: Vec<String>,
+    first: Timestamp,
+    span_us: u64,
+    window_us: u64,
+}
+
+impl Holdings {
+    async fn look(target: &Target, share: f64) -> anyhow::Result<(u64, Self)> {
+        let totals: Totals = serde_json::from_str(&get(target, "/v1/stats").await?)?;
+        let rooms: Rooms = serde_json::from_str(&get(target, "/v1/stats/rooms?limit=1000").await?)?;
+        let users: Users = serde_json::from_str(&get(target, "/v1/stats/users?limit=1000").await?)?;
+        let time = |text: &Option<String>| text.as_deref().and_then(Timestamp::parse);
+        let (first, last) = time(&totals.first_message_at)
+            .zip(time(&totals.last_message_at))
+            .context("the server holds no messages to ask for")?;
+        let span_us = last.as_micros().abs_diff(first.as_micros()).max(1);
+        let holdings = Self {
+            rooms: rooms.rooms.into_iter().map(|room| room.room_id).collect(),
+            users: users.users.into_iter().map(|user| user.user_id).collect(),
+            first,
+            span_us,
+            window_us: (span_us as f64 * share.clamp(0.0, 1.0)) as u64 + 1,
+        };
+        Ok((totals.messages, holdings))
+    }
+
+    fn window(&self, random: &SeededRandom) -> String {
+        let from = self.first.as_micros().saturating_add_unsigned(random.next_u64() % self.span_us);
+        let to = from.saturating_add_unsigned(self.window_us);
+        format!("from={}&to={}", Timestamp::from_micros(from), Timestamp::from_micros(to))
+    }
+
+    fn path(&self, kind: usize, random: &SeededRandom) -> String {
+        let any = |names: &[String]| {
+            let index = random.next_u64() % names.len().max(1) as u64;
+            names.get(index as usize).cloned().unwrap_or_default()
+        };
+        match kind {
+            0 => format!("/v1/rooms/{}/messages?{}&limit=100", any(&self.rooms), self.window(random)),
+            1 => format!("/v1/users/{}/messages?limit=100", any(&self.users)),
+            2 => format!("/v1/stats/active-users?{}&limit=100", self.window(random)),
+            _ => format!("/v1/stats/users/{}/rooms", any(&self.users)),
+        }
+    }
+
+    fn question(&self, kind: usize) -> Question {
+        let holdings = self.clone();
+        let name = KINDS.get(kind).map_or("", |kind| kind.0);
+        Question { name, path: Box::new(move |random| holdings.path(kind, random)) }
+    }
+}
+
+/// Asks each question alone, and then all of them beside messages: nine questions for each message.
+pub(crate) async fn measure(args: &QueryArgs) -> anyhow::Result<Answers> {
+    let target = args.common.target()?;
+    let (messages, holdings) = Holdings::look(&target, args.window).await?;
+    let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
+    let (mut rows, mut failed) = (Vec::new(), 0);
+    for kind in 0..KINDS.len() {
+        let times = ask(&target, vec![holdings.question(kind)], args.rate, args.duration, seed).await?;
+        failed += times.failed;
+        rows.extend(asked(&times.kinds, false));
+    }
+    let all = (0..KINDS.len()).map(|kind| holdings.question(kind)).collect();
+    let (seconds, sends) = (format!("{}s", args.duration.as_secs_f64()), (args.rate / 9).max(1).to_string());
+    let url = args.common.targets.first().context("no --target")?;
+    let line = ["--quiet", "--rows-max", "0", "--target", url, "--rate", &sends, "--duration", &seconds];
+    let sending = arguments::<HttpArgs>("http", &line)?;
+    let (times, sent) =
+        tokio::try_join!(ask(&target, all, args.rate, args.duration, seed), http::measure(&sending))?;
+    anyhow::ensure!(sent.per_second > 0.0, "no message was accepted beside the questions");
+    failed += times.failed;
+    rows.extend(asked(&times.kinds, true));
+    Ok(Answers {
+        machine: Machine::look(),
+        started: crate::machine::now().to_string(),
+        messages,
+        rows,
+        failed,
+    })
+}
+
+fn asked(kinds: &[(&'static str, crate::record::Dist)], is_mixed: bool) -> Vec<Asked> {
+    kinds
+        .iter()
+        .map(|(name, dist)| Asked {
+            question: name,
+            is_mixed,
+            target_ms: KINDS.iter().find(|kind| kind.0 == *name).map_or(0.0, |kind| kind.1),
+            latency: dist.stats(),
+        })
+        .collect()
+}
+
+impl Answers {
+    /// Whether every question was answered, and in time.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.failed == 0
+            && self.rows.iter().all(|row| row.latency.count > 0 && row.latency.p99_ms <= row.target_ms)
+    }
+
+    /// The table for people.
+    pub(crate) fn terminal(&self) -> String {
+        let mut out = format!("query on {}, {} messages\n", self.machine, grouped(self.messages as f64));
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "  {:<16}{:<7}{:>9}{:>10}{:>10}{:>10}{:>10}",
+            "", "", "count", "p50 ms", "p95 ms", "p99 ms", "target"
+        );
+        for Asked { question, is_mixed, target_ms, latency } in &self.rows {
+            let how = if *is_mixed { "mixed" } else { "alone" };
+            let Stats { count, median_ms, p95_ms, p99_ms, .. } = latency;
+            let met = if p99_ms <= target_ms && *count > 0 { "" } else { "  missed" };
+            let _ = writeln!(
+                out,
+                "  {question:<16}{how:<7}{count:>9}{median_ms:>10.2}{p95_ms:>10.2}{p99_ms:>10.2}{target_ms:>10.0}{met}"
+            );
+        }
+        if self.failed > 0 {
+            let _ = writeln!(out, "  {} questions were not answered", self.failed);
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_about_what_there_is() {
+        let holdings = Holdings {
+            rooms: vec!["r".into()],
+            users: vec!["u".into()],
+            first: Timestamp::from_micros(0),
+            span_us: 1_000_000,
+            window_us: 500_000,
+        };
+        let random = SeededRandom::new(1);
+        let path = holdings.path(0, &random);
+        assert!(path.starts_with("/v1/rooms/r/messages?from=1970-01-01T00:00:0"), "{path}");
+        assert!(path.contains("&to=1970-01-01T00:00:0"), "{path}");
+        assert_eq!(holdings.path(3, &random), "/v1/stats/users/u/rooms");
+    }
+
+    #[test]
+    fn a_question_that_took_too_long_is_told() {
+        let mut dist = crate::record::Dist::default();
+        dist.add(60_000);
+        let answers = |name| Answers {
+            machine: Machine::look(),
+            started: String::new(),
+            messages: 1,
+            rows: asked(&[(name, dist.clone())], false),
+            failed: 0,
+        };
+        assert!(answers("room by time").is_clean());
+        assert!(!answers("user's rooms").is_clean());
+        assert!(answers("user's rooms").terminal().contains("missed"));
+    }
+}

@@ -27,5 +27,6 @@ mod store;
 
 pub use db::connect::{OpenError, check_url};
 pub use lasting::{BeginAnew, Lasting};
+pub use migrate::{Pending, Touched, migrate};
 pub use options::{PoolOptions, Pooler, PostgresOptions};
 pub use store::Postgres;

@@ -20,6 +20,12 @@ const LOCK: &str = "select pg_advisory_lock(7161616174)";
 
 /// `null` where there is no schema yet.
 const HAS_SCHEMA: &str = "select to_regclass('refinery_schema_history')::text";
+/// Tables with the rows and bytes of their partitions.
+const TABLES: &str = "select c.relname::text, \
+     (select coalesce(sum(greatest(p.reltuples, 0)), 0)::bigint from pg_partition_tree(c.oid) t join pg_class p on p.oid = t.relid), \
+     (select coalesce(sum(pg_total_relation_size(t.relid)), 0)::bigint from pg_partition_tree(c.oid) t) \
+     from pg_class c where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'p') \
+     and not c.relispartition order by 1";
 const VERSION: &str = "select coalesce(max(version), 0)::bigint from refinery_schema_history";
 
 /// Sees to it that the schema is the one this program knows: runs what is missing where that is allowed.
@@ -38,6 +44,63 @@ pub(crate) async fn prepare(config: &Config, options: &PostgresOptions) -> Resul
         ))),
         Ordering::Less => run(options).await.map(|()| client),
     }
+}
+
+/// A step of the schema that the database does not have yet.
+#[derive(Debug, Clone)]
+pub struct Pending {
+    /// Its number.
+    pub version: i64,
+    /// What it is about.
+    pub name: String,
+    /// What it runs, in one transaction.
+    pub sql: String,
+    /// The tables there are that it names.
+    pub tables: Vec<Touched>,
+}
+
+/// A table that a step names, which it may lock against everybody until it is through.
+#[derive(Debug, Clone)]
+pub struct Touched {
+    /// Its name.
+    pub table: String,
+    /// Rows, as the database estimates them.
+    pub rows: i64,
+    /// Bytes with indexes.
+    pub bytes: i64,
+}
+
+/// What is missing in the database, in its order; with `is_run` it is run.
+pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pending>, OpenError> {
+    let config = direct(options)?;
+    let client = connect(&config, options).await?;
+    let found = version(&client, &config).await?;
+    if found > newest() {
+        return Err(too_new(&place(&config), found));
+    }
+    let tables = client.query_typed(TABLES, &[]).await;
+    let tables = tables.map_err(|error| refusal(&config, "reading the tables of", &error))?;
+    let mut pending: Vec<Pending> = embedded::migrations::runner()
+        .get_migrations()
+        .iter()
+        .filter(|migration| i64::from(migration.version()) > found)
+        .map(|migration| {
+            let sql = migration.sql().unwrap_or_default().to_owned();
+            let names =
+                |name: &str| sql.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name);
+            let touched = tables.iter().filter(|row| names(row.get(0)));
+            let tables = touched
+                .map(|row| Touched { table: row.get(0), rows: row.get(1), bytes: row.get(2) })
+                .collect();
+            let (version, name) = (i64::from(migration.version()), migration.name().to_owned());
+            Pending { version, name, sql, tables }
+        })
+        .collect();
+    pending.sort_by_key(|step| step.version);
+    if is_run && !pending.is_empty() {
+        run(options).await?;
+    }
+    Ok(pending)
 }
 
 /// Brings the schema to the newest version.

@@ -58,6 +58,9 @@ pub(crate) enum Command {
     Backup(BackupArgs),
     /// Make a data directory from a backup, or try whether that works.
     Restore(RestoreArgs),
+    /// Bring the schema of a PostgreSQL store up to date, or show what that would do.
+    #[cfg(feature = "postgres")]
+    Migrate(MigrateArgs),
     /// Read everything in a data directory or a backup and say what is damaged.
     Verify(VerifyArgs),
     /// Write messages of a server to a file.
@@ -337,6 +340,23 @@ pub(crate) struct VerifyArgs {
     /// Print JSON lines, for scripts.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[cfg(feature = "postgres")]
+#[derive(Debug, Clone, Args)]
+pub(crate) struct MigrateArgs {
+    /// Only print what is missing, with its SQL, and the tables it touches.
+    #[arg(long)]
+    pub(crate) plan: bool,
+    /// Where messages are kept: postgres://USER:PASSWORD@HOST:PORT/DATABASE [env: HUBBUB_STORE].
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Configuration file [env: HUBBUB_CONFIG] [default: hubbub.toml if it exists].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Any setting of the configuration file; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
 }
 
 /// How messages stand in a file.

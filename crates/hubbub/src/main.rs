@@ -36,6 +36,8 @@ fn main() -> ExitCode {
         Command::Config(args) => config::command::run(&args),
         Command::Backup(args) => client::run(admin::backup::backup(args)),
         Command::Restore(args) => admin::restore::restore(&args),
+        #[cfg(feature = "postgres")]
+        Command::Migrate(args) => client::run(admin::migrate::migrate(args)),
         Command::Verify(args) => admin::verify::verify(&args),
         Command::Export(args) => client::run(client::export::export(args)),
         Command::Import(args) => client::run(client::import::import(args)),

@@ -5,6 +5,8 @@
 //! what stands in them is the store's business alone.
 
 pub(crate) mod backup;
+#[cfg(feature = "postgres")]
+pub(crate) mod migrate;
 pub(crate) mod restore;
 mod shelf;
 pub(crate) mod verify;

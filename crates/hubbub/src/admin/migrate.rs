@@ -1,0 +1,55 @@
+//! `hubbub migrate`: brings the schema of a PostgreSQL store up to date, or shows what that would do.
+
+use std::fmt::Write;
+
+use anyhow::bail;
+use hubbub_postgres::{Pending, Touched};
+
+use super::size;
+use crate::cli::{MigrateArgs, ServeArgs};
+use crate::client::print;
+use crate::config::{self, StoreKind};
+use crate::stores;
+
+pub(crate) async fn migrate(args: MigrateArgs) -> anyhow::Result<()> {
+    let MigrateArgs { plan, store, config, set } = args;
+    let serve = ServeArgs { store, config, set, ..ServeArgs::default() };
+    let config = config::load(&serve, &|name| std::env::var(name).ok())?;
+    if config.store_kind() != StoreKind::Postgres {
+        bail!("only a PostgreSQL store has a schema to migrate: name it with --store postgres://…");
+    }
+    let steps = hubbub_postgres::migrate(&stores::postgres(&config), !plan).await?;
+    print(&if plan { show(&steps) } else { summary(&steps) })
+}
+
+fn summary(steps: &[Pending]) -> String {
+    if steps.is_empty() {
+        return "the schema is up to date\n".into();
+    }
+    steps.iter().fold(String::new(), |mut out, step| {
+        let _ = writeln!(out, "version {} ({}) is done", step.version, step.name);
+        out
+    })
+}
+
+fn show(steps: &[Pending]) -> String {
+    if steps.is_empty() {
+        return "the schema is up to date\n".into();
+    }
+    let mut out = String::new();
+    for Pending { version, name, sql, tables } in steps {
+        let _ = writeln!(out, "-- version {version}: {name}, in one transaction");
+        for Touched { table, rows, bytes } in tables {
+            let bytes = size(u64::try_from(*bytes).unwrap_or(0));
+            let _ = writeln!(
+                out,
+                "-- touches {table}: about {rows} rows, {bytes}; what it alters is locked until the step is through"
+            );
+        }
+        if tables.is_empty() {
+            let _ = writeln!(out, "-- touches no table that is there");
+        }
+        let _ = writeln!(out, "{}\n", sql.trim_end());
+    }
+    out
+}

@@ -29,6 +29,8 @@ create table rooms (
     members bigint not null default 0,
     -- Grows with every change that is not a new message: what is remembered of the room is wrong from then on.
     changes bigint not null default 0,
+    -- Those of them that moved read marks and did nothing else: who may read what, and what there is to read, stayed.
+    marks bigint not null default 0,
     last_received_at timestamptz,
     title text,
     members_only boolean not null default false,

@@ -22,7 +22,7 @@ const ROOM: Sql = Sql {
 
 const HEADS: Sql = Sql {
     what: "reading how rooms stand",
-    text: "select id, head, members_only, changes from rooms where id = any($1) and not deleted",
+    text: "select id, head, members_only, changes - marks from rooms where id = any($1) and not deleted",
     types: &[Type::TEXT_ARRAY],
 };
 

@@ -10,8 +10,10 @@ use crate::db::{Fault, PgTime, Sql, Tx};
 const ROOMS: Sql = Sql {
     what: "moving the heads of rooms",
     text: "update rooms r set head = new.head, messages = new.messages, members = new.members, \
-               last_received_at = new.last_received_at, changes = r.changes + new.changes, deleted = false \
-           from unnest($1, $2, $3, $4, $5, $6) as new (no, head, messages, members, last_received_at, changes) \
+               last_received_at = new.last_received_at, changes = r.changes + new.changes, \
+               marks = r.marks + new.marks, deleted = false \
+           from unnest($1, $2, $3, $4, $5, $6, $7) \
+               as new (no, head, messages, members, last_received_at, changes, marks) \
            where r.no = new.no",
     types: &[
         Type::INT4_ARRAY,
@@ -19,6 +21,7 @@ const ROOMS: Sql = Sql {
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
         Type::TIMESTAMPTZ_ARRAY,
+        Type::INT4_ARRAY,
         Type::INT4_ARRAY,
     ],
 };
@@ -83,10 +86,12 @@ async fn write_rooms(tx: &Tx<'_>, rooms: &[(i32, Room)]) -> Result<(), Fault> {
     let numbers: Vec<i32> = rooms.iter().map(|(no, _)| *no).collect();
     let times: Vec<Option<PgTime>> =
         rooms.iter().map(|(_, room)| room.last_received_at.map(PgTime)).collect();
-    let changes: Vec<i32> = rooms.iter().map(|(_, room)| i32::from(room.is_changed)).collect();
+    let flag = |of: fn(&Room) -> bool| rooms.iter().map(|(_, room)| i32::from(of(room))).collect::<Vec<_>>();
+    let changes = flag(|room| room.is_changed || room.is_marked);
+    let marks = flag(|room| room.is_marked && !room.is_changed);
     let (heads, messages) = (column(|room| room.head), column(|room| room.messages));
     let members = column(|room| room.members);
-    tx.execute(&ROOMS, &[&numbers, &heads, &messages, &members, &times, &changes]).await?;
+    tx.execute(&ROOMS, &[&numbers, &heads, &messages, &members, &times, &changes, &marks]).await?;
     Ok(())
 }
 

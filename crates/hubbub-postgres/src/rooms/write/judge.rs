@@ -175,7 +175,7 @@ impl<'a> Judge<'a> {
                 if moved {
                     *mark = wanted;
                     self.members.insert(subject, Some(wanted));
-                    (room.is_changed, room.is_touched) = (true, true);
+                    (room.is_marked, room.is_touched) = (true, true);
                 }
                 let behind = (*mark).max(room.oldest - 1);
                 if room.erased > 0 {

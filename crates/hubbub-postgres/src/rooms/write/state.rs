@@ -20,8 +20,10 @@ pub(super) struct Room {
     pub(super) last_received_at: Option<Timestamp>,
     pub(super) members_only: bool,
     pub(super) exists: bool,
-    /// Whether anything but messages changed.
+    /// Whether anything but messages and read marks changed.
     pub(super) is_changed: bool,
+    /// Whether a read mark was moved by somebody.
+    pub(super) is_marked: bool,
     /// Whether anything changed.
     pub(super) is_touched: bool,
 }
@@ -74,6 +76,7 @@ pub(super) async fn lock(tx: &Tx<'_>, rooms: impl Iterator<Item = i32>) -> Resul
             members_only: row.get(7),
             exists: !row.get::<_, bool>(8),
             is_changed: false,
+            is_marked: false,
             is_touched: false,
         };
         (row.get(0), room)

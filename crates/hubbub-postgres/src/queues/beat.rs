@@ -124,9 +124,11 @@ impl Queues {
 
     /// Notes up to when everything was seen to, which what is due still is not.
     pub(super) fn asked(&self, said: Option<(Option<i64>, i64)>) {
-        let now = self.now();
-        if said.is_some_and(|(due, _)| due.is_none_or(|due| due > now)) {
-            self.asked_at.store(now, Ordering::Relaxed);
+        let Some((due, upto)) = said else { return };
+        // The clock may have moved on since the question.
+        let asked_at = self.now().min(upto.saturating_sub(SOON));
+        if due.is_none_or(|due| due > asked_at) {
+            self.asked_at.store(asked_at, Ordering::Relaxed);
         }
     }
 

@@ -356,7 +356,7 @@ impl Loader<'_> {
             Need::Oldest(queue) => {
                 let behind = image.oldest.get(queue).map_or(0, |frontier| frontier.to);
                 let rows = self.tx.query(&sql::OLDEST, &[queue, &behind, &MORE]).await?;
-                let to = rows.last().map_or(behind, |row| row.get("id"));
+                let to = rows.iter().map(|row| row.get::<_, i64>("id")).max().unwrap_or(behind);
                 let is_complete = i64::try_from(rows.len()).is_ok_and(|count| count < MORE);
                 enter_messages(image, &rows);
                 image.oldest.insert(*queue, Frontier { to, is_complete });

@@ -103,7 +103,7 @@ const FOUND_FOR: Sql = Sql {
         one_open!("k.sender is null"),
         " union all ",
         one_open!("m.sender = s.no"),
-        ") m)"
+        ") m) order by k.place"
     ),
     types: &[Type::TIMESTAMPTZ, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY],
 };

@@ -300,13 +300,17 @@ pub(super) const HELD: Sql = Sql {
 /// Everything of a queue, in the order of ids.
 pub(super) const WAITING: Sql = Sql {
     what: "reading messages of a queue",
-    text: message_of!(
-        "m.body",
-        "from (select * from (select f.*, sum(octet_length(f.body)) over (order by id rows unbounded preceding) as upto, \
-           row_number() over (order by id) as place \
-           from (select * from queue_messages where queue = $1 and id > $2 order by id limit $3) f) g \
-         where g.upto <= $4 or g.place = 1) m",
-        " "
+    text: concat!(
+        message_of!(
+            "m.body",
+            "from (select * from (select f.*, \
+               sum(octet_length(f.body)) over (order by id rows unbounded preceding) as upto, \
+               row_number() over (order by id) as place \
+               from (select * from queue_messages where queue = $1 and id > $2 order by id limit $3) f) g \
+             where g.upto <= $4 or g.place = 1) m"
+        ),
+        // The joins keep no order of their own.
+        " order by m.id"
     ),
     types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8],
 };

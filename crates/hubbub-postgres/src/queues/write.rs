@@ -321,10 +321,10 @@ fn is_deleted(image: &Image, queue: i32) -> bool {
     image.queues.get(&queue).is_some_and(|queue| queue.is_deleted)
 }
 
-/// Messages in the order of their ids, but for those that are cleared away with their queue.
+/// Messages in the order of their ids, but for new ones of a queue that is gone again.
 fn messages(image: &Image, is_meant: impl Fn(&Message) -> bool) -> Vec<&Message> {
     let is_meant = |message: &&Message| {
-        is_meant(message) && !is_deleted(image, message.stored_in.unwrap_or(message.queue))
+        is_meant(message) && (message.stored_in.is_some() || !is_deleted(image, message.queue))
     };
     let mut messages: Vec<&Message> = image.messages.values().filter(is_meant).collect();
     messages.sort_unstable_by_key(|message| message.id);

@@ -50,9 +50,11 @@ mod line_is_as_documented;
 mod long_poll_wakes_one;
 mod members_only_rooms_are_closed;
 mod metrics_close_the_ledger;
+mod migrate_plans_and_runs;
 mod ndjson_answers_line_by_line;
 mod offline_member_catches_up;
 mod overload_is_answered;
+mod pitr_restores_to_a_moment;
 mod poison_goes_to_dead_letter;
 #[cfg(feature = "amqp")]
 mod poison_message_goes_to_dead_letter;

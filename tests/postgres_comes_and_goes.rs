@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{Postgres, Server, Setup, texts, until};
 
 /// Sends until a message is stored under this id; what was answered before must be worth another try.
-async fn send_at_last(server: &Server, room: &str, id: &str) -> Value {
+pub(crate) async fn send_at_last(server: &Server, room: &str, id: &str) -> Value {
     let mut stored = Value::Null;
     until("a message is stored again", async || {
         let answer = server.send_as(room, id, id).await;

@@ -23,8 +23,8 @@ async fn urls_that_cannot_be() {
         .await;
     refused(2, &with("geheim@127.0.0.1/chat"), &[], &["store.url", "%40"]).await;
     refused(2, &with("db/chat?sslmode=verify-full"), &[], &["`sslmode`"]).await;
-    let more = ["--set", "store.postgres.replicas=mysql://ada:geheim-4711@db/x"];
-    refused(2, &with("db/chat"), &more, &["store.postgres.replicas"]).await;
+    let more = ["--set", "store.postgres.migrate_url=mysql://ada:geheim-4711@db/x"];
+    refused(2, &with("db/chat"), &more, &["store.postgres.migrate_url"]).await;
     refused(1, &with("127.0.0.1:1/chat"), &[], &["127.0.0.1:1/chat", "refused", "host and port"]).await;
     refused(1, &with("no.such.host.invalid/chat"), &[], &["no.such.host.invalid", "the host's name"]).await;
 }
@@ -102,7 +102,7 @@ async fn tls_is_used_and_certificates_are_checked() {
 async fn the_configuration_hides_passwords() {
     let url = format!("postgres://ada:{PASSWORD}@db/chat");
     let arguments =
-        ["config", "print", "--store", &url, "--set", &format!("store.postgres.replicas={url} {url}")];
+        ["config", "print", "--store", &url, "--set", &format!("store.postgres.migrate_url={url}")];
     let shown = hubbub_aside(arguments.map(str::to_owned).into(), String::new()).await.success();
     assert!(shown.contains("url = \"postgres://ada:***@db/chat\""), "{shown}");
     assert!(!shown.contains(PASSWORD), "{shown}");

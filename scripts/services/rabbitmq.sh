@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # rabbitmq.sh start|stop [KILL]|vhost add|delete NAME|ctl …|wipe: a RabbitMQ of its own on 127.0.0.1:$RMQ_PORT, user and password guest.
-# It also takes the ports RMQ_PORT + 1000 (streams), + 10000 (management), + 10020 (metrics), + 20000 and + 30000.
+# It also takes the five ports behind it: streams, management, metrics, Erlang's own two. Where all are below those that
+# the system gives to outgoing connections, nobody takes one while it is restarted.
 set -euo pipefail; . "$(dirname "$0")/common.sh"
-PORT=${RMQ_PORT:-5673}; MGMT=$((PORT+10000)); DIST=$((PORT+20000)); EPMD=$((PORT+30000)); STREAM=$((PORT+1000))
+PORT=${RMQ_PORT:-5673}; STREAM=$((PORT+1)); MGMT=$((PORT+2)); METRICS=$((PORT+3)); DIST=$((PORT+4)); EPMD=$((PORT+5))
 H=$SVC_HOME/rabbitmq-$PORT; SBIN=$(ls -d /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin | sort -V | tail -1)
 export HOME=$H LC_ALL=C.UTF-8 # a home of its own has a cookie of its own
 export RABBITMQ_NODENAME=hubbub$PORT@localhost # the machine's name need not resolve
@@ -26,7 +27,7 @@ listeners.tcp.1 = 127.0.0.1:$PORT
 management.tcp.ip = 127.0.0.1
 management.tcp.port = $MGMT
 prometheus.tcp.ip = 127.0.0.1
-prometheus.tcp.port = $((MGMT+20))
+prometheus.tcp.port = $METRICS
 stream.listeners.tcp.1 = 127.0.0.1:$STREAM
 stream.advertised_host = 127.0.0.1
 stream.advertised_port = $STREAM

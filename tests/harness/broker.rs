@@ -1,6 +1,5 @@
 //! RabbitMQ: a virtual host of one's own on the server that runs for all tests, or a server of one's own to be killed.
 
-use std::net::TcpListener;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,10 +8,13 @@ use lapin::options::{BasicAckOptions, BasicGetOptions, BasicPublishOptions, Conf
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use tempfile::TempDir;
 
-use super::in_time;
+use super::{free_ports, in_time};
 
 /// Where the server for all tests is, unless `HUBBUB_TEST_AMQP` says otherwise.
 const SHARED: &str = "amqp://guest:guest@127.0.0.1:5673/";
+
+/// Its own port, and those behind it that it takes, too.
+const PORTS: u16 = 6;
 
 pub(crate) struct Broker {
     port: u16,
@@ -39,7 +41,7 @@ impl Broker {
     /// A server of one's own, which runs.
     pub(crate) fn start() -> Self {
         let home = tempfile::Builder::new().prefix("hubbub-mq-").tempdir().unwrap();
-        let broker = Self { port: free_port(), vhost: String::new(), home: Some(home) };
+        let broker = Self { port: free_ports(PORTS), vhost: String::new(), home: Some(home) };
         broker.restart();
         broker
     }
@@ -107,22 +109,6 @@ impl Drop for Broker {
             Some(_) => self.try_script(&["wipe"]),
             None => self.try_script(&["vhost", "delete", &self.vhost]),
         };
-    }
-}
-
-/// A port of which those that go with it are free, too.
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id() % 400 * 10;
-    loop {
-        let number = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 4_000;
-        let port = 21_000 + u16::try_from(number).unwrap();
-        let others = [0, 1_000, 10_000, 10_020, 20_000, 30_000].map(|offset| port.checked_add(offset));
-        let is_free =
-            |port: Option<u16>| port.is_some_and(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
-        if others.into_iter().all(is_free) {
-            return port;
-        }
     }
 }
 

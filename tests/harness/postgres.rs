@@ -1,11 +1,12 @@
 //! PostgreSQL servers: each test that stops, breaks or configures one has its own.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
+
+use super::free_ports;
 
 /// A server of its own, with data that survive a power failure; ended and removed with this.
 pub(crate) struct Postgres {
@@ -30,8 +31,7 @@ impl Postgres {
     }
 
     fn not_started(settings: &str) -> Self {
-        // Others may take it meanwhile, but the system gives the next one that asks another.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_ports(1);
         let dir = tempfile::Builder::new().prefix("hubbub-pg-").tempdir().unwrap();
         Self { port, dir, settings: settings.to_owned() }
     }

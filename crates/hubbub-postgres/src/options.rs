@@ -9,10 +9,6 @@ pub struct PostgresOptions {
     /// Where it is: `postgres://user:password@host:port,host2:port2/database?sslmode=…`. Of several hosts the one that
     /// takes writes is used.
     pub url: String,
-    /// Replicas that may answer reads of history and statistics, each a URL.
-    pub replicas: Vec<String>,
-    /// How far a replica may lag behind and still be asked.
-    pub replica_lag_max: Duration,
     /// What stands between this server and the database.
     pub pooler: Pooler,
     /// Certificates to trust, in a PEM file; `None` = those of the system.
@@ -81,8 +77,6 @@ impl PostgresOptions {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
-            replicas: Vec::new(),
-            replica_lag_max: Duration::from_secs(5),
             pooler: Pooler::Session,
             ca: None,
             pool: PoolOptions::default(),

@@ -7,6 +7,10 @@ use crate::job::{below, random_words};
 /// Texts that messages are drawn from; many, so that equal ones stand far apart.
 const TEXTS: usize = 20_000;
 
+/// Who write in a room, and how far the next room's people are from them.
+const ROOM_USERS: u64 = 50;
+const ROOM_STEP: u64 = 10;
+
 /// The messages of a run.
 #[derive(Debug)]
 pub(crate) struct Texts {
@@ -53,7 +57,9 @@ impl Texts {
     pub(crate) fn user_and_text(&self, index: u64) -> (String, &str) {
         let bits = scatter(index ^ self.run);
         let text = below(bits & 0xffff_ffff, self.texts.len() as u64) as usize;
-        (format!("user{}", below(bits >> 32, self.users)), self.texts.get(text).map_or("", String::as_str))
+        // A room has its own people, of whom some are in other rooms, too.
+        let user = (self.room_number(index) * ROOM_STEP + below(bits >> 32, ROOM_USERS)) % self.users;
+        (format!("user{user}"), self.texts.get(text).map_or("", String::as_str))
     }
 
     /// Message `index` as a publisher writes it.

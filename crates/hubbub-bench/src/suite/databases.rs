@@ -64,7 +64,7 @@ impl Bench {
         for _ in 0..self.rounds {
             pair.bare.add_rate(rows_rate(self.postgres()?, &texts, self.time).await?);
             let (Fresh { server, _data }, database) = self.on_postgres(None).await?;
-            let outcome = self.persist(&server, &database, &["--listen", "0", "--publishers", "4"]).await?;
+            let outcome = self.persist(&server, &database, &["--listen", "0", "--publishers", "8"]).await?;
             add(&mut pair, &outcome, &mut cpu);
             server.kill().await?;
             let (size, count) = database.message_bytes().await?;

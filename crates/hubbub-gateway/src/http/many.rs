@@ -6,8 +6,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::{BodyExt, Either};
 use hubbub_core::draft::{MessageDraft, Rules};
-use hubbub_core::{ErrorCode, Op, OpBatch, Outcome};
-use hubbub_pipeline::Waiter;
+use hubbub_core::{ErrorCode, Op, OpBatch};
+use hubbub_pipeline::{Ticket, Waiter};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response};
@@ -60,35 +60,53 @@ struct Stream {
 }
 
 impl Stream {
+    /// While a piece of the stream is on its way to the store the next one is read, so that a slow store gets large
+    /// batches from few clients.
     async fn run(mut self, mut body: Incoming, mut sender: Sender<Bytes, std::io::Error>) {
-        let mut rest = BytesMut::new();
+        let (mut rest, mut under_way, mut is_read) = (BytesMut::new(), None, false);
+        let body_timeout = self.gateway.server.body_timeout;
         loop {
-            let frame = match tokio::time::timeout(self.gateway.server.body_timeout, body.frame()).await {
-                Ok(Some(Ok(frame))) => frame,
-                Ok(None) => break,
-                // The client went away or stalled; what was accepted is durable, whoever sent it asks again by id.
-                Ok(Some(Err(_))) | Err(_) => return sender.abort(std::io::ErrorKind::TimedOut.into()),
-            };
-            rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                let line = rest.split_to(end);
-                rest.advance(1);
-                self.take_line(&line);
-                if self.ops.len() >= SUBMIT_MAX && self.answer(&mut sender).await.is_err() {
-                    return;
+            if under_way.is_none() {
+                under_way = self.submit();
+            }
+            let is_full = self.lines.len() >= SUBMIT_MAX;
+            tokio::select! {
+                biased;
+                () = arrival(&self.waiter, under_way.as_ref()), if under_way.is_some() => {
+                    let Some(piece) = under_way.take() else { continue };
+                    if self.answer(piece, &mut sender).await.is_err() {
+                        return;
+                    }
                 }
-            }
-            // A line that goes on like this is refused now; its end need not be waited for.
-            if rest.len() > self.gateway.limits.body_bytes {
-                break;
-            }
-            if self.answer(&mut sender).await.is_err() {
-                return;
+                frame = tokio::time::timeout(body_timeout, body.frame()), if !is_read && !is_full => {
+                    match frame {
+                        Ok(Some(Ok(frame))) => {
+                            rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+                            is_read = !self.take_lines(&mut rest);
+                        }
+                        Ok(None) => is_read = true,
+                        // The client went away or stalled; what was accepted is durable, whoever sent it asks again by
+                        // id.
+                        Ok(Some(Err(_))) | Err(_) => return sender.abort(std::io::ErrorKind::TimedOut.into()),
+                    }
+                    if is_read {
+                        self.take_line(&std::mem::take(&mut rest));
+                    }
+                }
+                else => return,
             }
         }
-        self.take_line(&rest);
-        // Nobody is left to tell when this fails: the client closed the connection.
-        let _ = self.answer(&mut sender).await;
+    }
+
+    /// Takes the whole lines out of what was read; `false` when the line that goes on is too long already, so that its
+    /// end need not be waited for.
+    fn take_lines(&mut self, rest: &mut BytesMut) -> bool {
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line = rest.split_to(end);
+            rest.advance(1);
+            self.take_line(&line);
+        }
+        rest.len() <= self.gateway.limits.body_bytes
     }
 
     fn take_line(&mut self, line: &[u8]) {
@@ -119,18 +137,56 @@ impl Stream {
         })?
     }
 
-    /// Submits what is checked, waits for it, and answers all lines so far.
+    /// Submits what is checked; `None` when there is nothing to answer.
+    fn submit(&mut self) -> Option<Piece> {
+        if self.lines.is_empty() {
+            return None;
+        }
+        let lines = std::mem::take(&mut self.lines);
+        if self.ops.is_empty() {
+            return Some(Piece { lines, ticket: Ok(None) });
+        }
+        let submitted = self.gateway.log.submit(&self.ops, &self.waiter);
+        let count = self.ops.len() as u64;
+        self.ops.clear();
+        let ticket = submitted.map(Some).map_err(|error| {
+            let problem = Problem::from(error);
+            self.gateway.metrics.reject(problem.code, count);
+            problem
+        });
+        Some(Piece { lines, ticket })
+    }
+
+    /// Refuses what was checked while another piece failed, and all that follows.
+    fn refuse_rest(&mut self, problem: &Problem) {
+        self.ops.clear();
+        for line in &mut self.lines {
+            if let Ok(id) = line {
+                *line = Err(Problem { message_id: Some(std::mem::take(id)), ..problem.clone() });
+            }
+        }
+        self.refused_by = Some(problem.clone());
+    }
+
+    /// Answers the lines of a piece that is through.
     async fn answer(
         &mut self,
+        piece: Piece,
         sender: &mut Sender<Bytes, std::io::Error>,
     ) -> Result<(), http_body_util::channel::SendError> {
-        if self.lines.is_empty() {
-            return Ok(());
+        let Piece { lines, ticket } = piece;
+        let result = ticket.and_then(|ticket| match ticket.as_ref().map(Ticket::outcomes) {
+            None => Ok(Vec::new()),
+            Some(Some(Ok(outcomes))) => Ok(outcomes.to_vec()),
+            Some(Some(Err(error))) => Err(Problem::from(error)),
+            Some(None) => Err(Problem::new(ErrorCode::Internal, "the store gave no outcome")),
+        });
+        if let Err(problem) = &result {
+            self.refuse_rest(problem);
         }
-        let result = self.commit().await;
         let epoch = self.gateway.store.epoch();
         let mut outcomes = result.as_ref().map(|outcomes| outcomes.iter()).map_err(Clone::clone);
-        for line in self.lines.drain(..) {
+        for line in lines {
             let problem = match (line, &mut outcomes) {
                 (Err(problem), _) => {
                     self.gateway.metrics.reject(problem.code, 1);
@@ -156,29 +212,17 @@ impl Stream {
         }
         sender.send_data(Bytes::from(std::mem::take(&mut self.out))).await
     }
+}
 
-    async fn commit(&mut self) -> Result<Vec<Outcome>, Problem> {
-        if self.ops.is_empty() {
-            return Ok(Vec::new());
-        }
-        let submitted = self.gateway.log.submit(&self.ops, &self.waiter);
-        let count = self.ops.len() as u64;
-        self.ops.clear();
-        let ticket = submitted.map_err(|error| {
-            let problem = Problem::from(error);
-            self.gateway.metrics.reject(problem.code, count);
-            self.refused_by = Some(problem.clone());
-            problem
-        })?;
-        self.waiter.wait(&ticket).await;
-        match ticket.outcomes() {
-            Some(Ok(outcomes)) => Ok(outcomes.to_vec()),
-            Some(Err(error)) => {
-                let problem = Problem::from(error);
-                self.refused_by = Some(problem.clone());
-                Err(problem)
-            }
-            None => Err(Problem::new(ErrorCode::Internal, "the store gave no outcome")),
-        }
+/// Lines that are on their way together, and the ticket of the messages among them.
+struct Piece {
+    lines: Vec<Result<String, Problem>>,
+    ticket: Result<Option<Ticket>, Problem>,
+}
+
+/// Waits until a piece is through.
+async fn arrival(waiter: &Waiter, piece: Option<&Piece>) {
+    if let Some(Piece { ticket: Ok(Some(ticket)), .. }) = piece {
+        waiter.wait(ticket).await;
     }
 }

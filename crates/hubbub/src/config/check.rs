@@ -122,8 +122,7 @@ impl Config {
     fn check_postgres(&self, require: &mut impl FnMut(bool, &str)) {
         require(cfg!(feature = "postgres"), NO_POSTGRES);
         let migrate_url = self.postgres_migrate_url.iter().map(|url| ("store.postgres.migrate_url", &url.0));
-        let replicas = self.postgres_replicas.0.iter().map(|url| ("store.postgres.replicas", url));
-        for (key, url) in migrate_url.chain(replicas).chain([("store.url", &self.store.0)]) {
+        for (key, url) in migrate_url.chain([("store.url", &self.store.0)]) {
             require(
                 is_postgres(url),
                 &format!("{key} must be like postgres://USER:PASSWORD@HOST:PORT/DATABASE"),

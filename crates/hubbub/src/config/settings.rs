@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::values::{
-    Bytes, LogFormat, LogLevel, MetricsAnswer, Origins, PoolerKind, SettingValue, StoreDurability, Url, Urls,
+    Bytes, LogFormat, LogLevel, MetricsAnswer, Origins, PoolerKind, SettingValue, StoreDurability, Url,
     masked,
 };
 use super::{Source, WrittenSettings};
@@ -130,10 +130,6 @@ settings! {
     journal_slot: Bytes = Bytes(64 << 20) => "store.embedded.journal_slot";
     /// For experiments: time added to each sync of the journal, as a slow disk would take.
     sync_delay: Duration = Duration::ZERO => "store.embedded.sync_delay", "sync-delay";
-    /// Replicas that may answer reads of history and statistics: URLs, separated by blanks.
-    postgres_replicas: Urls = Urls(Vec::new()) => "store.postgres.replicas";
-    /// How far a replica may lag behind and still be asked.
-    postgres_replica_lag_max: Duration = Duration::from_secs(5) => "store.postgres.replica_lag_max";
     /// What stands between the server and PostgreSQL. session: nothing, or what keeps a session for each connection.
     /// transaction: a pooler that gives each transaction another session, as pgbouncer with pool_mode = transaction.
     postgres_pooler: PoolerKind = PoolerKind::Session => "store.postgres.pooler";

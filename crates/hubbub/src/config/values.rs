@@ -99,27 +99,6 @@ impl SettingValue for Option<Url> {
     }
 }
 
-/// URLs, whose passwords are shown to nobody.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Urls(pub(crate) Vec<String>);
-
-impl std::fmt::Debug for Urls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.show())
-    }
-}
-
-impl SettingValue for Urls {
-    const RULE: &'static str = "must be URLs, separated by blanks";
-    fn parse(text: &str) -> Option<Self> {
-        Some(Self(text.split_whitespace().map(str::to_owned).collect()))
-    }
-    fn show(&self) -> String {
-        let urls: Vec<_> = self.0.iter().map(|url| masked(url)).collect();
-        format!("{:?}", urls.join(" "))
-    }
-}
-
 /// The URL with `***` for passwords: behind the user's name, and as a parameter. Where an odd password makes the parts
 /// hard to tell, rather too much is hidden.
 pub(crate) fn masked(url: &str) -> String {

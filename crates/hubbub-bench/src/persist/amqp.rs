@@ -24,7 +24,8 @@ const PREFETCH: u16 = 1_000;
 const ACK_EVERY: u64 = 500;
 
 pub(crate) async fn connect(url: &str) -> anyhow::Result<Connection> {
-    let connecting = Connection::connect(url, ConnectionProperties::default());
+    // The driver takes a slash at the end for a virtual host without a name.
+    let connecting = Connection::connect(url.trim_end_matches('/'), ConnectionProperties::default());
     let connected = tokio::time::timeout(PATIENCE, connecting).await.context("RabbitMQ does not answer")?;
     // The driver's words do not hold the URL.
     connected.context("connecting to RabbitMQ")

@@ -7,6 +7,7 @@ pub(crate) mod connect;
 pub(crate) mod fault;
 mod keep;
 pub(crate) mod refusal;
+pub(crate) mod shared;
 pub(crate) mod time;
 mod waits;
 

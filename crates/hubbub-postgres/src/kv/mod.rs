@@ -25,6 +25,7 @@ use hubbub_core::store::{KvStore, Read, StoreFigures};
 use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
+use crate::db::shared::Shared;
 use crate::db::{Fault, Sql};
 use crate::store::{Context, Postgres};
 use known::Known;
@@ -39,7 +40,7 @@ const COUNTED_MAX: i64 = 1_000;
 pub(crate) struct Kv {
     context: Arc<Context>,
     known: Arc<Known>,
-    values: Arc<Values>,
+    values: Arc<Shared<Values>>,
     /// Changes up to here are forgotten.
     trimmed: AtomicU64,
     looking: JoinHandle<()>,
@@ -58,7 +59,8 @@ impl Kv {
         let broken = |fault: Fault| OpenError(fault.to_string());
         known.look(&context).await.map_err(broken)?;
         let trimmed = lists::trimmed(&context.db).await.map_err(broken)?.into();
-        let values = Arc::new(Values::new(context.clone(), known.clone()));
+        let values = Values { context: context.clone(), known: known.clone() };
+        let values = Shared::new(values, context.runtime.clone());
         let looking = tokio::spawn({
             let (context, known) = (context.clone(), known.clone());
             async move {

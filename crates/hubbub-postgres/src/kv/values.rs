@@ -1,26 +1,17 @@
-//! Values of single keys. Calls that wait at the same time are answered by one query, which began after each of them
-//! came: so an answer is not older than its question, although many questions cost one round trip.
+//! Values of single keys, asked for by one query for all who wait ([`crate::db::shared`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use hubbub_core::kv::KvEntry;
 use hubbub_core::store::ReadError;
-use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use tokio_postgres::types::Type;
 
 use super::known::Known;
 use super::lists::revision;
+use crate::db::shared::Question;
 use crate::db::{PgTime, Sql};
 use crate::store::Context;
-
-/// Queries under way at the same time. Each takes all that wait, so few are enough.
-const QUERIES_MAX: usize = 2;
-/// Keys of one query, because their values are in memory together.
-const KEYS_MAX: usize = 128;
-/// Calls that may wait.
-const WAITING_MAX: usize = 10_000;
 
 const READ: Sql = Sql {
     what: "reading values of keys",
@@ -29,81 +20,21 @@ const READ: Sql = Sql {
     types: &[Type::BYTEA_ARRAY],
 };
 
-type Answer = Result<Option<KvEntry>, ReadError>;
-
-/// The way to values.
+/// What is asked for keys.
 pub(super) struct Values {
-    context: Arc<Context>,
-    known: Arc<Known>,
-    calls: Mutex<Calls>,
+    pub(super) context: Arc<Context>,
+    pub(super) known: Arc<Known>,
 }
 
-#[derive(Default)]
-struct Calls {
-    waiting: VecDeque<(Vec<u8>, oneshot::Sender<Answer>)>,
-    queries: usize,
-}
+impl Question for Values {
+    type Key = Vec<u8>;
+    type Value = KvEntry;
 
-impl Values {
-    pub(super) fn new(context: Arc<Context>, known: Arc<Known>) -> Self {
-        Self { context, known, calls: Mutex::default() }
-    }
+    const OF: &'static str = "keys";
+    // Few, because their values are in memory together.
+    const KEYS_MAX: usize = 128;
 
-    /// The value of a key.
-    pub(super) async fn get(self: &Arc<Self>, key: Vec<u8>) -> Answer {
-        let (sender, answer) = oneshot::channel();
-        let is_first = {
-            let mut calls = self.calls.lock();
-            if calls.waiting.len() >= WAITING_MAX {
-                return Err(ReadError::Unavailable { reason: "too many reads of keys wait already".into() });
-            }
-            calls.waiting.push_back((key, sender));
-            let is_first = calls.queries < QUERIES_MAX;
-            calls.queries += usize::from(is_first);
-            is_first
-        };
-        if is_first {
-            // A task of its own: whoever called may go away, and others wait for the same query.
-            self.context.runtime.spawn(self.clone().query_all());
-        }
-        let lost = || ReadError::Unavailable { reason: "the store is closing".into() };
-        answer.await.unwrap_or_else(|_| Err(lost()))
-    }
-
-    /// Asks as long as somebody waits.
-    async fn query_all(self: Arc<Self>) {
-        loop {
-            let calls: Vec<_> = {
-                let mut calls = self.calls.lock();
-                if calls.waiting.is_empty() {
-                    calls.queries -= 1;
-                    return;
-                }
-                let count = calls.waiting.len().min(KEYS_MAX);
-                calls.waiting.drain(..count).filter(|(_, sender)| !sender.is_closed()).collect()
-            };
-            if calls.is_empty() {
-                continue;
-            }
-            let found = self.query(&calls).await;
-            for (key, sender) in calls {
-                let answer = match &found {
-                    Ok(found) => Ok(found.get(&key).cloned()),
-                    Err(error) => Err(error.clone()),
-                };
-                // Whoever has gone needs no answer.
-                let _ = sender.send(answer);
-            }
-        }
-    }
-
-    async fn query(
-        &self,
-        calls: &[(Vec<u8>, oneshot::Sender<Answer>)],
-    ) -> Result<HashMap<Vec<u8>, KvEntry>, ReadError> {
-        let mut keys: Vec<&[u8]> = calls.iter().map(|(key, _)| key.as_slice()).collect();
-        keys.sort_unstable();
-        keys.dedup();
+    async fn ask(&self, keys: &[Vec<u8>]) -> Result<HashMap<Vec<u8>, KvEntry>, ReadError> {
         let rows = self.context.db.read(&READ, &[&keys]).await?;
         if let Some(row) = rows.first() {
             self.known.saw(revision(row.get(0)));

@@ -10,7 +10,7 @@ use tokio::try_join;
 use tokio_postgres::Row;
 
 use super::image::{ANYBODY, Client, Frontier, GroupKey, Image, Known, Line, Message, Need, Place, Queue};
-use super::settings::Settings;
+use super::settings::rules_of;
 use super::{repair, sql};
 use crate::db::{Fault, PgTime, Sql, Tx};
 
@@ -504,7 +504,7 @@ pub(super) fn enter_queue(image: &mut Image, row: &Row) {
     let queue = Queue {
         name,
         is_dead_letter: row.get("is_dead_letter"),
-        settings: Settings::of_row(row),
+        settings: rules_of(row),
         seen_to: row.get::<_, PgTime>("seen_to").0.as_micros(),
         held: None,
         added: super::image::Counts::default(),

@@ -12,7 +12,7 @@ use tokio_postgres::types::Type;
 
 use super::image::{Image, Message, State, Stop, unsigned};
 use super::load::{Loader, time};
-use super::settings::Settings;
+use super::settings::rules_of;
 use super::{Queues, sql};
 use crate::db::{Fault, Param, PgTime, Sql};
 
@@ -132,7 +132,7 @@ fn info(row: &Row) -> QueueInfo {
         (total("delayed") - count("delayed_over"), total("leased") - count("leased_over"));
     QueueInfo {
         queue: row.get::<_, &str>("id").into(),
-        settings: Settings::of_row(row).told(),
+        settings: rules_of(row).told(),
         ready: told(total("messages") - delayed - leased),
         delayed: told(delayed),
         leased: told(leased),

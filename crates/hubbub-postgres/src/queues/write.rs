@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
+use hubbub_core::QueueRules;
 use hubbub_core::queue::{DeadReason, ID_KEPT_MS, WhenFull};
 use tokio::try_join;
 use tokio_postgres::types::Type;
 
 use super::image::{Counts, Image, Line, Message, Queue, State};
 use super::load::{enter_queue, time};
-use super::settings::Settings;
 use crate::db::{Fault, PgTime, Sql, Tx};
 
 /// How often what a queue counted is brought together, and what it has seen to is noted, in microseconds.
@@ -218,7 +218,7 @@ fn signed(number: u64) -> i64 {
 pub(super) async fn make_queue(tx: &Tx<'_>, image: &mut Image, name: &str) -> Result<(), Fault> {
     // The name may be that of one that this batch deleted.
     delete_queues(tx, image).await?;
-    let Settings { lease_ms, backoff_max_ms, .. } = Settings::default();
+    let QueueRules { lease_ms, backoff_max_ms, .. } = QueueRules::default();
     let (lease_ms, backoff_max_ms, now) = (signed(lease_ms), signed(backoff_max_ms), time(image.now));
     let made = tx.query_opt(&MAKE_QUEUE, &[&name, &lease_ms, &backoff_max_ms, &now]).await?;
     let (rows, is_new) = match made {

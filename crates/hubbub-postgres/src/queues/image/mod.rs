@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use hubbub_core::QueueRules;
+
 pub(crate) use find::unsigned;
 pub(crate) use message::{Dead, Message, State};
-
-use super::settings::Settings;
 
 /// Stands for anybody among the numbers of clients.
 pub(crate) const ANYBODY: i32 = 0;
@@ -121,7 +121,7 @@ pub(crate) struct Counts {
 pub(crate) struct Queue {
     pub(crate) name: Arc<str>,
     pub(crate) is_dead_letter: bool,
-    pub(crate) settings: Settings,
+    pub(crate) settings: QueueRules,
     /// Nothing may be written that is due before this.
     pub(crate) seen_to: i64,
     /// Messages and bytes of texts, when the batch began.

@@ -1,27 +1,18 @@
-//! Where rooms stand. Reads that wait at the same time are answered by one query, which began after each of them came:
-//! so an answer is not older than its question, although many questions cost one round trip.
+//! Where rooms stand, asked by one query for all who wait ([`crate::db::shared`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hubbub_core::RoomId;
 use hubbub_core::store::{ReadError, RoomInfo};
-use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use tokio_postgres::types::Type;
 
 use super::tail::Stamp;
 use crate::db::Sql;
+use crate::db::shared::Question;
 use crate::rooms::read::{ROOM_COLUMNS, room_columns, room_info};
 use crate::store::Context;
-
-/// Queries under way at the same time. Each takes all that wait, so few are enough.
-const QUERIES_MAX: usize = 2;
-/// Rooms of one query.
-const ROOMS_MAX: usize = 512;
-/// Reads that may wait.
-const WAITING_MAX: usize = 10_000;
 
 const LOOK: Sql = Sql {
     what: "looking where rooms stand",
@@ -50,86 +41,23 @@ impl Look {
     }
 }
 
-type Answer = Result<Option<Arc<Look>>, ReadError>;
-
-/// The way to ask.
+/// What is asked for rooms.
 pub(super) struct Looks {
-    context: Arc<Context>,
-    calls: Mutex<Calls>,
-    count: AtomicU64,
-}
-
-#[derive(Default)]
-struct Calls {
-    waiting: VecDeque<(RoomId, oneshot::Sender<Answer>)>,
-    queries: usize,
-}
-
-impl Looks {
-    pub(super) fn new(context: Arc<Context>) -> Self {
-        Self { context, calls: Mutex::default(), count: AtomicU64::new(0) }
-    }
-
+    pub(super) context: Arc<Context>,
     /// Queries so far.
-    pub(super) fn count(&self) -> u64 {
-        self.count.load(Relaxed)
-    }
+    pub(super) count: AtomicU64,
+}
 
-    /// Where a room stands.
-    pub(super) async fn get(self: &Arc<Self>, room: RoomId) -> Answer {
-        let (sender, answer) = oneshot::channel();
-        let is_first = {
-            let mut calls = self.calls.lock();
-            if calls.waiting.len() >= WAITING_MAX {
-                return Err(ReadError::Unavailable { reason: "too many reads of rooms wait already".into() });
-            }
-            calls.waiting.push_back((room, sender));
-            let is_first = calls.queries < QUERIES_MAX;
-            calls.queries += usize::from(is_first);
-            is_first
-        };
-        if is_first {
-            // A task of its own: whoever called may go away, and others wait for the same query.
-            self.context.runtime.spawn(self.clone().query_all());
-        }
-        answer.await.unwrap_or_else(|_| Err(ReadError::Unavailable { reason: "the store is closing".into() }))
-    }
+impl Question for Looks {
+    type Key = RoomId;
+    type Value = Arc<Look>;
 
-    /// Asks as long as somebody waits.
-    async fn query_all(self: Arc<Self>) {
-        loop {
-            let calls: Vec<_> = {
-                let mut calls = self.calls.lock();
-                if calls.waiting.is_empty() {
-                    calls.queries -= 1;
-                    return;
-                }
-                let count = calls.waiting.len().min(ROOMS_MAX);
-                calls.waiting.drain(..count).filter(|(_, sender)| !sender.is_closed()).collect()
-            };
-            if calls.is_empty() {
-                continue;
-            }
-            let found = self.query(&calls).await;
-            for (room, sender) in calls {
-                let answer = match &found {
-                    Ok(found) => Ok(found.get(&room).cloned()),
-                    Err(error) => Err(error.clone()),
-                };
-                // Whoever has gone needs no answer.
-                let _ = sender.send(answer);
-            }
-        }
-    }
+    const OF: &'static str = "rooms";
+    const KEYS_MAX: usize = 512;
 
-    async fn query(
-        &self,
-        calls: &[(RoomId, oneshot::Sender<Answer>)],
-    ) -> Result<HashMap<RoomId, Arc<Look>>, ReadError> {
+    async fn ask(&self, rooms: &[RoomId]) -> Result<HashMap<RoomId, Arc<Look>>, ReadError> {
         self.count.fetch_add(1, Relaxed);
-        let mut names: Vec<&str> = calls.iter().map(|(room, _)| room.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
+        let names: Vec<&str> = rooms.iter().map(RoomId::as_str).collect();
         let rows = self.context.db.read(&LOOK, &[&names]).await?;
         let mut found = HashMap::with_capacity(rows.len());
         for row in &rows {

@@ -24,6 +24,7 @@ use tokio::sync::Mutex;
 
 use super::names::Names;
 use crate::db::Fault;
+use crate::db::shared::Shared;
 use crate::store::Context;
 use access::Accesses;
 use look::{Look, Looks};
@@ -48,7 +49,7 @@ impl Weighter<i32, Arc<Tail>> for Bytes {
 /// What is remembered.
 pub(super) struct Recent {
     context: Arc<Context>,
-    looks: Arc<Looks>,
+    looks: Arc<Shared<Looks>>,
     tails: Cache<i32, Arc<Tail>, Bytes>,
     loads: Vec<Mutex<()>>,
     accesses: Accesses,
@@ -60,9 +61,10 @@ impl Recent {
     /// Of so many bytes.
     pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Self {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let looks = Looks { context: context.clone(), count: AtomicU64::new(0) };
         Self {
             context: context.clone(),
-            looks: Arc::new(Looks::new(context.clone())),
+            looks: Shared::new(looks, context.runtime.clone()),
             tails: Cache::with_weighter(ROOMS_EXPECTED, bytes, Bytes),
             loads: (0..LOADS_MAX).map(|_| Mutex::default()).collect(),
             accesses: Accesses::default(),
@@ -148,7 +150,7 @@ impl Recent {
         CacheFigures {
             hits: self.hits.load(Relaxed),
             misses: self.misses.load(Relaxed),
-            questions: self.looks.count(),
+            questions: self.looks.question().count.load(Relaxed),
             bytes: self.tails.weight(),
         }
     }

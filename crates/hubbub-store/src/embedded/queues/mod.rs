@@ -51,7 +51,6 @@ pub(crate) use keep::QUEUES_DIR;
 pub(crate) use shared::QueueShared;
 pub(crate) use snapshot::{Copied, Files, read_snapshot};
 use source::Sources;
-pub(crate) use table::Settings;
 use table::{Client, Queue};
 use time::Times;
 

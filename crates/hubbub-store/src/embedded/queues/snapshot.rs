@@ -24,11 +24,12 @@ use super::keep::{open_texts, snapshot_path};
 use super::source::{Medium, Sources};
 use super::table::{Client, Counts, Queue};
 use super::time::Now;
-use super::{Broadcast, Dead, Queues, Settings};
+use super::{Broadcast, Dead, Queues};
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::OpenError;
 use crate::embedded::record::{
-    read_byte, read_text, read_time, read_u32, reason_number, reason_of, take_u32, write_text,
+    read_byte, read_rules, read_text, read_time, read_u32, reason_number, reason_of, take_u32, write_rules,
+    write_text,
 };
 use crate::embedded::rooms::Position;
 use crate::embedded::varint;
@@ -267,7 +268,7 @@ fn write_queue(queue: &Queue, out: &mut Vec<u8>) {
     varint::write(queue.number.into(), out);
     write_text(&queue.name, out);
     varint::write(queue.is_dead_letter.into(), out);
-    queue.settings.write(out);
+    write_rules(&queue.settings, out);
     let Counts { sent, done, dropped, dead, .. } = queue.counts;
     [sent, done, dropped, dead].iter().for_each(|count| varint::write(*count, out));
 }
@@ -389,7 +390,7 @@ fn read_queue(input: &mut &[u8]) -> Option<Queue> {
     let number = read_u32(input)?;
     let name = Arc::from(read_text(input)?);
     let is_dead_letter = varint::read(input)? != 0;
-    let settings = Settings::read(input)?;
+    let settings = read_rules(input)?;
     let mut count = || varint::read(input);
     let (sent, done, dropped, dead) = (count()?, count()?, count()?, count()?);
     let counts = Counts { sent, done, dropped, dead, ..Counts::default() };

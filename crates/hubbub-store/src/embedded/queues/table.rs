@@ -3,90 +3,10 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use hubbub_core::queue::{DEAD_LETTER_SUFFIX, LEASE_MS, QueueSettings};
+use hubbub_core::QueueRules;
 use roaring::RoaringTreemap;
 
-use super::{Queues, WhenFull};
-
-/// The longest wait of a message that is given back again and again, unless told otherwise.
-const BACKOFF_MAX_MS: u64 = 300_000;
-
-/// What is set of a queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Settings {
-    pub(crate) lease_ms: u64,
-    pub(crate) deliveries_max: u32,
-    /// Empty = the queue's own name with a suffix.
-    pub(crate) dead_letter: Arc<str>,
-    pub(crate) ttl_ms: u64,
-    pub(crate) messages_max: u64,
-    pub(crate) bytes_max: u64,
-    pub(crate) when_full: WhenFull,
-    pub(crate) backoff_ms: u64,
-    pub(crate) backoff_max_ms: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            lease_ms: LEASE_MS,
-            deliveries_max: 0,
-            dead_letter: Arc::from(""),
-            ttl_ms: 0,
-            messages_max: 0,
-            bytes_max: 0,
-            when_full: WhenFull::Refuse,
-            backoff_ms: 0,
-            backoff_max_ms: BACKOFF_MAX_MS,
-        }
-    }
-}
-
-impl Settings {
-    /// The same with what is given changed.
-    pub(super) fn changed(&self, by: &QueueSettings) -> Self {
-        Self {
-            lease_ms: by.lease_ms.unwrap_or(self.lease_ms),
-            deliveries_max: by.deliveries_max.unwrap_or(self.deliveries_max),
-            dead_letter: by.dead_letter.clone().unwrap_or_else(|| Arc::clone(&self.dead_letter)),
-            ttl_ms: by.ttl_ms.unwrap_or(self.ttl_ms),
-            messages_max: by.messages_max.unwrap_or(self.messages_max),
-            bytes_max: by.bytes_max.unwrap_or(self.bytes_max),
-            when_full: by.when_full.unwrap_or(self.when_full),
-            backoff_ms: by.backoff_ms.unwrap_or(self.backoff_ms),
-            backoff_max_ms: by.backoff_max_ms.unwrap_or(self.backoff_max_ms),
-        }
-    }
-
-    /// As it is told, every field with a value.
-    pub(super) fn told(&self) -> QueueSettings {
-        QueueSettings {
-            lease_ms: Some(self.lease_ms),
-            deliveries_max: Some(self.deliveries_max),
-            dead_letter: Some(Arc::clone(&self.dead_letter)),
-            ttl_ms: Some(self.ttl_ms),
-            messages_max: Some(self.messages_max),
-            bytes_max: Some(self.bytes_max),
-            when_full: Some(self.when_full),
-            backoff_ms: Some(self.backoff_ms),
-            backoff_max_ms: Some(self.backoff_max_ms),
-        }
-    }
-
-    /// The name of the dead-letter queue of the queue `name`.
-    pub(super) fn dead_letter_of(&self, name: &str) -> Arc<str> {
-        if self.dead_letter.is_empty() {
-            format!("{name}{DEAD_LETTER_SUFFIX}").into()
-        } else {
-            Arc::clone(&self.dead_letter)
-        }
-    }
-
-    /// Whether so many deliveries were all there may be.
-    pub(super) fn exhausts(&self, deliveries: u32) -> bool {
-        self.deliveries_max > 0 && deliveries >= self.deliveries_max
-    }
-}
+use super::Queues;
 
 /// Messages of a queue, counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -117,7 +37,7 @@ pub(super) struct Queue {
     pub(super) name: Arc<str>,
     /// Whether it was made for dead letters.
     pub(super) is_dead_letter: bool,
-    pub(super) settings: Settings,
+    pub(super) settings: QueueRules,
     pub(super) counts: Counts,
     /// Ids of all its messages, those that wait to be cleared away included.
     pub(super) all: RoaringTreemap,

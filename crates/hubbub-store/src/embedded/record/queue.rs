@@ -11,7 +11,9 @@
 
 use std::sync::Arc;
 
-use crate::embedded::queues::{DeadReason, Settings, WhenFull};
+use hubbub_core::QueueRules;
+
+use crate::embedded::queues::{DeadReason, WhenFull};
 use crate::embedded::varint;
 
 /// The kind byte of an operation on queues.
@@ -85,7 +87,7 @@ pub(crate) enum Queued<'a> {
         number: u32,
         name: &'a str,
         is_dead_letter: bool,
-        settings: Settings,
+        settings: QueueRules,
     },
     Delete {
         number: u32,
@@ -147,7 +149,7 @@ impl<'a> Queued<'a> {
                 varint::write((*number).into(), out);
                 write_text(name, out);
                 varint::write((*is_dead_letter).into(), out);
-                settings.write(out);
+                write_rules(settings, out);
             }
             Self::Delete { number } => {
                 out.push(DELETE);
@@ -224,7 +226,7 @@ impl<'a> Queued<'a> {
                 number: read_u32(from)?,
                 name: read_text(from)?,
                 is_dead_letter: varint::read(from)? != 0,
-                settings: Settings::read(from)?,
+                settings: read_rules(from)?,
             },
             DELETE => Self::Delete { number: read_u32(from)? },
             CLIENT => Self::Client {
@@ -361,38 +363,36 @@ pub(crate) const fn reason_of(number: u8) -> Option<DeadReason> {
     }
 }
 
-impl Settings {
-    /// Appends them.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        for number in [
-            self.lease_ms,
-            self.deliveries_max.into(),
-            self.ttl_ms,
-            self.messages_max,
-            self.bytes_max,
-            (self.when_full == WhenFull::DropOldest).into(),
-            self.backoff_ms,
-            self.backoff_max_ms,
-        ] {
-            varint::write(number, out);
-        }
-        write_text(&self.dead_letter, out);
+/// Appends what is set of a queue.
+pub(crate) fn write_rules(rules: &QueueRules, out: &mut Vec<u8>) {
+    for number in [
+        rules.lease_ms,
+        rules.deliveries_max.into(),
+        rules.ttl_ms,
+        rules.messages_max,
+        rules.bytes_max,
+        (rules.when_full == WhenFull::DropOldest).into(),
+        rules.backoff_ms,
+        rules.backoff_max_ms,
+    ] {
+        varint::write(number, out);
     }
+    write_text(&rules.dead_letter, out);
+}
 
-    /// The inverse of [`Self::write`].
-    pub(crate) fn read(from: &mut &[u8]) -> Option<Self> {
-        Some(Self {
-            lease_ms: varint::read(from)?,
-            deliveries_max: read_u32(from)?,
-            ttl_ms: varint::read(from)?,
-            messages_max: varint::read(from)?,
-            bytes_max: varint::read(from)?,
-            when_full: if varint::read(from)? == 0 { WhenFull::Refuse } else { WhenFull::DropOldest },
-            backoff_ms: varint::read(from)?,
-            backoff_max_ms: varint::read(from)?,
-            dead_letter: Arc::from(read_text(from)?),
-        })
-    }
+/// The inverse of [`write_rules`].
+pub(crate) fn read_rules(from: &mut &[u8]) -> Option<QueueRules> {
+    Some(QueueRules {
+        lease_ms: varint::read(from)?,
+        deliveries_max: read_u32(from)?,
+        ttl_ms: varint::read(from)?,
+        messages_max: varint::read(from)?,
+        bytes_max: varint::read(from)?,
+        when_full: if varint::read(from)? == 0 { WhenFull::Refuse } else { WhenFull::DropOldest },
+        backoff_ms: varint::read(from)?,
+        backoff_max_ms: varint::read(from)?,
+        dead_letter: Arc::from(read_text(from)?),
+    })
 }
 
 pub(crate) fn write_text(text: &str, out: &mut Vec<u8>) {
@@ -455,9 +455,9 @@ mod tests {
     use crate::embedded::record::{self, Record};
     use proptest::prelude::*;
 
-    fn settings(numbers: [u64; 6], name: &str) -> Settings {
+    fn settings(numbers: [u64; 6], name: &str) -> QueueRules {
         let [lease_ms, deliveries_max, ttl_ms, messages_max, backoff_ms, backoff_max_ms] = numbers;
-        Settings {
+        QueueRules {
             lease_ms,
             deliveries_max: u32::try_from(deliveries_max >> 32).unwrap(),
             dead_letter: name.into(),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use hubbub_core::queue::QueueSettings;
-use hubbub_core::{QueueOutcome, Refusal};
+use hubbub_core::{QueueOutcome, QueueRules, Refusal};
 
 use super::{Judged, Judging, LISTED_BYTES};
 use crate::embedded::queues::entry::State;
-use crate::embedded::queues::{Queues, Settings, Telling};
+use crate::embedded::queues::{Queues, Telling};
 use crate::embedded::record::Queued;
 
 impl Queues {
@@ -19,7 +19,7 @@ impl Queues {
     ) -> QueueOutcome {
         let found = self.queue_named(name).map(|queue| (queue.number, queue.settings.clone()));
         let created = found.is_none();
-        let (number, before) = found.unwrap_or_else(|| (self.next_queue, Settings::default()));
+        let (number, before) = found.unwrap_or_else(|| (self.next_queue, QueueRules::default()));
         let settings = before.changed(settings);
         if created || settings != before {
             let settings = settings.clone();
@@ -40,7 +40,7 @@ impl Queues {
             return queue.number;
         }
         let known = found.map(|queue| (queue.number, queue.settings.clone()));
-        let (number, settings) = known.unwrap_or_else(|| (self.next_queue, Settings::default()));
+        let (number, settings) = known.unwrap_or_else(|| (self.next_queue, QueueRules::default()));
         let put = Queued::Put { number, name, is_dead_letter: true, settings };
         self.log(&put, Telling::Nobody, judging);
         number

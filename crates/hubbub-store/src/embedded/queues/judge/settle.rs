@@ -5,7 +5,6 @@ use hubbub_core::{QueueOutcome, Refusal, Timestamp};
 
 use super::{Judged, Judging};
 use crate::embedded::queues::entry::State;
-use crate::embedded::queues::table::Settings;
 use crate::embedded::queues::time::micros;
 use crate::embedded::queues::{DeadReason, Queues, Telling};
 use crate::embedded::record::{Queued, Why};
@@ -39,7 +38,7 @@ impl Queues {
                 None
             }
             Settle::Nack { delay_ms } => {
-                let delay = micros(delay_ms.unwrap_or_else(|| backoff(&settings, entry.deliveries)));
+                let delay = micros(delay_ms.unwrap_or_else(|| settings.backoff(entry.deliveries)));
                 self.log(&Queued::Returned { at, id, delay }, Telling::Outcome, judging);
                 Some(delay)
             }
@@ -61,24 +60,5 @@ impl Queues {
         let gone = Queued::Gone { at: judging.now.wall, why: Why::Removed, ids: vec![id] };
         self.log(&gone, Telling::Outcome, judging);
         Ok(QueueOutcome::Deleted { messages: 1, ready: self.take_freed() })
-    }
-}
-
-/// How long a message waits that was given back after so many deliveries, in milliseconds.
-fn backoff(settings: &Settings, deliveries: u32) -> u64 {
-    let doublings = deliveries.saturating_sub(1).min(62);
-    settings.backoff_ms.saturating_mul(1 << doublings).min(settings.backoff_max_ms)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_are_doubled_up_to_the_longest() {
-        let settings = Settings { backoff_ms: 100, backoff_max_ms: 700, ..Settings::default() };
-        let waits = [1, 2, 3, 4, 5, 90].map(|deliveries| backoff(&settings, deliveries));
-        assert_eq!(waits, [100, 200, 400, 700, 700, 700]);
-        assert_eq!(backoff(&Settings::default(), 3), 0);
     }
 }

@@ -1,11 +1,10 @@
 //! What is remembered of rooms, with several servers on one database.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, missing_docs, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
 mod support;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery};
@@ -102,82 +101,4 @@ async fn what_is_remembered_is_never_stale() {
     assert!(figures.hits > figures.misses && figures.misses > 0, "{figures:?}");
     assert_eq!(plain.figures().cache.hits, 0);
     servers.iter().chain([&plain]).for_each(|store| store.close());
-}
-
-/// Fifty readers of the last fifty messages of active rooms, while messages come: figures with and without what is
-/// remembered. Run by hand, with --release --ignored --nocapture.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "prints figures"]
-async fn readers_of_active_rooms() {
-    const READERS: usize = 50;
-    const SPAN: Duration = Duration::from_secs(5);
-    for (name, bytes) in [("off", 0), ("on", 64 << 20)] {
-        let database = Database::fresh().await;
-        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
-        let store = open(&database, &clock, bytes).await;
-        for n in 0..20 {
-            let posts: Vec<Post> = (0..1_000)
-                .map(|m| Post::new(&format!("r{}", m % 10), &format!("m{n}-{m}")).text("x".repeat(120)))
-                .collect();
-            let ops: Vec<_> = posts.iter().map(|post| Op::Send(post.as_send())).collect();
-            apply(&store, &ops).await;
-        }
-        let begin = Instant::now();
-        let before = store.figures();
-        let writer = tokio::spawn({
-            let store = store.clone();
-            async move {
-                let mut n = 0;
-                while begin.elapsed() < SPAN {
-                    let post = Post::new(&format!("r{}", n % 10), &format!("w{n}"));
-                    apply(&store, &[Op::Send(post.as_send())]).await;
-                    n += 1;
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-                n
-            }
-        });
-        let readers = (0..READERS).map(|reader| {
-            let store = store.clone();
-            tokio::spawn(async move {
-                let mut times = Vec::new();
-                while begin.elapsed() < SPAN {
-                    let query = HistoryQuery {
-                        cursor: Cursor::Before(u64::MAX),
-                        from: None,
-                        to: None,
-                        limit: 50,
-                        bytes_max: 1 << 20,
-                    };
-                    let room = RoomId::new(&format!("r{}", reader % 10)).unwrap();
-                    let one = Instant::now();
-                    assert_eq!(store.history(room, query).await.unwrap().messages.len(), 50);
-                    times.push(one.elapsed());
-                    // Readers think.
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-                times
-            })
-        });
-        let mut times = Vec::new();
-        for reader in futures_util::future::join_all(readers).await {
-            times.extend(reader.unwrap());
-        }
-        times.sort_unstable();
-        let at = |percent: usize| times[times.len() * percent / 100];
-        let after = store.figures();
-        let sql = after.pool.acquired - before.pool.acquired;
-        println!(
-            "remembering {name}: {} reads, p50 {:?}, p95 {:?}, p99 {:?}; {} messages sent; connections taken {sql}, \
-             of a read {:.2}; {:?}",
-            times.len(),
-            at(50),
-            at(95),
-            at(99),
-            writer.await.unwrap(),
-            sql as f64 / times.len() as f64,
-            after.cache,
-        );
-        store.close();
-    }
 }

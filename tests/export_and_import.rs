@@ -6,6 +6,10 @@ use serde_json::{Value, json};
 
 use crate::harness::{Server, hubbub_aside, texts};
 
+/// Longest text that a server takes as it is set up by itself, in bytes.
+#[cfg(feature = "parquet")]
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
 /// Messages with everything that a file format could trip over.
 fn difficult() -> Vec<Value> {
     let texts = [
@@ -160,4 +164,68 @@ async fn refused_lines_are_named_and_the_others_stored() {
     gone.kill();
     let arguments = ["import", "-", "--server", &gone.url()].map(String::from).to_vec();
     assert!(hubbub_aside(arguments, lines.into()).await.refusal(1).contains("is it running?"));
+}
+
+#[cfg(feature = "parquet")]
+#[tokio::test]
+async fn parquet_goes_there_and_back() {
+    let server = Server::start();
+    let mut messages = difficult();
+    messages[4]["message"] = json!("🙂".repeat(MESSAGE_BYTES_MAX / 4));
+    put(&server, &messages).await;
+    let path = |name: &str| server.setup().beside(name).display().to_string();
+    let file = path("all.parquet");
+    let ran = server.run(&["export", "--format", "parquet", "--out", &file], "").await;
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", "exported 14 messages of 2 rooms\n"));
+    let other = Server::start();
+    for printed in ["stored 14, there before 0, refused 0\n", "stored 0, there before 14, refused 0\n"] {
+        assert_eq!(other.run(&["import", &file], "").await.success(), printed);
+        for room in ["room-0", "room-1"] {
+            assert_eq!(content(&other, room).await, content(&server, room).await, "{room}");
+        }
+    }
+    let again = path("again.parquet");
+    let from = server.history("room-1").await[2]["receivedAt"].as_str().unwrap().to_owned();
+    let arguments = ["export", "--format", "parquet", "--room", "room-1", "--from", &from, "--out", &again];
+    server.run(&arguments, "").await.success();
+    let third = Server::start();
+    third.run(&["import", &again, "--json"], "").await.success();
+    let expected = content(&server, "room-1").await;
+    let kept = expected.len() - content(&third, "room-1").await.len();
+    assert!(
+        kept <= 2 && content(&third, "room-1").await == expected[kept..],
+        "what was received from then on"
+    );
+}
+
+#[cfg(feature = "parquet")]
+#[tokio::test]
+async fn what_is_no_parquet_is_refused() {
+    let server = Server::start();
+    put(&server, &difficult()).await;
+    let whole = server.setup().beside("whole.parquet");
+    server.run(&["export", "--format", "parquet", "--out", &whole.display().to_string()], "").await.success();
+    let bytes = fs::read(&whole).unwrap();
+    let other = Server::start();
+    let cut = other.setup().beside("cut.parquet");
+    for content in [&bytes[..bytes.len() / 2], &bytes[..bytes.len() - 1], b"userId,message,roomId\n", b""] {
+        fs::write(&cut, content).unwrap();
+        let line = other.run(&["import", &cut.display().to_string()], "").await.refusal(1);
+        assert!(line.contains("cut.parquet") && line.contains("no Parquet file, or damaged"), "{line}");
+    }
+    let line = other.run(&["import", "-", "--format", "parquet"], "").await.refusal(1);
+    assert!(line.contains("name the file"), "{line}");
+    assert_eq!(other.http().await.get("/v1/rooms").await.json()["rooms"], json!([]), "nothing was stored");
+}
+
+#[cfg(not(feature = "parquet"))]
+#[tokio::test]
+async fn a_program_without_parquet_says_so() {
+    let server = Server::start();
+    let file = server.setup().beside("x.parquet").display().to_string();
+    for arguments in [&["export", "--format", "parquet", "--out", &file][..], &["import", &file]] {
+        let line = server.run(arguments, "").await.refusal(1);
+        assert!(line.contains("--features parquet"), "{line}");
+    }
+    assert!(!fs::exists(&file).unwrap());
 }

@@ -7,6 +7,8 @@ pub(crate) mod import;
 pub(crate) mod kv;
 mod kv_watch;
 pub(crate) mod lists;
+#[cfg(feature = "parquet")]
+mod parquet;
 pub(crate) mod queue;
 pub(crate) mod room;
 pub(crate) mod send;
@@ -17,6 +19,11 @@ use std::io::Write;
 
 use anyhow::Context;
 use serde_json::Value;
+
+/// For a program that was built without Parquet.
+#[cfg(not(feature = "parquet"))]
+const NO_PARQUET: &str = "this hubbub was built without Parquet: build it with the feature parquet \
+    (cargo build --features parquet), or choose another --format";
 
 /// Runs a client command.
 pub(crate) fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

@@ -1,21 +1,19 @@
 //! `hubbub import`: the messages of a file, many at a time, each with its own id, so that repeating is harmless.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+mod source;
+
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hyper::Method;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::connection::{Connection, Server};
-use super::csv::{self, Records};
-use super::export::COLUMNS;
 use super::{print, print_json};
-use crate::cli::{FileFormat, ImportArgs};
+use crate::cli::ImportArgs;
+use source::Source;
 
 /// A request is sent when it holds so many messages or bytes.
 const BATCH_LINES: usize = 1_000;
@@ -28,24 +26,10 @@ const ATTEMPTS: u32 = 8;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(2);
 
-/// Columns that a server gives anew.
-const GIVEN_BY_SERVER: [&str; 2] = ["seq", "receivedAt"];
-
 pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let server = Server::parse(&args.client.server)?;
     let name = args.file.display().to_string();
-    let reader: Box<dyn BufRead> = if args.file == Path::new("-") {
-        Box::new(BufReader::new(std::io::stdin()))
-    } else {
-        Box::new(BufReader::new(File::open(&args.file).with_context(|| format!("opening {name}"))?))
-    };
-    let is_csv = args.file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
-    let format = args.format.unwrap_or(if is_csv { FileFormat::Csv } else { FileFormat::Jsonl });
-    let mut records = Records::new(reader, format == FileFormat::Csv);
-    let columns = match format {
-        FileFormat::Csv => Some(read_columns(&mut records).with_context(|| format!("reading {name}"))?),
-        FileFormat::Jsonl => None,
-    };
+    let mut source = Source::open(&args).with_context(|| format!("reading {name}"))?;
     let connection = server.connect().await?;
     let mut import = Import {
         server,
@@ -56,49 +40,29 @@ pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
         stored: 0,
         duplicate: 0,
         refused: 0,
+        unit: source.unit(),
         is_json: args.client.json,
     };
-    while let Some((line, record)) = records.next().with_context(|| format!("reading {name}"))? {
-        let message = match &columns {
-            None => with_id(record, line),
-            Some(columns) => match from_csv(columns, &record) {
-                Some(message) => with_id(message, line),
-                None => {
-                    import.refuse(line, "malformed", "quotes or the number of fields are wrong")?;
-                    continue;
-                }
-            },
-        };
-        import.add(line, message).await?;
-    }
+    let failure = loop {
+        match source.next() {
+            Ok(Some((line, Some(message)))) => import.add(line, with_id(message, line)).await?,
+            Ok(Some((line, None))) => {
+                import.refuse(line, "malformed", "quotes or the number of fields are wrong")?;
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
     import.send().await?;
+    if let Some(error) = failure {
+        import.print()?;
+        return Err(error).with_context(|| {
+            format!(
+                "reading {name}: only what stands before is imported; importing all of it later is harmless"
+            )
+        });
+    }
     import.report()
-}
-
-/// The names in the first record.
-fn read_columns(records: &mut Records<Box<dyn BufRead>>) -> anyhow::Result<Vec<String>> {
-    let (_, header) = records.next()?.context("it is empty")?;
-    let columns = csv::parse(&header).context("the names of the columns are not readable")?;
-    for needed in ["roomId", "userId", "message"] {
-        if !columns.iter().any(|name| name == needed) {
-            bail!("the first line must name the columns, and '{needed}' is not among them");
-        }
-    }
-    Ok(columns)
-}
-
-/// The JSON object that a record stands for; an empty field is one that is not there.
-fn from_csv(columns: &[String], record: &str) -> Option<String> {
-    let fields = csv::parse(record)?;
-    (fields.len() == columns.len()).then_some(())?;
-    let mut message = Map::new();
-    for (name, value) in columns.iter().zip(fields) {
-        let is_wanted = COLUMNS.contains(&name.as_str()) && !GIVEN_BY_SERVER.contains(&name.as_str());
-        if is_wanted && !value.is_empty() {
-            message.insert(name.clone(), value.into());
-        }
-    }
-    Some(Value::Object(message).to_string())
 }
 
 #[derive(Deserialize)]
@@ -134,6 +98,8 @@ struct Import {
     stored: u64,
     duplicate: u64,
     refused: u64,
+    /// What messages are counted in.
+    unit: &'static str,
     is_json: bool,
 }
 
@@ -159,14 +125,15 @@ impl Import {
                 Err(error) => format!("{error:#}"),
             };
             self.is_repeated = true;
-            eprintln!("line {line}: {trouble}; trying again");
+            eprintln!("{} {line}: {trouble}; trying again", self.unit);
             if self.waiting.len() < before {
                 (pause, attempts) = (PAUSE_FIRST, 0);
             }
             attempts += 1;
             if attempts == ATTEMPTS {
                 bail!(
-                    "line {line} and those behind it were not stored: {trouble}; importing again is harmless"
+                    "{} {line} and those behind it were not stored: {trouble}; importing again is harmless",
+                    self.unit
                 );
             }
             tokio::time::sleep(pause).await;
@@ -215,21 +182,25 @@ impl Import {
     fn refuse(&mut self, line: u64, code: &str, detail: &str) -> anyhow::Result<()> {
         self.refused += 1;
         if self.is_json {
-            return print_json(&json!({"line": line, "code": code, "detail": detail}));
+            return print_json(&json!({(self.unit): line, "code": code, "detail": detail}));
         }
-        eprintln!("line {line}: {detail} ({code})");
+        eprintln!("{} {line}: {detail} ({code})", self.unit);
         Ok(())
     }
 
-    fn report(&self) -> anyhow::Result<()> {
+    /// How many are stored.
+    fn print(&self) -> anyhow::Result<()> {
         let Self { stored, duplicate, refused, is_json, .. } = self;
         if *is_json {
-            print_json(&json!({"stored": stored, "duplicate": duplicate, "refused": refused}))?;
-        } else {
-            print(&format!("stored {stored}, there before {duplicate}, refused {refused}\n"))?;
+            return print_json(&json!({"stored": stored, "duplicate": duplicate, "refused": refused}));
         }
-        if *refused > 0 {
-            bail!("{refused} lines were refused; nothing of them was stored");
+        print(&format!("stored {stored}, there before {duplicate}, refused {refused}\n"))
+    }
+
+    fn report(&self) -> anyhow::Result<()> {
+        self.print()?;
+        if self.refused > 0 {
+            bail!("{} {}s were refused; nothing of them was stored", self.refused, self.unit);
         }
         Ok(())
     }

@@ -1,0 +1,32 @@
+//! A message, divided into the columns of a file.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// The columns of a file; an import finds them by these names.
+pub(in crate::client) const COLUMNS: [&str; 9] =
+    ["roomId", "seq", "messageId", "userId", "username", "messageType", "timestamp", "receivedAt", "message"];
+
+/// A message as the API shows it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::client) struct Row<'a> {
+    #[serde(borrow)]
+    pub(in crate::client) room_id: Cow<'a, str>,
+    pub(in crate::client) seq: u64,
+    #[serde(borrow)]
+    pub(in crate::client) message_id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(in crate::client) user_id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(in crate::client) username: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(in crate::client) message_type: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(in crate::client) timestamp: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(in crate::client) received_at: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(in crate::client) message: Cow<'a, str>,
+}

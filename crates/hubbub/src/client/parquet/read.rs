@@ -1,0 +1,193 @@
+//! Rows of a file, some at a time: what is in memory is a few pages of each column.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use hubbub_core::Timestamp;
+use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type};
+use parquet::column::reader::ColumnReader;
+use parquet::data_type::ByteArray;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::schema::types::ColumnDescriptor;
+use serde_json::{Map, Value};
+
+/// Rows read at once.
+const BATCH_ROWS: usize = 256;
+
+/// Reads the columns it was asked for; a file need not have all.
+pub(in crate::client) struct Reader {
+    file: SerializedFileReader<File>,
+    wanted: Vec<Column>,
+    /// Row groups begun so far.
+    groups: usize,
+    /// The columns of the last one, and its rows that are not read yet.
+    readers: Vec<ColumnReader>,
+    left: usize,
+    rows: VecDeque<Map<String, Value>>,
+}
+
+#[derive(Debug)]
+struct Column {
+    name: String,
+    place: usize,
+    kind: Kind,
+    is_optional: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Number,
+    Time(TimeUnit),
+}
+
+impl Reader {
+    pub(in crate::client) fn open(file: File, wanted: &[&str]) -> anyhow::Result<Self> {
+        let file =
+            unpanicked(|| SerializedFileReader::new(file).context("it is no Parquet file, or damaged"))?;
+        let schema = file.metadata().file_metadata().schema_descr();
+        let mut columns = Vec::new();
+        for (place, column) in schema.columns().iter().enumerate() {
+            if let [name] = column.path().parts()
+                && wanted.contains(&name.as_str())
+            {
+                let kind = kind(column).with_context(|| format!("the column '{name}'"))?;
+                let is_optional = column.max_def_level() > 0;
+                columns.push(Column { name: name.clone(), place, kind, is_optional });
+            }
+        }
+        Ok(Self { file, wanted: columns, groups: 0, readers: Vec::new(), left: 0, rows: VecDeque::new() })
+    }
+
+    /// Names of the columns that are there.
+    pub(in crate::client) fn columns(&self) -> impl Iterator<Item = &str> {
+        self.wanted.iter().map(|column| column.name.as_str())
+    }
+
+    /// The next row, without what is null in it; `None` at the end.
+    pub(in crate::client) fn next(&mut self) -> anyhow::Result<Option<Map<String, Value>>> {
+        while self.rows.is_empty() {
+            if self.left == 0 {
+                if self.groups == self.file.num_row_groups() {
+                    return Ok(None);
+                }
+                self.begin_group()?;
+            } else {
+                self.read_some()?;
+            }
+        }
+        Ok(self.rows.pop_front())
+    }
+
+    fn begin_group(&mut self) -> anyhow::Result<()> {
+        let group = self.groups;
+        self.groups += 1;
+        let (file, wanted) = (&self.file, &self.wanted);
+        let begun = unpanicked(|| {
+            let group = file.get_row_group(group)?;
+            let left = usize::try_from(group.metadata().num_rows())?;
+            let readers: Result<_, _> =
+                wanted.iter().map(|column| group.get_column_reader(column.place)).collect();
+            Ok((readers?, left))
+        });
+        (self.readers, self.left) = begun.with_context(|| format!("row group {group}"))?;
+        Ok(())
+    }
+
+    fn read_some(&mut self) -> anyhow::Result<()> {
+        let count = self.left.min(BATCH_ROWS);
+        self.left -= count;
+        let mut rows = vec![Map::new(); count];
+        for (column, reader) in self.wanted.iter().zip(&mut self.readers) {
+            let values = unpanicked(|| values(reader, column, count));
+            let values = values.with_context(|| format!("the column '{}'", column.name))?;
+            for (row, value) in rows.iter_mut().zip(values) {
+                if !value.is_null() {
+                    row.insert(column.name.clone(), value);
+                }
+            }
+        }
+        self.rows.extend(rows);
+        Ok(())
+    }
+}
+
+/// What a column holds.
+fn kind(column: &ColumnDescriptor) -> anyhow::Result<Kind> {
+    ensure!(column.max_rep_level() == 0, "holds lists");
+    let of_converted = match column.converted_type() {
+        ConvertedType::TIMESTAMP_MILLIS => Some(TimeUnit::MILLIS),
+        ConvertedType::TIMESTAMP_MICROS => Some(TimeUnit::MICROS),
+        _ => None,
+    };
+    let unit = match column.logical_type_ref() {
+        Some(LogicalType::Timestamp(time)) => Some(time.unit),
+        _ => of_converted,
+    };
+    match (column.physical_type(), unit) {
+        (Type::BYTE_ARRAY, _) => Ok(Kind::Text),
+        (Type::INT64, Some(unit)) => Ok(Kind::Time(unit)),
+        (Type::INT64 | Type::INT32, None) => Ok(Kind::Number),
+        (other, _) => bail!("holds {other}: texts, whole numbers and times are understood"),
+    }
+}
+
+/// The next values of a column, null where there is none.
+fn values(reader: &mut ColumnReader, column: &Column, count: usize) -> anyhow::Result<Vec<Value>> {
+    let mut levels = Vec::new();
+    let mut found: Vec<Value> = Vec::with_capacity(count);
+    let read = match reader {
+        ColumnReader::ByteArrayColumnReader(reader) => {
+            let mut values = Vec::with_capacity(count);
+            let (read, ..) = reader.read_records(count, Some(&mut levels), None, &mut values)?;
+            for value in &values {
+                found.push(text(value)?.into());
+            }
+            read
+        }
+        ColumnReader::Int64ColumnReader(reader) => {
+            let mut values = Vec::with_capacity(count);
+            let (read, ..) = reader.read_records(count, Some(&mut levels), None, &mut values)?;
+            found.extend(values.into_iter().map(|value| number(value, column.kind)));
+            read
+        }
+        ColumnReader::Int32ColumnReader(reader) => {
+            let mut values = Vec::with_capacity(count);
+            let (read, ..) = reader.read_records(count, Some(&mut levels), None, &mut values)?;
+            found.extend(values.into_iter().map(|value| number(value.into(), column.kind)));
+            read
+        }
+        _ => bail!("is of another type here than in the schema"),
+    };
+    ensure!(read == count, "ends before the others");
+    if !column.is_optional {
+        return Ok(found);
+    }
+    let mut found = found.into_iter();
+    // A group of fields around it is none of ours, so the level is 1 where there is a value.
+    Ok(levels
+        .iter()
+        .map(|level| if *level > 0 { found.next().unwrap_or_default() } else { Value::Null })
+        .collect())
+}
+
+fn text(value: &ByteArray) -> anyhow::Result<&str> {
+    std::str::from_utf8(value.data()).context("is not UTF-8")
+}
+
+fn number(value: i64, kind: Kind) -> Value {
+    let micros = match kind {
+        Kind::Time(TimeUnit::MILLIS) => value.saturating_mul(1_000),
+        Kind::Time(TimeUnit::MICROS) => value,
+        Kind::Time(TimeUnit::NANOS) => value.div_euclid(1_000),
+        Kind::Text | Kind::Number => return value.into(),
+    };
+    Timestamp::from_micros(micros).to_string().into()
+}
+
+/// The library panics at some of what can be wrong with a file.
+fn unpanicked<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(anyhow!("it is damaged")))
+}

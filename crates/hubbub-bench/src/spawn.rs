@@ -29,8 +29,14 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a bare server: this program again.
     pub(crate) async fn bare(kind: Kind) -> anyhow::Result<Self> {
+        Self::bare_with(kind, &[]).await
+    }
+
+    /// The same with variables of its environment.
+    pub(crate) async fn bare_with(kind: Kind, env: &[(&str, &str)]) -> anyhow::Result<Self> {
         let name = kind.to_possible_value().context("the kind has no name")?;
         let mut command = Command::new(std::env::current_exe()?);
+        command.envs(env.iter().copied());
         command.args(["bench", "bare-server", "--kind", name.get_name()]);
         Self::start(command, Stdio::inherit()).await
     }

@@ -5,6 +5,8 @@ mod fanout;
 mod http;
 mod kv;
 mod line;
+#[cfg(feature = "postgres")]
+pub(crate) mod upsert;
 mod ws;
 
 use std::io::Write as _;
@@ -33,6 +35,9 @@ pub(crate) enum Kind {
     Line,
     /// Answers each GET with a value, and each PUT with its revision.
     Kv,
+    /// Answers each PUT once a statement of its own has put it into PostgreSQL.
+    #[cfg(feature = "postgres")]
+    Upsert,
 }
 
 /// Serves until the process ends; prints `ready http://ADDR` when it listens.
@@ -47,6 +52,8 @@ pub(crate) async fn serve(kind: Kind, listen: SocketAddr) -> anyhow::Result<()> 
 /// Serves the connections of `listener`.
 pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<()> {
     let hub = Arc::new(fanout::Hub::default());
+    #[cfg(feature = "postgres")]
+    let upserts = if kind == Kind::Upsert { Some(upsert::Upserts::open().await?) } else { None };
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
@@ -57,6 +64,8 @@ pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<
             Kind::Http => drop(tokio::spawn(http::serve(stream))),
             Kind::Line => drop(tokio::spawn(line::serve(stream))),
             Kind::Kv => drop(tokio::spawn(kv::serve(stream))),
+            #[cfg(feature = "postgres")]
+            Kind::Upsert => drop(upserts.clone().map(|upserts| tokio::spawn(upsert::serve(stream, upserts)))),
             Kind::Fanout => drop(tokio::spawn(fanout::serve(stream, Arc::clone(&hub)))),
         }
     }

@@ -64,7 +64,8 @@ pub(crate) async fn connect(url: &str) -> anyhow::Result<Client> {
     Ok(client)
 }
 
-async fn make_tables(url: &str) -> anyhow::Result<()> {
+/// Makes the store's tables.
+pub(crate) async fn make_tables(url: &str) -> anyhow::Result<()> {
     use hubbub_core::Store as _;
     let random = SeededRandom::new(seed());
     Postgres::open(PostgresOptions::new(url), Arc::new(SystemClock::new()), &random).await?.close();

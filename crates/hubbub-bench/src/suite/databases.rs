@@ -6,9 +6,10 @@ use anyhow::Context;
 
 use super::paired::Pair;
 use super::{Bench, Fresh, Row};
+use crate::bare::{Kind, upsert};
 use crate::kv::{self, KvArgs};
 use crate::limits::median;
-use crate::limits::postgres::{Database, connect, puts_rate, rows_rate};
+use crate::limits::postgres::{Database, connect, make_tables, puts_rate, rows_rate};
 use crate::options::arguments;
 use crate::persist::outcome::Outcome;
 use crate::persist::texts::Texts;
@@ -151,24 +152,35 @@ impl Bench {
         })
     }
 
+    /// Against a server that makes one upsert, with the row of the log, for each request, over a pool of the same size;
+    /// the note has what plain upserts alone reach, without a server and without a log.
     pub(super) async fn pg_kv_put(&self) -> anyhow::Result<Row> {
-        let mut pair = Pair::default();
+        let (mut pair, mut alone) = (Pair::default(), Vec::new());
         for _ in 0..self.rounds {
-            pair.bare.add_rate(puts_rate(self.postgres()?, 50, 16, 100_000, self.time).await?);
+            alone.push(puts_rate(self.postgres()?, 50, 16, 100_000, self.time).await?);
+            let database = Database::fresh(self.postgres()?).await?;
+            make_tables(&database.url).await?;
+            let server = Server::bare_with(Kind::Upsert, &[(upsert::DATABASE, &database.url)]).await?;
+            pair.bare.add_report(&self.puts(&server, &["--unchecked"]).await?);
+            server.kill().await?;
+            database.drop().await?;
             let (Fresh { server, _data }, database) = self.on_postgres(None).await?;
-            let report: Report = {
-                let (time, pid) = (format!("{}s", self.time.as_secs_f64()), server.pid.to_string());
-                let line = ["put-all", "--keys", "100000", "--no-preload", "--connections", "50"];
-                let common = ["--quiet", "--rows-max", "0", "--target", &server.url, "--server-pid", &pid];
-                let line = [&line[..], &common, &["--duration", &time]].concat();
-                kv::measure(&arguments::<KvArgs>("kv", &line)?).await?
-            };
-            pair.real.add_report(&report);
+            pair.real.add_report(&self.puts(&server, &[]).await?);
             server.kill().await?;
             database.drop().await?;
         }
         let what = "`PUT /kv/{key}` into PostgreSQL, 50 connections";
-        Ok(pair.row(what, "puts/s", 4.0, "≥ 4 × one upsert per request"))
+        let mut row = pair.row(what, "puts/s", 4.0, "≥ 4 × one upsert per request");
+        row.note.push_str(&format!("; plain upserts alone {}/s", grouped(median(&alone))));
+        Ok(row)
+    }
+
+    async fn puts(&self, server: &Server, own: &[&str]) -> anyhow::Result<Report> {
+        let (time, pid) = (format!("{}s", self.time.as_secs_f64()), server.pid.to_string());
+        let line = ["put-all", "--keys", "100000", "--no-preload", "--connections", "50"];
+        let common = ["--quiet", "--rows-max", "0", "--target", &server.url, "--server-pid", &pid];
+        let line = [&line[..], &common, &["--duration", &time], own].concat();
+        kv::measure(&arguments::<KvArgs>("kv", &line)?).await
     }
 
     /// Whether the rows of this file can be measured.

@@ -15,7 +15,9 @@ use std::ops::AsyncFn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{HookError, Object, Pool, PoolError, TimeoutType, Transaction};
+use deadpool_postgres::{HookError, Object, Pool, PoolError, TimeoutType};
+use futures_util::FutureExt;
+use futures_util::future::{join3, try_join};
 use hubbub_core::store::{ApplyError, PoolFigures};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -61,8 +63,9 @@ pub(crate) struct Conn {
 
 /// A transaction, rolled back when it is dropped.
 pub(crate) struct Tx<'a> {
-    inner: Transaction<'a>,
+    client: &'a Object,
     pooler: Pooler,
+    is_over: bool,
 }
 
 /// A try of a transaction that failed.
@@ -123,21 +126,21 @@ impl Conn {
 
     /// Begins a transaction at read committed.
     pub(crate) async fn begin(&mut self) -> Result<Tx<'_>, Fault> {
-        let pooler = self.pooler;
-        let begun = self.client.transaction().await;
-        let inner = begun.map_err(|error| Fault::Statement { what: "beginning a transaction", error })?;
-        Ok(Tx { inner, pooler })
+        let tx = self.open();
+        tx.begin("begin").await?;
+        Ok(tx)
     }
 
     /// Begins a transaction that changes nothing and sees one moment throughout.
     pub(crate) async fn begin_reading(&mut self) -> Result<Tx<'_>, Fault> {
-        use tokio_postgres::IsolationLevel;
-        let pooler = self.pooler;
-        let builder =
-            self.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
-        let begun = builder.start().await;
-        let inner = begun.map_err(|error| Fault::Statement { what: "beginning a transaction", error })?;
-        Ok(Tx { inner, pooler })
+        let tx = self.open();
+        tx.begin("begin isolation level repeatable read read only").await?;
+        Ok(tx)
+    }
+
+    /// A transaction that does not begin before [`Tx::begin`] is sent.
+    fn open(&mut self) -> Tx<'_> {
+        Tx { client: &self.client, pooler: self.pooler, is_over: false }
     }
 
     /// Closes the connection instead of giving it back.
@@ -147,16 +150,30 @@ impl Conn {
 }
 
 impl Tx<'_> {
-    statements!(inner);
+    statements!(client);
+
+    async fn begin(&self, how: &str) -> Result<(), Fault> {
+        self.batch("beginning a transaction", how).await
+    }
 
     /// Statements without parameters, one after another.
     pub(crate) async fn batch(&self, what: &'static str, text: &str) -> Result<(), Fault> {
-        self.inner.batch_execute(text).await.map_err(|error| Fault::Statement { what, error })
+        self.client.batch_execute(text).await.map_err(|error| Fault::Statement { what, error })
     }
 
     /// Makes it durable.
-    pub(crate) async fn commit(self) -> Result<(), Fault> {
-        self.inner.commit().await.map_err(|error| Fault::Statement { what: "committing", error })
+    pub(crate) async fn commit(mut self) -> Result<(), Fault> {
+        self.is_over = true;
+        self.batch("committing", "commit").await
+    }
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // Sent when it is first polled, before whatever the connection is used for next; nobody needs the answer.
+            drop(self.client.batch_execute("rollback").now_or_never());
+        }
     }
 }
 
@@ -223,17 +240,46 @@ impl Db {
     }
 
     /// Does `work` in one transaction and commits it. Work that met other transactions is done again; it must not
-    /// remember anything of a try that failed.
+    /// remember anything of a try that failed. What it does before it waits for an answer goes out together with the
+    /// beginning, and had better be locks and questions.
     pub(crate) async fn transact<T>(
         &self,
         what: &'static str,
         work: impl AsyncFn(&Tx<'_>) -> Result<T, Fault>,
     ) -> Result<T, ApplyError> {
+        self.try_again(async |conn| self.attempt(what, conn, &work).await).await
+    }
+
+    /// Does one statement behind `first`, which has no parameters, in one transaction and one round trip: the commit is
+    /// sent before anything is answered. A failed statement fails the commit, too, so there is nothing to be looked at
+    /// in between.
+    pub(crate) async fn transact_at_once(
+        &self,
+        first: &str,
+        sql: &Sql,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, ApplyError> {
+        if self.history.is_some() {
+            // Which database it is must be known before the commit is sent.
+            let work = async |tx: &Tx<'_>| {
+                let ((), rows) = try_join(tx.batch(sql.what, first), tx.query(sql, params)).await?;
+                Ok(rows)
+            };
+            return self.transact(sql.what, work).await;
+        }
+        let begin = format!("begin; {first}");
+        self.try_again(async |conn| self.attempt_at_once(&begin, conn, sql, params).await).await
+    }
+
+    async fn try_again<T>(
+        &self,
+        attempt: impl AsyncFn(&mut Conn) -> Result<T, Failed>,
+    ) -> Result<T, ApplyError> {
         let mut tries = 0;
         loop {
             tries += 1;
             let mut conn = self.get().await.map_err(|fault| fault.before_commit())?;
-            let Failed { fault, is_committing } = match self.attempt(what, &mut conn, &work).await {
+            let Failed { fault, is_committing } = match attempt(&mut conn).await {
                 Ok(value) => return Ok(value),
                 Err(failed) => failed,
             };
@@ -257,17 +303,59 @@ impl Db {
         work: &impl AsyncFn(&Tx<'_>) -> Result<T, Fault>,
     ) -> Result<T, Failed> {
         let worked = tokio::time::timeout(self.timeout, async {
-            let tx = conn.begin().await?;
-            if let Some(history) = &self.history {
-                history.check(&tx).await?;
-            }
-            Ok((work(&tx).await?, tx))
+            let tx = conn.open();
+            let value = match &self.history {
+                // Which database it is must be known before anything is done.
+                Some(history) => {
+                    tx.begin("begin").await?;
+                    history.check(&tx).await?;
+                    work(&tx).await?
+                }
+                // The first statements go with it: each is sent when it is first polled.
+                None => try_join(tx.begin("begin"), work(&tx)).await?.1,
+            };
+            Ok((value, tx))
         });
         let worked = worked.await.unwrap_or(Err(Fault::Timeout { what }));
         let (value, tx) = worked.map_err(|fault| Failed { fault, is_committing: false })?;
         let committed = tokio::time::timeout(self.timeout, tx.commit()).await;
         let committed = committed.unwrap_or(Err(Fault::Timeout { what: "committing" }));
         committed.map(|()| value).map_err(|fault| Failed { fault, is_committing: true })
+    }
+
+    async fn attempt_at_once(
+        &self,
+        begin: &str,
+        conn: &Conn,
+        sql: &Sql,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Failed> {
+        let (what, client) = (sql.what, &conn.client);
+        let prepared = self.within(what, async {
+            let prepared = client.prepare_typed_cached(sql.text, sql.types).await;
+            prepared.map_err(|error| Fault::Statement { what, error })
+        });
+        let statement = prepared.await.map_err(|fault| Failed { fault, is_committing: false })?;
+        let done = self.within(what, async {
+            // Each is sent when it is first polled, so in this order.
+            let done = join3(
+                client.batch_execute(begin),
+                client.query(&statement, params),
+                client.batch_execute("commit"),
+            );
+            match done.await {
+                (Ok(()), Ok(rows), Ok(())) => Ok(rows),
+                // It was a transaction of its own then, and stays.
+                (Err(error), Ok(_), _) => Err(Fault::Nonsense {
+                    what,
+                    found: format!("no transaction: {}", fault::describe(&error)),
+                }),
+                (Err(error), Err(_), _) | (_, Err(error), _) | (_, _, Err(error)) => {
+                    Err(Fault::Statement { what, error })
+                }
+            }
+        });
+        done.await.map_err(|fault| Failed { fault, is_committing: true })
     }
 
     /// How the pool stands.

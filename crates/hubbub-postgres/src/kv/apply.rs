@@ -18,7 +18,7 @@ const SWEPT_MAX: usize = 1_000;
 
 /// Held by whoever changes keys, until the commit. Sent as it is, because what follows may be sent before it is answered,
 /// and must not overtake it.
-const LOCK: &str = "select pg_advisory_xact_lock(716161617, 3)";
+pub(super) const LOCK: &str = "select pg_advisory_xact_lock(716161617, 3)";
 
 const READ: Sql = Sql {
     what: "reading how keys stand",
@@ -67,7 +67,7 @@ pub(super) struct Done {
 }
 
 /// Keeps others who change keys waiting until the commit. What is sent behind it sees all that they did.
-pub(super) async fn lock(tx: &Tx<'_>) -> Result<(), Fault> {
+async fn lock(tx: &Tx<'_>) -> Result<(), Fault> {
     tx.batch("waiting for others who change keys", LOCK).await
 }
 
@@ -75,12 +75,11 @@ impl Kv {
     /// Does operations in their order, in one transaction.
     pub(crate) async fn apply(&self, ops: &[KvOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
         let now = self.context.clock.now();
-        let puts = Puts::of(ops, now);
-        let work = async |tx: &Tx<'_>| match &puts {
-            Some(puts) => puts.work(tx).await,
-            None => work(tx, ops, now).await,
+        let db = &self.context.db;
+        let done = match Puts::of(ops, now) {
+            Some(puts) => puts.apply(db).await?,
+            None => db.transact("changing keys", async |tx: &Tx<'_>| work(tx, ops, now).await).await?,
         };
-        let done = self.context.db.transact("changing keys", work).await?;
         match done.due {
             Some(due) => self.known.saw_due(done.revision, due),
             None => self.known.wrote(done.revision, done.expires_at),

@@ -2,7 +2,7 @@
 //!
 //! A batch is one transaction ([`apply`]): it takes the lock that all writers of keys take, reads how the batch's keys
 //! stand, judges in memory ([`judge`]), and writes the last state of each key and a row of the log for each change. Where
-//! nothing is to be judged, one statement does it ([`puts`]).
+//! nothing is to be judged, one statement does it, and the transaction is one round trip ([`puts`]).
 //! Reads of values that come together share a query ([`values`]); lists and the log are in [`lists`].
 //!
 //! The log's newest row is the store's revision. Whoever writes holds the lock until the commit, so revisions are seen in

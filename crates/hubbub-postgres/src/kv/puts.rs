@@ -3,15 +3,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use futures_util::future::try_join;
 use hubbub_core::kv::Condition;
+use hubbub_core::store::ApplyError;
 use hubbub_core::{KvOp, KvOutcome, Outcome, Timestamp};
 use tokio_postgres::types::Type;
 
-use super::apply::{Done, lock};
+use super::apply::{Done, LOCK};
 use super::judge::after;
 use super::lists::{number, revision};
-use crate::db::{Fault, PgTime, Sql, Tx};
+use crate::db::{Db, PgTime, Sql};
 
 /// Only a new row has no `xmax`.
 const PUT: Sql = Sql {
@@ -61,7 +61,8 @@ impl<'a> Puts<'a> {
         Some(Self { now, all: ops.iter().map(put).collect::<Option<_>>()? })
     }
 
-    pub(super) async fn work(&self, tx: &Tx<'_>) -> Result<Done, Fault> {
+    /// Does it all, in one transaction.
+    pub(super) async fn apply(&self, db: &Db) -> Result<Done, ApplyError> {
         let last: HashMap<&[u8], usize> = self.all.iter().map(|put| put.key).zip(1..).collect();
         let kept = self.all.iter().zip(1..).filter(|(put, place)| last.get(put.key) == Some(place));
         let (mut keys, mut values, mut places, mut times) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -74,7 +75,7 @@ impl<'a> Puts<'a> {
         let logged: Vec<&[u8]> = self.all.iter().map(|put| put.key).collect();
         let now = PgTime(self.now);
         let params: [crate::db::Param<'_>; 6] = [&keys, &values, &places, &times, &logged, &now];
-        let ((), rows) = try_join(lock(tx), tx.query(&PUT, &params)).await?;
+        let rows = db.transact_at_once(LOCK, &PUT, &params).await?;
         let head = rows.first().map_or(0, |row| revision(row.get(0)));
         let mut created: HashSet<&[u8]> = rows.iter().filter_map(|row| row.get(1)).collect();
         let outcomes = self.all.iter().zip(head + 1..).map(|(put, revision)| {

@@ -1,0 +1,72 @@
+//! Batches of puts: what their one round trip to the database must not change.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
+
+mod support;
+
+use std::sync::Arc;
+
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::kv::Condition;
+use hubbub_core::store::ApplyError;
+use hubbub_core::{KvOp, KvOutcome, Op, OpBatch, Outcome, Store, Timestamp};
+use hubbub_postgres::{PoolOptions, Postgres, PostgresOptions};
+use support::{Database, connect};
+
+/// A server with few connections, so that one that is of no use any more is noticed.
+async fn open(database: &Database, seed: u64) -> Arc<Postgres> {
+    let clock = Arc::new(ManualClock::at(Timestamp::parse("2026-01-31T00:00:00Z").unwrap()));
+    let pool = PoolOptions { min: 1, max: 2, ..PoolOptions::default() };
+    let options = PostgresOptions { pool, ..PostgresOptions::new(&database.url) };
+    Arc::new(Postgres::open(options, clock, &SeededRandom::new(seed)).await.unwrap())
+}
+
+/// Puts keys in one batch. Answers their revisions.
+fn put(store: &dyn Store, keys: &[&str]) -> Result<Vec<u64>, ApplyError> {
+    let mut batch = OpBatch::default();
+    for key in keys {
+        let (key, value) = (key.as_bytes(), b"value".as_slice());
+        batch.push(&Op::Kv(KvOp::Put { key, value, ttl_ms: None, condition: Condition::Always }));
+    }
+    let revision = |outcome| match outcome {
+        Outcome::Kv(KvOutcome::Put { revision, .. }) => revision,
+        other => panic!("no put: {other:?}"),
+    };
+    Ok(store.apply(&batch)?.into_iter().map(revision).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_that_fails_leaves_nothing_and_the_next_is_committed() {
+    let database = Database::fresh().await;
+    let (store, others) = (open(&database, 1).await, connect(&database.url).await);
+    assert_eq!(put(&*store, &["a"]), Ok(vec![1]));
+
+    others.batch_execute("alter table kv_changes rename to away").await.unwrap();
+    assert!(matches!(put(&*store, &["b"]), Err(ApplyError::Unavailable { .. })));
+    others.batch_execute("alter table away rename to kv_changes").await.unwrap();
+
+    assert_eq!(put(&*store, &["c"]), Ok(vec![2]));
+    let keys = others.query("select key, revision from kv order by key", &[]).await.unwrap();
+    let keys: Vec<(Vec<u8>, i64)> = keys.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(keys, [(b"a".to_vec(), 1), (b"c".to_vec(), 2)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_put_at_the_same_time_share_one_row_of_revisions() {
+    const SERVERS: u64 = 3;
+    const BATCHES: u64 = 40;
+    let database = Database::fresh().await;
+    let mut putting = Vec::new();
+    for server in 0..SERVERS {
+        let (store, runtime) = (open(&database, server).await, tokio::runtime::Handle::current());
+        putting.push(std::thread::spawn(move || {
+            let _entered = runtime.enter();
+            (0..BATCHES).flat_map(|_| put(&*store, &["a", "b"]).unwrap()).collect::<Vec<u64>>()
+        }));
+    }
+    let given: Vec<Vec<u64>> = putting.into_iter().map(|putting| putting.join().unwrap()).collect();
+    assert!(given.iter().all(|own| own.is_sorted()), "later puts have later revisions");
+    let mut all = given.concat();
+    all.sort_unstable();
+    assert_eq!(all, (1..=SERVERS * BATCHES * 2).collect::<Vec<u64>>());
+}

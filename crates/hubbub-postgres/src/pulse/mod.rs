@@ -1,7 +1,7 @@
 //! What time brings: each face is asked again and again to do what is due, and whether the database answers is noted.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hubbub_core::store::{StoreFigures, StoreHealth};
 use parking_lot::Mutex;
@@ -74,8 +74,22 @@ impl Faces {
         self.rooms.beat(&mut figures).await?;
         self.queues.beat(&mut figures).await?;
         self.kv.beat(&mut figures).await?;
-        self.stats.beat(&mut figures).await?;
+        self.stats.beat().await?;
         Ok(figures)
+    }
+
+    /// Counts until the next beat.
+    async fn count(&self) -> Result<(), Fault> {
+        let end = Instant::now() + BEAT_EVERY;
+        loop {
+            let counted = self.stats.count().await;
+            let left = end.saturating_duration_since(Instant::now());
+            let rest = counted.as_ref().map_or(left, |rest| *rest);
+            tokio::time::sleep(rest.min(left)).await;
+            if left <= rest {
+                return counted.map(drop);
+            }
+        }
     }
 }
 
@@ -91,15 +105,25 @@ impl Pulse {
         let faces = Faces { context: context.clone(), rooms, queues, kv, stats };
         context.status.note(faces.beat().await);
         let task = tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(BEAT_EVERY).await;
-                let beaten = faces.beat().await;
+            let tell = |beaten: Result<StoreFigures, Fault>| {
                 if let Err(fault) = &beaten
                     && !matches!(context.status.health(), StoreHealth::Unreachable(_))
                 {
                     tracing::warn!(%fault, "the database does not answer as it should");
                 }
                 context.status.note(beaten);
+            };
+            loop {
+                let counted = faces.count().await;
+                let is_counting = counted.is_ok();
+                if let Err(fault) = counted {
+                    tell(Err(fault));
+                }
+                // Also where counting fails: there are partitions to be made.
+                let beaten = faces.beat().await;
+                if is_counting || beaten.is_err() {
+                    tell(beaten);
+                }
             }
         });
         Self { task }

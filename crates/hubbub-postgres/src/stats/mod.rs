@@ -1,7 +1,7 @@
 //! Counts of what is stored, and users' histories.
 //!
-//! What is new is counted by [`roll`] and what is gone taken out by [`takeouts`], both in bounded steps: by every beat for
-//! a small part of the time, and before a question is answered until nothing is left that was there when it was asked. So
+//! What is new is counted by [`roll`] and what is gone taken out by [`takeouts`], both in bounded steps: all the time,
+//! with rests, and before a question is answered until nothing is left that was there when it was asked. So
 //! the tables of counts are never made anew, and an answer ([`read`]) only reads them. [`history`] reads messages
 //! themselves, [`audit`] counts everything again and compares.
 
@@ -19,7 +19,7 @@ use hubbub_core::stats::{
     ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, ParticipationPage, RoomStats,
     StatsStore, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
 };
-use hubbub_core::store::{Read, ReadError, StoreFigures};
+use hubbub_core::store::{Read, ReadError};
 use hubbub_core::{RoomId, Timestamp, UserId};
 use tokio::sync::Mutex;
 
@@ -31,6 +31,12 @@ use roll::Step;
 
 /// Longest time that a question waits for the counts to become current; then it is answered as of when they were.
 const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Shortest time between two steps of counting; a step is followed by so many times its own time without one, so that
+/// writers and readers get what it leaves. Where nothing was new, it is looked again after the last.
+const COUNT_EVERY: Duration = Duration::from_millis(50);
+const COUNT_REST: u32 = 3;
+const COUNT_LATER: Duration = Duration::from_millis(500);
 
 /// A beat begins no step after so long.
 const BEAT_MAX: Duration = Duration::from_millis(100);
@@ -49,7 +55,7 @@ struct Current {
     run: u64,
     /// Everything acknowledged up to here was counted when it ended, and nothing hidden then.
     as_of: Timestamp,
-    /// When a beat may count again.
+    /// When a beat may take out and remove again.
     rest_until: Option<Instant>,
     retention: Progress,
     /// When old messages are looked for again.
@@ -95,7 +101,7 @@ impl Stats {
     /// Counts and takes out until nothing is left or the time is over. Says whether nothing is left.
     async fn work(&self, deadline: Instant, is_patient: bool) -> Result<bool, Fault> {
         let db = &self.context.db;
-        while roll::step(db, is_patient).await? != Step::Done {
+        while !matches!(roll::step(db, is_patient).await?, Step::Done { .. }) {
             if Instant::now() >= deadline {
                 return Ok(false);
             }
@@ -113,7 +119,7 @@ impl Stats {
         let db = &self.context.db;
         loop {
             while retention::step(&self.context, &mut self.current.lock().await.retention).await? {}
-            while roll::step(db, true).await? != Step::Done {}
+            while !matches!(roll::step(db, true).await?, Step::Done { .. }) {}
             while takeouts::step(db, true).await? {}
             let is_dropping =
                 retention::step(&self.context, &mut self.current.lock().await.retention).await?;
@@ -125,27 +131,32 @@ impl Stats {
         Ok(())
     }
 
-    /// Does what is due, and enters what is known into `figures`.
-    pub(crate) async fn beat(&self, _figures: &mut StoreFigures) -> Result<(), Fault> {
+    /// Counts some of what is new. Says how long to wait before more is counted.
+    pub(crate) async fn count(&self) -> Result<Duration, Fault> {
         // A question that waits does the same.
+        let Ok(_current) = self.current.try_lock() else { return Ok(COUNT_LATER) };
+        let begin = Instant::now();
+        Ok(match roll::step(&self.context.db, false).await? {
+            Step::Done { is_any: false } | Step::Busy => COUNT_LATER,
+            Step::Done { is_any: true } | Step::More => COUNT_EVERY.max(begin.elapsed() * COUNT_REST),
+        })
+    }
+
+    /// Takes out and removes what is due, unless that was just done.
+    pub(crate) async fn beat(&self) -> Result<(), Fault> {
         let Ok(mut current) = self.current.try_lock() else { return Ok(()) };
         let begin = Instant::now();
         if current.rest_until.is_some_and(|until| begin < until) {
             return Ok(());
         }
-        while begin.elapsed() < BEAT_MAX && self.work_a_little(&mut current).await? {}
+        while begin.elapsed() < BEAT_MAX && self.clear_away(&mut current).await? {}
         current.rest_until = Some(Instant::now() + begin.elapsed() * REST);
         Ok(())
     }
 
     /// One step of whatever is due first. Says whether something was.
-    async fn work_a_little(&self, current: &mut Current) -> Result<bool, Fault> {
+    async fn clear_away(&self, current: &mut Current) -> Result<bool, Fault> {
         let db = &self.context.db;
-        match roll::step(db, false).await? {
-            Step::More => return Ok(true),
-            Step::Busy => return Ok(false),
-            Step::Done => {}
-        }
         Ok(takeouts::step(db, false).await?
             || self.expire(current).await?
             || takeouts::remove(db, false).await?)

@@ -8,8 +8,8 @@ use tokio_postgres::types::Type;
 
 use crate::db::{Db, Fault, Sql, Tx};
 
-/// Messages counted in one step.
-const STEP: i64 = 20_000;
+/// Messages counted in one step, at most: more would keep others from a core and the disk for too long.
+const STEP: i64 = 5_000;
 
 /// Whoever changes counts holds this lock to the end of the transaction; any number, the same everywhere.
 const LOCK: Sql = Sql {
@@ -92,8 +92,8 @@ const ROLL: Sql = Sql {
 /// What a step left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing that was committed when it began.
-    Done,
+    /// Nothing that was committed when it began; whether there was anything to count.
+    Done { is_any: bool },
     /// There is more.
     More,
     /// Somebody else is counting.
@@ -122,7 +122,7 @@ pub(super) async fn step(db: &Db, is_patient: bool) -> Result<Step, Fault> {
         if behind > 0 {
             tx.commit().await?;
         }
-        Ok(if done < behind { Step::More } else { Step::Done })
+        Ok(if done < behind { Step::More } else { Step::Done { is_any: behind > 0 } })
     });
     counting.await
 }

@@ -1,6 +1,6 @@
 //! A database that cannot be used is named in one line that says what to do, and shows no password.
 
-use crate::harness::{Postgres, Setup, hubbub_aside, until};
+use crate::harness::{MAKE_CERTIFICATES, Postgres, Setup, hubbub_aside, until};
 
 const PASSWORD: &str = "geheim-4711";
 
@@ -61,24 +61,14 @@ async fn servers_that_refuse() {
     refused(1, &as_ada(PASSWORD), &[], &["version 999", "run the newer hubbub"]).await;
 }
 
-/// Makes an authority, and a certificate of it for `localhost` in the server's data directory.
-fn certify(postgres: &Postgres) {
-    let make = "cd data
-        openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ../ca.key -out ../ca.pem
-        openssl req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr
-        echo subjectAltName=DNS:localhost >server.ext
-        openssl x509 -req -days 2 -in server.csr -CA ../ca.pem -CAkey ../ca.key -CAcreateserial -extfile server.ext -out server.crt
-        chmod 600 server.key";
-    postgres.script(&["run", "bash", "-ec", make]);
-}
-
 #[tokio::test]
 async fn tls_is_used_and_certificates_are_checked() {
     let postgres = Postgres::start("");
     let at = |host: &str| format!("postgres://postgres@{host}:{}/postgres?sslmode=require", postgres.port);
     refused(1, &at("localhost"), &[], &["does not support TLS", "sslmode=disable"]).await;
 
-    certify(&postgres);
+    let make = format!("{MAKE_CERTIFICATES}\n mv server.crt server.key data");
+    postgres.script(&["run", "bash", "-ec", &make]);
     postgres.run("alter system set ssl = on").await;
     postgres.run("select pg_reload_conf()").await;
     until("TLS", async || postgres.ask("postgres", "show ssl").await == "on").await;

@@ -1,7 +1,5 @@
 //! `kill -9` at random moments while queues and keys are in use: what was taken in is delivered, what was acknowledged
 //! never comes again, what was taken away comes once at most, and a key never has an older value than acknowledged.
-//!
-//! `CRASH_ROUNDS=1000` runs it long, `CRASH_SEED=17` makes the same choices again.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -10,11 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::RandomSource;
-use hubbub_core::clock::SeededRandom;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Http, Server, in_time, number, until};
+use crate::harness::{Http, Server, in_time, rounds, until};
 
 const ROUNDS: u64 = 12;
 const PRODUCERS: u64 = 3;
@@ -225,10 +222,7 @@ fn assert_in_order(taken: &[String]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queues_and_keys_killed_at_any_moment() {
-    let rounds = number("CRASH_ROUNDS").unwrap_or(ROUNDS);
-    let seed = number("CRASH_SEED").unwrap_or_else(|| u64::from(std::process::id()));
-    println!("the same choices again: CRASH_SEED={seed} CRASH_ROUNDS={rounds}");
-    let random = SeededRandom::new(seed);
+    let (rounds, random) = rounds(ROUNDS);
     let mut server = Server::start();
     let (stop, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     let shared = Arc::new(Shared { address: server.address(), answers, stop });

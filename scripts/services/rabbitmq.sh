@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# rabbitmq.sh start|stop [KILL]|vhost add|delete NAME|ctl …|wipe: a RabbitMQ of its own on 127.0.0.1:$RMQ_PORT, user and password guest.
+# rabbitmq.sh start|stop [KILL]|vhost add|delete NAME|user add NAME PASSWORD|user grant NAME VHOST CONFIGURE WRITE READ|
+# user delete NAME|ctl …|wipe: a RabbitMQ of its own on 127.0.0.1:$RMQ_PORT, user and password guest. RMQ_CONF adds lines
+# to its configuration.
 # It also takes the five ports behind it: streams, management, metrics, Erlang's own two. Where all are below those that
 # the system gives to outgoing connections, nobody takes one while it is restarted.
 set -euo pipefail; . "$(dirname "$0")/common.sh"
@@ -14,7 +16,8 @@ export RABBITMQ_CONFIG_FILE=$H/rabbitmq.conf RABBITMQ_ADVANCED_CONFIG_FILE=$H/ad
 export RABBITMQ_ENABLED_PLUGINS_FILE=$H/enabled_plugins RABBITMQ_CONF_ENV_FILE=$H/none
 export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1} +S 2:2 +sbwt none"
 export RABBITMQ_CTL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1}"
-api() { curl -fsS -u guest:guest -o /dev/null -X "$1" "http://127.0.0.1:$MGMT/api/$2" "${@:3}"; }
+api() { curl -fsS -u guest:guest -o /dev/null -X "$1" -H 'content-type: application/json' "http://127.0.0.1:$MGMT/api/$2" "${@:3}"; }
+grant() { api PUT "permissions/$2/$1" -d "{\"configure\":\"$3\",\"write\":\"$4\",\"read\":\"$5\"}"; }
 running() { [ -f "$H/pid" ] && alive "$(cat "$H/pid")"; }
 ready() { api GET "health/checks/port-listener/$PORT" 2>/dev/null; }
 case "${1:-}" in
@@ -34,6 +37,7 @@ stream.advertised_port = $STREAM
 vm_memory_high_watermark.absolute = 1GB
 disk_free_limit.absolute = 200MB
 log.file.level = warning
+${RMQ_CONF:-}
 C
   setsid "$SBIN/rabbitmq-server" >"$H/log/out" 2>&1 </dev/null &
   P=$!
@@ -45,11 +49,18 @@ C
 stop) if [ -f "$H/pid" ]; then gone "$(cat "$H/pid")" "${2:-TERM}"; fi; rm -f "$H/pid"; epmd -port "$EPMD" -kill >/dev/null 2>&1 || true ;;
 vhost)
   case "${2:-}" in
-  add) api PUT "vhosts/$3"; api PUT "permissions/$3/guest" -H 'content-type: application/json' -d '{"configure":".*","write":".*","read":".*"}' ;;
+  add) api PUT "vhosts/$3"; grant guest "$3" '.*' '.*' '.*' ;;
   delete) api DELETE "vhosts/$3" ;;
   *) echo "usage: $0 vhost add|delete NAME" >&2; exit 2 ;;
   esac ;;
+user)
+  case "${2:-}" in
+  add) api PUT "users/$3" -d "{\"password\":\"$4\",\"tags\":\"\"}" ;;
+  grant) grant "${@:3}" ;;
+  delete) api DELETE "users/$3" ;;
+  *) echo "usage: $0 user add NAME PASSWORD|grant NAME VHOST CONFIGURE WRITE READ|delete NAME" >&2; exit 2 ;;
+  esac ;;
 ctl) shift; exec "$SBIN/rabbitmqctl" "$@" ;;
 wipe) "$0" stop KILL 2>/dev/null || true; rm -rf "$H" ;;
-*) echo "usage: $0 start|stop [KILL]|vhost add|delete NAME|ctl …|wipe" >&2; exit 2 ;;
+*) echo "usage: $0 start|stop [KILL]|vhost …|user …|ctl …|wipe" >&2; exit 2 ;;
 esac

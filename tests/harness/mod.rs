@@ -4,10 +4,12 @@
 
 #[cfg(feature = "amqp")]
 mod broker;
+mod certificates;
 mod follower;
 mod http;
 pub(crate) mod likeness;
 mod line;
+mod load;
 mod ports;
 mod postgres;
 pub(crate) mod program;
@@ -24,9 +26,11 @@ use serde_json::{Value, json};
 
 #[cfg(feature = "amqp")]
 pub(crate) use broker::Broker;
+pub(crate) use certificates::MAKE_CERTIFICATES;
 pub(crate) use follower::Follower;
 pub(crate) use http::{Answer, Http, faulty_fields};
 pub(crate) use line::Line;
+pub(crate) use load::{Kind, Load, rounds};
 pub(crate) use ports::free_ports;
 pub(crate) use postgres::Postgres;
 pub(crate) use program::{Ran, hubbub, hubbub_aside};

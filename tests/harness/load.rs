@@ -1,0 +1,164 @@
+//! Load that goes on through whatever happens to the servers, and what must be true in the end: what was acknowledged is
+//! stored, once, in the order it was sent; nothing else is; and whoever follows saw just that.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use hubbub_core::RandomSource;
+use hubbub_core::clock::SeededRandom;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use super::{Dialect, Follower, Server, Writer, in_time, number, until};
+
+/// Pause before the next try to connect.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The last message of each room.
+const END: &str = "end";
+
+/// How many rounds there are, and what to choose by: `CRASH_ROUNDS=100` runs a test long, `CRASH_SEED=17` makes the same
+/// choices again.
+pub(crate) fn rounds(default: u64) -> (u64, SeededRandom) {
+    let rounds = number("CRASH_ROUNDS").unwrap_or(default);
+    let seed = number("CRASH_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    println!("the same choices again: CRASH_SEED={seed} CRASH_ROUNDS={rounds}");
+    (rounds, SeededRandom::new(seed))
+}
+
+/// What writes to each room at each server.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) dialect: Dialect,
+    /// Most messages unanswered at a time.
+    pub(crate) window: usize,
+    /// Whether refusals that may be tried again are outlived, too. See [`Writer::through_outages`].
+    pub(crate) outlives_outages: bool,
+}
+
+#[derive(Default)]
+struct Progress {
+    acked: AtomicU64,
+    stop: AtomicBool,
+}
+
+pub(crate) struct Load {
+    rooms: Vec<String>,
+    progress: Arc<Progress>,
+    writers: Vec<JoinHandle<Writer>>,
+    followers: Vec<JoinHandle<Follower>>,
+}
+
+impl Load {
+    /// Writers of all kinds, and a follower, for each of so many rooms at each server.
+    pub(crate) fn start(servers: &[SocketAddr], rooms: usize, kinds: &[Kind]) -> Self {
+        let progress = Arc::new(Progress::default());
+        let rooms: Vec<_> = (0..rooms).map(|number| format!("room-{number}")).collect();
+        let (mut writers, mut followers) = (Vec::new(), Vec::new());
+        for room in &rooms {
+            for (number, server) in servers.iter().enumerate() {
+                for kind in kinds {
+                    let name = format!("{}{number}", kind.name);
+                    let mut writer = Writer::new(&name, room, kind.dialect, kind.window);
+                    if kind.outlives_outages {
+                        writer = writer.through_outages();
+                    }
+                    writers.push(tokio::spawn(write(writer, *server, progress.clone())));
+                }
+                followers.push(tokio::spawn(follow(Follower::new(room), *server)));
+            }
+        }
+        Self { rooms, progress, writers, followers }
+    }
+
+    fn acked(&self) -> u64 {
+        self.progress.acked.load(Ordering::SeqCst)
+    }
+
+    /// Waits until some more messages are acknowledged, at most so many, and a moment longer: not just behind an
+    /// acknowledgement, but anywhere.
+    pub(crate) async fn go_on(&self, random: &SeededRandom, messages_max: u64) {
+        let wanted = self.acked() + 1 + random.next_u64() % messages_max;
+        until("load", async || {
+            let died = self.writers.iter().any(JoinHandle::is_finished);
+            assert!(!died, "a writer met something it must not");
+            self.acked() >= wanted
+        })
+        .await;
+        tokio::time::sleep(Duration::from_micros(random.next_u64() % 20_000)).await;
+    }
+
+    /// Ends the load, restarts the server, and compares what it has with what writers and followers know.
+    pub(crate) async fn finish(self, server: &mut Server) {
+        self.progress.stop.store(true, Ordering::SeqCst);
+        let mut writers = Vec::new();
+        for writer in self.writers {
+            writers.push(in_time("the writers", writer).await.unwrap());
+        }
+        for room in &self.rooms {
+            let answer = server.send_as(room, &format!("{room}-{END}"), END).await;
+            assert!(answer.status < 300, "{}", answer.text());
+        }
+        for room in &self.rooms {
+            until("all is stored", async || {
+                let newest = server.get(&format!("/v1/rooms/{room}/messages?limit=1")).await;
+                newest.json()["messages"][0]["message"] == END
+            })
+            .await;
+        }
+        server.restart();
+        let mut followers = Vec::new();
+        for follower in self.followers {
+            followers.push(in_time("the followers", follower).await.unwrap());
+        }
+        for room in &self.rooms {
+            let history = server.history(room).await;
+            check(&history, writers.iter().filter(|writer| writer.room == *room));
+            for follower in followers.iter().filter(|follower| follower.room == *room) {
+                follower.check(&history);
+            }
+        }
+        println!("{} messages acknowledged", self.progress.acked.load(Ordering::SeqCst));
+    }
+}
+
+/// Of each writer everything, once and in order, and the end; and nothing else.
+fn check<'a>(history: &[Value], writers: impl Iterator<Item = &'a Writer>) {
+    let mut count = 1;
+    for writer in writers {
+        writer.check(history);
+        count += writer.acked.len();
+    }
+    assert_eq!(history.len(), count, "nothing is there that nobody sent");
+}
+
+/// Writes until told to stop, through every lost connection.
+async fn write(mut writer: Writer, address: SocketAddr, progress: Arc<Progress>) -> Writer {
+    let mut counted = 0;
+    loop {
+        let enough = |writer: &Writer| {
+            let new = writer.acked.len() as u64 - counted;
+            counted += new;
+            progress.acked.fetch_add(new, Ordering::SeqCst);
+            progress.stop.load(Ordering::SeqCst)
+        };
+        if writer.run(address, enough).await.is_ok() {
+            return writer;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Follows to the end of the room.
+async fn follow(mut follower: Follower, address: SocketAddr) -> Follower {
+    while follower.seen.last().is_none_or(|message| message["message"] != END) {
+        if follower.is_connected() || follower.resume(address).await {
+            let _ = follower.next().await;
+        } else {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    follower
+}

@@ -4,9 +4,9 @@ use lapin::ExchangeKind;
 use lapin::options::{ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 
-use crate::harness::{Broker, Setup, hubbub_aside};
+use crate::harness::{Broker, Setup, hubbub_aside, until};
 
-async fn refusal(url: &str, setting: &str) -> String {
+pub(crate) async fn refusal(url: &str, setting: &str) -> String {
     let setup = Setup::new().set(&format!("log.url={url}")).set(setting);
     let ran = hubbub_aside(setup.arguments("127.0.0.1:0"), String::new()).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
@@ -75,4 +75,95 @@ async fn what_fits_is_used() {
     exchange.await.unwrap();
     let server = Setup::new().set(&broker.setting()).start();
     assert_eq!(server.send_as("r", "m", "hi").await.status, 202);
+}
+
+const ALL: [&str; 3] = [".*", ".*", ".*"];
+const NONE: [&str; 3] = ["", "", ""];
+/// What a user needs where everything is there already.
+const ENOUGH: [&str; 3] =
+    ["", r"^(hubbub[.].*|chat[.]exchange|amq[.]default)$", "^(hubbub[.].*|chat[.]exchange)$"];
+
+/// Somebody of one's own, gone with this.
+struct User<'a> {
+    broker: &'a Broker,
+    name: String,
+}
+
+impl<'a> User<'a> {
+    fn new(broker: &'a Broker) -> Self {
+        let name = format!("{}-user", broker.vhost());
+        broker.add_user(&name, "s3cret");
+        Self { broker, name }
+    }
+
+    fn url(&self) -> String {
+        self.broker.url_of(&self.name, "s3cret", self.broker.vhost())
+    }
+
+    fn may(&self, rights: [&str; 3]) {
+        self.broker.grant(&self.name, rights);
+    }
+}
+
+impl Drop for User<'_> {
+    fn drop(&mut self) {
+        self.broker.remove_user(&self.name);
+    }
+}
+
+#[tokio::test]
+async fn missing_rights_are_told() {
+    let broker = Broker::shared();
+    let user = User::new(&broker);
+    let refused = async |part: &str| {
+        let line = refusal(&user.url(), "amqp.shards=1").await;
+        let advice = format!("set_permissions -p '{}' '{}'", broker.vhost(), user.name);
+        for part in [part, "refused", &advice] {
+            assert!(line.contains(part), "'{part}' is not in: {line}");
+        }
+    };
+    refused("the virtual host").await;
+    user.may(["", ".*", ".*"]);
+    refused("declaring the exchange chat.exchange").await;
+    user.may(["^chat[.]exchange$", ".*", ".*"]);
+    refused("declaring the queue hubbub.dead").await;
+    drop(Setup::new().set(&broker.setting()).start());
+    let [configure, write, read] = ENOUGH;
+    for (rights, part) in [
+        ([configure, "^hubbub[.].*", ""], "binding the queue hubbub.room.0"),
+        ([configure, "^hubbub[.].*", read], "publishing to the exchange chat.exchange"),
+        ([configure, "^(hubbub[.].*|chat[.]exchange)$", read], "publishing to the default exchange"),
+        ([configure, write, "^chat[.]exchange$"], "consuming from the queue hubbub.room.0"),
+    ] {
+        user.may(rights);
+        refused(part).await;
+    }
+    user.may(ENOUGH);
+    let server = Setup::new().set(&format!("log.url={}", user.url())).start();
+    assert_eq!(server.send_as("r", "m", "hi").await.status, 202);
+    until("it is stored", async || server.history("r").await.len() == 1).await;
+    broker.client().await.publish("room.r", "no message", None).await;
+    until("it is dead", async || server.metric("log_messages_dead_total").await == 1).await;
+}
+
+#[tokio::test]
+async fn rights_are_taken_and_given_back() {
+    let broker = Broker::shared();
+    let user = User::new(&broker);
+    user.may(ALL);
+    let server = Setup::new().set(&format!("log.url={}", user.url())).start();
+    assert_eq!(server.send_as("r", "1", "1").await.status, 202);
+    let log = async || server.get("/health").await.json()["components"]["log"].clone();
+    user.may(NONE);
+    // The broker looks at rights when something is opened.
+    broker.cut_connections();
+    let is_told = async || log().await["reason"].as_str().unwrap_or_default().contains("set_permissions");
+    until("health says what to do", is_told).await;
+    let health = server.get("/health").await;
+    assert!(health.status == 503 && !health.text().contains("s3cret"), "{}", health.text());
+    server.send_as("r", "2", "2").await.problem(503, "unavailable");
+    user.may(ALL);
+    until("it goes on", async || log().await["status"] == "UP").await;
+    assert_eq!(server.send_as("r", "2", "2").await.status, 202);
+    until("all are stored", async || server.history("r").await.len() == 2).await;
 }

@@ -11,11 +11,15 @@
 
 mod harness;
 
+#[cfg(feature = "amqp")]
+mod amqps_is_checked;
 mod any_sequence_is_gapless;
 mod backup_under_load_restores_exactly;
 mod backups_are_whole_or_not_there;
 mod bad_frames_keep_the_socket;
 mod bad_requests_name_the_rule;
+#[cfg(feature = "amqp")]
+mod blocked_broker_answers_503_and_recovers;
 mod broadcast_reaches_each_once;
 #[cfg(feature = "amqp")]
 mod broker_down_answers_503_and_recovers;
@@ -82,6 +86,8 @@ mod stale_receipt_is_refused;
 mod stats_commands_show_them;
 mod stats_over_http_are_exact;
 mod tail_survives_a_restart;
+#[cfg(feature = "amqp")]
+mod two_servers_one_broker;
 mod two_servers_one_database;
 mod unread_and_statistics_agree;
 mod user_messages_page;

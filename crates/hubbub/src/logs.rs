@@ -38,6 +38,7 @@ async fn amqp(
     // Both were looked at with the configuration.
     let number = |value: usize| u16::try_from(value).unwrap_or(u16::MAX);
     let options = AmqpOptions {
+        ca: config.amqp_ca.as_ref().map(Into::into),
         exchange: config.amqp_exchange.to_string(),
         queue_prefix: config.amqp_queue_prefix.to_string(),
         shards: number(*config.amqp_shards),

@@ -165,6 +165,8 @@ settings! {
     /// What orders messages of rooms before they are stored: direct, the server itself, or
     /// amqp://USER:PASSWORD@HOST:PORT/VHOST, RabbitMQ; amqps:// with TLS.
     log: Url = Url("direct".into()) => "log.url", "log";
+    /// File of certificates to trust besides those of the system, as PEM, where log.url begins with amqps://; off = no others.
+    amqp_ca: Option<String> = None => "amqp.ca";
     /// The topic exchange that messages are published to, with keys like room.NAME; by other programs, too.
     amqp_exchange: String = "chat.exchange".into() => "amqp.exchange";
     /// What the names of the queues begin with; the number of the shard follows.

@@ -60,9 +60,7 @@ impl Address {
     fn meaning(&self, error: &lapin::Error) -> String {
         let (kind, text) = match error.kind() {
             ErrorKind::ProtocolError(error) => (error.kind(), error.get_message().as_str()),
-            ErrorKind::IOError(error) => {
-                return format!("{error}; RabbitMQ does not answer there: start it, or correct log.url");
-            }
+            ErrorKind::IOError(error) => return unanswered(&error.to_string()),
             _ => return error.to_string(),
         };
         let advice = match kind {
@@ -85,6 +83,18 @@ impl Address {
         };
         format!("{text}; {advice}")
     }
+}
+
+/// The broker said nothing, so the words of the library or the system must do.
+fn unanswered(words: &str) -> String {
+    let advice = if words.contains("certificate") {
+        "name the authority that signed it in amqp.ca; the host in log.url must be one of the certificate's names"
+    } else if words.contains("InvalidContentType") {
+        "what answers there speaks no TLS: say amqp://, or correct the port in log.url"
+    } else {
+        "RabbitMQ does not answer there: start it, or correct log.url"
+    };
+    format!("{words}; {advice}")
 }
 
 impl fmt::Display for Address {

@@ -12,6 +12,7 @@ use lapin::{Channel, Connection, Consumer};
 use tokio::sync::watch;
 
 use super::Core;
+use super::address::AmqpError;
 use super::batch::Batch;
 use super::mail::PUBLISHED_AT;
 use super::topology::look;
@@ -19,15 +20,48 @@ use super::topology::look;
 /// How often the broker is asked how much waits.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
 
+/// A queue from which the broker delivers.
+pub(super) struct Source {
+    channel: Channel,
+    consumer: Consumer,
+}
+
+/// Consumers of the queues of all shards.
+pub(super) async fn open(core: &Core, connection: &Connection) -> Result<Vec<Source>, AmqpError> {
+    let mut sources = Vec::new();
+    for shard in 0..core.options.shards {
+        let queue = core.options.queue(shard);
+        let opened = Source::open(connection, &queue, core.options.prefetch).await;
+        sources.push(
+            opened.map_err(|error| {
+                core.address.explain(&format!("consuming from the queue {queue}"), &error)
+            })?,
+        );
+    }
+    Ok(sources)
+}
+
+impl Source {
+    async fn open(connection: &Connection, queue: &str, prefetch: u16) -> lapin::Result<Self> {
+        let channel = connection.create_channel().await?;
+        channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+        let options = BasicConsumeOptions::default();
+        let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
+        Ok(Self { channel, consumer })
+    }
+}
+
 /// Takes from all shards until the connection is lost, and says why; `None` when it was told to stop, and everything
 /// taken is stored and acknowledged.
 pub(super) async fn run(
     core: &Core,
     connection: &Connection,
+    sources: Vec<Source>,
     stop: &watch::Receiver<bool>,
 ) -> Option<String> {
-    let shards = (0..core.options.shards).map(|shard| async move {
-        let mut shard = Shard::open(core, connection, core.options.queue(shard), stop.clone()).await?;
+    let shards = sources.into_iter().map(|source| async move {
+        let (stop, filling) = (stop.clone(), Batch::default());
+        let mut shard = Shard { core, source, stop, filling, unacked: 0 };
         let ended = shard.run().await;
         shard.forget();
         ended
@@ -65,8 +99,7 @@ type Committing<'a> = Pin<Box<dyn Future<Output = Option<Batch>> + Send + 'a>>;
 
 struct Shard<'a> {
     core: &'a Core,
-    channel: Channel,
-    consumer: Consumer,
+    source: Source,
     stop: watch::Receiver<bool>,
     filling: Batch,
     /// Deliveries taken and not acknowledged.
@@ -74,19 +107,6 @@ struct Shard<'a> {
 }
 
 impl<'a> Shard<'a> {
-    async fn open(
-        core: &'a Core,
-        connection: &Connection,
-        queue: String,
-        stop: watch::Receiver<bool>,
-    ) -> lapin::Result<Self> {
-        let channel = connection.create_channel().await?;
-        channel.basic_qos(core.options.prefetch, BasicQosOptions::default()).await?;
-        let options = BasicConsumeOptions::default();
-        let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
-        Ok(Self { core, channel, consumer, stop, filling: Batch::default(), unacked: 0 })
-    }
-
     async fn run(&mut self) -> lapin::Result<()> {
         let mut committing: Option<Committing<'a>> = None;
         let mut is_stopping = *self.stop.borrow();
@@ -109,14 +129,14 @@ impl<'a> Shard<'a> {
                     }
                 }
                 _ = self.stop.changed(), if !is_stopping => is_stopping = true,
-                delivery = self.consumer.next(), if !is_stopping && self.filling.has_room(self.core.options.prefetch) => {
+                delivery = self.source.consumer.next(), if !is_stopping && self.filling.has_room(self.core.options.prefetch) => {
                     let Some(delivery) = delivery.transpose()? else {
                         return Err(std::io::Error::other("the broker ended the consumer, its queue may be gone").into());
                     };
                     self.take(delivery);
                     // Whatever else is here already comes along.
                     while self.filling.has_room(self.core.options.prefetch)
-                        && let Some(Some(Ok(delivery))) = self.consumer.next().now_or_never()
+                        && let Some(Some(Ok(delivery))) = self.source.consumer.next().now_or_never()
                     {
                         self.take(delivery);
                     }
@@ -133,7 +153,7 @@ impl<'a> Shard<'a> {
 
     async fn acknowledge(&mut self, batch: &Batch) -> lapin::Result<()> {
         let Some(tag) = batch.last_tag() else { return Ok(()) };
-        self.channel.basic_ack(tag, BasicAckOptions { multiple: true }).await?;
+        self.source.channel.basic_ack(tag, BasicAckOptions { multiple: true }).await?;
         let count = i64::try_from(batch.len()).unwrap_or(i64::MAX);
         self.unacked -= count;
         self.core.metrics.log_unacked.dec_by(count);

@@ -12,20 +12,23 @@ mod address;
 mod backoff;
 mod batch;
 mod body;
+mod connect;
 mod consumer;
 mod flights;
 mod mail;
 mod publisher;
 mod topology;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::OpBatch;
 use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::limits::Limits;
+use lapin::tcp::OwnedTLSConfig;
 use lapin::types::ShortString;
-use lapin::{Connection, ConnectionProperties};
+use lapin::{Channel, Connection};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -33,7 +36,8 @@ use tokio::task::JoinHandle;
 use super::{DirectLog, LogHealth};
 use crate::batcher::{QueueLimits, SubmitError, Ticket, Waiter};
 use crate::metrics::Metrics;
-use backoff::Backoff;
+use connect::close;
+use consumer::Source;
 use mail::Mail;
 use publisher::Publisher;
 
@@ -42,6 +46,8 @@ pub use address::{Address, AmqpError};
 /// How the broker is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AmqpOptions {
+    /// File of certificates to trust besides those of the system, as PEM.
+    pub ca: Option<PathBuf>,
     /// The topic exchange that all messages are published to.
     pub exchange: String,
     /// What the names of the queues begin with; the number of the shard follows.
@@ -56,13 +62,12 @@ pub struct AmqpOptions {
 
 /// How long a stop waits for the broker and the store.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long one try to connect and declare may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 const IDLE_LOOK: Duration = Duration::from_millis(10);
 
 /// What all parts share.
 struct Core {
     address: Address,
+    tls: OwnedTLSConfig,
     options: AmqpOptions,
     exchange: ShortString,
     limits: Limits,
@@ -107,14 +112,17 @@ pub struct AmqpParts {
 }
 
 impl Amqp {
-    /// Connects, makes sure that everything is there and bound, and begins to publish and to consume.
+    /// Connects, makes sure that everything is there and bound and that the user may use it, and begins to publish and to
+    /// consume.
     pub async fn start(parts: AmqpParts) -> Result<Self, AmqpError> {
         let AmqpParts { address, options, limits, direct, clock, random, metrics } = parts;
+        let tls = connect::tls(options.ca.as_deref())?;
         let publisher = Publisher::new(options.queue, clock.clone(), metrics.clone());
         let exchange = options.exchange.as_str().into();
         let consumer_fault = Mutex::new(None);
         let core = Arc::new(Core {
             address,
+            tls,
             options,
             exchange,
             limits,
@@ -125,8 +133,8 @@ impl Amqp {
             random,
             metrics,
         });
-        let publishing = core.connect("publishing").await?;
-        let consuming = core.connect("consuming").await?;
+        let publishing = core.connect_publishing().await?;
+        let consuming = core.connect_consuming().await?;
         let (stop_consuming, consuming_stop) = watch::channel(false);
         let (stop_publishing, publishing_stop) = watch::channel(false);
         let running = Running {
@@ -173,86 +181,47 @@ impl Amqp {
     }
 }
 
-impl Core {
-    /// A connection on which everything is declared.
-    async fn connect(&self, purpose: &str) -> Result<Connection, AmqpError> {
-        let connecting = async {
-            let name = format!("hubbub {purpose}");
-            let properties = ConnectionProperties::default().with_connection_name(name.into());
-            let connection = Connection::connect_uri(self.address.uri(), properties).await;
-            let connection =
-                connection.map_err(|error| self.address.explain("connecting to RabbitMQ", &error))?;
-            topology::declare(&connection, &self.options, &self.address).await?;
-            Ok(connection)
-        };
-        tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_| {
-            let seconds = CONNECT_TIMEOUT.as_secs();
-            Err(AmqpError(format!("RabbitMQ at {} gave no answer for {seconds} s", self.address)))
-        })
-    }
-
-    /// Tries until there is one; `None` when the server is told to stop.
-    async fn connect_again(
-        &self,
-        purpose: &str,
-        stop: &watch::Receiver<bool>,
-        note: impl Fn(String),
-    ) -> Option<Connection> {
-        let mut backoff = Backoff::new(self.random.clone());
-        loop {
-            backoff.pause_unless(stop).await?;
-            match self.connect(purpose).await {
-                Ok(connection) => {
-                    tracing::info!(purpose, "connected to the broker again");
-                    return Some(connection);
-                }
-                Err(error) => {
-                    tracing::warn!(purpose, %error, "the broker is away; trying again");
-                    note(error.to_string());
-                }
-            }
-        }
-    }
-}
-
-async fn keep_publishing(core: Arc<Core>, mut connection: Connection, stop: watch::Receiver<bool>) {
+async fn keep_publishing(
+    core: Arc<Core>,
+    (mut connection, channel): (Connection, Channel),
+    stop: watch::Receiver<bool>,
+) {
+    let (core, mut channel) = (&*core, Arc::new(channel));
     loop {
         let mut stopped = stop.clone();
         let reason = tokio::select! {
-            reason = core.publisher.run(&connection) => Some(reason),
+            reason = core.publisher.run(&connection, &channel) => Some(reason),
             _ = stopped.wait_for(|is_stopping| *is_stopping) => None,
         };
         let Some(reason) = reason else { return close(&connection).await };
         tracing::warn!(reason, "the connection to the broker for publishing is lost");
         close(&connection).await;
-        let again = core.connect_again("publishing", &stop, |reason| core.publisher.shut(&reason)).await;
-        match again {
-            Some(again) => connection = again,
+        let note = |reason: String| core.publisher.shut(&reason);
+        match core.again("publishing", &stop, move || core.connect_publishing(), note).await {
+            Some(again) => (connection, channel) = (again.0, Arc::new(again.1)),
             None => return,
         }
     }
 }
 
-async fn keep_consuming(core: Arc<Core>, mut connection: Connection, stop: watch::Receiver<bool>) {
+async fn keep_consuming(
+    core: Arc<Core>,
+    (mut connection, mut sources): (Connection, Vec<Source>),
+    stop: watch::Receiver<bool>,
+) {
+    let core = &*core;
     loop {
-        let Some(reason) = consumer::run(&core, &connection, &stop).await else {
+        let Some(reason) = consumer::run(core, &connection, sources, &stop).await else {
             return close(&connection).await;
         };
         tracing::warn!(reason, "the connection to the broker for consuming is lost");
         *core.consumer_fault.lock() = Some(reason);
         close(&connection).await;
         let note = |reason| *core.consumer_fault.lock() = Some(reason);
-        match core.connect_again("consuming", &stop, note).await {
-            Some(again) => connection = again,
+        match core.again("consuming", &stop, move || core.connect_consuming(), note).await {
+            Some(again) => (connection, sources) = again,
             None => return,
         }
         *core.consumer_fault.lock() = None;
     }
-}
-
-/// Ends a connection, which may be dead.
-async fn close(connection: &Connection) {
-    let closing = connection.close(200, "bye".into());
-    // Nothing depends on it.
-    let _ = tokio::time::timeout(Duration::from_secs(1), closing).await;
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use hubbub_core::clock::Clock;
 use hubbub_core::store::ApplyError;
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::options::BasicPublishOptions;
 use lapin::{Channel, Connection};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -149,14 +149,10 @@ impl Publisher {
     }
 
     /// Publishes what is queued until the connection is lost; says why.
-    pub(super) async fn run(&self, connection: &Connection) -> String {
-        let channel = match channel(connection).await {
-            Ok(channel) => Arc::new(channel),
-            Err(error) => return format!("opening a channel: {error}"),
-        };
+    pub(super) async fn run(&self, connection: &Connection, channel: &Arc<Channel>) -> String {
         self.open();
         let mut flights = Flights::default();
-        let reason = self.publish(connection, &channel, &mut flights).await;
+        let reason = self.publish(connection, channel, &mut flights).await;
         self.shut(&reason);
         self.metrics.log_unconfirmed.inc_by(flights.unanswered() as u64);
         self.forget(flights.unanswered(), flights.bytes);
@@ -172,6 +168,7 @@ impl Publisher {
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut blocked_since = None;
+        let mut unblocked_at = Duration::ZERO;
         loop {
             while !connection.status().blocked()
                 && flights.messages < IN_AIR_MAX
@@ -199,8 +196,14 @@ impl Publisher {
                     }
                     let now = self.clock.monotonic();
                     self.mind_blocking(connection.status().blocked(), &mut blocked_since, flights, now);
-                    let is_late = flights.oldest().is_some_and(|oldest| now.saturating_sub(oldest) > CONFIRM_TIMEOUT);
-                    if is_late && blocked_since.is_none() {
+                    if blocked_since.is_some() {
+                        // Nothing is confirmed meanwhile, and afterwards the broker has its time again.
+                        unblocked_at = now;
+                    }
+                    let is_late = flights
+                        .oldest()
+                        .is_some_and(|oldest| now.saturating_sub(oldest.max(unblocked_at)) > CONFIRM_TIMEOUT);
+                    if is_late {
                         return format!("the broker confirmed nothing for {} s", CONFIRM_TIMEOUT.as_secs());
                     }
                 }
@@ -250,12 +253,6 @@ impl Publisher {
             _ => {}
         }
     }
-}
-
-async fn channel(connection: &Connection) -> lapin::Result<Channel> {
-    let channel = connection.create_channel().await?;
-    channel.confirm_select(ConfirmSelectOptions::default()).await?;
-    Ok(channel)
 }
 
 fn publish(channel: &Arc<Channel>, mail: &Arc<Mail>, index: usize) -> super::flights::Publishing {

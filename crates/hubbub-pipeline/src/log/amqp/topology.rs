@@ -2,17 +2,21 @@
 //! already is used when it fits, since somebody with more rights may have made it.
 
 use lapin::options::{
-    ExchangeBindOptions, ExchangeDeclareOptions, ExchangeUnbindOptions, QueueBindOptions, QueueDeclareOptions,
+    BasicPublishOptions, ConfirmSelectOptions, ExchangeBindOptions, ExchangeDeclareOptions,
+    ExchangeUnbindOptions, QueueBindOptions, QueueDeclareOptions,
 };
 use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-use lapin::{Channel, Connection, ErrorKind, ExchangeKind, Queue};
+use lapin::{BasicProperties, Channel, Connection, ErrorKind, ExchangeKind, Queue};
 
 use super::AmqpOptions;
 use super::address::{Address, AmqpError};
 
 /// Every key of a message of a room.
 const ALL_ROOMS: &str = "room.#";
+
+/// Neither a queue nor a binding has this name.
+const NO_KEY: &str = "hubbub.none";
 
 /// The queue for what cannot be stored.
 pub(super) const DEAD_QUEUE: &str = "hubbub.dead";
@@ -45,6 +49,21 @@ pub(super) async fn declare(
         declaring.queue(&options.queue(shard), arguments).await?;
     }
     if options.shards == 1 { declaring.bind_one().await } else { declaring.bind_spread().await }
+}
+
+/// A channel with confirmations of a user who may publish to the exchange and to the queue of dead letters, which is found
+/// out while nothing depends on it. Nothing is opened on the connection later: a broker short of memory reads no more of
+/// one that has published.
+pub(super) async fn publishing_channel(
+    connection: &Connection,
+    options: &AmqpOptions,
+    address: &Address,
+) -> Result<Channel, AmqpError> {
+    let declaring = Declaring { connection, options, address };
+    declaring.ensure_writable(&options.exchange).await?;
+    let channel = declaring.channel().await?;
+    declaring.ensure_default_writable(&channel).await?;
+    Ok(channel)
 }
 
 struct Declaring<'a> {
@@ -170,6 +189,30 @@ impl Declaring<'_> {
             FieldTable::default(),
         );
         bound.await.map_err(self.explain(&format!("binding the queue {queue} to the exchange {to}")))
+    }
+
+    /// Whoever may write to an exchange may take bindings from it, also one that is not there; and nobody notices.
+    async fn ensure_writable(&self, name: &str) -> Result<(), AmqpError> {
+        let unbinding = self.channel().await?;
+        let unbound = unbinding.exchange_unbind(
+            name.into(),
+            name.into(),
+            NO_KEY.into(),
+            ExchangeUnbindOptions::default(),
+            FieldTable::default(),
+        );
+        unbound.await.map_err(self.explain(&format!("publishing to the exchange {name}")))
+    }
+
+    /// The exchange that leads straight to queues has no bindings to take, but what is published to no queue is dropped.
+    async fn ensure_default_writable(&self, channel: &Channel) -> Result<(), AmqpError> {
+        let what = "publishing to the default exchange, which dead letters go through,";
+        let publishing = async {
+            channel.confirm_select(ConfirmSelectOptions::default()).await?;
+            let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
+            channel.basic_publish("".into(), NO_KEY.into(), options, &[], properties).await?.await
+        };
+        publishing.await.map(drop).map_err(self.explain(what))
     }
 
     /// Queues of a start with more shards must be emptied by as many before there are fewer; empty ones get no more.

@@ -14,12 +14,12 @@ export class Server {
   #process = null;
   #listen = "127.0.0.1:0";
 
-  /** Starts one; `test.after` takes it down. */
-  static async start(test) {
+  /** Starts one; `test.after` takes it down. `settings` go to its environment. */
+  static async start(test, settings) {
     const server = new Server();
     server.data = await mkdtemp(join(tmpdir(), "hubbub-page-"));
     test?.after(() => server.remove());
-    await server.up();
+    await server.up(settings);
     return server;
   }
 
@@ -28,7 +28,7 @@ export class Server {
     const options = ["serve", "--listen", this.#listen, "--data", this.data];
     this.#process = spawn(BINARY, options, {
       env: { ...process.env, ...settings },
-      stdio: ["ignore", "pipe", process.env.HUBBUB_LOG ? "inherit" : "ignore"],
+      stdio: ["ignore", "pipe", process.env.HUBBUB_TEST_LOG ? "inherit" : "ignore"],
     });
     const lines = createInterface({ input: this.#process.stdout });
     const [line] = await Promise.race([

@@ -1,5 +1,6 @@
 //! A client that follows a room through every lost connection, by the seq of the last message it saw.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
@@ -94,7 +95,8 @@ impl Follower {
     /// What it saw must be this.
     pub(crate) fn check(&self, history: &[Value]) {
         let (seen, stored) = (super::seqs(&self.seen), super::seqs(history));
-        let missed: Vec<_> = stored.iter().filter(|seq| !seen.contains(seq)).collect();
+        let known: BTreeSet<_> = seen.iter().collect();
+        let missed: Vec<_> = stored.iter().filter(|seq| !known.contains(seq)).collect();
         assert!(
             seen == stored,
             "{} has {} messages, of which these were not seen: {missed:?}",

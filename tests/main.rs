@@ -73,6 +73,7 @@ mod queues_survive_a_kill;
 mod read_marks_are_the_same_everywhere;
 mod readme_commands_run;
 mod removed_member_stops_receiving;
+mod replica_lag_falls_back;
 mod restart_keeps_acked;
 mod restored_server_resets_clients;
 mod resume_has_no_gap;

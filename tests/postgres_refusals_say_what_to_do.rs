@@ -25,6 +25,19 @@ async fn urls_that_cannot_be() {
     refused(2, &with("db/chat?sslmode=verify-full"), &[], &["`sslmode`"]).await;
     let more = ["--set", "store.postgres.migrate_url=mysql://ada:geheim-4711@db/x"];
     refused(2, &with("db/chat"), &more, &["store.postgres.migrate_url"]).await;
+    let replicas = [
+        ("mysql://ada:geheim-4711@db/x", "each with one host"),
+        ("postgres://ada:geheim-4711@db1,db2/x", "each with one host"),
+        ("postgres://db1/x,postgres://ada:geheim-4711@db2:many/x", "number 2: it cannot be read"),
+        ("postgres://ada:geheim-4711@/x", "number 1: it must name one host"),
+        ("postgres://db1/x,postgres://ada:geheim-4711@db1:5432/y", "number 2: db1:5432 is named twice"),
+    ];
+    for (urls, words) in replicas {
+        let more = ["--set", &format!("store.postgres.replicas={urls}")];
+        refused(2, &with("db/chat"), &more, &["store.postgres.replicas", words]).await;
+    }
+    let more = ["--set", "store.postgres.replica_lag=0s"];
+    refused(2, &with("db/chat"), &more, &["store.postgres.replica_lag", "longer than 0"]).await;
     refused(1, &with("127.0.0.1:1/chat"), &[], &["127.0.0.1:1/chat", "refused", "host and port"]).await;
     refused(1, &with("no.such.host.invalid/chat"), &[], &["no.such.host.invalid", "the host's name"]).await;
 }
@@ -91,9 +104,12 @@ async fn tls_is_used_and_certificates_are_checked() {
 #[tokio::test]
 async fn the_configuration_hides_passwords() {
     let url = format!("postgres://ada:{PASSWORD}@db/chat");
-    let arguments =
-        ["config", "print", "--store", &url, "--set", &format!("store.postgres.migrate_url={url}")];
+    let migrate = format!("store.postgres.migrate_url={url}");
+    let replicas = format!("store.postgres.replicas={url},postgres://db2/chat?password={PASSWORD}&user=ada");
+    let arguments = ["config", "print", "--store", &url, "--set", &migrate, "--set", &replicas];
     let shown = hubbub_aside(arguments.map(str::to_owned).into(), String::new()).await.success();
     assert!(shown.contains("url = \"postgres://ada:***@db/chat\""), "{shown}");
+    let replicas = "postgres://ada:***@db/chat,postgres://db2/chat?password=***&user=ada";
+    assert!(shown.contains(replicas), "{shown}");
     assert!(!shown.contains(PASSWORD), "{shown}");
 }

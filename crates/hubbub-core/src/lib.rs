@@ -21,6 +21,7 @@ pub mod queue;
 pub mod queue_draft;
 mod queue_head;
 mod queue_rules;
+pub mod replica;
 pub mod stats;
 pub mod store;
 pub mod time;

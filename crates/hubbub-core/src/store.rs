@@ -11,6 +11,7 @@ use crate::kv::{KeyInfo, KvEntry, KvHistory};
 use crate::message::MessageRun;
 use crate::op::{OpBatch, Outcome};
 use crate::queue::{Delivery, QueueInfo, Waiting, Wanted, Wants};
+use crate::replica::ReplicaStore;
 use crate::stats::StatsStore;
 use crate::time::Timestamp;
 
@@ -49,6 +50,11 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
 
     /// How to copy it while it is written to; `None` for a store that has tools of its own for that.
     fn backups(&self) -> Option<&dyn BackupStore> {
+        None
+    }
+
+    /// The way to its replicas; `None` when there are none.
+    fn replicas(&self) -> Option<&dyn ReplicaStore> {
         None
     }
 

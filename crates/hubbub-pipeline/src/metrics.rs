@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_core::ErrorCode;
+use hubbub_core::replica::ReplicaFigures;
 use hubbub_core::store::{Store, StoreHealth};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
@@ -259,6 +260,50 @@ impl Collector for Others {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
-        Ok(())
+        match self.store.replicas() {
+            Some(replicas) => encode_replicas(&replicas.replicas(), &mut encoder),
+            None => Ok(()),
+        }
     }
+}
+
+/// Labelled by where they are, as the configuration names them.
+fn encode_replicas(
+    replicas: &[ReplicaFigures],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), std::fmt::Error> {
+    type Value = fn(&ReplicaFigures) -> Option<u64>;
+    let figures: [(&str, &str, MetricType, Value); 4] = [
+        ("store_replica_up", "Whether the replica is read from", MetricType::Gauge, |replica| {
+            Some(u64::from(replica.fault.is_none()))
+        }),
+        (
+            "store_replica_lag_microseconds",
+            "For how long the replica has lacked something; missing while it is away",
+            MetricType::Gauge,
+            |replica| replica.lag_us,
+        ),
+        ("store_replica_reads", "Reads the replica answered", MetricType::Counter, |replica| {
+            Some(replica.reads)
+        }),
+        (
+            "store_replica_fallbacks",
+            "Reads that were meant for the replica and went to the primary",
+            MetricType::Counter,
+            |replica| Some(replica.fallbacks),
+        ),
+    ];
+    for (name, help, kind, value) in figures {
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for replica in replicas {
+            let Some(value) = value(replica) else { continue };
+            let labels = [("replica", replica.place.as_str())];
+            let metric = family.encode_family(&labels)?;
+            match kind {
+                MetricType::Counter => ConstCounter::new(value).encode(metric)?,
+                _ => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)?,
+            }
+        }
+    }
+    Ok(())
 }

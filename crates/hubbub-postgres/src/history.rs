@@ -92,6 +92,12 @@ impl History {
         if self.is(&here) { Ok(()) } else { Err(Fault::Connection(IS_OVER.into())) }
     }
 
+    /// Whether a replica copies this history, and not one that went on elsewhere. `timeline`: the highest that it is known
+    /// to have reached; a lower one than ours has still to follow.
+    pub(crate) fn is_replicated_by(&self, system: &str, timeline: Option<i32>) -> bool {
+        system == self.system && timeline.is_none_or(|timeline| timeline <= self.timeline)
+    }
+
     /// Whether the database is the one it was; remembers when it is not.
     fn is(&self, here: &Row) -> bool {
         let is_same = here.get::<_, &str>(0) == self.system && here.get::<_, i32>(1) == self.timeline;

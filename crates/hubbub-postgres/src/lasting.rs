@@ -7,10 +7,7 @@ use std::time::Duration;
 use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
 use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted, Wants};
-use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, ParticipationPage, RoomStats,
-    StatsStore, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
-};
+use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{
     Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, QueueStore, Read, RoomHead,
     RoomInfo, RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
@@ -20,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
 use crate::options::PostgresOptions;
+use crate::stats::hand_on_counts;
 use crate::store::Postgres;
 
 /// Shortest and longest time between two attempts to open a new history.
@@ -120,6 +118,7 @@ impl Store for Lasting {
         health() -> StoreHealth;
         figures() -> StoreFigures;
         is_shared() -> bool;
+        replicas() -> Option<&dyn ReplicaStore>;
     }
 
     fn close(&self) {
@@ -165,17 +164,4 @@ impl KvStore for Lasting {
     }
 }
 
-impl StatsStore for Lasting {
-    hand_on! {
-        totals() -> Read<'_, Counted<Totals>>;
-        room_stats(room: RoomId) -> Read<'_, Counted<Option<RoomStats>>>;
-        top_rooms(limit: usize) -> Read<'_, Counted<Vec<RoomStats>>>;
-        user_stats(user: UserId) -> Read<'_, Counted<Option<UserStats>>>;
-        top_users(limit: usize) -> Read<'_, Counted<Vec<UserStats>>>;
-        hours(query: HoursQuery) -> Read<'_, Counted<HoursPage>>;
-        active_users(query: ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>>;
-        participation(user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, Counted<ParticipationPage>>;
-        user_history(user: UserId, query: UserHistoryQuery) -> Read<'_, UserHistoryPage>;
-        audit() -> Read<'_, Counted<Audit>>;
-    }
-}
+hand_on_counts!(Lasting, |lasting| lasting.now());

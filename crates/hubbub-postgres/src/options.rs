@@ -9,6 +9,10 @@ pub struct PostgresOptions {
     /// Where it is: `postgres://user:password@host:port,host2:port2/database?sslmode=…`. Of several hosts the one that
     /// takes writes is used.
     pub url: String,
+    /// Where its replicas are, each a URL with one host; history and statistics may be read from them.
+    pub replicas: Vec<String>,
+    /// Replicas that are further behind are not asked.
+    pub replica_lag: Duration,
     /// What stands between this server and the database.
     pub pooler: Pooler,
     /// Certificates to trust, in a PEM file; `None` = those of the system.
@@ -45,7 +49,7 @@ pub enum Pooler {
     Transaction,
 }
 
-/// The pool of connections to the primary.
+/// The pool of connections to the primary; each replica has one as large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolOptions {
     /// Connections kept open even if nobody uses them.
@@ -77,6 +81,8 @@ impl PostgresOptions {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
+            replicas: Vec::new(),
+            replica_lag: Duration::from_secs(1),
             pooler: Pooler::Session,
             ca: None,
             pool: PoolOptions::default(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{ApplyError, BatchCap, ReadError, Store, StoreFigures, StoreHealth};
 use hubbub_core::{OpBatch, Outcome};
 use tokio::runtime::Handle;
@@ -16,8 +17,9 @@ use crate::options::PostgresOptions;
 use crate::partitions::Partitions;
 use crate::pulse::{Pulse, Status};
 use crate::queues::Queues;
+use crate::replicas::{Reader, Replicas, Replicated};
 use crate::rooms::Rooms;
-use crate::stats::Stats;
+use crate::stats::{Counts, Stats};
 use crate::{apply, migrate};
 
 /// Most operations, and bytes of them, of one batch.
@@ -41,6 +43,9 @@ pub struct Postgres {
     pub(crate) queues: Arc<Queues>,
     pub(crate) kv: Arc<Kv>,
     pub(crate) stats: Arc<Stats>,
+    /// What the primary says.
+    pub(crate) counts: Counts,
+    replicated: Option<Replicated>,
     pulse: Pulse,
 }
 
@@ -69,13 +74,16 @@ impl Postgres {
             partitions: Partitions::default(),
             history,
         });
+        let replicas = Replicas::open(&context.options, &context.db, &context.history).await?;
         let rooms = Arc::new(Rooms::open(context.clone()).await?);
         let queues = Arc::new(Queues::open(context.clone()).await?);
         let kv = Arc::new(Kv::open(context.clone()).await?);
         let stats = Arc::new(Stats::open(context.clone()).await?);
         let pulse =
             Pulse::start(context.clone(), rooms.clone(), queues.clone(), kv.clone(), stats.clone()).await;
-        Ok(Self { context, rooms, queues, kv, stats, pulse })
+        let counts = Counts::new(&stats, Reader::new(&context.db, None));
+        let replicated = replicas.map(|replicas| Replicated::new(&rooms, &stats, &context.db, replicas));
+        Ok(Self { context, rooms, queues, kv, stats, counts, replicated, pulse })
     }
 
     /// Finishes what would otherwise be done by and by: counts everything stored, and removes everything deleted.
@@ -105,12 +113,17 @@ impl Store for Postgres {
         figures
     }
 
+    fn replicas(&self) -> Option<&dyn ReplicaStore> {
+        self.replicated.as_ref().map(|replicated| -> &dyn ReplicaStore { replicated })
+    }
+
     fn is_shared(&self) -> bool {
         true
     }
 
     fn close(&self) {
         self.pulse.stop();
+        self.replicated.iter().for_each(Replicated::close);
         self.kv.close();
         self.context.db.close();
     }

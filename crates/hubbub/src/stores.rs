@@ -68,6 +68,8 @@ pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
     use crate::config::PoolerKind;
     use hubbub_postgres::{PoolOptions, Pooler, PostgresOptions};
     PostgresOptions {
+        replicas: config.postgres_replicas.0.clone(),
+        replica_lag: *config.postgres_replica_lag,
         pooler: match *config.postgres_pooler {
             PoolerKind::Session => Pooler::Session,
             PoolerKind::Transaction => Pooler::Transaction,

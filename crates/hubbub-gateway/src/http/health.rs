@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_core::replica::ReplicaFigures;
 use hubbub_core::store::StoreHealth;
 use hubbub_pipeline::log::LogHealth;
 use hyper::StatusCode;
@@ -35,15 +36,18 @@ pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
         None => json!({"status": "UP"}),
         Some(reason) => json!({"status": "DOWN", "reason": reason}),
     };
-    let latency_ms = (latency_ms * 1e3).round() / 1e3;
+    let mut store_component = json!({
+        "status": if store.is_none() { "UP" } else { "DOWN" }, "reason": store.or(alarm),
+        "latencyMs": (latency_ms * 1e3).round() / 1e3,
+    });
+    if let (Some(replicas), Some(members)) = (gateway.store.replicas(), store_component.as_object_mut()) {
+        members.insert("replicas".into(), replicas.replicas().iter().map(replica).collect());
+    }
     let body = json!({
         "status": if is_up { "UP" } else { "DOWN" },
         "version": env!("CARGO_PKG_VERSION"),
         "components": {
-            "store": {
-                "status": if store.is_none() { "UP" } else { "DOWN" }, "reason": store.or(alarm),
-                "latencyMs": latency_ms,
-            },
+            "store": store_component,
             "disk": component(&disk),
             "log": log_component(&log),
             "bus": {"status": "UP", "kind": "local"},
@@ -51,6 +55,16 @@ pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
     });
     let status = if is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     Ok(respond(status, "application/json", body.to_string()))
+}
+
+/// A replica that is away makes reads slower, and nothing worse.
+fn replica(replica: &ReplicaFigures) -> Value {
+    json!({
+        "replica": replica.place,
+        "status": if replica.fault.is_none() { "UP" } else { "DOWN" },
+        "reason": replica.fault,
+        "lagMs": replica.lag_us.map(|lag_us| lag_us / 1_000),
+    })
 }
 
 fn log_component(log: &LogHealth) -> Value {

@@ -8,6 +8,7 @@ use hubbub_core::{ErrorCode, Fault};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 
+use super::consistency::Reads;
 use super::query::{Query, refuse_faults};
 use super::{Answer, json, room_of};
 use crate::Gateway;
@@ -22,9 +23,10 @@ pub(super) async fn history(gateway: &Arc<Gateway>, room: &str, request: &Reques
     let room = room_of(room)?;
     let query = Query::parse(request.uri().query());
     let wanted = parse(&query, gateway.limits.page_messages)?;
+    let reads = Reads::of(gateway, request.headers())?;
     gateway.check_reader(&room, &Caller::of(request.headers(), &query)?).await?;
     let epoch = gateway.store.epoch();
-    let page = gateway.store.history(room, wanted).await?;
+    let page = reads.history(room, wanted).await?;
     // From the oldest on is what every history can honour.
     let is_foreign =
         wanted.cursor != Cursor::After(0) && query.get("epoch").is_some_and(|given| *given != *epoch);

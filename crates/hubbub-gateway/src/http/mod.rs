@@ -2,6 +2,7 @@
 
 mod assets;
 mod backups;
+mod consistency;
 mod events;
 mod health;
 mod history;

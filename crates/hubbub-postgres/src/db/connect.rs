@@ -29,6 +29,25 @@ pub fn check_url(url: &str) -> Result<(), OpenError> {
     config(url, true).map(drop)
 }
 
+/// Whether these can be the URLs of replicas: of one host each, so that what is known of a replica holds for each
+/// connection, and each another one.
+pub fn check_replica_urls(urls: &[String]) -> Result<(), OpenError> {
+    let mut places = Vec::new();
+    for (index, url) in urls.iter().enumerate() {
+        let error = |words: String| OpenError(format!("number {}: {words}", index + 1));
+        let config = config(url, false).map_err(|OpenError(words)| error(words))?;
+        if config.get_hosts().len() != 1 {
+            return Err(error("it must name one host; give each replica a URL of its own".into()));
+        }
+        let place = hosts(&config);
+        if places.contains(&place) {
+            return Err(error(format!("{place} is named twice")));
+        }
+        places.push(place);
+    }
+    Ok(())
+}
+
 /// What a URL says. Writers go to the one host that takes writes.
 pub(crate) fn config(url: &str, is_writer: bool) -> Result<Config, OpenError> {
     let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
@@ -57,6 +76,11 @@ pub(crate) fn config(url: &str, is_writer: bool) -> Result<Config, OpenError> {
 
 /// Where a URL leads, for messages: hosts and database, without user and password.
 pub(crate) fn place(config: &Config) -> String {
+    format!("{}/{}", hosts(config), config.get_dbname().unwrap_or_default())
+}
+
+/// The hosts that a URL names, as `host:port`.
+pub(crate) fn hosts(config: &Config) -> String {
     let hosts = config.get_hosts().iter().zip(config.get_ports().iter().chain(std::iter::repeat(&5432)));
     let hosts: Vec<_> = hosts
         .map(|(host, port)| match host {
@@ -64,7 +88,7 @@ pub(crate) fn place(config: &Config) -> String {
             Host::Unix(path) => format!("{}:{port}", path.display()),
         })
         .collect();
-    format!("{}/{}", hosts.join(","), config.get_dbname().unwrap_or_default())
+    hosts.join(",")
 }
 
 /// Trusts the certificates of `ca`, or of the system.

@@ -8,6 +8,7 @@ pub(crate) mod fault;
 mod keep;
 pub(crate) mod refusal;
 pub(crate) mod shared;
+pub(crate) mod source;
 pub(crate) mod time;
 mod waits;
 

@@ -18,14 +18,18 @@ use hubbub_core::store::{ApplyError, StoreFigures};
 use crate::apply::RoomOp;
 use crate::db::Fault;
 use crate::db::connect::OpenError;
+use crate::replicas::Reader;
 use crate::store::Context;
 use names::Names;
+pub(crate) use read::history::read as history;
 use recent::Recent;
 use totals::Totals;
 
 /// Rooms, messages, members.
 pub(crate) struct Rooms {
     context: Arc<Context>,
+    /// Reads that no replica may answer.
+    primary: Reader,
     room_names: Names,
     user_names: Names,
     totals: Totals,
@@ -39,8 +43,10 @@ impl Rooms {
     pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
         let bytes = context.options.recent_cache_bytes;
         let recent = (bytes > 0).then(|| Recent::new(&context, bytes));
+        let primary = Reader::new(&context.db, None);
         Ok(Self {
             context,
+            primary,
             recent,
             room_names: Names::of_rooms(),
             user_names: Names::of_users(),

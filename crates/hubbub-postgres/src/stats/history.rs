@@ -5,7 +5,8 @@ use hubbub_core::{Message, MessageRun, MessageType, Send, Timestamp, UserId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::db::{Db, Fault, PgTime, Sql};
+use crate::db::source::Source;
+use crate::db::{Fault, PgTime, Sql};
 
 /// The newest ones before a place, as many as are wanted and one more. The texts behind those that fit are counted, but
 /// not read. What rooms hide is looked at in the same moment.
@@ -36,14 +37,18 @@ const PAGE: Sql = Sql {
     ],
 };
 
-pub(super) async fn read(db: &Db, user: UserId, query: UserHistoryQuery) -> Result<UserHistoryPage, Fault> {
+pub(super) async fn read(
+    source: Source,
+    user: UserId,
+    query: UserHistoryQuery,
+) -> Result<UserHistoryPage, Fault> {
     let (begin, end) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
     let (before, room, seq) = match &query.before {
         Some(before) => (before.received_at, before.room.as_str(), before.seq),
         None => (end, "", 0),
     };
     let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-    let rows = db
+    let rows = source
         .read(
             &PAGE,
             &[

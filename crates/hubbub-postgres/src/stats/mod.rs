@@ -6,6 +6,7 @@
 //! themselves, [`audit`] counts everything again and compares.
 
 mod audit;
+mod hand_on;
 mod history;
 mod read;
 mod roll;
@@ -25,8 +26,11 @@ use tokio::sync::Mutex;
 
 use crate::db::Fault;
 use crate::db::connect::OpenError;
+use crate::db::source::Source;
 use crate::partitions::retention::{self, Progress};
+use crate::replicas::Reader;
 use crate::store::{Context, Postgres};
+pub(crate) use hand_on::hand_on_counts;
 use roll::Step;
 
 /// Longest time that a question waits for the counts to become current; then it is answered as of when they were.
@@ -174,44 +178,54 @@ impl Stats {
     }
 }
 
-impl Postgres {
+/// Counts, and where they are read.
+pub(crate) struct Counts {
+    stats: Arc<Stats>,
+    reader: Reader,
+}
+
+impl Counts {
+    pub(crate) fn new(stats: &Arc<Stats>, reader: Reader) -> Self {
+        Self { stats: stats.clone(), reader }
+    }
+
     /// What `read` answers when the counts are current.
-    async fn counted<T>(
-        &self,
-        read: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<Counted<T>, ReadError> {
+    async fn counted<T, F>(&self, read: impl Fn(Source) -> F + Sync) -> Result<Counted<T>, ReadError>
+    where
+        F: Future<Output = Result<T, Fault>> + Send,
+    {
         let as_of = self.stats.catch_up().await?;
-        Ok(Counted { value: read.await?, as_of })
+        Ok(Counted { value: self.reader.read(read).await?, as_of })
     }
 }
 
-impl StatsStore for Postgres {
+impl StatsStore for Counts {
     fn totals(&self) -> Read<'_, Counted<Totals>> {
-        Box::pin(self.counted(read::totals(&self.context.db)))
+        Box::pin(self.counted(read::totals))
     }
 
     fn room_stats(&self, room: RoomId) -> Read<'_, Counted<Option<RoomStats>>> {
-        Box::pin(self.counted(read::room(&self.context.db, room)))
+        Box::pin(self.counted(move |source| read::room(source, room.clone())))
     }
 
     fn top_rooms(&self, limit: usize) -> Read<'_, Counted<Vec<RoomStats>>> {
-        Box::pin(self.counted(read::top_rooms(&self.context.db, limit)))
+        Box::pin(self.counted(move |source| read::top_rooms(source, limit)))
     }
 
     fn user_stats(&self, user: UserId) -> Read<'_, Counted<Option<UserStats>>> {
-        Box::pin(self.counted(read::user(&self.context.db, user)))
+        Box::pin(self.counted(move |source| read::user(source, user.clone())))
     }
 
     fn top_users(&self, limit: usize) -> Read<'_, Counted<Vec<UserStats>>> {
-        Box::pin(self.counted(read::top_users(&self.context.db, limit)))
+        Box::pin(self.counted(move |source| read::top_users(source, limit)))
     }
 
     fn hours(&self, query: HoursQuery) -> Read<'_, Counted<HoursPage>> {
-        Box::pin(self.counted(read::hours(&self.context.db, query)))
+        Box::pin(self.counted(move |source| read::hours(source, query)))
     }
 
     fn active_users(&self, query: ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>> {
-        Box::pin(self.counted(read::active_users(&self.context.db, query)))
+        Box::pin(self.counted(move |source| read::active_users(source, query.clone())))
     }
 
     fn participation(
@@ -220,14 +234,23 @@ impl StatsStore for Postgres {
         after: Option<RoomId>,
         limit: usize,
     ) -> Read<'_, Counted<ParticipationPage>> {
-        Box::pin(self.counted(read::participation(&self.context.db, user, after, limit)))
+        Box::pin(self.counted(move |source| read::participation(source, user.clone(), after.clone(), limit)))
     }
 
     fn user_history(&self, user: UserId, query: UserHistoryQuery) -> Read<'_, UserHistoryPage> {
-        Box::pin(async move { Ok(history::read(&self.context.db, user, query).await?) })
+        Box::pin(async move {
+            let read = |source| history::read(source, user.clone(), query.clone());
+            Ok(self.reader.read(read).await?)
+        })
     }
 
+    /// On the primary: it compares what stands there.
     fn audit(&self) -> Read<'_, Counted<Audit>> {
-        Box::pin(self.counted(audit::run(&self.context.db)))
+        Box::pin(async move {
+            let as_of = self.stats.catch_up().await?;
+            Ok(Counted { value: audit::run(&self.stats.context.db).await?, as_of })
+        })
     }
 }
+
+hand_on_counts!(Postgres, |postgres| postgres.counts);

@@ -9,7 +9,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::takeouts::names;
-use crate::db::{Db, Fault, PgTime, Sql};
+use crate::db::source::Source;
+use crate::db::{Fault, PgTime, Sql};
 
 const TOTALS: Sql = Sql {
     what: "reading totals",
@@ -142,8 +143,8 @@ fn user_id(text: &str) -> Result<UserId, Fault> {
     UserId::new(text).map_err(|_| nonsense("reading users", text))
 }
 
-pub(super) async fn totals(db: &Db) -> Result<Totals, Fault> {
-    let row = db.read_one(&TOTALS, &[]).await?;
+pub(super) async fn totals(source: Source) -> Result<Totals, Fault> {
+    let row = source.read_one(&TOTALS, &[]).await?;
     let rooms = count(row.get(4));
     let received = (rooms > 0).then(|| first_last(&row, 5));
     Ok(Totals { messages: types(&row, 0), users: count(row.get(3)), rooms, received })
@@ -154,12 +155,12 @@ fn room_of(row: &Row) -> Result<RoomStats, Fault> {
     Ok(RoomStats { room: room_id(row.get(0))?, messages, users, received: first_last(row, 3) })
 }
 
-pub(super) async fn room(db: &Db, room: RoomId) -> Result<Option<RoomStats>, Fault> {
-    db.read(&ROOM, &[&room.as_str()]).await?.first().map(room_of).transpose()
+pub(super) async fn room(source: Source, room: RoomId) -> Result<Option<RoomStats>, Fault> {
+    source.read(&ROOM, &[&room.as_str()]).await?.first().map(room_of).transpose()
 }
 
-pub(super) async fn top_rooms(db: &Db, limit: usize) -> Result<Vec<RoomStats>, Fault> {
-    db.read(&TOP_ROOMS, &[&rows(limit)]).await?.iter().map(room_of).collect()
+pub(super) async fn top_rooms(source: Source, limit: usize) -> Result<Vec<RoomStats>, Fault> {
+    source.read(&TOP_ROOMS, &[&rows(limit)]).await?.iter().map(room_of).collect()
 }
 
 fn user_of(row: &Row) -> Result<UserStats, Fault> {
@@ -167,18 +168,18 @@ fn user_of(row: &Row) -> Result<UserStats, Fault> {
     Ok(UserStats { user: user_id(row.get(0))?, messages, rooms, received: first_last(row, 3) })
 }
 
-pub(super) async fn user(db: &Db, user: UserId) -> Result<Option<UserStats>, Fault> {
-    db.read(&USER, &[&user.as_str()]).await?.first().map(user_of).transpose()
+pub(super) async fn user(source: Source, user: UserId) -> Result<Option<UserStats>, Fault> {
+    source.read(&USER, &[&user.as_str()]).await?.first().map(user_of).transpose()
 }
 
-pub(super) async fn top_users(db: &Db, limit: usize) -> Result<Vec<UserStats>, Fault> {
-    db.read(&TOP_USERS, &[&rows(limit)]).await?.iter().map(user_of).collect()
+pub(super) async fn top_users(source: Source, limit: usize) -> Result<Vec<UserStats>, Fault> {
+    source.read(&TOP_USERS, &[&rows(limit)]).await?.iter().map(user_of).collect()
 }
 
-pub(super) async fn hours(db: &Db, query: HoursQuery) -> Result<HoursPage, Fault> {
+pub(super) async fn hours(source: Source, query: HoursQuery) -> Result<HoursPage, Fault> {
     let from = PgTime(query.from.map_or(BEGIN, hour_of));
     let to = PgTime(query.to.unwrap_or(END));
-    let rows = db.read(&HOURS, &[&from, &to, &one_more(query.limit)]).await?;
+    let rows = source.read(&HOURS, &[&from, &to, &one_more(query.limit)]).await?;
     let hour = |row: &Row| HourStats {
         hour: row.get::<_, PgTime>(0).0,
         messages: types(row, 1),
@@ -189,13 +190,13 @@ pub(super) async fn hours(db: &Db, query: HoursQuery) -> Result<HoursPage, Fault
 }
 
 pub(super) async fn participation(
-    db: &Db,
+    source: Source,
     user: UserId,
     after: Option<RoomId>,
     limit: usize,
 ) -> Result<ParticipationPage, Fault> {
     let after = after.as_ref().map_or("", RoomId::as_str);
-    let rows = db.read(&PARTICIPATION, &[&user.as_str(), &after, &one_more(limit)]).await?;
+    let rows = source.read(&PARTICIPATION, &[&user.as_str(), &after, &one_more(limit)]).await?;
     let room = |row: &Row| {
         Ok(Participation {
             room: room_id(row.get(0))?,
@@ -234,12 +235,12 @@ impl Window {
     }
 }
 
-pub(super) async fn active_users(db: &Db, query: ActiveUsersQuery) -> Result<ActiveUsers, Fault> {
+pub(super) async fn active_users(source: Source, query: ActiveUsersQuery) -> Result<ActiveUsers, Fault> {
     let Window { before, hours, behind } = Window::of(query.from, query.to);
     let [[b1, b2], [h1, h2], [e1, e2]] = [before, hours, behind].map(|ends| ends.map(PgTime));
     let after = query.after.as_ref().map_or("", UserId::as_str);
     let wanted = if query.limit == 0 { 0 } else { one_more(query.limit) };
-    let row = db.read_one(&ACTIVE, &[&b1, &b2, &h1, &h2, &e1, &e2, &after, &wanted]).await?;
+    let row = source.read_one(&ACTIVE, &[&b1, &b2, &h1, &h2, &e1, &e2, &after, &wanted]).await?;
     let (total, names): (u64, Vec<&str>) = (count(row.get(0)), row.get(1));
     let users = names.iter().take(query.limit).map(|name| user_id(name)).collect::<Result<_, Fault>>()?;
     let more = names.len() > query.limit;
@@ -250,7 +251,7 @@ pub(super) async fn active_users(db: &Db, query: ActiveUsersQuery) -> Result<Act
     let more = match query.after {
         None => total > 0,
         Some(_) => {
-            let row = db.read_one(&ACTIVE, &[&b1, &b2, &h1, &h2, &e1, &e2, &after, &1_i64]).await?;
+            let row = source.read_one(&ACTIVE, &[&b1, &b2, &h1, &h2, &e1, &e2, &after, &1_i64]).await?;
             !row.get::<_, Vec<&str>>(1).is_empty()
         }
     };

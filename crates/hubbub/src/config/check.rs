@@ -134,6 +134,7 @@ impl Config {
                 require(false, &format!("{key}: {error}"));
             }
         }
+        self.check_replicas(require);
         for (key, value) in [
             ("store.postgres.pool.max", *self.postgres_pool_max),
             ("store.postgres.lanes", *self.postgres_lanes),
@@ -149,11 +150,27 @@ impl Config {
             ("store.postgres.pool.idle_timeout", *self.postgres_pool_idle_timeout),
             ("store.postgres.pool.max_lifetime", *self.postgres_pool_max_lifetime),
             ("store.postgres.apply_timeout", *self.postgres_apply_timeout),
+            ("store.postgres.replica_lag", *self.postgres_replica_lag),
         ] {
             require(!value.is_zero(), &format!("{key} must be longer than 0"));
         }
         let hour = Duration::from_secs(3_600);
         require(*self.postgres_partition >= hour, "store.postgres.partition must be at least 1h");
+    }
+
+    fn check_replicas(&self, require: &mut impl FnMut(bool, &str)) {
+        let urls = &self.postgres_replicas.0;
+        if !urls.iter().all(|url| is_postgres(url)) {
+            let shape = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+            let text = format!(
+                "store.postgres.replicas must be URLs like {shape}, each with one host, separated by commas"
+            );
+            return require(false, &text);
+        }
+        #[cfg(feature = "postgres")]
+        if let Err(error) = hubbub_postgres::check_replica_urls(urls) {
+            require(false, &format!("store.postgres.replicas: {error}"));
+        }
     }
 
     /// Which log the URL names.

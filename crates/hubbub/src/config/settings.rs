@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::values::{
-    Bytes, LogFormat, LogLevel, MetricsAnswer, Origins, PoolerKind, SettingValue, StoreDurability, Url,
+    Bytes, LogFormat, LogLevel, MetricsAnswer, Origins, PoolerKind, SettingValue, StoreDurability, Url, Urls,
     masked,
 };
 use super::{Source, WrittenSettings};
@@ -130,6 +130,11 @@ settings! {
     journal_slot: Bytes = Bytes(64 << 20) => "store.embedded.journal_slot";
     /// For experiments: time added to each sync of the journal, as a slow disk would take.
     sync_delay: Duration = Duration::ZERO => "store.embedded.sync_delay", "sync-delay";
+    /// Replicas that may answer reads of history and statistics, as postgres://USER:PASSWORD@HOST:PORT/DATABASE,
+    /// separated by commas, each with one host; a comma in a password is written as %2C.
+    postgres_replicas: Urls = Urls(Vec::new()) => "store.postgres.replicas";
+    /// A replica that is further behind than this is passed over. No answer is older than the primary's in any case.
+    postgres_replica_lag: Duration = Duration::from_secs(1) => "store.postgres.replica_lag";
     /// What stands between the server and PostgreSQL. session: nothing, or what keeps a session for each connection.
     /// transaction: a pooler that gives each transaction another session, as pgbouncer with pool_mode = transaction.
     postgres_pooler: PoolerKind = PoolerKind::Session => "store.postgres.pooler";

@@ -88,6 +88,29 @@ impl SettingValue for Url {
     }
 }
 
+/// Several URLs, whose passwords are shown to nobody.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Urls(pub(crate) Vec<String>);
+
+impl std::fmt::Debug for Urls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.show())
+    }
+}
+
+impl SettingValue for Urls {
+    const RULE: &'static str = "must be URLs, separated by commas";
+    /// Whatever it is: what is wrong with one of them is told without showing any.
+    fn parse(text: &str) -> Option<Self> {
+        let urls = text.split(',').map(str::trim).filter(|url| !url.is_empty());
+        Some(Self(urls.map(str::to_owned).collect()))
+    }
+    fn show(&self) -> String {
+        let shown: Vec<String> = self.0.iter().map(|url| masked(url)).collect();
+        format!("{:?}", shown.join(","))
+    }
+}
+
 /// Nothing is written as "off".
 impl SettingValue for Option<Url> {
     const RULE: &'static str = "must be a URL, or off";

@@ -3,7 +3,8 @@
 use hubbub_core::ErrorCode;
 use serde_json::{Value, json};
 
-use super::schemas::{id, schema};
+use super::schemas::{id, one_of, schema};
+use crate::http::consistency;
 
 /// A path and a method of the API.
 pub(super) struct Operation {
@@ -140,6 +141,13 @@ impl Operation {
     /// The same where the path has a `user` of its own.
     pub(super) fn caller_by_header(self) -> Self {
         self.header("Hubbub-User", id(), "Who calls; or `?user=`. Without it, the administrator.")
+    }
+
+    /// Reads what a replica may answer.
+    pub(super) fn replicated(self) -> Self {
+        let about = "Asks the primary database; without it a replica that holds as much may answer.";
+        self.header(consistency::HEADER, one_of(&[consistency::STRONG]), about)
+            .refuses(&[ErrorCode::Malformed])
     }
 
     pub(super) fn takes(mut self, media: Media, about: &'static str) -> Self {

@@ -10,6 +10,7 @@ use hyper::{Request, StatusCode};
 
 use crate::Gateway;
 use crate::auth::Caller;
+use crate::http::consistency::Reads;
 use crate::http::history::{LIMIT_DEFAULT, PAGE_BYTES_MAX};
 use crate::http::query::{Query, refuse_faults};
 use crate::http::rooms::write_next;
@@ -29,8 +30,9 @@ pub(in crate::http) async fn messages(
     let query = Query::parse(request.uri().query());
     check_self(&Caller::of(request.headers(), &query)?, &user)?;
     let wanted = parse(&query, gateway.limits.page_messages)?;
+    let reads = Reads::of(gateway, request.headers())?;
     let epoch = gateway.store.epoch();
-    let page = gateway.store.user_history(user, wanted).await?;
+    let page = reads.stats().user_history(user, wanted).await?;
     Ok(json(StatusCode::OK, write_page(&page, &epoch)))
 }
 

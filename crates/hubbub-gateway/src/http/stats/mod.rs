@@ -26,6 +26,7 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde::Serialize;
 
+use super::consistency::Reads;
 use super::query::{Query, refuse_faults};
 use super::rooms::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::users::check_self;
@@ -40,7 +41,8 @@ pub(super) const TOP_DEFAULT: usize = 10;
 /// `GET /v1/stats`.
 pub(super) async fn totals(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
     administrators_query(request)?;
-    answer(&counts::totals(&*gateway.store).await?)
+    let reads = Reads::of(gateway, request.headers())?;
+    answer(&counts::totals(reads.stats()).await?)
 }
 
 /// `GET /v1/stats/rooms`: those with most messages, or one.
@@ -50,9 +52,10 @@ pub(super) async fn rooms(gateway: &Arc<Gateway>, request: &Request<Incoming>) -
     let limit = query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
     let room = named(&query, "room", RoomId::new, &mut faults);
     refuse_faults(faults)?;
+    let reads = Reads::of(gateway, request.headers())?;
     match room {
-        Some(room) => answer(&counts::one_room(&*gateway.store, room).await?),
-        None => answer(&counts::rooms(&*gateway.store, limit).await?),
+        Some(room) => answer(&counts::one_room(reads.stats(), room).await?),
+        None => answer(&counts::rooms(reads.stats(), limit).await?),
     }
 }
 
@@ -64,14 +67,15 @@ pub(super) async fn users(gateway: &Arc<Gateway>, request: &Request<Incoming>) -
     let limit = query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
     let user = named(&query, "user", UserId::new, &mut faults);
     refuse_faults(faults)?;
+    let reads = Reads::of(gateway, request.headers())?;
     match user {
         Some(user) => {
             check_self(&caller, &user)?;
-            answer(&counts::one_user(&*gateway.store, user).await?)
+            answer(&counts::one_user(reads.stats(), user).await?)
         }
         None => {
             check_administrator(&caller)?;
-            answer(&counts::users(&*gateway.store, limit).await?)
+            answer(&counts::users(reads.stats(), limit).await?)
         }
     }
 }
@@ -83,7 +87,8 @@ pub(super) async fn hourly(gateway: &Arc<Gateway>, request: &Request<Incoming>) 
     let (from, to) = (query.time("from", &mut faults), query.time("to", &mut faults));
     let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     refuse_faults(faults)?;
-    answer(&counts::hours(&*gateway.store, HoursQuery { from, to, limit }).await?)
+    let reads = Reads::of(gateway, request.headers())?;
+    answer(&counts::hours(reads.stats(), HoursQuery { from, to, limit }).await?)
 }
 
 /// `GET /v1/stats/active-users`.
@@ -98,8 +103,9 @@ pub(super) async fn active_users(gateway: &Arc<Gateway>, request: &Request<Incom
         _ => query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults),
     };
     refuse_faults(faults)?;
+    let reads = Reads::of(gateway, request.headers())?;
     let query = ActiveUsersQuery { from, to, after, limit };
-    answer(&counts::active_users(&*gateway.store, query, gateway.now()).await?)
+    answer(&counts::active_users(reads.stats(), query, gateway.now()).await?)
 }
 
 /// `GET /v1/stats/users/{user}/rooms`: where the user wrote.
@@ -111,7 +117,8 @@ pub(super) async fn user_rooms(gateway: &Arc<Gateway>, user: &str, request: &Req
     let after = query.after(RoomId::new, &mut faults);
     let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     refuse_faults(faults)?;
-    answer(&counts::user_rooms(&*gateway.store, user, after, limit).await?)
+    let reads = Reads::of(gateway, request.headers())?;
+    answer(&counts::user_rooms(reads.stats(), user, after, limit).await?)
 }
 
 /// The query of a request that only administrators may make, where `user` in it is not who calls.

@@ -19,6 +19,7 @@ use super::shapes::{Id, Time, TotalsJson};
 use super::state::MetricsDefault;
 use super::{TOP_DEFAULT, accept, administrators_only, answer, messages, named};
 use crate::Gateway;
+use crate::http::consistency::Reads;
 use crate::http::query::refuse_faults;
 use crate::http::{Answer, health};
 use crate::problem::Problem;
@@ -139,11 +140,17 @@ pub(in crate::http) async fn report(gateway: &Arc<Gateway>, request: &Request<In
     let room = named(&query, "room", RoomId::new, &mut faults);
     let user = named(&query, "user", UserId::new, &mut faults);
     refuse_faults(faults)?;
-    answer(&make(gateway, room, user).await?)
+    let reads = Reads::of(gateway, request.headers())?;
+    answer(&make(gateway, reads, room, user).await?)
 }
 
-async fn make(gateway: &Gateway, room: Option<RoomId>, user: Option<UserId>) -> Result<Report, Problem> {
-    let store = &*gateway.store;
+async fn make(
+    gateway: &Gateway,
+    reads: Reads<'_>,
+    room: Option<RoomId>,
+    user: Option<UserId>,
+) -> Result<Report, Problem> {
+    let store = reads.stats();
     let now = gateway.now();
     let total_messages = timed(gateway, counts::totals(store)).await?;
     let messages_per_room = timed(gateway, counts::rooms(store, LIST)).await?;
@@ -151,9 +158,9 @@ async fn make(gateway: &Gateway, room: Option<RoomId>, user: Option<UserId>) -> 
     let busiest_room = messages_per_room.answer.answer.rooms.first().map(|room| room.room_id.0.clone());
     let busiest_user = user_participation.answer.answer.users.first().map(|user| user.user_id.0.clone());
     let is_named = room.is_some();
-    let sample_room_messages = timed(gateway, room_sample(gateway, room.or(busiest_room), is_named)).await?;
+    let sample_room_messages = timed(gateway, room_sample(reads, room.or(busiest_room), is_named)).await?;
     let user = user.or(busiest_user);
-    let sample_user_history = timed(gateway, user_sample(gateway, user.clone())).await?;
+    let sample_user_history = timed(gateway, user_sample(reads, user.clone())).await?;
     let day = ActiveUsersQuery { from: None, to: None, after: None, limit: 0 };
     let active_users_last_24h = timed(gateway, counts::active_users(store, day, now)).await?;
     let sample_user_rooms = match user {
@@ -206,12 +213,12 @@ async fn timed<T>(
 }
 
 /// A room nobody asked for by name may have been deleted since it was counted.
-async fn room_sample(gateway: &Gateway, room: Option<RoomId>, is_named: bool) -> Result<RoomSample, Problem> {
+async fn room_sample(reads: Reads<'_>, room: Option<RoomId>, is_named: bool) -> Result<RoomSample, Problem> {
     let messages = match &room {
         Some(room) => {
             let (cursor, limit, bytes_max) = (Cursor::Before(u64::MAX), SAMPLE, SAMPLE_BYTES_MAX);
             let query = HistoryQuery { cursor, from: None, to: None, limit, bytes_max };
-            match gateway.store.history(room.clone(), query).await {
+            match reads.history(room.clone(), query).await {
                 Ok(page) => page.messages,
                 Err(ReadError::UnknownRoom) if !is_named => MessageRun::default(),
                 Err(error) => return Err(error.into()),
@@ -222,12 +229,12 @@ async fn room_sample(gateway: &Gateway, room: Option<RoomId>, is_named: bool) ->
     Ok(RoomSample { room_id: room.map(Id), messages: raw(&messages)? })
 }
 
-async fn user_sample(gateway: &Gateway, user: Option<UserId>) -> Result<UserSample, Problem> {
+async fn user_sample(reads: Reads<'_>, user: Option<UserId>) -> Result<UserSample, Problem> {
     let messages = match &user {
         Some(user) => {
             let (limit, bytes_max) = (SAMPLE, SAMPLE_BYTES_MAX);
             let query = UserHistoryQuery { before: None, from: None, to: None, limit, bytes_max };
-            gateway.store.user_history(user.clone(), query).await?.messages
+            reads.stats().user_history(user.clone(), query).await?.messages
         }
         None => MessageRun::default(),
     };

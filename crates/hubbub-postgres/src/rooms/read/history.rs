@@ -11,7 +11,9 @@ use tokio_postgres::types::Type;
 
 use super::columns::{MESSAGE_COLUMNS, count, message_columns, push};
 use super::{limit_of, time};
+use crate::db::source::Source;
 use crate::db::{Fault, PgTime, Sql};
+use crate::replicas::Reader;
 use crate::rooms::Rooms;
 
 /// Begins before every message, and ends behind every one.
@@ -62,6 +64,7 @@ const FORWARD: Sql = page!("asc");
 const BACKWARD: Sql = page!("desc");
 
 /// Numbers and times to look at, and in which order.
+#[derive(Clone, Copy)]
 struct Span {
     low: i64,
     high: i64,
@@ -71,8 +74,11 @@ struct Span {
 }
 
 /// A page of a room's history; see [`hubbub_core::RoomStore::history`].
-pub(super) async fn read(
+/// What memory does not hold is read by `reader`, after it was asked of the primary where the room stands: what a replica
+/// answers then is no older than that.
+pub(crate) async fn read(
     rooms: &Rooms,
+    reader: &Reader,
     room: &RoomId,
     query: &HistoryQuery,
 ) -> Result<HistoryPage, ReadError> {
@@ -102,12 +108,13 @@ pub(super) async fn read(
         Cursor::Before(before) => (oldest, head.min(seq(before).saturating_sub(1)), false),
     };
     let (from, to) = (query.from.unwrap_or(ALL_TIME.0), query.to.unwrap_or(ALL_TIME.1));
-    let mut span = Span { low, high, from, to, is_forward };
+    let span = Span { low, high, from, to, is_forward };
     if span.low > span.high || from >= to {
         return Ok(page);
     }
-    (span.low, span.high) = time::narrow(db, no, (span.low, span.high), query.from, query.to).await?;
-    let rows = rows_of(rooms, (no, head, last), span, query).await?;
+    let length = i64::try_from(rooms.context.options.partition.as_micros()).unwrap_or(i64::MAX);
+    let lately = last.map(|last| Timestamp::from_micros(last.as_micros().saturating_sub(length)));
+    let rows = reader.read(|source| rows_of(source, (no, head, lately), span, *query)).await?;
     let senders = rooms.user_names.names(db, rows.iter().map(|row| row.get(2))).await?;
     for row in &rows {
         push(&mut page.messages, (row, 0), room.as_str(), &senders)?;
@@ -120,23 +127,23 @@ pub(super) async fn read(
     Ok(page)
 }
 
+/// `lately`: where to begin at first where the page is near the head.
 async fn rows_of(
-    rooms: &Rooms,
-    (no, head, last): (i32, i64, Option<Timestamp>),
-    span: Span,
-    query: &HistoryQuery,
+    source: Source,
+    (no, head, lately): (i32, i64, Option<Timestamp>),
+    mut span: Span,
+    query: HistoryQuery,
 ) -> Result<Vec<Row>, Fault> {
+    (span.low, span.high) = time::narrow(&source, no, (span.low, span.high), query.from, query.to).await?;
     // One more than wanted, to know whether there is one.
     let limit = limit_of(query.limit.max(1)).saturating_add(1);
     let bytes_max = limit_of(query.bytes_max);
     let sql = if span.is_forward { &FORWARD } else { &BACKWARD };
     let read = async |from: Timestamp| {
         let (from, to) = (PgTime(from), PgTime(span.to));
-        rooms.context.db.read(sql, &[&no, &span.low, &span.high, &from, &to, &limit, &bytes_max]).await
+        source.read(sql, &[&no, &span.low, &span.high, &from, &to, &limit, &bytes_max]).await
     };
     let is_near = head - if span.is_forward { span.low } else { span.high } < NEAR;
-    let length = i64::try_from(rooms.context.options.partition.as_micros()).unwrap_or(i64::MAX);
-    let lately = last.map(|last| Timestamp::from_micros(last.as_micros().saturating_sub(length)));
     if let Some(lately) = lately.filter(|lately| is_near && *lately > span.from) {
         let rows = read(lately).await?;
         let is_whole = rows.first().is_some_and(|row| {

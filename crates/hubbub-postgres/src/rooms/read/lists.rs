@@ -160,7 +160,7 @@ pub(super) async fn user_rooms(
                 limit: 1,
                 bytes_max: usize::MAX,
             };
-            let page = history::read(rooms, &info.room, &newest).await?;
+            let page = history::read(rooms, &rooms.primary, &info.room, &newest).await?;
             page.messages.iter().for_each(|message| answer.last.push(&message));
         }
         answer.rooms.push(UserRoom { info, read_seq, unread });

@@ -1,7 +1,7 @@
 //! Reading rooms: one statement for what is small, and pages of history in [`history`].
 
 mod columns;
-mod history;
+pub(super) mod history;
 mod lists;
 mod time;
 
@@ -23,7 +23,7 @@ impl RoomStore for Postgres {
     }
 
     fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
-        Box::pin(async move { history::read(&self.rooms, &room, &query).await })
+        Box::pin(async move { history::read(&self.rooms, &self.rooms.primary, &room, &query).await })
     }
 
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {

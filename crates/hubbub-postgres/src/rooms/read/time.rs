@@ -4,7 +4,8 @@
 use hubbub_core::Timestamp;
 use tokio_postgres::types::Type;
 
-use crate::db::{Db, Fault, PgTime, Sql};
+use crate::db::source::Source;
+use crate::db::{Fault, PgTime, Sql};
 
 /// So many numbers are rather gone through than divided.
 const ENOUGH: i64 = 64;
@@ -27,7 +28,7 @@ const SEARCH: Sql = Sql {
 
 /// The numbers, both included, outside of which nothing lies in the window. There may be some at the edges that do not.
 pub(super) async fn narrow(
-    db: &Db,
+    source: &Source,
     room: i32,
     (low, high): (i64, i64),
     from: Option<Timestamp>,
@@ -36,7 +37,7 @@ pub(super) async fn narrow(
     let end = high.saturating_add(1);
     let search = async |time: Option<Timestamp>| match time {
         Some(time) if end - low > ENOUGH => {
-            let row = db.read_one(&SEARCH, &[&room, &low, &end, &PgTime(time), &ENOUGH]).await?;
+            let row = source.read_one(&SEARCH, &[&room, &low, &end, &PgTime(time), &ENOUGH]).await?;
             Ok(Some((row.get::<_, i64>(0), row.get::<_, i64>(1))))
         }
         _ => Ok(None),

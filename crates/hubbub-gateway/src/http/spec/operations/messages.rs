@@ -11,7 +11,7 @@ use super::super::values::{
     EPOCH, about_message, answered, inner, invalid, message, receipt, refusal, reset, with,
 };
 use super::Operation;
-use crate::http::{events, history};
+use crate::http::{consistency, events, history};
 
 pub(super) const TAG: &str = "Messages";
 
@@ -98,6 +98,7 @@ fn history(limits: &Limits) -> Operation {
              the oldest and is never answered with `reset`.",
         )
         .caller()
+        .replicated()
         .query("after", integer(0), "Messages with a greater `seq`, oldest first.")
         .query("before", integer(0), "Messages with a smaller `seq`; not together with `after`.")
         .query("from", time(), "Received at this time or later.")
@@ -129,6 +130,11 @@ fn history(limits: &Limits) -> Operation {
         )
         .taking("epoch", "sendMessage.first#/epoch")
         .example("otherEpoch", &[("room", "lobby"), ("after", "2"), ("epoch", "gone")], answered(&reset(1, 3)))
+        .example(
+            "noConsistency",
+            &[("room", "lobby"), (consistency::HEADER, "weak")],
+            answered(&refusal(E::Malformed, consistency::RULE)),
+        )
         .example(
             "nowhere",
             &[("room", "nowhere")],

@@ -10,7 +10,7 @@ use super::super::schemas::{id, limit, schema, time};
 use super::super::values::{EPOCH, NOW, answered, invalid, message, refusal, with};
 use super::Operation;
 use crate::http::rooms::{LIMIT_DEFAULT, LIMIT_MAX};
-use crate::http::{history, stats};
+use crate::http::{consistency, history, stats};
 
 pub(super) const TAG: &str = "Statistics";
 
@@ -87,6 +87,7 @@ fn all_hours() -> Value {
 fn of_all(path: &'static str, id: &'static str, summary: &'static str, shape: &str) -> Operation {
     Operation::new(("get", path), id, TAG, summary)
         .caller()
+        .replicated()
         .gives(200, Media::Json(schema(shape)), "")
         .refuses(&[E::Invalid, E::Forbidden])
         .refuses(READING)
@@ -109,6 +110,7 @@ fn user_messages(limits: &Limits) -> Operation {
         "By time, newest last; of equal times by room, then by `seq`. For the user, and for administrators.",
     )
     .caller()
+    .replicated()
     .query("before", json!({"type": "string"}), "The `next` of the page with newer ones.")
     .query("from", time(), "Received at this time or later.")
     .query("to", time(), "Received before this time.")
@@ -138,6 +140,7 @@ fn totals() -> Operation {
     of_all("/v1/stats", "getTotals", "Everything together", "Totals")
         .about("Exact, as all statistics are: what counting all messages would give. What was deleted is not counted.")
         .example("all", &[], (200, all_totals()))
+        .example("strong", &[(consistency::HEADER, consistency::STRONG)], (200, all_totals()))
 }
 
 fn rooms() -> Operation {
@@ -162,6 +165,7 @@ fn users() -> Operation {
     Operation::new(("get", path), "listUserStats", TAG, "The users with most messages")
         .about("Equal ones in the order of their ids.")
         .header("Hubbub-User", id(), "Who calls. Without it the administrator.")
+        .replicated()
         .query("limit", limit(stats::TOP_DEFAULT, LIMIT_MAX), "Most users of the list.")
         .query("user", id(), who)
         .gives(200, Media::Json(schema("UserStatsList")), "")
@@ -189,6 +193,7 @@ fn user_rooms() -> Operation {
     )
     .about("For the user, and for administrators.")
     .caller()
+    .replicated()
     .query("after", id(), "Rooms behind this one: the `next` of the page before.")
     .query("limit", limit(LIMIT_DEFAULT, LIMIT_MAX), "Most rooms of the page.")
     .gives(200, Media::Json(schema("ParticipationList")), "")
@@ -261,6 +266,7 @@ fn report() -> Operation {
              those who take JSON.",
         )
         .header("Hubbub-User", id(), "Who calls. Without it the administrator.")
+        .replicated()
         .query("room", id(), "The sample room; the one with most messages unless said.")
         .query("user", id(), "The sample user, likewise. Says nothing of who calls.")
         .gives(200, Media::Json(schema("Report")), "")

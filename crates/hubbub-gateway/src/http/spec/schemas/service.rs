@@ -13,9 +13,22 @@ pub(super) fn all() -> Named {
         json!({
             "reason": {"type": ["string", "null"]}, "kind": {"type": "string"},
             "latencyMs": {"type": "number", "description": "What a small read took."},
+            "replicas": {"type": "array", "items": schema("Replica"), "description": "Of a database that has any."},
         }),
     );
     all.push(("Component", component));
+    let replica = object(
+        "What may answer reads of history and statistics.",
+        json!({
+            "replica": {"type": "string"}, "status": status,
+            "reason": {"type": ["string", "null"], "description": "Why it is not read from."},
+            "lagMs": {
+                "type": ["integer", "null"], "minimum": 0, "description": "For how long it has lacked something.",
+            },
+        }),
+        json!({}),
+    );
+    all.push(("Replica", replica));
     let component = schema("Component");
     let components = json!({"store": component, "disk": component, "log": component, "bus": component});
     all.push((

@@ -1,0 +1,37 @@
+//! Counts for whoever has somebody to ask for them.
+
+/// Hands the methods of [`hubbub_core::StatsStore`] on: `hand_on_counts!(Postgres, |postgres| postgres.counts)`.
+macro_rules! hand_on_counts {
+    ($kind:ty, |$from:ident| $to:expr) => {
+        $crate::stats::hand_on_counts! { @ $kind, $from, $to,
+            totals() -> Counted<Totals>;
+            room_stats(room: hubbub_core::RoomId) -> Counted<Option<RoomStats>>;
+            top_rooms(limit: usize) -> Counted<Vec<RoomStats>>;
+            user_stats(user: hubbub_core::UserId) -> Counted<Option<UserStats>>;
+            top_users(limit: usize) -> Counted<Vec<UserStats>>;
+            hours(query: HoursQuery) -> Counted<HoursPage>;
+            active_users(query: ActiveUsersQuery) -> Counted<ActiveUsers>;
+            participation(
+                user: hubbub_core::UserId,
+                after: Option<hubbub_core::RoomId>,
+                limit: usize
+            ) -> Counted<ParticipationPage>;
+            user_history(user: hubbub_core::UserId, query: UserHistoryQuery) -> UserHistoryPage;
+            audit() -> Counted<Audit>;
+        }
+    };
+    (@ $kind:ty, $from:ident, $to:expr,
+        $($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
+        const _: () = {
+            use hubbub_core::stats::*;
+            impl StatsStore for $kind {
+                $(fn $name(&self $(, $argument: $type)*) -> hubbub_core::store::Read<'_, $answer> {
+                    let $from = self;
+                    ($to).$name($($argument),*)
+                })*
+            }
+        };
+    };
+}
+
+pub(crate) use hand_on_counts;

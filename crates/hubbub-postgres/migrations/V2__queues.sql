@@ -22,23 +22,26 @@ insert into clients (no, id, registered, version) values (0, '', false, 0);
 create index clients_by_version on clients (version);
 
 -- Ids of messages. Those of one call follow one another without a gap. The lock is held for the call alone: what is
--- numbered by it is put in order by the rows of the queues.
+-- numbered by it is put in order by the rows of the queues. It is the transaction's, so that nothing that ends the call
+-- leaves it to the session; what the block did is undone, and with it the lock, but never what a sequence gave.
 create sequence queue_message_ids;
 create function next_queue_message_ids(wanted bigint) returns bigint language plpgsql as $$
 declare
     first bigint;
 begin
-    perform pg_advisory_lock(7161616175);
-    first := nextval('queue_message_ids');
-    if wanted > 1 then
+    begin
+        perform pg_advisory_xact_lock(7161616177);
+        first := nextval('queue_message_ids');
         perform setval('queue_message_ids', first + wanted - 1);
-    end if;
-    perform pg_advisory_unlock(7161616175);
-    return first;
+        raise exception using errcode = 'HB001', message = 'numbered';
+    exception when sqlstate 'HB001' then
+        return first;
+    end;
 end $$;
 
--- Whoever changes a queue or its messages holds its row. It is locked by every batch, but written once a second at most:
--- each version of a row that is written stays in the way while any transaction lasts that might still see it.
+-- Whoever changes a queue or its messages holds its row. It is locked by every batch and looked at by every foreign key
+-- for each message, but written only when settings change: each version of a row that is written stays in the way while
+-- any transaction lasts that might still see it.
 create table queues (
     no integer generated always as identity primary key,
     id text collate "C" not null,
@@ -53,8 +56,15 @@ create table queues (
     bytes_max bigint not null,
     drops_oldest boolean not null,
     backoff_ms bigint not null,
-    backoff_max_ms bigint not null,
-    -- What it holds and what became of it, without the rows of `queue_counts` behind `counted`.
+    backoff_max_ms bigint not null
+);
+create unique index queues_by_id on queues (id) where not deleted;
+create index queues_deleted on queues (no) where deleted;
+
+-- What a queue holds and what became of it, without the rows of `queue_counts` behind `counted`. Written once a second at
+-- most, by whoever holds the queue's row.
+create table queue_totals (
+    queue integer primary key references queues on delete cascade,
     messages bigint not null default 0,
     delayed bigint not null default 0,
     leased bigint not null default 0,
@@ -67,8 +77,6 @@ create table queues (
     -- Whatever was due up to here has been seen to; nothing is ever written that is due before it.
     seen_to timestamptz not null
 ) with (fillfactor = 60);
-create unique index queues_by_id on queues (id) where not deleted;
-create index queues_deleted on queues (no) where deleted;
 
 -- What each batch adds to the counts of a queue.
 create table queue_counts (

@@ -10,99 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::{
-    Audience, Delivery, Due, LeaseReceipt, QueueInfo, QueueOutcome, QueueSend, QueueSettings, Settle, Take,
-    TakeHow, Wanted, Wants,
+    Audience, Delivery, Due, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted, Wants,
 };
-use hubbub_core::{ClientId, Op, OpBatch, Outcome, QueueId, QueueOp, QueueStore, Refusal, Store, Timestamp};
-use hubbub_postgres::{Postgres, PostgresOptions};
-use support::Database;
-
-const START: i64 = 1_700_000_000_000_000;
-
-struct Servers {
-    stores: Vec<Arc<Postgres>>,
-    clocks: Vec<Arc<ManualClock>>,
-    _database: Database,
-}
-
-async fn servers(count: usize) -> Servers {
-    let database = Database::fresh().await;
-    let (mut stores, mut clocks) = (Vec::new(), Vec::new());
-    for number in 0..count {
-        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START)));
-        let random = SeededRandom::new(number as u64);
-        let options = PostgresOptions::new(&database.url);
-        stores.push(Arc::new(Postgres::open(options, clock.clone(), &random).await.unwrap()));
-        clocks.push(clock);
-    }
-    Servers { stores, clocks, _database: database }
-}
-
-fn apply(store: &Postgres, ops: &[QueueOp<'_>]) -> Vec<Outcome> {
-    let mut batch = OpBatch::default();
-    ops.iter().for_each(|op| batch.push(&Op::Queue(*op)));
-    store.apply(&batch).unwrap()
-}
-
-fn done(store: &Postgres, op: QueueOp<'_>) -> QueueOutcome {
-    match apply(store, &[op]).remove(0) {
-        Outcome::Queue(outcome) => outcome,
-        other => panic!("{op:?} was answered {other:?}"),
-    }
-}
-
-fn make(store: &Postgres, queue: &str) {
-    done(store, QueueOp::Put { queue, settings: &QueueSettings::default() });
-}
-
-fn message<'a>(queue: &'a str, text: &'a str) -> QueueSend<'a> {
-    QueueSend {
-        queue,
-        sender: "ada",
-        audience: Audience::Anyone,
-        text,
-        message_id: None,
-        due: Due::Now,
-        group: None,
-        ttl_ms: None,
-        registers: true,
-    }
-}
-
-fn send(store: &Postgres, message: QueueSend<'_>) -> u64 {
-    match done(store, QueueOp::Send(message)) {
-        QueueOutcome::Sent { id, .. } => id,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn take<'a>(queue: &'a str, receiver: &'a str, max: usize, lease_ms: Option<u64>) -> QueueOp<'a> {
-    let how = if lease_ms.is_some() { TakeHow::Lease { lease_ms } } else { TakeHow::Away };
-    let wanted = Wanted { queue: Some(queue), receiver: Some(receiver), sender: None, newest_first: false };
-    QueueOp::Take(Take { wanted, max, how, registers: true })
-}
-
-fn taken(outcome: QueueOutcome) -> Vec<Delivery> {
-    match outcome {
-        QueueOutcome::Taken(deliveries) => deliveries.into_vec(),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn settle(delivery: &Delivery, how: Settle) -> QueueOp<'_> {
-    let receipt = LeaseReceipt { id: delivery.id, delivery: delivery.deliveries };
-    QueueOp::Settle { queue: &delivery.queue, receipt, how }
-}
-
-fn texts(deliveries: &[Delivery]) -> Vec<&str> {
-    deliveries.iter().map(|delivery| delivery.text.as_str()).collect()
-}
-
-async fn info(store: &Postgres, queue: &str) -> QueueInfo {
-    store.queue(QueueId::new(queue).unwrap()).await.unwrap().unwrap()
-}
+use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore, Refusal, Timestamp};
+use support::queues::{
+    START, Servers, apply, done, info, make, message, send, servers, settle, take, taken, texts,
+};
 
 /// Several servers send, take away, lease, give back and acknowledge at the same time: each message comes to exactly one
 /// taker, those of a group in their order, and nothing is lost.
@@ -198,7 +112,7 @@ async fn each_message_is_taken_once() {
 /// What one server does, the other knows at its next operation or read; and who is registered and what is due, soon.
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_know_what_others_did() {
-    let Servers { stores, clocks, _database } = servers(2).await;
+    let Servers { stores, clocks, database: _database } = servers(2).await;
     let (one, other) = (&stores[0], &stores[1]);
     make(one, "q");
     let id = send(other, message("q", "1"));
@@ -240,7 +154,7 @@ async fn servers_know_what_others_did() {
 /// What is due by the clock of a server that is behind comes too, though one that is ahead has looked already.
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_may_differ_a_little() {
-    let Servers { stores, clocks, _database } = servers(2).await;
+    let Servers { stores, clocks, database: _database } = servers(2).await;
     clocks[0].advance_micros(3_000_000);
     make(&stores[0], "q");
     clocks[0].advance_micros(1_000_000);
@@ -263,7 +177,7 @@ async fn clocks_may_differ_a_little() {
 /// left behind for those who went.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_who_went_is_sent_to() {
-    let Servers { stores, clocks: _, _database } = servers(2).await;
+    let Servers { stores, clocks: _, database: _database } = servers(2).await;
     make(&stores[0], "q");
     let runtime = tokio::runtime::Handle::current();
     for name in ["ada", "bob", "carl"] {
@@ -297,7 +211,7 @@ async fn nobody_who_went_is_sent_to() {
 /// Takes of a queue of which much was taken begin behind that, and still find what comes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_back_is_found_however_old() {
-    let Servers { stores, clocks, _database } = servers(1).await;
+    let Servers { stores, clocks, database } = servers(1).await;
     let store = &stores[0];
     make(store, "q");
     send(store, message("q", "old"));
@@ -308,7 +222,7 @@ async fn what_comes_back_is_found_however_old() {
         let gone = taken(done(store, take("q", "bob", 1_000, None)));
         assert_eq!(gone.len(), 1_000);
     }
-    let client = support::connect(&_database.url).await;
+    let client = support::connect(&database.url).await;
     let low: i64 = client.query_one("select low from queue_lines", &[]).await.unwrap().get(0);
     assert!(low > i64::try_from(delayed).unwrap(), "the line must begin later, or this shows nothing: {low}");
     send(store, message("q", "new"));
@@ -321,7 +235,7 @@ async fn what_comes_back_is_found_however_old() {
 /// Who waits at one server is found what another stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn those_who_wait_elsewhere_are_found_something() {
-    let Servers { stores, clocks: _, _database } = servers(2).await;
+    let Servers { stores, clocks: _, database: _database } = servers(2).await;
     for queue in ["p", "q"] {
         make(&stores[0], queue);
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use hubbub_core::store::StoreFigures;
 use tokio_postgres::types::Type;
 
-use super::load::time;
+use super::sql::time;
 use super::{Queues, repair, sql};
 use crate::db::{Fault, PgTime, Sql, Tx};
 
@@ -32,24 +32,26 @@ const CHANGED_CLIENTS: Sql = Sql {
 
 const FIGURES: Sql = Sql {
     what: "counting queues",
-    text: "select (select count(*) from queues where not deleted) as queues, \
-             (select count(*) from clients where registered) as clients, \
-             (select coalesce(sum(messages), 0)::int8 from queues where not deleted) \
-               + coalesce(sum(c.messages), 0)::int8 as messages, \
-             (select coalesce(sum(bytes), 0)::int8 from queues where not deleted) \
-               + coalesce(sum(c.bytes), 0)::int8 as bytes \
-           from queues q join queue_counts c on c.queue = q.no and c.no > q.counted where not q.deleted",
+    text: "select count(*) as queues, (select count(*) from clients where registered) as clients, \
+             coalesce(sum(t.messages + c.messages), 0)::int8 as messages, \
+             coalesce(sum(t.bytes + c.bytes), 0)::int8 as bytes \
+           from (select no from queues where not deleted offset 0) q \
+           cross join lateral (select * from queue_totals where queue = q.no offset 0) t \
+           cross join lateral ( \
+             select coalesce(sum(messages), 0) as messages, coalesce(sum(bytes), 0) as bytes \
+             from queue_counts where queue = t.queue and no > t.counted) c",
     types: &[],
 };
 
 /// One server at a time clears away.
 const ALONE: Sql =
-    Sql { what: "clearing away queues", text: "select pg_try_advisory_xact_lock(7161616176)", types: &[] };
+    Sql { what: "clearing away queues", text: "select pg_try_advisory_xact_lock(7161616178)", types: &[] };
 
 const CLEAR_MESSAGES: Sql = Sql {
     what: "clearing away messages of deleted queues",
-    text: "delete from queue_messages where (queue, id) in ( \
-             select m.queue, m.id from queues q join queue_messages m on m.queue = q.no where q.deleted limit $1)",
+    text: "delete from queue_messages where ctid = any(array( \
+             select m.at from (select no from queues where deleted offset 0) q \
+             cross join lateral (select ctid as at from queue_messages where queue = q.no limit $1) m limit $1))",
     types: &[Type::INT8],
 };
 
@@ -62,8 +64,8 @@ const CLEAR_QUEUES: Sql = Sql {
 
 const FORGET: Sql = Sql {
     what: "forgetting ids of senders",
-    text: "delete from queue_known where first in ( \
-             select first from queue_known where forget_at > $1 and forget_at <= $2 limit $3)",
+    text: "delete from queue_known where ctid = any(array( \
+             select ctid from queue_known where forget_at > $1 and forget_at <= $2 limit $3)) and forget_at <= $2",
     types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8],
 };
 

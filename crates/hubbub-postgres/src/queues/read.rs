@@ -11,24 +11,26 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::image::{Image, Message, State, Stop, unsigned};
-use super::load::{Loader, time};
+use super::load::Loader;
 use super::settings::rules_of;
+use super::sql::time;
 use super::{Queues, sql};
 use crate::db::{Fault, Param, PgTime, Sql};
 
 macro_rules! info {
     ($which:literal) => {
         concat!(
-            "select q.*, c.*, o.sent_at as oldest, d.* from queues q \
+            "select q.*, t.*, c.*, o.sent_at as oldest, d.* from queues q \
+             cross join lateral (select * from queue_totals where queue = q.no offset 0) t \
              cross join lateral (select coalesce(sum(messages), 0)::int8 as messages_added, \
                coalesce(sum(delayed), 0)::int8 as delayed_added, coalesce(sum(leased), 0)::int8 as leased_added, \
                coalesce(sum(bytes), 0)::int8 as bytes_added, coalesce(sum(sent), 0)::int8 as sent_added, \
                coalesce(sum(done), 0)::int8 as done_added, coalesce(sum(dropped), 0)::int8 as dropped_added, \
                coalesce(sum(dead), 0)::int8 as dead_added \
-               from queue_counts where queue = q.no and no > q.counted) c \
+               from queue_counts where queue = t.queue and no > t.counted) c \
              cross join lateral (select count(*) filter (where state = 1) as delayed_over, \
                count(*) filter (where state = 2) as leased_over \
-               from queue_messages where state in (1, 2) and due_at > q.seen_to and due_at <= $1 and queue = q.no) d \
+               from queue_messages where state in (1, 2) and due_at > t.seen_to and due_at <= $1 and queue = q.no) d \
              left join lateral (select sent_at from queue_messages where queue = q.no order by id limit 1) o on true \
              where not q.deleted and ",
             $which
@@ -66,8 +68,8 @@ const HOLDING: Sql = Sql {
         open_for!("0"),
         " or ",
         open_for!("(select no from clients where id = $3)"),
-        " or exists (select from queue_messages m where m.state in (1, 2) and m.due_at > q.seen_to \
-            and m.due_at <= $1 and m.queue = q.no and not m.behind \
+        " or exists (select from queue_messages m where m.state in (1, 2) \
+            and m.due_at > (select seen_to from queue_totals where queue = q.no) and m.due_at <= $1 and m.queue = q.no and not m.behind \
             and (m.receiver = 0 or m.receiver = (select no from clients where id = $3)) \
             and (m.expires_at is null or m.expires_at > $1) \
             and (q.deliveries_max = 0 or m.deliveries < q.deliveries_max))) \

@@ -3,7 +3,7 @@
 use tokio_postgres::types::Type;
 
 use super::image::Image;
-use super::load::time;
+use super::sql::time;
 use crate::db::{Fault, PgTime, Sql, Tx};
 
 /// Clocks of several servers differ by less than this, in microseconds; a clock that is further behind was set.
@@ -11,7 +11,8 @@ const BEHIND_MAX: i64 = 5_000_000;
 
 const FIND: Sql = Sql {
     what: "looking for times ahead of the clock",
-    text: "select no from queues where not deleted and seen_to > $1 order by no for no key update",
+    text: "select no from queues where not deleted \
+           and (select seen_to from queue_totals where queue = no) > $1 order by no for no key update",
     types: &[Type::TIMESTAMPTZ],
 };
 
@@ -32,7 +33,7 @@ const EXPIRING: Sql = Sql {
 
 const SEEN: Sql = Sql {
     what: "looking again from now on",
-    text: "update queues set seen_to = $2 where no = any($1)",
+    text: "update queue_totals set seen_to = $2 where queue = any($1)",
     types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ],
 };
 

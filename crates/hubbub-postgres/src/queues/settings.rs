@@ -8,6 +8,11 @@ fn unsigned(row: &Row, column: &str) -> u64 {
     u64::try_from(row.get::<_, i64>(column)).unwrap_or(0)
 }
 
+/// A number as the database has it.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 /// What is set, of a row of `queues`.
 pub(super) fn rules_of(row: &Row) -> QueueRules {
     QueueRules {

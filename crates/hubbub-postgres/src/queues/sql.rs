@@ -1,8 +1,20 @@
 //! Statements that read, all with types spelled out.
+//!
+//! None leaves it to the planner in which order tables are gone through: while a snapshot stays open, tables and indexes are
+//! full of what is gone, which statistics do not count, and a plan that begins at the wrong end walks over all of it. What
+//! is looked up for each element of an array is therefore a lateral subquery behind `offset 0`, which is never pulled up;
+//! names are scalar subqueries; rows to be changed are found first, and changed by their `ctid`, which nobody else moves as
+//! long as the queue is locked.
 
+use hubbub_core::Timestamp;
 use tokio_postgres::types::Type;
 
-use crate::db::Sql;
+use crate::db::{PgTime, Sql};
+
+/// A time as a parameter.
+pub(super) fn time(micros: i64) -> PgTime {
+    PgTime(Timestamp::from_micros(micros))
+}
 
 /// Plans for tables whose size nobody has counted yet must not read them whole.
 pub(super) const PLANNING: &str = "set local enable_seqscan = off; set local enable_bitmapscan = off; \
@@ -16,31 +28,45 @@ macro_rules! message_of {
             "select m.queue, m.id, m.sender, m.receiver, m.state, m.behind, m.is_copy, m.deliveries, m.sent_at, \
              m.due_at, m.begun_at, m.expires_at, m.known_as, m.group_id, octet_length(m.body)::int8 as bytes, ",
             $text,
-            " as text, m.dead_origin, m.dead_reason, m.dead_deliveries, s.id as sender_name, r.id as receiver_name ",
-            $($from,)+
-            " join clients s on s.no = m.sender join clients r on r.no = m.receiver"
+            " as text, m.dead_origin, m.dead_reason, m.dead_deliveries, \
+             (select id from clients where no = m.sender) as sender_name, \
+             (select id from clients where no = m.receiver) as receiver_name ",
+            $($from),+
         )
+    };
+}
+
+/// The numbers of queues, in their order, and those of their dead-letter queues.
+macro_rules! numbers_named {
+    () => {
+        "(select distinct w.no from ( \
+            select no from queues where not deleted and id = any($1) \
+            union all select unnest($2) \
+            union all select (select d.no from queues d where not d.deleted \
+                and d.id = coalesce(nullif(n.dead_letter, ''), n.id || '.dead')) \
+              from queues n where not n.deleted and n.deliveries_max > 0 and n.id = any($1) \
+            union all select (select d.no from queues d where not d.deleted \
+                and d.id = coalesce(nullif(n.dead_letter, ''), n.id || '.dead')) \
+              from queues n where not n.deleted and n.deliveries_max > 0 and n.no = any($2)) w \
+          order by w.no offset 0) k"
     };
 }
 
 macro_rules! queues_named {
     ($lock:literal) => {
         concat!(
-            "select q.* from queues q where not q.deleted and q.no in ( \
-               select n.no from queues n where not n.deleted and n.id = any($1) \
-               union select unnest($2) \
-               union select d.no from queues n join queues d \
-                 on d.id = coalesce(nullif(n.dead_letter, ''), n.id || '.dead') and not d.deleted \
-                 where not n.deleted and n.deliveries_max > 0 and (n.id = any($1) or n.no = any($2))) \
-             order by q.no ",
-            $lock
+            "select q.* from ",
+            numbers_named!(),
+            " cross join lateral (select * from queues where no = k.no and not deleted ",
+            $lock,
+            " offset 0) q"
         )
     };
 }
 
 pub(super) const LOCK_QUEUES: Sql = Sql {
     what: "locking queues",
-    text: queues_named!("for no key update of q"),
+    text: queues_named!("for no key update"),
     types: &[Type::TEXT_ARRAY, Type::INT4_ARRAY],
 };
 
@@ -56,6 +82,24 @@ pub(super) const LOCK_ALL: Sql = Sql {
 pub(super) const READ_ALL: Sql = Sql {
     what: "reading all queues",
     text: "select * from queues where not deleted order by no",
+    types: &[],
+};
+
+/// Up to when queues were seen to. Whoever locks them reads it afterwards, since it stands in another row than the lock.
+pub(super) const SEEN_NAMED: Sql = Sql {
+    what: "reading up to when queues were seen to",
+    text: concat!(
+        "select t.queue, t.seen_to from ",
+        numbers_named!(),
+        " cross join lateral (select * from queue_totals where queue = k.no offset 0) t"
+    ),
+    types: &[Type::TEXT_ARRAY, Type::INT4_ARRAY],
+};
+
+/// The same of all queues.
+pub(super) const SEEN_ALL: Sql = Sql {
+    what: "reading up to when all queues were seen to",
+    text: "select queue, seen_to from queue_totals",
     types: &[],
 };
 
@@ -88,15 +132,15 @@ pub(super) const HIGHEST_NAMED: Sql = Sql {
 pub(super) const QUEUES_DUE: Sql = Sql {
     what: "finding what is due in queues",
     text: "select distinct queue from ( \
-             (select m.queue from queue_messages m join queues q on q.no = m.queue and not q.deleted \
-              where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 order by m.due_at limit 1000) \
+             (select m.queue from queue_messages m where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 \
+              and not (select deleted from queues where no = m.queue) order by m.due_at limit 1000) \
              union all \
-             (select m.queue from queue_messages m join queues q on q.no = m.queue and not q.deleted \
-              where m.expires_at is not null and m.state in (0, 1, 3) and m.expires_at > $1 and m.expires_at <= $2 \
-              order by m.expires_at limit 1000) \
+             (select m.queue from queue_messages m where m.expires_at is not null and m.state in (0, 1, 3) \
+              and m.expires_at > $1 and m.expires_at <= $2 \
+              and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1000) \
              union all \
-             (select m.queue from queue_messages m join queues q on q.no = m.queue and not q.deleted \
-              where m.state in (3, 4) limit 1000)) due",
+             (select m.queue from queue_messages m where m.state in (3, 4) \
+              and not (select deleted from queues where no = m.queue) limit 1000)) due",
     types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
@@ -104,13 +148,13 @@ pub(super) const QUEUES_DUE: Sql = Sql {
 pub(super) const NEXT_DUE: Sql = Sql {
     what: "finding when something in queues is due",
     text: "select \
-             (select m.due_at from queue_messages m join queues q on q.no = m.queue and not q.deleted \
-              where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 order by m.due_at limit 1) as due, \
-             (select m.expires_at from queue_messages m join queues q on q.no = m.queue and not q.deleted \
-              where m.expires_at is not null and m.state <> 4 and m.state in (0, 1, 3) and m.expires_at > $1 \
-              and m.expires_at <= $2 order by m.expires_at limit 1) as expires, \
-             exists (select from queue_messages m join queues q on q.no = m.queue and not q.deleted \
-              where m.state in (3, 4)) as over",
+             (select m.due_at from queue_messages m where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 \
+              and not (select deleted from queues where no = m.queue) order by m.due_at limit 1) as due, \
+             (select m.expires_at from queue_messages m where m.expires_at is not null and m.state <> 4 \
+              and m.state in (0, 1, 3) and m.expires_at > $1 and m.expires_at <= $2 \
+              and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1) as expires, \
+             exists (select from queue_messages m where m.state in (3, 4) \
+              and not (select deleted from queues where no = m.queue)) as over",
     types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
@@ -142,7 +186,8 @@ pub(super) const MESSAGES_BY_ID: Sql = Sql {
     what: "reading messages of queues",
     text: message_of!(
         "null::text",
-        "from unnest($1, $2) as k (queue, id) join queue_messages m on m.queue = k.queue and m.id = k.id"
+        "from unnest($1, $2) as k (queue, id) \
+         cross join lateral (select * from queue_messages where queue = k.queue and id = k.id offset 0) m"
     ),
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
@@ -150,7 +195,7 @@ pub(super) const MESSAGES_BY_ID: Sql = Sql {
 pub(super) const TEXTS: Sql = Sql {
     what: "reading texts of messages",
     text: "select m.id, m.body from unnest($1, $2) as k (queue, id) \
-           join queue_messages m on m.queue = k.queue and m.id = k.id",
+           cross join lateral (select id, body from queue_messages where queue = k.queue and id = k.id offset 0) m",
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
@@ -161,8 +206,10 @@ macro_rules! places {
     ($wanted:literal, $order:literal) => {
         message_of!(
             "m.body",
-            "from unnest($1, $2, $3, $4, $5) as k (queue, receiver, sender, behind, most) \
-             left join queue_lines l on l.queue = k.queue and l.receiver = k.receiver cross join lateral ( \
+            "from (select a.*, coalesce((select l.low from queue_lines l \
+                 where l.queue = a.queue and l.receiver = a.receiver), 0) as low \
+               from unnest($1, $2, $3, $4, $5) as a (queue, receiver, sender, behind, most) offset 0) k \
+             cross join lateral ( \
                select * from ( \
                  select f.*, sum(octet_length(f.body)) over (order by ",
             $order,
@@ -183,30 +230,24 @@ const PLACE_TYPES: &[Type] =
 const PLACE: &str = "reading what may be taken from queues";
 
 /// What may be taken, oldest first.
-pub(super) const OLDEST_FIRST: Sql = Sql {
-    what: PLACE,
-    text: places!("id > greatest(k.behind, coalesce(l.low, 0) - 1)", "id"),
-    types: PLACE_TYPES,
-};
+pub(super) const OLDEST_FIRST: Sql =
+    Sql { what: PLACE, text: places!("id > greatest(k.behind, k.low - 1)", "id"), types: PLACE_TYPES };
 
 /// What may be taken, newest first.
-pub(super) const NEWEST_FIRST: Sql = Sql {
-    what: PLACE,
-    text: places!("id < k.behind and id >= coalesce(l.low, 0)", "id desc"),
-    types: PLACE_TYPES,
-};
+pub(super) const NEWEST_FIRST: Sql =
+    Sql { what: PLACE, text: places!("id < k.behind and id >= k.low", "id desc"), types: PLACE_TYPES };
 
 /// What may be taken of one sender, oldest first.
 pub(super) const OLDEST_OF_SENDER: Sql = Sql {
     what: PLACE,
-    text: places!("sender = k.sender and id > greatest(k.behind, coalesce(l.low, 0) - 1)", "id"),
+    text: places!("sender = k.sender and id > greatest(k.behind, k.low - 1)", "id"),
     types: PLACE_TYPES,
 };
 
 /// What may be taken of one sender, newest first.
 pub(super) const NEWEST_OF_SENDER: Sql = Sql {
     what: PLACE,
-    text: places!("sender = k.sender and id < k.behind and id >= coalesce(l.low, 0)", "id desc"),
+    text: places!("sender = k.sender and id < k.behind and id >= k.low", "id desc"),
     types: PLACE_TYPES,
 };
 
@@ -214,7 +255,7 @@ pub(super) const NEWEST_OF_SENDER: Sql = Sql {
 pub(super) const LOWS: Sql = Sql {
     what: "reading where queues begin",
     text: "select l.queue, l.receiver, l.low from unnest($1, $2) as k (queue, receiver) \
-           join queue_lines l on l.queue = k.queue and l.receiver = k.receiver",
+           cross join lateral (select * from queue_lines where queue = k.queue and receiver = k.receiver offset 0) l",
     types: &[Type::INT4_ARRAY, Type::INT4_ARRAY],
 };
 
@@ -245,8 +286,8 @@ pub(super) const COPIES: Sql = Sql {
     what: "reading a client's copies",
     text: message_of!(
         "null::text",
-        "from (select c.* from queue_messages c join queues q on q.no = c.queue and not q.deleted \
-         where c.is_copy and c.receiver = $1 and c.state <> 2) m"
+        "from queue_messages m where m.is_copy and m.receiver = $1 and m.state <> 2 \
+         and not (select deleted from queues where no = m.queue)"
     ),
     types: &[Type::INT4],
 };
@@ -275,9 +316,9 @@ pub(super) const DEAD_LETTERS: Sql = Sql {
 /// Ids of senders that are not forgotten.
 pub(super) const KNOWN: Sql = Sql {
     what: "reading ids of senders",
-    text: "select k.* from unnest($1, $2) as a (queue, message_id) \
-           join queue_known k on k.queue = a.queue and k.message_id = a.message_id \
-           where k.forget_at is null or k.forget_at > $3",
+    text: "select k.* from unnest($1, $2) as a (queue, message_id) cross join lateral ( \
+             select * from queue_known where queue = a.queue and message_id = a.message_id \
+             and (forget_at is null or forget_at > $3) offset 0) k",
     types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TIMESTAMPTZ],
 };
 
@@ -290,10 +331,10 @@ pub(super) const NEXT_IDS: Sql = Sql {
 /// Messages and bytes that queues hold.
 pub(super) const HELD: Sql = Sql {
     what: "counting messages of queues",
-    text: "select q.no, (q.messages + c.messages)::int8 as messages, (q.bytes + c.bytes)::int8 as bytes \
-           from queues q cross join lateral ( \
+    text: "select t.queue as no, (t.messages + c.messages)::int8 as messages, (t.bytes + c.bytes)::int8 as bytes \
+           from queue_totals t cross join lateral ( \
              select coalesce(sum(messages), 0) as messages, coalesce(sum(bytes), 0) as bytes \
-             from queue_counts where queue = q.no and no > q.counted) c where q.no = any($1)",
+             from queue_counts where queue = t.queue and no > t.counted) c where t.queue = any($1)",
     types: &[Type::INT4_ARRAY],
 };
 

@@ -2,6 +2,8 @@
 
 #[allow(dead_code)]
 pub mod fixture;
+#[allow(dead_code)]
+pub mod queues;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

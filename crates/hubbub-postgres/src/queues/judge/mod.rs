@@ -9,6 +9,8 @@ mod send;
 mod settle;
 mod sweep;
 mod take;
+#[cfg(test)]
+mod tests;
 
 use hubbub_core::{QueueOp, QueueOutcome};
 

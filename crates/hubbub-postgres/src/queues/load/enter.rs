@@ -1,0 +1,45 @@
+//! Rows into the image.
+
+use std::sync::Arc;
+
+use tokio_postgres::Row;
+
+use crate::db::PgTime;
+use crate::queues::image::{Client, Image, Known, Message};
+
+pub(super) fn enter_messages(image: &mut Image, rows: &[Row]) {
+    for row in rows {
+        for (number, name) in [("sender", "sender_name"), ("receiver", "receiver_name")] {
+            let name = || Arc::from(row.get::<_, &str>(name));
+            image.client_names.entry(row.get(number)).or_insert_with(name);
+        }
+        image.enter(Message::of_row(row));
+    }
+}
+
+pub(super) fn enter_client(image: &mut Image, row: &Row) {
+    let (no, name): (i32, Arc<str>) = (row.get("no"), row.get::<_, &str>("id").into());
+    image.client_names.insert(no, Arc::clone(&name));
+    let is_registered = row.get("registered");
+    image.clients.entry(name).or_insert(Client { no, is_registered, is_changed: false });
+}
+
+pub(super) fn enter_known(image: &mut Image, row: &Row) {
+    let known = Known {
+        first: row.get("first"),
+        content: row.get("content"),
+        sent_at: row.get::<_, PgTime>("sent_at").0.as_micros(),
+        copies: u32::try_from(row.get::<_, i64>("copies")).unwrap_or(u32::MAX),
+        is_new: false,
+    };
+    image.known.insert((row.get("queue"), row.get("message_id")), known);
+}
+
+pub(super) fn enter_held(image: &mut Image, rows: &[Row]) {
+    for row in rows {
+        if let Some(queue) = image.queues.get_mut(&row.get("no")) {
+            // What this batch changed is not written yet.
+            queue.held = Some((row.get("messages"), row.get("bytes")));
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Making a queue in the middle of a batch: what follows refers to its number.
+
+use hubbub_core::QueueRules;
+use tokio_postgres::types::Type;
+
+use super::names::{enter_queue, seen};
+use crate::db::{Fault, Sql, Tx};
+use crate::queues::image::Image;
+use crate::queues::settings::signed;
+use crate::queues::sql::{LOCK_QUEUES, SEEN_NAMED, time};
+use crate::queues::write::delete_queues;
+
+const MAKE_QUEUE: Sql = Sql {
+    what: "making a queue",
+    text: "with made as ( \
+             insert into queues (id, is_dead_letter, lease_ms, deliveries_max, dead_letter, ttl_ms, messages_max, \
+               bytes_max, drops_oldest, backoff_ms, backoff_max_ms) \
+             values ($1, false, $2, 0, '', 0, 0, 0, false, 0, $3) \
+             on conflict (id) where not deleted do nothing returning *), \
+           counting as (insert into queue_totals (queue, seen_to) select no, $4 from made) \
+           select * from made",
+    types: &[Type::TEXT, Type::INT8, Type::INT8, Type::TIMESTAMPTZ],
+};
+
+/// Makes a queue if there is none of that name, and locks it.
+pub(super) async fn make_queue(tx: &Tx<'_>, image: &mut Image, name: &str) -> Result<(), Fault> {
+    // The name may be that of one that this batch deleted.
+    delete_queues(tx, image).await?;
+    let QueueRules { lease_ms, backoff_max_ms, .. } = QueueRules::default();
+    let (lease_ms, backoff_max_ms, now) = (signed(lease_ms), signed(backoff_max_ms), time(image.now));
+    let made = tx.query_opt(&MAKE_QUEUE, &[&name, &lease_ms, &backoff_max_ms, &now]).await?;
+    let (rows, is_new) = match made {
+        Some(row) => (vec![row], true),
+        // Somebody else was faster.
+        None => (tx.query(&LOCK_QUEUES, &[&vec![name], &Vec::<i32>::new()]).await?, false),
+    };
+    let seen = match is_new {
+        true => rows.iter().map(|row| (row.get("no"), image.now)).collect(),
+        false => seen(&tx.query(&SEEN_NAMED, &[&vec![name], &Vec::<i32>::new()]).await?),
+    };
+    for row in &rows {
+        enter_queue(image, row, &seen);
+        if let Some(queue) = image.queues.get_mut(&row.get("no")).filter(|_| is_new) {
+            (queue.is_new, queue.held) = (true, Some((0, 0)));
+        }
+    }
+    Ok(())
+}

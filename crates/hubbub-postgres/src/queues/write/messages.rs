@@ -1,0 +1,170 @@
+//! Messages that are new, changed or gone.
+
+use hubbub_core::queue::DeadReason;
+use tokio::try_join;
+use tokio_postgres::types::Type;
+
+use super::is_deleted;
+use crate::db::{Fault, Param, PgTime, Sql, Tx};
+use crate::queues::image::{Image, Message};
+use crate::queues::sql::time;
+
+const INSERT: Sql = Sql {
+    what: "adding messages to queues",
+    text: "insert into queue_messages (queue, id, sender, receiver, state, behind, is_copy, deliveries, sent_at, due_at, \
+             begun_at, expires_at, known_as, group_id, body, dead_origin, dead_reason, dead_deliveries) \
+           select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+    types: &[
+        Type::INT4_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT2_ARRAY,
+        Type::BOOL_ARRAY,
+        Type::BOOL_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT2_ARRAY,
+        Type::INT8_ARRAY,
+    ],
+};
+
+const UPDATE: Sql = Sql {
+    what: "changing messages of queues",
+    text: "update queue_messages m set queue = c.moved, state = c.state, behind = c.behind, \
+             deliveries = c.deliveries, due_at = c.due_at, begun_at = c.begun_at, expires_at = c.expires_at, \
+             dead_origin = c.dead_origin, dead_reason = c.dead_reason, dead_deliveries = c.dead_deliveries \
+           from (select k.*, (select ctid from queue_messages where queue = k.queue and id = k.id) as stands_at \
+             from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) as k (queue, id, moved, state, behind, \
+               deliveries, due_at, begun_at, expires_at, dead_origin, dead_reason, dead_deliveries) offset 0) c \
+           where m.ctid = c.stands_at",
+    types: &[
+        Type::INT4_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT4_ARRAY,
+        Type::INT2_ARRAY,
+        Type::BOOL_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::INT2_ARRAY,
+        Type::INT8_ARRAY,
+    ],
+};
+
+const DELETE: Sql = Sql {
+    what: "removing messages from queues",
+    text: "delete from queue_messages where ctid = any(array( \
+             select (select ctid from queue_messages where queue = k.queue and id = k.id) \
+             from unnest($1, $2) as k (queue, id)))",
+    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
+};
+
+pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
+    try_join!(write_gone(tx, image), write_changed(tx, image), write_new(tx, image)).map(drop)
+}
+
+/// Messages in the order of their ids, but for new ones of a queue that is gone again.
+fn messages(image: &Image, is_meant: impl Fn(&Message) -> bool) -> Vec<&Message> {
+    let is_meant = |message: &&Message| {
+        is_meant(message) && (message.stored_in.is_some() || !is_deleted(image, message.queue))
+    };
+    let mut messages: Vec<&Message> = image.messages.values().filter(is_meant).collect();
+    messages.sort_unstable_by_key(|message| message.id);
+    messages
+}
+
+async fn write_gone(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
+    let gone = messages(image, |message| message.is_gone && message.stored_in.is_some());
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let (queues, ids): (Vec<i32>, Vec<i64>) =
+        gone.iter().map(|message| (message.stored_in.unwrap_or(message.queue), message.id)).unzip();
+    tx.execute(&DELETE, &[&queues, &ids]).await.map(drop)
+}
+
+/// One value of each message.
+fn column<'a, T>(messages: &[&'a Message], value: impl Fn(&'a Message) -> T) -> Vec<T> {
+    messages.iter().map(|message| value(message)).collect()
+}
+
+fn maybe_time(micros: Option<i64>) -> Option<PgTime> {
+    micros.map(time)
+}
+
+fn dead_origin(message: &Message) -> Option<&str> {
+    message.dead.as_ref().map(|dead| &*dead.origin)
+}
+
+fn dead_reason(message: &Message) -> Option<i16> {
+    message.dead.as_ref().map(|dead| match dead.reason {
+        DeadReason::Rejected => 0,
+        DeadReason::LeaseExpired => 1,
+    })
+}
+
+fn dead_deliveries(message: &Message) -> Option<i64> {
+    message.dead.as_ref().map(|dead| dead.deliveries.into())
+}
+
+async fn write_changed(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
+    let is_changed =
+        |message: &Message| message.is_changed && !message.is_gone && message.stored_in.is_some();
+    let some = messages(image, is_changed);
+    if some.is_empty() {
+        return Ok(());
+    }
+    let params: [Param<'_>; 12] = [
+        &column(&some, |one| one.stored_in.unwrap_or(one.queue)),
+        &column(&some, |one| one.id),
+        &column(&some, |one| one.queue),
+        &column(&some, |one| one.state.number()),
+        &column(&some, |one| one.behind),
+        &column(&some, |one| i64::from(one.deliveries)),
+        &column(&some, |one| maybe_time(one.due_at)),
+        &column(&some, |one| maybe_time(one.begun_at)),
+        &column(&some, |one| maybe_time(one.expires_at)),
+        &column(&some, dead_origin),
+        &column(&some, dead_reason),
+        &column(&some, dead_deliveries),
+    ];
+    tx.execute(&UPDATE, &params).await.map(drop)
+}
+
+async fn write_new(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
+    let some = messages(image, |message| !message.is_gone && message.stored_in.is_none());
+    if some.is_empty() {
+        return Ok(());
+    }
+    let params: [Param<'_>; 18] = [
+        &column(&some, |one| one.queue),
+        &column(&some, |one| one.id),
+        &column(&some, |one| one.sender),
+        &column(&some, |one| one.receiver),
+        &column(&some, |one| one.state.number()),
+        &column(&some, |one| one.behind),
+        &column(&some, |one| one.is_copy),
+        &column(&some, |one| i64::from(one.deliveries)),
+        &column(&some, |one| time(one.sent_at)),
+        &column(&some, |one| maybe_time(one.due_at)),
+        &column(&some, |one| maybe_time(one.begun_at)),
+        &column(&some, |one| maybe_time(one.expires_at)),
+        &column(&some, |one| one.known_as),
+        &column(&some, |one| one.group.as_deref()),
+        &column(&some, |one| one.text.as_deref().unwrap_or_default()),
+        &column(&some, dead_origin),
+        &column(&some, dead_reason),
+        &column(&some, dead_deliveries),
+    ];
+    tx.execute(&INSERT, &params).await.map(drop)
+}

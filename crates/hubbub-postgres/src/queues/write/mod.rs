@@ -1,0 +1,45 @@
+//! Writing what a batch changed: first what others refer to ([`clients`], [`queues`]), then everything else at once.
+
+mod clients;
+mod known;
+mod lines;
+mod messages;
+mod queues;
+mod totals;
+
+use tokio::try_join;
+
+use super::image::{Image, State};
+use crate::db::{Fault, Tx};
+pub(super) use queues::delete_queues;
+
+fn is_deleted(image: &Image, queue: i32) -> bool {
+    image.queues.get(&queue).is_some_and(|queue| queue.is_deleted)
+}
+
+/// Writes everything that is to be written.
+pub(super) async fn write(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault> {
+    clients::write(tx, image).await?;
+    let image = &*image;
+    queues::write(tx, image).await?;
+    try_join!(
+        messages::write(tx, image),
+        known::write(tx, image),
+        totals::write(tx, image),
+        lines::write(tx, image),
+    )?;
+    Ok(())
+}
+
+/// When time does something with what was written, if it does.
+pub(super) fn due_of(image: &Image) -> Option<i64> {
+    let written = image.messages.values().filter(|message| !message.is_gone);
+    let written = written.filter(|message| message.is_changed || message.stored_in.is_none());
+    let due = written.filter_map(|message| match message.state {
+        State::Exhausted | State::Expired => Some(i64::MIN),
+        State::Leased => message.due_at,
+        State::Delayed => message.due_at.into_iter().chain(message.expires_at).min(),
+        State::Ready => message.expires_at,
+    });
+    due.min()
+}

@@ -1,0 +1,92 @@
+//! Queues that were changed or deleted.
+
+use hubbub_core::queue::WhenFull;
+use tokio_postgres::types::Type;
+
+use crate::db::{Fault, Param, Sql, Tx};
+use crate::queues::image::{Image, Queue};
+use crate::queues::settings::signed;
+
+const DELETE_QUEUES: Sql = Sql {
+    what: "deleting queues",
+    text: "update queues set deleted = true where no = any($1)",
+    types: &[Type::INT4_ARRAY],
+};
+
+const CHANGE_QUEUE: Sql = Sql {
+    what: "changing a queue",
+    text: "update queues set is_dead_letter = $2, lease_ms = $3, deliveries_max = $4, dead_letter = $5, ttl_ms = $6, \
+             messages_max = $7, bytes_max = $8, drops_oldest = $9, backoff_ms = $10, backoff_max_ms = $11 \
+           where no = $1",
+    types: &[
+        Type::INT4,
+        Type::BOOL,
+        Type::INT8,
+        Type::INT8,
+        Type::TEXT,
+        Type::INT8,
+        Type::INT8,
+        Type::INT8,
+        Type::BOOL,
+        Type::INT8,
+        Type::INT8,
+    ],
+};
+
+const NAME_NUMBER: Sql = Sql {
+    what: "noting the highest number of a queue",
+    text: "update queue_head set highest_named = greatest(highest_named, $1)",
+    types: &[Type::INT8],
+};
+
+/// Queues that the batch deleted.
+pub(in crate::queues) async fn delete_queues(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
+    let deleted = image.queues.iter().filter(|(_, queue)| queue.is_deleted);
+    let deleted: Vec<i32> = deleted.map(|(no, _)| *no).collect();
+    if deleted.is_empty() {
+        return Ok(());
+    }
+    tx.execute(&DELETE_QUEUES, &[&deleted]).await.map(drop)
+}
+
+/// What became of the queues themselves.
+pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
+    delete_queues(tx, image).await?;
+    for (no, queue) in image.queues.iter().filter(|(_, queue)| queue.is_changed && !queue.is_deleted) {
+        change_queue(tx, *no, queue).await?;
+    }
+    if let (true, Some(highest)) = (image.has_named, image.highest_named) {
+        tx.execute(&NAME_NUMBER, &[&highest]).await?;
+    }
+    Ok(())
+}
+
+async fn change_queue(tx: &Tx<'_>, no: i32, queue: &Queue) -> Result<(), Fault> {
+    let settings = &queue.settings;
+    let drops_oldest = settings.when_full == WhenFull::DropOldest;
+    let numbers = [
+        settings.lease_ms,
+        settings.deliveries_max.into(),
+        settings.ttl_ms,
+        settings.messages_max,
+        settings.bytes_max,
+        settings.backoff_ms,
+        settings.backoff_max_ms,
+    ];
+    let [lease, deliveries, ttl, messages, bytes, backoff, backoff_max] = numbers.map(signed);
+    let dead_letter = &*settings.dead_letter;
+    let params: [Param<'_>; 11] = [
+        &no,
+        &queue.is_dead_letter,
+        &lease,
+        &deliveries,
+        &dead_letter,
+        &ttl,
+        &messages,
+        &bytes,
+        &drops_oldest,
+        &backoff,
+        &backoff_max,
+    ];
+    tx.execute(&CHANGE_QUEUE, &params).await.map(drop)
+}

@@ -1,0 +1,132 @@
+//! Queues beside a session that keeps a snapshot open: nothing that was taken can be cleared away, and nobody may have to
+//! walk over it.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::queue::{Delivery, Settle, Take, TakeHow, Wanted};
+use hubbub_core::{Outcome, QueueOp, Store, Timestamp};
+use hubbub_postgres::{Postgres, PostgresOptions};
+use support::Database;
+use support::queues::{START, apply, done, make, message, settle, taken};
+use tokio_postgres::Client;
+
+const BATCH: usize = 200;
+/// Batches whose work is compared; the messages of them are many times those that takes may walk over.
+const MEASURED: i64 = 30;
+/// Batches between the first and the last measured ones.
+const BETWEEN: i64 = 90;
+/// Whoever else is registered: a plan that goes through them for each message costs as many times as much.
+const CLIENTS: usize = 40;
+
+/// Index entries that statements went through in this database, and rows that were written again.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+struct Work {
+    entries: i64,
+    queues_written: i64,
+}
+
+/// What all sessions that ended have done; PostgreSQL adds it up when they end.
+async fn work(client: &Client) -> Work {
+    let sessions = "select count(*) from pg_stat_activity where datname = current_database() \
+                    and application_name = 'hubbub'";
+    let sum = "select coalesce(sum(idx_tup_read), 0)::int8 from pg_stat_user_indexes";
+    let written = "select n_tup_upd from pg_stat_user_tables where relname = 'queues'";
+    let number = async |text: &str| client.query_one(text, &[]).await.unwrap().get::<_, i64>(0);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while number(sessions).await > 0 {
+        assert!(tokio::time::Instant::now() < deadline, "the store's sessions do not end");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Work { entries: number(sum).await, queues_written: number(written).await }
+}
+
+/// What waits in the queue all the time, and in which order takes go through it.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    waiting: usize,
+    newest_first: bool,
+}
+
+/// Sends and takes away batch by batch, and every other one on lease to acknowledge it, with a store of its own.
+async fn rounds(database: &Database, clock: &Arc<ManualClock>, shape: Shape, batches: i64) {
+    let random = SeededRandom::new(1);
+    let store = Postgres::open(PostgresOptions::new(&database.url), clock.clone(), &random).await.unwrap();
+    // One more finds a queue empty in which nothing waits all the time.
+    let takes = if shape.waiting == 0 { 5 } else { 4 };
+    for batch in 0..batches {
+        // Leases that were acknowledged long ago come due all the time.
+        clock.advance_micros(200_000);
+        apply(&store, &vec![QueueOp::Send(message("q", "x")); BATCH]);
+        let how = if batch % 2 == 0 { TakeHow::Lease { lease_ms: Some(3_000) } } else { TakeHow::Away };
+        let wanted = Wanted {
+            queue: Some("q"),
+            receiver: Some("bob"),
+            sender: None,
+            newest_first: shape.newest_first,
+        };
+        let take = QueueOp::Take(Take { wanted, max: BATCH / 4, how, registers: true });
+        let mut got: Vec<Delivery> = Vec::new();
+        for outcome in apply(&store, &vec![take; takes]) {
+            let Outcome::Queue(outcome) = outcome else { panic!("{outcome:?}") };
+            got.extend(taken(outcome));
+        }
+        assert_eq!(got.len(), BATCH);
+        if batch % 2 == 0 {
+            apply(&store, &got.iter().map(|one| settle(one, Settle::Ack)).collect::<Vec<_>>());
+        }
+    }
+    store.close();
+}
+
+async fn each_batch_walks_over_as_much(shape: Shape) {
+    let database = Database::fresh().await;
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START)));
+    let random = SeededRandom::new(1);
+    let store = Postgres::open(PostgresOptions::new(&database.url), clock.clone(), &random).await.unwrap();
+    make(&store, "q");
+    for number in 0..CLIENTS {
+        done(&store, QueueOp::Register { client: &format!("client{number}") });
+    }
+    if shape.waiting > 0 {
+        apply(&store, &vec![QueueOp::Send(message("q", "x")); shape.waiting]);
+    }
+    store.close();
+    drop(store);
+    let other = support::connect(&database.url).await;
+    other.batch_execute("begin isolation level repeatable read").await.unwrap();
+    other.query("select count(*) from queue_messages", &[]).await.unwrap();
+    let client = support::connect(&database.url).await;
+
+    let before = work(&client).await;
+    rounds(&database, &clock, shape, MEASURED).await;
+    let first = work(&client).await;
+    // Whatever the planner comes to know meanwhile must not matter.
+    client.batch_execute("analyze").await.unwrap();
+    rounds(&database, &clock, shape, BETWEEN).await;
+    let between = work(&client).await;
+    client.batch_execute("analyze").await.unwrap();
+    rounds(&database, &clock, shape, MEASURED).await;
+    let last = work(&client).await;
+
+    let (early, late) = (first.entries - before.entries, last.entries - between.entries);
+    assert!(late < 2 * early, "{early} index entries by {MEASURED} batches at first, {late} at last");
+    let messages = MEASURED * i64::try_from(BATCH).unwrap();
+    assert!(early < 100 * messages, "{early} index entries for {messages} messages");
+    assert_eq!(last.queues_written, before.queues_written, "rows that every message refers to");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn takes_of_the_oldest_do_not_walk_over_what_was_taken() {
+    each_batch_walks_over_as_much(Shape { waiting: 2 * BATCH, newest_first: false }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn takes_of_the_newest_that_empty_a_queue_do_not_either() {
+    each_batch_walks_over_as_much(Shape { waiting: 0, newest_first: true }).await;
+}

@@ -1,0 +1,98 @@
+//! Servers that share a database, and operations on their queues.
+
+use std::sync::Arc;
+
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::queue::{
+    Audience, Delivery, Due, LeaseReceipt, QueueInfo, QueueOutcome, QueueSend, QueueSettings, Settle, Take,
+    TakeHow, Wanted,
+};
+use hubbub_core::{Op, OpBatch, Outcome, QueueId, QueueOp, QueueStore, Store, Timestamp};
+use hubbub_postgres::{Postgres, PostgresOptions};
+
+use super::Database;
+
+pub const START: i64 = 1_700_000_000_000_000;
+
+pub struct Servers {
+    pub stores: Vec<Arc<Postgres>>,
+    pub clocks: Vec<Arc<ManualClock>>,
+    pub database: Database,
+}
+
+pub async fn servers(count: usize) -> Servers {
+    let database = Database::fresh().await;
+    let (mut stores, mut clocks) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START)));
+        let random = SeededRandom::new(number as u64);
+        let options = PostgresOptions::new(&database.url);
+        stores.push(Arc::new(Postgres::open(options, clock.clone(), &random).await.unwrap()));
+        clocks.push(clock);
+    }
+    Servers { stores, clocks, database }
+}
+
+pub fn apply(store: &Postgres, ops: &[QueueOp<'_>]) -> Vec<Outcome> {
+    let mut batch = OpBatch::default();
+    ops.iter().for_each(|op| batch.push(&Op::Queue(*op)));
+    store.apply(&batch).unwrap()
+}
+
+pub fn done(store: &Postgres, op: QueueOp<'_>) -> QueueOutcome {
+    match apply(store, &[op]).remove(0) {
+        Outcome::Queue(outcome) => outcome,
+        other => panic!("{op:?} was answered {other:?}"),
+    }
+}
+
+pub fn make(store: &Postgres, queue: &str) {
+    done(store, QueueOp::Put { queue, settings: &QueueSettings::default() });
+}
+
+pub fn message<'a>(queue: &'a str, text: &'a str) -> QueueSend<'a> {
+    QueueSend {
+        queue,
+        sender: "ada",
+        audience: Audience::Anyone,
+        text,
+        message_id: None,
+        due: Due::Now,
+        group: None,
+        ttl_ms: None,
+        registers: true,
+    }
+}
+
+pub fn send(store: &Postgres, message: QueueSend<'_>) -> u64 {
+    match done(store, QueueOp::Send(message)) {
+        QueueOutcome::Sent { id, .. } => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn take<'a>(queue: &'a str, receiver: &'a str, max: usize, lease_ms: Option<u64>) -> QueueOp<'a> {
+    let how = if lease_ms.is_some() { TakeHow::Lease { lease_ms } } else { TakeHow::Away };
+    let wanted = Wanted { queue: Some(queue), receiver: Some(receiver), sender: None, newest_first: false };
+    QueueOp::Take(Take { wanted, max, how, registers: true })
+}
+
+pub fn taken(outcome: QueueOutcome) -> Vec<Delivery> {
+    match outcome {
+        QueueOutcome::Taken(deliveries) => deliveries.into_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn settle(delivery: &Delivery, how: Settle) -> QueueOp<'_> {
+    let receipt = LeaseReceipt { id: delivery.id, delivery: delivery.deliveries };
+    QueueOp::Settle { queue: &delivery.queue, receipt, how }
+}
+
+pub fn texts(deliveries: &[Delivery]) -> Vec<&str> {
+    deliveries.iter().map(|delivery| delivery.text.as_str()).collect()
+}
+
+pub async fn info(store: &Postgres, queue: &str) -> QueueInfo {
+    store.queue(QueueId::new(queue).unwrap()).await.unwrap().unwrap()
+}

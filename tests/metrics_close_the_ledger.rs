@@ -84,6 +84,8 @@ const DECLARED: &[(&str, &str)] = &[
     ("store_pool_active", "gauge"),
     ("store_pool_connections", "gauge"),
     ("store_pool_idle", "gauge"),
+    ("store_pool_round_trips", "counter"),
+    ("store_pool_statements", "counter"),
     ("store_pool_timeouts", "counter"),
     ("store_pool_waiting", "gauge"),
 ];

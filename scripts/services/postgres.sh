@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # postgres.sh start|stop [fast|immediate]|replica PORT|promote|run COMMAND…|wipe: a PostgreSQL on 127.0.0.1:$PGPORT.
 # PGFSYNC=off at its first start makes it fast and unsafe: for tests of what it answers, never for benchmarks or crashes.
-# PGCONF adds lines to its configuration then. `replica` makes it a streaming copy of the server on PORT; `run` runs a
-# command as the user of the server, in its directory, with its tools at hand.
+# PGTUNED=off leaves it PostgreSQL's own settings, PGCONF adds lines to its configuration then. `replica` makes it a
+# streaming copy of the server on PORT; `run` runs a command as the user of the server, in its directory, with its tools
+# at hand.
 set -euo pipefail; . "$(dirname "$0")/common.sh"
 PGBIN=${PGBIN:-$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -1)}; PORT=${PGPORT:-15432}
 H=$SVC_HOME/postgres-$PORT; RUNAS=${PGRUNAS:-postgres}
@@ -19,6 +20,8 @@ start)
 port = $PORT
 listen_addresses = '127.0.0.1'
 unix_socket_directories = '$H/sock'
+C
+    [ "${PGTUNED:-on}" = off ] || cat >>"$H/data/postgresql.auto.conf" <<C
 max_connections = 300
 shared_buffers = 512MB
 effective_cache_size = 2GB
@@ -32,8 +35,8 @@ jit = off
 fsync = ${PGFSYNC:-on}
 full_page_writes = ${PGFSYNC:-on}
 synchronous_commit = ${PGFSYNC:-on}
-${PGCONF:-}
 C
+    echo "${PGCONF:-}" >>"$H/data/postgresql.auto.conf"
   fi
   # Started before is fine, too.
   as "$PGBIN/pg_ctl" -D "$H/data" -s status >/dev/null 2>&1 || as "$PGBIN/pg_ctl" -D "$H/data" -l "$H/log" -w -t 30 -s start ;;

@@ -19,6 +19,8 @@ use crate::query::{self, QueryArgs};
 use crate::queue::{self, QueueArgs};
 use crate::report::Report;
 use crate::suite::{self, SuiteArgs};
+#[cfg(feature = "postgres")]
+use crate::sweep::{self, SweepArgs};
 
 /// Options of `hubbub bench`.
 #[derive(Debug, Clone, Args)]
@@ -41,6 +43,9 @@ enum Command {
     Kv(KvArgs),
     /// Messages through the log into the store, until all of them are stored
     Persist(PersistArgs),
+    /// What the size of a batch is worth on PostgreSQL, with and without waiting for company
+    #[cfg(feature = "postgres")]
+    Sweep(SweepArgs),
     /// The questions that matter, at a store that holds messages: each alone, then all beside messages
     Query(QueryArgs),
     /// What this machine can do at most: bare servers and the disk alone
@@ -97,6 +102,17 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
                 write!(out, "{}", outcome.terminal())?;
             }
             Ok(if outcome.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        #[cfg(feature = "postgres")]
+        Command::Sweep(args) => {
+            let sweep = runtime(args.threads)?.block_on(sweep::measure(&args))?;
+            let mut out = std::io::stdout().lock();
+            if args.json {
+                writeln!(out, "{}", serde_json::to_string(&sweep)?)?;
+            } else {
+                write!(out, "{}", sweep.terminal())?;
+            }
+            Ok(if sweep.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::Query(args) => {
             let answers = runtime(args.common.threads)?.block_on(query::measure(&args))?;

@@ -41,6 +41,8 @@ mod run;
 mod session;
 mod spawn;
 mod suite;
+#[cfg(feature = "postgres")]
+mod sweep;
 mod wire;
 mod worker;
 

@@ -91,6 +91,12 @@ pub(crate) fn rss_anon_kib(pid: u32) -> Option<u64> {
     field(&status, "RssAnon").and_then(leading_u64)
 }
 
+/// Shared memory that a process has touched, in KiB.
+pub(crate) fn rss_shared_kib(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    field(&status, "RssShmem").and_then(leading_u64)
+}
+
 /// Linux counts processor time in hundredths of a second for its users.
 const TICKS_PER_SECOND: f64 = 100.0;
 

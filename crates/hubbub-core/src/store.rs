@@ -435,4 +435,8 @@ pub struct PoolFigures {
     pub acquire_us: u64,
     /// Longest time one took, in microseconds.
     pub acquire_us_max: u64,
+    /// Statements that were sent, `begin` and `commit` included.
+    pub statements: u64,
+    /// How often answers were waited for: statements that are under way together on a connection share a round trip.
+    pub round_trips: u64,
 }

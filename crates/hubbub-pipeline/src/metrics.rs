@@ -210,6 +210,12 @@ impl Collector for Others {
             ),
             ("store_pool_acquired", "Connections asked for from the pool", figures.pool.acquired),
             ("store_pool_timeouts", "Connections that could not be had in time", figures.pool.timeouts),
+            ("store_pool_statements", "Statements sent to the database", figures.pool.statements),
+            (
+                "store_pool_round_trips",
+                "Round trips to the database; statements under way together share one",
+                figures.pool.round_trips,
+            ),
             ("store_cache_hits", "Reads of rooms answered from memory", figures.cache.hits),
             ("store_cache_misses", "Reads of rooms that had to fetch something", figures.cache.misses),
             (

@@ -64,6 +64,19 @@ pub(crate) async fn connect(url: &str) -> anyhow::Result<Client> {
     Ok(client)
 }
 
+/// Fails unless what the server acknowledges survives a power failure: figures of one that does not are worth nothing.
+pub(crate) async fn check_durable(server: &str) -> anyhow::Result<()> {
+    let client = connect(server).await?;
+    for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
+        let value: String = client.query_one(&format!("show {setting}"), &[]).await?.get(0);
+        anyhow::ensure!(
+            value == "on",
+            "PostgreSQL has {setting} = {value}: these figures would be worth nothing"
+        );
+    }
+    Ok(())
+}
+
 /// Makes the store's tables.
 pub(crate) async fn make_tables(url: &str) -> anyhow::Result<()> {
     use hubbub_core::Store as _;

@@ -119,7 +119,7 @@ pub(crate) async fn bare(
     channel.queue_bind(BARE.into(), exchange.into(), "room.#".into(), bind, FieldTable::default()).await?;
 
     let publish_all = async || -> anyhow::Result<()> {
-        let books = Arc::new(Books::new(messages, None));
+        let books = Arc::new(Books::new(messages, None, None));
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..publishers.max(1) {
             tasks.spawn(publish(url.to_owned(), exchange.to_owned(), window, books.clone(), texts.clone()));

@@ -1,5 +1,6 @@
 //! What publishers count, and when each message was to be sent.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,12 @@ use crate::record::Dist;
 /// The counts of a run, shared by its publishers.
 #[derive(Debug)]
 pub(crate) struct Books {
-    started: Instant,
+    started: OnceLock<Instant>,
     messages: u64,
     /// Messages per second; `None` = as fast as they are confirmed.
     rate: Option<f64>,
+    /// How long to publish; `None` = until all are.
+    time: Option<Duration>,
     next: AtomicU64,
     pub(crate) sent: AtomicU64,
     pub(crate) confirmed: AtomicU64,
@@ -23,12 +26,13 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    /// `messages` messages, beginning now.
-    pub(crate) fn new(messages: u64, rate: Option<f64>) -> Self {
+    /// `messages` messages, or as many as can be sent in `time`, beginning when the first is taken.
+    pub(crate) fn new(messages: u64, rate: Option<f64>, time: Option<Duration>) -> Self {
         Self {
-            started: Instant::now(),
+            started: OnceLock::new(),
             messages,
             rate,
+            time,
             next: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             confirmed: AtomicU64::new(0),
@@ -40,6 +44,10 @@ impl Books {
 
     /// Numbers of up to `count` messages to send next; fewer at the end, none after it.
     pub(crate) fn take(&self, count: u64) -> std::ops::Range<u64> {
+        let started = *self.started.get_or_init(Instant::now);
+        if self.time.is_some_and(|time| started.elapsed() >= time) {
+            return 0..0;
+        }
         let first = self.next.fetch_add(count, Ordering::Relaxed).min(self.messages);
         first..(first + count).min(self.messages)
     }
@@ -47,7 +55,7 @@ impl Books {
     /// Waits until message `index` is to be sent; the answer is when that was.
     pub(crate) async fn due(&self, index: u64) -> Instant {
         let Some(rate) = self.rate else { return Instant::now() };
-        let due = self.started + Duration::from_secs_f64(index as f64 / rate);
+        let due = *self.started.get_or_init(Instant::now) + Duration::from_secs_f64(index as f64 / rate);
         // A timer is not finer than that; whoever is late sends at once.
         if due.saturating_duration_since(Instant::now()) > Duration::from_millis(1) {
             tokio::time::sleep_until(due.into()).await;
@@ -73,8 +81,14 @@ mod tests {
 
     #[test]
     fn every_number_is_taken_once() {
-        let books = Books::new(25, None);
+        let books = Books::new(25, None, None);
         let taken: Vec<u64> = std::iter::repeat_with(|| books.take(10)).take(5).flatten().collect();
         assert_eq!(taken, (0..25).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn nothing_is_taken_when_the_time_is_over() {
+        assert!(Books::new(25, None, Some(Duration::ZERO)).take(10).is_empty());
+        assert_eq!(Books::new(25, None, Some(Duration::MAX)).take(10).count(), 10);
     }
 }

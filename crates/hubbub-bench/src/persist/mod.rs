@@ -3,14 +3,19 @@
 //!
 //! Publishers ([`amqp`], as any other program would, or [`ndjson`], through the server) draw messages ([`texts`]) and
 //! count what became of them ([`books`]); an [`ear`] hears some of them at the other end; a [`watch`] looks at server,
-//! broker, database and machine once a second. The [`outcome`] closes the books with the server's own counters.
+//! broker, database and machine once a second. The [`outcome`] closes the books with the server's own counters and
+//! histograms ([`buckets`]), and shows the [`course`] of what was seen.
 
 #[cfg(feature = "amqp")]
 pub(crate) mod amqp;
 pub(crate) mod books;
+mod buckets;
+mod course;
 mod ear;
 mod ndjson;
 pub(crate) mod outcome;
+mod preset;
+mod show;
 mod source;
 pub(crate) mod texts;
 mod watch;
@@ -29,8 +34,10 @@ use crate::client::Target;
 use crate::ledger::ServerCounts;
 use crate::options::{Common, duration};
 use books::{Books, read};
+use course::Span;
 use ear::Heard;
 use outcome::Outcome;
+use preset::{Plan, Preset};
 pub(crate) use source::Source;
 use texts::Texts;
 use watch::Watch;
@@ -41,14 +48,17 @@ pub(crate) struct PersistArgs {
     #[command(flatten)]
     #[serde(skip)]
     pub(crate) common: Common,
-    /// Messages to publish; with --rate and --duration that many as they make
-    #[arg(long, short = 'n', default_value_t = 500_000, value_name = "N")]
-    pub(crate) messages: u64,
+    /// A run that has a name, in place of --rate; baseline is what happens anyway
+    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["rate", "fill", "drain"])]
+    pub(crate) preset: Option<Preset>,
+    /// Messages to publish, 500,000 if nothing is said; with --duration as many as there is time for
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) messages: Option<u64>,
     /// Messages per second; without it as fast as they are confirmed
     #[arg(long, value_name = "N")]
     pub(crate) rate: Option<f64>,
-    /// How long to publish at --rate
-    #[arg(long, value_parser = duration, value_name = "TIME", requires = "rate")]
+    /// How long to publish
+    #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with_all = ["fill", "drain"])]
     pub(crate) duration: Option<Duration>,
     /// RabbitMQ to publish to, amqp://…; without it messages go through the server, POST /v1/messages
     #[arg(long, env = "HUBBUB_LOG", value_name = "URL")]
@@ -85,6 +95,9 @@ pub(crate) struct PersistArgs {
     /// Rooms that are followed over a WebSocket, to measure from publishing to hearing
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub(crate) listen: u64,
+    /// How long server, broker and database are looked at before and after, to see them idle
+    #[arg(long, default_value = "2s", value_parser = duration, value_name = "TIME")]
+    pub(crate) around: Duration,
     /// Longest time without any progress
     #[arg(long, default_value = "60s", value_parser = duration, value_name = "TIME")]
     pub(crate) give_up: Duration,
@@ -98,12 +111,24 @@ pub(crate) struct PersistArgs {
 
 /// Publishes, and waits until everything is stored.
 pub(crate) async fn measure(args: &PersistArgs) -> anyhow::Result<Outcome> {
-    let target = args.common.target()?;
-    let messages = match (args.rate, args.duration) {
-        (Some(rate), Some(duration)) => (rate * duration.as_secs_f64()) as u64,
-        _ => args.messages,
-    };
     let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
+    let is_endurance = args.preset == Some(Preset::Endurance);
+    ensure!(
+        !is_endurance || args.common.server_pid.is_some(),
+        "an endurance run shows the server's memory: give its process id with --server-pid"
+    );
+    let outcome = run(args, Plan::of(args), seed).await?;
+    if !is_endurance || !outcome.is_clean() {
+        return Ok(outcome);
+    }
+    let maximum = outcome.stored_per_second;
+    let mut kept_up = run(args, Plan::endurance(args, maximum), seed.wrapping_add(1)).await?;
+    kept_up.maximum_per_second = Some(maximum);
+    Ok(kept_up)
+}
+
+async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcome> {
+    let target = args.common.target()?;
     let texts = Arc::new(Texts::new(seed, args.rooms, args.users, args.text_bytes));
     let before = if args.fill { None } else { ServerCounts::ask(&target).await };
     ensure!(args.fill || before.is_some(), "no hubbub server answers at {}", target.host);
@@ -116,17 +141,22 @@ pub(crate) async fn measure(args: &PersistArgs) -> anyhow::Result<Outcome> {
         subscribed(&heard, followed).await?;
     }
 
-    let published = if args.drain { 0 } else { messages };
-    let books = Arc::new(Books::new(published, args.rate));
+    let published = if args.drain { 0 } else { plan.messages };
+    let books = Arc::new(Books::new(published, plan.rate, plan.time));
     let seen = (!args.fill).then(|| target.clone());
     let watch = Watch::start(seen, args.common.server_pid, args.watch.clone(), books.clone(), source);
+    // What is to be drained is already on its way.
+    if !args.fill && !args.drain {
+        tokio::time::sleep(args.around).await;
+    }
+    let metrics_before = metrics(&target).await;
     let begun = Instant::now();
-    let mut publishers = publishers(args, &target, &books, &texts)?;
+    let mut publishers = publishers(args, plan.rate, &target, &books, &texts)?;
     let is_published = Arc::new(AtomicBool::new(false));
     let stored = async {
         match &before {
             None => Ok((0, Instant::now())),
-            Some(before) => wait_stored(args, &target, before, messages, &books, &is_published).await,
+            Some(before) => wait_stored(args, &target, before, plan.messages, &books, &is_published).await,
         }
     };
     let publishing = async {
@@ -138,24 +168,31 @@ pub(crate) async fn measure(args: &PersistArgs) -> anyhow::Result<Outcome> {
     };
     let (published_at, stored) = tokio::join!(publishing, stored);
     let (published_at, (stored, stored_at)) = (published_at?, stored?);
-    // One more look, so that the end is seen.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let metrics_after = metrics(&target).await;
+    tokio::time::sleep(if args.fill { Duration::ZERO } else { args.around }).await;
+    let at_s = |at: Instant| at.duration_since(watch.begun).as_secs_f64();
+    let span = Span { from_s: at_s(begun), to_s: at_s(published_at.max(stored_at)) };
     let looks = watch.stop().await;
     // The last messages are on their way to the listener.
     ears.shutdown().await;
-    let metrics = crate::client::get::get(&target, "/metrics").await.unwrap_or_default();
     let heard = std::mem::take(&mut *heard.lock());
     Ok(Outcome::new(outcome::Seen {
         args,
-        messages,
+        messages: if args.drain { plan.messages } else { read(&books.sent) },
         books: &books,
         heard,
         looks,
+        span,
         publish: published_at.duration_since(begun),
         store: stored_at.duration_since(begun),
         stored,
-        metrics,
+        metrics: [metrics_before, metrics_after],
     }))
+}
+
+/// The server's figures; empty where there is no server.
+async fn metrics(target: &Target) -> String {
+    crate::client::get::get(target, "/metrics").await.unwrap_or_default()
 }
 
 async fn subscribed(heard: &Mutex<Heard>, rooms: u64) -> anyhow::Result<()> {
@@ -170,6 +207,7 @@ async fn subscribed(heard: &Mutex<Heard>, rooms: u64) -> anyhow::Result<()> {
 
 fn publishers(
     args: &PersistArgs,
+    rate: Option<f64>,
     target: &Target,
     books: &Arc<Books>,
     texts: &Arc<Texts>,
@@ -194,7 +232,7 @@ fn publishers(
             }
             _ => {
                 // At a rate, a request is what comes in ten milliseconds.
-                let chunk = args.rate.map_or(args.window as u64, |rate| {
+                let chunk = rate.map_or(args.window as u64, |rate| {
                     ((rate / args.publishers.max(1) as f64 * 0.01) as u64).clamp(1, args.window as u64)
                 });
                 tasks.spawn(ndjson::publish(target.clone(), chunk.max(1), books.clone(), texts.clone()));

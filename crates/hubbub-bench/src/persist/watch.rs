@@ -27,18 +27,22 @@ pub(crate) struct Look {
 
 /// Counters and figures of one moment.
 #[derive(Debug, Default)]
-struct Raw {
+pub(super) struct Raw {
     at: Option<Instant>,
     /// What only grows; shown as rates.
-    counters: BTreeMap<String, f64>,
+    pub(super) counters: BTreeMap<String, f64>,
     /// What stands as it is.
-    figures: BTreeMap<String, f64>,
+    pub(super) figures: BTreeMap<String, f64>,
+    /// Pairs of what only grows; shown is how much the first grew for each one of the second.
+    pub(super) ratios: BTreeMap<String, (f64, f64)>,
 }
 
 /// Looks again and again until it is told to stop.
 pub(crate) struct Watch {
     task: tokio::task::JoinHandle<Vec<Look>>,
     stop: Arc<tokio::sync::Notify>,
+    /// When the times of looks begin.
+    pub(crate) begun: Instant,
 }
 
 impl Watch {
@@ -52,8 +56,8 @@ impl Watch {
     ) -> Self {
         let stop = Arc::new(tokio::sync::Notify::new());
         let stopped = stop.clone();
+        let begun = Instant::now();
         let task = tokio::spawn(async move {
-            let begun = Instant::now();
             let (mut looks, mut before) = (Vec::new(), Raw::default());
             loop {
                 let raw = raw(target.as_ref(), server_pid, &names, &books, &source).await;
@@ -68,7 +72,7 @@ impl Watch {
                 }
             }
         });
-        Self { task, stop }
+        Self { task, stop, begun }
     }
 
     /// What was seen.
@@ -97,8 +101,17 @@ async fn raw(
         };
         counter("stored/s", "hubbub_messages_stored_total");
         counter("batches/s", "hubbub_pipeline_batch_operations_count");
+        counter("statements/s", "hubbub_store_pool_statements_total");
+        counter("round trips/s", "hubbub_store_pool_round_trips_total");
+        counter("pool timeouts/s", "hubbub_store_pool_timeouts_total");
+        if let Some(us) = sum(&metrics, "hubbub_store_pool_acquire_microseconds_total")
+            && let Some(acquired) = sum(&metrics, "hubbub_store_pool_acquired_total")
+        {
+            raw.ratios.insert("pool wait ms".into(), (us as f64 / 1e3, acquired as f64));
+        }
         for (shown, name) in [
             ("pool active", "hubbub_store_pool_active"),
+            ("pool connections", "hubbub_store_pool_connections"),
             ("pool waiting", "hubbub_store_pool_waiting"),
             ("waiting for the store", "hubbub_pipeline_waiting_operations"),
         ] {
@@ -107,7 +120,7 @@ async fn raw(
             }
         }
     }
-    source.look(&mut raw.counters, &mut raw.figures).await;
+    source.look(&mut raw).await;
     processes(server_pid, names, &mut raw);
     if let Some((writes, bytes)) = disk() {
         raw.counters.insert("disk writes/s".into(), writes);
@@ -127,11 +140,20 @@ impl Raw {
                 values.insert(name.clone(), ((value - earlier) / seconds).max(0.0));
             }
         }
+        for (name, (part, whole)) in &self.ratios {
+            if let Some((part_before, whole_before)) = before.ratios.get(name)
+                && whole > whole_before
+            {
+                values.insert(name.clone(), (part - part_before) / (whole - whole_before));
+            }
+        }
         Look { at_s: at.duration_since(begun).as_secs_f64(), values }
     }
 }
 
-/// Processor time and memory of the server, of this process, and of all processes whose names begin as `names` say.
+/// Processor time and memory of the server, of this process, and of all processes whose names begin as `names` say. The
+/// memory of several is what each has alone and, once, the most that one of them has touched of what they share: a
+/// database's buffers.
 fn processes(server_pid: Option<u32>, names: &[String], raw: &mut Raw) {
     let own = std::process::id();
     for (shown, pid) in
@@ -145,15 +167,16 @@ fn processes(server_pid: Option<u32>, names: &[String], raw: &mut Raw) {
         }
     }
     for name in names {
-        let (mut cpu, mut kib, mut count) = (0.0, 0, 0);
+        let (mut cpu, mut kib, mut shared_kib, mut count) = (0.0, 0, 0, 0);
         for pid in pids_named(name) {
             cpu += crate::machine::process_seconds(pid).unwrap_or(0.0);
             kib += crate::machine::rss_anon_kib(pid).unwrap_or(0);
+            shared_kib = crate::machine::rss_shared_kib(pid).unwrap_or(0).max(shared_kib);
             count += 1;
         }
         if count > 0 {
             raw.counters.insert(format!("{name} CPU"), cpu);
-            raw.figures.insert(format!("{name} MiB"), kib as f64 / 1024.0);
+            raw.figures.insert(format!("{name} MiB"), (kib + shared_kib) as f64 / 1024.0);
             raw.figures.insert(format!("{name} processes"), f64::from(count));
         }
     }
@@ -187,92 +210,22 @@ fn disk() -> Option<(f64, f64)> {
     Some((writes, bytes))
 }
 
-/// Before, average, peak and after of one figure.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Course {
-    pub(crate) name: String,
-    pub(crate) before: f64,
-    pub(crate) average: f64,
-    pub(crate) peak: f64,
-    pub(crate) after: f64,
-}
-
-/// The course of each figure; `before` and `after` are those of the first and the last look.
-pub(crate) fn courses(looks: &[Look]) -> Vec<Course> {
-    let names: std::collections::BTreeSet<&String> =
-        looks.iter().flat_map(|look| look.values.keys()).collect();
-    names
-        .into_iter()
-        .map(|name| {
-            let values: Vec<f64> = looks.iter().filter_map(|look| look.values.get(name).copied()).collect();
-            Course {
-                name: name.clone(),
-                before: values.first().copied().unwrap_or(0.0),
-                average: values.iter().sum::<f64>() / values.len().max(1) as f64,
-                peak: values.iter().copied().fold(0.0, f64::max),
-                after: values.last().copied().unwrap_or(0.0),
-            }
-        })
-        .collect()
-}
-
-/// How a rate changes over a run, as shares of its mean over the whole run, with a 95 % confidence interval: a line
-/// through the looks by least squares.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Slope {
-    pub(crate) share: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
-}
-
-/// The slope of the figure `name` over means of `width` looks; `None` with fewer than five of them.
-pub(crate) fn slope(looks: &[Look], name: &str, width: usize) -> Option<Slope> {
-    let values: Vec<f64> = looks.iter().filter_map(|look| look.values.get(name).copied()).collect();
-    let means: Vec<f64> = values
-        .chunks_exact(width.max(1))
-        .map(|chunk| chunk.iter().sum::<f64>() / chunk.len() as f64)
-        .collect();
-    let n = means.len() as f64;
-    if n < 5.0 {
-        return None;
-    }
-    let (mean_x, mean_y) = ((n - 1.0) / 2.0, means.iter().sum::<f64>() / n);
-    let centred = |index: usize| index as f64 - mean_x;
-    let sxx: f64 = (0..means.len()).map(|index| centred(index).powi(2)).sum();
-    let sxy: f64 = means.iter().enumerate().map(|(index, y)| centred(index) * (y - mean_y)).sum();
-    let slope = sxy / sxx;
-    let residuals: f64 =
-        means.iter().enumerate().map(|(index, y)| (y - mean_y - slope * centred(index)).powi(2)).sum();
-    let error = (residuals / (n - 2.0) / sxx).sqrt();
-    // Two standard errors are 95 % where there are many points, and a little more than that where there are few.
-    let whole = |slope: f64| slope * (n - 1.0) / mean_y.max(f64::MIN_POSITIVE);
-    let spread = if n < 20.0 { 2.4 } else { 2.0 } * error;
-    Some(Slope { share: whole(slope), low: whole(slope - spread), high: whole(slope + spread) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn looks(rates: impl Iterator<Item = f64>) -> Vec<Look> {
-        rates
-            .map(|rate| Look { at_s: 0.0, values: BTreeMap::from([("stored/s".to_owned(), rate)]) })
-            .collect()
-    }
-
     #[test]
-    fn a_slope_is_told_from_noise() {
-        let falling = slope(&looks((0..100).map(|i| 1_000.0 - f64::from(i))), "stored/s", 1).unwrap();
-        assert!((falling.share + 99.0 / 950.5).abs() < 1e-3, "{falling:?}");
-        assert!(falling.high < -0.1, "{falling:?}");
-        let noise = slope(&looks((0..100).map(|i| 1_000.0 + f64::from(i % 7))), "stored/s", 1).unwrap();
-        assert!(noise.low < 0.0 && noise.high > 0.0 && noise.high - noise.low < 0.01, "{noise:?}");
-        assert!(slope(&looks((0..4).map(f64::from)), "stored/s", 1).is_none());
-    }
-
-    #[test]
-    fn a_course_has_its_peak() {
-        let course = courses(&looks([1.0, 9.0, 2.0].into_iter())).remove(0);
-        assert_eq!((course.before, course.average, course.peak, course.after), (1.0, 4.0, 9.0, 2.0));
+    fn what_grows_is_shown_as_a_rate_and_as_a_ratio() {
+        let begun = Instant::now();
+        let raw = |seconds, stored, hits| Raw {
+            at: Some(begun + Duration::from_secs(seconds)),
+            counters: [("stored/s".to_owned(), stored)].into(),
+            figures: [("connections".to_owned(), 3.0)].into(),
+            ratios: [("cache hits %".to_owned(), hits)].into(),
+        };
+        let look = raw(6, 500.0, (900.0, 20.0)).since(&raw(4, 100.0, (100.0, 10.0)), begun);
+        let values: Vec<(&str, f64)> = look.values.iter().map(|(name, value)| (&**name, *value)).collect();
+        assert_eq!(values, [("cache hits %", 80.0), ("connections", 3.0), ("stored/s", 200.0)]);
+        assert_eq!(look.at_s, 6.0);
     }
 }

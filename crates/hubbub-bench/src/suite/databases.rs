@@ -9,7 +9,7 @@ use super::{Bench, Fresh, Row};
 use crate::bare::{Kind, upsert};
 use crate::kv::{self, KvArgs};
 use crate::limits::median;
-use crate::limits::postgres::{Database, connect, make_tables, puts_rate, rows_rate};
+use crate::limits::postgres::{Database, check_durable, connect, make_tables, puts_rate, rows_rate};
 use crate::options::arguments;
 use crate::persist::outcome::Outcome;
 use crate::persist::texts::Texts;
@@ -185,15 +185,7 @@ impl Bench {
 
     /// Whether the rows of this file can be measured.
     pub(super) async fn check_databases(&self) -> anyhow::Result<()> {
-        let client = connect(self.postgres()?).await?;
-        for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
-            let value: String = client.query_one(&format!("show {setting}"), &[]).await?.get(0);
-            anyhow::ensure!(
-                value == "on",
-                "PostgreSQL has {setting} = {value}: these figures would be worth nothing"
-            );
-        }
-        Ok(())
+        check_durable(self.postgres()?).await
     }
 }
 

@@ -17,7 +17,7 @@ use hubbub_core::{Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use tokio_postgres::{Client, NoTls};
 
-type Failure = Box<dyn std::error::Error>;
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// When the first message is sent, and over how long a time all are.
 const START_MICROS: i64 = 1_767_225_600_000_000;
@@ -50,7 +50,11 @@ async fn main() -> Result<(), Failure> {
     println!("counted within {:.1} s after the last message", begin.elapsed().as_secs_f64());
     client.batch_execute("vacuum (analyze)").await?;
     sizes(&client, messages).await?;
-    queries::time_all(&store, &workload).await?;
+    println!("\n{:<44} {:>8} {:>8} {:>8} {:>8}", "query, milliseconds", "p50", "p95", "p99", "target");
+    for queries::Timed { what, times, target } in queries::time_all(&store, &workload).await? {
+        let [p50, p95, p99] = [50, 95, 99].map(|percent| queries::at(&times, percent));
+        println!("{what:<44} {p50:>8.2} {p95:>8.2} {p99:>8.2} {target:>8}");
+    }
     store.close();
     indexes::weigh(&client, &workload).await
 }

@@ -13,9 +13,16 @@ use crate::{Failure, SPAN_MICROS, START_MICROS, Workload};
 const TIMES: usize = 200;
 const HOUR: i64 = 3_600_000_000;
 
+/// A query, how long its answers took, the shortest first, and how many milliseconds they may take.
+pub(crate) struct Timed {
+    pub(crate) what: &'static str,
+    pub(crate) times: Vec<Duration>,
+    #[allow(dead_code, reason = "not every example compares with it")]
+    pub(crate) target: u32,
+}
+
 /// Asks each query for many rooms, users and windows.
-pub(crate) async fn time_all(store: &Postgres, workload: &Workload) -> Result<(), Failure> {
-    println!("\n{:<44} {:>8} {:>8} {:>8} {:>8}", "query, milliseconds", "p50", "p95", "p99", "target");
+pub(crate) async fn time_all(store: &Postgres, workload: &Workload) -> Result<Vec<Timed>, Failure> {
     let random = SeededRandom::new(7);
     let pick = |most: u64| random.next_u64() % most.max(1);
     let room = || RoomId::new(&format!("room-{}", pick(workload.rooms)));
@@ -26,7 +33,7 @@ pub(crate) async fn time_all(store: &Postgres, workload: &Workload) -> Result<()
         (at(from), at(from + length))
     };
     let (mut history, mut users, mut rooms, mut wrote) = (vec![], vec![], vec![], vec![]);
-    let mut active: Vec<(&str, i64, Vec<Duration>)> =
+    let mut active: Vec<(&'static str, i64, Vec<Duration>)> =
         vec![("active users in 1 hour", HOUR, vec![]), ("active users in 7 days", 168 * HOUR, vec![])];
     for _ in 0..TIMES {
         let (from, to) = window(24 * HOUR);
@@ -57,22 +64,22 @@ pub(crate) async fn time_all(store: &Postgres, workload: &Workload) -> Result<()
         store.user_rooms(member, None, 1_000).await?;
         rooms.push(begin.elapsed());
     }
-    line("room by time range: 1,000 of a day", history, 100);
-    line("user history: newest 100", users, 200);
-    for (what, _, times) in active {
-        line(what, times, 500);
-    }
-    line("a user's rooms: wrote in", wrote, 50);
-    line("a user's rooms: member of, with unread", rooms, 50);
-    Ok(())
+    let timed = |what, mut times: Vec<Duration>, target| {
+        times.sort_unstable();
+        Timed { what, times, target }
+    };
+    let mut all = vec![
+        timed("room by time range: 1,000 of a day", history, 100),
+        timed("user history: newest 100", users, 200),
+    ];
+    all.extend(active.into_iter().map(|(what, _, times)| timed(what, times, 500)));
+    all.push(timed("a user's rooms: wrote in", wrote, 50));
+    all.push(timed("a user's rooms: member of, with unread", rooms, 50));
+    Ok(all)
 }
 
-fn line(what: &str, mut times: Vec<Duration>, target: u32) {
-    times.sort_unstable();
-    let at = |part: usize| {
-        times
-            .get((times.len() * part / 100).min(times.len().saturating_sub(1)))
-            .map_or(0.0, |time| time.as_secs_f64() * 1e3)
-    };
-    println!("{what:<44} {:>8.2} {:>8.2} {:>8.2} {:>8}", at(50), at(95), at(99), target);
+/// A percentile of sorted times, in milliseconds.
+pub(crate) fn at(times: &[Duration], percent: usize) -> f64 {
+    let index = (times.len() * percent / 100).min(times.len().saturating_sub(1));
+    times.get(index).map_or(0.0, |time| time.as_secs_f64() * 1e3)
 }

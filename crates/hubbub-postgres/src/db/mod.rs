@@ -10,6 +10,7 @@ pub(crate) mod refusal;
 pub(crate) mod shared;
 pub(crate) mod source;
 pub(crate) mod time;
+mod trips;
 mod waits;
 
 use std::ops::AsyncFn;
@@ -27,6 +28,7 @@ use crate::history::History;
 use crate::options::Pooler;
 pub(crate) use fault::Fault;
 pub(crate) use time::PgTime;
+use trips::{Asking, Trips};
 use waits::Waits;
 
 /// A statement. Its types are spelled out, so that it needs no preparing where sessions are not one's own.
@@ -52,6 +54,7 @@ pub(crate) struct Db {
     pooler: Pooler,
     timeout: Duration,
     waits: Arc<Waits>,
+    trips: Arc<Trips>,
     /// The history that writers expect behind a pooler of transactions; connections of one's own are looked at once.
     history: Option<Arc<History>>,
 }
@@ -60,6 +63,7 @@ pub(crate) struct Db {
 pub(crate) struct Conn {
     client: Object,
     pooler: Pooler,
+    asking: Asking,
 }
 
 /// A transaction, rolled back when it is dropped.
@@ -67,6 +71,7 @@ pub(crate) struct Tx<'a> {
     client: &'a Object,
     pooler: Pooler,
     is_over: bool,
+    asking: &'a Asking,
 }
 
 /// A try of a transaction that failed.
@@ -80,6 +85,7 @@ macro_rules! statements {
         /// All rows of an answer.
         pub(crate) async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
             let fault = |error| Fault::Statement { what: sql.what, error };
+            let _under_way = self.asking.begin();
             match self.pooler {
                 Pooler::Session => {
                     let statement =
@@ -107,6 +113,7 @@ macro_rules! statements {
         /// How many rows were changed.
         pub(crate) async fn execute(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64, Fault> {
             let fault = |error| Fault::Statement { what: sql.what, error };
+            let _under_way = self.asking.begin();
             match self.pooler {
                 Pooler::Session => {
                     let statement =
@@ -141,7 +148,7 @@ impl Conn {
 
     /// A transaction that does not begin before [`Tx::begin`] is sent.
     fn open(&mut self) -> Tx<'_> {
-        Tx { client: &self.client, pooler: self.pooler, is_over: false }
+        Tx { client: &self.client, pooler: self.pooler, is_over: false, asking: &self.asking }
     }
 
     /// Closes the connection instead of giving it back.
@@ -159,6 +166,7 @@ impl Tx<'_> {
 
     /// Statements without parameters, one after another.
     pub(crate) async fn batch(&self, what: &'static str, text: &str) -> Result<(), Fault> {
+        let _under_way = self.asking.begin();
         self.client.batch_execute(text).await.map_err(|error| Fault::Statement { what, error })
     }
 
@@ -181,7 +189,7 @@ impl Drop for Tx<'_> {
 impl Db {
     pub(crate) fn new(pool: Pool, pooler: Pooler, timeout: Duration, history: Option<Arc<History>>) -> Self {
         let history = history.filter(|_| pooler == Pooler::Transaction);
-        Self { pool, pooler, timeout, waits: Arc::default(), history }
+        Self { pool, pooler, timeout, waits: Arc::default(), trips: Arc::default(), history }
     }
 
     /// A connection; waits for one as long as the pool is set to.
@@ -190,7 +198,7 @@ impl Db {
         let got = self.pool.get().await;
         self.waits.note(asked.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
         match got {
-            Ok(client) => Ok(Conn { client, pooler: self.pooler }),
+            Ok(client) => Ok(Conn { client, pooler: self.pooler, asking: Asking::new(self.trips.clone()) }),
             Err(PoolError::Timeout(TimeoutType::Wait)) => {
                 Err(Fault::Connection("none became free in time (store.postgres.pool)".into()))
             }
@@ -367,6 +375,8 @@ impl Db {
             active: count(status.size.saturating_sub(status.available)),
             idle: count(status.available),
             waiting: count(status.waiting),
+            statements: self.trips.statements(),
+            round_trips: self.trips.round_trips(),
             ..self.waits.figures()
         }
     }

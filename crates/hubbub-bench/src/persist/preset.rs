@@ -1,0 +1,86 @@
+//! How much is published: as options say, or one of the runs that have a name.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::PersistArgs;
+
+const BASELINE: u64 = 500_000;
+const STRESS: u64 = 1_000_000;
+const ENDURANCE: Duration = Duration::from_secs(15 * 60);
+/// Share of the measured maximum that is to be kept up.
+const ENDURANCE_SHARE: f64 = 0.8;
+
+/// A run that has a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Preset {
+    /// 500,000 messages as fast as they are confirmed
+    Baseline,
+    /// 1,000,000 messages as fast as they are confirmed
+    Stress,
+    /// 15 minutes (--duration) at 80 % of the rate at which 500,000 messages (--messages) are stored just before
+    Endurance,
+}
+
+/// What one run publishes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Plan {
+    /// At most so many.
+    pub(crate) messages: u64,
+    /// Messages per second; `None` = as fast as they are confirmed.
+    pub(crate) rate: Option<f64>,
+    /// How long, where not the messages say it.
+    pub(crate) time: Option<Duration>,
+}
+
+impl Plan {
+    /// What the options say; of an endurance run what it begins with.
+    pub(crate) fn of(args: &PersistArgs) -> Self {
+        let messages = args.messages.unwrap_or(match args.preset {
+            Some(Preset::Stress) => STRESS,
+            _ => BASELINE,
+        });
+        match (args.rate, args.duration) {
+            _ if args.preset.is_some() => Self { messages, rate: None, time: None },
+            (Some(rate), Some(duration)) => Self::at(rate, duration),
+            (None, Some(duration)) => Self { messages: u64::MAX, rate: None, time: Some(duration) },
+            (rate, None) => Self { messages, rate, time: None },
+        }
+    }
+
+    /// What an endurance run goes on with.
+    pub(crate) fn endurance(args: &PersistArgs, maximum: f64) -> Self {
+        Self::at(ENDURANCE_SHARE * maximum, args.duration.unwrap_or(ENDURANCE))
+    }
+
+    fn at(rate: f64, duration: Duration) -> Self {
+        Self { messages: (rate * duration.as_secs_f64()) as u64, rate: Some(rate), time: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::arguments;
+
+    #[test]
+    fn names_stand_for_runs() {
+        let args = |line: &[&str]| arguments::<PersistArgs>("persist", line).unwrap();
+        let plan = |line: &[&str]| Plan::of(&args(line));
+        let all = |messages| Plan { messages, rate: None, time: None };
+        assert_eq!(plan(&[]), all(500_000));
+        assert_eq!(plan(&["--preset", "stress"]), all(1_000_000));
+        assert_eq!(plan(&["--preset", "baseline", "-n", "7"]), all(7));
+        let timed = plan(&["--rate", "50", "--duration", "10s"]);
+        assert_eq!(timed, Plan { messages: 500, rate: Some(50.0), time: None });
+        assert_eq!(plan(&["--duration", "10s"]).time, Some(Duration::from_secs(10)));
+
+        let endurance = args(&["--preset", "endurance", "--server-pid", "1"]);
+        assert_eq!(Plan::of(&endurance), all(500_000));
+        let kept_up = Plan::endurance(&endurance, 1_000.0);
+        assert_eq!(kept_up, Plan { messages: 720_000, rate: Some(800.0), time: None });
+    }
+}

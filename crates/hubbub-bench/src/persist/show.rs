@@ -1,0 +1,145 @@
+//! How a run of `bench persist` is shown: on the terminal, as JSON and CSV, and as a page with charts.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::course::{Course, Slope};
+use super::outcome::{Asked, Batches, Outcome};
+use crate::report::{Axes, escape, grouped, line_chart};
+
+impl Outcome {
+    /// The summary for people.
+    pub(crate) fn terminal(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write(&mut out);
+        out
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "persist on {}", self.machine)?;
+        let [sent, confirmed, stored] = [self.sent, self.confirmed, self.stored].map(|n| grouped(n as f64));
+        writeln!(
+            out,
+            "  sent         {sent}, confirmed {confirmed}, refused {}, unconfirmed {}, stored {stored}: {}",
+            self.refused,
+            self.unconfirmed,
+            if self.is_clean() { "the books agree" } else { "the books do not agree" }
+        )?;
+        writeln!(out, "  published    {}/s in {:.1} s", grouped(self.published_per_second), self.publish_s)?;
+        writeln!(
+            out,
+            "  stored       {}/s in {:.1} s, {:.1} s after the last confirm",
+            grouped(self.stored_per_second),
+            self.store_s,
+            (self.store_s - self.publish_s).max(0.0)
+        )?;
+        for (name, stats) in [("confirm ms", &self.confirm_latency), ("arrival ms", &self.arrival_latency)] {
+            if stats.count > 0 {
+                writeln!(
+                    out,
+                    "  {name:<12} p50 {:.2}, p95 {:.2}, p99 {:.2}, p99.9 {:.2}, max {:.2}",
+                    stats.median_ms, stats.p95_ms, stats.p99_ms, stats.p99_9_ms, stats.max_ms
+                )?;
+            }
+        }
+        self.write_batches(out)?;
+        self.write_slopes(out)?;
+        writeln!(out, "  {:<24}{:>12}{:>12}{:>12}{:>12}", "", "before", "average", "peak", "after")?;
+        for Course { name, before, average, peak, after } in &self.course {
+            writeln!(out, "  {name:<24}{before:>12.2}{average:>12.2}{peak:>12.2}{after:>12.2}")?;
+        }
+        for fault in &self.faults {
+            writeln!(out, "  fault: {fault}")?;
+        }
+        Ok(())
+    }
+
+    fn write_batches(&self, out: &mut String) -> std::fmt::Result {
+        let Batches { count, operations_mean, mean_ms, quantiles } = &self.batches;
+        if *count > 0.0 {
+            let quantiles: String =
+                quantiles.iter().map(|q| format!(", p{} {:.1}", 100.0 * q.quantile, q.ms)).collect();
+            writeln!(
+                out,
+                "  batches      {} of {operations_mean:.0} operations; ms: mean {mean_ms:.2}{quantiles} \
+                 (within buckets that double)",
+                grouped(*count)
+            )?;
+        }
+        if let Some(Asked { statements, round_trips }) = self.asked {
+            writeln!(
+                out,
+                "  database     {statements:.4} statements and {round_trips:.4} round trips for each message"
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_slopes(&self, out: &mut String) -> std::fmt::Result {
+        if let Some(maximum) = self.maximum_per_second {
+            writeln!(out, "  endurance    at 80 % of {}/s, measured just before", grouped(maximum))?;
+        }
+        if let Some(slope) = &self.slope {
+            let [change, low, high] = [slope.change, slope.low, slope.high].map(|value| slope.percent(value));
+            writeln!(out, "  rate         {change:+.2} % over the run (95 %: {low:+.2} to {high:+.2})")?;
+        }
+        for (when, slope) in
+            [("over the run", &self.memory_slope), ("over its second half", &self.memory_slope_late)]
+        {
+            if let Some(Slope { mean, change, low, high }) = slope {
+                writeln!(
+                    out,
+                    "  memory       {change:+.2} MiB {when} (95 %: {low:+.2} to {high:+.2}), mean {mean:.1} MiB, \
+                     anonymous memory of the server"
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `summary.json`, `looks.csv` and `report.html`.
+    pub(crate) fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
+        let write = |name: &str, text: String| {
+            let path = dir.join(name);
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        write("summary.json", serde_json::to_string_pretty(self)?)?;
+        write("looks.csv", self.csv())?;
+        write("report.html", self.page())
+    }
+
+    fn csv(&self) -> String {
+        let names: Vec<&str> = self.course.iter().map(|course| course.name.as_str()).collect();
+        let mut out = format!("seconds,{}\n", names.join(","));
+        for look in &self.looks {
+            let values =
+                names.iter().map(|name| look.values.get(*name).map_or(String::new(), f64::to_string));
+            let _ = writeln!(out, "{:.3},{}", look.at_s, values.collect::<Vec<_>>().join(","));
+        }
+        out
+    }
+
+    fn page(&self) -> String {
+        let charts: String = self
+            .course
+            .iter()
+            .map(|course| {
+                let points: Vec<(f64, f64)> = self
+                    .looks
+                    .iter()
+                    .filter_map(|look| Some((look.at_s, *look.values.get(&course.name)?)))
+                    .collect();
+                let axes = Axes { x: "seconds", y: &course.name };
+                format!("<h2>{}</h2>{}\n", escape(&course.name), line_chart(&points, axes))
+            })
+            .collect();
+        crate::report::page(
+            "hubbub bench persist",
+            &format!("<pre>{}</pre>{charts}", escape(&self.terminal())),
+        )
+    }
+}

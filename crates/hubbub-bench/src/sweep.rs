@@ -1,0 +1,216 @@
+//! `hubbub bench sweep`: what the size of a batch is worth on PostgreSQL, from single-row commits to thousands, each with
+//! and without waiting for company.
+//!
+//! Every measurement is a server of its own on a database of its own, with `pipeline.batch_max` and `pipeline.linger` as
+//! said, and publishers that always have more under way than two batches hold. Rounds take turns.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::ensure;
+use clap::Args;
+use serde::Serialize;
+
+use crate::limits::median;
+use crate::limits::postgres::{Database, check_durable};
+use crate::machine::Machine;
+use crate::options::{arguments, duration};
+use crate::persist::outcome::Outcome;
+use crate::persist::{self, PersistArgs};
+use crate::report::grouped;
+use crate::spawn::Server;
+
+/// Connections that publish. A request of each has a tenth of a batch, so that batches are full but for the last tenth.
+const PUBLISHERS: u64 = 24;
+const REQUESTS_OF_A_BATCH: u64 = 10;
+/// Messages sent before each measurement, which give rooms and users their numbers.
+const WARM_UP: u64 = 20_000;
+
+/// Options of `bench sweep`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SweepArgs {
+    /// PostgreSQL to measure with, postgres://…: a server where databases may be made
+    #[arg(long, value_name = "URL")]
+    postgres: String,
+    /// Most operations of a batch
+    #[arg(long, default_value = "1,100,500,1000,5000", value_delimiter = ',', value_name = "N")]
+    batches: Vec<u64>,
+    /// How long a batch waits for company where it does
+    #[arg(long, default_value = "5ms", value_parser = duration, value_name = "TIME")]
+    linger: Duration,
+    /// Length of each measurement
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    time: Duration,
+    /// Repeat each measurement this often
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    rounds: usize,
+    /// The server to measure; by default this program
+    #[arg(long, value_name = "FILE")]
+    server: Option<PathBuf>,
+    /// Print the table as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Threads of the load generator
+    #[arg(long, default_value_t = crate::machine::cores().min(2), value_name = "N")]
+    pub(crate) threads: usize,
+}
+
+/// Medians over the rounds of one size.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    batch_max: u64,
+    linger_ms: f64,
+    operations_mean: f64,
+    per_second: f64,
+    /// The lowest and the highest of the rounds.
+    per_second_range: [f64; 2],
+    batch_p95_ms: f64,
+    confirm_p95_ms: f64,
+    /// Microseconds of processor time for each message.
+    database_cpu_us: f64,
+    server_cpu_us: f64,
+    round_trips: f64,
+    statements: f64,
+    faults: Vec<String>,
+}
+
+/// The table.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sweep {
+    machine: Machine,
+    started: String,
+    rounds: usize,
+    time_s: f64,
+    rows: Vec<Row>,
+}
+
+/// Measures all sizes in each round.
+pub(crate) async fn measure(args: &SweepArgs) -> anyhow::Result<Sweep> {
+    check_durable(&args.postgres).await?;
+    let started = crate::machine::now().to_string();
+    let steps: Vec<(u64, Duration)> = args
+        .batches
+        .iter()
+        .flat_map(|batch| [Duration::ZERO, args.linger].map(|linger| (*batch, linger)))
+        .collect();
+    let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); steps.len()];
+    for _ in 0..args.rounds.max(1) {
+        for ((batch, linger), outcomes) in steps.iter().zip(&mut outcomes) {
+            outcomes.push(step(args, *batch, *linger).await?);
+        }
+    }
+    let rows = steps.iter().zip(&outcomes).map(|((batch, linger), outcomes)| row(*batch, *linger, outcomes));
+    Ok(Sweep {
+        machine: Machine::look(),
+        started,
+        rounds: args.rounds.max(1),
+        time_s: args.time.as_secs_f64(),
+        rows: rows.collect(),
+    })
+}
+
+async fn step(args: &SweepArgs, batch: u64, linger: Duration) -> anyhow::Result<Outcome> {
+    ensure!(batch > 0, "a batch holds at least one operation");
+    let database = Database::fresh(&args.postgres).await?;
+    let program = args.server.clone().map_or_else(std::env::current_exe, Ok)?;
+    let data = tempfile::Builder::new().prefix("hubbub-sweep-").tempdir()?;
+    let (max, linger) = (batch.to_string(), format!("{}us", linger.as_micros()));
+    let env = [
+        ("HUBBUB_STORE", database.url.as_str()),
+        ("HUBBUB_PIPELINE_BATCH_MAX", &max),
+        ("HUBBUB_PIPELINE_LINGER", &linger),
+    ];
+    let server = Server::real(&program, data.path(), &env).await?;
+    let (pid, warm_up) = (server.pid.to_string(), WARM_UP.to_string());
+    let common = ["--quiet", "--listen", "0", "--target", &server.url, "--server-pid", &pid];
+    // Without a broker, whatever the environment says.
+    let common = [&common[..], &["--database", &database.url, "--log", "direct"]].concat();
+    let persist = async |own: &[&str]| {
+        let line = [&common[..], own].concat();
+        persist::measure(&arguments::<PersistArgs>("persist", &line)?).await
+    };
+    persist(&["-n", &warm_up, "--publishers", "8", "--around", "0s"]).await?;
+    let (publishers, window) = (PUBLISHERS.to_string(), batch.div_ceil(REQUESTS_OF_A_BATCH).to_string());
+    let time = format!("{}s", args.time.as_secs_f64());
+    let outcome = persist(&["--duration", &time, "--publishers", &publishers, "--window", &window]).await?;
+    server.kill().await?;
+    database.drop().await?;
+    Ok(outcome)
+}
+
+fn row(batch: u64, linger: Duration, outcomes: &[Outcome]) -> Row {
+    let of = |figure: &dyn Fn(&Outcome) -> f64| median(&outcomes.iter().map(figure).collect::<Vec<_>>());
+    let cpu_us = |outcome: &Outcome, name: &str| {
+        let course = outcome.course.iter().find(|course| course.name == name);
+        1e6 * course.map_or(0.0, |course| course.average) / outcome.stored_per_second.max(1.0)
+    };
+    let rates: Vec<f64> = outcomes.iter().map(|outcome| outcome.stored_per_second).collect();
+    let p95 = |outcome: &Outcome| {
+        let quantile = outcome.batches.quantiles.iter().find(|quantile| quantile.quantile == 0.95);
+        quantile.map_or(0.0, |quantile| quantile.ms)
+    };
+    Row {
+        batch_max: batch,
+        linger_ms: 1e3 * linger.as_secs_f64(),
+        operations_mean: of(&|outcome| outcome.batches.operations_mean),
+        per_second: median(&rates),
+        per_second_range: [
+            rates.iter().copied().fold(f64::INFINITY, f64::min),
+            rates.iter().copied().fold(0.0, f64::max),
+        ],
+        batch_p95_ms: of(&p95),
+        confirm_p95_ms: of(&|outcome| outcome.confirm_latency.p95_ms),
+        database_cpu_us: of(&|outcome| cpu_us(outcome, "postgres CPU")),
+        server_cpu_us: of(&|outcome| cpu_us(outcome, "server CPU")),
+        round_trips: of(&|outcome| outcome.asked.map_or(0.0, |asked| asked.round_trips)),
+        statements: of(&|outcome| outcome.asked.map_or(0.0, |asked| asked.statements)),
+        faults: outcomes.iter().flat_map(|outcome| outcome.faults.iter().cloned()).collect(),
+    }
+}
+
+impl Sweep {
+    /// Whether nothing was lost, refused or repeated.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.rows.iter().all(|row| row.faults.is_empty() && row.per_second > 0.0)
+    }
+
+    /// The table, as Markdown.
+    pub(crate) fn terminal(&self) -> String {
+        let mut out = format!(
+            "{}. {}. Medians of {} rounds of {:.0} s; direct log, a server and a database for each measurement.\n\n\
+             | batch_max | linger | operations of a batch | messages/s (rounds) | batch p95 | confirm p95 | \
+             CPU per message: database, hubbub | round trips, statements per message |\n\
+             | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+            self.machine, self.started, self.rounds, self.time_s
+        );
+        for row in &self.rows {
+            let [low, high] = row.per_second_range.map(grouped);
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                out,
+                "| {} | {} ms | {:.1} | {} ({low} to {high}) | {:.1} ms | {:.1} ms | {:.1} µs, {:.1} µs | {:.4}, {:.4} |",
+                grouped(row.batch_max as f64),
+                row.linger_ms,
+                row.operations_mean,
+                grouped(row.per_second),
+                row.batch_p95_ms,
+                row.confirm_p95_ms,
+                row.database_cpu_us,
+                row.server_cpu_us,
+                row.round_trips,
+                row.statements
+            );
+        }
+        out.push_str(
+            "\nThe p95 of batches is the server's, interpolated within buckets that double; that of confirms is the \
+             client's, from sending a request, a tenth of a batch, to its last receipt. Round trips and statements are \
+             all that the server had with the database meanwhile, statistics included.\n",
+        );
+        for fault in self.rows.iter().flat_map(|row| &row.faults) {
+            let _ = writeln!(out, "fault: {fault}");
+        }
+        out
+    }
+}

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ pub(crate) struct SweepArgs {
     /// Most operations of a batch
     #[arg(long, default_value = "1,100,500,1000,5000", value_delimiter = ',', value_name = "N")]
     batches: Vec<u64>,
-    /// How long a batch waits for company where it does
+    /// How long a batch waits for company where it does, in whole milliseconds
     #[arg(long, default_value = "5ms", value_parser = duration, value_name = "TIME")]
     linger: Duration,
     /// Length of each measurement
@@ -114,19 +114,30 @@ pub(crate) async fn measure(args: &SweepArgs) -> anyhow::Result<Sweep> {
 async fn step(args: &SweepArgs, batch: u64, linger: Duration) -> anyhow::Result<Outcome> {
     ensure!(batch > 0, "a batch holds at least one operation");
     let database = Database::fresh(&args.postgres).await?;
+    let outcome = persisted(args, &database.url, batch, linger).await;
+    database.drop().await?;
+    outcome
+}
+
+async fn persisted(args: &SweepArgs, url: &str, batch: u64, linger: Duration) -> anyhow::Result<Outcome> {
     let program = args.server.clone().map_or_else(std::env::current_exe, Ok)?;
-    let data = tempfile::Builder::new().prefix("hubbub-sweep-").tempdir()?;
-    let (max, linger) = (batch.to_string(), format!("{}us", linger.as_micros()));
+    let dir = tempfile::Builder::new().prefix("hubbub-sweep-").tempdir()?;
+    let data = dir.path().join("data");
+    let (max, linger) = (batch.to_string(), format!("{}ms", linger.as_millis()));
+    // Without a broker, whatever the environment says.
     let env = [
-        ("HUBBUB_STORE", database.url.as_str()),
+        ("HUBBUB_STORE", url),
+        ("HUBBUB_LOG", "direct"),
         ("HUBBUB_PIPELINE_BATCH_MAX", &max),
         ("HUBBUB_PIPELINE_LINGER", &linger),
     ];
-    let server = Server::real(&program, data.path(), &env).await?;
+    let server = Server::real(&program, &data, &env).await;
+    // The log goes with the directory.
+    let log = || std::fs::read_to_string(data.with_extension("log")).unwrap_or_default();
+    let server = server.with_context(|| log().lines().last().unwrap_or_default().to_owned())?;
     let (pid, warm_up) = (server.pid.to_string(), WARM_UP.to_string());
     let common = ["--quiet", "--listen", "0", "--target", &server.url, "--server-pid", &pid];
-    // Without a broker, whatever the environment says.
-    let common = [&common[..], &["--database", &database.url, "--log", "direct"]].concat();
+    let common = [&common[..], &["--database", url, "--log", "direct"]].concat();
     let persist = async |own: &[&str]| {
         let line = [&common[..], own].concat();
         persist::measure(&arguments::<PersistArgs>("persist", &line)?).await
@@ -136,7 +147,6 @@ async fn step(args: &SweepArgs, batch: u64, linger: Duration) -> anyhow::Result<
     let time = format!("{}s", args.time.as_secs_f64());
     let outcome = persist(&["--duration", &time, "--publishers", &publishers, "--window", &window]).await?;
     server.kill().await?;
-    database.drop().await?;
     Ok(outcome)
 }
 

@@ -96,7 +96,7 @@ pub(crate) struct PersistArgs {
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub(crate) listen: u64,
     /// How long server, broker and database are looked at before and after, to see them idle
-    #[arg(long, default_value = "2s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = "3s", value_parser = duration, value_name = "TIME")]
     pub(crate) around: Duration,
     /// Longest time without any progress
     #[arg(long, default_value = "60s", value_parser = duration, value_name = "TIME")]

@@ -5,7 +5,7 @@ use crate::figures::{median, paired};
 /// Round trips of a batch: `begin`, locks, the statements together, `commit`.
 const ROUND_TRIPS: f64 = 4.0;
 
-/// Milliseconds of a batch, means of one round.
+/// Milliseconds of a batch, means of one round but for the empty statement.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Measured {
     /// From `begin` to the answer to `commit`, at the client.

@@ -98,7 +98,7 @@ async fn measure(way: Way, url: &str, load: Load) -> Result<(f64, f64), Failure>
 fn print(load: Load, rounds: usize, seen: &[Seen]) {
     let Load { rows, batch, writers } = load;
     println!(
-        "\n{writers} writers, {rows} rows in batches of {batch} to {ROOMS} rooms; medians of {rounds} rounds, share of the \
+        "\nwriters: {writers}; {rows} rows in batches of {batch} to {ROOMS} rooms; medians of {rounds} rounds, share of the \
          first by round\n\n| way | rows/s | share | lowest, highest | retries of a batch |\n| --- | --- | --- | --- | --- |"
     );
     let Some(first) = seen.first() else { return };

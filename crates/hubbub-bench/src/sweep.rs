@@ -21,8 +21,9 @@ use crate::persist::{self, PersistArgs};
 use crate::report::grouped;
 use crate::spawn::Server;
 
-/// Connections that publish. A request of each has a tenth of a batch, so that batches are full but for the last tenth.
-const PUBLISHERS: u64 = 24;
+/// Connections that publish. A request of each has a tenth of a batch, of which the server may submit a part first, so that
+/// batches are full but for the last tenth.
+const PUBLISHERS: u64 = 64;
 const REQUESTS_OF_A_BATCH: u64 = 10;
 /// Messages sent before each measurement, which give rooms and users their numbers.
 const WARM_UP: u64 = 20_000;

@@ -50,7 +50,7 @@ pub(crate) async fn publish(
             break;
         }
         for index in numbers {
-            let due = books.due(index).await;
+            let due = due(&books, index, &mut under_way).await;
             let body = texts.body(index, &crate::machine::now().to_string());
             let key = ShortString::from(format!("room.{}", texts.room(index)));
             let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
@@ -67,6 +67,22 @@ pub(crate) async fn publish(
     connection.close(200, "done".into()).await.context("closing the connection to RabbitMQ")
 }
 
+/// Waits until message `index` is to be sent, and meanwhile notes confirms when they come.
+async fn due(books: &Books, index: u64, under_way: &mut VecDeque<(Instant, PublisherConfirm)>) -> Instant {
+    let mut due = std::pin::pin!(books.due(index));
+    while let Some((sent, confirm)) = under_way.front_mut() {
+        tokio::select! {
+            biased;
+            confirmed = confirm => {
+                note(books, *sent, confirmed);
+                under_way.pop_front();
+            }
+            due = &mut due => return due,
+        }
+    }
+    due.await
+}
+
 /// Waits until only `left` are unanswered.
 async fn settle(
     books: &Books,
@@ -75,14 +91,18 @@ async fn settle(
 ) -> anyhow::Result<()> {
     while under_way.len() > left {
         let Some((due, confirm)) = under_way.pop_front() else { break };
-        let confirmation = tokio::time::timeout(PATIENCE, confirm).await.context("no confirm in time")?;
-        match confirmation {
-            Ok(Confirmation::Ack(None)) => books.answered(&books.confirmed, due, 1),
-            Ok(_) => books.answered(&books.refused, due, 1),
-            Err(_) => books.answered(&books.unconfirmed, due, 1),
-        }
+        note(books, due, tokio::time::timeout(PATIENCE, confirm).await.context("no confirm in time")?);
     }
     Ok(())
+}
+
+fn note(books: &Books, due: Instant, confirmed: lapin::Result<Confirmation>) {
+    let counter = match confirmed {
+        Ok(Confirmation::Ack(None)) => &books.confirmed,
+        Ok(_) => &books.refused,
+        Err(_) => &books.unconfirmed,
+    };
+    books.answered(counter, due, 1);
 }
 
 /// Messages waiting in a queue.

@@ -4,7 +4,8 @@
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+    let at = |index: usize| sorted.get(index).copied().unwrap_or(0.0);
+    (at(sorted.len() / 2) + at(sorted.len().saturating_sub(1) / 2)) / 2.0
 }
 
 /// The median of the ratios of each round, which is steadier than the ratio of medians where the machine is not.

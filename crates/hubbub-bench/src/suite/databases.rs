@@ -9,7 +9,7 @@ use super::{Bench, Fresh, Row};
 use crate::bare::{Kind, upsert};
 use crate::kv::{self, KvArgs};
 use crate::limits::median;
-use crate::limits::postgres::{Database, check_durable, connect, make_tables, puts_rate, rows_rate};
+use crate::limits::postgres::{Database, check_durable, make_tables, puts_rate, rows_rate};
 use crate::options::arguments;
 use crate::persist::outcome::Outcome;
 use crate::persist::texts::Texts;

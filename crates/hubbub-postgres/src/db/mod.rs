@@ -346,6 +346,8 @@ impl Db {
         });
         let statement = prepared.await.map_err(|fault| Failed { fault, is_committing: false })?;
         let done = self.within(what, async {
+            // Three statements that share a round trip.
+            let _under_way = [conn.asking.begin(), conn.asking.begin(), conn.asking.begin()];
             // Each is sent when it is first polled, so in this order.
             let done = join3(
                 client.batch_execute(begin),

@@ -54,4 +54,6 @@ async fn blocked_broker_answers_503_and_recovers() {
     load.go_on(&random, MESSAGES_MAX).await;
     until("it is stored", async || server.history("other").await.len() == 1).await;
     load.finish(&mut server).await;
+    let other = server.history("other").await;
+    assert!(other.len() == 1 && other[0]["message"] == "hi", "{other:?}");
 }

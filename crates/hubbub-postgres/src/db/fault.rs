@@ -9,6 +9,9 @@ pub(crate) enum Fault {
     /// No connection could be had.
     #[error("no connection to the database: {0}")]
     Connection(String),
+    /// All connections of the pool are in use.
+    #[error("no connection to the database: none became free in time (store.postgres.pool)")]
+    Exhausted,
     /// A statement failed.
     #[error("{what}: {}", describe(error))]
     Statement {
@@ -77,16 +80,24 @@ impl Fault {
         self.state() == Some(&SqlState::LOCK_NOT_AVAILABLE)
     }
 
+    /// Whether the answer is that the connection ends: the server stops, or a pooler lost it, whatever became of the
+    /// statement.
+    fn is_end(&self) -> bool {
+        let ends = |code: &str| code.starts_with("08") || code.starts_with("57P0") || code == "40003";
+        self.state().is_some_and(|state| ends(state.code()))
+    }
+
     /// Whether the connection is of no use any more: broken, or to a server that takes no writes.
     pub(crate) fn spoils_connection(&self) -> bool {
         match self {
             Self::Statement { error, .. } => {
                 error.is_closed()
                     || error.as_db_error().is_none()
+                    || self.is_end()
                     || self.state() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
             }
             Self::Timeout { .. } => true,
-            Self::Connection(_) | Self::Nonsense { .. } | Self::Again { .. } => false,
+            Self::Connection(_) | Self::Exhausted | Self::Nonsense { .. } | Self::Again { .. } => false,
         }
     }
 
@@ -101,7 +112,9 @@ impl Fault {
     /// For a batch whose commit failed: the database's own refusal means that nothing is stored, silence means nothing.
     pub(crate) fn at_commit(&self) -> ApplyError {
         match self {
-            Self::Statement { error, .. } if error.as_db_error().is_some() && !error.is_closed() => {
+            Self::Statement { error, .. }
+                if error.as_db_error().is_some() && !error.is_closed() && !self.is_end() =>
+            {
                 self.before_commit()
             }
             _ => ApplyError::Unconfirmed { reason: self.to_string() },

@@ -44,6 +44,9 @@ pub(crate) struct Sql {
 /// A parameter.
 pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 
+/// Whatever a database or a user is set to: a lock must be had before a statement's snapshot is taken.
+const BEGIN: &str = "begin isolation level read committed";
+
 /// Most tries of a transaction that met others.
 const TRIES_MAX: u32 = 10;
 
@@ -135,7 +138,7 @@ impl Conn {
     /// Begins a transaction at read committed.
     pub(crate) async fn begin(&mut self) -> Result<Tx<'_>, Fault> {
         let tx = self.open();
-        tx.begin("begin").await?;
+        tx.begin(BEGIN).await?;
         Ok(tx)
     }
 
@@ -154,6 +157,31 @@ impl Conn {
     /// Closes the connection instead of giving it back.
     pub(crate) fn discard(self) {
         drop(Object::take(self.client));
+    }
+}
+
+/// A connection that is closed when it is dropped: whoever waited for the answer went away, and the statement may go on
+/// for long, in the way of whoever has the connection next.
+struct Lent(Option<Conn>);
+
+impl Lent {
+    async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        match &self.0 {
+            Some(conn) => conn.query(sql, params).await,
+            None => Err(Fault::Connection("it was given back".into())),
+        }
+    }
+
+    fn give_back(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(conn) = self.0.take() {
+            conn.discard();
+        }
     }
 }
 
@@ -199,9 +227,7 @@ impl Db {
         self.waits.note(asked.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
         match got {
             Ok(client) => Ok(Conn { client, pooler: self.pooler, asking: Asking::new(self.trips.clone()) }),
-            Err(PoolError::Timeout(TimeoutType::Wait)) => {
-                Err(Fault::Connection("none became free in time (store.postgres.pool)".into()))
-            }
+            Err(PoolError::Timeout(TimeoutType::Wait)) => Err(Fault::Exhausted),
             Err(PoolError::Timeout(_)) => Err(Fault::Connection("the server does not answer".into())),
             Err(PoolError::Backend(error)) => Err(Fault::Connection(fault::describe(&error))),
             Err(PoolError::PostCreateHook(HookError::Message(words))) => Err(Fault::Connection(words.into())),
@@ -216,15 +242,18 @@ impl Db {
     pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let mut is_first = true;
         loop {
-            let conn = self.get().await?;
+            let conn = Lent(Some(self.get().await?));
             let read = tokio::time::timeout(self.timeout, conn.query(sql, params)).await;
             let fault = match read.unwrap_or(Err(Fault::Timeout { what: sql.what })) {
-                Ok(rows) => return Ok(rows),
+                Ok(rows) => {
+                    conn.give_back();
+                    return Ok(rows);
+                }
                 Err(fault) => fault,
             };
             let is_spoiled = fault.spoils_connection();
-            if is_spoiled {
-                conn.discard();
+            if !is_spoiled {
+                conn.give_back();
             }
             if !(is_spoiled && is_first) || matches!(fault, Fault::Timeout { .. }) {
                 return Err(fault);
@@ -276,7 +305,7 @@ impl Db {
             };
             return self.transact(sql.what, work).await;
         }
-        let begin = format!("begin; {first}");
+        let begin = format!("{BEGIN}; {first}");
         self.try_again(async |conn| self.attempt_at_once(&begin, conn, sql, params).await).await
     }
 
@@ -316,12 +345,12 @@ impl Db {
             let value = match &self.history {
                 // Which database it is must be known before anything is done.
                 Some(history) => {
-                    tx.begin("begin").await?;
+                    tx.begin(BEGIN).await?;
                     history.check(&tx).await?;
                     work(&tx).await?
                 }
                 // The first statements go with it: each is sent when it is first polled.
-                None => try_join(tx.begin("begin"), work(&tx)).await?.1,
+                None => try_join(tx.begin(BEGIN), work(&tx)).await?.1,
             };
             Ok((value, tx))
         });
@@ -366,7 +395,10 @@ impl Db {
                 }
             }
         });
-        done.await.map_err(|fault| Failed { fault, is_committing: true })
+        done.await.map_err(|fault| {
+            let is_unknown = matches!(fault.at_commit(), ApplyError::Unconfirmed { .. });
+            Failed { fault, is_committing: is_unknown }
+        })
     }
 
     /// How the pool stands.

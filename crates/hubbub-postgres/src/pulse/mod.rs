@@ -78,18 +78,18 @@ impl Faces {
         Ok(figures)
     }
 
-    /// Counts until the next beat.
-    async fn count(&self) -> Result<(), Fault> {
+    /// Counts until the next beat, but not before `next`, which it moves on by the rest that each step is to have.
+    async fn count(&self, next: &mut Instant) -> Result<(), Fault> {
         let end = Instant::now() + BEAT_EVERY;
-        loop {
-            let counted = self.stats.count().await;
-            let left = end.saturating_duration_since(Instant::now());
-            let rest = counted.as_ref().map_or(left, |rest| *rest);
-            tokio::time::sleep(rest.min(left)).await;
-            if left <= rest {
-                return counted.map(drop);
-            }
+        let mut counted = Ok(());
+        while counted.is_ok() && *next < end {
+            tokio::time::sleep_until((*next).into()).await;
+            let rest = self.stats.count().await;
+            *next = Instant::now() + rest.as_ref().map_or(BEAT_EVERY, |rest| *rest);
+            counted = rest.map(drop);
         }
+        tokio::time::sleep_until(end.into()).await;
+        counted
     }
 }
 
@@ -113,8 +113,9 @@ impl Pulse {
                 }
                 context.status.note(beaten);
             };
+            let mut next = Instant::now();
             loop {
-                let counted = faces.count().await;
+                let counted = faces.count(&mut next).await;
                 let is_counting = counted.is_ok();
                 if let Err(fault) = counted {
                     tell(Err(fault));

@@ -98,7 +98,9 @@ impl Replicas {
         let first = self.next.fetch_add(1, Relaxed) % self.replicas.len().max(1);
         let (behind, front) = self.replicas.split_at_checked(first)?;
         let in_turn = || front.iter().chain(behind);
-        let replica = in_turn().find(|replica| replica.is_fit()).or(in_turn().next())?;
+        let Some(replica) = in_turn().find(|replica| replica.is_fit()) else {
+            return in_turn().next()?.count(None);
+        };
         replica.count(async { replica.read(self.position().await?, work).await }.await)
     }
 

@@ -67,6 +67,7 @@ struct State {
 /// What a look at a replica found.
 pub(super) struct Seen {
     replayed: Position,
+    at: Instant,
     /// Time since the last commit that was replayed, by the replica's clock; says nothing while nothing is committed.
     since_commit: Duration,
 }
@@ -197,14 +198,14 @@ impl Replica {
         let looked = self.db.within("looking at a replica", async {
             self.db.keep(&self.pool).await?;
             let conn = self.db.get().await?;
-            let replayed = self.standing(&conn).await?;
+            let (replayed, at) = (self.standing(&conn).await?, Instant::now());
             let row = conn.query_one(&IDENTITY, &[]).await?;
             if !self.history.is_replicated_by(row.get(0), row.get(1)) {
                 return Err(Fault::Connection("it copies another database than the primary".into()));
             }
             let seconds = row.get::<_, Option<f64>>(2).unwrap_or(0.0);
             let since_commit = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
-            Ok(Seen { replayed, since_commit })
+            Ok(Seen { replayed, at, since_commit })
         });
         looked.await.inspect_err(|fault| self.away(fault)).ok()
     }
@@ -215,7 +216,7 @@ impl Replica {
             let words = "it is ahead of the primary, so it holds another history".to_owned();
             return self.away(&Fault::Connection(words));
         }
-        let (mut lag, may_be_longer) = trail.lag(seen.replayed, Instant::now());
+        let (mut lag, may_be_longer) = trail.lag(seen.replayed, seen.at);
         if may_be_longer {
             lag = lag.max(seen.since_commit);
         }

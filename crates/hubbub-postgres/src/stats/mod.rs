@@ -105,7 +105,7 @@ impl Stats {
     /// Counts and takes out until nothing is left or the time is over. Says whether nothing is left.
     async fn work(&self, deadline: Instant, is_patient: bool) -> Result<bool, Fault> {
         let db = &self.context.db;
-        while !matches!(roll::step(db, is_patient).await?, Step::Done { .. }) {
+        while !matches!(roll::step(db, is_patient).await?, Step::Done) {
             if Instant::now() >= deadline {
                 return Ok(false);
             }
@@ -123,7 +123,7 @@ impl Stats {
         let db = &self.context.db;
         loop {
             while retention::step(&self.context, &mut self.current.lock().await.retention).await? {}
-            while !matches!(roll::step(db, true).await?, Step::Done { .. }) {}
+            while !matches!(roll::step(db, true).await?, Step::Done) {}
             while takeouts::step(db, true).await? {}
             let is_dropping =
                 retention::step(&self.context, &mut self.current.lock().await.retention).await?;
@@ -141,8 +141,8 @@ impl Stats {
         let Ok(_current) = self.current.try_lock() else { return Ok(COUNT_LATER) };
         let begin = Instant::now();
         Ok(match roll::step(&self.context.db, false).await? {
-            Step::Done { is_any: false } | Step::Busy => COUNT_LATER,
-            Step::Done { is_any: true } | Step::More => COUNT_EVERY.max(begin.elapsed() * COUNT_REST),
+            Step::Done | Step::Busy => COUNT_LATER,
+            Step::More => COUNT_EVERY.max(begin.elapsed() * COUNT_REST),
         })
     }
 

@@ -21,17 +21,17 @@ const LOCK: Sql = Sql {
 const TRY_LOCK: Sql =
     Sql { what: "counting", text: "select pg_try_advisory_xact_lock(7161616176)", types: &[] };
 
-/// The spans to be counted are chosen by the rooms' heads. What each of them leads to is looked up span by span, whatever
+/// The spans to be counted are chosen by the rooms' heads, those first that were left alone longest. What each of them leads to is looked up span by span, whatever
 /// the planner thinks of their number.
 const ROLL: Sql = Sql {
     what: "counting messages",
     text: "with behind as materialized ( \
         select r.no as room, coalesce(c.seq, 0) as low, r.head as head, \
             coalesce(c.received_at, '-infinity') as since, \
-            (sum(r.head - coalesce(c.seq, 0)) over (order by r.no))::int8 as total \
+            (sum(r.head - coalesce(c.seq, 0)) over (order by coalesce(c.received_at, '-infinity'), r.no))::int8 as total \
         from rooms r left join counted c on c.room = r.no where r.head > coalesce(c.seq, 0)), \
     span as materialized ( \
-        select room, low, least(head, low + $1) as high, since from behind \
+        select room, low, least(head, low + $1 - (total - (head - low))) as high, since from behind \
         where total - (head - low) < $1), \
     new as materialized ( \
         select m.room, m.sender, m.kind, m.received_at, m.hour from span s cross join lateral ( \
@@ -92,8 +92,8 @@ const ROLL: Sql = Sql {
 /// What a step left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing that was committed when it began; whether there was anything to count.
-    Done { is_any: bool },
+    /// Nothing that was committed when it began.
+    Done,
     /// There is more.
     More,
     /// Somebody else is counting.
@@ -111,8 +111,8 @@ pub(super) async fn lock(tx: &Tx<'_>, is_patient: bool) -> Result<bool, Fault> {
 
 /// Counts a bounded number of messages.
 pub(super) async fn step(db: &Db, is_patient: bool) -> Result<Step, Fault> {
+    let mut conn = db.get().await?;
     let counting = db.within("counting messages", async {
-        let mut conn = db.get().await?;
         let tx = conn.begin().await?;
         if !lock(&tx, is_patient).await? {
             return Ok(Step::Busy);
@@ -122,7 +122,11 @@ pub(super) async fn step(db: &Db, is_patient: bool) -> Result<Step, Fault> {
         if behind > 0 {
             tx.commit().await?;
         }
-        Ok(if done < behind { Step::More } else { Step::Done { is_any: behind > 0 } })
+        Ok(if done < behind { Step::More } else { Step::Done })
     });
-    counting.await
+    let counted = counting.await;
+    if counted.as_ref().is_err_and(Fault::spoils_connection) {
+        conn.discard();
+    }
+    counted
 }

@@ -61,6 +61,11 @@ impl Address {
         let (kind, text) = match error.kind() {
             ErrorKind::ProtocolError(error) => (error.kind(), error.get_message().as_str()),
             ErrorKind::IOError(error) => return unanswered(&error.to_string()),
+            ErrorKind::ParsingError(_) | ErrorKind::InvalidProtocolVersion(_) => {
+                return "what answers there does not speak AMQP 0-9-1: say amqps:// if it speaks TLS, or correct the \
+                        port in log.url"
+                    .to_owned();
+            }
             _ => return error.to_string(),
         };
         let advice = match kind {

@@ -62,9 +62,7 @@ pub(super) async fn run(
     let shards = sources.into_iter().map(|source| async move {
         let (stop, filling) = (stop.clone(), Batch::default());
         let mut shard = Shard { core, source, stop, filling, unacked: 0 };
-        let ended = shard.run().await;
-        shard.forget();
-        ended
+        shard.run().await
     });
     tokio::select! {
         ended = futures_util::future::try_join_all(shards) => ended.err().map(|error| error.to_string()),
@@ -164,9 +162,11 @@ impl<'a> Shard<'a> {
         }
         Ok(())
     }
+}
 
-    /// The broker gives out again what was not acknowledged.
-    fn forget(&self) {
+/// The broker gives out again what was not acknowledged.
+impl Drop for Shard<'_> {
+    fn drop(&mut self) {
         self.core.metrics.log_unacked.dec_by(self.unacked);
     }
 }

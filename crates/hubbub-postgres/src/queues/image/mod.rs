@@ -124,6 +124,8 @@ pub(crate) struct Queue {
     pub(crate) settings: QueueRules,
     /// Nothing may be written that is due before this.
     pub(crate) seen_to: i64,
+    /// What was due up to now is in the image.
+    pub(crate) is_current: bool,
     /// Messages and bytes of texts, when the batch began.
     pub(crate) held: Option<(i64, i64)>,
     pub(crate) added: Counts,

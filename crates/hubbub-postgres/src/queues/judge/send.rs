@@ -88,7 +88,7 @@ impl Image {
                 sent_at: self.now,
                 due_at,
                 begun_at: due_at.map(|_| self.now),
-                expires_at: ttl_ms.map(|ttl| self.now.saturating_add(micros(ttl))),
+                expires_at: ttl_ms.map(|ttl| self.end_of(queue, micros(ttl))),
                 known_as: send.message_id.map(|_| first),
                 group: send.group.map(Into::into),
                 bytes: i64::try_from(send.text.len()).unwrap_or(i64::MAX),

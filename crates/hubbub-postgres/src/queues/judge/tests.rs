@@ -22,6 +22,7 @@ fn image(settings: QueueRules, ids: &[i64]) -> Image {
         is_dead_letter: false,
         settings,
         seen_to: 0,
+        is_current: true,
         held: Some((ids.len() as i64, ids.len() as i64)),
         added: Counts::default(),
         is_changed: false,

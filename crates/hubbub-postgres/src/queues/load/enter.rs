@@ -20,8 +20,12 @@ pub(super) fn enter_messages(image: &mut Image, rows: &[Row]) {
 pub(super) fn enter_client(image: &mut Image, row: &Row) {
     let (no, name): (i32, Arc<str>) = (row.get("no"), row.get::<_, &str>("id").into());
     image.client_names.insert(no, Arc::clone(&name));
-    let is_registered = row.get("registered");
-    image.clients.entry(name).or_insert(Client { no, is_registered, is_changed: false });
+    let client = Client { no, is_registered: row.get("registered"), is_changed: false };
+    let known = image.clients.entry(name).or_insert(client);
+    // What was read later counts, unless the batch has decided otherwise.
+    if !known.is_changed {
+        *known = client;
+    }
 }
 
 pub(super) fn enter_known(image: &mut Image, row: &Row) {

@@ -85,6 +85,7 @@ impl Loader<'_> {
         sweeps: bool,
     ) -> Result<(), Fault> {
         let locked: Vec<i32> = image.queues.keys().copied().collect();
+        image.queues.values_mut().for_each(|queue| queue.is_current = true);
         let seen_to = image.queues.values().map(|queue| queue.seen_to).min().unwrap_or(i64::MIN);
         let (seen_to, now) = (time(seen_to.max(0)), time(image.now));
         let Wishes { sends, settled, known, places, limited } = Wishes::of(image, ops);

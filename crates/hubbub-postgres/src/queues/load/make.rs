@@ -41,7 +41,7 @@ pub(super) async fn make_queue(tx: &Tx<'_>, image: &mut Image, name: &str) -> Re
     for row in &rows {
         enter_queue(image, row, &seen);
         if let Some(queue) = image.queues.get_mut(&row.get("no")).filter(|_| is_new) {
-            (queue.is_new, queue.held) = (true, Some((0, 0)));
+            (queue.is_new, queue.is_current, queue.held) = (true, true, Some((0, 0)));
         }
     }
     Ok(())

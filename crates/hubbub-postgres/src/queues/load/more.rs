@@ -50,11 +50,17 @@ impl Loader<'_> {
             Need::Registered => {
                 self.hold_clients().await?;
                 let rows = self.tx.query(&sql::ALL_REGISTERED, &[]).await?;
+                let unchanged = image.clients.values_mut().filter(|client| !client.is_changed);
+                unchanged.for_each(|client| client.is_registered = false);
                 rows.iter().for_each(|row| enter_client(image, row));
                 image.has_all_registered = true;
             }
             Need::Copies(client) => {
                 self.hold_clients().await?;
+                // A queue may have been made, and got copies, while the lock was waited for.
+                let (queues, seen_to) = try_join!(self.queues(&[], &[], true), self.seen(&[], &[], true))?;
+                let seen_to = seen(&seen_to);
+                queues.iter().for_each(|row| enter_queue(image, row, &seen_to));
                 self.enter_all(image, &sql::COPIES, &[client]).await?;
             }
             Need::Returned(queue) => self.enter_all(image, &sql::RETURNED, &[queue]).await?,

@@ -144,6 +144,7 @@ pub(super) fn enter_queue(image: &mut Image, row: &Row, seen: &HashMap<i32, i64>
         is_dead_letter: row.get("is_dead_letter"),
         settings: rules_of(row),
         seen_to,
+        is_current: false,
         held: None,
         added: Counts::default(),
         is_changed: false,

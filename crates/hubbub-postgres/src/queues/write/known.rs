@@ -33,10 +33,10 @@ const KNOW: Sql = Sql {
 
 const FORGET_LATER: Sql = Sql {
     what: "noting that messages with ids of senders are gone",
+    // By the key and not by place: copies of one message may leave two queues at a time, and only one of them is locked here.
     text: "update queue_known k set waiting = k.waiting - g.gone, \
              forget_at = case when k.waiting <= g.gone then $3 end \
-           from (select a.*, (select ctid from queue_known where first = a.first) as stands_at \
-             from unnest($1, $2) as a (first, gone) offset 0) g where k.ctid = g.stands_at",
+           from unnest($1, $2) as g (first, gone) where k.first = g.first and k.first = any($1)",
     types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TIMESTAMPTZ],
 };
 
@@ -65,6 +65,8 @@ pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
         let now = time(image.now);
         tx.execute(&KNOW, &[&firsts, &queues, &ids, &contents, &now, &copies, &waiting, &forget]).await
     };
+    let mut gone: Vec<(i64, i64)> = gone.into_iter().collect();
+    gone.sort_unstable();
     let (firsts, counts): (Vec<i64>, Vec<i64>) = gone.into_iter().unzip();
     let forget = async {
         if firsts.is_empty() {

@@ -76,7 +76,7 @@ pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
         tx.execute(&COUNT, &params).await
     };
     // Rows written anyway need no other moment.
-    let is_old = |queue: &Queue| image.now.saturating_sub(queue.seen_to) >= NOTE_EVERY;
+    let is_old = |queue: &Queue| queue.is_current && image.now.saturating_sub(queue.seen_to) >= NOTE_EVERY;
     let old: Vec<i32> = live().filter(|(_, queue)| is_old(queue)).map(|(no, _)| *no).collect();
     let note = async {
         if old.is_empty() || image.has_more_due {

@@ -55,7 +55,10 @@ pub(crate) async fn publish(
             let key = ShortString::from(format!("room.{}", texts.room(index)));
             let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
             let properties = BasicProperties::default().with_delivery_mode(2);
-            let confirm = channel.basic_publish(exchange.clone(), key, options, &body, properties).await?;
+            let publishing = channel.basic_publish(exchange.clone(), key, options, &body, properties);
+            // A broker without memory or space reads no more.
+            let published = tokio::time::timeout(PATIENCE, publishing).await;
+            let confirm = published.context("the broker takes no messages, see its alarms")??;
             books.sent.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             under_way.push_back((due, confirm));
             if under_way.len() >= window {

@@ -35,6 +35,11 @@ impl Buckets {
         self.upto.last().map_or(0.0, |bucket| bucket.1)
     }
 
+    /// All of them together.
+    pub(crate) fn sum(&self) -> f64 {
+        self.sum
+    }
+
     /// Their mean, which is exact; 0 when there are none.
     pub(crate) fn mean(&self) -> f64 {
         if self.count() > 0.0 { self.sum / self.count() } else { 0.0 }

@@ -1,9 +1,10 @@
 //! From publishing to hearing: a WebSocket that follows a few rooms and compares each message's timestamp, which is
 //! when it was published, with its arrival.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use hubbub_core::Timestamp;
 use hubbub_core::clock::SeededRandom;
@@ -25,6 +26,22 @@ pub(crate) struct Heard {
     pub(crate) misordered: u64,
     /// Rooms that are followed.
     pub(crate) subscribed: u64,
+    /// Why nothing more could be heard, before anybody stopped it.
+    pub(crate) lost: Option<Cause>,
+}
+
+impl Heard {
+    /// What was wrong with it, for people.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let misordered =
+            (self.misordered > 0).then(|| format!("{} arrived again or out of order", self.misordered));
+        let lost = self.lost.map(|cause| {
+            format!(
+                "the listener lost its connection ({cause:?}): arrival times are only of what came before"
+            )
+        });
+        misordered.into_iter().chain(lost).collect()
+    }
 }
 
 #[derive(Deserialize)]
@@ -39,17 +56,22 @@ struct Frame {
     timestamp: String,
 }
 
-/// Follows the first `rooms` rooms until the connection ends or the task is stopped.
+/// Follows the first `rooms` rooms until the task is stopped; should the connection end before, notes why.
 pub(crate) async fn listen(target: Target, rooms: u64, heard: Arc<Mutex<Heard>>) {
+    let Err(cause) = follow(&target, rooms, heard.clone()).await;
+    heard.lock().lost = Some(cause);
+}
+
+async fn follow(target: &Target, rooms: u64, heard: Arc<Mutex<Heard>>) -> Result<Infallible, Cause> {
     let path = format!("{}/v1/ws?user=listener", target.prefix);
-    let Ok((mut wire, mut reader)) = open(&target, &path, crate::machine::seed()).await else { return };
+    let (mut wire, mut reader) = open(target, &path, crate::machine::seed()).await?;
     let mut ear = Ear { heard, masks: SeededRandom::new(crate::machine::seed()), last: Default::default() };
     for number in 0..rooms {
         let room = Texts::room_name(number);
         let request = format!("{{\"type\":\"subscribe\",\"roomId\":\"{room}\",\"last\":0}}");
         write::write_masked(&mut wire.out, Opcode::Text, request.as_bytes(), mask(&ear.masks));
     }
-    poll_fn(|cx| ear.poll(cx, &mut wire, &mut reader)).await;
+    poll_fn(|cx| ear.poll(cx, &mut wire, &mut reader)).await
 }
 
 struct Ear {
@@ -60,16 +82,17 @@ struct Ear {
 
 impl Ear {
     /// Ready when the connection is gone.
-    fn poll(&mut self, cx: &mut Context<'_>, wire: &mut Wire, reader: &mut Reader) -> Poll<()> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut Wire,
+        reader: &mut Reader,
+    ) -> Poll<Result<Infallible, Cause>> {
         loop {
-            if let Poll::Ready(Err(_)) = wire.poll_flush(cx) {
-                return Poll::Ready(());
+            if let Poll::Ready(Err(error)) = wire.poll_flush(cx) {
+                return Poll::Ready(Err(error.into()));
             }
-            match wire.poll_read(cx, |bytes, out| self.hear(reader, bytes, out)) {
-                Poll::Ready(Ok(Ok(()))) => {}
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return Poll::Pending,
-            }
+            ready!(wire.poll_read(cx, |bytes, out| self.hear(reader, bytes, out)))??;
         }
     }
 
@@ -108,6 +131,10 @@ fn note(heard: &mut Heard, last: &mut std::collections::HashMap<String, u64>, fr
 
 #[cfg(test)]
 mod tests {
+    use hubbub_ws::handshake;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -120,5 +147,36 @@ mod tests {
             note(&mut heard, &mut last, &serde_json::from_str(&text).unwrap());
         }
         assert_eq!((heard.misordered, heard.latency.len()), (1, 4));
+        assert_eq!(heard.faults(), ["1 arrived again or out of order"]);
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_is_cut_off_is_a_fault() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::parse(&server.local_addr().unwrap().to_string()).unwrap();
+        let heard = Arc::new(Mutex::new(Heard::default()));
+        let listening = tokio::spawn(listen(target, 1, heard.clone()));
+        let (mut peer, _) = server.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            assert!(peer.read_buf(&mut request).await.unwrap() > 0);
+        }
+        let request = String::from_utf8(request).unwrap();
+        let key = request.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+        let answer = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Accept: {}\r\n\r\n",
+            handshake::accept_key(key)
+        );
+        peer.write_all(answer.as_bytes()).await.unwrap();
+        // It asks for its room, and hears the end.
+        assert!(peer.read_buf(&mut Vec::new()).await.unwrap() > 0);
+        assert_eq!(heard.lock().lost, None);
+        let mut close = Vec::new();
+        write::write_close(&mut close, 1001, "");
+        peer.write_all(&close).await.unwrap();
+        listening.await.unwrap();
+        assert_eq!(heard.lock().lost, Some(Cause::Closed));
+        assert_eq!(heard.lock().faults().len(), 1);
     }
 }

@@ -21,13 +21,13 @@ pub(crate) mod texts;
 mod watch;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Args;
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::sync::watch::{self as signal, Receiver};
 use tokio::task::JoinSet;
 
 use crate::client::Target;
@@ -112,13 +112,9 @@ pub(crate) struct PersistArgs {
 /// Publishes, and waits until everything is stored.
 pub(crate) async fn measure(args: &PersistArgs) -> anyhow::Result<Outcome> {
     let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
-    let is_endurance = args.preset == Some(Preset::Endurance);
-    ensure!(
-        !is_endurance || args.common.server_pid.is_some(),
-        "an endurance run shows the server's memory: give its process id with --server-pid"
-    );
+    preset::check(args)?;
     let outcome = run(args, Plan::of(args), seed).await?;
-    if !is_endurance || !outcome.is_clean() {
+    if args.preset != Some(Preset::Endurance) || !outcome.is_clean() {
         return Ok(outcome);
     }
     let maximum = outcome.stored_per_second;
@@ -152,18 +148,18 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
     let metrics_before = metrics(&target).await;
     let begun = Instant::now();
     let mut publishers = publishers(args, plan.rate, &target, &books, &texts)?;
-    let is_published = Arc::new(AtomicBool::new(false));
+    let (set_published, is_published) = signal::channel(false);
     let stored = async {
         match &before {
             None => Ok((0, Instant::now())),
-            Some(before) => wait_stored(args, &target, before, plan.messages, &books, &is_published).await,
+            Some(before) => wait_stored(args, &target, before, plan.messages, &books, is_published).await,
         }
     };
     let publishing = async {
         while let Some(done) = publishers.join_next().await {
             done??;
         }
-        is_published.store(true, Ordering::SeqCst);
+        set_published.send_replace(true);
         anyhow::Ok(Instant::now())
     };
     let (published_at, stored) = tokio::join!(publishing, stored);
@@ -269,7 +265,7 @@ async fn wait_stored(
     before: &ServerCounts,
     messages: u64,
     books: &Books,
-    is_published: &AtomicBool,
+    mut is_published: Receiver<bool>,
 ) -> anyhow::Result<(u64, Instant)> {
     let (mut last, mut moved_at) = (0, Instant::now());
     loop {
@@ -278,11 +274,17 @@ async fn wait_stored(
         if stored > last {
             (last, moved_at) = (stored, Instant::now());
         }
+        // In this order: what is confirmed when all is published is what there will be.
+        let is_over = *is_published.borrow();
         let wanted = if args.drain { messages } else { read(&books.confirmed) };
-        let is_done = (args.drain || is_published.load(Ordering::SeqCst)) && last >= wanted;
-        if is_done || moved_at.elapsed() > args.give_up {
+        if is_over && last >= wanted || moved_at.elapsed() > args.give_up {
             return Ok((last, moved_at));
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        if is_over {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        } else {
+            // The server is not to be charged with many questions while it is measured.
+            let _ = tokio::time::timeout(Duration::from_millis(250), is_published.wait_for(|is| *is)).await;
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::books::{Books, read};
 use super::buckets::Buckets;
 use super::course::{Course, Slope, Span, courses};
 use super::ear::Heard;
-use super::watch::Look;
+use super::watch::{BATCH_MS, Look};
 use crate::ledger::sum;
 use crate::machine::Machine;
 use crate::record::Stats;
@@ -74,6 +74,9 @@ pub(crate) struct Outcome {
     /// How the rate changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) slope: Option<Slope>,
+    /// How the mean time of a batch changed, in milliseconds: at a given rate it shows what the rate cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) batch_slope: Option<Slope>,
     /// How the server's memory changed, in MiB: over the run, and over its second half, when its caches are full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory_slope: Option<Slope>,
@@ -156,9 +159,7 @@ impl Outcome {
         if refused > 0 {
             faults.push(format!("{refused} refused"));
         }
-        if heard.misordered > 0 {
-            faults.push(format!("{} arrived again or out of order", heard.misordered));
-        }
+        faults.extend(heard.faults());
         let rate = |count: u64, time: Duration| count as f64 / time.as_secs_f64().max(1e-6);
         Self {
             machine: Machine::look(),
@@ -184,6 +185,7 @@ impl Outcome {
             asked: Asked::between(&metrics),
             maximum_per_second: None,
             slope: Slope::of(during, "stored/s", SLOPE_LOOKS),
+            batch_slope: Slope::of(during, BATCH_MS, SLOPE_LOOKS),
             memory_slope: Slope::of(during, MEMORY, SLOPE_LOOKS),
             memory_slope_late: Slope::of(
                 during.get(during.len() / 2..).unwrap_or_default(),
@@ -206,13 +208,24 @@ impl Outcome {
 /// A command line as it may be shown: URLs can hold passwords.
 fn shown_command(words: impl Iterator<Item = String>) -> String {
     let shown = words.map(|word| match word.split_once("://") {
-        Some((before, rest)) => match rest.split_once('@') {
-            Some((_, after)) => format!("{before}://…@{after}"),
-            None => word,
-        },
+        Some((scheme, rest)) => format!("{scheme}://{}", without_passwords(rest)),
         None => word,
     });
     shown.collect::<Vec<_>>().join(" ")
+}
+
+/// A URL behind its scheme without user, and without what follows `password=`. That goes first: it may hold an `@`.
+fn without_passwords(rest: &str) -> String {
+    let mut parts = rest.split("password=");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        shown.push_str("password=…");
+        shown.extend(part.split_once('&').into_iter().flat_map(|(_, after)| ["&", after]));
+    }
+    match shown.rsplit_once('@') {
+        Some((_, after)) => format!("…@{after}"),
+        None => shown,
+    }
 }
 
 #[cfg(test)]
@@ -221,8 +234,19 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        let words = ["bench", "--log", "amqp://guest:secret@host/v"].map(str::to_owned);
-        assert_eq!(shown_command(words.into_iter()), "bench --log amqp://…@host/v");
+        for (word, shown) in [
+            ("amqp://guest:secret@host/v", "amqp://…@host/v"),
+            ("amqp://guest:sec@ret@host/v", "amqp://…@host/v"),
+            ("postgres://host/db?password=sec@ret", "postgres://host/db?password=…"),
+            (
+                "postgres://me:secret@host/db?sslpassword=secret&password=sec@ret&user=me",
+                "postgres://…@host/db?sslpassword=…&password=…&user=me",
+            ),
+            ("http://host:80/prefix", "http://host:80/prefix"),
+        ] {
+            let words = ["bench", "--log", word].map(str::to_owned);
+            assert_eq!(shown_command(words.into_iter()), format!("bench --log {shown}"));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -23,6 +24,20 @@ pub(crate) enum Preset {
     Stress,
     /// 15 minutes (--duration) at 80 % of the rate at which 500,000 messages (--messages) are stored just before
     Endurance,
+}
+
+/// Refuses options that the preset would not heed.
+pub(crate) fn check(args: &PersistArgs) -> anyhow::Result<()> {
+    let is_timed = matches!(args.preset, None | Some(Preset::Endurance));
+    ensure!(
+        is_timed || args.duration.is_none(),
+        "--duration goes with --preset endurance only: baseline and stress end with their messages (--messages)"
+    );
+    ensure!(
+        args.preset != Some(Preset::Endurance) || args.common.server_pid.is_some(),
+        "an endurance run shows the server's memory: give its process id with --server-pid"
+    );
+    Ok(())
 }
 
 /// What one run publishes.
@@ -82,5 +97,16 @@ mod tests {
         assert_eq!(Plan::of(&endurance), all(500_000));
         let kept_up = Plan::endurance(&endurance, 1_000.0);
         assert_eq!(kept_up, Plan { messages: 720_000, rate: Some(800.0), time: None });
+    }
+
+    #[test]
+    fn what_a_preset_does_not_heed_is_refused() {
+        let is_taken = |line: &[&str]| check(&arguments::<PersistArgs>("persist", line).unwrap()).is_ok();
+        assert!(is_taken(&["--duration", "60s"]));
+        assert!(is_taken(&["--preset", "stress", "-n", "7"]));
+        assert!(!is_taken(&["--preset", "stress", "--duration", "60s"]));
+        assert!(!is_taken(&["--preset", "baseline", "--duration", "60s"]));
+        assert!(is_taken(&["--preset", "endurance", "--duration", "60s", "--server-pid", "1"]));
+        assert!(!is_taken(&["--preset", "endurance", "--duration", "60s"]));
     }
 }

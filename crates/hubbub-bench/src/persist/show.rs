@@ -9,6 +9,9 @@ use super::course::{Course, Slope};
 use super::outcome::{Asked, Batches, Outcome};
 use crate::report::{Axes, escape, grouped, line_chart};
 
+/// What is to be known of every interval of a slope.
+const NARROW: &str = "optimistic, as looks are autocorrelated";
+
 impl Outcome {
     /// The summary for people.
     pub(crate) fn terminal(&self) -> String {
@@ -82,9 +85,15 @@ impl Outcome {
         if let Some(maximum) = self.maximum_per_second {
             writeln!(out, "  endurance    at 80 % of {}/s, measured just before", grouped(maximum))?;
         }
-        if let Some(slope) = &self.slope {
-            let [change, low, high] = [slope.change, slope.low, slope.high].map(|value| slope.percent(value));
-            writeln!(out, "  rate         {change:+.2} % over the run (95 %: {low:+.2} to {high:+.2})")?;
+        for (name, slope) in [("rate", &self.slope), ("batch time", &self.batch_slope)] {
+            if let Some(slope) = slope {
+                let [change, low, high] =
+                    [slope.change, slope.low, slope.high].map(|value| slope.percent(value));
+                writeln!(
+                    out,
+                    "  {name:<12} {change:+.2} % over the run (95 %: {low:+.2} to {high:+.2}; {NARROW})"
+                )?;
+            }
         }
         for (when, slope) in
             [("over the run", &self.memory_slope), ("over its second half", &self.memory_slope_late)]
@@ -92,7 +101,7 @@ impl Outcome {
             if let Some(Slope { mean, change, low, high }) = slope {
                 writeln!(
                     out,
-                    "  memory       {change:+.2} MiB {when} (95 %: {low:+.2} to {high:+.2}), mean {mean:.1} MiB, \
+                    "  memory       {change:+.2} MiB {when} (95 %: {low:+.2} to {high:+.2}; {NARROW}), mean {mean:.1} MiB, \
                      anonymous memory of the server"
                 )?;
             }

@@ -9,12 +9,15 @@ use serde::Serialize;
 
 use super::Source;
 use super::books::{Books, read};
+use super::buckets::Buckets;
 use crate::client::Target;
 use crate::client::get::get;
 use crate::ledger::sum;
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_secs(1);
+/// What the mean time of the server's batches is called in looks, from the first statement to the commit.
+pub(super) const BATCH_MS: &str = "batch ms";
 
 /// What was seen at one time; rates are those since the look before.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -35,6 +38,9 @@ pub(super) struct Raw {
     pub(super) figures: BTreeMap<String, f64>,
     /// Pairs of what only grows; shown is how much the first grew for each one of the second.
     pub(super) ratios: BTreeMap<String, (f64, f64)>,
+    /// Processor time of processes that come and go, in seconds, by process id; shown as the rate of all together. What
+    /// one that is gone has used since the last look is not known.
+    seconds: BTreeMap<String, BTreeMap<u32, f64>>,
 }
 
 /// Looks again and again until it is told to stop.
@@ -104,6 +110,8 @@ async fn raw(
         counter("statements/s", "hubbub_store_pool_statements_total");
         counter("round trips/s", "hubbub_store_pool_round_trips_total");
         counter("pool timeouts/s", "hubbub_store_pool_timeouts_total");
+        let batches = Buckets::parse(&metrics, "hubbub_pipeline_store_seconds");
+        raw.ratios.insert(BATCH_MS.into(), (1e3 * batches.sum(), batches.count()));
         if let Some(us) = sum(&metrics, "hubbub_store_pool_acquire_microseconds_total")
             && let Some(acquired) = sum(&metrics, "hubbub_store_pool_acquired_total")
         {
@@ -147,6 +155,14 @@ impl Raw {
                 values.insert(name.clone(), (part - part_before) / (whole - whole_before));
             }
         }
+        for (name, now) in &self.seconds {
+            let earlier = before.seconds.get(name);
+            let used = now.iter().map(|(pid, used)| {
+                let earlier = earlier.and_then(|earlier| earlier.get(pid)).copied().unwrap_or(0.0);
+                (used - earlier).max(0.0)
+            });
+            values.insert(name.clone(), used.sum::<f64>() / seconds);
+        }
         Look { at_s: at.duration_since(begun).as_secs_f64(), values }
     }
 }
@@ -167,15 +183,15 @@ fn processes(server_pid: Option<u32>, names: &[String], raw: &mut Raw) {
         }
     }
     for name in names {
-        let (mut cpu, mut kib, mut shared_kib, mut count) = (0.0, 0, 0, 0);
+        let (mut seconds, mut kib, mut shared_kib, mut count) = (BTreeMap::new(), 0, 0, 0);
         for pid in pids_named(name) {
-            cpu += crate::machine::process_seconds(pid).unwrap_or(0.0);
+            seconds.extend(crate::machine::process_seconds(pid).map(|used| (pid, used)));
             kib += crate::machine::rss_anon_kib(pid).unwrap_or(0);
             shared_kib = crate::machine::rss_shared_kib(pid).unwrap_or(0).max(shared_kib);
             count += 1;
         }
         if count > 0 {
-            raw.counters.insert(format!("{name} CPU"), cpu);
+            raw.seconds.insert(format!("{name} CPU"), seconds);
             raw.figures.insert(format!("{name} MiB"), (kib + shared_kib) as f64 / 1024.0);
             raw.figures.insert(format!("{name} processes"), f64::from(count));
         }
@@ -222,10 +238,23 @@ mod tests {
             counters: [("stored/s".to_owned(), stored)].into(),
             figures: [("connections".to_owned(), 3.0)].into(),
             ratios: [("cache hits %".to_owned(), hits)].into(),
+            seconds: BTreeMap::new(),
         };
         let look = raw(6, 500.0, (900.0, 20.0)).since(&raw(4, 100.0, (100.0, 10.0)), begun);
         let values: Vec<(&str, f64)> = look.values.iter().map(|(name, value)| (&**name, *value)).collect();
         assert_eq!(values, [("cache hits %", 80.0), ("connections", 3.0), ("stored/s", 200.0)]);
         assert_eq!(look.at_s, 6.0);
+    }
+
+    #[test]
+    fn a_process_that_ends_takes_no_time_from_the_others() {
+        let begun = Instant::now();
+        let raw = |at, seconds: &[(u32, f64)]| Raw {
+            at: Some(begun + Duration::from_secs(at)),
+            seconds: [("postgres CPU".to_owned(), seconds.iter().copied().collect())].into(),
+            ..Raw::default()
+        };
+        let look = raw(2, &[(1, 6.0), (3, 1.0)]).since(&raw(0, &[(1, 4.0), (2, 50.0)]), begun);
+        assert_eq!(look.values["postgres CPU"], 1.5, "two seconds of the first, one of the new one");
     }
 }

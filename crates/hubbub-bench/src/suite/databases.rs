@@ -129,7 +129,7 @@ impl Bench {
     }
 
     async fn pg_latency(&self, url: &str, rate: f64) -> anyhow::Result<Row> {
-        let mut p99 = Vec::new();
+        let (mut p99, mut faults) = (Vec::new(), String::new());
         for _ in 0..self.rounds {
             self.empty_broker().await?;
             let (Fresh { server, _data }, database) = self.on_postgres(Some(url)).await?;
@@ -137,6 +137,7 @@ impl Bench {
             let own = ["--log", url, "--rate", &rate, "--duration", &time];
             let outcome = self.persist(&server, &database, &own).await?;
             p99.push(outcome.arrival_latency.p99_ms);
+            faults.extend(outcome.faults.iter().map(|fault| format!("; {fault}")));
             server.kill().await?;
             database.drop().await?;
         }
@@ -147,8 +148,8 @@ impl Bench {
             limit: String::new(),
             share: String::new(),
             target: "≤ 50 ms",
-            ok: middle > 0.0 && middle <= 50.0,
-            note: format!("rounds {p99:.1?}"),
+            ok: middle > 0.0 && middle <= 50.0 && faults.is_empty(),
+            note: format!("rounds {p99:.1?}{faults}"),
         })
     }
 

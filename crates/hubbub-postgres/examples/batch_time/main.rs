@@ -4,14 +4,14 @@
 //! It starts a PostgreSQL of its own with `pg_stat_statements`, `fsync` on, and removes it.
 //!
 //! One connection writes the same statements as the store into two databases, in turn: one with the tables as they are,
-//! and one whose tables of messages and ids have no index. `begin`, the locks, three statements on their way together, and
-//! `commit` are four round trips.
+//! and one whose tables of messages and ids have no index. `begin` with the locks, three statements on their way together,
+//! and `commit` are three round trips.
 //!
 //! - planning, execution: what `pg_stat_statements` counted for the four statements, with `track_planning`
 //! - index maintenance: execution with indexes less execution without; unique checks are part of it
 //! - WAL: `pg_stat_wal` with `track_wal_io_timing`, of the whole server, background included
 //! - commit: the time of `commit` at the client, less an empty round trip
-//! - network: an empty round trip (the median of an empty statement, on this connection, between batches) times four
+//! - network: an empty round trip (the median of an empty statement, on this connection, between batches) times three
 //! - what is left: writing out and reading in parameters, waking, the kernel's copies
 
 #![allow(
@@ -33,9 +33,10 @@ mod split;
 
 use std::time::Instant;
 
+use futures_util::future::{try_join, try_join3};
 use tokio_postgres::{Client, Statement};
 
-use batch::{Batch, HEADS, ID_TYPES, IDS, INT, LOCK, LONG, MESSAGE_TYPES, MESSAGES};
+use batch::{Batch, HEADS, ID_TYPES, IDS, INT, LOCK, LONG, MESSAGE_TYPES, MESSAGES, Param};
 use database::connect;
 use figures::median;
 use server::Server;
@@ -65,7 +66,7 @@ async fn main() -> Result<(), Failure> {
     let server = Server::new(u16::try_from(port)?, CONFIG);
     server.start()?;
     let admin = server.url("postgres");
-    let (mut with, mut without) = (
+    let (with, without) = (
         Twin::make(&admin, "hubbub_batch_time", None).await?,
         Twin::make(&admin, "hubbub_batch_time_bare", Some(WITHOUT_INDEXES)).await?,
     );
@@ -122,7 +123,7 @@ impl Twin {
     }
 
     /// Writes batches into empty tables, and asks what that took.
-    async fn measure(&mut self, size: usize, batches: usize) -> Result<Measured, Failure> {
+    async fn measure(&self, size: usize, batches: usize) -> Result<Measured, Failure> {
         batch::empty_tables(&self.client).await?;
         for _ in 0..WARM_UP {
             self.write(size).await?;
@@ -140,7 +141,7 @@ impl Twin {
         Ok(Measured {
             whole: mean(|watch| watch.whole),
             commit: mean(|watch| watch.commit),
-            // One that had to wait for a processor would count four times.
+            // One that had to wait for a processor would count three times.
             empty: median(&watches.iter().map(|watch| watch.empty).collect::<Vec<_>>()),
             planning: per_batch(planning),
             execution: per_batch(execution),
@@ -149,23 +150,26 @@ impl Twin {
         })
     }
 
-    async fn write(&mut self, size: usize) -> Result<Watch, Failure> {
+    async fn write(&self, size: usize) -> Result<Watch, Failure> {
         let batch = Batch::new(size);
         let millis = |since: Instant| since.elapsed().as_secs_f64() * 1e3;
         let begin = Instant::now();
         self.client.execute(&self.empty, &[]).await?;
         let empty = millis(begin);
         let begin = Instant::now();
-        let tx = self.client.transaction().await?;
-        tx.query(&self.lock, &[&batch.rooms]).await?;
+        let client = &self.client;
+        let rooms: [Param<'_>; 1] = [&batch.rooms];
+        // Each is sent when it is first polled, so in this order.
+        try_join(client.batch_execute("begin"), client.query(&self.lock, &rooms)).await?;
         let (messages, ids, heads) = (batch.messages(), batch.ids(), batch.heads());
-        tokio::try_join!(
-            tx.execute(&self.messages, &messages),
-            tx.execute(&self.ids, &ids),
-            tx.execute(&self.heads, &heads),
-        )?;
+        try_join3(
+            client.execute(&self.messages, &messages),
+            client.execute(&self.ids, &ids),
+            client.execute(&self.heads, &heads),
+        )
+        .await?;
         let committing = Instant::now();
-        tx.commit().await?;
+        client.batch_execute("commit").await?;
         Ok(Watch { whole: millis(begin), commit: millis(committing), empty })
     }
 

@@ -19,8 +19,8 @@ pub(crate) const ROOMS: i32 = 50;
 /// Where numbers of the next batch begin; every batch is of numbers of its own.
 static NEXT: AtomicI64 = AtomicI64::new(1);
 
-/// What the store sends for a batch, in its order: the first alone, the others on their way together. Of the columns of
-/// rooms only those are here that messages change.
+/// What the store sends for a batch, in its order: the first with `begin`, the others on their way together. Of the
+/// columns of rooms only those are here that messages change.
 pub(crate) const LOCK: &str = "select no, head from rooms where no = any($1) order by no for update";
 pub(crate) const MESSAGES: &str = "insert into messages (room, sender, seq, received_at, sent_at, kind, message_id, username, body) \
      select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)";

@@ -80,7 +80,7 @@ async fn measure(way: Way, url: &str, load: Load) -> Result<(f64, f64), Failure>
     }
     let batches = (load.rows / load.batch / load.writers).max(1);
     let begin = Instant::now();
-    let writing = writers.into_iter().map(|mut writer| {
+    let writing = writers.into_iter().map(|writer| {
         let writing = async move {
             let mut retries = 0;
             for _ in 0..batches {

@@ -1,10 +1,11 @@
 //! The ways to write a batch.
 
+use futures_util::future::try_join;
 use futures_util::pin_mut;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, IsolationLevel, Statement, Transaction};
+use tokio_postgres::{Client, Error, Statement};
 
 use crate::Failure;
 use crate::batch::{Batch, HEADS, ID_TYPES, IDS, INT, LOCK, LONG, MESSAGE_TYPES, MESSAGES, Param};
@@ -102,20 +103,11 @@ impl Writer {
     }
 
     /// Writes a batch, again and again until no other is in its way; the answer is how often that was.
-    pub(crate) async fn write(&mut self, way: Way, batch: &Batch) -> Result<u64, Failure> {
-        let level = match way {
-            Way::Serializable => IsolationLevel::Serializable,
-            _ => IsolationLevel::ReadCommitted,
-        };
+    pub(crate) async fn write(&self, way: Way, batch: &Batch) -> Result<u64, Failure> {
         let mut retries = 0;
         loop {
-            let Self { client, lock, look, messages, ids, heads, staged_messages, staged_ids, function } =
-                self;
-            let tx = client.build_transaction().isolation_level(level).start().await?;
-            let statements =
-                Statements { lock, look, messages, ids, heads, staged_messages, staged_ids, function };
-            let done = match statements.write(way, &tx, batch).await {
-                Ok(entered) => tx.commit().await.map(|()| entered),
+            let done = match self.send(way, batch).await {
+                Ok(entered) => self.client.batch_execute("commit").await.map(|()| entered),
                 Err(error) => Err(error),
             };
             match done {
@@ -123,6 +115,63 @@ impl Writer {
                 Ok(entered) => return Err(format!("{entered} ids of {} were new", batch.seq.len()).into()),
                 Err(error) if is_conflict(&error) => retries += 1,
                 Err(error) => return Err(error.into()),
+            }
+            self.client.batch_execute("rollback").await?;
+        }
+    }
+
+    /// Begins, together with the first statement, and sends the others. How many ids were new.
+    async fn send(&self, way: Way, batch: &Batch) -> Result<u64, Error> {
+        let client = &self.client;
+        let begin = client.batch_execute(match way {
+            Way::Serializable => "begin isolation level serializable",
+            _ => "begin",
+        });
+        let rooms: [Param<'_>; 1] = [&batch.rooms];
+        let (messages, ids, heads) = (batch.messages(), batch.ids(), batch.heads());
+        match way {
+            Way::Unnest | Way::Serializable => {
+                let first = if way == Way::Unnest { &self.lock } else { &self.look };
+                try_join(begin, client.query(first, &rooms)).await?;
+                let (_, entered, _) = tokio::try_join!(
+                    client.execute(&self.messages, &messages),
+                    client.execute(&self.ids, &ids),
+                    client.execute(&self.heads, &heads),
+                )?;
+                Ok(entered)
+            }
+            Way::Parsed => {
+                try_join(begin, client.query_typed(LOCK, &[(&batch.rooms, INT)])).await?;
+                let (_, entered, _) = tokio::try_join!(
+                    parsed(client, MESSAGES, &MESSAGE_TYPES, &messages),
+                    parsed(client, IDS, &ID_TYPES, &ids),
+                    parsed(client, HEADS, &[INT, LONG], &heads),
+                )?;
+                Ok(entered)
+            }
+            Way::Function => {
+                let mut params: Vec<Param<'_>> = vec![&batch.rooms, &batch.counts];
+                params.extend(messages);
+                params.push(&batch.hash);
+                let (_, row) = try_join(begin, client.query_one(&self.function, &params)).await?;
+                Ok(row.get::<_, i64>(0).unsigned_abs())
+            }
+            Way::CopyToStaging => {
+                try_join(begin, client.query(&self.lock, &rooms)).await?;
+                copy(client, COPY_TO_STAGING, batch, true).await?;
+                let (_, entered, _) = tokio::try_join!(
+                    client.execute(&self.staged_messages, &[]),
+                    client.execute(&self.staged_ids, &[]),
+                    client.execute(&self.heads, &heads),
+                )?;
+                Ok(entered)
+            }
+            Way::CopyMessages => {
+                try_join(begin, client.query(&self.lock, &rooms)).await?;
+                copy(client, COPY, batch, false).await?;
+                let (entered, _) =
+                    tokio::try_join!(client.execute(&self.ids, &ids), client.execute(&self.heads, &heads))?;
+                Ok(entered)
             }
         }
     }
@@ -139,80 +188,12 @@ fn is_conflict(error: &Error) -> bool {
     error.code().is_some_and(|code| conflicts.contains(code))
 }
 
-struct Statements<'a> {
-    lock: &'a Statement,
-    look: &'a Statement,
-    messages: &'a Statement,
-    ids: &'a Statement,
-    heads: &'a Statement,
-    staged_messages: &'a Statement,
-    staged_ids: &'a Statement,
-    function: &'a Statement,
-}
-
-impl Statements<'_> {
-    /// How many ids were new.
-    async fn write(&self, way: Way, tx: &Transaction<'_>, batch: &Batch) -> Result<u64, Error> {
-        let (messages, ids, heads) = (batch.messages(), batch.ids(), batch.heads());
-        match way {
-            Way::Unnest | Way::Serializable => {
-                let first = if way == Way::Unnest { self.lock } else { self.look };
-                tx.query(first, &[&batch.rooms]).await?;
-                let (_, entered, _) = tokio::try_join!(
-                    tx.execute(self.messages, &messages),
-                    tx.execute(self.ids, &ids),
-                    tx.execute(self.heads, &heads),
-                )?;
-                Ok(entered)
-            }
-            Way::Parsed => {
-                tx.query_typed(LOCK, &[(&batch.rooms, INT)]).await?;
-                let (_, entered, _) = tokio::try_join!(
-                    parsed(tx, MESSAGES, &MESSAGE_TYPES, &messages),
-                    parsed(tx, IDS, &ID_TYPES, &ids),
-                    parsed(tx, HEADS, &[INT, LONG], &heads),
-                )?;
-                Ok(entered)
-            }
-            Way::Function => {
-                let mut params: Vec<Param<'_>> = vec![&batch.rooms, &batch.counts];
-                params.extend(messages);
-                params.push(&batch.hash);
-                let entered: i64 = tx.query_one(self.function, &params).await?.get(0);
-                Ok(entered.unsigned_abs())
-            }
-            Way::CopyToStaging => {
-                tx.query(self.lock, &[&batch.rooms]).await?;
-                copy(tx, COPY_TO_STAGING, batch, true).await?;
-                let (_, entered, _) = tokio::try_join!(
-                    tx.execute(self.staged_messages, &[]),
-                    tx.execute(self.staged_ids, &[]),
-                    tx.execute(self.heads, &heads),
-                )?;
-                Ok(entered)
-            }
-            Way::CopyMessages => {
-                tx.query(self.lock, &[&batch.rooms]).await?;
-                copy(tx, COPY, batch, false).await?;
-                let (entered, _) =
-                    tokio::try_join!(tx.execute(self.ids, &ids), tx.execute(self.heads, &heads))?;
-                Ok(entered)
-            }
-        }
-    }
-}
-
-async fn parsed(
-    tx: &Transaction<'_>,
-    text: &str,
-    types: &[Type],
-    params: &[Param<'_>],
-) -> Result<u64, Error> {
+async fn parsed(client: &Client, text: &str, types: &[Type], params: &[Param<'_>]) -> Result<u64, Error> {
     let typed: Vec<_> = params.iter().copied().zip(types.iter().cloned()).collect();
-    tx.execute_typed(text, &typed).await
+    client.execute_typed(text, &typed).await
 }
 
-async fn copy(tx: &Transaction<'_>, text: &str, batch: &Batch, with_hash: bool) -> Result<(), Error> {
+async fn copy(client: &Client, text: &str, batch: &Batch, with_hash: bool) -> Result<(), Error> {
     let mut types = vec![
         Type::INT4,
         Type::INT4,
@@ -225,7 +206,7 @@ async fn copy(tx: &Transaction<'_>, text: &str, batch: &Batch, with_hash: bool) 
         Type::TEXT,
     ];
     types.extend(with_hash.then_some(Type::UUID));
-    let writer = BinaryCopyInWriter::new(tx.copy_in(text).await?, &types);
+    let writer = BinaryCopyInWriter::new(client.copy_in(text).await?, &types);
     pin_mut!(writer);
     let numbers = batch.room.iter().zip(&batch.sender).zip(&batch.seq).zip(&batch.time).zip(&batch.kind);
     let strings = batch.id.iter().zip(&batch.name).zip(&batch.body).zip(&batch.hash);

@@ -26,7 +26,7 @@ test: lint ## Everything: what is missing is set up, then every test of every cr
 	scripts/services/install.sh
 	$(TEST_SERVICES) scripts/services/stop.sh wipe
 	trap '$(TEST_SERVICES) scripts/services/stop.sh wipe' EXIT; \
-		$(TEST_SERVICES) scripts/services/start.sh; export $(TEST_SERVICES) $(TEST_URLS); cargo test $(ALL); \
+		$(TEST_SERVICES) scripts/services/start.sh; export $(TEST_SERVICES) $(TEST_URLS); cargo test --no-fail-fast $(ALL); \
 		HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub" scripts/browser-tests.sh
 	$(MAKE) --no-print-directory deny
 

@@ -161,7 +161,8 @@ async fn rights_are_taken_and_given_back() {
     until("health says what to do", is_told).await;
     let health = server.get("/health").await;
     assert!(health.status == 503 && !health.text().contains("s3cret"), "{}", health.text());
-    server.send_as("r", "2", "2").await.problem(503, "unavailable");
+    // What met the refusal on its way may have arrived: 504 says so.
+    until("senders are told", async || server.send_as("r", "2", "2").await.status == 503).await;
     user.may(ALL);
     until("it goes on", async || log().await["status"] == "UP").await;
     assert_eq!(server.send_as("r", "2", "2").await.status, 202);

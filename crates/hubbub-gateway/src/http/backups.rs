@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::Either;
-use http_body_util::channel::{Channel, Sender};
 use hubbub_core::backup::{BackupError, BackupStore};
 use hubbub_core::id::{ID_RULE, is_valid_id};
 use hubbub_core::{ErrorCode, Fault};
@@ -13,6 +12,7 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 
 use super::query::Query;
+use super::streamed::{Writer, streamed};
 use super::{Answer, NOSNIFF, json, respond};
 use crate::Gateway;
 use crate::auth::Caller;
@@ -57,8 +57,8 @@ pub(super) async fn file(
     if first.len() < PIECE_BYTES {
         return Ok(respond(StatusCode::OK, OCTETS, first));
     }
-    let (sender, body) = Channel::new(PIECES_MAX);
-    tokio::spawn(stream(gateway.clone(), backup.to_owned(), name, first, sender));
+    let (writer, body) = streamed(PIECES_MAX);
+    tokio::spawn(stream(gateway.clone(), backup.to_owned(), name, first, writer));
     let mut response = Response::new(Either::Right(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OCTETS));
     response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
@@ -83,27 +83,21 @@ pub(super) fn end(gateway: &Arc<Gateway>, backup: &str, request: &Request<Incomi
 }
 
 /// Sends what follows the first piece, at the reader's pace. An answer that ends early is an error at the other end.
-async fn stream(
-    gateway: Arc<Gateway>,
-    backup: String,
-    name: String,
-    first: Vec<u8>,
-    mut sender: Sender<Bytes, std::io::Error>,
-) {
+async fn stream(gateway: Arc<Gateway>, backup: String, name: String, first: Vec<u8>, writer: Writer) {
     let mut offset = 0;
     let mut piece = first;
     while !piece.is_empty() {
         offset += piece.len() as u64;
-        if sender.send_data(piece.into()).await.is_err() {
+        if writer.write(piece).await.is_err() {
             return;
         }
         let Some(store) = gateway.store.backups() else { return };
         piece = match store.read_backup(&backup, &name, offset, PIECE_BYTES).await {
             Ok(Some(piece)) => piece,
-            Ok(None) => return sender.abort(std::io::Error::other("the backup was ended")),
+            Ok(None) => return writer.abort(std::io::Error::other("the backup was ended")),
             Err(error) => {
                 tracing::error!(%error, "a backup broke off");
-                return sender.abort(std::io::Error::other(error));
+                return writer.abort(std::io::Error::other(error));
             }
         };
     }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http_body_util::Either;
-use http_body_util::channel::{Channel, Sender};
 use hubbub_core::message::write_u64;
 use hubbub_core::{Fault, Message, RoomId};
 use hubbub_pipeline::Waiter;
@@ -16,6 +14,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, Response};
 
 use super::query::{Query, refuse_faults};
+use super::streamed::{Writer, streamed};
 use super::{Answer, NOSNIFF, room_of};
 use crate::auth::Caller;
 use crate::follow::{Audience, Follower, OnReset, Start, Step, Wanted};
@@ -36,8 +35,8 @@ pub(super) async fn events(peer: &Arc<Peer>, room: &str, request: &Request<Incom
     let caller = Caller::of(request.headers(), &query)?;
     let wanted = wanted(request.headers(), &query)?;
     peer.gateway.check_reader(&room, &caller).await?;
-    let (sender, body) = Channel::new(CHUNKS_MAX);
-    tokio::spawn(stream(peer.clone(), room, caller, wanted, sender));
+    let (writer, body) = streamed(CHUNKS_MAX);
+    tokio::spawn(stream(peer.clone(), room, caller, wanted, writer));
     let mut response = Response::new(Either::Right(body));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -88,9 +87,7 @@ fn wanted(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
 /// Most messages `?last=` may ask for.
 pub(super) const LAST_MAX: usize = 1_000;
 
-type Events = Sender<Bytes, std::io::Error>;
-
-async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, wanted: Wanted, mut sender: Events) {
+async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, wanted: Wanted, writer: Writer) {
     let waiter = Arc::new(Waiter::default());
     let outbox = Arc::new(Outbox::new(peer.gateway.outbox, waiter.clone()));
     let mut shutdown = peer.shutdown.clone();
@@ -114,20 +111,20 @@ async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, wanted: Wanted, m
                     peer.gateway.metrics.delivered.inc_by(messages.len() as u64);
                 }
                 Some(Step::Live) => break,
-                Some(Step::Failed(problem)) => return end(&problem, &mut sender).await,
-                Some(Step::Gone) | None => return end(&Problem::removed(), &mut sender).await,
+                Some(Step::Failed(problem)) => return end(&problem, &writer).await,
+                Some(Step::Gone) | None => return end(&Problem::removed(), &writer).await,
             }
-            if sender.send_data(out.into()).await.is_err() {
+            if writer.write(out).await.is_err() {
                 return;
             }
         }
         loop {
             let Gathered { events, is_ended } = gather(&peer, &epoch, &outbox, &waiter).await;
-            if !events.is_empty() && sender.send_data(events.into()).await.is_err() {
+            if !events.is_empty() && writer.write(events).await.is_err() {
                 return;
             }
             if is_ended {
-                return end(&Problem::removed(), &mut sender).await;
+                return end(&Problem::removed(), &writer).await;
             }
             if outbox.is_cut() {
                 return;
@@ -179,12 +176,12 @@ async fn gather(peer: &Peer, epoch: &str, outbox: &Outbox, waiter: &Waiter) -> G
 }
 
 /// The last event of a stream that the server ends.
-async fn end(problem: &Problem, sender: &mut Events) {
+async fn end(problem: &Problem, writer: &Writer) {
     let mut out = b"event: error\ndata: {".to_vec();
     problem.write_members(&mut out);
     out.extend_from_slice(b"}\n\n");
     // Whether or not it is read: the stream ends here.
-    let _ = sender.send_data(out.into()).await;
+    let _ = writer.write(out).await;
 }
 
 fn write_begun(at: &Reset, is_reset: bool, out: &mut Vec<u8>) {

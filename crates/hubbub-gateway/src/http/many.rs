@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes, BytesMut};
-use http_body_util::channel::{Channel, Sender};
+use bytes::{Buf, BytesMut};
 use http_body_util::{BodyExt, Either};
 use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::{ErrorCode, Op, OpBatch};
@@ -14,6 +13,7 @@ use hyper::{Request, Response};
 
 use super::query::Query;
 use super::send::write_receipt;
+use super::streamed::{Gone, Writer, streamed};
 use super::{Answer, NOSNIFF};
 use crate::Gateway;
 use crate::auth::Caller;
@@ -28,7 +28,7 @@ const SUBMIT_MAX: usize = 1_000;
 
 pub(super) fn send_many(gateway: &Arc<Gateway>, request: Request<Incoming>) -> Answer {
     let caller = Caller::of(request.headers(), &Query::parse(request.uri().query()))?;
-    let (sender, body) = Channel::new(ANSWERS_MAX);
+    let (writer, body) = streamed(ANSWERS_MAX);
     let stream = Stream {
         gateway: gateway.clone(),
         caller,
@@ -38,7 +38,7 @@ pub(super) fn send_many(gateway: &Arc<Gateway>, request: Request<Incoming>) -> A
         out: Vec::new(),
         refused_by: None,
     };
-    tokio::spawn(stream.run(request.into_body(), sender));
+    tokio::spawn(stream.run(request.into_body(), writer));
     let mut response = Response::new(Either::Right(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
@@ -62,7 +62,7 @@ struct Stream {
 impl Stream {
     /// While a piece of the stream is on its way to the store the next one is read, so that a slow store gets large
     /// batches from few clients.
-    async fn run(mut self, mut body: Incoming, mut sender: Sender<Bytes, std::io::Error>) {
+    async fn run(mut self, mut body: Incoming, writer: Writer) {
         let (mut rest, mut under_way, mut is_read) = (BytesMut::new(), None, false);
         let body_timeout = self.gateway.server.body_timeout;
         loop {
@@ -74,7 +74,7 @@ impl Stream {
                 biased;
                 () = arrival(&self.waiter, under_way.as_ref()), if under_way.is_some() => {
                     let Some(piece) = under_way.take() else { continue };
-                    if self.answer(piece, &mut sender).await.is_err() {
+                    if self.answer(piece, &writer).await.is_err() {
                         return;
                     }
                 }
@@ -87,7 +87,7 @@ impl Stream {
                         Ok(None) => is_read = true,
                         // The client went away or stalled; what was accepted is durable, whoever sent it asks again by
                         // id.
-                        Ok(Some(Err(_))) | Err(_) => return sender.abort(std::io::ErrorKind::TimedOut.into()),
+                        Ok(Some(Err(_))) | Err(_) => return writer.abort(std::io::ErrorKind::TimedOut.into()),
                     }
                     if is_read {
                         self.take_line(&std::mem::take(&mut rest));
@@ -169,11 +169,7 @@ impl Stream {
     }
 
     /// Answers the lines of a piece that is through.
-    async fn answer(
-        &mut self,
-        piece: Piece,
-        sender: &mut Sender<Bytes, std::io::Error>,
-    ) -> Result<(), http_body_util::channel::SendError> {
+    async fn answer(&mut self, piece: Piece, writer: &Writer) -> Result<(), Gone> {
         let Piece { lines, ticket } = piece;
         let result = ticket.and_then(|ticket| match ticket.as_ref().map(Ticket::outcomes) {
             None => Ok(Vec::new()),
@@ -210,7 +206,7 @@ impl Stream {
             problem.write_members(&mut self.out);
             self.out.extend_from_slice(b"}\n");
         }
-        sender.send_data(Bytes::from(std::mem::take(&mut self.out))).await
+        writer.write(std::mem::take(&mut self.out)).await
     }
 }
 

@@ -16,6 +16,7 @@ mod rooms;
 mod send;
 mod spec;
 mod stats;
+mod streamed;
 mod users;
 
 pub(crate) use send::write_receipt as send_receipt;
@@ -26,7 +27,6 @@ pub use stats::{MetricsDefault, Statistics};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::channel::Channel;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use hubbub_core::id::ID_RULE;
 use hubbub_core::message::write_u64;
@@ -41,9 +41,10 @@ use crate::problem::Problem;
 use crate::server::Peer;
 use crate::ws;
 use query::Query;
+use streamed::Streamed;
 
 /// The body of an answer: whole, or streamed.
-pub(crate) type Body = Either<Full<Bytes>, Channel<Bytes, std::io::Error>>;
+pub(crate) type Body = Either<Full<Bytes>, Streamed>;
 
 pub(crate) type Answer = Result<Response<Body>, Problem>;
 

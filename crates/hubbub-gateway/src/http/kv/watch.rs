@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http_body_util::Either;
-use http_body_util::channel::{Channel, Sender};
 use hubbub_core::kv::{KvChange, KvChanged, KvChanges, KvHistory};
 use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::{ErrorCode, Fault};
@@ -18,6 +16,7 @@ use super::list::prefix_of;
 use crate::Gateway;
 use crate::http::events::HEARTBEAT;
 use crate::http::query::{Query, refuse_faults};
+use crate::http::streamed::{Gone, Writer, streamed};
 use crate::http::{Answer, NOSNIFF};
 use crate::problem::{Problem, Reset};
 use crate::server::Peer;
@@ -48,8 +47,8 @@ pub(in crate::http) async fn watch(peer: &Arc<Peer>, request: &Request<Incoming>
     };
     // Asked now, so that a cursor that cannot be honoured is answered with a status.
     let first = page(gateway, &prefix, after).await?;
-    let (sender, body) = Channel::new(CHUNKS_MAX);
-    let watcher = Watcher { peer: peer.clone(), epoch, prefix, sender };
+    let (writer, body) = streamed(CHUNKS_MAX);
+    let watcher = Watcher { peer: peer.clone(), epoch, prefix, writer };
     tokio::spawn(watcher.run(after, first));
     let mut response = Response::new(Either::Right(body));
     let headers = response.headers_mut();
@@ -97,14 +96,11 @@ async fn page(gateway: &Gateway, prefix: &[u8], after: u64) -> Result<KvChanges,
     }
 }
 
-/// The reader is gone, or takes nothing.
-struct Gone;
-
 struct Watcher {
     peer: Arc<Peer>,
     epoch: Arc<str>,
     prefix: Vec<u8>,
-    sender: Sender<Bytes, std::io::Error>,
+    writer: Writer,
 }
 
 impl Watcher {
@@ -162,7 +158,7 @@ impl Watcher {
         if out.is_empty() {
             return Ok(());
         }
-        let sending = self.sender.send_data(std::mem::take(out).into());
+        let sending = self.writer.write(std::mem::take(out));
         match tokio::time::timeout(STALLED_MAX, sending).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(Gone),

@@ -45,11 +45,11 @@ async function fromFolder(context, folder) {
 
 /** Comes in by the door: joins the room on the screen if the page offers to. */
 export async function join(page) {
-  const isMember = page.waitForSelector("#composer:not([hidden])");
   const offer = page.waitForSelector("#join-bar button", { timeout: 3000 }).catch(() => null);
   const first = await Promise.race([offer, page.waitForTimeout(3000)]);
   await first?.click();
-  await isMember;
+  // Only now: before the page knows its rooms it shows the composer to anybody.
+  await page.waitForSelector("#composer:not([hidden])");
 }
 
 export async function say(page, text) {

@@ -43,10 +43,13 @@ impl<T> Part<T> {
     }
 }
 
+/// Operations of a batch for each lane of rooms, at least: below that a second transaction costs more than it brings.
+const OPS_PER_LANE: usize = 128;
+
 /// Applies a batch: each part in a transaction of its own, all at the same time. Operations of one room, of queues, and
 /// of keys keep their order. Where one part fails nobody knows what became of the others, unless none was committed.
 pub(crate) async fn apply(store: &Postgres, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
-    let lanes = store.context.options.lanes.max(1);
+    let lanes = (batch.len() / OPS_PER_LANE).clamp(1, store.context.options.lanes.max(1));
     let mut rooms: Vec<Part<RoomOp<'_>>> = (0..lanes).map(|_| Part::empty()).collect();
     let mut queues: Part<QueueOp<'_>> = Part::empty();
     let mut keys: Part<KvOp<'_>> = Part::empty();

@@ -19,7 +19,8 @@ pub struct PostgresOptions {
     pub ca: Option<PathBuf>,
     /// The pool of connections.
     pub pool: PoolOptions,
-    /// Connections that a batch of messages is written over at the same time, each for rooms of its own; at least 1.
+    /// Connections that a batch of messages is written over at the same time, each for rooms of its own, at most; at
+    /// least 1.
     pub lanes: usize,
     /// Longest time for a batch, from the wait for a connection to the commit.
     pub apply_timeout: Duration,

@@ -104,7 +104,7 @@ pub(crate) struct PersistArgs {
     /// Publish only, whether a server runs or not: fills the broker's queues
     #[arg(long)]
     pub(crate) fill: bool,
-    /// Publish nothing, wait until --messages more are stored: empties what --fill filled
+    /// Publish nothing, wait until a server that was just started has stored --messages: empties what --fill filled
     #[arg(long, conflicts_with = "fill")]
     pub(crate) drain: bool,
 }
@@ -152,7 +152,11 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
     let stored = async {
         match &before {
             None => Ok((0, Instant::now())),
-            Some(before) => wait_stored(args, &target, before, plan.messages, &books, is_published).await,
+            Some(before) => {
+                // What a server stored before it could be asked is part of what it drains.
+                let before = if args.drain { 0 } else { before.stored };
+                wait_stored(args, &target, before, plan.messages, &books, is_published).await
+            }
         }
     };
     let publishing = async {
@@ -182,6 +186,7 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
         publish: published_at.duration_since(begun),
         store: stored_at.duration_since(begun),
         stored,
+        stored_early: before.as_ref().filter(|_| args.drain).map_or(0, |before| before.stored),
         metrics: [metrics_before, metrics_after],
     }))
 }
@@ -262,7 +267,7 @@ async fn source(args: &PersistArgs) -> anyhow::Result<Source> {
 async fn wait_stored(
     args: &PersistArgs,
     target: &Target,
-    before: &ServerCounts,
+    before: u64,
     messages: u64,
     books: &Books,
     mut is_published: Receiver<bool>,
@@ -270,7 +275,7 @@ async fn wait_stored(
     let (mut last, mut moved_at) = (0, Instant::now());
     loop {
         let counts = ServerCounts::ask(target).await.context("the server does not count any more")?;
-        let stored = counts.stored.saturating_sub(before.stored);
+        let stored = counts.stored.saturating_sub(before);
         if stored > last {
             (last, moved_at) = (stored, Instant::now());
         }

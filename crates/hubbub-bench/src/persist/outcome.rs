@@ -32,6 +32,8 @@ pub(super) struct Seen<'a> {
     pub(super) publish: Duration,
     pub(super) store: Duration,
     pub(super) stored: u64,
+    /// What of it was stored before the time began.
+    pub(super) stored_early: u64,
     /// The server's figures just before and just after.
     pub(super) metrics: [String; 2],
 }
@@ -143,7 +145,8 @@ impl Asked {
 
 impl Outcome {
     pub(super) fn new(seen: Seen<'_>) -> Self {
-        let Seen { args, messages, books, heard, looks, span, publish, store, stored, metrics } = seen;
+        let Seen { args, messages, books, heard, looks, span, publish, store, stored, stored_early, metrics } =
+            seen;
         let during = span.of(&looks);
         let (sent, confirmed) = (read(&books.sent), read(&books.confirmed));
         let (refused, unconfirmed) = (read(&books.refused), read(&books.unconfirmed));
@@ -177,7 +180,7 @@ impl Outcome {
             publish_s: publish.as_secs_f64(),
             store_s: store.as_secs_f64(),
             published_per_second: rate(confirmed, publish),
-            stored_per_second: rate(stored, store),
+            stored_per_second: rate(stored.saturating_sub(stored_early), store),
             confirm_latency: books.latency.lock().stats(),
             arrival_latency: heard.latency.stats(),
             misordered: heard.misordered,

@@ -101,6 +101,11 @@ impl Fault {
         }
     }
 
+    /// Whether the connection turned out to be broken, while a fresh one may do.
+    pub(crate) fn is_broken_connection(&self) -> bool {
+        self.spoils_connection() && !matches!(self, Self::Timeout { .. })
+    }
+
     /// For a batch of which nothing was committed.
     pub(crate) fn before_commit(&self) -> ApplyError {
         if self.state() == Some(&SqlState::DISK_FULL) {

@@ -21,8 +21,9 @@ use deadpool_postgres::{HookError, Object, Pool, PoolError, TimeoutType};
 use futures_util::FutureExt;
 use futures_util::future::{join3, try_join};
 use hubbub_core::store::{ApplyError, PoolFigures};
-use tokio_postgres::Row;
+use scopeguard::ScopeGuard;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row, Statement};
 
 use crate::history::History;
 use crate::options::Pooler;
@@ -47,6 +48,8 @@ pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 /// Whatever a database or a user is set to: a lock must be had before a statement's snapshot is taken.
 const BEGIN: &str = "begin isolation level read committed";
 
+const COMMITTING: &str = "committing";
+
 /// Most tries of a transaction that met others.
 const TRIES_MAX: u32 = 10;
 
@@ -62,8 +65,12 @@ pub(crate) struct Db {
     history: Option<Arc<History>>,
 }
 
-/// A connection of the pool, given back when it is dropped.
+/// A connection of the pool, given back when it is dropped, or closed if it is of no more use.
 pub(crate) struct Conn {
+    link: ScopeGuard<Link, fn(Link)>,
+}
+
+struct Link {
     client: Object,
     pooler: Pooler,
     asking: Asking,
@@ -71,10 +78,8 @@ pub(crate) struct Conn {
 
 /// A transaction, rolled back when it is dropped.
 pub(crate) struct Tx<'a> {
-    client: &'a Object,
-    pooler: Pooler,
+    link: &'a Link,
     is_over: bool,
-    asking: &'a Asking,
 }
 
 /// A try of a transaction that failed.
@@ -84,22 +89,10 @@ struct Failed {
 }
 
 macro_rules! statements {
-    ($client:ident) => {
+    () => {
         /// All rows of an answer.
         pub(crate) async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-            let fault = |error| Fault::Statement { what: sql.what, error };
-            let _under_way = self.asking.begin();
-            match self.pooler {
-                Pooler::Session => {
-                    let statement =
-                        self.$client.prepare_typed_cached(sql.text, sql.types).await.map_err(fault)?;
-                    self.$client.query(&statement, params).await.map_err(fault)
-                }
-                Pooler::Transaction => {
-                    let typed: Vec<_> = params.iter().copied().zip(sql.types.iter().cloned()).collect();
-                    self.$client.query_typed(sql.text, &typed).await.map_err(fault)
-                }
-            }
+            self.link.query(sql, params).await
         }
 
         /// The first row of an answer.
@@ -115,25 +108,60 @@ macro_rules! statements {
 
         /// How many rows were changed.
         pub(crate) async fn execute(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64, Fault> {
-            let fault = |error| Fault::Statement { what: sql.what, error };
-            let _under_way = self.asking.begin();
-            match self.pooler {
-                Pooler::Session => {
-                    let statement =
-                        self.$client.prepare_typed_cached(sql.text, sql.types).await.map_err(fault)?;
-                    self.$client.execute(&statement, params).await.map_err(fault)
-                }
-                Pooler::Transaction => {
-                    let typed: Vec<_> = params.iter().copied().zip(sql.types.iter().cloned()).collect();
-                    self.$client.execute_typed(sql.text, &typed).await.map_err(fault)
-                }
-            }
+            self.link.execute(sql, params).await
         }
     };
 }
 
+impl Link {
+    async fn prepare(&self, sql: &Sql) -> Result<Statement, Error> {
+        self.client.prepare_typed_cached(sql.text, sql.types).await
+    }
+
+    async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        let under_way = self.asking.begin();
+        let rows = async {
+            match self.pooler {
+                Pooler::Session => self.client.query(&self.prepare(sql).await?, params).await,
+                Pooler::Transaction => self.client.query_typed(sql.text, &typed(sql, params)).await,
+            }
+        };
+        under_way.end(rows.await.map_err(|error| Fault::Statement { what: sql.what, error }))
+    }
+
+    async fn execute(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64, Fault> {
+        let under_way = self.asking.begin();
+        let changed = async {
+            match self.pooler {
+                Pooler::Session => self.client.execute(&self.prepare(sql).await?, params).await,
+                Pooler::Transaction => self.client.execute_typed(sql.text, &typed(sql, params)).await,
+            }
+        };
+        under_way.end(changed.await.map_err(|error| Fault::Statement { what: sql.what, error }))
+    }
+
+    async fn batch(&self, what: &'static str, text: &str) -> Result<(), Fault> {
+        let under_way = self.asking.begin();
+        let done = self.client.batch_execute(text).await;
+        under_way.end(done.map_err(|error| Fault::Statement { what, error }))
+    }
+}
+
+fn typed<'a>(sql: &Sql, params: &[Param<'a>]) -> Vec<(Param<'a>, Type)> {
+    params.iter().copied().zip(sql.types.iter().cloned()).collect()
+}
+
 impl Conn {
-    statements!(client);
+    statements!();
+
+    fn new(client: Object, pooler: Pooler, asking: Asking) -> Self {
+        let give_back: fn(Link) = |link| {
+            if link.asking.is_spoiled() {
+                drop(Object::take(link.client));
+            }
+        };
+        Self { link: scopeguard::guard(Link { client, pooler, asking }, give_back) }
+    }
 
     /// Begins a transaction at read committed.
     pub(crate) async fn begin(&mut self) -> Result<Tx<'_>, Fault> {
@@ -151,42 +179,12 @@ impl Conn {
 
     /// A transaction that does not begin before [`Tx::begin`] is sent.
     fn open(&mut self) -> Tx<'_> {
-        Tx { client: &self.client, pooler: self.pooler, is_over: false, asking: &self.asking }
-    }
-
-    /// Closes the connection instead of giving it back.
-    pub(crate) fn discard(self) {
-        drop(Object::take(self.client));
-    }
-}
-
-/// A connection that is closed when it is dropped: whoever waited for the answer went away, and the statement may go on
-/// for long, in the way of whoever has the connection next.
-struct Lent(Option<Conn>);
-
-impl Lent {
-    async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-        match &self.0 {
-            Some(conn) => conn.query(sql, params).await,
-            None => Err(Fault::Connection("it was given back".into())),
-        }
-    }
-
-    fn give_back(mut self) {
-        drop(self.0.take());
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(conn) = self.0.take() {
-            conn.discard();
-        }
+        Tx { link: &self.link, is_over: false }
     }
 }
 
 impl Tx<'_> {
-    statements!(client);
+    statements!();
 
     async fn begin(&self, how: &str) -> Result<(), Fault> {
         self.batch("beginning a transaction", how).await
@@ -194,14 +192,13 @@ impl Tx<'_> {
 
     /// Statements without parameters, one after another.
     pub(crate) async fn batch(&self, what: &'static str, text: &str) -> Result<(), Fault> {
-        let _under_way = self.asking.begin();
-        self.client.batch_execute(text).await.map_err(|error| Fault::Statement { what, error })
+        self.link.batch(what, text).await
     }
 
     /// Makes it durable.
     pub(crate) async fn commit(mut self) -> Result<(), Fault> {
         self.is_over = true;
-        self.batch("committing", "commit").await
+        self.batch(COMMITTING, "commit").await
     }
 }
 
@@ -209,7 +206,7 @@ impl Drop for Tx<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             // Sent when it is first polled, before whatever the connection is used for next; nobody needs the answer.
-            drop(self.client.batch_execute("rollback").now_or_never());
+            drop(self.link.client.batch_execute("rollback").now_or_never());
         }
     }
 }
@@ -226,7 +223,7 @@ impl Db {
         let got = self.pool.get().await;
         self.waits.note(asked.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
         match got {
-            Ok(client) => Ok(Conn { client, pooler: self.pooler, asking: Asking::new(self.trips.clone()) }),
+            Ok(client) => Ok(Conn::new(client, self.pooler, Asking::new(self.trips.clone()))),
             Err(PoolError::Timeout(TimeoutType::Wait)) => Err(Fault::Exhausted),
             Err(PoolError::Timeout(_)) => Err(Fault::Connection("the server does not answer".into())),
             Err(PoolError::Backend(error)) => Err(Fault::Connection(fault::describe(&error))),
@@ -242,23 +239,11 @@ impl Db {
     pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let mut is_first = true;
         loop {
-            let conn = Lent(Some(self.get().await?));
-            let read = tokio::time::timeout(self.timeout, conn.query(sql, params)).await;
-            let fault = match read.unwrap_or(Err(Fault::Timeout { what: sql.what })) {
-                Ok(rows) => {
-                    conn.give_back();
-                    return Ok(rows);
-                }
-                Err(fault) => fault,
-            };
-            let is_spoiled = fault.spoils_connection();
-            if !is_spoiled {
-                conn.give_back();
+            let conn = self.get().await?;
+            match self.within(sql.what, conn.query(sql, params)).await {
+                Err(fault) if is_first && fault.is_broken_connection() => is_first = false,
+                read => return read,
             }
-            if !(is_spoiled && is_first) || matches!(fault, Fault::Timeout { .. }) {
-                return Err(fault);
-            }
-            is_first = false;
         }
     }
 
@@ -288,15 +273,16 @@ impl Db {
         self.try_again(async |conn| self.attempt(what, conn, &work).await).await
     }
 
-    /// Does one statement behind `first`, which has no parameters, in one transaction and one round trip: the commit is
+    /// Does one statement, behind `first` that has no parameters, in one transaction and one round trip: the commit is
     /// sent before anything is answered. A failed statement fails the commit, too, so there is nothing to be looked at
     /// in between.
     pub(crate) async fn transact_at_once(
         &self,
-        first: &str,
+        first: Option<&str>,
         sql: &Sql,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, ApplyError> {
+        let first = first.unwrap_or_default();
         if self.history.is_some() {
             // Which database it is must be known before the commit is sent.
             let work = async |tx: &Tx<'_>| {
@@ -321,13 +307,8 @@ impl Db {
                 Ok(value) => return Ok(value),
                 Err(failed) => failed,
             };
-            let is_spoiled = fault.spoils_connection();
-            if is_spoiled {
-                conn.discard();
-            }
             // A connection of the pool may have been broken for long without anybody knowing.
-            let is_stale =
-                is_spoiled && tries == 1 && !is_committing && !matches!(fault, Fault::Timeout { .. });
+            let is_stale = tries == 1 && !is_committing && fault.is_broken_connection();
             if !(is_stale || fault.is_conflict() && tries < TRIES_MAX) {
                 return Err(if is_committing { fault.at_commit() } else { fault.before_commit() });
             }
@@ -357,42 +338,36 @@ impl Db {
         let worked = worked.await.unwrap_or(Err(Fault::Timeout { what }));
         let (value, tx) = worked.map_err(|fault| Failed { fault, is_committing: false })?;
         let committed = tokio::time::timeout(self.timeout, tx.commit()).await;
-        let committed = committed.unwrap_or(Err(Fault::Timeout { what: "committing" }));
+        let committed = committed.unwrap_or(Err(Fault::Timeout { what: COMMITTING }));
         committed.map(|()| value).map_err(|fault| Failed { fault, is_committing: true })
     }
 
     async fn attempt_at_once(
         &self,
         begin: &str,
-        conn: &Conn,
+        conn: &mut Conn,
         sql: &Sql,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, Failed> {
-        let (what, client) = (sql.what, &conn.client);
+        let what = sql.what;
         let prepared = self.within(what, async {
-            let prepared = client.prepare_typed_cached(sql.text, sql.types).await;
-            prepared.map_err(|error| Fault::Statement { what, error })
+            let under_way = conn.link.asking.begin_uncounted();
+            let prepared = conn.link.prepare(sql).await;
+            under_way.end(prepared.map_err(|error| Fault::Statement { what, error }))
         });
-        let statement = prepared.await.map_err(|fault| Failed { fault, is_committing: false })?;
+        prepared.await.map_err(|fault| Failed { fault, is_committing: false })?;
+        let mut tx = conn.open();
+        tx.is_over = true;
         let done = self.within(what, async {
-            // Three statements that share a round trip.
-            let _under_way = [conn.asking.begin(), conn.asking.begin(), conn.asking.begin()];
             // Each is sent when it is first polled, so in this order.
-            let done = join3(
-                client.batch_execute(begin),
-                client.query(&statement, params),
-                client.batch_execute("commit"),
-            );
+            let done = join3(tx.begin(begin), tx.query(sql, params), tx.batch(COMMITTING, "commit"));
             match done.await {
                 (Ok(()), Ok(rows), Ok(())) => Ok(rows),
                 // It was a transaction of its own then, and stays.
-                (Err(error), Ok(_), _) => Err(Fault::Nonsense {
-                    what,
-                    found: format!("no transaction: {}", fault::describe(&error)),
-                }),
-                (Err(error), Err(_), _) | (_, Err(error), _) | (_, _, Err(error)) => {
-                    Err(Fault::Statement { what, error })
+                (Err(fault), Ok(_), _) => {
+                    Err(Fault::Nonsense { what, found: format!("no transaction: {fault}") })
                 }
+                (Err(fault), Err(_), _) | (_, Err(fault), _) | (_, _, Err(fault)) => Err(fault),
             }
         });
         done.await.map_err(|fault| {

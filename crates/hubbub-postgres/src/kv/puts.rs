@@ -75,7 +75,7 @@ impl<'a> Puts<'a> {
         let logged: Vec<&[u8]> = self.all.iter().map(|put| put.key).collect();
         let now = PgTime(self.now);
         let params: [crate::db::Param<'_>; 6] = [&keys, &values, &places, &times, &logged, &now];
-        let rows = db.transact_at_once(LOCK, &PUT, &params).await?;
+        let rows = db.transact_at_once(Some(LOCK), &PUT, &params).await?;
         let head = rows.first().map_or(0, |row| revision(row.get(0)));
         let mut created: HashSet<&[u8]> = rows.iter().filter_map(|row| row.get(1)).collect();
         let outcomes = self.all.iter().zip(head + 1..).map(|(put, revision)| {

@@ -125,14 +125,11 @@ impl Replica {
         found
     }
 
-    /// What `work` reads, if the replica is fit and has replayed everything up to `position`.
+    /// What `work` reads, if the replica has replayed everything up to `position`.
     pub(super) async fn read<T, F>(&self, position: Position, work: impl Fn(Source) -> F) -> Option<T>
     where
         F: Future<Output = Result<T, Fault>> + Send,
     {
-        if !self.is_fit() {
-            return None;
-        }
         match self.attempt(position, work).await {
             Ok(found) => found,
             // Replaying may have cancelled the statement, which says nothing about the next one.
@@ -152,19 +149,10 @@ impl Replica {
         F: Future<Output = Result<T, Fault>> + Send,
     {
         let conn = Arc::new(self.db.get().await?);
-        let read = async {
-            if !self.reaches(&conn, position).await? {
-                return Ok(None);
-            }
-            work(Source::Replica(conn.clone())).await.map(Some)
-        };
-        let found = read.await;
-        if found.as_ref().is_err_and(Fault::spoils_connection)
-            && let Some(conn) = Arc::into_inner(conn)
-        {
-            conn.discard();
+        if !self.reaches(&conn, position).await? {
+            return Ok(None);
         }
-        found
+        work(Source::Replica(conn)).await.map(Some)
     }
 
     /// Whether everything up to `position` is replayed. Waits a moment for it.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use hubbub_core::store::ApplyError;
 use quick_cache::sync::Cache;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::db::{Db, Fault, Sql, Tx};
+use crate::db::{Db, Fault, Sql};
 
 /// Names remembered of each kind.
 const KNOWN_MAX: usize = 100_000;
@@ -28,7 +29,11 @@ impl Names {
     pub(super) fn of_users() -> Self {
         Self::new([
             "select no, id from users where id = any($1)",
-            "insert into users (id) select * from unnest($1) on conflict do nothing",
+            "with found as (select no, id from users where id = any($1)), \
+             made as (insert into users (id) select wanted.id from unnest($2) as wanted (id) \
+                 where not exists (select from found where found.id = wanted.id) order by wanted.id \
+                 on conflict do nothing returning no, id) \
+             select no, id from found union all select no, id from made",
             "select no, id from users where no = any($1)",
         ])
     }
@@ -37,7 +42,11 @@ impl Names {
     pub(super) fn of_rooms() -> Self {
         Self::new([
             "select no, id from rooms where id = any($1)",
-            "insert into rooms (id, deleted) select id, true from unnest($1) id on conflict do nothing",
+            "with found as (select no, id from rooms where id = any($1)), \
+             made as (insert into rooms (id, deleted) select wanted.id, true from unnest($2) as wanted (id) \
+                 where not exists (select from found where found.id = wanted.id) order by wanted.id \
+                 on conflict do nothing returning no, id) \
+             select no, id from found union all select no, id from made",
             "select no, id from rooms where no = any($1)",
         ])
     }
@@ -47,7 +56,7 @@ impl Names {
             numbers: Cache::new(KNOWN_MAX),
             names: Cache::new(KNOWN_MAX),
             find: Sql { what: "looking up names", text: find, types: &[Type::TEXT_ARRAY] },
-            make: Sql { what: "numbering names", text: make, types: &[Type::TEXT_ARRAY] },
+            make: Sql { what: "numbering names", text: make, types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY] },
             tell: Sql { what: "looking up names", text: tell, types: &[Type::INT4_ARRAY] },
         }
     }
@@ -64,7 +73,6 @@ impl Names {
         wanted: &[Wanted<'_>],
     ) -> Result<Vec<Option<i32>>, ApplyError> {
         let mut numbers: Vec<_> = wanted.iter().map(|(name, _)| self.numbers.get(*name)).collect();
-        // In their order, so that no two servers wait for each other.
         let mut missing: BTreeMap<&str, bool> = BTreeMap::new();
         for ((name, make), number) in wanted.iter().zip(&numbers) {
             if number.is_none() && !name.is_empty() {
@@ -74,12 +82,7 @@ impl Names {
         if missing.is_empty() {
             return Ok(numbers);
         }
-        let found = db.transact("numbering names", async |tx| self.look_up(tx, &missing).await).await;
-        // Numbers alone are nothing that anybody could miss.
-        let found = found.map_err(|error| match error {
-            ApplyError::Unconfirmed { reason } => ApplyError::Unavailable { reason },
-            error => error,
-        })?;
+        let found = self.look_up(db, &missing).await?;
         for (name, no) in &found {
             self.learn(name, *no);
         }
@@ -91,23 +94,28 @@ impl Names {
 
     async fn look_up(
         &self,
-        tx: &Tx<'_>,
+        db: &Db,
         missing: &BTreeMap<&str, bool>,
-    ) -> Result<HashMap<Arc<str>, i32>, Fault> {
-        let names: Vec<&str> = missing.keys().copied().collect();
-        let mut found = self.found(tx, &names).await?;
-        let is_new = |(name, make): (&&'_ str, &bool)| *make && !found.contains_key(*name);
-        let new: Vec<&str> = missing.iter().filter(|pair| is_new(*pair)).map(|(name, _)| *name).collect();
+    ) -> Result<HashMap<Arc<str>, i32>, ApplyError> {
+        let mut names: Vec<&str> = missing.keys().copied().collect();
+        let new: Vec<&str> = missing.iter().filter(|(_, make)| **make).map(|(name, _)| *name).collect();
+        let mut found = HashMap::new();
         if !new.is_empty() {
-            tx.execute(&self.make, &[&new]).await?;
-            found.extend(self.found(tx, &new).await?);
+            let made = db.transact_at_once(None, &self.make, &[&names, &new]).await;
+            // Numbers alone are nothing that anybody could miss.
+            let made = made.map_err(|error| match error {
+                ApplyError::Unconfirmed { reason } => ApplyError::Unavailable { reason },
+                error => error,
+            })?;
+            found.extend(made.iter().map(pair));
+            // What is left has no number, or somebody else has just given it one.
+            names = new.into_iter().filter(|name| !found.contains_key(*name)).collect();
+        }
+        if !names.is_empty() {
+            let rows = db.read(&self.find, &[&names]).await.map_err(|fault| fault.before_commit())?;
+            found.extend(rows.iter().map(pair));
         }
         Ok(found)
-    }
-
-    async fn found(&self, tx: &Tx<'_>, names: &[&str]) -> Result<HashMap<Arc<str>, i32>, Fault> {
-        let rows = tx.query(&self.find, &[&names]).await?;
-        Ok(rows.iter().map(|row| (Arc::from(row.get::<_, &str>(1)), row.get(0))).collect())
     }
 
     /// The names that belong to numbers.
@@ -132,4 +140,8 @@ impl Names {
         }
         Ok(names)
     }
+}
+
+fn pair(row: &Row) -> (Arc<str>, i32) {
+    (Arc::from(row.get::<_, &str>(1)), row.get(0))
 }

@@ -31,16 +31,16 @@ use crate::partitions::retention::{self, Progress};
 use crate::replicas::Reader;
 use crate::store::{Context, Postgres};
 pub(crate) use hand_on::hand_on_counts;
-use roll::Step;
+use roll::{Reach, Step};
 
 /// Longest time that a question waits for the counts to become current; then it is answered as of when they were.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Shortest time between two steps of counting; a step is followed by so many times its own time without one, so that
-/// writers and readers get what it leaves. Where nothing was new, it is looked again after the last.
+/// writers and readers get what it leaves. Where nothing was due, it is looked again after the last.
 const COUNT_EVERY: Duration = Duration::from_millis(50);
 const COUNT_REST: u32 = 3;
-const COUNT_LATER: Duration = Duration::from_millis(500);
+const COUNT_LATER: Duration = Duration::from_secs(1);
 
 /// A beat begins no step after so long.
 const BEAT_MAX: Duration = Duration::from_millis(100);
@@ -105,7 +105,7 @@ impl Stats {
     /// Counts and takes out until nothing is left or the time is over. Says whether nothing is left.
     async fn work(&self, deadline: Instant, is_patient: bool) -> Result<bool, Fault> {
         let db = &self.context.db;
-        while !matches!(roll::step(db, is_patient).await?, Step::Done) {
+        while !matches!(roll::step(db, Reach::All, is_patient).await?, Step::Done) {
             if Instant::now() >= deadline {
                 return Ok(false);
             }
@@ -123,7 +123,7 @@ impl Stats {
         let db = &self.context.db;
         loop {
             while retention::step(&self.context, &mut self.current.lock().await.retention).await? {}
-            while !matches!(roll::step(db, true).await?, Step::Done) {}
+            while !matches!(roll::step(db, Reach::All, true).await?, Step::Done) {}
             while takeouts::step(db, true).await? {}
             let is_dropping =
                 retention::step(&self.context, &mut self.current.lock().await.retention).await?;
@@ -135,12 +135,12 @@ impl Stats {
         Ok(())
     }
 
-    /// Counts some of what is new. Says how long to wait before more is counted.
+    /// Counts some of what is due. Says how long to wait before more is counted.
     pub(crate) async fn count(&self) -> Result<Duration, Fault> {
         // A question that waits does the same.
         let Ok(_current) = self.current.try_lock() else { return Ok(COUNT_LATER) };
-        let begin = Instant::now();
-        Ok(match roll::step(&self.context.db, false).await? {
+        let (begin, due) = (Instant::now(), Reach::Due(self.context.clock.now()));
+        Ok(match roll::step(&self.context.db, due, false).await? {
             Step::Done | Step::Busy => COUNT_LATER,
             Step::More => COUNT_EVERY.max(begin.elapsed() * COUNT_REST),
         })

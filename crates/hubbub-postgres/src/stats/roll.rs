@@ -3,13 +3,29 @@
 //! Numbers are given under the lock of a room's row, so everything up to the head that is seen is committed, and counting
 //! from the last number counted up to the head leaves nothing out, however late a writer commits. A step counts a bounded
 //! number of messages of any rooms, in one statement; whoever counts holds a lock.
+//!
+//! Most of the work is for the rows of counts, of which messages of one room share many and those of many rooms few: 200
+//! messages of each of 25 rooms take a tenth of the time of five messages of each of 1,000. So, unless somebody asks, a
+//! room is counted once there is enough of it, or it has waited for long enough ([`Reach::Due`]).
 
+use std::time::Duration;
+
+use hubbub_core::Timestamp;
 use tokio_postgres::types::Type;
 
-use crate::db::{Db, Fault, Sql, Tx};
+use crate::db::{Db, Fault, PgTime, Sql, Tx};
 
 /// Messages counted in one step, at most: more would keep others from a core and the disk for too long.
 const STEP: i64 = 5_000;
+
+/// Messages of one room that are counted without further waiting.
+const ROOM_DUE: i64 = 200;
+
+/// Longest time that messages wait to be counted.
+const DUE_AFTER: Duration = Duration::from_secs(30);
+
+/// Messages of all rooms from which on none of them waits: whoever asks waits until they are counted.
+const ALL_DUE: i64 = 50_000;
 
 /// Whoever changes counts holds this lock to the end of the transaction; any number, the same everywhere.
 const LOCK: Sql = Sql {
@@ -21,15 +37,19 @@ const LOCK: Sql = Sql {
 const TRY_LOCK: Sql =
     Sql { what: "counting", text: "select pg_try_advisory_xact_lock(7161616176)", types: &[] };
 
-/// The spans to be counted are chosen by the rooms' heads, those first that were left alone longest. What each of them leads to is looked up span by span, whatever
-/// the planner thinks of their number.
+/// The spans to be counted are chosen by the rooms' heads, those first that were left alone longest. What each of them
+/// leads to is looked up span by span, whatever the planner thinks of their number. Rooms of which something is to be
+/// taken out do not wait: it stays on the disk until it is counted.
 const ROLL: Sql = Sql {
     what: "counting messages",
-    text: "with behind as materialized ( \
+    text: "with waiting as ( \
         select r.no as room, coalesce(c.seq, 0) as low, r.head as head, \
-            coalesce(c.received_at, '-infinity') as since, \
-            (sum(r.head - coalesce(c.seq, 0)) over (order by coalesce(c.received_at, '-infinity'), r.no))::int8 as total \
+            coalesce(c.received_at, '-infinity') as since, sum(r.head - coalesce(c.seq, 0)) over () as of_all \
         from rooms r left join counted c on c.room = r.no where r.head > coalesce(c.seq, 0)), \
+    behind as materialized ( \
+        select room, low, head, since, (sum(head - low) over (order by since, room))::int8 as total \
+        from waiting where head - low >= $2 or since < $3 or of_all >= $4 \
+            or room in (select room from takeouts where not counted_out)), \
     span as materialized ( \
         select room, low, least(head, low + $1 - (total - (head - low))) as high, since from behind \
         where total - (head - low) < $1), \
@@ -86,13 +106,22 @@ const ROLL: Sql = Sql {
         left join (select room, max(received_at) as last from new group by room) n using (room) \
         on conflict (room) do update set seq = excluded.seq, received_at = excluded.received_at) \
     select (select coalesce(max(total), 0) from behind), (select coalesce(sum(high - low), 0)::int8 from span)",
-    types: &[Type::INT8],
+    types: &[Type::INT8, Type::INT8, Type::TIMESTAMPTZ, Type::INT8],
 };
+
+/// What a step may count.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Reach {
+    /// Everything.
+    All,
+    /// What is worth it, or has waited long enough by now.
+    Due(Timestamp),
+}
 
 /// What a step left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing that was committed when it began.
+    /// Nothing within reach that was committed when it began.
     Done,
     /// There is more.
     More,
@@ -110,23 +139,26 @@ pub(super) async fn lock(tx: &Tx<'_>, is_patient: bool) -> Result<bool, Fault> {
 }
 
 /// Counts a bounded number of messages.
-pub(super) async fn step(db: &Db, is_patient: bool) -> Result<Step, Fault> {
-    let mut conn = db.get().await?;
-    let counting = db.within("counting messages", async {
+pub(super) async fn step(db: &Db, reach: Reach, is_patient: bool) -> Result<Step, Fault> {
+    let (room_due, due_since) = match reach {
+        Reach::All => (1, Timestamp::default()),
+        Reach::Due(now) => {
+            let waited = i64::try_from(DUE_AFTER.as_micros()).unwrap_or(i64::MAX);
+            (ROOM_DUE, Timestamp::from_micros(now.as_micros().saturating_sub(waited)))
+        }
+    };
+    db.within("counting messages", async {
+        let mut conn = db.get().await?;
         let tx = conn.begin().await?;
         if !lock(&tx, is_patient).await? {
             return Ok(Step::Busy);
         }
-        let row = tx.query_one(&ROLL, &[&STEP]).await?;
+        let row = tx.query_one(&ROLL, &[&STEP, &room_due, &PgTime(due_since), &ALL_DUE]).await?;
         let (behind, done): (i64, i64) = (row.get(0), row.get(1));
         if behind > 0 {
             tx.commit().await?;
         }
         Ok(if done < behind { Step::More } else { Step::Done })
-    });
-    let counted = counting.await;
-    if counted.as_ref().is_err_and(Fault::spoils_connection) {
-        conn.discard();
-    }
-    counted
+    })
+    .await
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::{
-    Audience, Delivery, Due, LeaseReceipt, QueueInfo, QueueOutcome, QueueSend, QueueSettings, Settle, Take,
-    TakeHow, Wanted,
+    Delivery, LeaseReceipt, QueueInfo, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted,
 };
 use hubbub_core::{Op, OpBatch, Outcome, QueueId, QueueOp, QueueStore, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
+pub use hubbub_store::conformance::queues::message;
 
 use super::Database;
 
@@ -48,20 +48,6 @@ pub fn done(store: &Postgres, op: QueueOp<'_>) -> QueueOutcome {
 
 pub fn make(store: &Postgres, queue: &str) {
     done(store, QueueOp::Put { queue, settings: &QueueSettings::default() });
-}
-
-pub fn message<'a>(queue: &'a str, text: &'a str) -> QueueSend<'a> {
-    QueueSend {
-        queue,
-        sender: "ada",
-        audience: Audience::Anyone,
-        text,
-        message_id: None,
-        due: Due::Now,
-        group: None,
-        ttl_ms: None,
-        registers: true,
-    }
 }
 
 pub fn send(store: &Postgres, message: QueueSend<'_>) -> u64 {

@@ -141,7 +141,7 @@ settings! {
     /// File of the certificates to trust, as PEM; off = those of the system. With sslmode=require in the URL nothing but
     /// TLS will do; the certificate is checked in any case.
     postgres_ca: Option<String> = None => "store.postgres.ca";
-    /// Connections that a batch of messages is written over at the same time, each for rooms of its own.
+    /// Most connections that a batch of messages is written over at the same time, each for rooms of its own.
     postgres_lanes: usize = 2 => "store.postgres.lanes";
     /// Longest time for a batch; after that it is not known whether it was stored.
     postgres_apply_timeout: Duration = Duration::from_secs(30) => "store.postgres.apply_timeout";

@@ -9,3 +9,5 @@ pub mod random;
 mod steps;
 #[cfg(test)]
 pub(crate) mod tests;
+
+pub use steps::message;

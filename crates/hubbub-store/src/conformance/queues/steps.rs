@@ -82,8 +82,8 @@ pub(super) async fn register(fixture: &impl Fixture, clients: &[&str]) {
     }
 }
 
-/// A message for anybody.
-pub(super) fn message<'a>(queue: &'a str, text: &'a str) -> QueueSend<'a> {
+/// A message for anybody, from a sender that registers with it.
+pub fn message<'a>(queue: &'a str, text: &'a str) -> QueueSend<'a> {
     QueueSend {
         queue,
         sender: "ada",

@@ -1,0 +1,122 @@
+//! When messages are counted while nobody asks: what is counted costs rows, of which many messages of a room share most.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::stats::StatsStore;
+use hubbub_core::{Change, Op, OpBatch, Store, Timestamp, What};
+use hubbub_postgres::{Postgres, PostgresOptions};
+use hubbub_store::conformance::model::Post;
+use support::{Database, connect};
+
+struct Opened {
+    database: Database,
+    clock: Arc<ManualClock>,
+    store: Arc<Postgres>,
+}
+
+impl Opened {
+    async fn fresh() -> Self {
+        let database = Database::fresh().await;
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
+        let options = PostgresOptions::new(&database.url);
+        let store = Postgres::open(options, clock.clone(), &SeededRandom::new(3)).await.unwrap();
+        Self { database, clock, store: Arc::new(store) }
+    }
+
+    async fn apply(&self, batch: OpBatch) {
+        let store = self.store.clone();
+        tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap().unwrap();
+    }
+
+    /// Stores the messages of a room with these numbers.
+    async fn send(&self, room: &str, numbers: std::ops::RangeInclusive<u64>) {
+        let mut batch = OpBatch::default();
+        for number in numbers {
+            batch.push(&Op::Send(Post::new(room, &format!("m-{number}")).as_send()));
+        }
+        self.apply(batch).await;
+    }
+
+    async fn number(&self, text: &str) -> i64 {
+        connect(&self.database.url).await.query_one(text, &[]).await.unwrap().get(0)
+    }
+
+    /// Up to which message a room is counted.
+    async fn counted(&self, room: &str) -> i64 {
+        let text = "select coalesce(max(c.seq), 0) from counted c join rooms r on r.no = c.room where r.id = ";
+        self.number(&format!("{text}'{room}'")).await
+    }
+
+    async fn is_counted(&self, room: &str, through: i64) {
+        for _ in 0..400 {
+            if self.counted(room).await >= through {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(self.counted(room).await, through, "counted in {room}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_messages_wait_until_somebody_asks() {
+    let opened = Opened::fresh().await;
+    opened.send("quiet", 1..=1).await;
+    opened.send("busy", 1..=1).await;
+    opened.is_counted("quiet", 1).await;
+    opened.is_counted("busy", 1).await;
+
+    opened.send("quiet", 2..=6).await;
+    opened.send("busy", 2..=501).await;
+    opened.is_counted("busy", 501).await;
+    assert_eq!(opened.counted("quiet").await, 1);
+
+    assert_eq!(opened.store.totals().await.unwrap().value.messages.total(), 507);
+    assert_eq!(opened.counted("quiet").await, 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_waited_for_long_is_counted() {
+    let opened = Opened::fresh().await;
+    opened.send("quiet", 1..=1).await;
+    opened.is_counted("quiet", 1).await;
+    opened.send("quiet", 2..=3).await;
+    opened.clock.advance_micros(31_000_000);
+    opened.is_counted("quiet", 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_deleted_does_not_wait_on_the_disk() {
+    let opened = Opened::fresh().await;
+    opened.send("gone", 1..=1).await;
+    opened.is_counted("gone", 1).await;
+    opened.send("gone", 2..=6).await;
+    let mut batch = OpBatch::default();
+    batch.push(&Op::Change(Change { by: None, what: What::DeleteRoom { room: "gone" } }));
+    opened.apply(batch).await;
+    for _ in 0..400 {
+        if opened.number("select count(*) from takeouts").await == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(opened.number("select count(*) from messages").await, 0);
+    assert_eq!(opened.store.totals().await.unwrap().value.messages.total(), 0);
+}
+
+/// A question finds everything counted, in as many steps as it takes, whatever was due.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_counts_everything() {
+    let opened = Opened::fresh().await;
+    for room in 0..60 {
+        opened.send(&format!("room-{room}"), 1..=199).await;
+    }
+    assert_eq!(opened.store.totals().await.unwrap().value.messages.total(), 60 * 199);
+    assert!(opened.store.audit().await.unwrap().value.differences.is_empty());
+}

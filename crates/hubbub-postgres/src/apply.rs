@@ -43,7 +43,8 @@ impl<T> Part<T> {
     }
 }
 
-/// Operations of a batch for each lane of rooms, at least: below that a second transaction costs more than it brings.
+/// Operations of a batch for each lane that rooms are divided among, at least: below that a second transaction costs more
+/// than it brings.
 const OPS_PER_LANE: usize = 128;
 
 /// Applies a batch: each part in a transaction of its own, all at the same time. Operations of one room, of queues, and
@@ -120,5 +121,51 @@ fn gather(count: usize, parts: Vec<Done<'_>>) -> Result<Vec<Outcome>, ApplyError
             .collect()),
         Some(error) if is_any_stored => Err(ApplyError::Unconfirmed { reason: error.to_string() }),
         Some(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(
+        places: &[usize],
+        result: Result<Vec<Outcome>, ApplyError>,
+    ) -> (Vec<usize>, Result<Vec<Outcome>, ApplyError>) {
+        (places.to_vec(), result)
+    }
+
+    fn gathered(
+        parts: &[(Vec<usize>, Result<Vec<Outcome>, ApplyError>)],
+    ) -> Result<Vec<Outcome>, ApplyError> {
+        gather(3, parts.iter().map(|(places, result)| (places, result.clone())).collect())
+    }
+
+    const UNKNOWN: Outcome = Outcome::Refused(Refusal::UnknownRoom);
+
+    #[test]
+    fn outcomes_stand_where_their_operations_stood() {
+        let parts = [
+            part(&[0, 2], Ok(vec![Outcome::Accepted, UNKNOWN])),
+            part(&[1], Ok(vec![Outcome::Changed { changed: true }])),
+        ];
+        assert_eq!(
+            gathered(&parts),
+            Ok(vec![Outcome::Accepted, Outcome::Changed { changed: true }, UNKNOWN])
+        );
+    }
+
+    #[test]
+    fn nobody_is_told_that_nothing_was_stored_where_something_was() {
+        let away = || Err(ApplyError::Unavailable { reason: "away".into() });
+        let stored = || Ok(vec![Outcome::Accepted]);
+        assert_eq!(gathered(&[part(&[0, 1], away()), part(&[2], away())]), away());
+        for parts in
+            [[part(&[2], stored()), part(&[0, 1], away())], [part(&[0, 1], away()), part(&[2], stored())]]
+        {
+            assert!(matches!(gathered(&parts), Err(ApplyError::Unconfirmed { .. })));
+        }
+        // Parts without operations were not asked.
+        assert_eq!(gathered(&[part(&[0, 1, 2], away()), part(&[], Ok(Vec::new()))]), away());
     }
 }

@@ -7,40 +7,47 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::{RoomId, RoomStore, Timestamp};
+use hubbub_core::{QueueId, QueueStore, RoomId, RoomStore, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use support::{Database, connect};
 use tokio_postgres::Client;
 
-/// Sessions of this database that wait for a lock.
-async fn waiting(client: &Client) -> Vec<i32> {
-    let text = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    client.query(text, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+/// Sessions of this database that wait for a lock with a statement that has these words.
+async fn waiting(client: &Client, words: &str) -> Vec<i32> {
+    let text = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
+                and query like '%' || $1 || '%'";
+    client.query(text, &[&words]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// Whoever has the connection next would wait for an answer that nobody wants any more.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_statement_nobody_waits_for_ends_its_connection() {
+/// Waits until `asking`, which needs `table`, waits for it, gives it up, and waits until its connection is closed: whoever
+/// had that next would wait for an answer that nobody wants any more.
+async fn is_closed_when_given_up<F: Future>(
+    table: &str,
+    words: &str,
+    asking: impl FnOnce(Arc<Postgres>) -> F,
+) {
     let database = Database::fresh().await;
-    let options = PostgresOptions::new(&database.url);
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
-    let store = Postgres::open(options, clock, &SeededRandom::new(3)).await.unwrap();
-    let client = connect(&database.url).await;
-    client.batch_execute("begin; lock table members in access exclusive mode").await.unwrap();
-    let asked = tokio::spawn(async move {
-        let asking = store.members(RoomId::new("room").unwrap(), None, 10);
-        let is_given_up = tokio::time::timeout(Duration::from_secs(1), asking).await.is_err();
-        (store, is_given_up)
-    });
+    let options = PostgresOptions::new(&database.url);
+    let store = Arc::new(Postgres::open(options, clock, &SeededRandom::new(3)).await.unwrap());
+    let (client, locking) = (connect(&database.url).await, connect(&database.url).await);
+    locking.batch_execute(&format!("begin; lock table {table} in access exclusive mode")).await.unwrap();
     let mut found = Vec::new();
-    while found.is_empty() {
-        found = waiting(&client).await;
-        assert!(!asked.is_finished(), "nobody was seen waiting");
+    {
+        let mut asked = std::pin::pin!(asking(store.clone()));
+        for _ in 0..500 {
+            assert!(asked.as_mut().now_or_never().is_none(), "{table} is locked");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            found = waiting(&client, words).await;
+            if !found.is_empty() {
+                break;
+            }
+        }
     }
-    let (_store, is_given_up) = asked.await.unwrap();
-    assert!(is_given_up, "the table is locked");
-    client.batch_execute("rollback").await.unwrap();
+    assert!(!found.is_empty(), "nobody was seen waiting for {table}");
+    locking.batch_execute("rollback").await.unwrap();
 
     let text = "select count(*) from pg_stat_activity where pid = any($1)";
     for _ in 0..200 {
@@ -49,5 +56,21 @@ async fn a_statement_nobody_waits_for_ends_its_connection() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("the connection is still there");
+    panic!("the connection that waited for {table} is still there");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_nobody_waits_for_ends_its_connection() {
+    is_closed_when_given_up("members", "join members", async |store| {
+        store.members(RoomId::new("room").unwrap(), None, 10).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_nobody_waits_for_ends_its_connection() {
+    is_closed_when_given_up("queues", "select no from queues where id", async |store| {
+        store.waiting(QueueId::new("queue").unwrap(), 0, 10).await.unwrap();
+    })
+    .await;
 }

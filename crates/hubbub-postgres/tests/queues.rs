@@ -14,9 +14,8 @@ use hubbub_core::queue::{
     Audience, Delivery, Due, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted, Wants,
 };
 use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore, Refusal, Timestamp};
-use support::queues::{
-    START, Servers, apply, done, info, make, message, send, servers, settle, take, taken, texts,
-};
+use hubbub_store::conformance::queues::message;
+use support::queues::{START, Servers, apply, done, info, make, send, servers, settle, take, taken, texts};
 
 /// Several servers send, take away, lease, give back and acknowledge at the same time: each message comes to exactly one
 /// taker, those of a group in their order, and nothing is lost.

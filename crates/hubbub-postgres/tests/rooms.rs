@@ -234,3 +234,32 @@ async fn a_missing_partition_loses_nothing() {
     assert_eq!(seqs(&send(&store, &[Post::new("r", "m2"), Post::new("other", "m1")]).await), [2, 1]);
     store.close();
 }
+
+/// Large enough for two lanes, which give the same new users their numbers at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_batch_is_answered_in_its_order() {
+    let database = Database::fresh().await;
+    let store = open(&database, &clock()).await;
+    let post = |n: usize| Post {
+        user: format!("user-{}", n / 40 % 50),
+        ..Post::new(&format!("room-{}", n % 40), &format!("m-{n}"))
+    };
+    let mut posts: Vec<Post> = (0..1_000).map(post).collect();
+    posts.push(Post { text: "another text".into(), ..post(7) });
+    let outcomes = send(&store, &posts).await;
+    assert!(
+        matches!(outcomes.last(), Some(Outcome::Refused(Refusal::IdReused { seq: 1 }))),
+        "{:?}",
+        outcomes.last()
+    );
+    let numbers: Vec<u64> = (0..1_000).map(|n| n / 40 + 1).collect();
+    assert_eq!(seqs(outcomes.get(..1_000).unwrap()), numbers);
+    for room in 0..40 {
+        let stored = behind(&store, &format!("room-{room}"), 0).await;
+        let sent = (0..25).map(|n| (n + 1, format!("m-{}", n * 40 + room)));
+        assert_eq!(stored, sent.collect::<Vec<_>>());
+    }
+    let count = "select count(*) from users";
+    let users: i64 = connect(&database.url).await.query_one(count, &[]).await.unwrap().get(0);
+    assert_eq!(users, 25);
+}

@@ -12,8 +12,9 @@ use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::{Delivery, Settle, Take, TakeHow, Wanted};
 use hubbub_core::{Outcome, QueueOp, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
+use hubbub_store::conformance::queues::message;
 use support::Database;
-use support::queues::{START, apply, done, make, message, settle, taken};
+use support::queues::{START, apply, done, make, settle, taken};
 use tokio_postgres::Client;
 
 const BATCH: usize = 200;

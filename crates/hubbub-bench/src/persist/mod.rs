@@ -128,6 +128,14 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
     let texts = Arc::new(Texts::new(seed, args.rooms, args.users, args.text_bytes));
     let before = if args.fill { None } else { ServerCounts::ask(&target).await };
     ensure!(args.fill || before.is_some(), "no hubbub server answers at {}", target.host);
+    if args.drain
+        && let Some(ServerCounts { stored, .. }) = before
+    {
+        ensure!(
+            stored < plan.messages,
+            "the server has stored {stored} messages already: start it anew to drain"
+        );
+    }
     let source = source(args).await?;
     let heard = Arc::new(Mutex::new(Heard::default()));
     let mut ears = JoinSet::new();

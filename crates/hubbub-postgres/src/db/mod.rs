@@ -77,6 +77,10 @@ struct Link {
 }
 
 /// A transaction, rolled back when it is dropped.
+///
+/// Statements may be on their way together, and are done in the order in which they are sent: each when it is first
+/// polled, or once it is prepared. So they are joined in that order, with `biased`; the first that fails is then the
+/// cause.
 pub(crate) struct Tx<'a> {
     link: &'a Link,
     is_over: bool,
@@ -282,16 +286,18 @@ impl Db {
         sql: &Sql,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, ApplyError> {
-        let first = first.unwrap_or_default();
         if self.history.is_some() {
             // Which database it is must be known before the commit is sent.
-            let work = async |tx: &Tx<'_>| {
-                let ((), rows) = try_join(tx.batch(sql.what, first), tx.query(sql, params)).await?;
-                Ok(rows)
+            let work = async |tx: &Tx<'_>| match first {
+                Some(first) => {
+                    let ((), rows) = try_join(tx.batch(sql.what, first), tx.query(sql, params)).await?;
+                    Ok(rows)
+                }
+                None => tx.query(sql, params).await,
             };
             return self.transact(sql.what, work).await;
         }
-        let begin = format!("{BEGIN}; {first}");
+        let begin = format!("{BEGIN}; {}", first.unwrap_or_default());
         self.try_again(async |conn| self.attempt_at_once(&begin, conn, sql, params).await).await
     }
 

@@ -58,7 +58,8 @@ impl Asking {
     }
 }
 
-/// A statement that is under way. Dropped before its end, it spoils its connection.
+/// A statement that is under way. Dropped before its end, it spoils its connection; also where another statement of its
+/// transaction failed and nobody cared for the rest, which is rare.
 #[derive(Debug)]
 pub(crate) struct UnderWay<'a> {
     asking: &'a Asking,

@@ -186,7 +186,7 @@ impl Queues {
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin_reading().await?;
         let planning = tx.batch("preparing", sql::PLANNING);
-        let (_, rows) = tokio::try_join!(planning, tx.query(statement, params))?;
+        let (_, rows) = tokio::try_join!(biased; planning, tx.query(statement, params))?;
         tx.commit().await?;
         Ok(rows)
     }

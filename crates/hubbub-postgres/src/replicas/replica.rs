@@ -125,11 +125,15 @@ impl Replica {
         found
     }
 
-    /// What `work` reads, if the replica has replayed everything up to `position`.
+    /// What `work` reads, if the replica is fit and has replayed everything up to `position`.
     pub(super) async fn read<T, F>(&self, position: Position, work: impl Fn(Source) -> F) -> Option<T>
     where
         F: Future<Output = Result<T, Fault>> + Send,
     {
+        // It may have gone away while the position was asked for.
+        if !self.is_fit() {
+            return None;
+        }
         match self.attempt(position, work).await {
             Ok(found) => found,
             // Replaying may have cancelled the statement, which says nothing about the next one.

@@ -8,7 +8,7 @@ use quick_cache::sync::Cache;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::db::{Db, Fault, Sql};
+use crate::db::{Db, Fault, Param, Sql};
 
 /// Names remembered of each kind.
 const KNOWN_MAX: usize = 100_000;
@@ -101,12 +101,7 @@ impl Names {
         let new: Vec<&str> = missing.iter().filter(|(_, make)| **make).map(|(name, _)| *name).collect();
         let mut found = HashMap::new();
         if !new.is_empty() {
-            let made = db.transact_at_once(None, &self.make, &[&names, &new]).await;
-            // Numbers alone are nothing that anybody could miss.
-            let made = made.map_err(|error| match error {
-                ApplyError::Unconfirmed { reason } => ApplyError::Unavailable { reason },
-                error => error,
-            })?;
+            let made = self.make(db, &names, &new).await?;
             found.extend(made.iter().map(pair));
             // What is left has no number, or somebody else has just given it one.
             names = new.into_iter().filter(|name| !found.contains_key(*name)).collect();
@@ -116,6 +111,21 @@ impl Names {
             found.extend(rows.iter().map(pair));
         }
         Ok(found)
+    }
+
+    /// Numbers of names, those of new ones among them. Names keep their numbers, so nobody misses anything where it is not
+    /// known whether they got them, and it can be done again: at once, because a connection that broke long ago tells no
+    /// more.
+    async fn make(&self, db: &Db, names: &[&str], new: &[&str]) -> Result<Vec<Row>, ApplyError> {
+        let params: [Param<'_>; 2] = [&names, &new];
+        match db.transact_at_once(None, &self.make, &params).await {
+            Err(ApplyError::Unconfirmed { .. }) => {}
+            made => return made,
+        }
+        db.transact_at_once(None, &self.make, &params).await.map_err(|error| match error {
+            ApplyError::Unconfirmed { reason } => ApplyError::Unavailable { reason },
+            error => error,
+        })
     }
 
     /// The names that belong to numbers.

@@ -1,8 +1,8 @@
 //! Counts of what is stored, and users' histories.
 //!
-//! What is new is counted by [`roll`] and what is gone taken out by [`takeouts`], both in bounded steps: all the time,
-//! with rests, and before a question is answered until nothing is left that was there when it was asked. So
-//! the tables of counts are never made anew, and an answer ([`read`]) only reads them. [`history`] reads messages
+//! What is new is counted by [`roll`] and what is gone taken out by [`takeouts`], both in bounded steps: what is due with
+//! rests, and before a question is answered everything that was there when it was asked. So the tables of counts are
+//! never made anew, and an answer ([`read`]) only reads them. [`history`] reads messages
 //! themselves, [`audit`] counts everything again and compares.
 
 mod audit;

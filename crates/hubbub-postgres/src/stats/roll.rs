@@ -6,7 +6,7 @@
 //!
 //! Most of the work is for the rows of counts, of which messages of one room share many and those of many rooms few: 200
 //! messages of each of 25 rooms take a tenth of the time of five messages of each of 1,000. So, unless somebody asks, a
-//! room is counted once there is enough of it, or it has waited for long enough ([`Reach::Due`]).
+//! room is counted once there is enough of it, or nothing of it was counted for a while ([`Reach::Due`]).
 
 use std::time::Duration;
 
@@ -21,11 +21,12 @@ const STEP: i64 = 5_000;
 /// Messages of one room that are counted without further waiting.
 const ROOM_DUE: i64 = 200;
 
-/// Longest time that messages wait to be counted.
+/// A room is counted, however little there is, when its newest message that is counted is older than this.
 const DUE_AFTER: Duration = Duration::from_secs(30);
 
-/// Messages of all rooms from which on none of them waits: whoever asks waits until they are counted.
-const ALL_DUE: i64 = 50_000;
+/// Messages of all rooms that may wait, at most; beyond that rooms are counted that were left alone longest. Who asks waits
+/// for them: about a second where few are of the same room and user.
+const WAITING_MAX: i64 = 30_000;
 
 /// Whoever changes counts holds this lock to the end of the transaction; any number, the same everywhere.
 const LOCK: Sql = Sql {
@@ -44,11 +45,13 @@ const ROLL: Sql = Sql {
     what: "counting messages",
     text: "with waiting as ( \
         select r.no as room, coalesce(c.seq, 0) as low, r.head as head, \
-            coalesce(c.received_at, '-infinity') as since, sum(r.head - coalesce(c.seq, 0)) over () as of_all \
+            coalesce(c.received_at, '-infinity') as since, \
+            sum(r.head - coalesce(c.seq, 0)) over \
+                (order by coalesce(c.received_at, '-infinity') desc, r.no desc) as no_longer \
         from rooms r left join counted c on c.room = r.no where r.head > coalesce(c.seq, 0)), \
     behind as materialized ( \
         select room, low, head, since, (sum(head - low) over (order by since, room))::int8 as total \
-        from waiting where head - low >= $2 or since < $3 or of_all >= $4 \
+        from waiting where head - low >= $2 or since < $3 or no_longer > $4 \
             or room in (select room from takeouts where not counted_out)), \
     span as materialized ( \
         select room, low, least(head, low + $1 - (total - (head - low))) as high, since from behind \
@@ -114,7 +117,7 @@ const ROLL: Sql = Sql {
 pub(super) enum Reach {
     /// Everything.
     All,
-    /// What is worth it, or has waited long enough by now.
+    /// What is worth it, or old enough by now.
     Due(Timestamp),
 }
 
@@ -153,7 +156,7 @@ pub(super) async fn step(db: &Db, reach: Reach, is_patient: bool) -> Result<Step
         if !lock(&tx, is_patient).await? {
             return Ok(Step::Busy);
         }
-        let row = tx.query_one(&ROLL, &[&STEP, &room_due, &PgTime(due_since), &ALL_DUE]).await?;
+        let row = tx.query_one(&ROLL, &[&STEP, &room_due, &PgTime(due_since), &WAITING_MAX]).await?;
         let (behind, done): (i64, i64) = (row.get(0), row.get(1));
         if behind > 0 {
             tx.commit().await?;

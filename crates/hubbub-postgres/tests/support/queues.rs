@@ -8,7 +8,6 @@ use hubbub_core::queue::{
 };
 use hubbub_core::{Op, OpBatch, Outcome, QueueId, QueueOp, QueueStore, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-pub use hubbub_store::conformance::queues::message;
 
 use super::Database;
 

@@ -21,7 +21,7 @@ impl Loader<'_> {
             Need::Queue(name) => {
                 let names: [&str; 1] = [name];
                 let (rows, seen_to) =
-                    try_join!(self.queues(&names, &[], false), self.seen(&names, &[], false))?;
+                    try_join!(biased; self.queues(&names, &[], false), self.seen(&names, &[], false))?;
                 let seen_to = seen(&seen_to);
                 rows.iter().for_each(|row| enter_queue(image, row, &seen_to));
                 image.asked.insert(Arc::clone(name));
@@ -58,7 +58,8 @@ impl Loader<'_> {
             Need::Copies(client) => {
                 self.hold_clients().await?;
                 // A queue may have been made, and got copies, while the lock was waited for.
-                let (queues, seen_to) = try_join!(self.queues(&[], &[], true), self.seen(&[], &[], true))?;
+                let (queues, seen_to) =
+                    try_join!(biased; self.queues(&[], &[], true), self.seen(&[], &[], true))?;
                 let seen_to = seen(&seen_to);
                 queues.iter().for_each(|row| enter_queue(image, row, &seen_to));
                 self.enter_all(image, &sql::COPIES, &[client]).await?;

@@ -73,10 +73,11 @@ impl Loader<'_> {
         if names.sweeps {
             let (from, until) = (time(due_from), time(self.clock.now().as_micros()));
             let params: [crate::db::Param<'_>; 2] = [&from, &until];
-            let (_, rows) = try_join!(planning(), self.tx.query(&sql::QUEUES_DUE, &params))?;
+            let (_, rows) = try_join!(biased; planning(), self.tx.query(&sql::QUEUES_DUE, &params))?;
             due.extend(rows.iter().map(|row| row.get::<_, i32>(0)));
         }
         let (_, locked, seen_to, known) = try_join!(
+            biased;
             planning(),
             self.queues(&queues, &due, names.all),
             self.seen(&queues, &due, names.all),

@@ -72,6 +72,7 @@ impl Loader<'_> {
             self.tx.query(&sql::LOWS, &[&queues, &receivers]).await
         };
         let (lows, oldest, newest, oldest_of, newest_of) = try_join!(
+            biased;
             lows,
             of_kind(false, false),
             of_kind(false, true),

@@ -74,5 +74,5 @@ pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
         }
         tx.execute(&FORGET_LATER, &[&firsts, &counts, &forget_at]).await
     };
-    try_join!(know, forget).map(drop)
+    try_join!(biased; know, forget).map(drop)
 }

@@ -45,7 +45,7 @@ pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
         let (queues, receivers, lows) = columns(lowered.iter().copied());
         tx.execute(&LOWER, &[&queues, &receivers, &lows]).await
     };
-    try_join!(raise, lower).map(drop)
+    try_join!(biased; raise, lower).map(drop)
 }
 
 fn columns(lines: impl Iterator<Item = (Line, i64)>) -> (Vec<i32>, Vec<i32>, Vec<i64>) {

@@ -70,7 +70,7 @@ const DELETE: Sql = Sql {
 };
 
 pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
-    try_join!(write_gone(tx, image), write_changed(tx, image), write_new(tx, image)).map(drop)
+    try_join!(biased; write_gone(tx, image), write_changed(tx, image), write_new(tx, image)).map(drop)
 }
 
 /// Messages in the order of their ids, but for new ones of a queue that is gone again.

@@ -23,6 +23,7 @@ pub(super) async fn write(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault> {
     let image = &*image;
     queues::write(tx, image).await?;
     try_join!(
+        biased;
         messages::write(tx, image),
         known::write(tx, image),
         totals::write(tx, image),

@@ -84,5 +84,5 @@ pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
         }
         tx.execute(&NOTE, &[&old, &time(image.now)]).await
     };
-    try_join!(count, note).map(drop)
+    try_join!(biased; count, note).map(drop)
 }

@@ -42,6 +42,6 @@ pub(super) async fn narrow(
         }
         _ => Ok(None),
     };
-    let (from, to) = tokio::try_join!(search(from), search(to))?;
+    let (from, to) = tokio::try_join!(biased; search(from), search(to))?;
     Ok((from.map_or(low, |(low, _)| low), to.map_or(high, |(_, end)| end - 1)))
 }

@@ -106,7 +106,7 @@ async fn try_once<'a>(
     let members = state::read_members(tx, &state, ops);
     let known =
         async { if look_first { ids::look_up(tx, ops, hashes).await } else { Ok(ids::Known::default()) } };
-    let (members, known) = tokio::try_join!(members, known)?;
+    let (members, known) = tokio::try_join!(biased; members, known)?;
     state.members = members;
     let judge = judge::Judge::new(rooms.context.clock.now(), rooms.context.options.autocreate, state, known);
     let judged = judge.judge(ops, hashes);

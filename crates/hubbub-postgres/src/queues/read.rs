@@ -50,7 +50,7 @@ const QUEUES: Sql = Sql {
 macro_rules! open_for {
     ($receiver:literal) => {
         concat!(
-            "exists (select from queue_messages m where m.queue = q.no and m.receiver = ",
+            "exists (select from queue_messages m where m.queue::bigint = q.no and m.receiver = ",
             $receiver,
             " and m.state = 0 and not m.behind and m.id >= coalesce((select low from queue_lines l \
                 where l.queue = q.no and l.receiver = ",
@@ -81,7 +81,7 @@ const HOLDING: Sql = Sql {
 macro_rules! one_open {
     ($wanted:literal) => {
         concat!(
-            "(select 1 from queue_messages m where m.queue = q.no and m.receiver = v.receiver and m.state = 0 \
+            "(select 1 from queue_messages m where m.queue::bigint = q.no and m.receiver = v.receiver and m.state = 0 \
               and not m.behind and m.id >= coalesce(l.low, 0) and ",
             $wanted,
             " and (m.expires_at is null or m.expires_at > $1) \

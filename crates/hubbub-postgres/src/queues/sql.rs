@@ -202,6 +202,7 @@ pub(super) const TEXTS: Sql = Sql {
 /// Bytes of texts that are read of a place at once, in about.
 pub(super) const PLACE_BYTES: i64 = 8 * 1024 * 1024;
 
+/// The cast of `queue` names the indexes of what may be taken, and no other.
 macro_rules! places {
     ($wanted:literal, $order:literal) => {
         message_of!(
@@ -214,7 +215,7 @@ macro_rules! places {
                  select f.*, sum(octet_length(f.body)) over (order by ",
             $order,
             " rows unbounded preceding) - octet_length(f.body) as before from ( \
-                   select * from queue_messages where queue = k.queue and receiver = k.receiver \
+                   select * from queue_messages where queue::bigint = k.queue and receiver = k.receiver \
                    and state = 0 and not behind and ",
             $wanted,
             " order by ",

@@ -128,16 +128,13 @@ fn gather(count: usize, parts: Vec<Done<'_>>) -> Result<Vec<Outcome>, ApplyError
 mod tests {
     use super::*;
 
-    fn part(
-        places: &[usize],
-        result: Result<Vec<Outcome>, ApplyError>,
-    ) -> (Vec<usize>, Result<Vec<Outcome>, ApplyError>) {
+    type Answered = Result<Vec<Outcome>, ApplyError>;
+
+    fn part(places: &[usize], result: Answered) -> (Vec<usize>, Answered) {
         (places.to_vec(), result)
     }
 
-    fn gathered(
-        parts: &[(Vec<usize>, Result<Vec<Outcome>, ApplyError>)],
-    ) -> Result<Vec<Outcome>, ApplyError> {
+    fn gathered(parts: &[(Vec<usize>, Answered)]) -> Answered {
         gather(3, parts.iter().map(|(places, result)| (places, result.clone())).collect())
     }
 

@@ -363,6 +363,7 @@ impl Db {
         });
         prepared.await.map_err(|fault| Failed { fault, is_committing: false })?;
         let mut tx = conn.open();
+        // The commit goes out with the rest.
         tx.is_over = true;
         let done = self.within(what, async {
             // Each is sent when it is first polled, so in this order.

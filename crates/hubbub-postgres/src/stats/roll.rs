@@ -25,7 +25,7 @@ const ROOM_DUE: i64 = 200;
 const DUE_AFTER: Duration = Duration::from_secs(30);
 
 /// Messages of all rooms that may wait, at most; beyond that rooms are counted that were left alone longest. Who asks waits
-/// for them: about a second where few are of the same room and user.
+/// for them: up to two seconds where few are of the same room and user.
 const WAITING_MAX: i64 = 30_000;
 
 /// Whoever changes counts holds this lock to the end of the transaction; any number, the same everywhere.

@@ -128,14 +128,13 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
     let texts = Arc::new(Texts::new(seed, args.rooms, args.users, args.text_bytes));
     let before = if args.fill { None } else { ServerCounts::ask(&target).await };
     ensure!(args.fill || before.is_some(), "no hubbub server answers at {}", target.host);
-    if args.drain
-        && let Some(ServerCounts { stored, .. }) = before
-    {
-        ensure!(
-            stored < plan.messages,
-            "the server has stored {stored} messages already: start it anew to drain"
-        );
-    }
+    let stored_before = before.map_or(0, |before| before.stored);
+    ensure!(
+        !args.drain || stored_before < plan.messages,
+        "the server has stored {stored_before} messages already: start it anew to drain"
+    );
+    // What a server stored before it could be asked is part of what it drains.
+    let stored_early = if args.drain { stored_before } else { 0 };
     let source = source(args).await?;
     let heard = Arc::new(Mutex::new(Heard::default()));
     let mut ears = JoinSet::new();
@@ -158,14 +157,10 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
     let mut publishers = publishers(args, plan.rate, &target, &books, &texts)?;
     let (set_published, is_published) = signal::channel(false);
     let stored = async {
-        match &before {
-            None => Ok((0, Instant::now())),
-            Some(before) => {
-                // What a server stored before it could be asked is part of what it drains.
-                let before = if args.drain { 0 } else { before.stored };
-                wait_stored(args, &target, before, plan.messages, &books, is_published).await
-            }
+        if args.fill {
+            return Ok((0, Instant::now()));
         }
+        wait_stored(args, &target, stored_before - stored_early, plan.messages, &books, is_published).await
     };
     let publishing = async {
         while let Some(done) = publishers.join_next().await {
@@ -194,7 +189,7 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
         publish: published_at.duration_since(begun),
         store: stored_at.duration_since(begun),
         stored,
-        stored_early: before.as_ref().filter(|_| args.drain).map_or(0, |before| before.stored),
+        stored_early,
         metrics: [metrics_before, metrics_after],
     }))
 }

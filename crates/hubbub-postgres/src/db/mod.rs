@@ -13,7 +13,7 @@ pub(crate) mod time;
 mod trips;
 mod waits;
 
-use std::ops::AsyncFn;
+use std::ops::{AsyncFn, Deref};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,8 @@ pub(crate) struct Conn {
     link: ScopeGuard<Link, fn(Link)>,
 }
 
-struct Link {
+/// Statements on a connection, in a transaction of its own each, or in the one that is open on it.
+pub(crate) struct Link {
     client: Object,
     pooler: Pooler,
     asking: Asking,
@@ -92,62 +93,73 @@ struct Failed {
     is_committing: bool,
 }
 
-macro_rules! statements {
-    () => {
-        /// All rows of an answer.
-        pub(crate) async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-            self.link.query(sql, params).await
-        }
-
-        /// The first row of an answer.
-        pub(crate) async fn query_opt(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Option<Row>, Fault> {
-            Ok(self.query(sql, params).await?.into_iter().next())
-        }
-
-        /// The only row of an answer.
-        pub(crate) async fn query_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, Fault> {
-            let row = self.query_opt(sql, params).await?;
-            row.ok_or_else(|| Fault::Nonsense { what: sql.what, found: "no row".into() })
-        }
-
-        /// How many rows were changed.
-        pub(crate) async fn execute(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64, Fault> {
-            self.link.execute(sql, params).await
-        }
-    };
-}
-
 impl Link {
     async fn prepare(&self, sql: &Sql) -> Result<Statement, Error> {
         self.client.prepare_typed_cached(sql.text, sql.types).await
     }
 
-    async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    /// What is answered, noted by whoever counts and closes connections.
+    async fn ask<T>(
+        &self,
+        what: &'static str,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Fault> {
         let under_way = self.asking.begin();
+        under_way.end(answer.await.map_err(|error| Fault::Statement { what, error }))
+    }
+
+    /// All rows of an answer.
+    pub(crate) async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let rows = async {
             match self.pooler {
                 Pooler::Session => self.client.query(&self.prepare(sql).await?, params).await,
                 Pooler::Transaction => self.client.query_typed(sql.text, &typed(sql, params)).await,
             }
         };
-        under_way.end(rows.await.map_err(|error| Fault::Statement { what: sql.what, error }))
+        self.ask(sql.what, rows).await
     }
 
-    async fn execute(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64, Fault> {
-        let under_way = self.asking.begin();
+    /// The first row of an answer.
+    pub(crate) async fn query_opt(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Option<Row>, Fault> {
+        Ok(self.query(sql, params).await?.into_iter().next())
+    }
+
+    /// The only row of an answer.
+    pub(crate) async fn query_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, Fault> {
+        let row = self.query_opt(sql, params).await?;
+        row.ok_or_else(|| Fault::Nonsense { what: sql.what, found: "no row".into() })
+    }
+
+    /// How many rows were changed.
+    pub(crate) async fn execute(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64, Fault> {
         let changed = async {
             match self.pooler {
                 Pooler::Session => self.client.execute(&self.prepare(sql).await?, params).await,
                 Pooler::Transaction => self.client.execute_typed(sql.text, &typed(sql, params)).await,
             }
         };
-        under_way.end(changed.await.map_err(|error| Fault::Statement { what: sql.what, error }))
+        self.ask(sql.what, changed).await
     }
 
-    async fn batch(&self, what: &'static str, text: &str) -> Result<(), Fault> {
-        let under_way = self.asking.begin();
-        let done = self.client.batch_execute(text).await;
-        under_way.end(done.map_err(|error| Fault::Statement { what, error }))
+    /// Statements without parameters, one after another.
+    pub(crate) async fn batch(&self, what: &'static str, text: &str) -> Result<(), Fault> {
+        self.ask(what, self.client.batch_execute(text)).await
+    }
+}
+
+impl Deref for Conn {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        &self.link
+    }
+}
+
+impl Deref for Tx<'_> {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        self.link
     }
 }
 
@@ -156,8 +168,6 @@ fn typed<'a>(sql: &Sql, params: &[Param<'a>]) -> Vec<(Param<'a>, Type)> {
 }
 
 impl Conn {
-    statements!();
-
     fn new(client: Object, pooler: Pooler, asking: Asking) -> Self {
         let give_back: fn(Link) = |link| {
             if link.asking.is_spoiled() {
@@ -188,15 +198,8 @@ impl Conn {
 }
 
 impl Tx<'_> {
-    statements!();
-
     async fn begin(&self, how: &str) -> Result<(), Fault> {
         self.batch("beginning a transaction", how).await
-    }
-
-    /// Statements without parameters, one after another.
-    pub(crate) async fn batch(&self, what: &'static str, text: &str) -> Result<(), Fault> {
-        self.link.batch(what, text).await
     }
 
     /// Makes it durable.
@@ -210,7 +213,7 @@ impl Drop for Tx<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             // Sent when it is first polled, before whatever the connection is used for next; nobody needs the answer.
-            drop(self.link.client.batch_execute("rollback").now_or_never());
+            drop(self.client.batch_execute("rollback").now_or_never());
         }
     }
 }
@@ -357,8 +360,8 @@ impl Db {
     ) -> Result<Vec<Row>, Failed> {
         let what = sql.what;
         let prepared = self.within(what, async {
-            let under_way = conn.link.asking.begin_uncounted();
-            let prepared = conn.link.prepare(sql).await;
+            let under_way = conn.asking.begin_uncounted();
+            let prepared = conn.prepare(sql).await;
             under_way.end(prepared.map_err(|error| Fault::Statement { what, error }))
         });
         prepared.await.map_err(|fault| Failed { fault, is_committing: false })?;

@@ -25,30 +25,39 @@ pub(super) struct Names {
     tell: Sql,
 }
 
+/// The statements of a table of names: `$columns` and `$values` are what a new name is written with, in the order of the
+/// names, so that no two servers wait for each other.
+macro_rules! names_in {
+    ($table:literal, $columns:literal, $values:literal) => {
+        [
+            concat!("select no, id from ", $table, " where id = any($1)"),
+            concat!(
+                "with found as (select no, id from ",
+                $table,
+                " where id = any($1)), made as (insert into ",
+                $table,
+                " (",
+                $columns,
+                ") select ",
+                $values,
+                " from unnest($2) as wanted (id) \
+                  where not exists (select from found where found.id = wanted.id) order by wanted.id \
+                  on conflict do nothing returning no, id) \
+                 select no, id from found union all select no, id from made"
+            ),
+            concat!("select no, id from ", $table, " where no = any($1)"),
+        ]
+    };
+}
+
 impl Names {
     pub(super) fn of_users() -> Self {
-        Self::new([
-            "select no, id from users where id = any($1)",
-            "with found as (select no, id from users where id = any($1)), \
-             made as (insert into users (id) select wanted.id from unnest($2) as wanted (id) \
-                 where not exists (select from found where found.id = wanted.id) order by wanted.id \
-                 on conflict do nothing returning no, id) \
-             select no, id from found union all select no, id from made",
-            "select no, id from users where no = any($1)",
-        ])
+        Self::new(names_in!("users", "id", "wanted.id"))
     }
 
     /// A room that has a number and nothing else is as one that was deleted: nobody sees it.
     pub(super) fn of_rooms() -> Self {
-        Self::new([
-            "select no, id from rooms where id = any($1)",
-            "with found as (select no, id from rooms where id = any($1)), \
-             made as (insert into rooms (id, deleted) select wanted.id, true from unnest($2) as wanted (id) \
-                 where not exists (select from found where found.id = wanted.id) order by wanted.id \
-                 on conflict do nothing returning no, id) \
-             select no, id from found union all select no, id from made",
-            "select no, id from rooms where no = any($1)",
-        ])
+        Self::new(names_in!("rooms", "id, deleted", "wanted.id, true"))
     }
 
     fn new([find, make, tell]: [&'static str; 3]) -> Self {

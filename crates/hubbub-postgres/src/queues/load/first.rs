@@ -122,7 +122,16 @@ impl Loader<'_> {
             }
             self.tx.query(&sql::HELD, &[&limited]).await
         };
-        let (due, over, settled_rows, known_rows, ids, held, read) = try_join!(biased; due, over, settled_rows, known_rows, ids, held, self.read_places(&*image, &places))?;
+        let (due, over, settled_rows, known_rows, ids, held, read) = try_join!(
+            biased;
+            due,
+            over,
+            settled_rows,
+            known_rows,
+            ids,
+            held,
+            self.read_places(&*image, &places)
+        )?;
         let full = |rows: &[Row], max: i64| i64::try_from(rows.len()).unwrap_or(max) >= max;
         image.has_more_due = full(&due, DUE_MAX) || full(&over, MORE);
         enter_messages(image, &due);

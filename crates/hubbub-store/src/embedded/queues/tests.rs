@@ -374,7 +374,7 @@ fn a_copy_waits_until_what_was_judged_is_durable() {
     let engine = place.open();
     make(&engine, "q");
     let (shared, clock) = (&engine.shared, &*engine.shared.clock);
-    let damage = Damage::default();
+    let damage = crate::embedded::damage::Damage::default();
     let judge = || {
         let tail = Arc::clone(&engine.writer.lock().place.tail);
         let (mut block, mut records, mut outcomes) =

@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Follower, Http, Ws, chat_message, in_time, texts};
+use crate::harness::{Follower, Http, PATIENCE, Ws, chat_message, in_time, texts};
 
 struct SystemClock(Instant);
 
@@ -87,6 +87,7 @@ impl Simulated {
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
             let _ = stopped.await;
+            PATIENCE
         };
         let serving =
             tokio::spawn(server::serve(Arc::new(gateway), Listeners { http: listener, line: None }, stopped));

@@ -11,8 +11,10 @@
 
 mod harness;
 
+mod a_dead_essential_task_ends_the_process;
 #[cfg(feature = "amqp")]
 mod amqps_is_checked;
+mod an_unreadable_block_refuses_one_message;
 mod any_sequence_is_gapless;
 mod backup_under_load_restores_exactly;
 mod backups_are_whole_or_not_there;

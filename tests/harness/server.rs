@@ -21,6 +21,7 @@ const LINE_PORT: u16 = 3456;
 #[derive(Clone)]
 pub(crate) struct Setup {
     settings: Vec<String>,
+    environment: Vec<(String, String)>,
     has_line: bool,
     data: PathBuf,
     /// Removes the directory with the last one that refers to it.
@@ -34,7 +35,13 @@ impl Setup {
         // Small slots: they need not be filled with zeros for long, and small histories have segments too.
         let settings = ["store.embedded.journal_slot=1MiB", "limits.value_bytes=256KiB"];
         let settings = settings.map(Into::into).into();
-        Self { settings, has_line: false, data: dir.path().join("data"), dir: Arc::new(dir) }
+        Self {
+            settings,
+            environment: Vec::new(),
+            has_line: false,
+            data: dir.path().join("data"),
+            dir: Arc::new(dir),
+        }
     }
 
     /// The same on another data directory, beside the new one unless the path is absolute.
@@ -61,6 +68,12 @@ impl Setup {
 
     pub(crate) fn set(mut self, setting: &str) -> Self {
         self.settings.push(setting.to_owned());
+        self
+    }
+
+    /// With a variable in its environment.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -123,6 +136,11 @@ impl Server {
         let status = std::fs::read_to_string(path).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// What it has written to standard error since it was last started.
+    pub(crate) fn log(&self) -> String {
+        self.running.log.lock().unwrap().clone()
     }
 
     /// How it was started.
@@ -316,6 +334,7 @@ impl Running {
     /// Starts a process and waits until it says that it is ready, and where.
     fn start(setup: &Setup, listen: &str) -> (Self, SocketAddr) {
         let mut command = program::command();
+        command.envs(setup.environment.iter().cloned());
         command.args(setup.arguments(listen)).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));

@@ -109,6 +109,9 @@ error_codes! {
     DiskFull = "disk_full", 503, true;
     /// The store does not take writes now; nothing was stored.
     Unavailable = "unavailable", 503, true;
+    /// What is stored of it cannot be read, so nobody can tell whether it is a repeat; nothing was stored. `/health` names
+    /// the damaged file.
+    Unreadable = "unreadable", 500, false;
     /// No confirmation; it may be stored. Retry with the same `messageId` only.
     Unconfirmed = "unconfirmed", 504, true;
     /// The server shuts down; nothing was stored.

@@ -243,7 +243,7 @@ pub enum Refusal {
         /// Its revision; `None` = it is not there.
         revision: Option<u64>,
     },
-    /// What is stored of it cannot be read; the store's log says more. Can succeed later.
+    /// What is stored of it cannot be read; the store's health names the place. Nothing was changed.
     Unreadable,
 }
 

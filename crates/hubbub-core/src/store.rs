@@ -397,6 +397,8 @@ pub struct StoreFigures {
     pub sync_us_last: u64,
     /// Longest data sync since start, in microseconds.
     pub sync_us_max: u64,
+    /// Reads of stored files that failed since start. Anything but 0 needs somebody.
+    pub unreadable: u64,
     /// Partitions that should be there by now and could not be made. Anything but 0 needs somebody.
     pub partitions_missing: u64,
     /// Connections to a database; none on a store that needs none.

@@ -102,9 +102,9 @@ impl Problem {
                 format!("the key has revision {revision}").into()
             }
             Refusal::Condition { revision: None } => Cow::Borrowed("the key is not there"),
-            Refusal::Unreadable => {
-                Cow::Borrowed("what is stored of it cannot be read; the server's log says more")
-            }
+            Refusal::Unreadable => Cow::Borrowed(
+                "what is stored of it cannot be read; nothing was stored, /health names the damaged file",
+            ),
         };
         let revision = match refusal {
             Refusal::Condition { revision } => revision.and_then(NonZeroU64::new),

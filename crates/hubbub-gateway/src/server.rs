@@ -87,11 +87,11 @@ impl Listeners {
     }
 }
 
-/// Serves until `stop` resolves, then lets connections finish what they had begun and the log commit it.
+/// Serves until `stop` resolves to how long connections may take to finish what they had begun; then the log commits it.
 ///
 /// After it returned nothing refers to the listeners any more, everything accepted is durable and answered, and
-/// WebSockets are closed with 1001. Connections that do not finish within `drain_timeout` are dropped.
-pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Future<Output = ()>) {
+/// WebSockets are closed with 1001. Connections that do not finish in time are dropped.
+pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Future<Output = Duration>) {
     let (stopper, stop_receiver) = watch::channel(false);
     let (alive, mut gone) = mpsc::channel(1);
     let shutdown = Shutdown { stop: stop_receiver, _alive: alive };
@@ -99,9 +99,9 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
     tokio::pin!(stop);
     let mut sampling = tokio::time::interval(SAMPLE_INTERVAL);
     sampling.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
+    let drain_timeout = loop {
         let (stream, spoken) = tokio::select! {
-            () = &mut stop => break,
+            drain_timeout = &mut stop => break drain_timeout,
             _ = sampling.tick() => {
                 gateway.statistics.sample(&gateway.metrics, gateway.clock.monotonic());
                 continue;
@@ -125,12 +125,12 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
             Spoken::Http => tokio::spawn(connection(Arc::new(peer), stream)),
             Spoken::Line => tokio::spawn(line::serve(peer, stream)),
         };
-    }
+    };
     drop(listeners);
     drop(shutdown);
     // Receivers may all be gone, when there is no connection.
     let _ = stopper.send(true);
-    if tokio::time::timeout(gateway.server.drain_timeout, gone.recv()).await.is_err() {
+    if tokio::time::timeout(drain_timeout, gone.recv()).await.is_err() {
         tracing::warn!("some connections did not finish in time and are dropped");
     }
     gateway.log.close().await;

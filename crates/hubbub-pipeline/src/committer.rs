@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hubbub_core::clock::Clock;
 use hubbub_core::store::{ApplyError, Store};
-use hubbub_core::{ErrorCode, KvOutcome, Outcome, Refusal, RoomId, UserId};
+use hubbub_core::{ErrorCode, Essential, KvOutcome, Outcome, Refusal, RoomId, UserId};
 use tokio::sync::mpsc;
 
 use crate::batcher::{Batch, Batcher, Chunk, Outcomes};
@@ -28,6 +28,9 @@ pub(crate) struct Committed {
 /// cannot keep up slows the senders instead of filling memory.
 pub(crate) const COMMITTED_MAX: usize = 8;
 
+/// The commit thread. A store that panicked may have done half of a batch.
+pub(crate) const COMMIT: Essential = Essential::writer("commit");
+
 /// Runs until the batcher is closed and empty. Blocks; for a thread of its own.
 pub(crate) fn commit(
     batcher: &Batcher,
@@ -37,6 +40,7 @@ pub(crate) fn commit(
     committed: &mpsc::Sender<Committed>,
 ) {
     while let Some(chunk) = batcher.take() {
+        COMMIT.step();
         let taken_at = clock.monotonic();
         metrics.in_flight.set(count(chunk.ops.len()));
         let outcomes = store.apply(&chunk.ops);
@@ -47,7 +51,7 @@ pub(crate) fn commit(
         metrics.in_flight.set(0);
         let done = Committed { chunk, taken_at, done_at: clock.monotonic() };
         if committed.blocking_send(done).is_err() {
-            // The dispatcher lives as long as the runtime; without one nobody waits for an answer either.
+            // The dispatcher is gone: nobody could be answered any more, and the process is about to end.
             return;
         }
         batcher.set_cap(store.batch_cap());
@@ -200,7 +204,7 @@ pub fn refusal_code(refusal: Refusal) -> ErrorCode {
         Refusal::StaleReceipt => ErrorCode::StaleReceipt,
         Refusal::UnknownMessage => ErrorCode::UnknownMessage,
         Refusal::Condition { .. } => ErrorCode::ConditionFailed,
-        Refusal::Unreadable => ErrorCode::Unavailable,
+        Refusal::Unreadable => ErrorCode::Unreadable,
     }
 }
 

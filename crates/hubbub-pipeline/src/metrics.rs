@@ -208,6 +208,7 @@ impl Collector for Others {
                 "Messages of queues that outlived their time or were too many",
                 figures.queue_dropped,
             ),
+            ("store_unreadable_reads", "Reads of stored files that failed", figures.unreadable),
             ("store_pool_acquired", "Connections asked for from the pool", figures.pool.acquired),
             ("store_pool_timeouts", "Connections that could not be had in time", figures.pool.timeouts),
             ("store_pool_statements", "Statements sent to the database", figures.pool.statements),

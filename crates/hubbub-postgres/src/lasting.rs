@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::essential::supervise;
 use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
 use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted, Wants};
 use hubbub_core::replica::ReplicaStore;
@@ -12,7 +13,7 @@ use hubbub_core::store::{
     Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, QueueStore, Read, RoomHead,
     RoomInfo, RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
 };
-use hubbub_core::{ClientId, OpBatch, Outcome, QueueId, RoomId, UserId};
+use hubbub_core::{ClientId, Essential, OpBatch, Outcome, QueueId, RoomId, UserId};
 use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
@@ -61,7 +62,7 @@ impl Lasting {
         let postgres = Postgres::open(options.clone(), clock.clone(), &*random).await?;
         let first = Arc::new(Link { postgres, next: OnceLock::new() });
         let links = first.clone();
-        let follower = tokio::spawn(async move {
+        let following = async move {
             loop {
                 let over = links.last();
                 over.postgres.context.history.end().await;
@@ -71,7 +72,8 @@ impl Lasting {
                 // Nobody else sets it.
                 let _ = over.next.set(Box::new(Link { postgres, next: OnceLock::new() }));
             }
-        });
+        };
+        let follower = tokio::spawn(supervise(Essential::new("database history"), following));
         Ok(Self { first, follower })
     }
 

@@ -9,6 +9,7 @@ mod logging;
 mod logs;
 mod serve;
 mod stores;
+mod supervision;
 
 use std::process::ExitCode;
 

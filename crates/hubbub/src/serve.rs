@@ -4,10 +4,12 @@
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
+use hubbub_core::essential::{self, supervise};
 use hubbub_core::limits::Limits;
-use hubbub_core::{Clock, RandomSource};
+use hubbub_core::{Clock, Essential, RandomSource};
 use hubbub_gateway::server::{self, Listeners};
 use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics};
 use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
@@ -20,11 +22,12 @@ use tokio::net::TcpListener;
 use crate::ambient::{KeyedRandom, SystemClock};
 use crate::cli::ServeArgs;
 use crate::config::{self, Config, ConfigError, MetricsAnswer};
-use crate::{logging, logs, stores};
+use crate::{logging, logs, stores, supervision};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = config::load(args, &|name| std::env::var(name).ok())?;
     logging::start(*config.log_level, *config.log_format);
+    supervision::start();
     raise_file_limit();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if *config.threads > 0 {
@@ -35,7 +38,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
-    let stop = stop_signal()?;
+    let stop = stop(*config.drain_timeout)?;
     // The port is taken before the store is opened: a second server on it should not wait for a long recovery first.
     let (http, address) = listen(config, "server.listen", &config.listen).await?;
     let line = match config.line.as_deref() {
@@ -90,10 +93,12 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     }
     announce(&format!("http://{address}"))?;
     let listeners = Listeners { http, line: line.map(|(listener, _)| listener) };
-    server::serve(Arc::new(gateway), listeners, stop).await;
+    let serving = server::serve(Arc::new(gateway), listeners, stop);
+    let served = tokio::spawn(supervise(Essential::new("listeners"), serving)).await;
     tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
     tracing::info!("stopped");
-    Ok(())
+    served.context("serving clients")?;
+    supervision::verdict()
 }
 
 /// Listens where the setting `key` says, and where that turned out to be.
@@ -163,8 +168,8 @@ fn announce(url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Resolves at SIGTERM or SIGINT.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+/// Resolves at SIGTERM, at SIGINT, or when an essential task has died, to how long connections may take to finish.
+fn stop(drain_timeout: Duration) -> anyhow::Result<impl Future<Output = Duration>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
@@ -172,8 +177,11 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            () = supervision::death() => return supervision::DRAIN_TIMEOUT,
         }
+        essential::begin_shutdown();
         tracing::info!("stopping: finishing what was accepted");
+        drain_timeout
     })
 }
 

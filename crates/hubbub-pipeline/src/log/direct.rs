@@ -5,12 +5,13 @@ use std::thread::JoinHandle;
 
 use hubbub_core::OpBatch;
 use hubbub_core::clock::Clock;
+use hubbub_core::essential::{self, Essential};
 use hubbub_core::store::Store;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::batcher::{BatchTuning, Batcher, QueueLimits, SubmitError, Ticket, Waiter};
-use crate::committer::{COMMITTED_MAX, Followers, commit, dispatch};
+use crate::committer::{COMMIT, COMMITTED_MAX, Followers, commit, dispatch};
 use crate::hub::{self, Hub};
 use crate::kv::Keys;
 use crate::members::Members;
@@ -63,20 +64,21 @@ impl DirectLog {
         let (takers, nudge) = (Arc::new(Takers::new(metrics.clone())), sweeper::Nudge::default());
         let mut helpers = Vec::new();
         if store.is_shared() {
-            helpers.push(tokio::spawn(keys.clone().follow()));
-            helpers.push(tokio::spawn(takers::follow(takers.clone(), store.clone())));
+            helpers.push(spawn("keys of other servers", keys.clone().follow()));
+            helpers.push(spawn("queues of other servers", takers::follow(takers.clone(), store.clone())));
             hub.expect_others();
-            helpers.push(tokio::spawn(hub::follow(hub.clone(), store.clone(), clock.clone())));
+            let rooms = hub::follow(hub.clone(), store.clone(), clock.clone());
+            helpers.push(spawn("rooms of other servers", rooms));
         }
         let followers = Followers { hub, members, keys, takers: takers.clone(), sweeper: nudge.clone() };
-        let dispatcher =
-            tokio::spawn(dispatch(receiver, batcher.clone(), followers, clock.clone(), metrics.clone()));
-        helpers.push(tokio::spawn(sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), nudge)));
+        let dispatching = dispatch(receiver, batcher.clone(), followers, clock.clone(), metrics.clone());
+        let dispatcher = spawn("dispatcher", dispatching);
+        let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), nudge);
+        helpers.push(spawn("sweeper", sweeping));
         let lane = {
             let (batcher, clock) = (batcher.clone(), clock.clone());
-            std::thread::Builder::new().name("commit".into()).spawn(move || {
-                let _guard = AbortOnPanic;
-                commit(&batcher, &*store, &*clock, &metrics, &sender);
+            std::thread::Builder::new().name(COMMIT.name.into()).spawn(move || {
+                essential::run(COMMIT, || commit(&batcher, &*store, &*clock, &metrics, &sender));
             })?
         };
         let running = Running { lane, dispatcher, helpers };
@@ -113,15 +115,7 @@ impl DirectLog {
     }
 }
 
-/// A store that panicked may have done half of a batch, and nobody would answer the senders any more: the process
-/// ends, and what was acknowledged is found again at the next start.
-struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!("the commit thread panicked; the process ends, restart it to recover");
-            std::process::abort();
-        }
-    }
+/// Starts a task without which the log does not work.
+fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(essential::supervise(Essential::new(name), task))
 }

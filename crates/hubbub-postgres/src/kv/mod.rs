@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use hubbub_core::Essential;
+use hubbub_core::essential::supervise;
 use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
 use hubbub_core::store::{KvStore, Read, StoreFigures};
 use tokio::task::JoinHandle;
@@ -61,7 +63,7 @@ impl Kv {
         let trimmed = lists::trimmed(&context.db).await.map_err(broken)?.into();
         let values = Values { context: context.clone(), known: known.clone() };
         let values = Shared::new(values, context.runtime.clone());
-        let looking = tokio::spawn({
+        let looking = {
             let (context, known) = (context.clone(), known.clone());
             async move {
                 loop {
@@ -70,7 +72,8 @@ impl Kv {
                     let _ = known.look(&context).await;
                 }
             }
-        });
+        };
+        let looking = tokio::spawn(supervise(Essential::new("database keys"), looking));
         Ok(Self { context, known, values, trimmed, looking })
     }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hubbub_core::Essential;
+use hubbub_core::essential::supervise;
 use hubbub_core::store::{StoreFigures, StoreHealth};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -104,7 +106,7 @@ impl Pulse {
     ) -> Self {
         let faces = Faces { context: context.clone(), rooms, queues, kv, stats };
         context.status.note(faces.beat().await);
-        let task = tokio::spawn(async move {
+        let beating = async move {
             let tell = |beaten: Result<StoreFigures, Fault>| {
                 if let Err(fault) = &beaten
                     && !matches!(context.status.health(), StoreHealth::Unreachable(_))
@@ -126,8 +128,8 @@ impl Pulse {
                     tell(beaten);
                 }
             }
-        });
-        Self { task }
+        };
+        Self { task: tokio::spawn(supervise(Essential::new("database maintenance"), beating)) }
     }
 
     /// Ends it, wherever it is.

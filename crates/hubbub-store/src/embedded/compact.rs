@@ -96,10 +96,17 @@ impl Shared {
             .segments
             .windows(merging.fan_in)
             .filter(|group| {
-                bytes(group) <= merging.bytes_max && part.is_none_or(|part| age_span(group) <= part)
+                !group.iter().any(|segment| self.is_damaged(segment))
+                    && bytes(group) <= merging.bytes_max
+                    && part.is_none_or(|part| age_span(group) <= part)
             })
             .min_by_key(bytes)?;
         Some(group.to_vec())
+    }
+
+    /// Whether a read of a segment has failed. Rewriting it would fail again each time, and give nothing back.
+    pub(super) fn is_damaged(&self, segment: &Segment) -> bool {
+        self.status.damage.has(&segment_path(segment.number()))
     }
 
     /// Puts `by` in the place of neighbours, in the manifest, in the view, then on the disk.

@@ -188,19 +188,25 @@ impl Dedup {
                 return Ok(known);
             }
         }
+        // Where one place cannot be read, another may still have it.
+        let mut unreadable = None;
         for recent in self.recent.iter().rev() {
             for offset in recent.ids.find(hash) {
-                if recent.tail.visit(offset, &mut is_it)? {
-                    return Ok(known);
+                match recent.tail.visit(offset, &mut is_it) {
+                    Ok(true) => return Ok(known),
+                    Ok(false) => {}
+                    Err(error) => unreadable = Some(error),
                 }
             }
         }
         for segment in segments.iter().rev() {
-            if segment.find_id(hash, &mut is_it)? {
-                break;
+            match segment.find_id(hash, &mut is_it) {
+                Ok(true) => return Ok(known),
+                Ok(false) => {}
+                Err(error) => unreadable = Some(error.into()),
             }
         }
-        Ok(known)
+        unreadable.map_or(Ok(Known::New), Err)
     }
 }
 

@@ -201,6 +201,7 @@ impl Engine {
             unsealed_slots: self.shared.waiting_slots() as u64,
             sync_us_last,
             sync_us_max,
+            unreadable: self.shared.status.damage.reads(),
             ..StoreFigures::default()
         };
         self.shared.queues.figures(&*self.shared.clock, &mut figures);

@@ -49,6 +49,9 @@ pub enum OpenError {
     },
 }
 
+/// What was attempted when stored bytes were to be read back.
+pub(crate) const READING: &str = "reading";
+
 /// Why a step of background work failed. Nothing is lost by it; the step is tried again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -85,6 +88,16 @@ impl MaintainError {
             return false;
         };
         source.kind() == io::ErrorKind::WouldBlock
+    }
+
+    /// The file that could not be read, where that is what went wrong.
+    pub(crate) fn unreadable_file(&self) -> Option<&str> {
+        let file = match self {
+            Self::Damaged { path, .. } | Self::Io { attempted: READING, path, .. } => path,
+            Self::Segment(SegmentError::Damaged { file, .. } | SegmentError::Io { file, .. }) => file,
+            Self::Io { .. } | Self::Segment(SegmentError::Version { .. }) => return None,
+        };
+        (!self.would_block()).then_some(file)
     }
 
     /// Whether space on the disk is what is missing.

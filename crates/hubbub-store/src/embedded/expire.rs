@@ -115,7 +115,9 @@ impl Shared {
             return Ok(false);
         }
         let view = self.view();
-        if let Some(segment) = view.segments.iter().find(|segment| self.holds_hidden(segment)) {
+        if let Some(segment) =
+            view.segments.iter().find(|segment| self.holds_hidden(segment) && !self.is_damaged(segment))
+        {
             return self.rewrite(std::slice::from_ref(segment), &mut compacting);
         }
         compacting.scrubbed = Some(hidings);

@@ -22,7 +22,9 @@ impl Shared {
         // Taken after the head, so that everything up to it is in the view.
         let view = self.view();
         let mut messages = MessageRun::default();
-        let more = view.read((room, number), query, &hidden, &mut messages).map_err(unavailable)?;
+        let more = view
+            .read((room, number), query, &hidden, &mut messages)
+            .map_err(|error| self.unreadable(error))?;
         if matches!(query.cursor, Cursor::Before(_)) {
             messages.reverse();
         }
@@ -81,14 +83,11 @@ impl Shared {
         let view = self.view();
         let mut last = MessageRun::default();
         for (name, number, hidden) in newest {
-            view.read_newest((name.as_str(), number), &hidden, &mut last).map_err(unavailable)?;
+            view.read_newest((name.as_str(), number), &hidden, &mut last)
+                .map_err(|error| self.unreadable(error))?;
         }
         Ok(UserRooms { rooms, last })
     }
-}
-
-fn unavailable(error: MaintainError) -> ReadError {
-    ReadError::Unavailable { reason: error.to_string() }
 }
 
 fn room_info(room: &Room) -> Option<RoomInfo> {

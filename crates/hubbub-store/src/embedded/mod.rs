@@ -14,6 +14,7 @@
 mod backup_tests;
 mod bell;
 mod compact;
+mod damage;
 mod data_dir;
 mod dedup;
 pub mod disk;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::error::{DoingOn, MaintainError};
+use super::error::{DoingOn, MaintainError, READING};
 use super::journal::slot_path;
 use super::manifest::{MANIFEST, Manifest};
 use super::queues::Files;
@@ -158,7 +158,7 @@ impl Shared {
                 let (Some(first), Some(last)) = (near.first(), near.last()) else { break };
                 let length = u64::from(last.offset) + u64::from(last.bytes) - u64::from(first.offset);
                 bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
-                tail.slot.file.read_exact_at(&mut bytes, first.offset.into()).doing("reading", &slot)?;
+                tail.slot.file.read_exact_at(&mut bytes, first.offset.into()).doing(READING, &slot)?;
                 for place in near {
                     let at = usize::try_from(place.offset - first.offset).unwrap_or(usize::MAX);
                     let mut record = bytes.get(at..).unwrap_or_default();

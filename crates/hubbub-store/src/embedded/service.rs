@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hubbub_core::backup::BackupStore;
+use hubbub_core::essential::{self, Essential};
 use hubbub_core::stats::{
     ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, ParticipationPage, RoomStats,
     Totals, UserHistoryPage, UserHistoryQuery, UserStats,
@@ -92,8 +93,8 @@ impl Embedded {
         let store = Self { engine, workers: Mutex::default(), lock, in_line: false };
         for (name, step, every) in WORK {
             let engine = Arc::clone(&store.engine);
-            let worker =
-                std::thread::Builder::new().name(name.into()).spawn(move || work(&engine, name, step, every));
+            let body = move || essential::run(Essential::writer(name), || work(&engine, name, step, every));
+            let worker = std::thread::Builder::new().name(name.into()).spawn(body);
             store.workers.lock().push(worker.map_err(|error| unreadable("starting a thread for", error))?);
         }
         Ok(store)
@@ -145,10 +146,11 @@ const WORK: [(&str, Step, Duration); 4] = [
 type Step = fn(&Engine) -> Result<bool, MaintainError>;
 
 /// Does one kind of background work as it comes up, until stopped.
-fn work(engine: &Engine, name: &str, step: Step, every: Duration) {
+fn work(engine: &Engine, name: &'static str, step: Step, every: Duration) {
     let bell = &engine.shared.bell;
     let mut trouble = String::new();
     while let Some(heard) = bell.heard() {
+        Essential::writer(name).step();
         match step(engine) {
             Ok(true) => {
                 trouble.clear();
@@ -156,6 +158,7 @@ fn work(engine: &Engine, name: &str, step: Step, every: Duration) {
             }
             Ok(false) => trouble.clear(),
             Err(error) => {
+                engine.shared.status.damage.note(&error);
                 // Tried again every second, said once.
                 let again = error.to_string();
                 if again != trouble {

@@ -10,11 +10,13 @@
 use std::sync::Arc;
 
 use hubbub_core::Clock;
+use hubbub_core::store::ReadError;
 use parking_lot::{Mutex, RwLock};
 
 use super::bell::Bell;
 use super::compact::Compacting;
 use super::disk::Disk;
+use super::error::MaintainError;
 use super::journal::slot::SlotPool;
 use super::kv::Keys;
 use super::manifest::Manifest;
@@ -87,6 +89,12 @@ impl Shared {
         // A disk that cannot say how much is free is found full when a write fails.
         let free = self.disk.free_bytes().ok()?;
         (free < reserve).then(|| format!("{free} bytes are free, {reserve} are kept in reserve"))
+    }
+
+    /// Notes what could not be read, and says so to whoever asked.
+    pub(crate) fn unreadable(&self, error: MaintainError) -> ReadError {
+        self.status.damage.note(&error);
+        ReadError::Unavailable { reason: error.to_string() }
     }
 
     /// Full slots that wait for their seal.

@@ -6,6 +6,8 @@ use std::time::Duration;
 use hubbub_core::store::{ApplyError, StoreHealth};
 use parking_lot::Mutex;
 
+use super::damage::Damage;
+
 /// Why writes are refused until it passes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
@@ -24,6 +26,8 @@ pub(crate) struct Status {
     trouble: Mutex<Option<Trouble>>,
     /// Whether one of the two is set, so that the usual case takes no lock.
     troubled: AtomicBool,
+    /// Files that could not be read back.
+    pub(crate) damage: Damage,
     /// Journals up to this one are in segments that the view holds.
     pub(crate) sealed_through: AtomicU64,
     /// Ids that the filter holds, those of dropped messages included.
@@ -66,14 +70,15 @@ impl Status {
 
     /// Whether writes are taken.
     pub(crate) fn health(&self) -> StoreHealth {
+        let up = || self.damage.alarm().map_or(StoreHealth::Up, StoreHealth::Alarm);
         if !self.troubled.load(Ordering::Acquire) {
-            return StoreHealth::Up;
+            return up();
         }
         if let Some(reason) = &*self.failed.lock() {
             return StoreHealth::Failed(reason.clone());
         }
         match &*self.trouble.lock() {
-            None => StoreHealth::Up,
+            None => up(),
             Some(Trouble::DiskFull(reason)) => StoreHealth::DiskFull(reason.clone()),
             Some(Trouble::Stuck(reason)) => StoreHealth::Failed(reason.clone()),
         }

@@ -98,9 +98,6 @@ impl Batch {
         let ticket = core.direct.submit(&self.ops, &waiter).map_err(|error| error.to_string())?;
         waiter.wait(&ticket).await;
         let outcomes = answer(&ticket)?;
-        if outcomes.contains(&Outcome::Refused(Refusal::Unreadable)) {
-            return Err("the store cannot read what it compares with".to_owned());
-        }
         let accepted = self.deliveries.iter_mut().filter(|(_, rejection)| rejection.is_none());
         for ((_, rejection), outcome) in accepted.zip(outcomes) {
             if let Outcome::Refused(refusal) = outcome {
@@ -150,6 +147,10 @@ fn why(refusal: Refusal) -> Rejection {
         }
         Refusal::NotMember => "the sender is no member of the room, which is for members only".to_owned(),
         Refusal::UnknownRoom => "there is no such room, and rooms.autocreate is off".to_owned(),
+        // Trying again would keep everything behind it waiting, for as long as the file is damaged.
+        Refusal::Unreadable => {
+            "what is stored under its messageId cannot be read; the server's health names the file".to_owned()
+        }
         other => format!("the store refused it: {other:?}"),
     };
     Rejection { code: refusal_code(refusal), reason }

@@ -23,9 +23,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::OpBatch;
 use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::essential::supervise;
 use hubbub_core::limits::Limits;
+use hubbub_core::{Essential, OpBatch};
 use lapin::tcp::OwnedTLSConfig;
 use lapin::types::ShortString;
 use lapin::{Channel, Connection};
@@ -138,8 +139,14 @@ impl Amqp {
         let (stop_consuming, consuming_stop) = watch::channel(false);
         let (stop_publishing, publishing_stop) = watch::channel(false);
         let running = Running {
-            consuming: tokio::spawn(keep_consuming(core.clone(), consuming, consuming_stop)),
-            publishing: tokio::spawn(keep_publishing(core.clone(), publishing, publishing_stop)),
+            consuming: tokio::spawn(supervise(
+                Essential::new("broker consumer"),
+                keep_consuming(core.clone(), consuming, consuming_stop),
+            )),
+            publishing: tokio::spawn(supervise(
+                Essential::new("broker publisher"),
+                keep_publishing(core.clone(), publishing, publishing_stop),
+            )),
         };
         Ok(Self { core, stop_consuming, stop_publishing, running: Mutex::new(Some(running)) })
     }

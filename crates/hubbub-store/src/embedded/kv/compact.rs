@@ -69,7 +69,11 @@ impl Shared {
             return None;
         }
         let bytes = |(_, group): &(usize, &[Run])| group.iter().map(Run::bytes).sum::<u64>();
-        let (place, group) = view.runs.windows(FAN_IN).enumerate().min_by_key(bytes)?;
+        // Merging a run that cannot be read would fail again each time.
+        let is_damaged = |run: &Run| self.status.damage.has(&run_path(run.number()));
+        let groups = view.runs.windows(FAN_IN).enumerate();
+        let readable = groups.filter(|(_, group)| !group.iter().any(is_damaged));
+        let (place, group) = readable.min_by_key(bytes)?;
         Some((group.to_vec(), place == 0))
     }
 

@@ -12,14 +12,10 @@ use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
 use crate::embedded::service::Embedded;
 
-fn unavailable(error: MaintainError) -> ReadError {
-    ReadError::Unavailable { reason: error.to_string() }
-}
-
 impl Engine {
     /// The value of a key; `None` when it is not there.
     pub fn value(&self, key: &[u8]) -> Result<Option<KvEntry>, ReadError> {
-        self.find_value(key, Patience::Wait).map_err(unavailable)
+        self.find_value(key, Patience::Wait).map_err(|error| self.shared.unreadable(error))
     }
 
     fn find_value(&self, key: &[u8], patience: Patience) -> Result<Option<KvEntry>, MaintainError> {
@@ -31,7 +27,7 @@ impl Engine {
     /// Keys in their order; see [`hubbub_core::KvStore::keys`].
     pub fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<KeyInfo>, ReadError> {
         let now = self.shared.clock.now().as_micros();
-        self.shared.view().list_keys(prefix, after, limit, now).map_err(unavailable)
+        self.shared.view().list_keys(prefix, after, limit, now).map_err(|error| self.shared.unreadable(error))
     }
 }
 
@@ -43,7 +39,7 @@ impl KvStore for Embedded {
                 let key = key.to_vec();
                 self.blocking(move |engine| engine.value(&key))
             }
-            answer => Box::pin(ready(answer.map_err(unavailable))),
+            answer => Box::pin(ready(answer.map_err(|error| self.engine().shared.unreadable(error)))),
         }
     }
 

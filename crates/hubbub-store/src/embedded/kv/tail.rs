@@ -9,7 +9,7 @@ use hubbub_core::kv::KvChanged;
 use parking_lot::RwLock;
 
 use super::{Key, Keys, Version};
-use crate::embedded::error::MaintainError;
+use crate::embedded::error::{MaintainError, READING};
 use crate::embedded::filter::Tier;
 use crate::embedded::journal::slot::SlotLease;
 use crate::embedded::journal::slot_path;
@@ -132,7 +132,7 @@ pub(super) fn read_change<T>(
         Patience::CachedOnly => slot.file.read_cached_at(&mut record, place.offset.into()),
     };
     let path = || slot_path(slot.number);
-    read.map_err(|source| MaintainError::Io { attempted: "reading", path: path(), source })?;
+    read.map_err(|source| MaintainError::Io { attempted: READING, path: path(), source })?;
     let change = KeyChange::read(&mut record.as_slice())
         .filter(|change| change.key == key && change.revision == place.version.revision);
     match change {

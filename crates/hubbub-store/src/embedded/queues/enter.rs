@@ -118,7 +118,7 @@ impl Queues {
             let medium = self.sources.get(entry.source).map(|source| &source.medium);
             let is_there = |medium: &Medium| match medium {
                 Medium::File(_) => true,
-                Medium::Slot(_) => !may_be_lost || entry.bytes_in(medium).is_some(),
+                Medium::Slot(_) => !may_be_lost || entry.bytes_in(medium).is_ok(),
                 Medium::Journal(_) => false,
             };
             entry.is_alive() && !medium.is_some_and(is_there)

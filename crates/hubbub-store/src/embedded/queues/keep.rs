@@ -285,11 +285,8 @@ impl Shared {
             }
             one.to = u32::try_from(writer.end()).unwrap_or(u32::MAX);
             let medium = sources.get(one.source).map(|source| &source.medium);
-            let bytes = medium.and_then(|medium| medium.bytes(one.id, one.offset, one.bytes));
-            let bytes = bytes.ok_or_else(|| {
-                let path = medium.map(Medium::path).unwrap_or_default();
-                MaintainError::Damaged { path, offset: one.offset.into() }
-            })?;
+            let unknown = || MaintainError::Damaged { path: String::new(), offset: one.offset.into() };
+            let bytes = medium.ok_or_else(unknown)?.bytes(one.offset, one.bytes)?;
             writer.push(&bytes)?;
             last = Some(*one);
         }

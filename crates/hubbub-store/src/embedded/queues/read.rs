@@ -11,6 +11,7 @@ use super::source::{Medium, split_text};
 use super::table::Queue;
 use super::time::Now;
 use super::{QueueShared, Queues};
+use crate::embedded::error::MaintainError;
 use crate::embedded::shared::Shared;
 
 /// Queues looked at by one hold of the lock.
@@ -26,14 +27,12 @@ struct Found {
 }
 
 impl Found {
-    fn read(self) -> Result<Waiting, ReadError> {
-        let bytes = self.medium.as_ref().and_then(|medium| self.entry.bytes_in(medium));
-        let (group, text) = bytes.and_then(|bytes| split_text(&self.entry, bytes)).ok_or_else(|| {
-            let id = self.entry.id;
-            ReadError::Unavailable {
-                reason: format!("the text of message {id} is unreadable; the log says more"),
-            }
-        })?;
+    fn read(self) -> Result<Waiting, MaintainError> {
+        let path = self.medium.as_ref().map(Medium::path).unwrap_or_default();
+        let damaged = || MaintainError::Damaged { path, offset: self.entry.offset.into() };
+        let Some(medium) = &self.medium else { return Err(damaged()) };
+        let bytes = self.entry.bytes_in(medium)?;
+        let (group, text) = split_text(&self.entry, bytes).ok_or_else(damaged)?;
         let delivery = Delivery { group, text, ..self.told };
         Ok(Waiting { delivery, state: self.state, expires_at: self.expires_at })
     }
@@ -165,7 +164,7 @@ impl Shared {
         });
         let Some(found) = found else { return Ok(None) };
         let read = found.into_iter().map(|found| found.read().map(|waiting| waiting.delivery));
-        read.collect::<Result<_, _>>().map(Some)
+        read.collect::<Result<_, _>>().map(Some).map_err(|error| self.unreadable(error))
     }
 
     pub(super) fn waiting(
@@ -186,7 +185,8 @@ impl Shared {
             Some(entries.map(|(_, entry)| queues.found(&entry, now)).collect::<Vec<_>>())
         });
         let Some(found) = found else { return Ok(None) };
-        found.into_iter().map(Found::read).collect::<Result<_, _>>().map(Some)
+        let read = found.into_iter().map(Found::read);
+        read.collect::<Result<_, _>>().map(Some).map_err(|error| self.unreadable(error))
     }
 }
 

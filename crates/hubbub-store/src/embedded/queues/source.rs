@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::entry::{Entry, NOWHERE};
 use super::keep::text_path;
 use crate::embedded::disk::DiskFile;
+use crate::embedded::error::{DoingOn, MaintainError, READING};
 use crate::embedded::journal::slot_path;
 use crate::embedded::tail::Tail;
 
@@ -65,22 +66,14 @@ impl Medium {
         }
     }
 
-    /// What stands there for a message: checksum, and so many bytes of group and text. `None`, and a warning, when they
-    /// are not what they were.
-    pub(super) fn bytes(&self, id: u64, offset: u32, length: u32) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; usize::try_from(u64::from(length) + u64::from(CRC_BYTES)).ok()?];
-        let read = self.file().map(|file| file.read_exact_at(&mut bytes, offset.into()));
-        let what = match read {
-            Some(Ok(())) if is_whole(&bytes) => return Some(bytes),
-            Some(Ok(())) => "its checksum is wrong".to_owned(),
-            Some(Err(error)) => error.to_string(),
-            None => "it is not there".to_owned(),
-        };
-        let path = self.path();
-        tracing::warn!(
-            "reading the text of message {id} at byte {offset} of {path} failed: {what}; restore from a backup"
-        );
-        None
+    /// What stands there for a message: checksum, and so many bytes of group and text.
+    pub(super) fn bytes(&self, offset: u32, length: u32) -> Result<Vec<u8>, MaintainError> {
+        let length = u64::from(length) + u64::from(CRC_BYTES);
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        let damaged = || MaintainError::Damaged { path: self.path(), offset: offset.into() };
+        let file = self.file().ok_or_else(damaged)?;
+        file.read_exact_at(&mut bytes, offset.into()).doing(READING, &self.path())?;
+        if is_whole(&bytes) { Ok(bytes) } else { Err(damaged()) }
     }
 }
 
@@ -91,8 +84,8 @@ fn is_whole(bytes: &[u8]) -> bool {
 
 impl Entry {
     /// What stands in a medium for it.
-    pub(super) fn bytes_in(&self, medium: &Medium) -> Option<Vec<u8>> {
-        medium.bytes(self.id, self.offset, self.bytes)
+    pub(super) fn bytes_in(&self, medium: &Medium) -> Result<Vec<u8>, MaintainError> {
+        medium.bytes(self.offset, self.bytes)
     }
 }
 

@@ -374,11 +374,12 @@ fn a_copy_waits_until_what_was_judged_is_durable() {
     let engine = place.open();
     make(&engine, "q");
     let (shared, clock) = (&engine.shared, &*engine.shared.clock);
+    let damage = crate::embedded::damage::Damage::default();
     let judge = || {
         let tail = Arc::clone(&engine.writer.lock().place.tail);
         let (mut block, mut records, mut outcomes) =
             (Vec::new(), 0, vec![Outcome::Refused(Refusal::Unreadable)]);
-        let mut judging = Judging::new(&mut block, &mut records, (&tail, 1_000), 1_000, true);
+        let mut judging = Judging::new(&mut block, &mut records, (&tail, 1_000), 1_000, true, &damage);
         let ops = [Op::Queue(QueueOp::Send(message("q", "text")))];
         shared.queues.judge(clock, &ops, &mut outcomes, &mut judging);
         assert!(matches!(outcomes[0], Outcome::Queue(_)), "{outcomes:?}");

@@ -8,9 +8,9 @@ use hubbub_core::stats::{ActiveUsers, ActiveUsersQuery, Counted};
 use hubbub_core::store::ReadError;
 use roaring::RoaringBitmap;
 
+use super::Current;
 use super::source::{RoomFinder, hidden_changes};
 use super::summary::{Summary, hour_begin, hour_of};
-use super::{Current, unavailable};
 use crate::embedded::error::MaintainError;
 use crate::embedded::segment::{Posting, Segment, UserPart};
 use crate::embedded::shared::Shared;
@@ -21,11 +21,11 @@ const SCANNED_PER_LOOKUP: u64 = 32;
 impl Shared {
     /// See [`hubbub_core::StatsStore::active_users`].
     pub(crate) fn active_users(&self, query: &ActiveUsersQuery) -> Result<Counted<ActiveUsers>, ReadError> {
-        let current = self.current().map_err(unavailable)?;
+        let current = self.current().map_err(|error| self.unreadable(error))?;
         let from = query.from.map_or(i64::MIN, |from| from.as_micros());
         let to = query.to.map_or(i64::MAX, |to| to.as_micros());
         let active = if from < to {
-            current.active(self, from..to).map_err(unavailable)?
+            current.active(self, from..to).map_err(|error| self.unreadable(error))?
         } else {
             RoaringBitmap::new()
         };

@@ -14,7 +14,6 @@ use hubbub_core::{RoomId, Timestamp, UserId};
 
 use super::source::{RoomFinder, is_hidden};
 use super::summary::{HourTotal, RoomTotal, Summary, Times, UserTotal, hour_begin, hour_of};
-use super::unavailable;
 use crate::embedded::error::MaintainError;
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::shared::Shared;
@@ -22,7 +21,7 @@ use crate::embedded::shared::Shared;
 impl Shared {
     /// Answers a question from the counts alone.
     fn count<T>(&self, answer: impl FnOnce(&Summary) -> T) -> Result<Counted<T>, ReadError> {
-        let current = self.current().map_err(unavailable)?;
+        let current = self.current().map_err(|error| self.unreadable(error))?;
         Ok(Counted { value: answer(current.summary()), as_of: current.as_of })
     }
 
@@ -88,7 +87,7 @@ impl Shared {
         limit: usize,
     ) -> Result<Counted<ParticipationPage>, ReadError> {
         let as_of = self.clock.now();
-        let found = self.participated(user).map_err(unavailable)?;
+        let found = self.participated(user).map_err(|error| self.unreadable(error))?;
         let mut named = {
             let rooms = self.rooms.read();
             let named = found.into_iter().filter_map(|(room, (messages, times))| {

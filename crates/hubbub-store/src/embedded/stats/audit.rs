@@ -11,7 +11,6 @@ use hubbub_core::store::ReadError;
 use super::answers::{hour_stats, room_stats, totals, user_stats};
 use super::source::{each_message, hidden_changes, is_hidden};
 use super::summary::{Run, Summary};
-use super::unavailable;
 use crate::embedded::error::MaintainError;
 use crate::embedded::shared::Shared;
 use crate::embedded::view::View;
@@ -23,7 +22,7 @@ impl Shared {
     /// See [`hubbub_core::StatsStore::audit`]. Holds the counts three times in memory.
     pub(crate) fn audit(&self) -> Result<Counted<Audit>, ReadError> {
         for _ in 0..ATTEMPTS {
-            if let Some(audit) = self.try_audit().map_err(unavailable)? {
+            if let Some(audit) = self.try_audit().map_err(|error| self.unreadable(error))? {
                 return Ok(audit);
             }
         }

@@ -13,7 +13,6 @@ use hubbub_core::store::ReadError;
 use hubbub_core::{Message, MessageRun};
 
 use super::source::{RoomFinder, is_hidden};
-use super::unavailable;
 use crate::embedded::error::MaintainError;
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::segment::{Segment, UserPart};
@@ -107,7 +106,7 @@ impl Shared {
         user: &str,
         query: &UserHistoryQuery,
     ) -> Result<UserHistoryPage, ReadError> {
-        self.collect_history(user, query).map_err(unavailable)
+        self.collect_history(user, query).map_err(|error| self.unreadable(error))
     }
 
     fn collect_history(

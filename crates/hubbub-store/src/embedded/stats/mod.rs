@@ -30,7 +30,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use hubbub_core::Timestamp;
-use hubbub_core::store::ReadError;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::error::MaintainError;
@@ -120,8 +119,4 @@ impl Shared {
         self.stats.right_at.fetch_max(now.as_micros().saturating_sub(1), Ordering::Relaxed);
         now
     }
-}
-
-fn unavailable(error: MaintainError) -> ReadError {
-    ReadError::Unavailable { reason: error.to_string() }
 }

@@ -7,7 +7,7 @@ use hubbub_core::Message;
 use roaring::RoaringBitmap;
 
 use super::summary::{Run, Summary};
-use crate::embedded::error::MaintainError;
+use crate::embedded::error::{MaintainError, READING};
 use crate::embedded::journal::block::{self, HEADER_BYTES};
 use crate::embedded::journal::slot_path;
 use crate::embedded::record::{self, Record};
@@ -222,7 +222,7 @@ pub(super) fn each_message(
         let bytes = step.min(tail.slot.bytes.saturating_sub(position));
         buffer.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
         tail.slot.file.read_exact_at(&mut buffer, position).map_err(|source| MaintainError::Io {
-            attempted: "reading",
+            attempted: READING,
             path: path(),
             source,
         })?;

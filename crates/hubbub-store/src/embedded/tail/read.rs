@@ -6,7 +6,7 @@ use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Message, MessageRun};
 
 use super::{Place, Tail};
-use crate::embedded::error::MaintainError;
+use crate::embedded::error::{MaintainError, READING};
 use crate::embedded::journal::slot_path;
 use crate::embedded::record;
 use crate::embedded::rooms::{Hidden, RoomNumber};
@@ -96,7 +96,7 @@ impl Tail {
     }
 
     fn unreadable(&self, source: io::Error) -> MaintainError {
-        MaintainError::Io { attempted: "reading", path: slot_path(self.slot.number), source }
+        MaintainError::Io { attempted: READING, path: slot_path(self.slot.number), source }
     }
 
     fn damaged(&self, offset: u32) -> MaintainError {

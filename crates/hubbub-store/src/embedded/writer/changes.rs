@@ -22,19 +22,22 @@ impl Writer {
         change: &Change<'_>,
         (index, room): (usize, Option<RoomNumber>),
         scratch: &mut Scratch,
-    ) -> Result<Outcome, MaintainError> {
+    ) -> Outcome {
         let begin = scratch.block.len();
         if let What::EraseUser { user } = change.what {
-            write_erasure(shared, user, &mut scratch.block)?;
+            if let Err(error) = write_erasure(shared, user, &mut scratch.block) {
+                shared.status.damage.note(&error);
+                return Outcome::Refused(Refusal::Unreadable);
+            }
         } else {
             match self.judge_in_room(shared, change, room, scratch) {
                 Ok(logged) => logged.write(&mut scratch.block),
-                Err(refusal) => return Ok(Outcome::Refused(refusal)),
+                Err(refusal) => return Outcome::Refused(refusal),
             }
         }
         scratch.records += 1;
         scratch.changes.push((index, begin));
-        Ok(JUDGED)
+        JUDGED
     }
 
     fn judge_in_room<'a>(

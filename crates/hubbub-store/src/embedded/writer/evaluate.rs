@@ -3,9 +3,8 @@
 use hubbub_core::{Message, Op, Outcome, Receipt, Refusal, Send, Timestamp, What};
 
 use super::keys::{DueKeys, KnownKeys};
-use super::{Head, Scratch, Touched, WritePlace, Writer};
+use super::{Head, Scratch, WritePlace, Writer};
 use crate::embedded::dedup::Known;
-use crate::embedded::error::MaintainError;
 use crate::embedded::journal::block;
 use crate::embedded::queues::Judging;
 use crate::embedded::record;
@@ -25,7 +24,7 @@ impl Writer {
         view: &View,
         ops: &[Op<'_>],
         scratch: &mut Scratch,
-    ) -> Result<Vec<Outcome>, MaintainError> {
+    ) -> Vec<Outcome> {
         block::begin(&mut scratch.block);
         scratch.places.clear();
         scratch.ids.clear();
@@ -36,7 +35,7 @@ impl Writer {
         scratch.records = 0;
         scratch.has_queues = false;
         self.batches += 1;
-        self.begin_keys(&mut scratch.keys);
+        Self::begin_keys(&mut scratch.keys);
         self.find_rooms(shared, ops, &mut scratch.rooms);
         self.dedup.begin_batch(ops, &mut scratch.hashes, &mut scratch.maybe_known);
         let now = shared.clock.now().as_micros();
@@ -46,18 +45,17 @@ impl Writer {
         for (index, op) in ops.iter().enumerate() {
             let room = scratch.rooms.get(index).copied().flatten();
             outcomes.push(match (op, room) {
-                (Op::Send(send), Some(room)) => self.send(shared, send, (index, room), now, view, scratch)?,
+                (Op::Send(send), Some(room)) => self.send(shared, send, (index, room), now, view, scratch),
                 (Op::Send(_), None) => Outcome::Refused(Refusal::UnknownRoom),
-                (Op::Change(change), room) => self.judge(shared, change, (index, room), scratch)?,
+                (Op::Change(change), room) => self.judge(shared, change, (index, room), scratch),
                 (Op::Kv(op), _) => self.judge_key(op, &mut keys, now, scratch),
                 (Op::Queue(_), _) => Outcome::Refused(Refusal::Unreadable),
             });
         }
-        // From here on nothing fails any more, and so nothing has to be taken back.
         if ops.iter().any(|op| matches!(op, Op::Queue(_))) {
             self.judge_queues(shared, ops, &mut outcomes, scratch);
         }
-        Ok(outcomes)
+        outcomes
     }
 
     /// Decides about the operations on queues, and enters what they come to.
@@ -72,6 +70,7 @@ impl Writer {
             (tail, *position),
             spare,
             shared.options.queues_autoregister,
+            &shared.status.damage,
         );
         shared.queues.judge(&*shared.clock, ops, outcomes, &mut judging);
         scratch.has_queues = scratch.records > before;
@@ -115,27 +114,32 @@ impl Writer {
         now: i64,
         view: &View,
         scratch: &mut Scratch,
-    ) -> Result<Outcome, MaintainError> {
+    ) -> Outcome {
         let Some(head) = self.head(room).filter(|head| head.exists || shared.options.autocreate) else {
-            return Ok(Outcome::Refused(Refusal::UnknownRoom));
+            return Outcome::Refused(Refusal::UnknownRoom);
         };
         if head.members_only && !is_member(shared, scratch, room, send.user) {
-            return Ok(Outcome::Refused(Refusal::NotMember));
+            return Outcome::Refused(Refusal::NotMember);
         }
         let hash = scratch.hashes.get(index).copied().unwrap_or_default();
         let maybe_known = scratch.maybe_known.get(index).copied().unwrap_or(true);
         let hidden = |seq| shared.rooms.read().is_hidden(room, seq);
-        match self.dedup.find(hash, maybe_known, send, &scratch.block, &view.segments, hidden)? {
-            Known::New => {}
-            Known::Same(receipt) => return Ok(Outcome::Duplicate(receipt)),
-            Known::Other { seq } => return Ok(Outcome::Refused(Refusal::IdReused { seq })),
+        match self.dedup.find(hash, maybe_known, send, &scratch.block, &view.segments, hidden) {
+            Ok(Known::New) => {}
+            Ok(Known::Same(receipt)) => return Outcome::Duplicate(receipt),
+            Ok(Known::Other { seq }) => return Outcome::Refused(Refusal::IdReused { seq }),
+            // Neither stored nor known to be new. The rest of the batch has nothing to do with it.
+            Err(error) => {
+                shared.status.damage.note(&error);
+                return Outcome::Refused(Refusal::Unreadable);
+            }
         }
         let batches = self.batches;
         let Some(head) = self.head_mut(room) else {
-            return Ok(Outcome::Refused(Refusal::UnknownRoom));
+            return Outcome::Refused(Refusal::UnknownRoom);
         };
         if head.touched_by != batches {
-            scratch.touched.push(Touched { room, before: *head });
+            scratch.touched.push(room);
             head.touched_by = batches;
         }
         head.exists = true;
@@ -155,17 +159,7 @@ impl Writer {
         scratch.ids.push((hash, offset));
         scratch.stored.push(index);
         scratch.records += 1;
-        Ok(Outcome::Stored(receipt))
-    }
-
-    /// Undoes an evaluation; nothing of it was written.
-    pub(super) fn take_back(&mut self, scratch: &Scratch) {
-        self.take_back_keys(&scratch.keys);
-        for touched in &scratch.touched {
-            if let Some(head) = self.head_mut(touched.room) {
-                *head = touched.before;
-            }
-        }
+        Outcome::Stored(receipt)
     }
 }
 

@@ -27,8 +27,6 @@ pub(super) struct KeyScratch {
     pub(super) written: Vec<Written>,
     /// Versions that were to run out and are not the newest any more.
     gone: Vec<Due>,
-    /// The last revision before.
-    revision_before: u64,
 }
 
 /// The newest version of a key as the batch left it so far.
@@ -79,7 +77,7 @@ impl<'a> KnownKeys<'a> {
             versions.entry(key).or_insert_with(|| {
                 view.key_version(key, shared.hasher.hash_key(key)).map_or_else(
                     |error| {
-                        tracing::error!("a key cannot be looked up: {error}");
+                        shared.status.damage.note(&error.into());
                         Known::Unreadable
                     },
                     Known::Version,
@@ -177,15 +175,9 @@ impl Writer {
     }
 
     /// Begins a batch.
-    pub(super) fn begin_keys(&self, scratch: &mut KeyScratch) {
+    pub(super) fn begin_keys(scratch: &mut KeyScratch) {
         scratch.written.clear();
         scratch.gone.clear();
-        scratch.revision_before = self.revision;
-    }
-
-    /// Undoes an evaluation; nothing of it was written.
-    pub(super) fn take_back_keys(&mut self, scratch: &KeyScratch) {
-        self.revision = scratch.revision_before;
     }
 
     /// Shows readers what is durable now. Also called for a batch of which nothing had to be written.

@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! - Nothing is shown to readers before the sync returned; no lock that a reader needs is held until then.
-//! - Before the write every refusal takes back what it did. After a failed write or sync nobody knows what the disk
+//! - Evaluating a batch never fails as a whole: what cannot be read refuses the operations that need it. After a failed write or sync nobody knows what the disk
 //!   has, so nothing is written any more until a restart has looked.
 //! - Nothing here creates, renames, grows or removes a file.
 
@@ -57,13 +57,6 @@ impl Head {
     }
 }
 
-/// A room that the batch under way gave numbers in, and its head before.
-#[derive(Debug, Clone, Copy)]
-struct Touched {
-    room: RoomNumber,
-    before: Head,
-}
-
 /// Where the next block goes.
 #[derive(Debug)]
 pub(crate) struct WritePlace {
@@ -105,7 +98,8 @@ pub(crate) struct Scratch {
     records: u32,
     places: Vec<(RoomNumber, Place)>,
     ids: Vec<(u64, u32)>,
-    touched: Vec<Touched>,
+    /// Rooms that the batch under way gave numbers in.
+    touched: Vec<RoomNumber>,
     /// Which operation of the batch each place is of.
     stored: Vec<usize>,
     /// Which operation of the batch each change is, and where in the block it begins.
@@ -131,25 +125,19 @@ impl Writer {
         self.make_room(shared, batch, &ops)?;
         let view = shared.view();
         let mut scratch = std::mem::take(&mut self.scratch);
-        let result = match self.evaluate(shared, &view, &ops, &mut scratch) {
-            Ok(outcomes) if scratch.records == 0 => {
-                self.publish_keys(shared, &scratch.keys);
-                Ok(outcomes)
+        let mut outcomes = self.evaluate(shared, &view, &ops, &mut scratch);
+        let result = if scratch.records == 0 {
+            self.publish_keys(shared, &scratch.keys);
+            Ok(outcomes)
+        } else {
+            let committed = self.commit(shared, &mut scratch);
+            if committed.is_err() && scratch.has_queues {
+                shared.queues.fail();
             }
-            Ok(mut outcomes) => {
-                let committed = self.commit(shared, &mut scratch);
-                if committed.is_err() && scratch.has_queues {
-                    shared.queues.fail();
-                }
-                committed.map(|()| {
-                    self.publish(shared, batch, &scratch, &mut outcomes);
-                    outcomes
-                })
-            }
-            Err(error) => {
-                self.take_back(&scratch);
-                Err(ApplyError::Unavailable { reason: error.to_string() })
-            }
+            committed.map(|()| {
+                self.publish(shared, batch, &scratch, &mut outcomes);
+                outcomes
+            })
         };
         self.scratch = scratch;
         result
@@ -265,9 +253,9 @@ impl Writer {
         if !scratch.changes.is_empty() || rooms.has_members() {
             self.enter_in_order(&mut rooms, batch, scratch, outcomes);
         } else {
-            for touched in &scratch.touched {
-                if let Some(head) = self.head(touched.room) {
-                    rooms.advance(touched.room, head.seq, head.received);
+            for room in &scratch.touched {
+                if let Some(head) = self.head(*room) {
+                    rooms.advance(*room, head.seq, head.received);
                 }
             }
         }

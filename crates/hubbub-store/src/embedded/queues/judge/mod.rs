@@ -17,6 +17,7 @@ use super::entry::{Entry, NOWHERE};
 use super::source::{CRC_BYTES, Medium, split_text};
 use super::time::Now;
 use super::{Queues, Telling};
+use crate::embedded::damage::Damage;
 use crate::embedded::record::Queued;
 use crate::embedded::tail::Tail;
 
@@ -61,6 +62,8 @@ pub(crate) struct Judging<'a> {
     /// Bytes of texts that may still be held.
     texts: usize,
     autoregister: bool,
+    /// Where unreadable texts are noted.
+    damage: &'a Damage,
     now: Now,
 }
 
@@ -72,8 +75,10 @@ impl<'a> Judging<'a> {
         (tail, position): (&'a Arc<Tail>, u64),
         spare: usize,
         autoregister: bool,
+        damage: &'a Damage,
     ) -> Self {
-        Self { block, records, tail, position, spare, texts: TEXTS_MAX, autoregister, now: Now::default() }
+        let now = Now::default();
+        Self { block, records, tail, position, spare, texts: TEXTS_MAX, autoregister, damage, now }
     }
 
     /// Records in the block.
@@ -137,7 +142,7 @@ impl Queues {
                 let end = begin + usize::try_from(u64::from(entry.bytes) + u64::from(CRC_BYTES)).ok()?;
                 judging.block.get(begin..end)?.to_vec()
             }
-            medium => entry.bytes_in(medium)?,
+            medium => entry.bytes_in(medium).map_err(|error| judging.damage.note(&error)).ok()?,
         };
         split_text(entry, bytes)
     }

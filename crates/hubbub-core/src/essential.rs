@@ -1,0 +1,191 @@
+//! Threads and tasks that the server cannot do without: when one of them ends, the process must end too.
+//!
+//! Without its dispatcher, say, a server still accepts messages and answers nobody. So each essential thread runs inside
+//! [`run`] and each essential task inside [`supervise`]. Both report an end that was not asked for to the hooks that the
+//! program has set; the program ends with a clear message and is started again by whoever runs it.
+//!
+//! The hooks are global, like the standard library's panic hook, because they are about the process as a whole. Without
+//! hooks (in tests of single parts) a writer's panic aborts the process, and nothing else is reported.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+
+/// Something that must live as long as the process serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Essential {
+    /// Its name, for the log.
+    pub name: &'static str,
+    /// Whether it writes the store. What it was in the middle of must not be continued by anybody else, so the process
+    /// ends at once; after others, what was accepted is committed first.
+    pub writes_store: bool,
+}
+
+/// Why an essential thread or task is not there any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// It panicked; the panic's message is on standard error.
+    Panicked,
+    /// It returned although nobody had asked it to.
+    Returned,
+}
+
+/// What the program does about essential threads and tasks. Called from any thread; must not panic.
+#[derive(Debug, Clone, Copy)]
+pub struct Hooks {
+    /// Called once for each that begins.
+    pub on_start: fn(Essential),
+    /// Called when one has ended without being asked to. May end the process.
+    pub on_death: fn(Essential, Death),
+    /// Called before each step of one, with what wakes it if it is a task, in debug builds only. Does nothing, unless a
+    /// test wants it to panic there.
+    pub before_step: fn(Essential, Option<&Waker>),
+}
+
+static HOOKS: OnceLock<Hooks> = OnceLock::new();
+static IS_SHUTTING_DOWN: AtomicBool = AtomicBool::new(false);
+
+/// Sets the hooks, once in the life of the process; later calls change nothing.
+pub fn set_hooks(hooks: Hooks) {
+    // Only the program itself sets them, before it starts anything.
+    let _ = HOOKS.set(hooks);
+}
+
+/// From now on essential threads and tasks may return; a panic is still reported.
+pub fn begin_shutdown() {
+    IS_SHUTTING_DOWN.store(true, Ordering::Release);
+}
+
+impl Essential {
+    /// One that does not write the store.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, writes_store: false }
+    }
+
+    /// One that writes the store.
+    pub const fn writer(name: &'static str) -> Self {
+        Self { name, writes_store: true }
+    }
+
+    /// Says that the next step begins. Threads call it in their loop; tasks need not.
+    #[inline]
+    pub fn step(self) {
+        self.step_of(None);
+    }
+
+    #[inline]
+    fn step_of(self, waker: Option<&Waker>) {
+        if cfg!(debug_assertions)
+            && let Some(hooks) = HOOKS.get()
+        {
+            (hooks.before_step)(self, waker);
+        }
+    }
+}
+
+/// Runs the body of an essential thread. The body returns when it is told to, and calls [`Essential::step`] in its loop.
+pub fn run<T>(essential: Essential, body: impl FnOnce() -> T) -> T {
+    let watch = Watch::begin(essential);
+    let result = body();
+    watch.end();
+    result
+}
+
+/// Wraps an essential task. Giving the task up (aborting it) is no death: only whoever owns the task can do that.
+pub async fn supervise<T>(essential: Essential, task: impl Future<Output = T>) -> T {
+    let watch = Watch::begin(essential);
+    let mut task = pin!(task);
+    let result = poll_fn(|context| {
+        essential.step_of(Some(context.waker()));
+        task.as_mut().poll(context)
+    })
+    .await;
+    watch.end();
+    result
+}
+
+/// Reports a panic while it exists, and a return at its end.
+struct Watch(Essential);
+
+impl Watch {
+    fn begin(essential: Essential) -> Self {
+        if let Some(hooks) = HOOKS.get() {
+            (hooks.on_start)(essential);
+        }
+        Self(essential)
+    }
+
+    fn end(self) {
+        if !IS_SHUTTING_DOWN.load(Ordering::Acquire) {
+            report(self.0, Death::Returned);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            report(self.0, Death::Panicked);
+        }
+    }
+}
+
+fn report(essential: Essential, death: Death) {
+    match HOOKS.get() {
+        Some(hooks) => (hooks.on_death)(essential, death),
+        None if essential.writes_store && death == Death::Panicked => std::process::abort(),
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::task::{Context, Poll};
+
+    use super::*;
+
+    static SEEN: Mutex<Vec<(&str, Death)>> = Mutex::new(Vec::new());
+
+    fn take_seen() -> Vec<(&'static str, Death)> {
+        std::mem::take(&mut SEEN.lock().unwrap())
+    }
+
+    /// One test, because hooks are global.
+    #[test]
+    fn panics_and_returns_are_reported_and_aborts_are_not() {
+        set_hooks(Hooks {
+            on_start: |_| {},
+            on_death: |essential, death| SEEN.lock().unwrap().push((essential.name, death)),
+            before_step: |essential, _| assert!(essential.name != "doomed", "as the test wants it"),
+        });
+        let ended =
+            std::thread::spawn(|| run(Essential::writer("thread"), || panic!("as the test wants it")));
+        assert!(ended.join().is_err());
+        assert_eq!(take_seen(), [("thread", Death::Panicked)]);
+
+        run(Essential::new("early"), || ());
+        assert_eq!(take_seen(), [("early", Death::Returned)]);
+
+        let ended = std::thread::spawn(|| {
+            let mut task = pin!(supervise(Essential::new("doomed"), std::future::ready(())));
+            let _ = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        });
+        assert!(ended.join().is_err());
+        assert_eq!(take_seen(), [("doomed", Death::Panicked)]);
+
+        let mut given_up = Box::pin(supervise(Essential::new("aborted"), std::future::pending::<()>()));
+        assert_eq!(given_up.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
+        drop(given_up);
+        assert_eq!(take_seen(), []);
+
+        begin_shutdown();
+        run(Essential::new("asked"), || ());
+        assert_eq!(take_seen(), []);
+        let ended = std::thread::spawn(|| run(Essential::new("late"), || panic!("as the test wants it")));
+        assert!(ended.join().is_err());
+        assert_eq!(take_seen(), [("late", Death::Panicked)]);
+    }
+}

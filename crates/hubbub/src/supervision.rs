@@ -1,0 +1,125 @@
+//! What becomes of the process when an essential thread or task dies: it says which, commits what it can, and ends with
+//! exit code 1, so that whoever runs it starts it again.
+//!
+//! After the death of one that writes the store the process ends at once: what it was in the middle of must not reach
+//! the disk by anybody else's hand, and everything acknowledged is there. After any other the server stops as at
+//! SIGTERM, but in a bounded time: nobody may be left to answer or to close a connection.
+
+use std::process;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::bail;
+use hubbub_core::essential::{self, Death, Essential, Hooks};
+use tokio::sync::Notify;
+
+use crate::exit;
+
+/// How long connections may take to finish once an essential task is dead.
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long stopping may take as a whole; then the process ends wherever it is.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+static FIRST_DEATH: OnceLock<Essential> = OnceLock::new();
+static DIED: Notify = Notify::const_new();
+
+/// Begins to watch over essential threads and tasks.
+pub(crate) fn start() {
+    essential::set_hooks(Hooks {
+        on_start: |essential| tracing::debug!(name = essential.name, "essential thread or task started"),
+        on_death,
+        before_step: victim::before_step,
+    });
+}
+
+/// Comes back once an essential task is dead.
+pub(crate) async fn death() {
+    DIED.notified().await;
+}
+
+/// An error when an essential task has died.
+pub(crate) fn verdict() -> anyhow::Result<()> {
+    if let Some(dead) = FIRST_DEATH.get() {
+        bail!("the server ended because its {} died; start it again", dead.name);
+    }
+    Ok(())
+}
+
+fn on_death(essential: Essential, death: Death) {
+    let how = match death {
+        Death::Panicked => "panicked; the panic's message is above",
+        Death::Returned => "ended early",
+    };
+    let name = essential.name;
+    tracing::error!(name, "the server cannot go on and ends: its {name} {how}; start it again");
+    if essential.writes_store {
+        process::exit(exit::FAILURE.into());
+    }
+    // The first one is the cause; others may follow from it.
+    let _ = FIRST_DEATH.set(essential);
+    essential::begin_shutdown();
+    let watchdog = std::thread::Builder::new().name("watchdog".into()).spawn(|| {
+        std::thread::sleep(STOP_TIMEOUT);
+        tracing::error!("stopping takes too long; what is not committed was not acknowledged");
+        process::exit(exit::FAILURE.into());
+    });
+    if watchdog.is_err() {
+        process::exit(exit::FAILURE.into());
+    }
+    DIED.notify_one();
+}
+
+/// For tests, which kill each essential thread and task. Not in releases.
+#[cfg(debug_assertions)]
+mod victim {
+    use std::collections::HashMap;
+    use std::path::PathBuf;
+    use std::sync::{Mutex, OnceLock};
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use hubbub_core::Essential;
+
+    const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+    static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    static WAKERS: OnceLock<Mutex<HashMap<&str, Waker>>> = OnceLock::new();
+
+    /// Panics if the file that `HUBBUB_TEST_PANIC` names has this name in it.
+    pub(super) fn before_step(essential: Essential, waker: Option<&Waker>) {
+        if FILE.get_or_init(look_for_victims).is_none() {
+            return;
+        }
+        assert!(!is_victim(essential.name), "a test wants the {} to panic", essential.name);
+        if let (Some(wakers), Some(waker)) = (WAKERS.get(), waker)
+            && let Ok(mut wakers) = wakers.lock()
+        {
+            wakers.insert(essential.name, waker.clone());
+        }
+    }
+
+    fn look_for_victims() -> Option<PathBuf> {
+        let file = PathBuf::from(std::env::var_os("HUBBUB_TEST_PANIC")?);
+        let wakers = WAKERS.get_or_init(Mutex::default);
+        // A task that waits for what never comes must be woken to panic.
+        std::thread::spawn(|| {
+            loop {
+                std::thread::sleep(LOOK_EVERY);
+                let Ok(wakers) = wakers.lock() else { return };
+                wakers.iter().filter(|(name, _)| is_victim(name)).for_each(|(_, waker)| waker.wake_by_ref());
+            }
+        });
+        Some(file)
+    }
+
+    fn is_victim(name: &str) -> bool {
+        let file = FILE.get().and_then(Option::as_ref);
+        file.and_then(|file| std::fs::read_to_string(file).ok()).is_some_and(|victim| victim.trim() == name)
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod victim {
+    pub(super) fn before_step(_: hubbub_core::Essential, _: Option<&std::task::Waker>) {}
+}

@@ -28,7 +28,7 @@ use crate::history::History;
 use crate::options::Pooler;
 use conn::{BEGIN, COMMITTING};
 pub(crate) use conn::{Conn, Tx};
-pub(crate) use fault::Fault;
+pub(crate) use fault::{Failure, Fault};
 pub(crate) use time::PgTime;
 use trips::{Asking, Trips};
 use waits::Waits;
@@ -128,7 +128,7 @@ impl Db {
         &self,
         what: &'static str,
         work: impl AsyncFn(&Tx<'_>) -> Result<T, Fault>,
-    ) -> Result<T, ApplyError> {
+    ) -> Result<T, Failure> {
         self.try_again(async |conn| self.attempt(what, conn, &work).await).await
     }
 
@@ -140,7 +140,7 @@ impl Db {
         first: Option<&str>,
         sql: &Sql,
         params: &[Param<'_>],
-    ) -> Result<Vec<Row>, ApplyError> {
+    ) -> Result<Vec<Row>, Failure> {
         if self.history.is_some() {
             // Which database it is must be known before the commit is sent.
             let work = async |tx: &Tx<'_>| match first {
@@ -159,7 +159,7 @@ impl Db {
     async fn try_again<T>(
         &self,
         attempt: impl AsyncFn(&mut Conn) -> Result<T, Failed>,
-    ) -> Result<T, ApplyError> {
+    ) -> Result<T, Failure> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -171,7 +171,7 @@ impl Db {
             // A connection of the pool may have been broken for long without anybody knowing.
             let is_stale = tries == 1 && !is_committing && fault.is_broken_connection();
             if !(is_stale || fault.is_conflict() && tries < TRIES_MAX) {
-                return Err(if is_committing { fault.at_commit() } else { fault.before_commit() });
+                return Err(if is_committing { fault.at_commit().into() } else { fault.failed() });
             }
         }
     }

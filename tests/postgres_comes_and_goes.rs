@@ -1,8 +1,9 @@
 //! The database goes away, comes back, or is another one: the server says so, and goes on by itself.
 
+use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Pooler, Postgres, Server, Setup, in_time, texts, until};
+use crate::harness::{Pooler, Postgres, Server, Setup, Watch, in_time, texts, until};
 
 /// Sends until a message is stored under this id; what was answered before must be worth another try.
 pub(crate) async fn send_at_last(server: &Server, room: &str, id: &str) -> Value {
@@ -116,6 +117,11 @@ async fn a_promotion_behind_a_pooler_is_seen_by_who_only_reads() {
         writer.send("r", text).await;
         assert_eq!(follower.hear_type("message").await["message"], text);
     }
+    let mut watching = Watch::open(&reader, "", None).await;
+    let put = async |path: &str| writer.http().await.request(Method::PUT, path, &[], "1").await.status;
+    assert_eq!(put("/kv/lost").await, 201);
+    let (id, ..) = watching.next().await.unwrap();
+    assert_eq!(id, format!("{}:1", epoch.as_str().unwrap()));
     pooler.say("pause").await;
     primary.crash();
     replica.restart();
@@ -127,6 +133,13 @@ async fn a_promotion_behind_a_pooler_is_seen_by_who_only_reads() {
     assert_ne!(receipt["epoch"], epoch);
 
     assert_eq!(in_time("the end of what was followed", follower.closed()).await.0, 4409);
+    // The first of these has the revision of the lost one.
+    for key in ["/kv/one", "/kv/two"] {
+        until("a key is put again", async || put(key).await < 300).await;
+    }
+    let (_, kind, problem) = watching.next().await.expect("a reason for the end");
+    assert_eq!((kind.as_str(), &problem["code"]), ("error", &json!("reset")), "{problem}");
+    assert_eq!(problem["epoch"], receipt["epoch"]);
     until("the reader knows", async || {
         let answer = reader.get("/v1/rooms/r/messages").await;
         // Never a page of the one history under the name of the other.

@@ -92,7 +92,7 @@ enum Stage {
 }
 
 enum Fetched {
-    /// How the user stands to the room, and the room, in a history that is this one or a later one.
+    /// The store's history before it was asked, how the user stands to the room, and the room.
     Info(Arc<str>, Result<(Standing, Option<RoomInfo>), ReadError>),
     /// A page, and how the user stood to the room after it was read.
     Page(Result<(HistoryPage, Standing), ReadError>),
@@ -173,6 +173,10 @@ impl Follower {
         match fetched {
             Fetched::Info(epoch, Ok((standing, info))) => {
                 let Stage::Asked(wanted) = &self.stage else { return None };
+                if epoch != self.gateway.store.epoch() {
+                    // Another history began meanwhile, and nobody knows which one this is of.
+                    return None;
+                }
                 let is_member = standing == Standing::Member;
                 let confirm = |attachment| self.gateway.hub.confirm(attachment, &self.outbox, is_member);
                 if !self.attachment.as_ref().is_none_or(confirm) {
@@ -279,7 +283,6 @@ fn begin_fetch(
     let (cursor, limit, bytes_max) = match stage {
         Stage::Asked(_) => {
             return Box::pin(async move {
-                // Before it is read: a cursor must never bear the name of a later history than its own.
                 let epoch = gateway.store.epoch();
                 let info = match standing(&gateway, &room, user).await {
                     Ok(standing) => gateway.store.room(room).await.map(|info| (standing, info)),

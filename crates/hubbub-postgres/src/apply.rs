@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn what_is_lost_behind_something_stored_is_unconfirmed() {
         assert!(matches!(divide(8, &[], 7).0, Err(ApplyError::Unavailable { .. })));
-        assert!(matches!(divide(8, &[1], u32::MAX).0, Ok(_)));
+        assert!(divide(8, &[1], u32::MAX).0.is_ok());
         // Asked together first: nothing was stored.
         assert!(matches!(divide(8, &[1], 7).0, Err(ApplyError::Unavailable { .. })));
         let asked = Cell::new(0);

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 
-use crate::harness::{Http, Server, Setup, chat_message, texts};
+use crate::harness::{Http, Server, Setup, chat_message, in_time, texts};
 
 /// Little may wait, and what waits waits long.
 fn narrow() -> Server {
@@ -156,4 +158,20 @@ async fn a_refused_stream_is_refused_to_its_end() {
     let stored: BTreeSet<_> =
         history.iter().map(|message| message["messageId"].as_str().unwrap().to_owned()).collect();
     assert_eq!(stored, acked);
+}
+
+/// When all clients come back at once, who is not accepted yet is connected all the same, and waits no longer than that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_in_a_crowd_is_connected() {
+    const CROWD: usize = 600;
+    let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok();
+    // Of other systems nobody knows what they allow.
+    let allowed = allowed.and_then(|text| text.trim().parse().ok()).unwrap_or(CROWD / 6);
+    let server = Server::start();
+    server.pause();
+    let connecting = (0..CROWD.min(allowed)).map(|_| TcpStream::connect(server.address()));
+    let crowd = in_time("connecting without being accepted", join_all(connecting)).await;
+    assert!(crowd.iter().all(Result::is_ok));
+    server.resume();
+    assert_eq!(server.get("/health/live").await.status, 200);
 }

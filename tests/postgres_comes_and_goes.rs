@@ -1,8 +1,9 @@
 //! The database goes away, comes back, or is another one: the server says so, and goes on by itself.
 
+use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Postgres, Server, Setup, texts, until};
+use crate::harness::{Pooler, Postgres, Server, Setup, Watch, in_time, texts, until};
 
 /// Sends until a message is stored under this id; what was answered before must be worth another try.
 pub(crate) async fn send_at_last(server: &Server, room: &str, id: &str) -> Value {
@@ -85,4 +86,74 @@ async fn a_promoted_replica_is_followed() {
     let mut live = other.subscriber("r", json!({"after": 4, "epoch": receipt["epoch"]})).await;
     other.send("r", "5").await;
     assert_eq!(live.hear_type("message").await["seq"], 5);
+}
+
+/// Behind a pooler of transactions the connections stay when the primary is another one. A server that only reads notices
+/// it by its reads: nobody there is left to wait for numbers that were given before and are given again.
+#[tokio::test]
+async fn a_promotion_behind_a_pooler_is_seen_by_who_only_reads() {
+    let primary = Postgres::start("");
+    let replica = Postgres::replica_of(&primary);
+    let pooler = Pooler::start(&primary);
+    let setup = || {
+        Setup::new()
+            .store(&pooler.url("postgres"))
+            .set("store.postgres.pooler=transaction")
+            // A new connection would notice it in any case.
+            .set("store.postgres.pool.max=2")
+            .set(&format!("store.postgres.migrate_url={}", primary.url("postgres")))
+    };
+    let (writer, reader) = (setup().start(), setup().start());
+    let epoch = writer.send("r", "1").await["epoch"].clone();
+    let end = primary.ask("postgres", "select pg_current_wal_lsn()").await;
+    let replayed = format!("select pg_last_wal_replay_lsn() >= '{end}'");
+    until("the replica has it all", async || replica.ask("postgres", &replayed).await == "t").await;
+
+    // What comes now is lost with the primary, but for those who heard it.
+    replica.crash();
+    let mut follower = reader.subscriber("r", json!({"after": 0, "epoch": epoch})).await;
+    assert_eq!(follower.hear_type("message").await["message"], "1");
+    for text in ["lost 2", "lost 3"] {
+        writer.send("r", text).await;
+        assert_eq!(follower.hear_type("message").await["message"], text);
+    }
+    let mut watching = Watch::open(&reader, "", None).await;
+    let put = async |path: &str| writer.http().await.request(Method::PUT, path, &[], "1").await.status;
+    assert_eq!(put("/kv/lost").await, 201);
+    let (id, ..) = watching.next().await.unwrap();
+    assert_eq!(id, format!("{}:1", epoch.as_str().unwrap()));
+    pooler.say("pause").await;
+    primary.crash();
+    replica.restart();
+    replica.script(&["promote"]);
+    pooler.lead_to(&replica);
+    pooler.say("resume").await;
+    let receipt = send_at_last(&writer, "r", "other2").await;
+    assert_eq!(receipt["seq"], 2);
+    assert_ne!(receipt["epoch"], epoch);
+
+    assert_eq!(in_time("the end of what was followed", follower.closed()).await.0, 4409);
+    // The first of these has the revision of the lost one.
+    for key in ["/kv/one", "/kv/two"] {
+        until("a key is put again", async || put(key).await < 300).await;
+    }
+    let (_, kind, problem) = watching.next().await.expect("a reason for the end");
+    assert_eq!((kind.as_str(), &problem["code"]), ("error", &json!("reset")), "{problem}");
+    assert_eq!(problem["epoch"], receipt["epoch"]);
+    until("the reader knows", async || {
+        let answer = reader.get("/v1/rooms/r/messages").await;
+        // Never a page of the one history under the name of the other.
+        let page = answer.json();
+        let is_new = answer.status == 200 && page["epoch"] != epoch;
+        assert!(answer.status == 503 || is_new, "{page}");
+        is_new
+    })
+    .await;
+    let mut follower = reader.subscriber("r", json!({"after": 3, "epoch": epoch})).await;
+    assert_eq!(follower.hear_type("reset").await["epoch"], receipt["epoch"]);
+    for text in ["1", "other2"] {
+        assert_eq!(follower.hear_type("message").await["message"], text);
+    }
+    writer.send("r", "other3").await;
+    assert_eq!(follower.hear_type("message").await["message"], "other3");
 }

@@ -124,6 +124,61 @@ async fn whoever_is_removed_at_one_is_sent_away_from_the_other() {
     assert_eq!(ada.hear_error().await["code"], "removed");
 }
 
+/// Removing a member ends that member's subscriptions also where everybody may read: at the other server, too, and
+/// whether they are live, of all rooms, or still catching up. Guests and other members notice nothing.
+#[tokio::test]
+async fn a_member_removed_from_an_open_room_is_sent_away_from_the_other() {
+    const LARGE: usize = 60_000;
+    const BEHIND: usize = 250;
+    let Two { servers: [here, there], _postgres } = &Two::start();
+    here.put_room("open", json!({"membersOnly": false})).await;
+    // More than the sockets in between hold, so that who does not read it stays behind.
+    let mut http = here.http().await;
+    for number in 0..BEHIND {
+        let body = json!({"userId": "w", "message": "x".repeat(LARGE), "messageId": number.to_string()});
+        assert_eq!(http.post("/v1/rooms/open/messages", body.to_string()).await.status, 201);
+    }
+    for user in ["ada", "bob"] {
+        here.add_member("open", user).await;
+    }
+    let mut behind = there.ws("/v1/ws?user=bob").await;
+    let begun = behind.subscribe("open", json!({"after": 0})).await;
+    assert_eq!(begun["head"], BEHIND);
+    let mut live = there.ws("/v1/ws?user=bob").await;
+    live.subscribe("open", json!({})).await;
+    let mut all = there.ws("/v1/ws?user=bob").await;
+    all.say(&json!({"type": "subscribe", "roomId": "*"})).await;
+    all.hear_until("subscribed", "open").await;
+    let mut guest = there.ws("/v1/ws?user=guest").await;
+    guest.subscribe("open", json!({})).await;
+    let mut ada = there.ws("/v1/ws?user=ada").await;
+    ada.subscribe("open", json!({})).await;
+    until("four are live", async || there.metric("subscriptions").await == 4).await;
+    // Behind the room that is caught up with; it goes live all the same.
+    behind.say(&json!({"type": "subscribe", "roomId": "other"})).await;
+
+    here.remove_member("open", "bob").await;
+    for socket in [&mut live, &mut all, &mut behind] {
+        let end = in_time("the end of what was followed", socket.hear_error()).await;
+        assert_eq!((&end["code"], &end["roomId"]), (&json!("removed"), &json!("open")), "{end}");
+    }
+    here.send("other", "for who was behind").await;
+    assert_eq!(behind.hear_until("message", "other").await["message"], "for who was behind");
+    here.send("open", "not for bob").await;
+    for socket in [&mut guest, &mut ada] {
+        assert_eq!(socket.hear_until("message", "open").await["message"], "not for bob");
+    }
+    for socket in [&mut live, &mut all, &mut behind] {
+        let heard = socket.hear_so_far().await;
+        assert!(!heard.iter().any(|frame| frame["roomId"] == "open"), "{heard:?}");
+    }
+    // Anybody may read it, also who was removed: as a guest, from then on.
+    live.subscribe("open", json!({})).await;
+    here.add_member("open", "eve").await;
+    here.send("open", "for guests").await;
+    assert_eq!(live.hear_until("message", "open").await["message"], "for guests");
+}
+
 #[tokio::test]
 async fn each_message_of_a_queue_is_taken_once() {
     const SENT: usize = 240;

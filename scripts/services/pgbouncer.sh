@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# pgbouncer.sh start|stop|wipe: a pooler of transactions on 127.0.0.1:$BOUNCER_PORT, before the PostgreSQL on $PGPORT.
+# pgbouncer.sh start|lead|stop|wipe: a pooler of transactions on 127.0.0.1:$BOUNCER_PORT, before the PostgreSQL on $PGPORT;
+# `lead` has a running one lead to another PostgreSQL, whose clients keep their connections.
 set -euo pipefail; . "$(dirname "$0")/common.sh"
 PORT=${BOUNCER_PORT:-16432}; H=$SVC_HOME/pgbouncer-$PORT; RUNAS=${PGRUNAS:-postgres}
 case "${1:-}" in
@@ -14,6 +15,7 @@ listen_addr = 127.0.0.1
 listen_port = $PORT
 unix_socket_dir =
 auth_type = any
+admin_users = postgres
 pool_mode = transaction
 max_client_conn = 500
 default_pool_size = 20
@@ -30,7 +32,8 @@ C
     if [ -f "$H/pid" ] && (: </dev/tcp/127.0.0.1/"$PORT") 2>/dev/null; then exit 0; fi
     sleep 0.1
   done; tail -5 "$H/log" >&2; exit 1 ;;
+lead) sed -i "s/ port=[0-9]* / port=$PGPORT /" "$H/ini"; kill -HUP "$(cat "$H/pid")" ;;
 stop) [ ! -f "$H/pid" ] || gone "$(cat "$H/pid")" INT; rm -f "$H/pid" ;;
 wipe) "$0" stop || true; rm -rf "$H" ;;
-*) echo "usage: $0 start|stop|wipe" >&2; exit 2 ;;
+*) echo "usage: $0 start|lead|stop|wipe" >&2; exit 2 ;;
 esac

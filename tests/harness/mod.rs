@@ -32,7 +32,7 @@ pub(crate) use http::{Answer, Http, faulty_fields};
 pub(crate) use line::Line;
 pub(crate) use load::{Kind, Load, rounds};
 pub(crate) use ports::free_ports;
-pub(crate) use postgres::Postgres;
+pub(crate) use postgres::{Pooler, Postgres};
 pub(crate) use program::{Ran, hubbub, hubbub_aside};
 pub(crate) use queues::receipt;
 pub(crate) use server::{Server, Setup};

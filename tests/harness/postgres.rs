@@ -85,6 +85,52 @@ impl Postgres {
     }
 }
 
+/// A pooler of transactions; ended with this. Its connections to the database change while clients keep theirs.
+pub(crate) struct Pooler {
+    port: u16,
+    dir: TempDir,
+}
+
+impl Pooler {
+    /// Before a server.
+    pub(crate) fn start(before: &Postgres) -> Self {
+        let dir = tempfile::Builder::new().prefix("hubbub-pooler-").tempdir().unwrap();
+        let pooler = Self { port: free_ports(1), dir };
+        pooler.script("start", before.port).unwrap();
+        pooler
+    }
+
+    /// A command of its console: "pause" holds clients back and closes connections to the database, until "resume".
+    pub(crate) async fn say(&self, command: &str) {
+        connect(&self.url("pgbouncer")).await.batch_execute(command).await.unwrap();
+    }
+
+    /// From now on before another one.
+    pub(crate) fn lead_to(&self, other: &Postgres) {
+        self.script("lead", other.port).unwrap();
+    }
+
+    pub(crate) fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    fn script(&self, argument: &str, server_port: u16) -> Result<(), String> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/services/pgbouncer.sh");
+        let mut command = Command::new(script);
+        command.arg(argument).env("PGPORT", server_port.to_string()).env("SVC_HOME", self.dir.path());
+        let output = command.env("BOUNCER_PORT", self.port.to_string()).output().unwrap();
+        let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(said()) }
+    }
+}
+
+impl Drop for Pooler {
+    fn drop(&mut self) {
+        // Not there when it did not start.
+        let _ = self.script("wipe", 0);
+    }
+}
+
 /// A connection to any server.
 async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();

@@ -166,6 +166,16 @@ impl Server {
         self.running.signal(Signal::TERM);
     }
 
+    /// Stops it where it is, until [`Server::resume`].
+    pub(crate) fn pause(&self) {
+        self.running.signal(Signal::STOP);
+    }
+
+    /// Has it go on.
+    pub(crate) fn resume(&self) {
+        self.running.signal(Signal::CONT);
+    }
+
     /// Sends SIGINT, as Ctrl-C does.
     pub(crate) fn interrupt(&self) {
         self.running.signal(Signal::INT);

@@ -73,7 +73,7 @@ struct Asker {
 impl Asker {
     /// One question every `every`; each counts from when it was due.
     async fn run(self, first: Instant, every: Duration, end: Instant) -> anyhow::Result<()> {
-        let Ok(mut wire) = self.target.connect().await else { anyhow::bail!("nobody answers") };
+        let mut wire = self.target.open().await?;
         let mut tick = interval_at(first, every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let mut answer = Vec::new();

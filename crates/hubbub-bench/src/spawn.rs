@@ -16,6 +16,9 @@ use crate::bare::Kind;
 /// How long a server may take to say that it is ready.
 const READY: Duration = Duration::from_secs(120);
 
+/// Lines of a server's log that are shown when it does not start.
+const LOG_LINES: usize = 5;
+
 /// A running server; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -47,9 +50,14 @@ impl Server {
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"].map(OsStr::new)).arg(data);
         command.envs(env.iter().copied());
         let log = data.with_extension("log");
-        let log =
+        let file =
             File::options().create(true).append(true).open(&log).context("cannot write the server's log")?;
-        Self::start(command, Stdio::from(log)).await
+        // The log goes with the data.
+        Self::start(command, Stdio::from(file)).await.with_context(|| {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let end = text.lines().rev().take(LOG_LINES).collect::<Vec<_>>();
+            format!("the end of its log: {}", end.into_iter().rev().collect::<Vec<_>>().join(" | "))
+        })
     }
 
     async fn start(mut command: Command, log: Stdio) -> anyhow::Result<Self> {
@@ -67,7 +75,7 @@ impl Server {
             .await
             .context("the server was not ready in time")??;
         let Some(url) = line.as_deref().and_then(|line| line.strip_prefix("ready ")) else {
-            bail!("the server did not get ready; see its log");
+            bail!("the server did not get ready");
         };
         let pid = child.id().context("the server ended")?;
         Ok(Self { child, url: url.to_owned(), pid, ready_after: begun.elapsed() })

@@ -129,6 +129,9 @@ async fn a_server_that_is_not_there_ends_the_run() {
     let ledger = report.ledger.as_ref().expect("ledger");
     assert_eq!((ledger.accepted, ledger.sent), (0, ledger.unconfirmed));
     assert!(ledger.sent > 0 && report.reconnects.contains_key("connect") && !report.is_clean());
+    let reason = report.must_be_clean("this run").unwrap_err().to_string();
+    let unconfirmed = format!("this run went wrong: {} without an answer; ", ledger.unconfirmed);
+    assert!(reason.starts_with(&unconfirmed) && reason.ends_with(" connections lost (connect)"), "{reason}");
 }
 
 /// Closes each connection after some answers, one message unanswered although stored, and is overloaded at times.

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError, RoomInfo};
 use hubbub_core::{MessageRun, RoomId, UserId};
@@ -15,6 +16,10 @@ use crate::problem::{Problem, Reset};
 /// A page of what was missed: few enough to keep memory small, many enough to be quick.
 const PAGE_MESSAGES: usize = 500;
 const PAGE_BYTES: usize = 256 * 1024;
+
+/// Pause before reading again what brought nothing the last time, although the hub has published something beyond it:
+/// the store and the hub agree again within moments, or the subscription is ended.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The last so many messages are read at once: fewer than asked for, if their texts are larger than this.
 const LAST_BYTES: usize = 4 * 1024 * 1024;
@@ -87,8 +92,8 @@ enum Stage {
 }
 
 enum Fetched {
-    /// How the user stands to the room, and the room.
-    Info(Result<(Standing, Option<RoomInfo>), ReadError>),
+    /// The store's history before it was asked, how the user stands to the room, and the room.
+    Info(Arc<str>, Result<(Standing, Option<RoomInfo>), ReadError>),
     /// A page, and how the user stood to the room after it was read.
     Page(Result<(HistoryPage, Standing), ReadError>),
 }
@@ -106,6 +111,8 @@ pub(crate) struct Follower {
     attachment: Option<Attachment>,
     outbox: Arc<Outbox>,
     stage: Stage,
+    /// The cursor from which the hub had it read on the last time.
+    read_on_from: Option<u64>,
     fetch: Option<Fetch>,
 }
 
@@ -121,19 +128,26 @@ impl Follower {
         // Before anything of the room or of who may see it is read, so that nothing published meanwhile is missed.
         let attachment = Some(gateway.hub.attach(room.clone(), user.clone(), &outbox));
         let standing = Standing::Guest;
-        Self { gateway, room, user, standing, attachment, outbox, stage: Stage::Asked(wanted), fetch: None }
+        let stage = Stage::Asked(wanted);
+        Self { gateway, room, user, standing, attachment, outbox, stage, read_on_from: None, fetch: None }
     }
 
     /// The next step. Not to be called again after a last one. When the outbox says that the subscription ended, no
     /// step comes any more.
     pub(crate) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
         loop {
+            let mut pause = Duration::ZERO;
             if let (Stage::Behind { cursor, is_at_end: true }, Some(attachment)) =
                 (&self.stage, &self.attachment)
             {
                 self.stage = match self.gateway.hub.join(attachment, &self.outbox, *cursor) {
                     Joined::Live => Stage::Live,
-                    Joined::ReadOn => Stage::Behind { cursor: *cursor, is_at_end: false },
+                    Joined::ReadOn => {
+                        if self.read_on_from.replace(*cursor) == Some(*cursor) {
+                            pause = AGAIN_AFTER;
+                        }
+                        Stage::Behind { cursor: *cursor, is_at_end: false }
+                    }
                     Joined::Ended => Stage::Over,
                 };
                 if matches!(self.stage, Stage::Live) {
@@ -145,7 +159,7 @@ impl Follower {
             }
             let fetch = match &mut self.fetch {
                 Some(fetch) => fetch,
-                none => none.insert(begin_fetch(&self.gateway, &self.room, &self.user, &self.stage)),
+                none => none.insert(begin_fetch(&self.gateway, &self.room, &self.user, &self.stage, pause)),
             };
             let fetched = ready!(fetch.as_mut().poll(context));
             self.fetch = None;
@@ -157,9 +171,18 @@ impl Follower {
 
     fn take(&mut self, fetched: Fetched) -> Option<Step> {
         match fetched {
-            Fetched::Info(Ok((standing, info))) => {
+            Fetched::Info(epoch, Ok((standing, info))) => {
                 let Stage::Asked(wanted) = &self.stage else { return None };
-                if wanted.audience == Audience::Members && standing != Standing::Member {
+                if epoch != self.gateway.store.epoch() {
+                    // Another history began meanwhile, and nobody knows which one this is of.
+                    return None;
+                }
+                let is_member = standing == Standing::Member;
+                let confirm = |attachment| self.gateway.hub.confirm(attachment, &self.outbox, is_member);
+                if !self.attachment.as_ref().is_none_or(confirm) {
+                    return None;
+                }
+                if wanted.audience == Audience::Members && !is_member {
                     return Some(Step::Gone);
                 }
                 if standing == Standing::Outsider {
@@ -167,18 +190,17 @@ impl Follower {
                 }
                 self.standing = standing;
                 let (head, oldest) = info.map_or((0, 1), |info| (info.head, info.oldest));
-                let at = Reset { epoch: self.gateway.store.epoch(), oldest, head };
+                let at = Reset { epoch, oldest, head };
                 let is_reset = wanted.is_reset(&at);
                 self.stage = wanted.first_stage(&at, is_reset);
                 Some(Step::Begun { at, is_reset })
             }
-            // No reader any more: the page may hold what came after that. The hub says so, too, or will in a moment;
-            // should the user be one again by then, it is read again.
+            // Removed since the subscription began, here or by another server; the page may hold what came after that.
             Fetched::Page(Ok((_, standing))) if standing != self.standing && standing != Standing::Member => {
-                let ended = |attachment| self.gateway.hub.has_ended(attachment, &self.outbox);
-                if self.attachment.as_ref().is_none_or(ended) {
-                    self.stage = Stage::Over;
+                if let Some(attachment) = &self.attachment {
+                    self.gateway.hub.end_joining(attachment, &self.outbox);
                 }
+                self.stage = Stage::Over;
                 None
             }
             Fetched::Page(Ok((page, _))) => {
@@ -204,7 +226,7 @@ impl Follower {
                 self.stage = Stage::Behind { cursor: 0, is_at_end: true };
                 None
             }
-            Fetched::Info(Err(error)) => Some(Step::Failed(error.into())),
+            Fetched::Info(_, Err(error)) => Some(Step::Failed(error.into())),
             Fetched::Page(Err(error)) => Some(Step::Failed(error.into())),
         }
     }
@@ -250,16 +272,23 @@ impl Wanted {
     }
 }
 
-fn begin_fetch(gateway: &Arc<Gateway>, room: &RoomId, user: &Option<UserId>, stage: &Stage) -> Fetch {
+fn begin_fetch(
+    gateway: &Arc<Gateway>,
+    room: &RoomId,
+    user: &Option<UserId>,
+    stage: &Stage,
+    pause: Duration,
+) -> Fetch {
     let (gateway, room, user) = (gateway.clone(), room.clone(), user.clone());
     let (cursor, limit, bytes_max) = match stage {
         Stage::Asked(_) => {
             return Box::pin(async move {
+                let epoch = gateway.store.epoch();
                 let info = match standing(&gateway, &room, user).await {
                     Ok(standing) => gateway.store.room(room).await.map(|info| (standing, info)),
                     Err(error) => Err(error),
                 };
-                Fetched::Info(info)
+                Fetched::Info(epoch, info)
             });
         }
         Stage::Last { count, head } => (Cursor::Before(head.saturating_add(1)), *count, LAST_BYTES),
@@ -268,6 +297,9 @@ fn begin_fetch(gateway: &Arc<Gateway>, room: &RoomId, user: &Option<UserId>, sta
     };
     let query = HistoryQuery { cursor, from: None, to: None, limit, bytes_max };
     Box::pin(async move {
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
         let page = match gateway.store.history(room.clone(), query).await {
             Ok(page) => page,
             Err(error) => return Fetched::Page(Err(error)),

@@ -2,8 +2,9 @@
 //! it gets another epoch, and nothing that was remembered of the old one may be used with it.
 //!
 //! A history is known by the database's system identifier and timeline: each promotion and each recovery to a moment
-//! begins a new timeline. Every new connection is looked at before anything runs on it; with a pooler of transactions,
-//! behind which servers change unseen, every transaction that writes.
+//! begins a new timeline. Every new connection is checked before anything runs on it. Behind a pooler of transactions,
+//! where the server changes unseen, every transaction is checked, also those that only read: the question goes out
+//! together with the beginning, so it costs no round trip, and some 8 µs of the database's processor time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +13,9 @@ use deadpool_postgres::{Hook, HookError};
 use hubbub_core::clock::RandomSource;
 use tokio::sync::Notify;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
-use crate::db::{Fault, Sql, Tx};
+use crate::db::Fault;
 
 /// What this program was opened with.
 #[derive(Debug)]
@@ -34,7 +35,8 @@ macro_rules! here {
     };
 }
 
-const HERE: Sql = Sql { what: "looking which database it is", text: here!(), types: &[] };
+/// Answers one row, as text also: the system identifier and the timeline. Fails on a server that is a replica.
+pub(crate) const HERE: &str = here!();
 
 const MAKE: &str = concat!(
     "insert into history (epoch, system_identifier, timeline) select $1, system, timeline from (",
@@ -80,16 +82,24 @@ impl History {
         Hook::async_fn(move |client, _| {
             let history = history.clone();
             Box::pin(async move {
-                let here = client.query_typed_one(HERE.text, &[]).await.map_err(HookError::Backend)?;
-                if history.is(&here) { Ok(()) } else { Err(HookError::message(IS_OVER)) }
+                let here = client.query_typed_one(HERE, &[]).await.map_err(HookError::Backend)?;
+                if history.is(here.get(0), here.get(1)) { Ok(()) } else { Err(HookError::message(IS_OVER)) }
             })
         })
     }
 
-    /// Refuses a transaction in another database.
-    pub(crate) async fn check(&self, tx: &Tx<'_>) -> Result<(), Fault> {
-        let here = tx.query_one(&HERE, &[]).await?;
-        if self.is(&here) { Ok(()) } else { Err(Fault::Connection(IS_OVER.into())) }
+    /// Refuses a transaction in another database, by what it was answered to [`HERE`].
+    pub(crate) fn check(&self, answer: &[SimpleQueryMessage]) -> Result<(), Fault> {
+        let row = answer.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let here = row.and_then(|row| Some((row.get(0)?, row.get(1)?.parse().ok()?)));
+        let Some((system, timeline)) = here else {
+            let found = "no system identifier and timeline".to_owned();
+            return Err(Fault::Nonsense { what: "asking which database it is", found });
+        };
+        if self.is(system, timeline) { Ok(()) } else { Err(Fault::Connection(IS_OVER.into())) }
     }
 
     /// Whether a replica copies this history, and not one that went on elsewhere. `timeline`: the highest that it is known
@@ -99,8 +109,8 @@ impl History {
     }
 
     /// Whether the database is the one it was; remembers when it is not.
-    fn is(&self, here: &Row) -> bool {
-        let is_same = here.get::<_, &str>(0) == self.system && here.get::<_, i32>(1) == self.timeline;
+    fn is(&self, system: &str, timeline: i32) -> bool {
+        let is_same = system == self.system && timeline == self.timeline;
         if !is_same {
             self.is_over.store(true, Ordering::SeqCst);
             self.over.notify_one();

@@ -101,10 +101,19 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     supervision::verdict()
 }
 
+/// Connections that may wait to be accepted, as when thousands of clients come back at once; the system may allow fewer
+/// (net.core.somaxconn).
+const PENDING_CONNECTIONS: i32 = 65_535;
+
 /// Listens where the setting `key` says, and where that turned out to be.
 async fn listen(config: &Config, key: &str, wanted: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener =
-        TcpListener::bind(wanted).await.with_context(|| format!("listening on {wanted} ({key})"))?;
+    let listener = TcpListener::bind(wanted).await;
+    // Once more with a longer queue: who finds it full takes itself for connected, and waits seconds for an answer.
+    let listener = listener.and_then(|listener| {
+        rustix::net::listen(&listener, PENDING_CONNECTIONS)?;
+        Ok(listener)
+    });
+    let listener = listener.with_context(|| format!("listening on {wanted} ({key})"))?;
     let address = listener.local_addr().context("asking for the address listened on")?;
     refuse_open_door(config, key, address.ip())?;
     Ok((listener, address))

@@ -22,7 +22,7 @@ pub(crate) async fn get(target: &Target, path: &str) -> anyhow::Result<String> {
 }
 
 async fn exchange(target: &Target, path: &str) -> anyhow::Result<String> {
-    let Ok(mut wire) = target.connect().await else { bail!("nobody answers at {}", target.host) };
+    let mut wire = target.open().await?;
     // HTTP/1.0: the body ends with the connection.
     let request =
         format!("GET {}{path} HTTP/1.0\r\nHost: {}\r\nAccept: */*\r\n\r\n", target.prefix, target.host);

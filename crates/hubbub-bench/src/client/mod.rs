@@ -40,6 +40,11 @@ impl Cause {
         (Self::Broken, "broken"),
         (Self::Protocol, "protocol"),
     ];
+
+    /// As reports name it.
+    pub(crate) fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(cause, _)| *cause == self).map_or("unknown", |(_, name)| *name)
+    }
 }
 
 impl From<io::Error> for Cause {

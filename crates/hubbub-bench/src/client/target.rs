@@ -42,10 +42,15 @@ impl Target {
 
     /// Opens a connection.
     pub(crate) async fn connect(&self) -> Result<Wire, Cause> {
-        match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(self.addr)).await {
-            Ok(Ok(stream)) => Ok(Wire::new(stream)?),
-            _ => Err(Cause::Connect),
-        }
+        self.open().await.map_err(|_| Cause::Connect)
+    }
+
+    /// The same for who cannot go on without it: says why it could not be opened.
+    pub(crate) async fn open(&self) -> anyhow::Result<Wire> {
+        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(self.addr)).await;
+        let stream = connecting.context("no answer in time").and_then(|connected| Ok(connected?));
+        let wire = stream.and_then(|stream| Ok(Wire::new(stream)?));
+        wire.with_context(|| format!("cannot connect to {}", self.host))
     }
 }
 

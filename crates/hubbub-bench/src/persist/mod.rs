@@ -257,7 +257,7 @@ async fn source(args: &PersistArgs) -> anyhow::Result<Source> {
     if let Some(url) = args.database.as_deref().filter(|url| url.starts_with("postgres")) {
         let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
             .await
-            .map_err(|_| anyhow::anyhow!("the database given by --database cannot be reached"))?;
+            .context("the database given by --database cannot be reached")?;
         tokio::spawn(connection);
         source.database = Some(Arc::new(client));
     }

@@ -83,7 +83,9 @@ async fn post(
         .header("content-type", "application/x-ndjson")
         .body(Full::new(Bytes::from(body)))?;
     let answer = sender.send_request(request).await?;
-    ensure!(answer.status().is_success(), "the server answered {}", answer.status());
+    let status = answer.status();
     let body = answer.into_body().collect().await?.to_bytes();
-    String::from_utf8(body.to_vec()).context("the answer is no text")
+    let body = String::from_utf8(body.to_vec()).context("the answer is no text")?;
+    ensure!(status.is_success(), "the server answered {status}: {body}");
+    Ok(body)
 }

@@ -219,11 +219,39 @@ impl Report {
 
     /// Whether everything sent was accepted and the books agree.
     pub(crate) fn is_clean(&self) -> bool {
-        let ledger = self.ledger.as_ref();
-        let delivered = self.delivery.as_ref().is_none_or(|d| d.missing == 0 && d.misordered == 0);
-        delivered
-            && self.order_faults == 0
-            && ledger.is_none_or(|l| l.faults.is_empty() && l.rejected == 0 && l.unconfirmed == 0)
+        self.faults().is_empty()
+    }
+
+    /// Why it is not clean: one reason at least, unless it is.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut count = |count: u64, what: &str| {
+            if count > 0 {
+                faults.push(format!("{count} {what}"));
+            }
+        };
+        if let Some(ledger) = &self.ledger {
+            count(ledger.rejected, "refused");
+            count(ledger.unconfirmed, "without an answer");
+        }
+        if let Some(delivery) = &self.delivery {
+            count(delivery.missing, "not delivered");
+            count(delivery.misordered, "delivered out of order");
+        }
+        count(self.order_faults, "answered with a seq that did not grow");
+        faults.extend(self.ledger.iter().flat_map(|ledger| ledger.faults.iter().cloned()));
+        if !faults.is_empty() {
+            let lost = self.reconnects.iter().filter(|(_, count)| **count > 0);
+            faults.extend(lost.map(|(cause, count)| format!("{count} connections lost ({cause})")));
+        }
+        faults
+    }
+
+    /// Fails with what `what` was and why, unless it is clean.
+    pub(crate) fn must_be_clean(&self, what: &str) -> anyhow::Result<()> {
+        let faults = self.faults();
+        anyhow::ensure!(faults.is_empty(), "{what} went wrong: {}", faults.join("; "));
+        Ok(())
     }
 
     /// Writes all files into `dir`.

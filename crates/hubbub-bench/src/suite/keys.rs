@@ -67,7 +67,7 @@ impl Bench {
         let keys = self.keys.to_string();
         // The first run puts the keys and shows that they are what was put; the others only read.
         let first = self.kv(&server, &["get-all", "--keys", &keys]).await?;
-        anyhow::ensure!(first.is_clean(), "reading what was put went wrong: {}", first.notes.join("; "));
+        first.must_be_clean("reading what was put")?;
         let load = ["get-all", "--keys", &keys];
         let (mut pair, mut p99) = (Pair::default(), Vec::new());
         for _ in 0..self.rounds {

@@ -85,7 +85,7 @@ impl Bench {
         ];
         let args: ChatArgs = arguments("chat", &[&line[..], &["-n", &messages]].concat())?;
         let report = chat::measure(&args).await?;
-        anyhow::ensure!(report.is_clean(), "filling went wrong: {}", report.notes.join("; "));
+        report.must_be_clean("filling the server")?;
         Ok(self.messages)
     }
 

@@ -30,9 +30,7 @@ impl Side {
     pub(super) fn add_report(&mut self, report: &Report) {
         self.rates.push(report.per_second);
         self.noise.push(report.noise());
-        if !report.is_clean() {
-            self.faults.extend(report.notes.iter().cloned());
-        }
+        self.faults.extend(report.faults());
     }
 
     /// The same where only a rate is known.

@@ -120,7 +120,7 @@ async fn make(target: &Target, requests: Vec<(&'static str, String, &'static str
     for part in requests.chunks(share) {
         let (target, part) = (target.clone(), part.to_vec());
         makers.spawn(async move {
-            let Ok(mut wire) = target.connect().await else { anyhow::bail!("nobody answers") };
+            let mut wire = target.open().await?;
             for (method, path, body) in part {
                 let request = format!(
                     "{method} {}{path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",

@@ -47,7 +47,7 @@ impl Bench {
         // Overrides the time of the measurement: all that matters here is that the queues are filled.
         let fill = ["--clients", MANY, "--depth", &waiting, "--warmup", "0ms", "--think", "1s"];
         let filled = self.queue(&server, &line, &[&WORK[..], &fill].concat()).await?;
-        anyhow::ensure!(filled.is_clean(), "filling went wrong: {}", filled.notes.join("; "));
+        filled.must_be_clean("filling the queues")?;
         // What is done in the background after the last message belongs to it.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let after = rss_anon_kib(server.pid).unwrap_or(0);

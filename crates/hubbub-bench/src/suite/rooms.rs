@@ -36,9 +36,7 @@ impl Bench {
                 p999.push(delivery.latency.p99_9_ms);
             }
             noise.push(report.noise());
-            if !report.is_clean() {
-                faults.extend(report.notes);
-            }
+            faults.extend(report.faults());
             server.kill().await?;
         }
         let (p99, p999) = (median(&p99), median(&p999));
@@ -100,7 +98,9 @@ impl Bench {
         let mut sockets = Vec::with_capacity(wanted);
         for who in 0..wanted {
             let opened = open(&target, &format!("/v1/ws?user=idle-{who}"), who as u64).await;
-            let Ok(socket) = opened else { anyhow::bail!("only {who} of {wanted} sockets could be opened") };
+            let socket = opened.map_err(|cause| {
+                anyhow::anyhow!("only {who} of {wanted} sockets could be opened: {}", cause.name())
+            })?;
             sockets.push(socket);
         }
         tokio::time::sleep(Duration::from_secs(2)).await;

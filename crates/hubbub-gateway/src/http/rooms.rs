@@ -25,6 +25,7 @@ pub(super) async fn list(gateway: &Arc<Gateway>, request: &Request<Incoming>) ->
     let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     let after = query.after(RoomId::new, &mut faults);
     refuse_faults(faults)?;
+    let epoch = gateway.store.epoch();
     let mut rooms = shown(gateway, &caller, after, limit + 1).await?;
     let has_more = rooms.len() > limit;
     rooms.truncate(limit);
@@ -35,7 +36,7 @@ pub(super) async fn list(gateway: &Arc<Gateway>, request: &Request<Incoming>) ->
         out.push(b'}');
     }
     out.extend_from_slice(b"],\"epoch\":");
-    write_json_string(&gateway.store.epoch(), &mut out);
+    write_json_string(&epoch, &mut out);
     write_next(rooms.last().filter(|_| has_more).map(|last| last.room.as_str()), &mut out);
     Ok(json(StatusCode::OK, out))
 }

@@ -27,6 +27,7 @@ pub(super) async fn rooms(gateway: &Arc<Gateway>, user: &str, request: &Request<
     let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     let after = query.after(RoomId::new, &mut faults);
     refuse_faults(faults)?;
+    let epoch = gateway.store.epoch();
     let page = gateway.store.user_rooms(user, after, limit + 1).await?;
     let mut out = Vec::with_capacity(page.last.bytes() + page.rooms.len() * ROOM_BYTES + 64);
     out.extend_from_slice(b"{\"rooms\":[");
@@ -52,7 +53,7 @@ pub(super) async fn rooms(gateway: &Arc<Gateway>, user: &str, request: &Request<
         out.push(b'}');
     }
     out.extend_from_slice(b"],\"epoch\":");
-    write_json_string(&gateway.store.epoch(), &mut out);
+    write_json_string(&epoch, &mut out);
     let last = limit.checked_sub(1).and_then(|last| page.rooms.get(last));
     let next = last.filter(|_| page.rooms.len() > limit).map(|last| last.info.room.as_str());
     write_next(next, &mut out);

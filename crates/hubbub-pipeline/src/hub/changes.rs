@@ -2,12 +2,16 @@
 
 use std::collections::HashSet;
 
-use hubbub_core::store::Access;
+use futures_util::future::join_all;
+use hubbub_core::store::{Access, ReadError};
 use hubbub_core::{Change, Outcome, RoomId, UserId, What};
 
 use super::outbox::{Delivery, Outbox};
 use super::ring::Ring;
 use super::{AskAccess, Hub, Notice};
+
+/// Users that the store is asked about at the same time.
+const ASKED_MAX: usize = 256;
 
 impl Hub {
     pub(super) async fn publish_change(
@@ -24,6 +28,7 @@ impl Hub {
                 });
             }
             (What::AddMember { room, user }, Outcome::Changed { changed: true }) => {
+                self.with_channel(room, |channel| channel.add_member(user));
                 self.announce(room, user, access).await;
             }
             (What::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
@@ -88,15 +93,37 @@ impl Hub {
     }
 
     /// The room has become one for members only: the others see nothing more of it.
-    pub(super) async fn end_outsiders(&self, room: &str, access: &AskAccess<'_>) {
+    async fn end_outsiders(&self, room: &str, access: &AskAccess<'_>) {
         let Ok(id) = RoomId::new(room) else { return };
+        let users = self.with_channel(room, |channel| channel.users()).unwrap_or_default();
         let mut outsiders = HashSet::new();
-        for user in self.with_channel(room, |channel| channel.users()).unwrap_or_default() {
-            if !matches!(access(id.clone(), user.clone()).await, Ok(Access::Member { .. })) {
+        for (user, access) in ask_all(&id, users, access).await {
+            if !matches!(access, Ok(Access::Member { .. })) {
                 outsiders.insert(user);
             }
         }
         self.end(room, |user| user.is_some_and(|user| outsiders.contains(user)));
+    }
+
+    /// Ends the subscriptions of those of `users` who are no members. Fails where the store did not say it of all.
+    pub(super) async fn end_removed(
+        &self,
+        room: &RoomId,
+        users: HashSet<UserId>,
+        access: &AskAccess<'_>,
+    ) -> Result<(), ReadError> {
+        let (mut removed, mut done) = (HashSet::new(), Ok(()));
+        for (user, access) in ask_all(room, users, access).await {
+            match access {
+                Ok(Access::Member { .. }) => {}
+                Ok(Access::Open | Access::Closed | Access::Unknown) => _ = removed.insert(user),
+                Err(error) => done = Err(error),
+            }
+        }
+        if !removed.is_empty() {
+            self.end(room.as_str(), |user| user.is_some_and(|user| removed.contains(user)));
+        }
+        done
     }
 
     /// Ends the subscriptions of which `is_over` says so by their user: those who had them are told, at this point of
@@ -123,4 +150,19 @@ impl Hub {
             channel.leave(&self.encode, room, &gone);
         }
     }
+}
+
+/// How users stand to a room, some at the same time: the store makes one question of many.
+async fn ask_all(
+    room: &RoomId,
+    users: HashSet<UserId>,
+    access: &AskAccess<'_>,
+) -> Vec<(UserId, Result<Access, ReadError>)> {
+    let users: Vec<UserId> = users.into_iter().collect();
+    let mut answers = Vec::with_capacity(users.len());
+    for users in users.chunks(ASKED_MAX) {
+        let asked = users.iter().map(|user| access(room.clone(), user.clone()));
+        answers.extend(users.iter().cloned().zip(join_all(asked).await));
+    }
+    answers
 }

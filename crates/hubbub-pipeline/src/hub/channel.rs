@@ -28,6 +28,8 @@ pub(super) struct Channel {
 pub(super) struct Subscriber {
     pub(super) outbox: Arc<Outbox>,
     pub(super) user: Option<UserId>,
+    /// Whether the user is known to have been a member: the subscription ends with the membership.
+    pub(super) is_member: bool,
     /// Seq of the last message it has; earlier ones are not sent again.
     pub(super) after: u64,
 }
@@ -35,6 +37,10 @@ pub(super) struct Subscriber {
 pub(super) struct Joining {
     pub(super) outbox: Arc<Outbox>,
     pub(super) user: Option<UserId>,
+    /// As of a live one.
+    pub(super) is_member: bool,
+    /// Whether another server's change of the room was taken in while the user was not known to be a member.
+    pub(super) is_overtaken: bool,
 }
 
 impl Channel {
@@ -67,6 +73,21 @@ impl Channel {
     pub(super) fn users(&self) -> HashSet<UserId> {
         let live = self.subscribers.iter().map(|s| &s.user);
         live.chain(self.joining.iter().map(|j| &j.user)).flatten().cloned().collect()
+    }
+
+    /// Notes that a user was made a member.
+    pub(super) fn add_member(&mut self, user: &str) {
+        let is_theirs = |other: &Option<UserId>| other.as_ref().is_some_and(|other| other.as_str() == user);
+        let live = self.subscribers.iter_mut().filter(|s| is_theirs(&s.user)).map(|s| &mut s.is_member);
+        let joining = self.joining.iter_mut().filter(|j| is_theirs(&j.user)).map(|j| &mut j.is_member);
+        live.chain(joining).for_each(|is_member| *is_member = true);
+    }
+
+    /// The users that are known to have been members. Who has still to say it asks once more ([`super::Hub::confirm`]).
+    pub(super) fn members(&mut self) -> HashSet<UserId> {
+        self.joining.iter_mut().for_each(|joining| joining.is_overtaken |= !joining.is_member);
+        let live = self.subscribers.iter().filter(|s| s.is_member).map(|s| &s.user);
+        live.chain(self.joining.iter().filter(|j| j.is_member).map(|j| &j.user)).flatten().cloned().collect()
     }
 
     /// Takes all subscriptions away of which `is_over` says so by their user. Gives the live ones, which have not left

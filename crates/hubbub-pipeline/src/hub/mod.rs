@@ -163,9 +163,24 @@ impl Hub {
                 Channel::default()
             });
             channel.attached += 1;
-            channel.joining.push(Joining { outbox: outbox.clone(), user });
+            let outbox = outbox.clone();
+            channel.joining.push(Joining { outbox, user, is_member: false, is_overtaken: false });
         }
         Attachment { room }
+    }
+
+    /// Notes whether the user of a subscription that has not joined yet is a member, as the store said after the attach.
+    /// `false` = another server's change of the room was taken in meanwhile: the store must be asked again.
+    pub fn confirm(&self, attachment: &Attachment, outbox: &Arc<Outbox>, is_member: bool) -> bool {
+        let note = |channel: &mut Channel| {
+            let joining = channel.joining.iter_mut().find(|joining| Arc::ptr_eq(&joining.outbox, outbox));
+            joining.is_none_or(|joining| {
+                let is_certain = !(std::mem::take(&mut joining.is_overtaken) && is_member);
+                joining.is_member |= is_certain && is_member;
+                is_certain
+            })
+        };
+        self.with_channel(attachment.room.as_str(), note).unwrap_or(true)
     }
 
     /// Makes `outbox` a live subscriber that has everything up to `cursor`, if the ring still holds all beyond it.
@@ -187,9 +202,10 @@ impl Hub {
             after = run.last_seq();
             is_open = is_open && outbox.push(Delivery::Parcel(run.parcel_after(cursor)));
         }
-        let Joining { outbox, user } = channel.joining.swap_remove(place);
+        let Joining { outbox, user, is_member, .. } = channel.joining.swap_remove(place);
         if is_open {
-            channel.enter(&self.encode, &attachment.room, Subscriber { outbox, user, after });
+            let subscriber = Subscriber { outbox, user, is_member, after };
+            channel.enter(&self.encode, &attachment.room, subscriber);
             self.metrics.subscriptions.inc();
         } else {
             self.metrics.slow_subscribers.inc();
@@ -197,12 +213,17 @@ impl Hub {
         Joined::Live
     }
 
-    /// Whether a subscription that has not joined yet was ended. The outbox says so, too.
-    pub fn has_ended(&self, attachment: &Attachment, outbox: &Arc<Outbox>) -> bool {
-        let is_joining = |channel: &mut Channel| {
-            channel.joining.iter().any(|joining| Arc::ptr_eq(&joining.outbox, outbox))
-        };
-        !self.with_channel(attachment.room.as_str(), is_joining).unwrap_or(false)
+    /// Ends a subscription that has not joined yet, unless it has ended already; the outbox says so.
+    pub fn end_joining(&self, attachment: &Attachment, outbox: &Arc<Outbox>) {
+        let room = &attachment.room;
+        self.with_channel(room.as_str(), |channel| {
+            let place = channel.joining.iter().position(|joining| Arc::ptr_eq(&joining.outbox, outbox));
+            if let Some(place) = place {
+                channel.joining.swap_remove(place);
+                let run = self.encode.run_of(&Notice::Removed { room: room.as_str() });
+                outbox.push(Delivery::Ended { room: room.clone(), notice: run.parcel_after(0) });
+            }
+        });
     }
 
     /// Ends a subscription, unless it has ended already, and gives the attachment back.

@@ -5,15 +5,17 @@
 //! published ([`super::ring::Fit::Hole`]) wakes it at once: whatever is missing is durable already, and the batch is read
 //! from the store with it.
 //!
-//! Whom another server took out of a room for members only, or who followed a room that it deleted, is sent away at the
-//! next look; until then they get what this server commits. That somebody became a member elsewhere is seen when the
+//! Whom another server took out of a room, or who followed a room that it deleted, is sent away at the next look; until
+//! then they get what this server commits. In a room that everybody may read these are the users who were members when
+//! their subscription began, or became so here; guests stay. That somebody became a member elsewhere is seen when the
 //! user connects again.
 
 use std::collections::{HashMap, HashSet};
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt, TryStreamExt};
+use futures_util::stream::{self, StreamExt};
 use hubbub_core::RoomId;
 use hubbub_core::clock::Clock;
 use hubbub_core::store::{Cursor, HistoryQuery, ReadError, RoomHead, RoomStore};
@@ -81,8 +83,10 @@ pub(crate) async fn follow(hub: Arc<Hub>, store: Arc<dyn RoomStore>, clock: Arc<
 }
 
 impl Hub {
-    /// Compares all rooms that are followed with the store.
+    /// Compares all rooms that are followed with the store. A room that cannot be read does not hold up the others; the
+    /// first failure is returned.
     pub(super) async fn look(&self, store: &dyn RoomStore) -> Result<(), ReadError> {
+        let mut done = Ok(());
         for rooms in self.followed().chunks(HEADS_MAX) {
             let heads = store.heads(rooms.iter().map(|(room, _)| room.clone()).collect()).await?;
             let heads: HashMap<&RoomId, &RoomHead> = heads.iter().map(|head| (&head.room, head)).collect();
@@ -90,15 +94,15 @@ impl Hub {
             for (room, was_there) in rooms {
                 let head = heads.get(room).copied();
                 if self.has_changed(room, head) || *was_there && head.is_none() {
-                    self.take_change(room, head, store).await;
+                    done = done.and(self.take_change(room, head, store).await);
                 }
                 if head.is_some_and(|head| self.through(room).is_some_and(|through| through < head.head)) {
                     behind.push(room.clone());
                 }
             }
-            self.catch_up(store, behind).await?;
+            done = done.and(self.catch_up(store, behind).await);
         }
-        Ok(())
+        done
     }
 
     /// The rooms that are followed, and whether they are known to have had messages.
@@ -115,30 +119,41 @@ impl Hub {
         self.with_channel(room.as_str(), |channel| channel.ring.through)?
     }
 
-    /// Whether something but new messages changed since the last look, and from now on it did not.
+    /// Whether something but new messages changed since the last change that was taken in.
     fn has_changed(&self, room: &RoomId, head: Option<&RoomHead>) -> bool {
         let changes = head.map(|head| head.changes);
-        let before =
-            self.with_channel(room.as_str(), |channel| std::mem::replace(&mut channel.changes, changes));
-        before.is_some_and(|before| before != changes)
+        self.with_channel(room.as_str(), |channel| channel.changes != changes).unwrap_or(false)
     }
 
-    async fn take_change(&self, room: &RoomId, head: Option<&RoomHead>, store: &dyn RoomStore) {
+    /// Takes in what changed. After an error the next look does so.
+    async fn take_change(
+        &self,
+        room: &RoomId,
+        head: Option<&RoomHead>,
+        store: &dyn RoomStore,
+    ) -> Result<(), ReadError> {
         let Some(head) = head else {
-            self.with_channel(room.as_str(), |channel| channel.ring = Ring::default());
-            return self.end(room.as_str(), |_| true);
+            self.with_channel(room.as_str(), |channel| {
+                (channel.ring, channel.changes) = (Ring::default(), None)
+            });
+            self.end(room.as_str(), |_| true);
+            return Ok(());
         };
-        // Some of its messages may have been erased.
-        self.with_channel(room.as_str(), |channel| channel.ring.drop_all());
-        if head.members_only {
-            self.end_outsiders(room.as_str(), &|room, user| store.access(room, user)).await;
-        }
+        let users = self.with_channel(room.as_str(), |channel| {
+            // Some of its messages may have been erased.
+            channel.ring.drop_all();
+            if head.members_only { channel.users() } else { channel.members() }
+        });
+        let access = |room, user| store.access(room, user);
+        self.end_removed(room, users.unwrap_or_default(), &access).await?;
+        self.with_channel(room.as_str(), |channel| channel.changes = Some(head.changes));
+        Ok(())
     }
 
-    /// Reads what is missing of these rooms, and publishes it.
+    /// Reads what is missing of these rooms, as far as they can be read, and publishes it.
     pub(super) async fn catch_up(&self, store: &dyn RoomStore, rooms: Vec<RoomId>) -> Result<(), ReadError> {
         let reading = stream::iter(rooms).map(|room| self.read_on(store, room));
-        reading.buffer_unordered(READS_MAX).try_collect().await
+        reading.buffer_unordered(READS_MAX).fold(Ok(()), |done, read| ready(done.and(read))).await
     }
 
     async fn read_on(&self, store: &dyn RoomStore, room: RoomId) -> Result<(), ReadError> {

@@ -42,6 +42,31 @@ pub(crate) enum Fault {
     },
 }
 
+/// Why operations were not confirmed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The database refused what they hold, or holds of what they need what cannot be. Nothing was stored, and the same
+    /// will fail again, but others may not.
+    Content(String),
+    /// Everything else.
+    Other(ApplyError),
+}
+
+impl From<ApplyError> for Failure {
+    fn from(error: ApplyError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<Failure> for ApplyError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Content(reason) => Self::Unavailable { reason },
+            Failure::Other(error) => error,
+        }
+    }
+}
+
 /// The database's own words, in one line; the driver's where it has none.
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
@@ -73,6 +98,26 @@ impl Fault {
     /// Whether it failed only because another statement of its transaction had failed.
     pub(crate) fn is_echo(&self) -> bool {
         self.state() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)
+    }
+
+    /// Whether it is about what was given or what is stored of it, not about the database as a whole: a value or its size
+    /// is refused (classes 22 and 54), a row contradicts others (23, but for a missing partition), cannot be read (XX001,
+    /// XX002), or says what cannot be.
+    fn is_of_content(&self) -> bool {
+        match self {
+            Self::Nonsense { .. } => true,
+            Self::Statement { .. } => self.state().is_some_and(|state| {
+                let code = state.code();
+                let is_content = ["22", "23", "54"].iter().any(|class| code.starts_with(class));
+                is_content && *state != SqlState::CHECK_VIOLATION || matches!(code, "XX001" | "XX002")
+            }),
+            _ => false,
+        }
+    }
+
+    /// For operations of which nothing was committed.
+    pub(crate) fn failed(&self) -> Failure {
+        if self.is_of_content() { Failure::Content(self.to_string()) } else { self.before_commit().into() }
     }
 
     /// Whether a lock was not to be had in the time allowed for it.

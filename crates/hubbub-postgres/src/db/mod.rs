@@ -3,6 +3,7 @@
 //! A face asks [`Db::get`] for a connection and runs its [`Sql`] on it; a change runs inside [`Db::transact`], which
 //! repeats it where other transactions were in the way and classifies what failed.
 
+mod conn;
 pub(crate) mod connect;
 pub(crate) mod fault;
 mod keep;
@@ -13,21 +14,21 @@ pub(crate) mod time;
 mod trips;
 mod waits;
 
-use std::ops::{AsyncFn, Deref};
+use std::ops::AsyncFn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{HookError, Object, Pool, PoolError, TimeoutType};
-use futures_util::FutureExt;
+use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
 use futures_util::future::{join3, try_join};
 use hubbub_core::store::{ApplyError, PoolFigures};
-use scopeguard::ScopeGuard;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, Row, Statement};
 
 use crate::history::History;
 use crate::options::Pooler;
-pub(crate) use fault::Fault;
+use conn::{BEGIN, COMMITTING};
+pub(crate) use conn::{Conn, Tx};
+pub(crate) use fault::{Failure, Fault};
 pub(crate) use time::PgTime;
 use trips::{Asking, Trips};
 use waits::Waits;
@@ -45,11 +46,6 @@ pub(crate) struct Sql {
 /// A parameter.
 pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 
-/// Whatever a database or a user is set to: a lock must be had before a statement's snapshot is taken.
-const BEGIN: &str = "begin isolation level read committed";
-
-const COMMITTING: &str = "committing";
-
 /// Most tries of a transaction that met others.
 const TRIES_MAX: u32 = 10;
 
@@ -61,161 +57,15 @@ pub(crate) struct Db {
     timeout: Duration,
     waits: Arc<Waits>,
     trips: Arc<Trips>,
-    /// The history that writers expect behind a pooler of transactions; connections of one's own are looked at once.
+    /// The history that every transaction must meet behind a pooler of transactions, whose servers change unseen;
+    /// connections of one's own are checked once, when they are made.
     history: Option<Arc<History>>,
-}
-
-/// A connection of the pool, given back when it is dropped, or closed if it is of no more use.
-pub(crate) struct Conn {
-    link: ScopeGuard<Link, fn(Link)>,
-}
-
-/// Statements on a connection, in a transaction of its own each, or in the one that is open on it.
-pub(crate) struct Link {
-    client: Object,
-    pooler: Pooler,
-    asking: Asking,
-}
-
-/// A transaction, rolled back when it is dropped.
-///
-/// Statements may be on their way together, and are done in the order in which they are sent: each when it is first
-/// polled, or once it is prepared. So they are joined in that order, with `biased`; the first that fails is then the
-/// cause.
-pub(crate) struct Tx<'a> {
-    link: &'a Link,
-    is_over: bool,
 }
 
 /// A try of a transaction that failed.
 struct Failed {
     fault: Fault,
     is_committing: bool,
-}
-
-impl Link {
-    async fn prepare(&self, sql: &Sql) -> Result<Statement, Error> {
-        self.client.prepare_typed_cached(sql.text, sql.types).await
-    }
-
-    /// What is answered, noted by whoever counts and closes connections.
-    async fn ask<T>(
-        &self,
-        what: &'static str,
-        answer: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Fault> {
-        let under_way = self.asking.begin();
-        under_way.end(answer.await.map_err(|error| Fault::Statement { what, error }))
-    }
-
-    /// All rows of an answer.
-    pub(crate) async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-        let rows = async {
-            match self.pooler {
-                Pooler::Session => self.client.query(&self.prepare(sql).await?, params).await,
-                Pooler::Transaction => self.client.query_typed(sql.text, &typed(sql, params)).await,
-            }
-        };
-        self.ask(sql.what, rows).await
-    }
-
-    /// The first row of an answer.
-    pub(crate) async fn query_opt(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Option<Row>, Fault> {
-        Ok(self.query(sql, params).await?.into_iter().next())
-    }
-
-    /// The only row of an answer.
-    pub(crate) async fn query_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, Fault> {
-        let row = self.query_opt(sql, params).await?;
-        row.ok_or_else(|| Fault::Nonsense { what: sql.what, found: "no row".into() })
-    }
-
-    /// How many rows were changed.
-    pub(crate) async fn execute(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64, Fault> {
-        let changed = async {
-            match self.pooler {
-                Pooler::Session => self.client.execute(&self.prepare(sql).await?, params).await,
-                Pooler::Transaction => self.client.execute_typed(sql.text, &typed(sql, params)).await,
-            }
-        };
-        self.ask(sql.what, changed).await
-    }
-
-    /// Statements without parameters, one after another.
-    pub(crate) async fn batch(&self, what: &'static str, text: &str) -> Result<(), Fault> {
-        self.ask(what, self.client.batch_execute(text)).await
-    }
-}
-
-impl Deref for Conn {
-    type Target = Link;
-
-    fn deref(&self) -> &Link {
-        &self.link
-    }
-}
-
-impl Deref for Tx<'_> {
-    type Target = Link;
-
-    fn deref(&self) -> &Link {
-        self.link
-    }
-}
-
-fn typed<'a>(sql: &Sql, params: &[Param<'a>]) -> Vec<(Param<'a>, Type)> {
-    params.iter().copied().zip(sql.types.iter().cloned()).collect()
-}
-
-impl Conn {
-    fn new(client: Object, pooler: Pooler, asking: Asking) -> Self {
-        let give_back: fn(Link) = |link| {
-            if link.asking.is_spoiled() {
-                drop(Object::take(link.client));
-            }
-        };
-        Self { link: scopeguard::guard(Link { client, pooler, asking }, give_back) }
-    }
-
-    /// Begins a transaction at read committed.
-    pub(crate) async fn begin(&mut self) -> Result<Tx<'_>, Fault> {
-        let tx = self.open();
-        tx.begin(BEGIN).await?;
-        Ok(tx)
-    }
-
-    /// Begins a transaction that changes nothing and sees one moment throughout.
-    pub(crate) async fn begin_reading(&mut self) -> Result<Tx<'_>, Fault> {
-        let tx = self.open();
-        tx.begin("begin isolation level repeatable read read only").await?;
-        Ok(tx)
-    }
-
-    /// A transaction that does not begin before [`Tx::begin`] is sent.
-    fn open(&mut self) -> Tx<'_> {
-        Tx { link: &self.link, is_over: false }
-    }
-}
-
-impl Tx<'_> {
-    async fn begin(&self, how: &str) -> Result<(), Fault> {
-        self.batch("beginning a transaction", how).await
-    }
-
-    /// Makes it durable.
-    pub(crate) async fn commit(mut self) -> Result<(), Fault> {
-        self.is_over = true;
-        self.batch(COMMITTING, "commit").await
-    }
-}
-
-impl Drop for Tx<'_> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            // Sent when it is first polled, before whatever the connection is used for next; nobody needs the answer.
-            drop(self.client.batch_execute("rollback").now_or_never());
-        }
-    }
 }
 
 impl Db {
@@ -230,7 +80,9 @@ impl Db {
         let got = self.pool.get().await;
         self.waits.note(asked.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
         match got {
-            Ok(client) => Ok(Conn::new(client, self.pooler, Asking::new(self.trips.clone()))),
+            Ok(client) => {
+                Ok(Conn::new(client, self.pooler, Asking::new(self.trips.clone()), self.history.clone()))
+            }
             Err(PoolError::Timeout(TimeoutType::Wait)) => Err(Fault::Exhausted),
             Err(PoolError::Timeout(_)) => Err(Fault::Connection("the server does not answer".into())),
             Err(PoolError::Backend(error)) => Err(Fault::Connection(fault::describe(&error))),
@@ -246,8 +98,8 @@ impl Db {
     pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let mut is_first = true;
         loop {
-            let conn = self.get().await?;
-            match self.within(sql.what, conn.query(sql, params)).await {
+            let mut conn = self.get().await?;
+            match self.within(sql.what, conn.read(sql, params)).await {
                 Err(fault) if is_first && fault.is_broken_connection() => is_first = false,
                 read => return read,
             }
@@ -276,7 +128,7 @@ impl Db {
         &self,
         what: &'static str,
         work: impl AsyncFn(&Tx<'_>) -> Result<T, Fault>,
-    ) -> Result<T, ApplyError> {
+    ) -> Result<T, Failure> {
         self.try_again(async |conn| self.attempt(what, conn, &work).await).await
     }
 
@@ -288,7 +140,7 @@ impl Db {
         first: Option<&str>,
         sql: &Sql,
         params: &[Param<'_>],
-    ) -> Result<Vec<Row>, ApplyError> {
+    ) -> Result<Vec<Row>, Failure> {
         if self.history.is_some() {
             // Which database it is must be known before the commit is sent.
             let work = async |tx: &Tx<'_>| match first {
@@ -307,7 +159,7 @@ impl Db {
     async fn try_again<T>(
         &self,
         attempt: impl AsyncFn(&mut Conn) -> Result<T, Failed>,
-    ) -> Result<T, ApplyError> {
+    ) -> Result<T, Failure> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -319,7 +171,7 @@ impl Db {
             // A connection of the pool may have been broken for long without anybody knowing.
             let is_stale = tries == 1 && !is_committing && fault.is_broken_connection();
             if !(is_stale || fault.is_conflict() && tries < TRIES_MAX) {
-                return Err(if is_committing { fault.at_commit() } else { fault.before_commit() });
+                return Err(if is_committing { fault.at_commit().into() } else { fault.failed() });
             }
         }
     }
@@ -332,16 +184,8 @@ impl Db {
     ) -> Result<T, Failed> {
         let worked = tokio::time::timeout(self.timeout, async {
             let tx = conn.open();
-            let value = match &self.history {
-                // Which database it is must be known before anything is done.
-                Some(history) => {
-                    tx.begin(BEGIN).await?;
-                    history.check(&tx).await?;
-                    work(&tx).await?
-                }
-                // The first statements go with it: each is sent when it is first polled.
-                None => try_join(tx.begin(BEGIN), work(&tx)).await?.1,
-            };
+            // The first statements go with it: each is sent when it is first polled.
+            let ((), value) = try_join(tx.begin(BEGIN), work(&tx)).await?;
             Ok((value, tx))
         });
         let worked = worked.await.unwrap_or(Err(Fault::Timeout { what }));
@@ -360,8 +204,8 @@ impl Db {
     ) -> Result<Vec<Row>, Failed> {
         let what = sql.what;
         let prepared = self.within(what, async {
-            let under_way = conn.asking.begin_uncounted();
-            let prepared = conn.prepare(sql).await;
+            let under_way = conn.unchecked().asking.begin_uncounted();
+            let prepared = conn.unchecked().prepare(sql).await;
             under_way.end(prepared.map_err(|error| Fault::Statement { what, error }))
         });
         prepared.await.map_err(|fault| Failed { fault, is_committing: false })?;

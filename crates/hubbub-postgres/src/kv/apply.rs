@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use futures_util::future::{try_join, try_join3};
-use hubbub_core::store::ApplyError;
 use hubbub_core::{KvOp, Outcome, Timestamp};
 use tokio_postgres::types::Type;
 
@@ -11,7 +10,7 @@ use super::Kv;
 use super::judge::{Judging, State};
 use super::lists::{letter, number, revision};
 use super::puts::Puts;
-use crate::db::{Fault, PgTime, Sql, Tx};
+use crate::db::{Failure, Fault, PgTime, Sql, Tx};
 
 /// Keys that one batch sweeps at most, so that no commit takes long.
 const SWEPT_MAX: usize = 1_000;
@@ -73,7 +72,7 @@ async fn lock(tx: &Tx<'_>) -> Result<(), Fault> {
 
 impl Kv {
     /// Does operations in their order, in one transaction.
-    pub(crate) async fn apply(&self, ops: &[KvOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
+    pub(crate) async fn apply(&self, ops: &[KvOp<'_>]) -> Result<Vec<Outcome>, Failure> {
         let now = self.context.clock.now();
         let db = &self.context.db;
         let done = match Puts::of(ops, now) {

@@ -152,7 +152,10 @@ impl Kv {
                 break;
             }
             let through = after + TRIMMED;
-            self.context.db.get().await?.execute(&TRIM, &[&number(after), &number(through)]).await?;
+            let mut conn = self.context.db.get().await?;
+            let tx = conn.begin().await?;
+            tx.execute(&TRIM, &[&number(after), &number(through)]).await?;
+            tx.commit().await?;
             self.trimmed.store(through, Ordering::Relaxed);
         }
         Ok(())

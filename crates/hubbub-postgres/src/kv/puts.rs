@@ -4,14 +4,13 @@
 use std::collections::{HashMap, HashSet};
 
 use hubbub_core::kv::Condition;
-use hubbub_core::store::ApplyError;
 use hubbub_core::{KvOp, KvOutcome, Outcome, Timestamp};
 use tokio_postgres::types::Type;
 
 use super::apply::{Done, LOCK};
 use super::judge::after;
 use super::lists::{number, revision};
-use crate::db::{Db, PgTime, Sql};
+use crate::db::{Db, Failure, PgTime, Sql};
 
 /// Only a new row has no `xmax`.
 const PUT: Sql = Sql {
@@ -62,7 +61,7 @@ impl<'a> Puts<'a> {
     }
 
     /// Does it all, in one transaction.
-    pub(super) async fn apply(&self, db: &Db) -> Result<Done, ApplyError> {
+    pub(super) async fn apply(&self, db: &Db) -> Result<Done, Failure> {
         let last: HashMap<&[u8], usize> = self.all.iter().map(|put| put.key).zip(1..).collect();
         let kept = self.all.iter().zip(1..).filter(|(put, place)| last.get(put.key) == Some(place));
         let (mut keys, mut values, mut places, mut times) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

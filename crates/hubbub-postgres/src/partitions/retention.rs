@@ -14,7 +14,7 @@ use hubbub_core::Timestamp;
 use tokio_postgres::types::Type;
 
 use super::LOCK;
-use crate::db::{Conn, Db, Fault, PgTime, Sql, Tx};
+use crate::db::{Db, Fault, PgTime, Sql, Tx};
 use crate::store::Context;
 
 /// Rooms looked at in one step.
@@ -166,16 +166,15 @@ async fn hide(db: &Db, found: Vec<(i32, i64)>, partition: Option<PgTime>) -> Res
 
 async fn drop_old(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool, Fault> {
     let cutoff = Timestamp::from_micros(now.as_micros().saturating_sub(kept_s.saturating_mul(1_000_000)));
-    let mut conn = db.get().await?;
-    for row in conn.query(&OLD, &[&PgTime(cutoff), &PARTITIONS]).await? {
+    for row in db.read(&OLD, &[&PgTime(cutoff), &PARTITIONS]).await? {
         let old = Old { begins: row.get(0), ends: row.get(1), name: row.get(2), cleaned_pages: row.get(3) };
-        let is_kept: bool = conn.query_one(&IS_KEPT, &[&old.begins, &old.ends, &kept_s]).await?.get(0);
-        let seen = conn.query(&SEEN, &[&old.begins, &old.ends, &kept_s, &ROOMS]).await?;
+        let is_kept: bool = db.read_one(&IS_KEPT, &[&old.begins, &old.ends, &kept_s]).await?.get(0);
+        let seen = db.read(&SEEN, &[&old.begins, &old.ends, &kept_s, &ROOMS]).await?;
         let seen: Vec<(i32, i64)> = seen.iter().map(|row| (row.get(0), row.get(1))).collect();
         if hide(db, seen, (!is_kept).then_some(old.begins)).await? {
             return Ok(true);
         }
-        if !is_kept && clear(&mut conn, &old).await? {
+        if !is_kept && clear(db, &old).await? {
             return Ok(true);
         }
     }
@@ -183,12 +182,13 @@ async fn drop_old(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool, Fault> {
 }
 
 /// Removes some ids of a partition in which nobody sees anything, and the partition when they are gone.
-async fn clear(conn: &mut Conn, old: &Old) -> Result<bool, Fault> {
-    let row = conn.query_one(&TO_COUNT, &[&old.name]).await?;
+async fn clear(db: &Db, old: &Old) -> Result<bool, Fault> {
+    let row = db.read_one(&TO_COUNT, &[&old.name]).await?;
     let (is_counted, pages): (bool, i64) = (row.get(0), row.get(1));
     if is_counted {
         return Ok(false);
     }
+    let mut conn = db.get().await?;
     let tx = conn.begin().await?;
     tx.execute(&LOCK, &[]).await?;
     let is_done = if old.cleaned_pages < pages {

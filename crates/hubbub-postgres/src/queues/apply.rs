@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hubbub_core::store::ApplyError;
 use hubbub_core::{Outcome, QueueOp};
 
 use super::image::{Image, Stop};
 use super::load::Loader;
 use super::{Queues, judge, write};
-use crate::db::{Fault, Tx};
+use crate::db::{Failure, Fault, Tx};
 
 /// What is remembered of a batch that is committed.
 struct Done {
@@ -24,7 +23,7 @@ struct Done {
 
 impl Queues {
     /// Does operations in their order, in one transaction.
-    pub(crate) async fn apply(&self, ops: &[QueueOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
+    pub(crate) async fn apply(&self, ops: &[QueueOp<'_>]) -> Result<Vec<Outcome>, Failure> {
         let sweeps = ops.iter().any(|op| matches!(op, QueueOp::Sweep));
         let is_asking = sweeps && self.memory.begin_asking();
         let work = async |tx: &Tx<'_>| self.run(tx, ops, is_asking).await;

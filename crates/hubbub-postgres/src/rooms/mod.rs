@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use hubbub_core::Outcome;
-use hubbub_core::store::{ApplyError, StoreFigures};
+use hubbub_core::store::StoreFigures;
 
 use crate::apply::RoomOp;
-use crate::db::Fault;
 use crate::db::connect::OpenError;
+use crate::db::{Failure, Fault};
 use crate::replicas::Reader;
 use crate::store::Context;
 use names::Names;
@@ -69,7 +69,7 @@ impl Rooms {
     }
 
     /// Does operations in their order, in one transaction.
-    pub(crate) async fn apply(&self, ops: &[RoomOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
+    pub(crate) async fn apply(&self, ops: &[RoomOp<'_>]) -> Result<Vec<Outcome>, Failure> {
         write::apply(self, ops).await
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use hubbub_core::store::ApplyError;
 use quick_cache::sync::Cache;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::db::{Db, Fault, Param, Sql};
+use crate::db::{Db, Failure, Fault, Param, Sql};
+use hubbub_core::store::ApplyError;
 
 /// Names remembered of each kind.
 const KNOWN_MAX: usize = 100_000;
@@ -76,11 +76,7 @@ impl Names {
     }
 
     /// The numbers of names, in their order; `None` where there is none and none was to be made, and for no name.
-    pub(super) async fn numbers(
-        &self,
-        db: &Db,
-        wanted: &[Wanted<'_>],
-    ) -> Result<Vec<Option<i32>>, ApplyError> {
+    pub(super) async fn numbers(&self, db: &Db, wanted: &[Wanted<'_>]) -> Result<Vec<Option<i32>>, Failure> {
         let mut numbers: Vec<_> = wanted.iter().map(|(name, _)| self.numbers.get(*name)).collect();
         let mut missing: BTreeMap<&str, bool> = BTreeMap::new();
         for ((name, make), number) in wanted.iter().zip(&numbers) {
@@ -105,7 +101,7 @@ impl Names {
         &self,
         db: &Db,
         missing: &BTreeMap<&str, bool>,
-    ) -> Result<HashMap<Arc<str>, i32>, ApplyError> {
+    ) -> Result<HashMap<Arc<str>, i32>, Failure> {
         let mut names: Vec<&str> = missing.keys().copied().collect();
         let new: Vec<&str> = missing.iter().filter(|(_, make)| **make).map(|(name, _)| *name).collect();
         let mut found = HashMap::new();
@@ -116,7 +112,7 @@ impl Names {
             names = new.into_iter().filter(|name| !found.contains_key(*name)).collect();
         }
         if !names.is_empty() {
-            let rows = db.read(&self.find, &[&names]).await.map_err(|fault| fault.before_commit())?;
+            let rows = db.read(&self.find, &[&names]).await.map_err(|fault| fault.failed())?;
             found.extend(rows.iter().map(pair));
         }
         Ok(found)
@@ -125,15 +121,15 @@ impl Names {
     /// Numbers of names, those of new ones among them. Names keep their numbers, so nobody misses anything where it is not
     /// known whether they got them, and it can be done again: at once, because a connection that broke long ago tells no
     /// more.
-    async fn make(&self, db: &Db, names: &[&str], new: &[&str]) -> Result<Vec<Row>, ApplyError> {
+    async fn make(&self, db: &Db, names: &[&str], new: &[&str]) -> Result<Vec<Row>, Failure> {
         let params: [Param<'_>; 2] = [&names, &new];
         match db.transact_at_once(None, &self.make, &params).await {
-            Err(ApplyError::Unconfirmed { .. }) => {}
+            Err(Failure::Other(ApplyError::Unconfirmed { .. })) => {}
             made => return made,
         }
         db.transact_at_once(None, &self.make, &params).await.map_err(|error| match error {
-            ApplyError::Unconfirmed { reason } => ApplyError::Unavailable { reason },
-            error => error,
+            Failure::Other(ApplyError::Unconfirmed { reason }) => ApplyError::Unavailable { reason }.into(),
+            failure => failure,
         })
     }
 

@@ -62,7 +62,7 @@ impl Totals {
                 }
                 state.changes
             };
-            let row = db.get().await?.query_one(&COUNT, &[]).await?;
+            let row = db.read_one(&COUNT, &[]).await?;
             let sums = Change { rooms: row.get(0), messages: row.get(1) };
             let mut state = self.state.lock();
             if state.changes == before || met == MET_MAX {

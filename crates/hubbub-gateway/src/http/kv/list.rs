@@ -30,7 +30,9 @@ pub(in crate::http) async fn list(gateway: &Arc<Gateway>, request: &Request<Inco
         })
     });
     refuse_faults(faults)?;
-    // Asked first, so that whoever watches behind it misses nothing that the list does not show.
+    // Asked first, so that whoever watches behind it misses nothing that the list does not show, also where another
+    // history of the store begins meanwhile.
+    let epoch = gateway.store.epoch();
     let revision = gateway.keys.revision();
     let mut keys = gateway.store.keys(&prefix, after.as_deref(), limit + 1).await?;
     gateway.keys.caught_up().await;
@@ -45,7 +47,7 @@ pub(in crate::http) async fn list(gateway: &Arc<Gateway>, request: &Request<Inco
     out.extend_from_slice(b"],\"revision\":");
     write_u64(revision, &mut out);
     out.extend_from_slice(b",\"epoch\":");
-    write_json_string(&gateway.store.epoch(), &mut out);
+    write_json_string(&epoch, &mut out);
     let next = keys.last().filter(|_| has_more).map(|last| key::text(&last.key));
     write_next(next.as_deref(), &mut out);
     Ok(json(StatusCode::OK, out))

@@ -131,6 +131,9 @@ impl Watcher {
                 let through = page.through;
                 while tokio::time::timeout(HEARTBEAT, published.wait_for(|now| *now > through)).await.is_err()
                 {
+                    if self.is_of_another_epoch() {
+                        break;
+                    }
                     // Without changes of its own a reader would fall behind what is kept of others'.
                     if through > told {
                         told = through;
@@ -142,7 +145,13 @@ impl Watcher {
                     self.send(&mut out).await?;
                 }
             }
-            page = match self::page(gateway, &self.prefix, page.through).await {
+            let through = page.through;
+            let next = match self::page(gateway, &self.prefix, through).await {
+                // Revisions count anew where another history of the store began.
+                Ok(_) if self.is_of_another_epoch() => of_another_epoch(gateway, through).await.and_then(Err),
+                next => next,
+            };
+            page = match next {
                 Ok(page) => page,
                 Err(problem) => {
                     out.extend_from_slice(b"event: error\ndata: {");
@@ -152,6 +161,10 @@ impl Watcher {
                 }
             };
         }
+    }
+
+    fn is_of_another_epoch(&self) -> bool {
+        self.peer.gateway.store.epoch() != self.epoch
     }
 
     async fn send(&mut self, out: &mut Vec<u8>) -> Result<(), Gone> {

@@ -25,6 +25,10 @@ struct Room {
     is_deleted: bool,
     /// Whether only ada may read it.
     is_closed: bool,
+    /// Ada is no member any more.
+    has_lost_ada: bool,
+    /// Nobody can be told who is a member.
+    is_mute: bool,
     erased: Vec<u64>,
 }
 
@@ -97,13 +101,14 @@ impl RoomStore for OneRoom {
     }
 
     fn access(&self, _: RoomId, user: UserId) -> Read<'_, Access> {
-        let is_closed = self.room.lock().is_closed;
+        let room = self.room.lock();
         let access = match user.as_str() {
-            "ada" => Access::Member { read_seq: 0 },
-            _ if is_closed => Access::Closed,
-            _ => Access::Open,
+            _ if room.is_mute => Err(ReadError::Unavailable { reason: "mute".into() }),
+            "ada" if !room.has_lost_ada => Ok(Access::Member { read_seq: 0 }),
+            _ if room.is_closed => Ok(Access::Closed),
+            _ => Ok(Access::Open),
         };
-        Box::pin(std::future::ready(Ok(access)))
+        Box::pin(std::future::ready(access))
     }
 
     fn room(&self, _: RoomId) -> Read<'_, Option<RoomInfo>> {
@@ -201,6 +206,48 @@ async fn whoever_another_server_sends_away_gets_nothing_more() {
     store.change(|room| room.is_deleted = true);
     hub.look(&*store).await.unwrap();
     assert!(ended(&ada));
+    for (attachment, outbox) in attachments {
+        hub.detach(attachment, outbox);
+    }
+}
+
+#[tokio::test]
+async fn a_member_removed_elsewhere_leaves_a_room_that_all_may_read() {
+    let (hub, store) = (shared(), OneRoom::new(0));
+    let outboxes = [outbox(99), outbox(99), outbox(99), outbox(99)];
+    let [live, guest, behind, asking] = &outboxes;
+    let follow = |user: &str, outbox: &Arc<Outbox>| {
+        hub.attach(RoomId::new("r").unwrap(), Some(UserId::new(user).unwrap()), outbox)
+    };
+    let attachments = [("ada", live), ("bob", guest), ("ada", behind), ("ada", asking)];
+    let attachments = attachments.map(|(user, outbox)| (follow(user, outbox), outbox));
+    for (attachment, outbox) in &attachments[..2] {
+        assert!(hub.confirm(attachment, outbox, Arc::ptr_eq(outbox, live)));
+        assert_eq!(hub.join(attachment, outbox, 0), Joined::Live);
+    }
+    hub.look(&*store).await.unwrap();
+    assert!(!hub.confirm(&attachments[2].0, behind, true), "a change was taken in meanwhile");
+    assert!(hub.confirm(&attachments[2].0, behind, true));
+    let ended = |outbox: &Outbox| shown(outbox).iter().filter(|said| *said == "ended r").count();
+
+    store.change(|room| (room.has_lost_ada, room.is_mute) = (true, true));
+    hub.look(&*store).await.unwrap_err();
+    assert!(outboxes.iter().all(|outbox| ended(outbox) == 0), "nobody knows");
+    store.room.lock().is_mute = false;
+    hub.look(&*store).await.unwrap();
+    assert_eq!(outboxes.each_ref().map(|outbox| ended(outbox)), [1, 0, 1, 1], "all that the user has");
+    // Whoever has not said yet who it is asks again, and a follower that finds out by itself is told once.
+    let outbox = outbox(99);
+    let late = follow("eve", &outbox);
+    store.change(|_| {});
+    hub.look(&*store).await.unwrap();
+    assert!(!hub.confirm(&late, &outbox, true));
+    assert!(hub.confirm(&late, &outbox, false));
+    hub.end_joining(&late, &outbox);
+    hub.end_joining(&late, &outbox);
+    assert_eq!((ended(&outbox), ended(guest)), (1, 0));
+    assert_eq!(hub.join(&late, &outbox, 0), Joined::Ended);
+    hub.detach(late, &outbox);
     for (attachment, outbox) in attachments {
         hub.detach(attachment, outbox);
     }

@@ -1,12 +1,11 @@
 //! Changes that stand alone in their batch: making, changing and deleting a room, and erasing a user.
 
-use hubbub_core::store::ApplyError;
 use hubbub_core::{Change, Outcome, Refusal, RoomSettings, What};
 use tokio_postgres::types::Type;
 
 use super::state::{self, Room};
 use super::{Totals, erase};
-use crate::db::{Fault, Sql, Tx};
+use crate::db::{Failure, Fault, Sql, Tx};
 use crate::rooms::Rooms;
 
 const MEMBER: Sql = Sql {
@@ -59,7 +58,7 @@ const TAKE_OUT: Sql = Sql {
 };
 
 /// Makes a change that stands alone.
-pub(super) async fn apply(rooms: &Rooms, change: &Change<'_>) -> Result<Outcome, ApplyError> {
+pub(super) async fn apply(rooms: &Rooms, change: &Change<'_>) -> Result<Outcome, Failure> {
     let db = &rooms.context.db;
     let (outcome, totals) = if let What::EraseUser { user } = change.what {
         let numbers = rooms.user_names.numbers(db, &[(user, false)]).await?;

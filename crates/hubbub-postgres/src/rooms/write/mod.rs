@@ -18,13 +18,12 @@ mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hubbub_core::store::ApplyError;
 use hubbub_core::{Change, Outcome, Timestamp, What};
 
 use super::Rooms;
 use super::names::Wanted;
 use crate::apply::RoomOp;
-use crate::db::{Fault, Tx};
+use crate::db::{Failure, Fault, Tx};
 use crate::partitions;
 use judge::Written;
 
@@ -56,7 +55,7 @@ struct Learnt {
 }
 
 /// Does operations in their order.
-pub(super) async fn apply(rooms: &Rooms, ops: &[RoomOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
+pub(super) async fn apply(rooms: &Rooms, ops: &[RoomOp<'_>]) -> Result<Vec<Outcome>, Failure> {
     if let [RoomOp::Change(change)] = ops
         && matches!(change.what, What::PutRoom { .. } | What::DeleteRoom { .. } | What::EraseUser { .. })
     {
@@ -134,7 +133,7 @@ async fn try_once<'a>(
 }
 
 /// Gives names their numbers. Senders and new members get one if they have none; rooms do where a message may make one.
-async fn number<'a>(rooms: &Rooms, ops: &[RoomOp<'a>]) -> Result<Vec<Numbered<'a>>, ApplyError> {
+async fn number<'a>(rooms: &Rooms, ops: &[RoomOp<'a>]) -> Result<Vec<Numbered<'a>>, Failure> {
     let db = &rooms.context.db;
     let autocreate = rooms.context.options.autocreate;
     let rooms_wanted: Vec<Wanted<'_>> = ops
@@ -170,7 +169,7 @@ fn user_of<'a>(change: &Change<'a>) -> Wanted<'a> {
 }
 
 /// Makes the partitions that the messages of a batch may need: for now, and for rooms whose last message is later.
-async fn make_partitions(rooms: &Rooms, ops: &[Numbered<'_>]) -> Result<(), ApplyError> {
+async fn make_partitions(rooms: &Rooms, ops: &[Numbered<'_>]) -> Result<(), Failure> {
     let context = &rooms.context;
     let numbers: Vec<i32> = ops.iter().filter_map(|numbered| numbered.room).collect();
     let now = context.clock.now();

@@ -120,6 +120,13 @@ async fn tail_begins_where_it_is_told() {
         let shown = json_lines(&client(&server, &arguments, "").await.success());
         assert_eq!(seqs(&shown), expected.collect::<Vec<u64>>(), "{arguments:?}");
     }
+    // Beyond the newest message: what is shown is what there is, and nothing is said to be replaced.
+    let beyond = client(&server, &["tail", "r", "--after", "999", "--count", "20", "--json"], "").await;
+    assert_eq!(
+        beyond.stderr,
+        "hubbub: 999 is beyond the newest message, which is 20; showing the room from its oldest message\n"
+    );
+    assert_eq!(seqs(&json_lines(&beyond.success())), (1..=20).collect::<Vec<u64>>());
     let text = client(&server, &["tail", "r", "--last", "1", "--count", "1"], "").await.success();
     assert!(text.ends_with("20  ada: 20\n"), "{text}");
 }

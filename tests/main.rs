@@ -68,6 +68,8 @@ mod postgres_comes_and_goes;
 mod postgres_killed_at_any_moment;
 mod postgres_refusals_say_what_to_do;
 mod presence_and_typing;
+#[cfg(feature = "amqp")]
+mod prometheus_computes_quantiles;
 mod queue_commands_work;
 mod queue_requests_are_checked;
 mod queues_and_keys_killed_at_any_moment;
@@ -76,6 +78,7 @@ mod read_marks_are_the_same_everywhere;
 mod readme_commands_run;
 mod removed_member_stops_receiving;
 mod replica_lag_falls_back;
+mod report_is_read_by_tools;
 mod restart_keeps_acked;
 mod restored_server_resets_clients;
 mod resume_has_no_gap;
@@ -92,6 +95,7 @@ mod tail_survives_a_restart;
 #[cfg(feature = "amqp")]
 mod two_servers_one_broker;
 mod two_servers_one_database;
+mod units_take_their_environment;
 mod unread_and_statistics_agree;
 mod user_messages_page;
 mod websocket_conformance;

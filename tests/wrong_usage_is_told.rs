@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::harness::{Server, hubbub};
+use crate::harness::{Server, hubbub, program};
 
 fn must_say(text: &str, parts: &[&str]) {
     for part in parts {
@@ -85,6 +85,22 @@ fn unknown_settings_are_refused_with_a_suggestion() {
     must_say(&line, &["/nowhere/hubbub.toml", "cannot read"]);
     file.as_file().set_len(0).unwrap();
     must_say(&hubbub(&["config", "check", "--config", &path], "").success(), &["valid"]);
+}
+
+/// Neither a typo in the environment nor the long form of a short name is passed over in silence.
+#[test]
+fn unknown_variables_are_refused_with_a_suggestion() {
+    // The address is no address: a server that lets the variable pass ends, too.
+    for command in [&["serve", "--listen", "nonsense"][..], &["config", "check"], &["config", "print"]] {
+        let mut program = program::command();
+        program.args(command).env("HUBBUB_LISTN", "127.0.0.1:1").env("HUBBUB_LISTEN", "127.0.0.1:0");
+        // What a container finds there, and what clients are told, does not disturb.
+        program.env("HUBBUB_SERVICE_HOST", "10.0.0.1").env("HUBBUB_SERVER", "http://127.0.0.1:1");
+        let ran = program.output().unwrap();
+        assert_eq!((ran.status.code(), ran.stdout.as_slice()), (Some(2), &b""[..]), "{ran:?}");
+        let said = "hubbub: environment: there is no setting HUBBUB_LISTN; did you mean HUBBUB_LISTEN?\n";
+        assert_eq!(String::from_utf8(ran.stderr).unwrap(), said);
+    }
 }
 
 #[test]

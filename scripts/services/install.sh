@@ -3,7 +3,7 @@
 set -euo pipefail
 get() { DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "$@"; }
 missing() { for P in "$@"; do dpkg-query -W -f '${Status}' "$P" 2>/dev/null | grep -q '^install ok installed$' || echo "$P"; done; }
-LIST=$(missing postgresql-15 pgbouncer rabbitmq-server curl)
+LIST=$(missing postgresql-15 pgbouncer rabbitmq-server prometheus curl)
 if [ -z "$LIST" ]; then exit 0; fi
 # Installing a server would start it, unless this says no; what the machine's owner put there stays.
 if [ ! -e /usr/sbin/policy-rc.d ]; then

@@ -9,6 +9,9 @@ const FLAGS = [
   "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ];
 
+/** How long anything may take on a busy machine, in milliseconds; only for tests that would otherwise hang. */
+export const PATIENCE = 120_000;
+
 export function launch(flags = []) {
   return chromium.launch({ executablePath: EXECUTABLE, args: [...FLAGS, ...flags] });
 }
@@ -18,9 +21,11 @@ export function launch(flags = []) {
  * @returns the page, with `complaints`
  */
 export async function window(browser, server, name, options = {}) {
-  const { room = "lobby", ...rest } = options;
+  const { room = "lobby", font, ...rest } = options;
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...rest });
+  context.setDefaultTimeout(PATIENCE);
   if (process.env.HUBBUB_WEB) await fromFolder(context, process.env.HUBBUB_WEB);
+  if (font) await withFont(context, font);
   const page = await context.newPage();
   page.complaints = [];
   page.on("pageerror", (error) => page.complaints.push(error.message));
@@ -31,8 +36,41 @@ export async function window(browser, server, name, options = {}) {
   await page.goto(`${server.url}/#/${room}`);
   await page.fill("#name", name);
   await page.press("#name", "Enter");
+  // A name that is in use is asked about. Whoever opens a second window means it.
+  await page.waitForSelector('body[data-connection="open"], #name-taken:not([hidden])');
+  if (await page.isVisible("#name-taken")) await page.press("#name", "Enter");
   await page.waitForSelector('body[data-connection="open"]');
   return page;
+}
+
+/** Connects at once rather than after a pause. */
+export function connectNow(page) {
+  return page.evaluate(() => globalThis.dispatchEvent(new Event("online")));
+}
+
+/** Declarations for everything on the page: what a machine's fonts may be like, narrow to wider than any. */
+export const FONTS = [
+  "", "font-family: serif", "font-family: monospace", 'font-family: "DejaVu Sans"', 'font-family: "Noto Sans"', 'font-family: "Liberation Sans Narrow"',
+  'font-family: "DejaVu Sans Mono"; letter-spacing: .12em', "letter-spacing: .3em; word-spacing: .5em",
+];
+
+/** Loads the page's style sheet with another font at its end. */
+export async function withFont(context, font) {
+  await context.route(/\/style\.css$/, async (route) => {
+    const response = await route.fetch();
+    const important = font.split(";").map((declaration) => `${declaration} !important`).join(";");
+    await route.fulfill({ response, body: `${await response.text()}\n*, *::before, *::after { ${important} }` });
+  });
+}
+
+/** What makes the page wider than the screen, if it is: the elements that reach beyond its edge, with their widths. */
+export function tooWide(page) {
+  return page.evaluate(() => {
+    const width = globalThis.innerWidth;
+    if (document.documentElement.scrollWidth <= width) return [];
+    const beyond = [...document.querySelectorAll("body *")].filter((element) => element.getBoundingClientRect().right > width + 0.5);
+    return [`${document.documentElement.scrollWidth} of ${width}`, ...beyond.slice(-5).map((element) => `${element.outerHTML.slice(0, 120)} ${element.getBoundingClientRect().right}`)];
+  });
 }
 
 /** The page's files from a folder instead of the binary: no build while working on them. */
@@ -43,12 +81,20 @@ async function fromFolder(context, folder) {
   });
 }
 
-/** Comes in by the door: joins the room on the screen if the page offers to. */
+/**
+ * Comes in by the door: joins the room that the address names if the page offers to. Before the page knows its rooms it
+ * shows the composer to anybody, and until it has drawn another room it shows the one before.
+ */
 export async function join(page) {
-  const offer = page.waitForSelector("#join-bar button", { timeout: 3000 }).catch(() => null);
-  const first = await Promise.race([offer, page.waitForTimeout(3000)]);
-  await first?.click();
-  // Only now: before the page knows its rooms it shows the composer to anybody.
+  const isShown = () => {
+    const room = document.getElementById("room");
+    const isRoom = location.hash === `#/${room.dataset.shown}` && room.getAttribute("aria-busy") === "false";
+    const isOffered = document.querySelector("#join-bar button") !== null;
+    const isIn = !document.getElementById("composer").hidden;
+    return isRoom && (isOffered ? "offered" : isIn && "in");
+  };
+  const shown = await page.waitForFunction(isShown);
+  if (await shown.jsonValue() === "offered") await page.click("#join-bar button");
   await page.waitForSelector("#composer:not([hidden])");
 }
 

@@ -99,7 +99,7 @@ test("a room for members only lets nobody else look, until somebody adds them", 
   await ada.waitForFunction(() => document.getElementById("title").textContent === "Secret garden");
   await say(ada, "between us");
   await waitForText(ada, "between us");
-  const carl = await window(browser, server, "carl", { room: "secret-garden" });
+  const carl = await window(browser, server, "carl", { room: "Secret--garden" });
   test.after(() => carl.context().close());
   await carl.waitForFunction(() => document.getElementById("join-bar").textContent.includes("you are carl"));
   assert.equal(await carl.locator("#join-bar button").count(), 0);
@@ -108,7 +108,7 @@ test("a room for members only lets nobody else look, until somebody adds them", 
   await ada.click("#people-button");
   await ada.fill(".invite input", "carl");
   await ada.press(".invite input", "Enter");
-  await carl.waitForSelector("[data-room=secret-garden]");
+  await carl.waitForSelector("[data-room=Secret--garden]");
   await carl.waitForSelector("#composer:not([hidden])");
   await waitForText(carl, "between us");
 });

@@ -10,6 +10,9 @@ import { fileURLToPath } from "node:url";
 
 const BINARY = process.env.HUBBUB_BIN ?? fileURLToPath(new URL("../../target/release/hubbub", import.meta.url));
 
+/** What is around it, but for variables of this program: they are the tests', and the server would take or refuse them. */
+const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("HUBBUB_")));
+
 export class Server {
   #process = null;
   #listen = "127.0.0.1:0";
@@ -27,7 +30,7 @@ export class Server {
   async up(settings = {}) {
     const options = ["serve", "--listen", this.#listen, "--data", this.data];
     this.#process = spawn(BINARY, options, {
-      env: { ...process.env, ...settings },
+      env: { ...ENVIRONMENT, ...settings },
       stdio: ["ignore", "pipe", process.env.HUBBUB_TEST_LOG ? "inherit" : "ignore"],
     });
     const lines = createInterface({ input: this.#process.stdout });

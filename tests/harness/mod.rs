@@ -13,6 +13,8 @@ mod load;
 mod ports;
 mod postgres;
 pub(crate) mod program;
+#[cfg(feature = "amqp")]
+pub(crate) mod prometheus;
 mod queues;
 pub(crate) mod schema;
 mod server;

@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value};
 
+use super::likeness::is_plain_time;
+
 /// Whether members that the schema does not list are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unknown {
@@ -19,6 +21,9 @@ pub(crate) struct Schemas<'a> {
 }
 
 const ID_PATTERN: &str = "^[A-Za-z0-9_.:@-]{1,64}$";
+
+/// The pattern of times in the report.
+const PLAIN_TIME_PATTERN: &str = r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}\.\d{6}$";
 
 impl Schemas<'_> {
     /// What is wrong with `value`, with the place of each fault.
@@ -70,8 +75,12 @@ impl Schemas<'_> {
                 "const" => value == rule,
                 "enum" => rule.as_array().unwrap().contains(value),
                 "pattern" => {
-                    assert_eq!(rule, ID_PATTERN, "the only pattern this validator knows");
-                    value.as_str().is_none_or(is_id)
+                    let fits = match rule.as_str().unwrap() {
+                        ID_PATTERN => is_id,
+                        PLAIN_TIME_PATTERN => is_plain_time,
+                        other => panic!("this validator does not know the pattern {other}"),
+                    };
+                    value.as_str().is_none_or(fits)
                 }
                 "format" => value.as_str().is_none_or(|text| has_format(text, rule.as_str().unwrap())),
                 "minimum" => value.as_f64().is_none_or(|number| number >= rule.as_f64().unwrap()),

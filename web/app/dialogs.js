@@ -1,7 +1,8 @@
 /** Finding and making rooms; the keyboard. */
 
 import { $, icon, make, setText } from "./dom.js";
-import { avatar, idOf } from "./format.js";
+import { avatar } from "./format.js";
+import { idMeant, nameFrom } from "./ids.js";
 
 const ROOMS_MAX = 200;
 
@@ -20,7 +21,7 @@ function show(dialog, ...children) {
 /** All rooms there are, with a filter that also names a new one. */
 export function showRooms(model, actions, wanted = "") {
   const dialog = $("rooms-dialog");
-  const input = make("input", { value: wanted, placeholder: "Name of a room, new or old", "aria-label": "Name of a room", spellcheck: "false", maxlength: 64 });
+  const input = make("input", { value: wanted, dir: "auto", placeholder: "Name of a room, new or old", "aria-label": "Name of a room", spellcheck: "false", maxlength: 64 });
   const list = make("ul", { class: "room-list" });
   const onlyMembers = make("input", { type: "checkbox", id: "members-only" });
   const create = make("button", { class: "primary", type: "submit" }, "Create");
@@ -28,15 +29,16 @@ export function showRooms(model, actions, wanted = "") {
   let all = [];
 
   const draw = () => {
-    const text = input.value.trim();
-    const id = idOf(text);
+    const text = nameFrom(input.value);
+    const id = idMeant(text);
     const shown = all.filter((room) => `${room.title ?? ""} ${room.roomId}`.toLowerCase().includes(text.toLowerCase()));
     list.replaceChildren(...shown.slice(0, ROOMS_MAX).map((room) => item(model, room, go)));
     if (shown.length === 0) list.append(make("li", { class: "empty" }, text ? "There is no room of that name yet." : "There is no room yet."));
-    const isTaken = all.some((room) => room.roomId === id);
-    create.disabled = !id || isTaken;
-    setText(create, id && !isTaken ? `Create “${text}”` : "Create");
-    setText(hint, isTaken ? "" : id && id !== text ? `Its address will be ${id}` : "");
+    const same = existing(all, text);
+    create.disabled = !id || Boolean(same);
+    create.replaceChildren("Create", ...(id && !same ? [" “", make("bdi", {}, text), "”"] : []));
+    const like = all.find((room) => [room.roomId, room.title ?? ""].some((name) => name.toLowerCase() === text.toLowerCase()));
+    setText(hint, same ? "There is a room of that name: choose it above." : id && like ? `There is “${like.title || like.roomId}”. This would be another room.` : "");
   };
   const go = async (roomId) => {
     dialog.close();
@@ -44,9 +46,11 @@ export function showRooms(model, actions, wanted = "") {
   };
   const submit = async (event) => {
     event.preventDefault();
-    const title = input.value.trim();
-    const roomId = idOf(title);
-    if (all.some((room) => room.roomId === roomId)) return go(roomId);
+    const title = nameFrom(input.value);
+    const roomId = idMeant(title);
+    if (!roomId) return;
+    const same = existing(all, title);
+    if (same) return go(same.roomId);
     try {
       await model.create({ roomId, title: title === roomId ? "" : title, membersOnly: onlyMembers.checked });
       go(roomId);
@@ -67,6 +71,12 @@ export function showRooms(model, actions, wanted = "") {
     all = page.rooms;
     draw();
   }, (error) => setText(hint, error.message));
+}
+
+/** The room with that id or that title. */
+function existing(rooms, name) {
+  const id = idMeant(name);
+  return rooms.find((room) => room.roomId === id) ?? rooms.find((room) => name && room.title === name);
 }
 
 function item(model, room, go) {

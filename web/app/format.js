@@ -88,9 +88,3 @@ export function textNodes(text) {
   nodes.push(text.slice(from));
   return nodes;
 }
-
-/** An id out of what somebody wrote: "Ada Lovelace" → "ada-lovelace". */
-export function idOf(name) {
-  const plain = name.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
-  return plain.replace(/[^a-z0-9_.:@-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 64);
-}

@@ -3,9 +3,10 @@
  * board that takes the room's place.
  */
 
-import { $, setText } from "./dom.js";
-import { idOf } from "./format.js";
+import { $, make, setText } from "./dom.js";
+import { idOf, isId, nameFrom } from "./ids.js";
 import { Model } from "./model.js";
+import { useOf } from "./name-use.js";
 import { Timeline } from "./timeline.js";
 import { Sidebar } from "./sidebar.js";
 import { RoomView } from "./room-view.js";
@@ -33,32 +34,59 @@ function setTheme(theme) {
 
 function askForName() {
   $("welcome").hidden = false;
-  const input = $("name");
-  const hint = () => {
-    const id = idOf(input.value);
-    setText($("name-hint"), input.value.trim() === "" ? " " : id ? `Others can mention you as ${id}.` : "Use some letters or digits.");
+  const [input, button, notice] = [$("name"), $("come-in"), $("name-taken")];
+  /** The name that is known to be in use, and was said to be. */
+  let told = null;
+  const onInput = () => {
+    told = null;
+    notice.hidden = true;
+    setText(button, "Come in");
+    setText($("name-hint"), input.value.trim() === "" || idOf(input.value) ? " " : "Use a letter, a digit or a sign that can be seen.");
   };
-  input.addEventListener("input", hint);
-  hint();
+  input.addEventListener("input", onInput);
+  onInput();
   input.focus();
-  $("name-form").addEventListener("submit", (event) => {
+  $("name-form").addEventListener("submit", async (event) => {
     event.preventDefault();
-    const name = input.value.trim();
-    if (!idOf(name)) return;
+    const name = nameFrom(input.value);
+    if (!name || button.disabled) return;
+    if (told !== name) {
+      button.disabled = true;
+      const use = await useOf(idOf(name), ["lobby", roomInAddress()?.roomId].filter(Boolean));
+      button.disabled = false;
+      // Whoever writes on meanwhile means another name.
+      if (nameFrom(input.value) !== name) return;
+      if (use) {
+        told = name;
+        return showTaken(name, use);
+      }
+    }
     remember(NAME_KEY, name);
     $("welcome").hidden = true;
     begin(name);
   });
 }
 
-const roomInAddress = () => {
+/** Says that the name is in use, and what it means to go on with it. */
+function showTaken(name, use) {
+  const since = use === "here" ? " is here already." : " was here before.";
+  $("name-taken").replaceChildren("Somebody called ", make("bdi", {}, name), since,
+    " If that is not you, choose another name: you would read and write as the same person.");
+  $("name-taken").hidden = false;
+  $("come-in").replaceChildren("Continue as ", make("bdi", {}, name));
+}
+
+/** The room that the address names, by its id or by its name. */
+function roomInAddress() {
   const match = /^#\/([^/]+)$/.exec(location.hash);
   try {
-    return match && decodeURIComponent(match[1]);
+    const text = match ? decodeURIComponent(match[1]) : "";
+    if (isId(text)) return { roomId: text, name: "" };
+    return idOf(text) ? { roomId: idOf(text), name: nameFrom(text) } : null;
   } catch {
     return null;
   }
-};
+}
 
 function begin(name) {
   const model = new Model({ user: idOf(name), name });
@@ -102,8 +130,8 @@ function begin(name) {
     // Each is told, so that the one before ends.
     const isBoard = boards.map((board) => board.show(location.hash)).includes(true);
     $("app").classList.toggle("with-board", isBoard);
-    const roomId = isBoard ? null : roomInAddress();
-    if (roomId) model.open(roomId);
+    const room = isBoard ? null : roomInAddress();
+    if (room) model.open(room.roomId, room.name);
     else model.close();
   };
   window.addEventListener("hashchange", go);
@@ -148,6 +176,6 @@ setTheme(THEMES.includes(remembered(THEME_KEY)) ? remembered(THEME_KEY) : "auto"
 $("theme").addEventListener("click", () => {
   setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]);
 });
-const name = remembered(NAME_KEY);
-if (name && idOf(name)) begin(name);
+const name = nameFrom(remembered(NAME_KEY) ?? "");
+if (name) begin(name);
 else askForName();

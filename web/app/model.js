@@ -249,10 +249,12 @@ export class Model extends Emitter {
 
   // ---- The room on the screen -------------------------------------------------------------------------------------
 
-  open(roomId) {
+  /** `name` = the room's, where the address has it rather than the id. */
+  open(roomId, name = "") {
     if (this.current?.roomId === roomId) return;
     this.close();
     const room = this.#room(roomId);
+    room.title ||= name;
     this.current = room;
     room.newBehind = room.unread > 0 ? room.readSeq : Infinity;
     this.opened = [room, ...this.opened.filter((other) => other !== room)];
@@ -358,12 +360,12 @@ export class Model extends Emitter {
     }
   }
 
-  async #becomeMember({ roomId }) {
+  async #becomeMember({ roomId, title }) {
     try {
       await this.client.addMember(roomId);
     } catch (error) {
       if (error.code !== "unknown_room") throw error;
-      await this.client.putRoom(roomId);
+      await this.client.putRoom(roomId, { title: title || undefined });
     }
   }
 

@@ -2,7 +2,8 @@
 
 import { State } from "../hubbub.js";
 import { $, icon, make, setText, throttled } from "./dom.js";
-import { avatar, count, idOf } from "./format.js";
+import { avatar, count } from "./format.js";
+import { idMeant, saysNoMore } from "./ids.js";
 
 const FACES_MAX = 4;
 /** People listed by name in each group. */
@@ -43,6 +44,9 @@ export class RoomView {
     const app = $("app");
     app.dataset.view = room ? "room" : "rooms";
     $("room").hidden = !room;
+    $("room").dataset.shown = room?.roomId ?? "";
+    // Until my rooms are known, nobody can tell whether I am in this one.
+    $("room").setAttribute("aria-busy", String(!this.#model.isLoaded));
     $("nothing").hidden = Boolean(room);
     $("people").hidden = !room || !this.#arePeopleShown;
     app.classList.toggle("with-people", Boolean(room) && this.#arePeopleShown);
@@ -79,7 +83,7 @@ export class RoomView {
     const bar = $("join-bar");
     bar.hidden = canWrite;
     if (canWrite) return bar.replaceChildren();
-    const text = room.isClosed ? `Only members can come in. Ask one of them to add you: you are ${this.#model.user}.`
+    const text = room.isClosed ? `Only members can come in. Ask one of them to add you: you are ${this.#model.name}.`
       : room.refusal ? room.refusal.message : `You are looking at ${room.name} from outside.`;
     if (bar.dataset.text === text && bar.firstChild) return;
     bar.dataset.text = text;
@@ -127,7 +131,7 @@ export class RoomView {
     const items = users.slice(0, NAMED_MAX).map((user) => {
       const name = this.#model.nameOf(user);
       return make("li", { class: kind }, avatar(user, name),
-        make("span", { class: "person" }, make("b", {}, name), name === user ? "" : make("small", {}, user)),
+        make("span", { class: "person" }, make("b", {}, name), saysNoMore(user, name) ? "" : make("small", {}, user)),
         user === this.#model.user ? make("em", {}, "you") : "");
     });
     const others = users.length > NAMED_MAX && make("li", {}, `and ${users.length - NAMED_MAX} others`);
@@ -135,11 +139,11 @@ export class RoomView {
   }
 
   #inviteForm(room) {
-    const input = make("input", { placeholder: "Add somebody by name", "aria-label": "Add somebody by name", maxlength: 64, spellcheck: "false" });
+    const input = make("input", { dir: "auto", placeholder: "Add somebody by name", "aria-label": "Add somebody by name", maxlength: 64, spellcheck: "false" });
     const hint = make("p", { class: "hint", role: "status" });
     const submit = async (event) => {
       event.preventDefault();
-      const user = idOf(input.value);
+      const user = idMeant(input.value);
       if (!user) return;
       try {
         await this.#model.people.invite(room.roomId, user);
@@ -194,7 +198,7 @@ export class RoomView {
 
 function subtitle(room) {
   const parts = [];
-  if (room.title && room.title.toLowerCase() !== room.roomId) parts.push(room.roomId);
+  if (room.title && !saysNoMore(room.roomId, room.title)) parts.push(room.roomId);
   if (room.membersOnly || room.isClosed) parts.push("members only");
   if (room.members?.length) parts.push(`${room.members.length} ${room.members.length === 1 ? "member" : "members"}`);
   return parts.join(" · ") || "everybody may come in";

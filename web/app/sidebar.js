@@ -42,7 +42,7 @@ export class Sidebar {
     const wanted = this.#filter.value.trim().toLowerCase();
     const rooms = this.#model.list;
     if (!wanted) return rooms;
-    return rooms.filter((room) => room.name.toLowerCase().includes(wanted) || room.roomId.includes(wanted));
+    return rooms.filter((room) => room.name.toLowerCase().includes(wanted) || room.roomId.toLowerCase().includes(wanted));
   }
 
   #onKey(event) {

@@ -34,6 +34,10 @@ pub trait StatsStore: Send + Sync + 'static {
     /// The up to `limit` users with most messages, most first, equal ones in the order of their ids.
     fn top_users(&self, limit: usize) -> Read<'_, Counted<Vec<UserStats>>>;
 
+    /// The up to `limit` pairs of a room and a user who wrote there with most messages, most first, equal ones in the
+    /// order of the rooms' ids, then of the users'.
+    fn top_pairs(&self, limit: usize) -> Read<'_, Counted<Vec<PairStats>>>;
+
     /// The hours that hold messages and lie in the query's window, oldest first.
     fn hours(&self, query: HoursQuery) -> Read<'_, Counted<HoursPage>>;
 
@@ -145,6 +149,17 @@ pub struct UserStats {
     pub rooms: u64,
     /// Oldest and newest message.
     pub received: FirstLast,
+}
+
+/// How much a user wrote in a room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PairStats {
+    /// The room.
+    pub room: RoomId,
+    /// The user.
+    pub user: UserId,
+    /// Messages, at least one.
+    pub messages: u64,
 }
 
 /// What a user wrote in one room.

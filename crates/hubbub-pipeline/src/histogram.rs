@@ -47,7 +47,8 @@ impl EncodeMetric for Histogram {
     #[allow(clippy::cast_precision_loss)]
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).collect();
-        let bounds = (0..BUCKETS).map(|i| (1_u64 << i) as f64 * self.scale).chain([f64::MAX]);
+        // The encoder writes `+Inf`, which readers demand of the last bucket, for infinity alone.
+        let bounds = (0..BUCKETS).map(|i| (1_u64 << i) as f64 * self.scale).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
         let sum = self.sum.load(Ordering::Relaxed) as f64 * self.scale;
         encoder.encode_histogram::<NoLabelSet>(sum, counts.iter().sum(), &buckets, None)
@@ -61,6 +62,22 @@ impl EncodeMetric for Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Without `+Inf` no quantile can be computed.
+    #[test]
+    fn the_last_bucket_is_infinite_and_holds_everything() {
+        let mut registry = prometheus_client::registry::Registry::default();
+        let histogram = Histogram::of_micros();
+        for value in [3, u64::MAX] {
+            histogram.record(value, 1);
+        }
+        registry.register("h", "help", histogram);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let last = text.lines().rfind(|line| line.starts_with("h_bucket"));
+        assert_eq!(last, Some("h_bucket{le=\"+Inf\"} 2"), "{text}");
+        assert_eq!(text.matches("h_bucket").count(), BUCKETS + 1, "{text}");
+    }
 
     #[test]
     fn a_value_lands_in_the_bucket_that_bounds_it() {

@@ -21,11 +21,11 @@ use tokio::net::TcpListener;
 
 use crate::ambient::{KeyedRandom, SystemClock};
 use crate::cli::ServeArgs;
-use crate::config::{self, Config, ConfigError, MetricsAnswer};
+use crate::config::{self, Config, ConfigError, Environment, MetricsAnswer};
 use crate::{logging, logs, stores, supervision};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
-    let config = config::load(args, &|name| std::env::var(name).ok())?;
+    let config = config::load(args, &Environment::of_process()?)?;
     logging::start(*config.log_level, *config.log_format);
     supervision::start();
     raise_file_limit();

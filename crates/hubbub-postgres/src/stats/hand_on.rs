@@ -9,6 +9,7 @@ macro_rules! hand_on_counts {
             top_rooms(limit: usize) -> Counted<Vec<RoomStats>>;
             user_stats(user: hubbub_core::UserId) -> Counted<Option<UserStats>>;
             top_users(limit: usize) -> Counted<Vec<UserStats>>;
+            top_pairs(limit: usize) -> Counted<Vec<PairStats>>;
             hours(query: HoursQuery) -> Counted<HoursPage>;
             active_users(query: ActiveUsersQuery) -> Counted<ActiveUsers>;
             participation(

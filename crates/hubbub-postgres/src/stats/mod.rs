@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, ParticipationPage, RoomStats,
-    StatsStore, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, PairStats, ParticipationPage,
+    RoomStats, StatsStore, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
 };
 use hubbub_core::store::{Read, ReadError};
 use hubbub_core::{RoomId, Timestamp, UserId};
@@ -218,6 +218,10 @@ impl StatsStore for Counts {
 
     fn top_users(&self, limit: usize) -> Read<'_, Counted<Vec<UserStats>>> {
         Box::pin(self.counted(move |source| read::top_users(source, limit)))
+    }
+
+    fn top_pairs(&self, limit: usize) -> Read<'_, Counted<Vec<PairStats>>> {
+        Box::pin(self.counted(move |source| read::top_pairs(source, limit)))
     }
 
     fn hours(&self, query: HoursQuery) -> Read<'_, Counted<HoursPage>> {

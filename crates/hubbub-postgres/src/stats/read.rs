@@ -1,7 +1,7 @@
 //! Answers from the tables of counts, each by one statement, so that it is of one moment.
 
 use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, FirstLast, HourStats, HoursPage, HoursQuery, Participation,
+    ActiveUsers, ActiveUsersQuery, FirstLast, HourStats, HoursPage, HoursQuery, PairStats, Participation,
     ParticipationPage, RoomStats, Totals, TypeCounts, UserStats, hour_of,
 };
 use hubbub_core::{RoomId, Timestamp, UserId};
@@ -46,6 +46,16 @@ const TOP_USERS: Sql = Sql {
     what: "reading users' counts",
     text: "select u.id, c.messages, c.rooms, c.first, c.last from user_counts c join users u on u.no = c.sender \
            order by c.messages desc, u.id limit $1",
+    types: &[Type::INT8],
+};
+
+/// Names are looked up only of those that may be among the first; of equal ones all may.
+const TOP_PAIRS: Sql = Sql {
+    what: "reading the counts of rooms and users",
+    text: "select r.id, u.id, c.messages from (select room, sender, messages from pair_counts \
+               order by messages desc fetch first $1 rows with ties) c \
+               join rooms r on r.no = c.room join users u on u.no = c.sender \
+           order by c.messages desc, r.id, u.id limit $1",
     types: &[Type::INT8],
 };
 
@@ -174,6 +184,14 @@ pub(super) async fn user(source: Source, user: UserId) -> Result<Option<UserStat
 
 pub(super) async fn top_users(source: Source, limit: usize) -> Result<Vec<UserStats>, Fault> {
     source.read(&TOP_USERS, &[&rows(limit)]).await?.iter().map(user_of).collect()
+}
+
+pub(super) async fn top_pairs(source: Source, limit: usize) -> Result<Vec<PairStats>, Fault> {
+    let pair = |row: &Row| {
+        let (room, user) = (room_id(row.get(0))?, user_id(row.get(1))?);
+        Ok(PairStats { room, user, messages: count(row.get(2)) })
+    };
+    source.read(&TOP_PAIRS, &[&rows(limit)]).await?.iter().map(pair).collect()
 }
 
 pub(super) async fn hours(source: Source, query: HoursQuery) -> Result<HoursPage, Fault> {

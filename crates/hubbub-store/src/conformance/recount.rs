@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, FirstLast, HourStats, HoursPage, HoursQuery, Participation,
+    ActiveUsers, ActiveUsersQuery, FirstLast, HourStats, HoursPage, HoursQuery, PairStats, Participation,
     ParticipationPage, RoomStats, Totals, TypeCounts, UserHistoryQuery, UserStats, hour_of,
 };
 use hubbub_core::{RoomId, Timestamp, UserId};
@@ -75,6 +75,21 @@ impl<'a> Recount<'a> {
             })
             .collect();
         all.sort_by_key(|user| Reverse(user.messages));
+        all
+    }
+
+    /// All pairs of a room and a user who wrote there, the busiest first.
+    pub fn pairs(&self) -> Vec<PairStats> {
+        let groups = self.by(|kept| (kept.post.room.as_str(), kept.post.user.as_str()));
+        let mut all: Vec<PairStats> = groups
+            .iter()
+            .map(|((room, user), kept)| PairStats {
+                room: RoomId::new(room).unwrap(),
+                user: UserId::new(user).unwrap(),
+                messages: kept.len() as u64,
+            })
+            .collect();
+        all.sort_by_key(|pair| Reverse(pair.messages));
         all
     }
 

@@ -271,12 +271,14 @@ pub(super) async fn check(fixture: &impl Fixture, model: &Model) {
     let (recount, store) = (Recount::of(model), fixture.store());
     catch_up(fixture).await;
     assert_eq!(value(fixture, store.totals()).await, recount.totals());
-    let (rooms, users) = (recount.rooms(), recount.users());
+    let (rooms, users, pairs) = (recount.rooms(), recount.users(), recount.pairs());
     for limit in [0, 1, 3, usize::MAX] {
         let some = limit.min(rooms.len());
         assert_eq!(value(fixture, store.top_rooms(limit)).await, rooms[..some]);
         let some = limit.min(users.len());
         assert_eq!(value(fixture, store.top_users(limit)).await, users[..some]);
+        let some = limit.min(pairs.len());
+        assert_eq!(value(fixture, store.top_pairs(limit)).await, pairs[..some]);
     }
     for room in &rooms {
         assert_eq!(value(fixture, store.room_stats(room.room.clone())).await.as_ref(), Some(room));

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use hubbub_core::clock::ManualClock;
 use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, ParticipationPage, RoomStats,
-    Totals, UserHistoryPage, UserHistoryQuery, UserStats,
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, PairStats, ParticipationPage,
+    RoomStats, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
 };
 use hubbub_core::store::{
     Access, ApplyError, BatchCap, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomInfo,
@@ -368,6 +368,10 @@ impl StatsStore for InMemory {
             }
             users.into_iter().take(limit).collect()
         })
+    }
+
+    fn top_pairs(&self, limit: usize) -> Read<'_, Counted<Vec<PairStats>>> {
+        self.counted(|recount| recount.pairs().into_iter().take(limit).collect())
     }
 
     fn hours(&self, query: HoursQuery) -> Read<'_, Counted<HoursPage>> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, ParticipationPage, RoomStats,
-    Totals, UserHistoryPage, UserHistoryQuery, UserStats,
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, PairStats, ParticipationPage,
+    RoomStats, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
 };
 use hubbub_core::store::{
     Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, ReadError, RoomInfo, StoreFigures,
@@ -124,6 +124,11 @@ impl Engine {
     /// See [`hubbub_core::StatsStore::top_users`].
     pub fn top_users(&self, limit: usize) -> Result<Counted<Vec<UserStats>>, ReadError> {
         self.shared.top_users(limit)
+    }
+
+    /// See [`hubbub_core::StatsStore::top_pairs`].
+    pub fn top_pairs(&self, limit: usize) -> Result<Counted<Vec<PairStats>>, ReadError> {
+        self.shared.top_pairs(limit)
     }
 
     /// See [`hubbub_core::StatsStore::hours`].

@@ -8,8 +8,8 @@ use std::time::Duration;
 use hubbub_core::backup::BackupStore;
 use hubbub_core::essential::{self, Essential};
 use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, ParticipationPage, RoomStats,
-    Totals, UserHistoryPage, UserHistoryQuery, UserStats,
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, PairStats, ParticipationPage,
+    RoomStats, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
 };
 use hubbub_core::store::{
     Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomInfo, StoreFigures,
@@ -261,6 +261,10 @@ impl StatsStore for Embedded {
 
     fn top_users(&self, limit: usize) -> Read<'_, Counted<Vec<UserStats>>> {
         self.blocking(move |engine| engine.top_users(limit))
+    }
+
+    fn top_pairs(&self, limit: usize) -> Read<'_, Counted<Vec<PairStats>>> {
+        self.blocking(move |engine| engine.top_pairs(limit))
     }
 
     fn hours(&self, query: HoursQuery) -> Read<'_, Counted<HoursPage>> {

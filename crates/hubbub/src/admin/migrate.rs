@@ -8,13 +8,13 @@ use hubbub_postgres::{Pending, Touched};
 use super::size;
 use crate::cli::{MigrateArgs, ServeArgs};
 use crate::client::print;
-use crate::config::{self, StoreKind};
+use crate::config::{self, Environment, StoreKind};
 use crate::stores;
 
 pub(crate) async fn migrate(args: MigrateArgs) -> anyhow::Result<()> {
     let MigrateArgs { plan, store, config, set } = args;
     let serve = ServeArgs { store, config, set, ..ServeArgs::default() };
-    let config = config::load(&serve, &|name| std::env::var(name).ok())?;
+    let config = config::load(&serve, &Environment::of_process()?)?;
     if config.store_kind() != StoreKind::Postgres {
         bail!("only a PostgreSQL store has a schema to migrate: name it with --store postgres://…");
     }

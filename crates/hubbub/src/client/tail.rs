@@ -181,13 +181,47 @@ impl Tail {
                 Ok(())
             }
             "reset" => {
-                let seq = number("oldest").saturating_sub(1);
+                let (oldest, head) = (number("oldest"), number("head"));
+                if let Some(position) = &self.position {
+                    let reason = reset_reason(position, text("epoch"), oldest, head);
+                    eprintln!("hubbub: {reason}; showing the room from its oldest message");
+                }
+                let seq = oldest.saturating_sub(1);
                 self.position = Some(Position { seq, epoch: text("epoch").to_owned() });
-                eprintln!("hubbub: the room's history was replaced; showing it from its beginning");
                 Ok(())
             }
             "error" => bail!("the server answered: {} ({})", text("detail"), text("code")),
             _ => Ok(()),
         }
+    }
+}
+
+/// Why the server cannot continue behind `position`, given what it says of the room.
+fn reset_reason(position: &Position, epoch: &str, oldest: u64, head: u64) -> String {
+    let seq = position.seq;
+    if position.epoch != epoch {
+        "the server's history was replaced".to_owned()
+    } else if seq > head && head == 0 {
+        format!("{seq} is beyond the newest message: the room has none")
+    } else if seq > head {
+        format!("{seq} is beyond the newest message, which is {head}")
+    } else {
+        format!("messages {} to {} are not kept any more", seq.saturating_add(1), oldest.saturating_sub(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reset_says_what_is_true() {
+        let reason = |seq, epoch: &str, oldest, head| {
+            reset_reason(&Position { seq, epoch: epoch.to_owned() }, "e", oldest, head)
+        };
+        assert_eq!(reason(999, "e", 1, 3), "999 is beyond the newest message, which is 3");
+        assert_eq!(reason(999, "e", 1, 0), "999 is beyond the newest message: the room has none");
+        assert_eq!(reason(4, "e", 9, 20), "messages 5 to 8 are not kept any more");
+        assert_eq!(reason(4, "other", 1, 20), "the server's history was replaced");
     }
 }

@@ -2,15 +2,14 @@
 
 use std::fmt::Write;
 
-use super::{Config, SETTINGS, Source, load};
+use super::{Config, Environment, SETTINGS, Source, load};
 use crate::cli::{ConfigAction, ConfigArgs};
 
 pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<()> {
-    let environment = |name: &str| std::env::var(name).ok();
     let text = match &args.action {
-        ConfigAction::Print(serve) => print(&load(serve, &environment)?),
+        ConfigAction::Print(serve) => print(&load(serve, &Environment::of_process()?)?),
         ConfigAction::Check(serve) => {
-            load(serve, &environment)?;
+            load(serve, &Environment::of_process()?)?;
             "the configuration is valid\n".to_owned()
         }
         ConfigAction::Example => example(),

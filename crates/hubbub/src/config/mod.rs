@@ -2,6 +2,7 @@
 
 mod check;
 pub(crate) mod command;
+mod environment;
 mod settings;
 mod values;
 
@@ -15,6 +16,7 @@ pub(crate) use check::NO_AMQP;
 #[cfg(not(feature = "postgres"))]
 pub(crate) use check::NO_POSTGRES;
 pub(crate) use check::{LogKind, StoreKind, is_postgres};
+pub(crate) use environment::Environment;
 pub(crate) use settings::{Config, SETTINGS};
 #[cfg(feature = "postgres")]
 pub(crate) use values::PoolerKind;
@@ -59,23 +61,15 @@ pub(crate) struct Written {
 pub(crate) type WrittenSettings = BTreeMap<&'static str, Written>;
 
 /// The configuration that flags, environment and file make together.
-pub(crate) fn load(
-    args: &ServeArgs,
-    environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<Config, ConfigError> {
+pub(crate) fn load(args: &ServeArgs, environment: &Environment) -> Result<Config, ConfigError> {
     let mut faults = Vec::new();
     let mut written = WrittenSettings::new();
-    let named = args.config.clone().or_else(|| environment("HUBBUB_CONFIG").map(PathBuf::from));
+    let named = args.config.clone().or_else(|| environment.get(environment::CONFIG).map(PathBuf::from));
     let file = named.clone().unwrap_or_else(|| PathBuf::from(FILE_DEFAULT));
     if named.is_some() || file.exists() {
         read_file(&file, &mut written, &mut faults);
     }
-    for setting in SETTINGS {
-        let name = setting.environment_name();
-        if let Some(value) = environment(&name) {
-            written.insert(setting.key, Written { value, source: Source::Environment(name) });
-        }
-    }
+    environment.read(&mut written, &mut faults);
     take_flags(args, &mut written, &mut faults);
     let config = Config::from_written(&written, &mut faults);
     if faults.is_empty() {

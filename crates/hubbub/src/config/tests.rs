@@ -6,8 +6,9 @@ fn load_with(file: &str, environment: &[(&str, &str)], flags: ServeArgs) -> Resu
     let mut path = std::env::temp_dir();
     path.push(format!("hubbub-config-{}-{:x}.toml", std::process::id(), file.len() * 31 + environment.len()));
     std::fs::File::create(&path).unwrap().write_all(file.as_bytes()).unwrap();
-    let find = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-    let result = load(&ServeArgs { config: Some(path.clone()), ..flags }, &find);
+    let variables = environment.iter().map(|(name, value)| (name.into(), value.into()));
+    let environment = Environment::of(variables).unwrap();
+    let result = load(&ServeArgs { config: Some(path.clone()), ..flags }, &environment);
     std::fs::remove_file(path).unwrap();
     result
 }
@@ -30,7 +31,7 @@ fn flags_win_over_environment_over_file() {
 fn every_fault_is_named_with_its_place() {
     let error = load_with(
         "[server]\nlisen = 'x'\nthreads = 'many'\n[limits]\nbody_bytes = [1]",
-        &[("HUBBUB_LIMITS_SUBSCRIPTIONS", "-1")],
+        &[("HUBBUB_LIMITS_SUBSCRIPTIONS", "-1"), ("HUBBUB_LISTN", "127.0.0.1:80")],
         ServeArgs { set: vec!["rooms.autocreate".into(), "rooms.auto=1".into()], ..ServeArgs::default() },
     )
     .unwrap_err();
@@ -40,6 +41,7 @@ fn every_fault_is_named_with_its_place() {
         "server.threads must be a whole number from 0 on, not 'many' (file ",
         "limits.body_bytes must be a string, a number or a boolean",
         "limits.subscriptions must be a whole number from 0 on, not '-1' (environment HUBBUB_LIMITS_SUBSCRIPTIONS)",
+        "environment: there is no setting HUBBUB_LISTN; did you mean HUBBUB_LISTEN?",
         "--set rooms.autocreate: must be KEY=VALUE",
         "--set: there is no setting 'rooms.auto'; did you mean",
     ] {

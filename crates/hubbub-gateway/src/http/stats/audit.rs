@@ -44,7 +44,7 @@ async fn run(gateway: &Gateway) -> Answer {
     };
     let started = gateway.clock.monotonic();
     let audit = gateway.store.audit().await?;
-    let took_ms = super::report::millis_since(gateway, started);
+    let took_ms = super::millis_since(gateway, started);
     if !audit.value.differences.is_empty() {
         tracing::error!(differences = ?audit.value.differences, "the statistics are wrong");
     }

@@ -13,11 +13,12 @@ mod state;
 
 pub(super) use audit::audit;
 pub(super) use messages::{CURSOR_RULE, messages};
-pub(super) use report::{metrics, report};
+pub(super) use report::{ROWS_MAX, metrics, report};
 pub(crate) use state::SAMPLE_INTERVAL;
 pub use state::{MetricsDefault, Statistics};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hubbub_core::id::{ID_RULE, InvalidId};
 use hubbub_core::stats::{ActiveUsersQuery, HoursQuery};
@@ -162,4 +163,14 @@ fn answer(told: &impl Serialize) -> Answer {
 fn unwritable(error: &serde_json::Error) -> Problem {
     tracing::error!(%error, "cannot write an answer");
     Problem::new(ErrorCode::Internal, "the answer could not be written; see the server's log")
+}
+
+/// Milliseconds since a moment of the monotonic clock, to the microsecond.
+fn millis_since(gateway: &Gateway, started: Duration) -> f64 {
+    rounded(gateway.clock.monotonic().saturating_sub(started).as_secs_f64() * 1e3)
+}
+
+/// To three places.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
 }

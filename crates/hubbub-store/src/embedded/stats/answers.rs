@@ -6,8 +6,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use hubbub_core::stats::{
-    Counted, FirstLast, HourStats, HoursPage, HoursQuery, Participation, ParticipationPage, RoomStats,
-    Totals, TypeCounts, UserStats,
+    Counted, FirstLast, HourStats, HoursPage, HoursQuery, PairStats, Participation, ParticipationPage,
+    RoomStats, Totals, TypeCounts, UserStats,
 };
 use hubbub_core::store::ReadError;
 use hubbub_core::{RoomId, Timestamp, UserId};
@@ -57,6 +57,19 @@ impl Shared {
         self.count(|summary| {
             let users = summary.users().map(|(_, user)| (user.messages, &*user.name, user));
             top(users, limit).into_iter().filter_map(user_stats).collect()
+        })
+    }
+
+    /// See [`hubbub_core::StatsStore::top_pairs`].
+    pub(crate) fn top_pairs(&self, limit: usize) -> Result<Counted<Vec<PairStats>>, ReadError> {
+        self.count(|summary| {
+            let pairs = summary.pairs().map(|(room, user, messages)| {
+                (messages, (&*room.name, &*user.name), (&*room.name, &*user.name, messages))
+            });
+            let pair = |(room, user, messages)| {
+                Some(PairStats { room: RoomId::new(room).ok()?, user: UserId::new(user).ok()?, messages })
+            };
+            top(pairs, limit).into_iter().filter_map(pair).collect()
         })
     }
 
@@ -160,7 +173,7 @@ pub(super) fn totals(summary: &Summary) -> Totals {
 }
 
 pub(super) fn room_stats(room: &RoomTotal) -> Option<RoomStats> {
-    let (messages, users) = (room.messages, room.users.len());
+    let (messages, users) = (room.messages, room.users.len() as u64);
     Some(RoomStats { room: RoomId::new(&room.name).ok()?, messages, users, received: first_last(room.times) })
 }
 
@@ -184,8 +197,8 @@ fn first_last(times: Times) -> FirstLast {
 }
 
 /// The `limit` things with the greatest counts, greatest first, equal ones by name.
-fn top<'a, T>(all: impl Iterator<Item = (u64, &'a str, T)>, limit: usize) -> Vec<T> {
-    let mut best: BinaryHeap<Ranked<'a, T>> = BinaryHeap::new();
+fn top<N: Ord, T>(all: impl Iterator<Item = (u64, N, T)>, limit: usize) -> Vec<T> {
+    let mut best: BinaryHeap<Ranked<N, T>> = BinaryHeap::new();
     for (count, name, thing) in all {
         let ranked = Ranked { rank: (Reverse(count), name), thing };
         if best.len() < limit {
@@ -200,26 +213,26 @@ fn top<'a, T>(all: impl Iterator<Item = (u64, &'a str, T)>, limit: usize) -> Vec
 }
 
 /// Ordered by rank alone, the best first.
-struct Ranked<'a, T> {
-    rank: (Reverse<u64>, &'a str),
+struct Ranked<N, T> {
+    rank: (Reverse<u64>, N),
     thing: T,
 }
 
-impl<T> PartialEq for Ranked<'_, T> {
+impl<N: Ord, T> PartialEq for Ranked<N, T> {
     fn eq(&self, other: &Self) -> bool {
         self.rank == other.rank
     }
 }
 
-impl<T> Eq for Ranked<'_, T> {}
+impl<N: Ord, T> Eq for Ranked<N, T> {}
 
-impl<T> PartialOrd for Ranked<'_, T> {
+impl<N: Ord, T> PartialOrd for Ranked<N, T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Ranked<'_, T> {
+impl<N: Ord, T> Ord for Ranked<N, T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.rank.cmp(&other.rank)
     }

@@ -97,6 +97,11 @@ fn differences(counted: &Summary, recount: &Summary) -> Vec<String> {
         users.map(|user| (user.user.to_string(), user)).collect()
     };
     compare("user", &users(counted), &users(recount), &mut found);
+    let pairs = |summary: &Summary| -> BTreeMap<_, _> {
+        let pairs = summary.pairs();
+        pairs.map(|(room, user, messages)| (format!("{} of {}", room.name, user.name), messages)).collect()
+    };
+    compare("room and user", &pairs(counted), &pairs(recount), &mut found);
     let hours = |summary: &Summary| -> BTreeMap<_, _> {
         let hours = summary.hours().iter().map(|(hour, total)| hour_stats(*hour, total));
         hours.map(|hour| (hour.hour.to_string(), hour)).collect()

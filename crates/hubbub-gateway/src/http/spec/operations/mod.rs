@@ -9,6 +9,7 @@ mod members;
 mod messages;
 mod queue_messages;
 mod queues;
+mod report;
 mod rooms;
 mod service;
 mod sockets;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::operation::{Media, READING};
 use super::super::schemas::{id, limit, schema, time};
 use super::super::values::{EPOCH, NOW, answered, invalid, message, refusal, with};
-use super::Operation;
+use super::{Operation, report};
 use crate::http::rooms::{LIMIT_DEFAULT, LIMIT_MAX};
 use crate::http::{consistency, history, stats};
 
@@ -27,7 +27,7 @@ pub(super) fn all(limits: &Limits) -> Vec<Operation> {
         user_rooms(),
         hourly(),
         active_users(),
-        report(),
+        report::report(),
         audit(),
     ]
 }
@@ -231,53 +231,6 @@ fn active_users() -> Operation {
         .example("firstPage", &[("from", FROM), ("limit", "1")], (200, active(&["ada"], json!("ada"))))
         .example("lastPage", &[("from", FROM), ("after", "ada")], (200, active(&["bob"], Value::Null)))
         .example("howMany", &[("from", FROM), ("limit", "0")], (200, active(&[], Value::Null)))
-}
-
-fn report() -> Operation {
-    let timed = |value: &Value| with(value.clone(), json!({"tookMs": 0.1}));
-    let active = told(json!({"count": 2, "users": [], "from": FROM, "to": null, "next": null}));
-    let lobby = json!([message("m-1", "ada", "hello", 1), of_bob(), message("m-3", "ada", "one", 3)]);
-    let report = json!({
-        "coreQueries": {
-            "totalMessages": timed(&all_totals()),
-            "messagesPerRoom": timed(&all_rooms()),
-            "userParticipation": timed(&all_users()),
-            "sampleRoomMessages": timed(&json!({"roomId": "lobby", "messages": lobby})),
-            "sampleUserHistory": timed(&json!({"userId": "bob", "messages": [of_bob()]})),
-            "activeUsersLast24h": timed(&active),
-            "sampleUserRooms": timed(&rooms_of("bob", &[("lobby", 1)])),
-        },
-        "analyticsQueries": {
-            "topActiveUsers": timed(&all_users()),
-            "topActiveRooms": timed(&all_rooms()),
-            "hourlyMessageDistribution": timed(&all_hours()),
-        },
-        "metadata": {
-            "generatedAt": NOW, "asOf": NOW, "version": env!("CARGO_PKG_VERSION"), "uptimeSeconds": 1.5,
-            "currentRates": {"messagesPerSecond": {"in": 0.4, "out": 0.0}, "overSeconds": 10.0},
-            "databaseConnectionPool": {
-                "activeConnections": 0, "idleConnections": 0, "totalConnections": 0, "threadsAwaiting": 0,
-            },
-        },
-    });
-    Operation::new(("get", "/v1/stats/report"), "getReport", TAG, "All statistics in one")
-        .about(
-            "Each answer with what it took; the hours are those of the last week. `GET /metrics` answers the same to \
-             those who take JSON.",
-        )
-        .header("Hubbub-User", id(), "Who calls. Without it the administrator.")
-        .replicated()
-        .query("room", id(), "The sample room; the one with most messages unless said.")
-        .query("user", id(), "The sample user, likewise. Says nothing of who calls.")
-        .gives(200, Media::Json(schema("Report")), "")
-        .refuses(&[E::Invalid, E::Forbidden, E::UnknownRoom])
-        .refuses(READING)
-        .example("all", &[("user", "bob")], (200, report))
-        .example(
-            "nowhere",
-            &[("room", "nowhere")],
-            answered(&refusal(E::UnknownRoom, "there is no such room")),
-        )
 }
 
 fn audit() -> Operation {

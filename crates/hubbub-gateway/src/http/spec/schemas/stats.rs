@@ -1,5 +1,7 @@
 //! What is stored, counted.
 
+mod report;
+
 use serde_json::{Value, json};
 
 use super::{Named, described, id, integer, merged, object, schema};
@@ -32,12 +34,6 @@ fn as_of() -> Value {
     object("", json!({"asOf": as_of}), json!({}))
 }
 
-/// An answer inside the report.
-fn timed(of: &Value) -> Value {
-    let took = json!({"tookMs": {"type": "number", "description": "What the query took, in milliseconds."}});
-    merged("", &[of, &object("", took, json!({}))])
-}
-
 pub(super) fn all() -> Named {
     let mut all: Named = Vec::new();
     let messages = described(integer(0), "How many are kept.");
@@ -48,18 +44,18 @@ pub(super) fn all() -> Named {
     let rooms = described(integer(0), "Rooms with messages.");
     let totals = json!({"messages": messages, "messagesByType": by_type, "users": users, "rooms": rooms});
     let totals = merged("", &[&object("", totals, json!({})), &span(false), &as_of()]);
-    all.push(("Totals", totals.clone()));
+    all.push(("Totals", totals));
 
     let room = json!({"roomId": id(), "messages": messages, "uniqueUsers": users});
     all.push(("RoomStats", merged("", &[&object("", room, json!({})), &span(true)])));
     let rooms_list = told("Most messages first.", json!({"rooms": list("RoomStats")}));
-    all.push(("RoomStatsList", rooms_list.clone()));
+    all.push(("RoomStatsList", rooms_list));
 
     let user =
         json!({"userId": id(), "messages": messages, "rooms": described(integer(0), "Rooms they stand in.")});
     all.push(("UserStats", merged("", &[&object("", user, json!({})), &span(true)])));
     let users_list = told("Most messages first.", json!({"users": list("UserStats")}));
-    all.push(("UserStatsList", users_list.clone()));
+    all.push(("UserStatsList", users_list));
 
     let hour = json!({
         "hour": described(schema("Time"), "Its begin."),
@@ -68,7 +64,7 @@ pub(super) fn all() -> Named {
     all.push(("HourStats", object("An hour with messages, in UTC.", hour, json!({}))));
     let hours = json!({"hours": list("HourStats"), "next": next("from", "the next page")});
     let hours = told("Oldest first; hours without messages are left out.", hours);
-    all.push(("HourStatsList", hours.clone()));
+    all.push(("HourStatsList", hours));
 
     let active = json!({
         "count": described(integer(0), "Of the whole window, whatever page this is."),
@@ -78,14 +74,14 @@ pub(super) fn all() -> Named {
         "next": next("after", "the next page"),
     });
     let active = told("Who sent something in the window.", active);
-    all.push(("ActiveUsers", active.clone()));
+    all.push(("ActiveUsers", active));
 
     let part = json!({"roomId": id(), "messages": described(integer(0), "The user's.")});
     all.push(("Participation", merged("", &[&object("", part, json!({})), &span(true)])));
     let parts =
         json!({"userId": id(), "rooms": list("Participation"), "next": next("after", "the next page")});
     let parts = told("In the order of the rooms' ids.", parts);
-    all.push(("ParticipationList", parts.clone()));
+    all.push(("ParticipationList", parts));
 
     let page = json!({
         "messages": {"type": "array", "items": schema("Message"), "description": "Newest last."},
@@ -101,53 +97,6 @@ pub(super) fn all() -> Named {
     });
     all.push(("Audit", told("", audit)));
 
-    let sample = |of: &str| {
-        let who = json!({of: {"type": ["string", "null"]}, "messages": list("Message")});
-        timed(&object("", who, json!({})))
-    };
-    let core = json!({
-        "totalMessages": timed(&totals),
-        "messagesPerRoom": timed(&rooms_list),
-        "userParticipation": timed(&users_list),
-        "sampleRoomMessages": sample("roomId"),
-        "sampleUserHistory": sample("userId"),
-        "activeUsersLast24h": timed(&active),
-        "sampleUserRooms": {"anyOf": [timed(&parts), {"type": "null"}]},
-    });
-    let analytics = json!({
-        "topActiveUsers": timed(&users_list),
-        "topActiveRooms": timed(&rooms_list),
-        "hourlyMessageDistribution": timed(&hours),
-    });
-    let report = json!({
-        "coreQueries": object("", core, json!({})),
-        "analyticsQueries": object("", analytics, json!({})),
-        "metadata": metadata(),
-    });
-    all.push(("Report", object("Everything in one.", report, json!({}))));
+    all.push(("Report", report::report()));
     all
-}
-
-fn metadata() -> Value {
-    let rate = json!({"type": "number", "minimum": 0});
-    let rates = json!({
-        "messagesPerSecond": object("", json!({
-            "in": described(rate.clone(), "Acknowledged to senders."),
-            "out": described(rate.clone(), "Handed to subscribers' sockets."),
-        }), json!({})),
-        "overSeconds": described(rate.clone(), "How many seconds these are: the last ten, about."),
-    });
-    let pool = json!({
-        "activeConnections": integer(0), "idleConnections": integer(0), "totalConnections": integer(0),
-        "threadsAwaiting": integer(0),
-    });
-    let metadata = json!({
-        "generatedAt": schema("Time"),
-        "asOf": described(schema("Time"), "The oldest `asOf` of all answers."),
-        "version": {"type": "string"},
-        "uptimeSeconds": rate,
-        "currentRates": object("", rates, json!({})),
-        "databaseConnectionPool": object("Zeros where the store needs no connections.", pool, json!({})),
-    });
-    object("", metadata, json!({}))
 }

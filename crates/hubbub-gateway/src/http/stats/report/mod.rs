@@ -1,0 +1,209 @@
+//! `GET /v1/stats/report`: everything in one object; also what `GET /metrics` answers to those who take JSON.
+//!
+//! Counts are numbers and lists are arrays of flat rows, so that a tool reads `totalMessages` or `messagesPerRoom[0]`
+//! without knowing anything of this server. How current each answer is and what it took stands in `metadata.queries`.
+
+mod metadata;
+mod rows;
+
+use std::sync::Arc;
+
+use hubbub_core::message::MessageRun;
+use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery, UserHistoryQuery, hour_of};
+use hubbub_core::store::{Cursor, HistoryQuery, ReadError};
+use hubbub_core::{RoomId, Timestamp, UserId};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, HeaderValue, VARY};
+use serde::Serialize;
+
+use super::state::MetricsDefault;
+use super::{accept, administrators_only, answer, named};
+use crate::Gateway;
+use crate::http::consistency::Reads;
+use crate::http::query::refuse_faults;
+use crate::http::{Answer, health};
+use crate::problem::Problem;
+use metadata::{Metadata, Timing};
+use rows::{Hour, PairCount, RoomCount, RoomMessage, TopRoom, TopUser, UserMessage, UserRoom, newest_first};
+
+/// Most rows of `messagesPerRoom` and of `userParticipation`.
+pub(in crate::http) const ROWS_MAX: usize = 10_000;
+/// Rows of the lists of those with most messages.
+const TOP: usize = 10;
+/// Messages shown of the sample room and of the sample user.
+const SAMPLE: usize = 10;
+/// Their texts at most: 256 KiB.
+const SAMPLE_BYTES_MAX: usize = 256 * 1024;
+/// Most rooms of the sample user.
+const SAMPLE_ROOMS: usize = 1_000;
+/// Hours of the distribution, the one under way included.
+const HOURS: usize = 24;
+const HOUR_MICROS: i64 = 3_600_000_000;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    core_queries: CoreQueries,
+    analytics_queries: AnalyticsQueries,
+    metadata: Metadata,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CoreQueries {
+    total_messages: u64,
+    messages_per_room: Vec<RoomCount>,
+    user_participation: Vec<PairCount>,
+    sample_room_messages: Vec<RoomMessage>,
+    sample_user_history: Vec<UserMessage>,
+    #[serde(rename = "activeUsersLast24h")]
+    active_users_last_24h: u64,
+    sample_user_rooms: Vec<UserRoom>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AnalyticsQueries {
+    top_active_users: Vec<TopUser>,
+    top_active_rooms: Vec<TopRoom>,
+    hourly_message_distribution: Vec<Hour>,
+}
+
+/// `GET /metrics`.
+pub(in crate::http) async fn metrics(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
+    let wanted = accept::wanted(request.headers(), gateway.statistics.metrics_default);
+    let mut response = match wanted {
+        MetricsDefault::Prometheus => health::metrics(gateway)?,
+        MetricsDefault::Report => report(gateway, request).await?,
+    };
+    response.headers_mut().insert(VARY, HeaderValue::from(ACCEPT));
+    Ok(response)
+}
+
+/// `GET /v1/stats/report`.
+pub(in crate::http) async fn report(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
+    let query = administrators_only(request)?;
+    let mut faults = Vec::new();
+    let room = named(&query, "room", RoomId::new, &mut faults);
+    let user = named(&query, "user", UserId::new, &mut faults);
+    refuse_faults(faults)?;
+    let reads = Reads::of(gateway, request.headers())?;
+    let mut queries = Queries { gateway, reads, now: gateway.now(), timings: Vec::new() };
+    let core_queries = queries.core(room, user).await?;
+    let analytics_queries = queries.analytics().await?;
+    let metadata = Metadata::of(gateway, queries.now, queries.timings);
+    answer(&Report { core_queries, analytics_queries, metadata })
+}
+
+/// The queries of one report, and what is known of those that are done.
+struct Queries<'a> {
+    gateway: &'a Gateway,
+    reads: Reads<'a>,
+    now: Timestamp,
+    timings: Vec<Timing>,
+}
+
+impl Queries<'_> {
+    /// Runs a query and notes its time under `name`.
+    async fn timed<T, E: Into<Problem>>(
+        &mut self,
+        name: &'static str,
+        query: impl Future<Output = Result<Counted<T>, E>>,
+    ) -> Result<T, Problem> {
+        let started = self.gateway.clock.monotonic();
+        let counted = query.await.map_err(Into::into)?;
+        self.timings.push(Timing::since(self.gateway, name, counted.as_of, started));
+        Ok(counted.value)
+    }
+
+    async fn core(&mut self, room: Option<RoomId>, user: Option<UserId>) -> Result<CoreQueries, Problem> {
+        let store = self.reads.stats();
+        let total_messages = self.timed("totalMessages", store.totals()).await?.messages.total();
+        let rooms = self.timed("messagesPerRoom", store.top_rooms(ROWS_MAX)).await?;
+        let user_participation = self.timed("userParticipation", store.top_pairs(ROWS_MAX)).await?;
+        let busiest_user = store.top_users(1).await?.value.into_iter().next().map(|stats| stats.user);
+        let is_named = room.is_some();
+        let room = room.or_else(|| rooms.first().map(|stats| stats.room.clone()));
+        let user = user.or(busiest_user);
+        let in_room = room_messages(self.reads, room, is_named, self.now);
+        let sample_room_messages = newest_first(&self.timed("sampleRoomMessages", in_room).await?);
+        let of_user = user_messages(self.reads, user.clone(), self.now);
+        let sample_user_history = newest_first(&self.timed("sampleUserHistory", of_user).await?);
+        let day = self.now.as_micros().saturating_sub(24 * HOUR_MICROS);
+        let from = Some(Timestamp::from_micros(day));
+        let active = store.active_users(ActiveUsersQuery { from, to: None, after: None, limit: 0 });
+        let active_users_last_24h = self.timed("activeUsersLast24h", active).await?.count;
+        let sample_user_rooms = self.timed("sampleUserRooms", user_rooms(self.reads, user, self.now)).await?;
+        Ok(CoreQueries {
+            total_messages,
+            messages_per_room: rooms.iter().map(RoomCount::from).collect(),
+            user_participation: user_participation.into_iter().map(PairCount::from).collect(),
+            sample_room_messages,
+            sample_user_history,
+            active_users_last_24h,
+            sample_user_rooms,
+        })
+    }
+
+    async fn analytics(&mut self) -> Result<AnalyticsQueries, Problem> {
+        let store = self.reads.stats();
+        let users = self.timed("topActiveUsers", store.top_users(TOP)).await?;
+        let rooms = self.timed("topActiveRooms", store.top_rooms(TOP)).await?;
+        let earlier = i64::try_from(HOURS - 1).unwrap_or(0).saturating_mul(HOUR_MICROS);
+        let first = hour_of(self.now).as_micros().saturating_sub(earlier);
+        // A clock that was set back leaves messages in hours to come. They are the newest.
+        let query = HoursQuery { from: Some(Timestamp::from_micros(first)), to: None, limit: 2 * HOURS };
+        let hours = self.timed("hourlyMessageDistribution", store.hours(query)).await?.hours;
+        Ok(AnalyticsQueries {
+            top_active_users: users.iter().map(TopUser::from).collect(),
+            top_active_rooms: rooms.iter().map(TopRoom::from).collect(),
+            hourly_message_distribution: hours.into_iter().rev().take(HOURS).map(Hour::from).collect(),
+        })
+    }
+}
+
+/// The newest messages of a room; none where there is no room. A room nobody asked for by name may have been deleted
+/// since it was counted.
+async fn room_messages(
+    reads: Reads<'_>,
+    room: Option<RoomId>,
+    is_named: bool,
+    as_of: Timestamp,
+) -> Result<Counted<MessageRun>, ReadError> {
+    let Some(room) = room else { return Ok(Counted { value: MessageRun::default(), as_of }) };
+    let cursor = Cursor::Before(u64::MAX);
+    let query = HistoryQuery { cursor, from: None, to: None, limit: SAMPLE, bytes_max: SAMPLE_BYTES_MAX };
+    let value = match reads.history(room, query).await {
+        Ok(page) => page.messages,
+        Err(ReadError::UnknownRoom) if !is_named => MessageRun::default(),
+        Err(error) => return Err(error),
+    };
+    Ok(Counted { value, as_of })
+}
+
+/// The newest messages of a user; none where there is no user.
+async fn user_messages(
+    reads: Reads<'_>,
+    user: Option<UserId>,
+    as_of: Timestamp,
+) -> Result<Counted<MessageRun>, ReadError> {
+    let Some(user) = user else { return Ok(Counted { value: MessageRun::default(), as_of }) };
+    let (limit, bytes_max) = (SAMPLE, SAMPLE_BYTES_MAX);
+    let query = UserHistoryQuery { before: None, from: None, to: None, limit, bytes_max };
+    let value = reads.stats().user_history(user, query).await?.messages;
+    Ok(Counted { value, as_of })
+}
+
+/// Where the user wrote, the newest activity first; nowhere where there is no user.
+async fn user_rooms(
+    reads: Reads<'_>,
+    user: Option<UserId>,
+    as_of: Timestamp,
+) -> Result<Counted<Vec<UserRoom>>, ReadError> {
+    let Some(user) = user else { return Ok(Counted { value: Vec::new(), as_of }) };
+    let Counted { value, as_of } = reads.stats().participation(user, None, SAMPLE_ROOMS).await?;
+    let mut rooms: Vec<UserRoom> = value.rooms.into_iter().map(UserRoom::from).collect();
+    rooms.sort_by_key(|room| std::cmp::Reverse(room.last_activity));
+    Ok(Counted { value: rooms, as_of })
+}

@@ -12,19 +12,19 @@ use crate::harness::{Server, in_time};
 
 /// One event: its id, its kind (`message` unless said), its data.
 #[derive(Debug)]
-struct Event {
+pub(crate) struct Event {
     id: String,
-    kind: String,
-    data: Value,
+    pub(crate) kind: String,
+    pub(crate) data: Value,
 }
 
-struct Events {
+pub(crate) struct Events {
     body: Incoming,
     text: String,
 }
 
 impl Events {
-    async fn open(server: &Server, query: &str, last_id: Option<&str>) -> Self {
+    pub(crate) async fn open(server: &Server, query: &str, last_id: Option<&str>) -> Self {
         let stream = TcpStream::connect(server.address()).await.unwrap();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
@@ -42,7 +42,7 @@ impl Events {
     }
 
     /// The next event; `None` when the stream ended.
-    async fn next(&mut self) -> Option<Event> {
+    pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let field =
@@ -65,7 +65,7 @@ impl Events {
         }
     }
 
-    async fn hear(&mut self, kind: &str) -> Event {
+    pub(crate) async fn hear(&mut self, kind: &str) -> Event {
         let event = self.next().await.expect("the stream ended");
         assert_eq!(event.kind, kind, "{event:?}");
         event

@@ -52,6 +52,44 @@ async fn slow_reader_is_cut() {
     assert_eq!(server.metric("slow_subscribers_total").await, 1);
 }
 
+/// Also one that is cut off while it catches up in another room: what was sent before the close frame is a prefix of each
+/// room.
+#[tokio::test]
+async fn a_cut_reader_has_a_prefix_of_each_room() {
+    let server = Setup::new().set("limits.outbox_messages=500").start();
+    let mut http = server.http().await;
+    let lines = |room: &str, count: usize| {
+        format!("{}\n", json!({"roomId": room, "userId": "ada", "message": "x"})).repeat(count)
+    };
+    // More than the system keeps for a reader that does not read.
+    for _ in 0..60 {
+        let answer = http.post("/v1/messages", lines("old", 1_000)).await;
+        assert!(answer.lines().iter().all(|receipt| receipt["seq"].is_u64()));
+    }
+    let mut slow = server.subscriber("live", json!({})).await;
+    // Pages are written as answers are, and live messages as they were encoded for all: it is sent both in turn.
+    slow.say(&json!({"type": "subscribe", "roomId": "old", "after": 0})).await;
+    until("a full outbox", async || {
+        http.post("/v1/messages", lines("live", 5)).await;
+        server.metric("slow_subscribers_total").await == 1
+    })
+    .await;
+    let (mut live, mut old) = (0, 0);
+    let closed = loop {
+        let frame = match slow.next().await {
+            Ok(frame) => frame,
+            Err(closed) => break closed.expect("cut off without a word"),
+        };
+        let last = if frame["roomId"] == "live" { &mut live } else { &mut old };
+        if frame["type"] == "message" {
+            *last += 1;
+            assert_eq!(frame["seq"], *last, "{}", frame["roomId"]);
+        }
+    };
+    assert_eq!(closed.0, 4409, "{closed:?}");
+    assert!(old > 0 && live > 0, "{old} and {live}");
+}
+
 /// A client that reads slowly while it catches up is not cut off for it: pages come at its pace.
 #[tokio::test]
 async fn catching_up_slowly_is_not_cut() {

@@ -245,6 +245,9 @@ pub enum Refusal {
     },
     /// What is stored of it cannot be read; the store's health names the place. Nothing was changed.
     Unreadable,
+    /// An earlier message of the same connection to the same room or queue was not stored, and its sender did not know
+    /// that yet. Given by the pipeline, never by a store. Can succeed later.
+    OutOfOrder,
 }
 
 #[cfg(test)]

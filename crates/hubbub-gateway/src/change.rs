@@ -1,5 +1,6 @@
 //! Changes of rooms, members and read marks on their way to the log, and who may look.
 
+use hubbub_core::store::ReadError;
 use hubbub_core::{Change, Op, OpBatch, Outcome, RoomId, What};
 use hubbub_pipeline::Standing;
 
@@ -17,6 +18,20 @@ impl Gateway {
             Some(outcome) => Ok(outcome.clone()),
             None => Err(Problem::no_outcome()),
         }
+    }
+
+    /// Reads something of a room for a caller who may see it, before and after it is read: what came meanwhile, behind a
+    /// removal, is not for who was removed.
+    pub(crate) async fn read_as<T>(
+        &self,
+        room: &RoomId,
+        caller: &Caller,
+        reading: impl Future<Output = Result<T, ReadError>>,
+    ) -> Result<T, Problem> {
+        self.check_reader(room, caller).await?;
+        let read = reading.await?;
+        self.check_reader(room, caller).await?;
+        Ok(read)
     }
 
     /// Refuses to show a room for members only to somebody who is none.

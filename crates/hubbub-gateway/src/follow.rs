@@ -67,6 +67,9 @@ pub(crate) struct Wanted {
 pub(crate) enum Step {
     /// The first step: how the room stands, and whether the cursor could not be honoured.
     Begun { at: Reset, is_reset: bool },
+    /// Retention removed what should have come next while it was being read: a gap, and where the room stands. What
+    /// follows is the oldest there is, or with [`OnReset::Live`] the next message.
+    Reset(Reset),
     /// Messages that were missed, in order.
     Missed(MessageRun),
     /// The last step: from here on the outbox gets the messages.
@@ -114,6 +117,11 @@ pub(crate) struct Follower {
     /// The cursor from which the hub had it read on the last time.
     read_on_from: Option<u64>,
     fetch: Option<Fetch>,
+    on_reset: OnReset,
+    /// Whether the client holds what is before the cursor, so that messages missing behind it are a gap.
+    has_cursor: bool,
+    /// The page that follows a reset.
+    page: Option<MessageRun>,
 }
 
 impl Follower {
@@ -127,14 +135,28 @@ impl Follower {
     ) -> Self {
         // Before anything of the room or of who may see it is read, so that nothing published meanwhile is missed.
         let attachment = Some(gateway.hub.attach(room.clone(), user.clone(), &outbox));
-        let standing = Standing::Guest;
-        let stage = Stage::Asked(wanted);
-        Self { gateway, room, user, standing, attachment, outbox, stage, read_on_from: None, fetch: None }
+        Self {
+            gateway,
+            room,
+            user,
+            standing: Standing::Guest,
+            attachment,
+            outbox,
+            on_reset: wanted.on_reset,
+            stage: Stage::Asked(wanted),
+            read_on_from: None,
+            fetch: None,
+            has_cursor: false,
+            page: None,
+        }
     }
 
     /// The next step. Not to be called again after a last one. When the outbox says that the subscription ended, no
     /// step comes any more.
     pub(crate) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
+        if let Some(page) = self.page.take() {
+            return Poll::Ready(Step::Missed(page));
+        }
         loop {
             let mut pause = Duration::ZERO;
             if let (Stage::Behind { cursor, is_at_end: true }, Some(attachment)) =
@@ -192,6 +214,7 @@ impl Follower {
                 let (head, oldest) = info.map_or((0, 1), |info| (info.head, info.oldest));
                 let at = Reset { epoch, oldest, head };
                 let is_reset = wanted.is_reset(&at);
+                self.has_cursor = wanted.has_cursor(is_reset);
                 self.stage = wanted.first_stage(&at, is_reset);
                 Some(Step::Begun { at, is_reset })
             }
@@ -203,24 +226,7 @@ impl Follower {
                 self.stage = Stage::Over;
                 None
             }
-            Fetched::Page(Ok((page, _))) => {
-                let last = page.messages.len().checked_sub(1).and_then(|last| page.messages.get(last));
-                let last = last.map(|message| message.seq);
-                self.stage = match (&self.stage, last) {
-                    // The last so many end at the head; what came since is read on from there.
-                    (Stage::Last { head, .. }, _) => Stage::Behind { cursor: *head, is_at_end: true },
-                    (Stage::Behind { .. }, Some(cursor)) if page.more => {
-                        Stage::Behind { cursor, is_at_end: false }
-                    }
-                    // Beyond the last message there may be numbers of erased ones.
-                    (Stage::Behind { cursor, .. }, last) => {
-                        let cursor = last.unwrap_or(*cursor).max(page.head);
-                        Stage::Behind { cursor, is_at_end: true }
-                    }
-                    (Stage::Asked(_) | Stage::Live | Stage::Over, _) => return None,
-                };
-                (!page.messages.is_empty()).then_some(Step::Missed(page.messages))
-            }
+            Fetched::Page(Ok((page, _))) => self.take_page(page),
             // The room springs into being with its first message.
             Fetched::Page(Err(ReadError::UnknownRoom)) => {
                 self.stage = Stage::Behind { cursor: 0, is_at_end: true };
@@ -229,6 +235,37 @@ impl Follower {
             Fetched::Info(_, Err(error)) => Some(Step::Failed(error.into())),
             Fetched::Page(Err(error)) => Some(Step::Failed(error.into())),
         }
+    }
+
+    fn take_page(&mut self, page: HistoryPage) -> Option<Step> {
+        let is_gap = match &self.stage {
+            Stage::Behind { cursor, .. } => self.has_cursor && cursor.saturating_add(1) < page.oldest,
+            _ => false,
+        };
+        let last = page.messages.len().checked_sub(1).and_then(|last| page.messages.get(last));
+        let last = last.map(|message| message.seq);
+        self.stage = match (&self.stage, last) {
+            (Stage::Behind { .. }, _) if is_gap && self.on_reset == OnReset::Live => {
+                Stage::Behind { cursor: page.head, is_at_end: true }
+            }
+            // The last so many end at the head; what came since is read on from there.
+            (Stage::Last { head, .. }, _) => Stage::Behind { cursor: *head, is_at_end: true },
+            (Stage::Behind { .. }, Some(cursor)) if page.more => Stage::Behind { cursor, is_at_end: false },
+            // Beyond the last message there may be numbers of erased ones.
+            (Stage::Behind { cursor, .. }, last) => {
+                let cursor = last.unwrap_or(*cursor).max(page.head);
+                Stage::Behind { cursor, is_at_end: true }
+            }
+            (Stage::Asked(_) | Stage::Live | Stage::Over, _) => return None,
+        };
+        self.has_cursor = true;
+        let missed = Some(page.messages).filter(|messages| !messages.is_empty());
+        if !is_gap {
+            return missed.map(Step::Missed);
+        }
+        self.page = missed.filter(|_| self.on_reset == OnReset::Replay);
+        let epoch = self.gateway.store.epoch();
+        Some(Step::Reset(Reset { epoch, oldest: page.oldest, head: page.head }))
     }
 
     /// Tells the others who follow the room that this one's user writes.
@@ -257,6 +294,16 @@ impl Wanted {
             Start::After(after) => is_foreign || after > at.head || after + 1 < at.oldest,
             Start::Live | Start::Last(_) => is_foreign,
             Start::Mark(_) => false,
+        }
+    }
+
+    /// Whether the client holds everything before the place where it begins. Who begins with the oldest holds nothing.
+    fn has_cursor(&self, is_reset: bool) -> bool {
+        match (is_reset, self.on_reset, self.start) {
+            (true, on_reset, _) => on_reset == OnReset::Live,
+            (false, _, Start::After(after)) => after > 0,
+            (false, _, Start::Live | Start::Last(_)) => true,
+            (false, _, Start::Mark(_)) => false,
         }
     }
 

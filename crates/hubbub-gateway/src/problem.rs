@@ -105,6 +105,9 @@ impl Problem {
             Refusal::Unreadable => Cow::Borrowed(
                 "what is stored of it cannot be read; nothing was stored, /health names the damaged file",
             ),
+            Refusal::OutOfOrder => Cow::Borrowed(
+                "an earlier message of this connection was not stored; send both again, in their order",
+            ),
         };
         let revision = match refusal {
             Refusal::Condition { revision } => revision.and_then(NonZeroU64::new),

@@ -3,15 +3,16 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
 use hubbub_core::store::{ApplyError, BatchCap};
 use hubbub_core::{Lane, OpBatch, Outcome};
 use parking_lot::{Condvar, Mutex};
+
+use crate::order::SenderOrder;
+pub use waiter::Waiter;
 
 /// How much may wait for the store. One room, queue or key may hold half of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +75,10 @@ impl Batch {
         Arc::new(Self { number, outcomes: OnceLock::new(), is_shown: AtomicBool::new(false) })
     }
 
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     pub(crate) fn set(&self, outcomes: Outcomes) {
         // Set once, by the commit thread.
         let _ = self.outcomes.set(outcomes);
@@ -117,42 +122,22 @@ impl Ticket {
     pub fn count(&self) -> usize {
         self.count
     }
-}
 
-/// Who is woken when a batch is through: one for each connection, for all its submissions.
-#[derive(Debug, Default)]
-pub struct Waiter {
-    waker: AtomicWaker,
-    /// Number of the last chunk whose wake list has it, so that it is listed once.
-    listed: AtomicU64,
-}
-
-impl Waiter {
-    /// Has the current task woken from now on. Call before looking at tickets.
-    pub fn register(&self, context: &Context<'_>) {
-        self.waker.register(context.waker());
-    }
-
-    /// Wakes the task that registered.
-    pub fn wake(&self) {
-        self.waker.wake();
-    }
-
-    /// Waits until `ticket` has its outcomes. The waiter must be the one it was submitted with.
-    pub async fn wait(&self, ticket: &Ticket) {
-        std::future::poll_fn(|context| {
-            self.register(context);
-            if ticket.outcomes().is_some() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+    /// The number of its batch; larger for later ones. 0 where a broker took it.
+    pub(crate) fn batch_number(&self) -> u64 {
+        self.batch.number()
     }
 }
 
-/// One submission inside a chunk, for the time histograms.
+/// One submission inside a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group {
     pub(crate) count: usize,
     pub(crate) submitted_at: Duration,
+    /// Index of its sender in the chunk's wake list.
+    pub(crate) sender: usize,
+    /// Number of the last failed batch that the sender knew of.
+    pub(crate) known: u64,
 }
 
 /// What is applied to the store in one go.
@@ -268,11 +253,10 @@ impl Batcher {
         let chunk = &mut state.filling;
         let ticket = Ticket { batch: chunk.batch.clone(), first: chunk.ops.len(), count: ops.len() };
         chunk.ops.append(ops);
-        chunk.groups.push(Group { count: ops.len(), submitted_at: now });
         chunk.lane_loads.extend(loads);
-        if waiter.listed.swap(chunk.batch.number, Ordering::Relaxed) != chunk.batch.number {
-            chunk.wakes.push(waiter.clone());
-        }
+        let sender = waiter.list(chunk.batch.number, &mut chunk.wakes);
+        let known = waiter.order().map_or(0, SenderOrder::known);
+        chunk.groups.push(Group { count: ops.len(), submitted_at: now, sender, known });
         if state.is_parked {
             state.is_parked = false;
             self.filled.notify_one();
@@ -332,6 +316,11 @@ impl Batcher {
         self.state.lock().cap = cap;
     }
 
+    /// Number of the chunk that is filling: everything submitted so far is in it or in an earlier one.
+    pub(crate) fn newest_chunk(&self) -> u64 {
+        self.state.lock().filling.batch.number
+    }
+
     /// Operations that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().ops
@@ -373,6 +362,8 @@ fn lane_place(lane: Lane<'_>) -> usize {
     lane.hash(&mut hasher);
     usize::try_from(hasher.finish() % LANE_PLACES as u64).unwrap_or(0)
 }
+
+mod waiter;
 
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@ use crate::hub::Hub;
 use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
+use crate::order::FailedSends;
 use crate::queue_counts;
 use crate::sweeper::{Nudge, brings_a_deadline};
 use crate::takers::Takers;
@@ -39,11 +40,12 @@ pub(crate) fn commit(
     metrics: &Metrics,
     committed: &mpsc::Sender<Committed>,
 ) {
+    let mut failed = FailedSends::default();
     while let Some(chunk) = batcher.take() {
         COMMIT.step();
         let taken_at = clock.monotonic();
         metrics.in_flight.set(count(chunk.ops.len()));
-        let outcomes = store.apply(&chunk.ops);
+        let outcomes = failed.apply(store, batcher, &chunk);
         if let Err(error) = &outcomes {
             tracing::warn!(operations = chunk.ops.len(), %error, "batch not committed");
         }
@@ -205,6 +207,7 @@ pub fn refusal_code(refusal: Refusal) -> ErrorCode {
         Refusal::UnknownMessage => ErrorCode::UnknownMessage,
         Refusal::Condition { .. } => ErrorCode::ConditionFailed,
         Refusal::Unreadable => ErrorCode::Unreadable,
+        Refusal::OutOfOrder => ErrorCode::Overloaded,
     }
 }
 

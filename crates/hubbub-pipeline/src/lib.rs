@@ -10,7 +10,8 @@
 //! Invariants
 //! - One message costs no task, no future and no channel entry of its own; one chunk costs one of each.
 //! - Nothing is acknowledged or delivered before the store said it is durable.
-//! - Operations of one room keep the order in which they were submitted.
+//! - Operations of one room keep the order in which they were submitted, also when a batch fails: what the same connection
+//!   had submitted behind it is refused too (`order`).
 //! - Every buffer is bounded: the waiting chunks by [`batcher::QueueLimits`], what is between the commit thread and
 //!   the dispatcher by a channel, each subscriber's backlog by [`hub::OutboxLimits`].
 //! - No lock is held across an await or a store call, and no two locks of this crate are held together, except an
@@ -24,6 +25,7 @@ pub mod kv;
 pub mod log;
 pub mod members;
 pub mod metrics;
+mod order;
 mod queue_counts;
 mod sweeper;
 pub mod takers;
@@ -34,4 +36,5 @@ pub use kv::Keys;
 pub use log::{DirectLog, Log};
 pub use members::{Members, Standing};
 pub use metrics::Metrics;
+pub use order::SendLane;
 pub use takers::Takers;

@@ -106,6 +106,7 @@ async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, wanted: Wanted, w
             });
             match step.await {
                 Some(Step::Begun { at, is_reset }) => write_begun(&at, is_reset, &mut out),
+                Some(Step::Reset(at)) => write_begun(&at, true, &mut out),
                 Some(Step::Missed(messages)) => {
                     messages.iter().for_each(|message| write_message(&epoch, &message, &mut out));
                     peer.gateway.metrics.delivered.inc_by(messages.len() as u64);

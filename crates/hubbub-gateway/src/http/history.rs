@@ -24,9 +24,9 @@ pub(super) async fn history(gateway: &Arc<Gateway>, room: &str, request: &Reques
     let query = Query::parse(request.uri().query());
     let wanted = parse(&query, gateway.limits.page_messages)?;
     let reads = Reads::of(gateway, request.headers())?;
-    gateway.check_reader(&room, &Caller::of(request.headers(), &query)?).await?;
+    let caller = Caller::of(request.headers(), &query)?;
+    let page = gateway.read_as(&room, &caller, reads.history(room.clone(), wanted)).await?;
     let epoch = gateway.store.epoch();
-    let page = reads.history(room, wanted).await?;
     // From the oldest on is what every history can honour.
     let is_foreign =
         wanted.cursor != Cursor::After(0) && query.get("epoch").is_some_and(|given| *given != *epoch);

@@ -26,9 +26,11 @@ pub(super) async fn list(gateway: &Arc<Gateway>, room: &str, request: &Request<I
     let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     let after = query.after(UserId::new, &mut faults);
     refuse_faults(faults)?;
-    gateway.check_reader(&room, &caller).await?;
-    gateway.store.room(room.clone()).await?.ok_or(ReadError::UnknownRoom)?;
-    let mut members = gateway.store.members(room, after, limit + 1).await?;
+    let reading = async {
+        gateway.store.room(room.clone()).await?.ok_or(ReadError::UnknownRoom)?;
+        gateway.store.members(room.clone(), after, limit + 1).await
+    };
+    let mut members = gateway.read_as(&room, &caller, reading).await?;
     let has_more = members.len() > limit;
     members.truncate(limit);
     let mut out = b"{\"members\":[".to_vec();
@@ -73,8 +75,8 @@ pub(super) async fn remove(
 /// `GET /v1/rooms/{room}/presence`: who follows the room now.
 pub(super) async fn presence(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
     let room = room_of(room)?;
-    gateway.check_reader(&room, &caller_of(request)?).await?;
-    let users = gateway.hub.present(room.as_str());
+    let reading = async { Ok(gateway.hub.present(room.as_str())) };
+    let users = gateway.read_as(&room, &caller_of(request)?, reading).await?;
     let users: Vec<&str> = users.iter().map(UserId::as_str).collect();
     Ok(json(StatusCode::OK, serde_json::json!({ "users": users }).to_string().into_bytes()))
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
-use hubbub_core::store::ReadError;
-use hubbub_core::{Fault, Outcome, RoomId, RoomSettings, What, duration};
+use hubbub_core::store::{ReadError, RoomInfo};
+use hubbub_core::{Fault, Outcome, RoomSettings, What, duration};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
@@ -19,8 +19,8 @@ use crate::problem::Problem;
 
 pub(super) async fn get(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
     let (room, caller) = (room_of(room)?, caller_of(request)?);
-    gateway.check_reader(&room, &caller).await?;
-    show(gateway, room, StatusCode::OK).await
+    let info = gateway.read_as(&room, &caller, gateway.store.room(room.clone())).await?;
+    show(info, StatusCode::OK)
 }
 
 /// Makes a room, or changes what the body names.
@@ -39,7 +39,7 @@ pub(super) async fn put(gateway: &Arc<Gateway>, room: &str, request: Request<Inc
         Outcome::Room { created: false } => StatusCode::OK,
         _ => return Err(Problem::no_outcome()),
     };
-    show(gateway, room, status).await
+    show(gateway.store.room(room).await?, status)
 }
 
 pub(super) async fn delete(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
@@ -51,8 +51,8 @@ pub(super) async fn delete(gateway: &Arc<Gateway>, room: &str, request: &Request
     }
 }
 
-async fn show(gateway: &Gateway, room: RoomId, status: StatusCode) -> Answer {
-    let info = gateway.store.room(room).await?.ok_or(ReadError::UnknownRoom)?;
+fn show(info: Option<RoomInfo>, status: StatusCode) -> Answer {
+    let info = info.ok_or(ReadError::UnknownRoom)?;
     let mut out = Vec::with_capacity(256);
     out.push(b'{');
     write_room(&info, &mut out);

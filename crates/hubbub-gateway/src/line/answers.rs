@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome};
-use hubbub_pipeline::{Log, Metrics, Ticket, Waiter};
+use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, QueueOp, QueueOutcome};
+use hubbub_pipeline::{Log, Metrics, SendLane, Ticket, Waiter};
 
 use super::wording;
 use crate::problem::Problem;
@@ -27,16 +27,33 @@ pub(super) struct Answers {
     entries: VecDeque<Entry>,
     /// Operations of the current read that are not submitted yet.
     staged: usize,
+    /// Queues of the staged messages.
+    staged_queues: Vec<String>,
     unanswered: usize,
+    /// Queues whose messages are refused until the connection is quiet: an earlier one was not stored, and its sender
+    /// cannot know that yet.
+    refusing: Vec<String>,
 }
 
 impl Answers {
     pub(super) fn new(waiter: Arc<Waiter>) -> Self {
-        Self { waiter, entries: VecDeque::new(), staged: 0, unanswered: 0 }
+        Self {
+            waiter,
+            entries: VecDeque::new(),
+            staged: 0,
+            staged_queues: Vec::new(),
+            unanswered: 0,
+            refusing: Vec::new(),
+        }
     }
 
     /// Takes an operation; it goes to the log with the others of this read. `ops` collects them.
     pub(super) fn stage(&mut self, ops: &mut OpBatch, op: QueueOp<'_>) {
+        if let QueueOp::Send(send) = &op
+            && self.staged_queues.last().is_none_or(|last| last != send.queue)
+        {
+            self.staged_queues.push(send.queue.to_owned());
+        }
         ops.push(&Op::Queue(op));
         self.staged += 1;
         self.unanswered += 1;
@@ -51,12 +68,30 @@ impl Answers {
             Ok(ticket) => Entry::Submitted(ticket),
             Err(error) => {
                 metrics.reject(Problem::from(error).code, self.staged as u64);
+                self.refusing.append(&mut self.staged_queues);
                 Entry::Words(wording::ERROR, self.staged)
             }
         };
+        self.staged_queues.clear();
         self.entries.push_back(entry);
         self.staged = 0;
         ops.clear();
+    }
+
+    /// Whether a message to this queue must be refused.
+    pub(super) fn refuses(&self, queue: &str) -> bool {
+        self.refusing.iter().any(|refusing| refusing == queue)
+    }
+
+    /// Answers a message that [`Self::refuses`] is true for. What is staged must have been submitted.
+    pub(super) fn refuse(&mut self, metrics: &Metrics) {
+        metrics.reject(ErrorCode::Overloaded, 1);
+        self.push(wording::ERROR);
+    }
+
+    /// Everything is answered and nothing more has come: what comes next is sent by somebody who can know the answers.
+    pub(super) fn quiet(&mut self) {
+        self.refusing = Vec::new();
     }
 
     /// Puts an answer in its place. What is staged must have been submitted.
@@ -105,6 +140,7 @@ impl Answers {
                         ticket.count()
                     }
                     Some(Err(_)) => {
+                        self.refusing.extend(self.waiter.learn(ticket).into_iter().filter_map(queue_of));
                         (0..ticket.count()).for_each(|_| out.extend_from_slice(wording::ERROR));
                         ticket.count()
                     }
@@ -120,5 +156,12 @@ impl Answers {
             self.entries = VecDeque::new();
         }
         has_registered
+    }
+}
+
+fn queue_of(lane: SendLane) -> Option<String> {
+    match lane {
+        SendLane::Queue(queue) => Some(queue),
+        SendLane::Room(_) => None,
     }
 }

@@ -101,7 +101,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(gateway: Arc<Gateway>, stream: TcpStream) -> Self {
-        let waiter = Arc::new(Waiter::default());
+        let waiter = Arc::new(Waiter::ordered());
         Self {
             gateway,
             stream,
@@ -260,7 +260,12 @@ impl Connection {
     /// Takes what one read brings; pending when there is nothing.
     fn read(&mut self, context: &mut Context<'_>, scratch: &mut Scratch) -> Poll<()> {
         let mut buffer = ReadBuf::new(&mut scratch.input);
-        let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
+        let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, &mut buffer) else {
+            if self.is_finished() {
+                self.answers.quiet();
+            }
+            return Poll::Pending;
+        };
         if let Err(error) = &read {
             tracing::debug!(%error, "read failed");
         }
@@ -348,6 +353,10 @@ impl Connection {
             return self.say(ERROR, ops);
         }
         let (queue, sender, receiver) = (Name::of(queue), Name::of(sender), receiver.map(Name::of));
+        if self.answers.refuses(queue.as_str()) {
+            self.answers.submit(&self.gateway.log, &self.gateway.metrics, ops);
+            return self.answers.refuse(&self.gateway.metrics);
+        }
         let send = QueueSend {
             queue: queue.as_str(),
             sender: sender.as_str(),

@@ -71,6 +71,8 @@ impl Wording for ApiWording<'_> {
             About::Mark(_) => write_error(label.extra, problem, out),
         }
     }
+
+    fn finish(&self, _: usize, _: &mut Vec<u8>) {}
 }
 
 /// What every frame may have; what a message has beyond it is read in a second pass.
@@ -265,11 +267,11 @@ impl Parts<'_> {
             let fault = Fault::new("roomId", "is not subscribed on this socket");
             return Err(Problem::invalid(vec![fault]));
         }
-        // Nothing of the room may follow the answer.
-        for frames in self.subscriptions.take_outbox() {
-            self.answer(|out| out.extend_from_slice(&frames));
-        }
-        self.answer(|out| write_simple("unsubscribed", reference, Some(&name), out));
+        // Nothing of the room may follow the answer, and nothing of the others may change its order for that.
+        let mut frame = Vec::new();
+        write_simple("unsubscribed", reference, Some(&name), &mut frame);
+        self.sends.submit(&self.gateway.log, &self.gateway.metrics, self.ops);
+        self.sends.push_behind_outbox(frame, self.subscriptions.outbox_end());
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::{Op, OpBatch, ReadMark, RoomId, Timestamp};
 use hubbub_ws::write;
 
+use super::align::align;
 use super::labels::{About, Label};
 use super::sends::{Sends, Wording};
 use crate::Gateway;
@@ -16,6 +17,8 @@ use crate::problem::{Problem, Sent};
 /// How answers of `/chat` are worded.
 pub(super) struct ChatWording {
     pub(super) now: Timestamp,
+    /// Where in the connection's stream the buffer of the answers begins; `None` = they are not aligned.
+    pub(super) aligned_from: Option<u64>,
 }
 
 impl Wording for ChatWording {
@@ -50,6 +53,14 @@ impl Wording for ChatWording {
     fn failure(&self, label: Label<'_>, problem: &Problem, out: &mut Vec<u8>) {
         if let About::Message(id) = label.about {
             write_error(id, problem, out);
+        }
+    }
+
+    fn finish(&self, start: usize, out: &mut Vec<u8>) {
+        if let Some(out_begins_at) = self.aligned_from
+            && start < out.len()
+        {
+            align(out_begins_at, start, out);
         }
     }
 }

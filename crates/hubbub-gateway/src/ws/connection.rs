@@ -38,7 +38,7 @@ pub(super) enum Dialect {
     /// `/v1/ws`.
     Api { caller: Caller },
     /// `/chat/{room}`.
-    Chat { room: RoomId, caller: Caller, echo: bool, live: bool },
+    Chat { room: RoomId, caller: Caller, echo: bool, live: bool, pad: bool },
 }
 
 enum State {
@@ -91,8 +91,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(gateway: Arc<Gateway>, stream: TcpStream, early: Bytes, dialect: Dialect) -> Self {
-        let waiter = Arc::new(Waiter::default());
+    /// `early`: what the client sent together with its handshake. `sent`: bytes of the response to that.
+    pub(super) fn new(
+        gateway: Arc<Gateway>,
+        stream: TcpStream,
+        (early, sent): (Bytes, u64),
+        dialect: Dialect,
+    ) -> Self {
+        let waiter = Arc::new(Waiter::ordered());
         let (Dialect::Api { caller } | Dialect::Chat { caller, .. }) = &dialect;
         let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone(), caller.user.clone());
         if matches!(dialect, Dialect::Api { .. }) {
@@ -105,7 +111,7 @@ impl Connection {
             let _ = subscriptions.subscribe(room.clone(), wanted, Announce::Not);
         }
         Self {
-            socket: Socket::new(stream),
+            socket: Socket::new(stream, sent),
             reader: super::reader(&gateway),
             dialect,
             sends: Sends::new(waiter.clone()),
@@ -149,7 +155,7 @@ impl Connection {
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.emit(context);
         if self.subscriptions.is_cut() && !matches!(self.state, State::Closing { .. }) {
-            self.socket.drop_queue();
+            self.socket.drop_backlog();
             self.close(close::TOO_SLOW, "too slow: resume from your last seq");
         }
         if self.is_drained()
@@ -169,20 +175,39 @@ impl Connection {
 
     /// Appends everything that is ready for the peer.
     fn emit(&mut self, context: &mut Context<'_>) {
-        let Self { gateway, socket, sends, dialect, subscriptions, state, .. } = self;
-        if matches!(state, State::Closing { .. }) {
+        if matches!(self.state, State::Closing { .. }) {
             return;
         }
-        if sends.has_answers() {
-            match dialect {
-                Dialect::Api { caller } => {
-                    let wording = ApiWording { epoch: &gateway.store.epoch(), caller };
-                    sends.answer(&wording, socket.out());
-                }
-                Dialect::Chat { .. } => sends.answer(&ChatWording { now: gateway.now() }, socket.out()),
+        self.answer();
+        loop {
+            // A room that is followed again begins behind the answer that ended it before.
+            let may_catch_up = !self.sends.waits_for_outbox();
+            self.subscriptions.poll(context, &mut self.socket, may_catch_up);
+            if may_catch_up || !self.answer() {
+                return;
             }
         }
-        subscriptions.poll(context, socket);
+    }
+
+    /// Appends the answers that are ready; `false` when there are none.
+    fn answer(&mut self) -> bool {
+        let Self { gateway, socket, sends, dialect, subscriptions, .. } = self;
+        let has_passed = |end| subscriptions.has_passed(end);
+        if !sends.has_answers(has_passed) {
+            return false;
+        }
+        match dialect {
+            Dialect::Api { caller } => {
+                let wording = ApiWording { epoch: &gateway.store.epoch(), caller };
+                sends.answer(&wording, has_passed, socket.out());
+            }
+            Dialect::Chat { pad, .. } => {
+                let aligned_from = pad.then(|| socket.out_begins_at());
+                let wording = ChatWording { now: gateway.now(), aligned_from };
+                sends.answer(&wording, has_passed, socket.out());
+            }
+        }
+        true
     }
 
     /// Writes what waits, as much as the peer takes; `false` when the connection is lost.
@@ -223,10 +248,7 @@ impl Connection {
                 Poll::Ready(count)
             });
             match count {
-                Poll::Pending => {
-                    self.sends.read_empty();
-                    return Poll::Pending;
-                }
+                Poll::Pending => return Poll::Pending,
                 Poll::Ready(0) => return Poll::Ready(()),
                 Poll::Ready(_) => {}
             }
@@ -277,8 +299,12 @@ impl Connection {
                     break;
                 }
                 Event::Ping(payload) => write::write_pong(self.socket.out(), payload),
-                Event::Pong(_) if self.heartbeat == Heartbeat::Pinged => self.heartbeat = Heartbeat::Answered,
-                Event::Pong(_) => {}
+                Event::Pong(payload) => {
+                    self.sends.pong(payload);
+                    if self.heartbeat == Heartbeat::Pinged {
+                        self.heartbeat = Heartbeat::Answered;
+                    }
+                }
                 Event::Close { code, .. } => {
                     end = Some((code.unwrap_or(close::NORMAL), String::new()));
                     break;
@@ -339,7 +365,8 @@ impl Connection {
         let next = match self.heartbeat {
             Heartbeat::Quiet => {
                 self.heartbeat = Heartbeat::Pinged;
-                write::write_ping(self.socket.out(), b"");
+                let payload = self.sends.ping_payload();
+                write::write_ping(self.socket.out(), payload.as_ref().map_or(&[][..], |number| number));
                 // A connection that is pinged has often been idle for long: let it cost nothing.
                 self.sends.release();
                 limits.pong_timeout
@@ -350,7 +377,7 @@ impl Connection {
                 limits.ping_interval.saturating_sub(limits.pong_timeout)
             }
             Heartbeat::Pinged => {
-                self.socket.drop_queue();
+                self.socket.drop_backlog();
                 self.close(close::NO_PONG, "no pong");
                 return Poll::Pending;
             }

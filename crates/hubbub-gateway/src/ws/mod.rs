@@ -6,6 +6,7 @@
 //! woken and writes all finished answers, in order, with one write. Live messages come ready-made from the hub's
 //! outbox; [`subscriptions`] reads what a subscriber missed.
 
+mod align;
 mod all;
 mod api;
 mod chat;
@@ -13,6 +14,7 @@ mod close;
 mod connection;
 mod frames;
 mod labels;
+mod refusing;
 mod sends;
 mod socket;
 mod subscriptions;
@@ -37,7 +39,7 @@ use tokio::net::TcpStream;
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::http::query::Query;
-use crate::http::{Answer, room_of};
+use crate::http::{Answer, Body, room_of};
 use crate::problem::Problem;
 use crate::server::Peer;
 pub(crate) use close::CLOSE_CODES;
@@ -124,7 +126,8 @@ pub(crate) fn upgrade_chat(peer: &Arc<Peer>, room: &str, request: Request<Incomi
     let query = Query::parse(request.uri().query());
     let caller = Caller::of(request.headers(), &query)?;
     let (echo, live) = (query.is_set("echo"), query.is_set("live"));
-    upgrade(peer, Dialect::Chat { room, caller, echo, live }, request)
+    let pad = query.get("pad").is_none_or(|pad| pad != "0");
+    upgrade(peer, Dialect::Chat { room, caller, echo, live, pad }, request)
 }
 
 fn upgrade(peer: &Arc<Peer>, dialect: Dialect, mut request: Request<Incoming>) -> Answer {
@@ -133,13 +136,15 @@ fn upgrade(peer: &Arc<Peer>, dialect: Dialect, mut request: Request<Incoming>) -
     let upgrade = hyper::upgrade::on(&mut request);
     drop(request);
     let peer = peer.clone();
+    let response = switching_protocols(&accept);
+    let sent = response_bytes(&response);
     tokio::spawn(async move {
         let gateway = &peer.gateway;
         match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<TcpStream>>()) {
             Ok(Ok(parts)) => {
                 let stream = parts.io.into_inner();
                 gateway.metrics.websockets.inc();
-                let connection = Connection::new(gateway.clone(), stream, parts.read_buf, dialect);
+                let connection = Connection::new(gateway.clone(), stream, (parts.read_buf, sent), dialect);
                 connection.run(&peer.shutdown).await;
                 gateway.metrics.websockets.dec();
             }
@@ -147,15 +152,28 @@ fn upgrade(peer: &Arc<Peer>, dialect: Dialect, mut request: Request<Incoming>) -
             Err(error) => tracing::debug!(%error, "the upgrade did not happen"),
         }
     });
+    Ok(response)
+}
+
+fn switching_protocols(accept: &str) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::new(Bytes::new())));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    if let Ok(accept) = HeaderValue::from_str(&accept) {
+    if let Ok(accept) = HeaderValue::from_str(accept) {
         headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
     }
-    Ok(response)
+    response
+}
+
+/// Bytes of the response as HTTP/1.1 writes it, with the `Date` it adds.
+fn response_bytes(response: &Response<Body>) -> u64 {
+    let header = |name: usize, value: usize| name + ": ".len() + value + "\r\n".len();
+    let headers = response.headers().iter().map(|(name, value)| header(name.as_str().len(), value.len()));
+    let date = header("date".len(), "Sun, 06 Nov 1994 08:49:37 GMT".len());
+    let status = "HTTP/1.1 101 Switching Protocols\r\n".len();
+    (status + headers.sum::<usize>() + date + "\r\n".len()) as u64
 }
 
 /// The client's key, if the request is a WebSocket handshake (RFC 6455 §4.2.1).

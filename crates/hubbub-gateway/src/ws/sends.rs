@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, ReadMark, RoomId};
-use hubbub_pipeline::{Log, Metrics, Ticket, Waiter};
+use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, ReadMark, Refusal, RoomId};
+use hubbub_pipeline::{Log, Metrics, SendLane, Ticket, Waiter};
 
 use super::labels::{About, Label, Labels};
+use super::refusing::RefusingRooms;
 use crate::problem::{Problem, Sent, sent};
 
 /// Unanswered frames after which the socket is not read any more.
@@ -20,15 +21,19 @@ pub(super) trait Wording {
     fn marked(&self, room: &str, label: Label<'_>, mark: &ReadMark, out: &mut Vec<u8>);
     /// Appends the frame that says why it is not so.
     fn failure(&self, label: Label<'_>, problem: &Problem, out: &mut Vec<u8>);
+    /// Called when the answer that begins at `start` is whole.
+    fn finish(&self, start: usize, out: &mut Vec<u8>);
 }
 
 enum Entry {
     /// Submitted operations, each with a label.
     Submitted(Ticket),
-    /// Operations refused without being submitted, each with a label.
-    Refused(Problem, usize),
+    /// Operations of one room, refused without being submitted, each with a label.
+    Refused { problem: Problem, count: usize, room: Option<RoomId> },
     /// A frame that answers something else.
     Frame(Vec<u8>),
+    /// A frame that must follow everything that was in the outbox before this place.
+    BehindOutbox { frame: Vec<u8>, end: u64 },
 }
 
 /// One socket's messages and read marks.
@@ -36,14 +41,14 @@ pub(super) struct Sends {
     waiter: Arc<Waiter>,
     entries: VecDeque<Entry>,
     labels: Labels,
-    /// Entries that are a [`Entry::Frame`].
+    /// Entries that are a [`Entry::Frame`] or [`Entry::BehindOutbox`].
     frames: usize,
+    /// Entries that are an [`Entry::BehindOutbox`].
+    behind_outbox: usize,
     /// Operations of the current read, all of one room, that are not submitted yet.
     staged: usize,
     staged_room: String,
-    /// Rooms whose later frames are refused too, because one was refused for overload: the sender cannot know yet,
-    /// and a retry must not fall behind what it already sent after it.
-    refusing: Vec<RoomId>,
+    refusing: RefusingRooms,
 }
 
 impl Sends {
@@ -53,9 +58,10 @@ impl Sends {
             entries: VecDeque::new(),
             labels: Labels::default(),
             frames: 0,
+            behind_outbox: 0,
             staged: 0,
             staged_room: String::new(),
-            refusing: Vec::new(),
+            refusing: RefusingRooms::default(),
         }
     }
 
@@ -69,11 +75,12 @@ impl Sends {
         label: Label<'_>,
     ) {
         let room = op.room().unwrap_or_default();
-        if self.refusing.iter().any(|refusing| refusing.as_str() == room) {
+        if self.refusing.contains(room) {
             self.submit(log, metrics, ops);
             metrics.reject(ErrorCode::Overloaded, 1);
             self.labels.push(label);
-            self.entries.push_back(Entry::Refused(hubbub_pipeline::SubmitError::Overloaded.into(), 1));
+            let problem = Problem::refusal(Refusal::OutOfOrder);
+            self.entries.push_back(Entry::Refused { problem, count: 1, room: RoomId::new(room).ok() });
             return;
         }
         let goes_alone =
@@ -100,8 +107,9 @@ impl Sends {
             Err(error) => {
                 let problem = Problem::from(error);
                 metrics.reject(problem.code, self.staged as u64);
-                self.refusing.extend(RoomId::new(&self.staged_room));
-                Entry::Refused(problem, self.staged)
+                let room = RoomId::new(&self.staged_room).ok();
+                room.iter().for_each(|room| self.refusing.insert(room));
+                Entry::Refused { problem, count: self.staged, room }
             }
         };
         self.entries.push_back(entry);
@@ -115,9 +123,27 @@ impl Sends {
         self.entries.push_back(Entry::Frame(frame));
     }
 
-    /// The socket was read empty: what comes next was sent with the refusals known, or at its sender's own risk.
-    pub(super) fn read_empty(&mut self) {
-        self.refusing.clear();
+    /// Puts a frame in its place among the answers, behind everything the outbox holds up to `end`. What is staged must
+    /// have been submitted.
+    pub(super) fn push_behind_outbox(&mut self, frame: Vec<u8>, end: u64) {
+        self.frames += 1;
+        self.behind_outbox += 1;
+        self.entries.push_back(Entry::BehindOutbox { frame, end });
+    }
+
+    /// Whether an answer waits, now or behind others, for the outbox.
+    pub(super) fn waits_for_outbox(&self) -> bool {
+        self.behind_outbox > 0
+    }
+
+    /// The payload of a ping that is sent for another reason.
+    pub(super) fn ping_payload(&self) -> Option<[u8; 8]> {
+        self.refusing.ping_payload()
+    }
+
+    /// Takes a pong.
+    pub(super) fn pong(&mut self, payload: &[u8]) {
+        self.refusing.pong(payload);
     }
 
     /// Frames that are not answered yet.
@@ -125,43 +151,76 @@ impl Sends {
         self.labels.len() + self.frames
     }
 
-    /// Whether the oldest frame can be answered now.
-    pub(super) fn has_answers(&self) -> bool {
+    /// Whether the oldest frame can be answered now. `has_passed` says of a place in the outbox whether everything before
+    /// it is written.
+    pub(super) fn has_answers(&self, has_passed: impl Fn(u64) -> bool) -> bool {
         self.entries.front().is_some_and(|entry| match entry {
             Entry::Submitted(ticket) => ticket.outcomes().is_some(),
-            Entry::Refused(..) | Entry::Frame(_) => true,
+            Entry::Refused { .. } | Entry::Frame(_) => true,
+            Entry::BehindOutbox { end, .. } => has_passed(*end),
         })
     }
 
-    /// Appends all answers that are ready, in order.
-    pub(super) fn answer(&mut self, wording: &impl Wording, out: &mut Vec<u8>) {
-        while let Some(entry) = self.entries.front() {
-            match entry {
-                Entry::Frame(frame) => {
-                    out.extend_from_slice(frame);
-                    self.frames -= 1;
+    /// Appends all answers that are ready, in order. `has_passed` as in [`Self::has_answers`].
+    pub(super) fn answer(
+        &mut self,
+        wording: &impl Wording,
+        has_passed: impl Fn(u64) -> bool,
+        out: &mut Vec<u8>,
+    ) {
+        while self.has_answers(&has_passed) {
+            match self.entries.pop_front() {
+                Some(Entry::Frame(frame)) => self.answer_frame(wording, &frame, out),
+                Some(Entry::BehindOutbox { frame, .. }) => {
+                    self.behind_outbox -= 1;
+                    self.answer_frame(wording, &frame, out);
                 }
-                Entry::Refused(problem, count) => {
-                    for _ in 0..*count {
-                        self.labels.pop(|label| wording.failure(label, problem, out));
-                    }
+                Some(Entry::Refused { problem, count, room }) => {
+                    room.iter().for_each(|room| self.refusing.write_ping(room, out));
+                    self.fail(wording, &problem, count, out);
                 }
-                Entry::Submitted(ticket) => match ticket.outcomes() {
-                    None => return,
-                    Some(Ok(outcomes)) => {
-                        for outcome in outcomes {
-                            self.labels.pop(|label| answer_one(wording, label, outcome, out));
-                        }
-                    }
-                    Some(Err(error)) => {
-                        let problem = Problem::from(error);
-                        for _ in 0..ticket.count() {
-                            self.labels.pop(|label| wording.failure(label, &problem, out));
-                        }
-                    }
-                },
+                Some(Entry::Submitted(ticket)) => self.answer_ticket(wording, &ticket, out),
+                None => {}
             }
-            self.entries.pop_front();
+        }
+    }
+
+    fn answer_frame(&mut self, wording: &impl Wording, frame: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(frame);
+        wording.finish(start, out);
+        self.frames -= 1;
+    }
+
+    fn answer_ticket(&mut self, wording: &impl Wording, ticket: &Ticket, out: &mut Vec<u8>) {
+        match ticket.outcomes() {
+            None => {}
+            Some(Ok(outcomes)) => {
+                for outcome in outcomes {
+                    let start = out.len();
+                    self.labels.pop(|label| answer_one(wording, label, outcome, out));
+                    wording.finish(start, out);
+                }
+            }
+            Some(Err(error)) => {
+                for lane in self.waiter.learn(ticket) {
+                    if let SendLane::Room(room) = lane
+                        && let Ok(room) = RoomId::new(&room)
+                    {
+                        self.refusing.insert(&room);
+                        self.refusing.write_ping(&room, out);
+                    }
+                }
+                self.fail(wording, &Problem::from(error), ticket.count(), out);
+            }
+        }
+    }
+
+    fn fail(&mut self, wording: &impl Wording, problem: &Problem, count: usize, out: &mut Vec<u8>) {
+        for _ in 0..count {
+            let start = out.len();
+            self.labels.pop(|label| wording.failure(label, problem, out));
+            wording.finish(start, out);
         }
     }
 

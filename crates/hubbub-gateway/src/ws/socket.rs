@@ -25,11 +25,20 @@ pub(super) struct Socket {
     /// Bytes of `tail` that are written already.
     written: usize,
     queued_bytes: usize,
+    /// Bytes of the connection's stream before `tail`.
+    before_tail: u64,
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream) -> Self {
-        Self { stream, queue: VecDeque::new(), tail: Vec::new(), written: 0, queued_bytes: 0 }
+    /// `sent` bytes of the stream were sent before: the response to the handshake.
+    pub(super) fn new(stream: TcpStream, sent: u64) -> Self {
+        let (queue, tail) = (VecDeque::new(), Vec::new());
+        Self { stream, queue, tail, written: 0, queued_bytes: 0, before_tail: sent }
+    }
+
+    /// The place in the connection's stream where the buffer of [`Self::out`] begins.
+    pub(super) fn out_begins_at(&self) -> u64 {
+        self.before_tail
     }
 
     /// The buffer to which own frames are appended.
@@ -40,11 +49,13 @@ impl Socket {
     /// Adds frames that are shared with other connections.
     pub(super) fn push(&mut self, frames: Bytes) {
         self.seal_tail();
+        self.before_tail += frames.len() as u64;
         self.queued_bytes += frames.len();
         self.queue.push_back(frames);
     }
 
     fn seal_tail(&mut self) {
+        self.before_tail += self.tail.len() as u64;
         if self.tail.len() > self.written {
             let own = Bytes::from(std::mem::take(&mut self.tail)).slice(self.written..);
             self.queued_bytes += own.len();
@@ -59,10 +70,14 @@ impl Socket {
         self.queued_bytes + self.tail.len() - self.written
     }
 
-    /// Forgets all whole parcels but the first, which may be written in part, to make place for a last word.
-    pub(super) fn drop_queue(&mut self) {
+    /// Forgets what waits behind the first buffer, which may be written in part, to make place for the close frame. What
+    /// the peer gets is then a prefix of what it was to get: it resumes behind it.
+    pub(super) fn drop_backlog(&mut self) {
+        let Some(first) = self.queue.front() else { return };
+        self.queued_bytes = first.len();
         self.queue.truncate(1);
-        self.queued_bytes = self.queue.front().map_or(0, Bytes::len);
+        self.tail.clear();
+        self.written = 0;
     }
 
     /// Writes until nothing is left or the peer takes no more.
@@ -106,6 +121,7 @@ impl Socket {
         }
         self.written += count;
         if self.written >= self.tail.len() {
+            self.before_tail += self.tail.len() as u64;
             self.tail.clear();
             self.written = 0;
             if self.tail.capacity() > KEPT_BYTES_MAX {
@@ -135,6 +151,49 @@ impl Socket {
         if self.backlog_bytes() == 0 {
             self.tail = Vec::new();
             self.queue = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_left_after_dropping_the_backlog_is_a_prefix() {
+        for (has_shared, has_own) in [(true, true), (true, false), (false, true)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let mut socket = Socket::new(listener.accept().await.unwrap().0, 0);
+            let (mut all, mut number) = (Vec::new(), 0_u64);
+            // Until the peer takes no more, with much that is not even begun.
+            let mut is_blocked = false;
+            while !is_blocked || socket.backlog_bytes() < 1024 * 1024 {
+                let frame: Vec<u8> = std::iter::repeat_n(number.to_be_bytes(), 4_000).flatten().collect();
+                number += 1;
+                all.extend_from_slice(&frame);
+                if has_shared && (!has_own || number.is_multiple_of(2)) {
+                    socket.push(Bytes::from(frame));
+                } else {
+                    socket.out().extend_from_slice(&frame);
+                }
+                let flush = |context: &mut Context<'_>| Poll::Ready(socket.poll_flush(context).is_pending());
+                is_blocked = std::future::poll_fn(flush).await;
+            }
+            socket.drop_backlog();
+            socket.out().extend_from_slice(b"close");
+            let writing = tokio::spawn(async move {
+                std::future::poll_fn(|context| socket.poll_flush(context)).await.unwrap();
+            });
+            let mut heard = Vec::new();
+            peer.read_to_end(&mut heard).await.unwrap();
+            writing.await.unwrap();
+            let kept = heard.strip_suffix(b"close").unwrap();
+            assert!(all.starts_with(kept), "{has_shared} {has_own}");
+            assert_eq!(kept.len() % 32_000, 0, "a frame is whole");
         }
     }
 }

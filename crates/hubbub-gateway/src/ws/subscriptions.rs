@@ -50,6 +50,8 @@ struct Subscription {
     /// The user was made a member, with this read mark, while the room was followed by name: should that end, the room
     /// is one of all.
     joined: Option<u64>,
+    /// The end of the outbox when it began.
+    begun_at: u64,
 }
 
 pub(super) struct Subscriptions {
@@ -108,8 +110,10 @@ impl Subscriptions {
     fn follow(&mut self, room: RoomId, wanted: Wanted, announce: Announce) {
         let outbox = self.outbox();
         self.mine += usize::from(announce.is_mine());
+        let begun_at = outbox.end();
         let follower = Follower::new(self.gateway.clone(), room.clone(), self.user.clone(), wanted, outbox);
-        self.rooms.insert(room.clone(), Subscription { follower, announce, typed_at: None, joined: None });
+        let subscription = Subscription { follower, announce, typed_at: None, joined: None, begun_at };
+        self.rooms.insert(room.clone(), subscription);
         self.behind.push_back(room);
     }
 
@@ -187,13 +191,14 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// Takes what the outbox holds, so that it can be sent before something that must follow it.
-    pub(super) fn take_outbox(&mut self) -> Vec<Bytes> {
-        let mut all = Vec::new();
-        while let Some(delivery) = self.next_delivery() {
-            all.extend(self.take(delivery));
-        }
-        all
+    /// The end of what the outbox holds now, for [`Self::has_passed`].
+    pub(super) fn outbox_end(&self) -> u64 {
+        self.outbox.as_ref().map_or(0, |outbox| outbox.end())
+    }
+
+    /// Whether everything that was in the outbox before `end` was handed to the socket.
+    pub(super) fn has_passed(&self, end: u64) -> bool {
+        self.outbox.as_ref().is_none_or(|outbox| outbox.has_passed(end))
     }
 
     fn next_delivery(&self) -> Option<Delivery> {
@@ -207,8 +212,12 @@ impl Subscriptions {
                 self.gateway.metrics.delivered.inc_by(parcel.messages() as u64);
                 Some(parcel.frames())
             }
-            // A client that has ended it by itself meanwhile was told so.
-            Delivery::Ended { room, notice } => self.remove(&room).map(|_| notice.frames()),
+            // A client that has ended it by itself meanwhile is told so. Should it follow the room again, that is another
+            // subscription.
+            Delivery::Ended { room, notice } => {
+                let begun_at = self.rooms.get(&room)?.begun_at;
+                self.has_passed(begun_at + 1).then(|| self.remove(&room)).map(|_| notice.frames())
+            }
             Delivery::Joined { room, read_seq } => {
                 self.follow_mine(room, read_seq);
                 None
@@ -221,10 +230,10 @@ impl Subscriptions {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_cut())
     }
 
-    /// Moves live frames, and pages of what was missed, to the socket, as much as it takes.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>, socket: &mut Socket) {
+    /// Moves live frames, and pages of what was missed if `may_catch_up`, to the socket, as much as it takes.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>, socket: &mut Socket, may_catch_up: bool) {
         self.drain_outbox(socket);
-        while socket.backlog_bytes() < BACKLOG_BYTES_MAX {
+        while may_catch_up && socket.backlog_bytes() < BACKLOG_BYTES_MAX {
             let polled = match self.behind.front().cloned() {
                 Some(room) => self.poll_room(&room, context, socket),
                 None => self.poll_all(context, socket),
@@ -252,6 +261,8 @@ impl Subscriptions {
                     write_room_frame("reset", "", room, (&at, None), socket.out());
                 }
             }
+            Step::Reset(_) if *announce == Announce::Not => {}
+            Step::Reset(at) => write_room_frame("reset", "", room, (&at, None), socket.out()),
             Step::Missed(messages) => {
                 messages.iter().for_each(|message| encode_live(&message, socket.out()));
                 self.gateway.metrics.delivered.inc_by(messages.len() as u64);

@@ -166,6 +166,9 @@ impl Hub {
                 Err(ReadError::UnknownRoom) => return Ok(()),
                 page => page?,
             };
+            if after.saturating_add(1) < page.oldest {
+                self.cut_behind(&room, page.oldest);
+            }
             let mut run = RunBuilder::default();
             let mut last = after;
             for message in page.messages.iter() {
@@ -180,6 +183,15 @@ impl Hub {
             }
         }
         Ok(())
+    }
+
+    /// Retention removed messages before they were published: cuts off the subscribers that lack them. They ask anew, and
+    /// are told of the gap.
+    fn cut_behind(&self, room: &RoomId, oldest: u64) {
+        self.with_channel(room.as_str(), |channel| {
+            let lacking = channel.subscribers.iter().filter(|s| s.after.saturating_add(1) < oldest);
+            lacking.for_each(|subscriber| subscriber.outbox.cut());
+        });
     }
 
     /// Delivers all there is behind `after` and up to `through`, as far as that was not published meanwhile.

@@ -116,6 +116,8 @@ struct Backlog {
     deliveries: VecDeque<Delivery>,
     messages: usize,
     bytes: usize,
+    /// Deliveries that were ever taken.
+    taken: u64,
     is_cut: bool,
 }
 
@@ -159,7 +161,20 @@ impl Outbox {
         let delivery = backlog.deliveries.pop_front()?;
         backlog.messages -= delivery.messages();
         backlog.bytes -= delivery.bytes();
+        backlog.taken += 1;
         Some(delivery)
+    }
+
+    /// The end of what it holds now, for [`Self::has_passed`].
+    pub fn end(&self) -> u64 {
+        let backlog = self.backlog.lock();
+        backlog.taken + backlog.deliveries.len() as u64
+    }
+
+    /// Whether everything up to `end` was taken, or is lost because the subscriber was cut off.
+    pub fn has_passed(&self, end: u64) -> bool {
+        let backlog = self.backlog.lock();
+        backlog.is_cut || backlog.taken >= end
     }
 
     /// Whether the subscriber lagged too far behind and gets nothing any more.

@@ -14,6 +14,16 @@ use super::view::View;
 impl Shared {
     /// A page of a room's messages; see [`hubbub_core::RoomStore::history`].
     pub(crate) fn history(&self, room: &str, query: &HistoryQuery) -> Result<HistoryPage, ReadError> {
+        loop {
+            let page = self.read_history(room, query)?;
+            // What retention removed meanwhile may be missing in the page, whose `oldest` would not say so.
+            if self.rooms.read().find(room).is_none_or(|(_, room)| room.oldest() <= page.oldest) {
+                return Ok(page);
+            }
+        }
+    }
+
+    fn read_history(&self, room: &str, query: &HistoryQuery) -> Result<HistoryPage, ReadError> {
         let (number, head, hidden) = {
             let rooms = self.rooms.read();
             let (number, room) = rooms.find(room).ok_or(ReadError::UnknownRoom)?;

@@ -113,6 +113,8 @@ fn query(channel: Channel) -> Value {
         let switch = |about| json!({"type": "string", "enum": ["", "1", "true"], "description": about});
         members.insert("echo".into(), switch("Answers carry `originalMessage`."));
         members.insert("live".into(), switch("The room's messages are sent too."));
+        let about = "With `0`, answers may cross a multiple of 16,384 bytes of the stream.";
+        members.insert("pad".into(), json!({"type": "string", "enum": ["0", "1"], "description": about}));
     }
     json!({"type": "object", "properties": members})
 }

@@ -35,7 +35,7 @@ macro_rules! page {
         Sql {
             what: "reading messages",
             text: concat!(
-                "select ", message_columns!("m"), ", m.found, m.first from rooms r cross join lateral ( \
+                "select ", message_columns!("m"), ", m.found, m.first, r.oldest from rooms r cross join lateral ( \
                      select *, row_number() over page as place, sum(octet_length(body)) over page as bytes, \
                          count(*) over () as found, min(seq) over () as first \
                      from (select * from messages m \
@@ -119,12 +119,23 @@ pub(crate) async fn read(
     for row in &rows {
         push(&mut page.messages, (row, 0), room.as_str(), &senders)?;
     }
+    // As it was when the messages were read: retention may have removed some since the room was looked up.
+    page.oldest = match rows.first() {
+        Some(row) => count(row, MESSAGE_COLUMNS + 2).max(page.oldest),
+        None => oldest_now(rooms, room).await?.max(page.oldest),
+    };
     let found = rows.first().map_or(0, |row| count(row, MESSAGE_COLUMNS));
     page.more = u64::try_from(rows.len()).unwrap_or(u64::MAX) < found;
     if !is_forward {
         page.messages.reverse();
     }
     Ok(page)
+}
+
+/// The oldest message a room keeps.
+async fn oldest_now(rooms: &Rooms, room: &RoomId) -> Result<u64, ReadError> {
+    let rows = rooms.context.db.read(&ROOM, &[&room.as_str()]).await?;
+    rows.first().map(|row| row.get::<_, i64>(2).unsigned_abs()).ok_or(ReadError::UnknownRoom)
 }
 
 /// `lately`: where to begin at first where the page is near the head.

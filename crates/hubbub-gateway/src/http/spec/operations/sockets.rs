@@ -37,6 +37,11 @@ fn chat() -> Operation {
         .caller()
         .query("echo", switch(), "Answers carry `originalMessage`.")
         .query("live", switch(), "The room's messages are sent too.")
+        .query(
+            "pad",
+            json!({"type": "string", "enum": ["0", "1"]}),
+            "With `0`, answers may cross a multiple of 16,384 bytes of the stream.",
+        )
         .gives(101, Media::None, "Speak WebSocket (RFC 6455).")
         .refuses(&[E::Malformed, E::Invalid, E::Forbidden])
         .example("lobby", &[("room", "lobby"), ("echo", "1")], (101, json!(null)))

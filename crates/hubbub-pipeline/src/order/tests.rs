@@ -1,0 +1,114 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hubbub_core::store::{ApplyError, BatchCap};
+use hubbub_core::{MessageType, Receipt, Send, Timestamp};
+
+use super::*;
+use crate::batcher::{BatchTuning, QueueLimits, SubmitError, Ticket};
+
+fn batch(room: &str, id: &str) -> OpBatch {
+    let mut ops = OpBatch::default();
+    let (kind, timestamp) = (MessageType::Text, Timestamp::default());
+    ops.push(&Op::Send(Send { room, user: "u", id, username: None, text: "t", kind, timestamp }));
+    ops
+}
+
+/// A queue whose chunks hold one operation each, and what the commit thread keeps.
+struct Pipeline {
+    batcher: Batcher,
+    failed: FailedSends,
+    submitted: VecDeque<Ticket>,
+}
+
+impl Pipeline {
+    fn new() -> Self {
+        let (limits, cap) = (QueueLimits::default(), BatchCap { ops: 1, bytes: usize::MAX });
+        let batcher = Batcher::new(limits, BatchTuning::default(), cap);
+        Self { batcher, failed: FailedSends::default(), submitted: VecDeque::new() }
+    }
+
+    fn submit(&mut self, sender: &Arc<Waiter>, room: &str, id: &str) -> Result<(), SubmitError> {
+        let ticket = self.batcher.submit(&batch(room, id), sender, Duration::ZERO)?;
+        self.submitted.push_back(ticket);
+        Ok(())
+    }
+
+    /// Commits the next chunk to a store that does or does not fail. Whether it was stored, and its ticket.
+    fn commit(&mut self, fails: bool) -> (Option<bool>, Ticket) {
+        let chunk = self.batcher.take().unwrap();
+        let refused = self.failed.out_of_order(&chunk);
+        let outcomes = match &refused {
+            Some(_) => Ok(vec![Outcome::Refused(Refusal::OutOfOrder)]),
+            None if fails => Err(ApplyError::Overloaded),
+            None => {
+                let receipt = Receipt { seq: 1, received_at: Timestamp::default() };
+                Ok(vec![Outcome::Stored(receipt)])
+            }
+        };
+        let is_stored = outcomes.as_ref().ok().map(|outcomes| matches!(outcomes[0], Outcome::Stored(_)));
+        if outcomes.is_err() {
+            self.failed.insert(&chunk);
+        }
+        self.failed.prune(chunk.batch.number(), &self.batcher);
+        chunk.batch.set(outcomes);
+        chunk.batch.show();
+        (is_stored, self.submitted.pop_front().unwrap())
+    }
+}
+
+#[test]
+fn what_was_queued_behind_a_failure_is_refused_until_the_sender_knows() {
+    let (mut pipeline, ordered) = (Pipeline::new(), Arc::new(Waiter::ordered()));
+    let (other, unordered) = (Arc::new(Waiter::ordered()), Arc::new(Waiter::default()));
+    for (sender, room) in
+        [(&ordered, "r"), (&ordered, "r"), (&ordered, "another"), (&other, "r"), (&unordered, "r")]
+    {
+        pipeline.submit(sender, room, "id").unwrap();
+    }
+    let (stored, ticket) = pipeline.commit(true);
+    assert_eq!(stored, None);
+    let stored: Vec<_> = (0..4).map(|_| pipeline.commit(false).0).collect();
+    assert_eq!(stored, [Some(false), Some(true), Some(true), Some(true)]);
+    // Nobody was told yet.
+    pipeline.submit(&ordered, "r", "id").unwrap();
+    assert_eq!(ordered.learn(&ticket), [SendLane::Room("r".to_owned())]);
+    assert_eq!(ordered.learn(&ticket), []);
+    pipeline.submit(&ordered, "r", "id").unwrap();
+    assert_eq!(pipeline.commit(false).0, Some(false), "submitted before");
+    assert_eq!(pipeline.commit(false).0, Some(true), "submitted after");
+    pipeline.submit(&other, "r", "id").unwrap();
+    pipeline.commit(false);
+    assert!(pipeline.failed.senders.is_empty(), "all is known");
+}
+
+#[test]
+fn a_second_failure_needs_to_be_known_too() {
+    let (mut pipeline, sender) = (Pipeline::new(), Arc::new(Waiter::ordered()));
+    pipeline.submit(&sender, "r", "1").unwrap();
+    let (_, first) = pipeline.commit(true);
+    sender.learn(&first);
+    pipeline.submit(&sender, "r", "1").unwrap();
+    pipeline.submit(&sender, "r", "2").unwrap();
+    let (stored, second) = pipeline.commit(true);
+    assert_eq!(stored, None);
+    assert_eq!(pipeline.commit(false).0, Some(false));
+    sender.learn(&second);
+    pipeline.submit(&sender, "r", "1").unwrap();
+    assert_eq!(pipeline.commit(false).0, Some(true));
+}
+
+#[test]
+fn a_sender_that_is_gone_is_forgotten() {
+    let (mut pipeline, sender) = (Pipeline::new(), Arc::new(Waiter::ordered()));
+    pipeline.submit(&sender, "r", "1").unwrap();
+    let (_, ticket) = pipeline.commit(true);
+    drop((sender, ticket));
+    let other = Arc::new(Waiter::default());
+    for _ in 0..6 {
+        // Chunks that are kept for reuse refer to their senders until they are filled again.
+        pipeline.submit(&other, "r", "1").unwrap();
+        pipeline.commit(false);
+    }
+    assert!(pipeline.failed.senders.is_empty());
+}

@@ -15,6 +15,8 @@ use crate::problem::{Problem, Reset};
 /// A page of what was missed: few enough to keep memory small, many enough to be quick.
 const PAGE_MESSAGES: usize = 500;
 const PAGE_BYTES: usize = 256 * 1024;
+/// A page while live messages take too much memory.
+const SMALL_PAGE_BYTES: usize = 16 * 1024;
 
 /// The last so many messages are read at once: fewer than asked for, if their texts are larger than this.
 const LAST_BYTES: usize = 4 * 1024 * 1024;
@@ -64,6 +66,8 @@ pub(crate) enum Step {
     Begun { at: Reset, is_reset: bool },
     /// Messages that were missed, in order.
     Missed(MessageRun),
+    /// More was published at the end than could be held: it is read from the store, and other rooms may go first.
+    Outrun,
     /// The last step: from here on the outbox gets the messages.
     Live,
     /// The last step: the room cannot be followed.
@@ -107,6 +111,8 @@ pub(crate) struct Follower {
     outbox: Arc<Outbox>,
     stage: Stage,
     fetch: Option<Fetch>,
+    /// Whether it asked to go live before.
+    has_asked: bool,
 }
 
 impl Follower {
@@ -121,7 +127,8 @@ impl Follower {
         // Before anything of the room or of who may see it is read, so that nothing published meanwhile is missed.
         let attachment = Some(gateway.hub.attach(room.clone(), user.clone(), &outbox));
         let standing = Standing::Guest;
-        Self { gateway, room, user, standing, attachment, outbox, stage: Stage::Asked(wanted), fetch: None }
+        let (stage, fetch, has_asked) = (Stage::Asked(wanted), None, false);
+        Self { gateway, room, user, standing, attachment, outbox, stage, fetch, has_asked }
     }
 
     /// The next step. Not to be called again after a last one. When the outbox says that the subscription ended, no
@@ -136,8 +143,12 @@ impl Follower {
                     Joined::ReadOn => Stage::Behind { cursor: *cursor, is_at_end: false },
                     Joined::Ended => Stage::Over,
                 };
-                if matches!(self.stage, Stage::Live) {
-                    return Poll::Ready(Step::Live);
+                match self.stage {
+                    Stage::Live => return Poll::Ready(Step::Live),
+                    Stage::Behind { .. } if std::mem::replace(&mut self.has_asked, true) => {
+                        return Poll::Ready(Step::Outrun);
+                    }
+                    _ => {}
                 }
             }
             if matches!(self.stage, Stage::Over) {
@@ -252,6 +263,7 @@ impl Wanted {
 
 fn begin_fetch(gateway: &Arc<Gateway>, room: &RoomId, user: &Option<UserId>, stage: &Stage) -> Fetch {
     let (gateway, room, user) = (gateway.clone(), room.clone(), user.clone());
+    let page_bytes = if gateway.hub.memory().is_exceeded() { SMALL_PAGE_BYTES } else { PAGE_BYTES };
     let (cursor, limit, bytes_max) = match stage {
         Stage::Asked(_) => {
             return Box::pin(async move {
@@ -263,8 +275,8 @@ fn begin_fetch(gateway: &Arc<Gateway>, room: &RoomId, user: &Option<UserId>, sta
             });
         }
         Stage::Last { count, head } => (Cursor::Before(head.saturating_add(1)), *count, LAST_BYTES),
-        Stage::Behind { cursor, .. } => (Cursor::After(*cursor), PAGE_MESSAGES, PAGE_BYTES),
-        Stage::Live | Stage::Over => (Cursor::After(u64::MAX), 1, PAGE_BYTES),
+        Stage::Behind { cursor, .. } => (Cursor::After(*cursor), PAGE_MESSAGES, page_bytes),
+        Stage::Live | Stage::Over => (Cursor::After(u64::MAX), 1, page_bytes),
     };
     let query = HistoryQuery { cursor, from: None, to: None, limit, bytes_max };
     Box::pin(async move {

@@ -46,7 +46,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         (Arc::new(SystemClock::new()), Arc::new(KeyedRandom::new()));
     let started = clock.monotonic();
     let metrics = Arc::new(Metrics::default());
-    let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
+    let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()));
     let begin_anew = {
         let hub = hub.clone();
         Arc::new(move || hub.begin_anew())
@@ -54,7 +54,11 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let store = stores::open(config, clock.clone(), random.clone(), begin_anew).await?;
     let members =
         Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
-    let cache = CacheLimits { bytes: config.kv_cache.0 as u64, entries: *config.kv_cache_entries };
+    let cache = CacheLimits {
+        bytes: config.kv_cache.0 as u64,
+        entries: *config.kv_cache_entries,
+        value_bytes: config.value_bytes.0 as u64,
+    };
     let keys = Arc::new(match store.is_shared() {
         true => Keys::shared(store.clone(), clock.clone(), metrics.clone()),
         false => Keys::new(store.clone(), clock.clone(), metrics.clone(), cache),

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use crate::ambient::{KeyedRandom, SystemClock};
 use crate::cli::ServeArgs;
 use crate::config::{self, Config, ConfigError, MetricsAnswer};
-use crate::{logging, logs, stores};
+use crate::{logging, logs, memory, stores};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = config::load(args, &|name| std::env::var(name).ok())?;
@@ -94,7 +94,10 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     }
     announce(&format!("http://{address}"))?;
     let listeners = Listeners { http, line: line.map(|(listener, _)| listener) };
-    server::serve(Arc::new(gateway), listeners, stop).await;
+    tokio::select! {
+        () = server::serve(Arc::new(gateway), listeners, stop) => {}
+        () = memory::give_back() => {}
+    }
     tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
     tracing::info!("stopped");
     Ok(())

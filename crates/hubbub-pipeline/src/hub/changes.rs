@@ -31,7 +31,9 @@ impl Hub {
             }
             (What::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
                 // Its messages are gone for those who come later, too.
-                self.with_channel(room, |channel| (channel.published, channel.changes) = (Published::default(), None));
+                self.with_channel(room, |channel| {
+                    (channel.published, channel.changes) = (Published::default(), None)
+                });
                 self.end(room, |_| true);
             }
             (What::PutRoom { room, settings }, Outcome::Room { created }) => {

@@ -122,7 +122,7 @@ impl LiveMemory {
         };
         let mut large = self.large.lock();
         let listed = large.outboxes.drain(..).filter_map(|outbox| outbox.upgrade());
-        let mut outboxes: Vec<_> = listed.map(|outbox| (outbox.bytes(), outbox)).collect();
+        let mut outboxes: Vec<_> = listed.map(|outbox| (outbox.memory_bytes(), outbox)).collect();
         outboxes.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (bytes, outbox) in outboxes {
             if excess > 0 && bytes >= SMALL_BYTES {

@@ -46,8 +46,8 @@ use parking_lot::Mutex;
 use crate::batcher::Waiter;
 use crate::metrics::Metrics;
 use channel::{Channel, Joining, Subscriber};
-use others::Behind;
 pub use memory::LiveMemory;
+use others::Behind;
 pub(crate) use others::follow;
 pub use outbox::{Delivery, Outbox, OutboxLimits, Parcel};
 use run::{Fit, Published, Run, RunBuilder};
@@ -305,7 +305,9 @@ impl Hub {
                 (Op::Send(_) | Op::Queue(_) | Op::Kv(_), _) => {}
                 (Op::Change(change), outcome) => {
                     // What came before it in its room goes out before it.
-                    let run = change.room().and_then(|room| Some((room, rooms.remove(room)??.finish(&self.memory)?)));
+                    let run = change
+                        .room()
+                        .and_then(|room| Some((room, rooms.remove(room)??.finish(&self.memory)?)));
                     if let Some((room, run)) = run {
                         self.deliver(room, run);
                     }

@@ -106,7 +106,9 @@ impl Hub {
         let mut rooms = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            rooms.extend(shard.iter().map(|(room, channel)| (room.clone(), channel.published.through > Some(0))));
+            rooms.extend(
+                shard.iter().map(|(room, channel)| (room.clone(), channel.published.through > Some(0))),
+            );
         }
         rooms
     }

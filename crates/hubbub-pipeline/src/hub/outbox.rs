@@ -148,6 +148,8 @@ struct Held {
 
 /// Slots of an empty queue that are kept, and cost nothing.
 const FREE_SLOTS: usize = 16;
+/// What a run has for each message besides its frame.
+const END_BYTES: usize = size_of::<(u64, usize)>();
 
 impl Backlog {
     fn is_over(&self, limits: OutboxLimits, messages: usize, bytes: usize) -> bool {
@@ -172,12 +174,16 @@ impl Backlog {
         self.charged = bytes;
     }
 
-    /// Drops what is held; what is not held any more.
+    /// Drops what is held; how much memory that took.
     fn drop_held(&mut self) -> usize {
         let Some(held) = self.held.take() else { return 0 };
         self.messages -= held.messages;
         self.bytes -= held.bytes;
-        held.bytes
+        held.bytes + held.messages * END_BYTES
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.bytes + self.messages * END_BYTES + self.charged
     }
 
     fn cut(&mut self, memory: &LiveMemory) {
@@ -211,7 +217,7 @@ impl Outbox {
             backlog.enqueue(delivery, &self.memory);
         }
         let (is_open, was_empty) = (!backlog.is_cut, backlog.deliveries.len() <= 1);
-        let bytes = backlog.bytes;
+        let bytes = backlog.memory_bytes();
         drop(backlog);
         if was_empty {
             self.waiter.wake();
@@ -265,7 +271,9 @@ impl Outbox {
         let mut backlog = self.backlog.lock();
         let (messages, bytes) = (run.ends.len(), run.frames.len());
         let is_over = backlog.is_over(self.limits, messages, bytes) || self.memory.is_exceeded();
-        let Some(held) = backlog.held.as_mut().filter(|held| held.room.as_str() == room) else { return false };
+        let Some(held) = backlog.held.as_mut().filter(|held| held.room.as_str() == room) else {
+            return false;
+        };
         if is_over && !held.runs.is_empty() {
             self.memory.count_eviction();
             backlog.drop_held();
@@ -276,7 +284,7 @@ impl Outbox {
         held.bytes += bytes;
         backlog.messages += messages;
         backlog.bytes += bytes;
-        let bytes = backlog.bytes;
+        let bytes = backlog.memory_bytes();
         drop(backlog);
         self.list_if_large(bytes);
         true
@@ -316,13 +324,13 @@ impl Outbox {
         }
     }
 
-    /// Bytes that wait, or are held.
-    pub(super) fn bytes(&self) -> usize {
-        self.backlog.lock().bytes
+    /// Memory that what waits and what is held takes, if nobody else has it.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.backlog.lock().memory_bytes()
     }
 
-    /// Gives up what is held, or if there is nothing all that waits, which closes the outbox for good. How many bytes
-    /// that were.
+    /// Gives up what is held, or if there is nothing all that waits, which closes the outbox for good. How much memory
+    /// that took, if nobody else has it.
     pub(super) fn give_up(&self) -> usize {
         self.memory.count_eviction();
         let mut backlog = self.backlog.lock();
@@ -330,7 +338,7 @@ impl Outbox {
         if held > 0 {
             return held;
         }
-        let bytes = backlog.bytes + backlog.charged;
+        let bytes = backlog.memory_bytes();
         backlog.cut(&self.memory);
         drop(backlog);
         self.waiter.wake();
@@ -341,7 +349,7 @@ impl Outbox {
     pub(super) fn stays_listed(&self) -> bool {
         // Before its size is read: who makes it large in between lists it again.
         self.is_listed.store(false, Relaxed);
-        self.bytes() >= SMALL_BYTES && !self.is_listed.swap(true, Relaxed)
+        self.memory_bytes() >= SMALL_BYTES && !self.is_listed.swap(true, Relaxed)
     }
 }
 

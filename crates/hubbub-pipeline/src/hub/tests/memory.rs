@@ -82,7 +82,7 @@ fn whoever_lags_most_is_cut_off_first_and_nobody_who_keeps_pace() {
         let cut = outboxes.iter().filter(|outbox| outbox.is_cut()).count();
         assert!(cut == 0 || outboxes[0].is_cut(), "the slowest goes first");
     }
-    assert!(hub.metrics.live_evictions.get() >= 18);
+    assert!(hub.metrics.live_evictions.get() >= 10);
     assert!(!outboxes[18].is_cut() && !outboxes[19].is_cut());
     for (attachment, outbox) in attachments.into_iter().zip(&outboxes) {
         hub.detach(attachment, outbox);

@@ -219,9 +219,7 @@ async fn of_a_shared_store_nothing_is_remembered_or_held_back() {
 #[tokio::test]
 async fn bytes_and_entries_are_bounded() {
     let it = Fixture::new();
-    for limits in
-        [limits(64 << 20, 100), limits(64 << 10, 100_000)]
-    {
+    for limits in [limits(64 << 20, 100), limits(64 << 10, 100_000)] {
         let (keys, metrics) = keys_of(&it.model, &it.clock, limits);
         for number in 0..10_000_u32 {
             let ops = batch(&[put(&number.to_le_bytes(), &[1; 100])]);

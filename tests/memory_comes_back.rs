@@ -30,7 +30,9 @@ fn copy_all(from: &Path, to: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_comes_back() {
     let connections = number("CONNECTIONS").unwrap_or(12_000);
-    let server = Arc::new(Setup::new().start());
+    // Caches are filled as far as they may be, and stay so: with small ones they are not what is compared.
+    let setup = Setup::new().set("store.embedded.block_cache=1MiB");
+    let server = Arc::new(setup.start());
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
             let server = server.clone();
@@ -57,8 +59,15 @@ async fn memory_comes_back() {
     copy_all(server.data(), copy.data());
     let fresh = copy.start();
     assert_eq!(fresh.metric("store_messages").await, connections);
-    let needed = fresh.memory_kib();
-    println!("{before} KiB when all had left, {needed} KiB after a fresh start");
-    until("memory comes back", async || server.memory_kib() <= needed * 3 / 2 + SLACK_KIB).await;
-    println!("{} KiB now", server.memory_kib());
+    // Both work on what is stored for a while, and remember some of it.
+    until("memory comes back", async || {
+        let (now, needed) = (server.memory_kib(), fresh.memory_kib());
+        now <= needed * 3 / 2 + SLACK_KIB
+    })
+    .await;
+    println!(
+        "{before} KiB when all had left, then {}; {} after a fresh start",
+        server.memory_kib(),
+        fresh.memory_kib()
+    );
 }

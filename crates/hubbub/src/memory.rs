@@ -20,6 +20,15 @@ const WORTH: Duration = Duration::from_millis(50);
 /// Longest time a worker waits for the others, so that each runs one of the tasks.
 const MEET: Duration = Duration::from_millis(20);
 
+/// Keeps the system from backing memory with huge pages, where it does so unasked: one page of 4 KiB that is touched
+/// takes 2 MiB then, and memory that was returned is taken back while nothing happens. To be called first.
+pub(crate) fn refuse_huge_pages() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::debug!(%error, "cannot refuse huge pages; the server may take more memory");
+    }
+}
+
 /// Collects again and again when it is worth it; for the main thread. Never ends.
 pub(crate) async fn give_back() {
     let mut tick = tokio::time::interval(TICK);

@@ -25,6 +25,7 @@ use crate::{logging, logs, memory, stores};
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = config::load(args, &|name| std::env::var(name).ok())?;
     logging::start(*config.log_level, *config.log_format);
+    memory::refuse_huge_pages();
     raise_file_limit();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if *config.threads > 0 {

@@ -99,7 +99,13 @@ async fn live_memory_has_one_budget() {
     let most = most.into_inner();
     assert!(most < 3 * BUDGET, "{most} bytes");
     for mut socket in slow {
-        assert_eq!(socket.closed().await.0, 4409);
+        // Whoever reads too late finds the connection closed behind what was on its way.
+        let closed = loop {
+            if let Err(closed) = socket.next().await {
+                break closed;
+            }
+        };
+        assert!(closed.as_ref().is_none_or(|(code, _)| *code == 4409), "{closed:?}");
     }
     let mut resumed = Follower::new(&room(0));
     assert!(resumed.resume(server.address()).await);

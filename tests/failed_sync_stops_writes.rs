@@ -52,10 +52,10 @@ impl Simulated {
         let engine = Engine::open(options, Arc::new(disk.clone()), clock.clone(), &*random).unwrap();
         let store: Arc<dyn Store> = Arc::new(Embedded::in_line(engine));
         let metrics = Arc::new(Metrics::default());
-        let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
+        let hub = Arc::new(Hub::new(ENCODE, 1 << 20, metrics.clone()));
         let members =
             Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), Duration::from_secs(10)));
-        let cache = CacheLimits { bytes: 1 << 20, entries: 1_000 };
+        let cache = CacheLimits { bytes: 1 << 20, entries: 1_000, value_bytes: 1_000 };
         let keys = Arc::new(Keys::new(store.clone(), clock.clone(), metrics.clone(), cache));
         let log = DirectLog::start(
             LogOptions::default(),

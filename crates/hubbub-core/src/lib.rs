@@ -6,6 +6,7 @@
 //! [`store::RoomStore`] as a [`message::MessageRun`] and is shown in the one JSON shape of [`message::Message`].
 
 pub mod backup;
+pub mod cache;
 pub mod change;
 pub mod clock;
 pub mod draft;

@@ -16,6 +16,8 @@ use crate::problem::{Problem, Reset};
 /// A page of what was missed: few enough to keep memory small, many enough to be quick.
 const PAGE_MESSAGES: usize = 500;
 const PAGE_BYTES: usize = 256 * 1024;
+/// A page while live messages take too much memory.
+const SMALL_PAGE_BYTES: usize = 16 * 1024;
 
 /// Pause before reading again what brought nothing the last time, although the hub has published something beyond it:
 /// the store and the hub agree again within moments, or the subscription is ended.
@@ -72,6 +74,8 @@ pub(crate) enum Step {
     Reset(Reset),
     /// Messages that were missed, in order.
     Missed(MessageRun),
+    /// More was published at the end than could be held: it is read from the store, and other rooms may go first.
+    Outrun,
     /// The last step: from here on the outbox gets the messages.
     Live,
     /// The last step: the room cannot be followed.
@@ -122,6 +126,8 @@ pub(crate) struct Follower {
     has_cursor: bool,
     /// The page that follows a reset.
     page: Option<MessageRun>,
+    /// Whether it asked to go live before.
+    has_asked: bool,
 }
 
 impl Follower {
@@ -148,6 +154,7 @@ impl Follower {
             fetch: None,
             has_cursor: false,
             page: None,
+            has_asked: false,
         }
     }
 
@@ -158,37 +165,42 @@ impl Follower {
             return Poll::Ready(Step::Missed(page));
         }
         loop {
-            let mut pause = Duration::ZERO;
             if let (Stage::Behind { cursor, is_at_end: true }, Some(attachment)) =
                 (&self.stage, &self.attachment)
             {
-                self.stage = match self.gateway.hub.join(attachment, &self.outbox, *cursor) {
-                    Joined::Live => Stage::Live,
-                    Joined::ReadOn => {
-                        if self.read_on_from.replace(*cursor) == Some(*cursor) {
-                            pause = AGAIN_AFTER;
-                        }
-                        Stage::Behind { cursor: *cursor, is_at_end: false }
+                let cursor = *cursor;
+                match self.gateway.hub.join(attachment, &self.outbox, cursor) {
+                    Joined::Live => {
+                        self.stage = Stage::Live;
+                        return Poll::Ready(Step::Live);
                     }
-                    Joined::Ended => Stage::Over,
-                };
-                if matches!(self.stage, Stage::Live) {
-                    return Poll::Ready(Step::Live);
+                    Joined::ReadOn => {
+                        self.stage = Stage::Behind { cursor, is_at_end: false };
+                        let is_same = self.read_on_from.replace(cursor) == Some(cursor);
+                        self.fetch(if is_same { AGAIN_AFTER } else { Duration::ZERO });
+                        if std::mem::replace(&mut self.has_asked, true) {
+                            return Poll::Ready(Step::Outrun);
+                        }
+                    }
+                    Joined::Ended => self.stage = Stage::Over,
                 }
             }
             if matches!(self.stage, Stage::Over) {
                 return Poll::Pending;
             }
-            let fetch = match &mut self.fetch {
-                Some(fetch) => fetch,
-                none => none.insert(begin_fetch(&self.gateway, &self.room, &self.user, &self.stage, pause)),
-            };
+            let fetch = self.fetch(Duration::ZERO);
             let fetched = ready!(fetch.as_mut().poll(context));
             self.fetch = None;
             if let Some(step) = self.take(fetched) {
                 return Poll::Ready(step);
             }
         }
+    }
+
+    /// The read that the stage asks for; begun after `pause`, unless it is under way.
+    fn fetch(&mut self, pause: Duration) -> &mut Fetch {
+        let Self { gateway, room, user, stage, fetch, .. } = self;
+        fetch.get_or_insert_with(|| begin_fetch(gateway, room, user, stage, pause))
     }
 
     fn take(&mut self, fetched: Fetched) -> Option<Step> {
@@ -327,6 +339,7 @@ fn begin_fetch(
     pause: Duration,
 ) -> Fetch {
     let (gateway, room, user) = (gateway.clone(), room.clone(), user.clone());
+    let page_bytes = if gateway.hub.memory().is_exceeded() { SMALL_PAGE_BYTES } else { PAGE_BYTES };
     let (cursor, limit, bytes_max) = match stage {
         Stage::Asked(_) => {
             return Box::pin(async move {
@@ -339,8 +352,8 @@ fn begin_fetch(
             });
         }
         Stage::Last { count, head } => (Cursor::Before(head.saturating_add(1)), *count, LAST_BYTES),
-        Stage::Behind { cursor, .. } => (Cursor::After(*cursor), PAGE_MESSAGES, PAGE_BYTES),
-        Stage::Live | Stage::Over => (Cursor::After(u64::MAX), 1, PAGE_BYTES),
+        Stage::Behind { cursor, .. } => (Cursor::After(*cursor), PAGE_MESSAGES, page_bytes),
+        Stage::Live | Stage::Over => (Cursor::After(u64::MAX), 1, page_bytes),
     };
     let query = HistoryQuery { cursor, from: None, to: None, limit, bytes_max };
     Box::pin(async move {

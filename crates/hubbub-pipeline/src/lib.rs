@@ -13,9 +13,9 @@
 //! - Operations of one room keep the order in which they were submitted, also when a batch fails: what the same connection
 //!   had submitted behind it is refused too (`order`).
 //! - Every buffer is bounded: the waiting chunks by [`batcher::QueueLimits`], what is between the commit thread and
-//!   the dispatcher by a channel, each subscriber's backlog by [`hub::OutboxLimits`].
+//!   the dispatcher by a channel, each subscriber's backlog by [`hub::OutboxLimits`], all of them together by [`hub::LiveMemory`].
 //! - No lock is held across an await or a store call, and no two locks of this crate are held together, except an
-//!   outbox's inside a hub shard's.
+//!   outbox's inside a hub shard's or inside the list of large outboxes.
 
 pub mod batcher;
 pub mod committer;

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hubbub_core::cache;
 use hubbub_core::clock::Clock;
 use hubbub_core::store::{Access, Read, ReadError, Store};
 use hubbub_core::{Change, Op, OpBatch, Outcome, RoomId, UserId, What};
+use quick_cache::UnitWeighter;
 use quick_cache::sync::Cache;
 
 use crate::metrics::Metrics;
@@ -59,7 +61,9 @@ pub struct Members {
 impl Members {
     /// Asks `store`, and remembers its answers for `ttl`; zero = not at all.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>, ttl: Duration) -> Self {
-        Self { store, clock, metrics, ttl, cache: Cache::new(ENTRIES_MAX), changes: AtomicU64::new(0) }
+        let options = cache::options(ENTRIES_MAX, ENTRIES_MAX as u64, 1);
+        let cache = Cache::with_options(options, UnitWeighter, Default::default(), Default::default());
+        Self { store, clock, metrics, ttl, cache, changes: AtomicU64::new(0) }
     }
 
     /// How the user stands to the room now.

@@ -81,6 +81,10 @@ metrics! {
     subscriptions: Gauge = Gauge::default() => "subscriptions";
     /// Subscribers cut off because their backlog was full (close code 4409).
     slow_subscribers: Counter = Counter::default() => "slow_subscribers";
+    /// Bytes that live messages on their way to subscribers take.
+    live_bytes: Gauge = Gauge::default() => "live_bytes";
+    /// Backlogs of subscribers given up because live messages took too much memory.
+    live_evictions: Counter = Counter::default() => "live_evictions";
     /// Questions whether somebody may read a room, answered from memory.
     members_hits: Counter = Counter::default() => "members_cache_hits";
     /// Questions whether somebody may read a room, for which the store was asked.

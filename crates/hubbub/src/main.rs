@@ -7,6 +7,7 @@ mod client;
 mod config;
 mod logging;
 mod logs;
+mod memory;
 mod serve;
 mod stores;
 mod supervision;

@@ -22,12 +22,13 @@ use tokio::net::TcpListener;
 use crate::ambient::{KeyedRandom, SystemClock};
 use crate::cli::ServeArgs;
 use crate::config::{self, Config, ConfigError, Environment, MetricsAnswer};
-use crate::{logging, logs, stores, supervision};
+use crate::{logging, logs, memory, stores, supervision};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = config::load(args, &Environment::of_process()?)?;
     logging::start(*config.log_level, *config.log_format);
     supervision::start();
+    memory::refuse_huge_pages();
     raise_file_limit();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if *config.threads > 0 {
@@ -49,7 +50,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         (Arc::new(SystemClock::new()), Arc::new(KeyedRandom::new()));
     let started = clock.monotonic();
     let metrics = Arc::new(Metrics::default());
-    let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
+    let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()));
     let begin_anew = {
         let hub = hub.clone();
         Arc::new(move || hub.begin_anew())
@@ -57,7 +58,11 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let store = stores::open(config, clock.clone(), random.clone(), begin_anew).await?;
     let members =
         Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
-    let cache = CacheLimits { bytes: config.kv_cache.0 as u64, entries: *config.kv_cache_entries };
+    let cache = CacheLimits {
+        bytes: config.kv_cache.0 as u64,
+        entries: *config.kv_cache_entries,
+        value_bytes: config.value_bytes.0 as u64,
+    };
     let keys = Arc::new(match store.is_shared() {
         true => Keys::shared(store.clone(), clock.clone(), metrics.clone()),
         false => Keys::new(store.clone(), clock.clone(), metrics.clone(), cache),
@@ -94,7 +99,11 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     announce(&format!("http://{address}"))?;
     let listeners = Listeners { http, line: line.map(|(listener, _)| listener) };
     let serving = server::serve(Arc::new(gateway), listeners, stop);
-    let served = tokio::spawn(supervise(Essential::new("listeners"), serving)).await;
+    let serving = tokio::spawn(supervise(Essential::new("listeners"), serving));
+    let served = tokio::select! {
+        served = serving => served,
+        () = memory::give_back() => Ok(()),
+    };
     tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
     tracing::info!("stopped");
     served.context("serving clients")?;

@@ -89,9 +89,10 @@ pub(super) const LAST_MAX: usize = 1_000;
 
 async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, wanted: Wanted, writer: Writer) {
     let waiter = Arc::new(Waiter::default());
-    let outbox = Arc::new(Outbox::new(peer.gateway.outbox, waiter.clone()));
+    let outbox = peer.gateway.hub.outbox(peer.gateway.outbox, waiter.clone());
     let mut shutdown = peer.shutdown.clone();
     let epoch = peer.gateway.store.epoch();
+    let memory = peer.gateway.hub.memory().clone();
     let following = async {
         let mut follower = Follower::new(peer.gateway.clone(), room, caller.user, wanted, outbox.clone());
         loop {
@@ -111,17 +112,18 @@ async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, wanted: Wanted, w
                     messages.iter().for_each(|message| write_message(&epoch, &message, &mut out));
                     peer.gateway.metrics.delivered.inc_by(messages.len() as u64);
                 }
+                Some(Step::Outrun) => continue,
                 Some(Step::Live) => break,
                 Some(Step::Failed(problem)) => return end(&problem, &writer).await,
                 Some(Step::Gone) | None => return end(&Problem::removed(), &writer).await,
             }
-            if writer.write(out).await.is_err() {
+            if writer.write(memory.frames(out)).await.is_err() {
                 return;
             }
         }
         loop {
             let Gathered { events, is_ended } = gather(&peer, &epoch, &outbox, &waiter).await;
-            if !events.is_empty() && writer.write(events).await.is_err() {
+            if !events.is_empty() && writer.write(memory.frames(events)).await.is_err() {
                 return;
             }
             if is_ended {

@@ -212,7 +212,7 @@ impl Connection {
 
     /// Writes what waits, as much as the peer takes; `false` when the connection is lost.
     fn flush(&mut self, context: &mut Context<'_>) -> bool {
-        let was_full = self.socket.backlog_bytes() >= BACKLOG_BYTES_MAX;
+        let is_held_back = self.subscriptions.take_held_back();
         match self.socket.poll_flush(context) {
             Poll::Ready(Err(error)) => {
                 tracing::debug!(%error, "write failed");
@@ -220,7 +220,7 @@ impl Connection {
             }
             // There may be more where this came from: it was held back for a backlog that is gone already, and nobody
             // else wakes this task for it.
-            Poll::Ready(Ok(())) if was_full => context.waker().wake_by_ref(),
+            Poll::Ready(Ok(())) if is_held_back => context.waker().wake_by_ref(),
             _ => {}
         }
         true

@@ -21,6 +21,8 @@ use crate::problem::Problem;
 
 /// Nothing is read from the store or the socket, and nothing taken from the outbox, while so much waits for the peer.
 pub(super) const BACKLOG_BYTES_MAX: usize = 256 * 1024;
+/// The same while live messages take too much memory.
+const SMALL_BACKLOG_BYTES: usize = 16 * 1024;
 
 /// Others are told that somebody writes at most this often.
 const TYPING_INTERVAL: Duration = Duration::from_secs(1);
@@ -67,12 +69,13 @@ pub(super) struct Subscriptions {
     all: Option<AllRooms>,
     /// Rooms followed as some of all.
     mine: usize,
+    is_held_back: bool,
 }
 
 impl Subscriptions {
     pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, user: Option<UserId>) -> Self {
         let (rooms, behind) = (HashMap::new(), VecDeque::new());
-        Self { gateway, waiter, user, outbox: None, rooms, behind, all: None, mine: 0 }
+        Self { gateway, waiter, user, outbox: None, rooms, behind, all: None, mine: 0, is_held_back: false }
     }
 
     /// Has what concerns the user, and no room that is followed, come to this socket.
@@ -84,7 +87,7 @@ impl Subscriptions {
     }
 
     fn outbox(&mut self) -> Arc<Outbox> {
-        let make_outbox = || Arc::new(Outbox::new(self.gateway.outbox, self.waiter.clone()));
+        let make_outbox = || self.gateway.hub.outbox(self.gateway.outbox, self.waiter.clone());
         self.outbox.get_or_insert_with(make_outbox).clone()
     }
 
@@ -232,19 +235,36 @@ impl Subscriptions {
 
     /// Moves live frames, and pages of what was missed if `may_catch_up`, to the socket, as much as it takes.
     pub(super) fn poll(&mut self, context: &mut Context<'_>, socket: &mut Socket, may_catch_up: bool) {
-        self.drain_outbox(socket);
-        while may_catch_up && socket.backlog_bytes() < BACKLOG_BYTES_MAX {
+        let most = self.backlog_max();
+        self.drain_outbox(socket, most);
+        while may_catch_up && socket.backlog_bytes() < most {
             let polled = match self.behind.front().cloned() {
-                Some(room) => self.poll_room(&room, context, socket),
+                Some(room) => self.poll_room(&room, context, (socket, most)),
                 None => self.poll_all(context, socket),
             };
             if polled.is_pending() {
+                self.is_held_back = false;
                 return;
             }
         }
+        self.is_held_back = true;
     }
 
-    fn poll_room(&mut self, room: &RoomId, context: &mut Context<'_>, socket: &mut Socket) -> Poll<()> {
+    /// Whether there may be more for the peer than its backlog allowed for; said once.
+    pub(super) fn take_held_back(&mut self) -> bool {
+        std::mem::take(&mut self.is_held_back)
+    }
+
+    fn backlog_max(&self) -> usize {
+        if self.gateway.hub.memory().is_exceeded() { SMALL_BACKLOG_BYTES } else { BACKLOG_BYTES_MAX }
+    }
+
+    fn poll_room(
+        &mut self,
+        room: &RoomId,
+        context: &mut Context<'_>,
+        (socket, most): (&mut Socket, usize),
+    ) -> Poll<()> {
         let Some(Subscription { follower, announce, .. }) = self.rooms.get_mut(room) else {
             self.behind.pop_front();
             return Poll::Ready(());
@@ -264,12 +284,15 @@ impl Subscriptions {
             Step::Reset(_) if *announce == Announce::Not => {}
             Step::Reset(at) => write_room_frame("reset", "", room, (&at, None), socket.out()),
             Step::Missed(messages) => {
-                messages.iter().for_each(|message| encode_live(&message, socket.out()));
+                let mut page = Vec::new();
+                messages.iter().for_each(|message| encode_live(&message, &mut page));
+                socket.push(self.gateway.hub.memory().frames(page));
                 self.gateway.metrics.delivered.inc_by(messages.len() as u64);
             }
+            Step::Outrun => self.behind.rotate_left(1),
             Step::Live => {
                 self.behind.pop_front();
-                self.drain_outbox(socket);
+                self.drain_outbox(socket, most);
             }
             Step::Gone => {
                 self.remove(room);
@@ -317,8 +340,8 @@ impl Subscriptions {
         self.unsubscribe_all();
     }
 
-    fn drain_outbox(&mut self, socket: &mut Socket) {
-        while socket.backlog_bytes() < BACKLOG_BYTES_MAX
+    fn drain_outbox(&mut self, socket: &mut Socket, most: usize) {
+        while socket.backlog_bytes() < most
             && let Some(delivery) = self.next_delivery()
         {
             if let Some(frames) = self.take(delivery) {

@@ -7,7 +7,7 @@ use hubbub_core::store::{Access, ReadError};
 use hubbub_core::{Change, Outcome, RoomId, UserId, What};
 
 use super::outbox::{Delivery, Outbox};
-use super::ring::Ring;
+use super::run::Published;
 use super::{AskAccess, Hub, Notice};
 
 /// Users that the store is asked about at the same time.
@@ -22,7 +22,7 @@ impl Hub {
     ) {
         match (change.what, outcome) {
             (What::MarkRead { room, user, .. }, Outcome::Read(mark)) if mark.moved => {
-                let run = self.encode.run_of(&Notice::Read { room, user, mark: *mark });
+                let run = self.notice_run(&Notice::Read { room, user, mark: *mark });
                 self.sockets.each(user, false, |outbox| {
                     outbox.push(Delivery::Parcel(run.parcel_after(0)));
                 });
@@ -36,7 +36,9 @@ impl Hub {
             }
             (What::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
                 // Its messages are gone for those who come later, too.
-                self.with_channel(room, |channel| (channel.ring, channel.changes) = (Ring::default(), None));
+                self.with_channel(room, |channel| {
+                    (channel.published, channel.changes) = (Published::default(), None)
+                });
                 self.end(room, |_| true);
             }
             (What::PutRoom { room, settings }, Outcome::Room { created }) => {
@@ -61,7 +63,7 @@ impl Hub {
             let mut left = Vec::new();
             for (room, channel) in shard.lock().iter_mut() {
                 if has_messages {
-                    channel.ring.drop_all();
+                    channel.drop_held(room.as_str());
                 }
                 if has_left && channel.users().iter().any(|other| is_theirs(Some(other))) {
                     left.push(room.clone());
@@ -140,14 +142,15 @@ impl Hub {
         if live.is_empty() && joining.is_empty() {
             return;
         }
-        let run = self.encode.run_of(&Notice::Removed { room });
+        let run = self.notice_run(&Notice::Removed { room });
+        joining.iter().for_each(|outbox| outbox.drop_held(room));
         let outboxes = live.iter().map(|subscriber| &subscriber.outbox).chain(&joining);
         for outbox in outboxes {
             outbox.push(Delivery::Ended { room: id.clone(), notice: run.parcel_after(0) });
         }
         for gone in live {
             self.metrics.subscriptions.dec();
-            channel.leave(&self.encode, room, &gone);
+            channel.leave(self, room, &gone);
         }
     }
 }

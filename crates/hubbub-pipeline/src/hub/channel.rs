@@ -6,12 +6,12 @@ use std::sync::Arc;
 use hubbub_core::{RoomId, UserId};
 
 use super::outbox::{Delivery, Outbox};
-use super::ring::{Ring, Run};
-use super::{Encode, Notice};
+use super::run::{Published, Run};
+use super::{Hub, Notice};
 
 #[derive(Default)]
 pub(super) struct Channel {
-    pub(super) ring: Ring,
+    pub(super) published: Published,
     /// Those who get what is published.
     pub(super) subscribers: Vec<Subscriber>,
     /// Those who still read what they missed.
@@ -41,31 +41,48 @@ pub(super) struct Joining {
     pub(super) is_member: bool,
     /// Whether another server's change of the room was taken in while the user was not known to be a member.
     pub(super) is_overtaken: bool,
+    /// Whether the outbox holds what is published, or did until it gave up.
+    pub(super) is_held: bool,
 }
 
 impl Channel {
+    /// Has those hold a run who read the last page of what they missed.
+    pub(super) fn hold(&mut self, room: &str, run: &Run) {
+        for joining in self.joining.iter_mut().filter(|joining| joining.is_held) {
+            joining.is_held = joining.outbox.hold(room, run);
+        }
+    }
+
+    /// Drops what is held of the room: whoever catches up reads it, or what is left of it, from the store.
+    pub(super) fn drop_held(&mut self, room: &str) {
+        for joining in self.joining.iter_mut().filter(|joining| joining.is_held) {
+            joining.is_held = false;
+            joining.outbox.drop_held(room);
+        }
+    }
+
     /// Takes a live subscriber.
-    pub(super) fn enter(&mut self, encode: &Encode, room: &RoomId, subscriber: Subscriber) {
+    pub(super) fn enter(&mut self, hub: &Hub, room: &RoomId, subscriber: Subscriber) {
         if let Some(user) = &subscriber.user {
             let subscriptions = self.present.entry(user.clone()).or_default();
             *subscriptions += 1;
             if *subscriptions == 1 {
                 let notice = Notice::Presence { room: room.as_str(), user: user.as_str(), is_online: true };
-                self.tell(encode, &notice, &subscriber.outbox);
+                self.tell(hub, &notice, &subscriber.outbox);
             }
         }
         self.subscribers.push(subscriber);
     }
 
     /// Says that a subscriber, who is no longer among the others, has gone.
-    pub(super) fn leave(&mut self, encode: &Encode, room: &str, gone: &Subscriber) {
+    pub(super) fn leave(&mut self, hub: &Hub, room: &str, gone: &Subscriber) {
         let Some(user) = &gone.user else { return };
         let Some(subscriptions) = self.present.get_mut(user) else { return };
         *subscriptions -= 1;
         if *subscriptions == 0 {
             self.present.remove(user);
             let notice = Notice::Presence { room, user: user.as_str(), is_online: false };
-            self.tell(encode, &notice, &gone.outbox);
+            self.tell(hub, &notice, &gone.outbox);
         }
     }
 
@@ -104,19 +121,19 @@ impl Channel {
 
     /// Sends a notice to all subscribers but the one it comes from. One whose outbox it fills up is cut off with the
     /// next message.
-    pub(super) fn tell(&self, encode: &Encode, notice: &Notice<'_>, from: &Arc<Outbox>) {
-        let run = encode.run_of(notice);
+    pub(super) fn tell(&self, hub: &Hub, notice: &Notice<'_>, from: &Arc<Outbox>) {
+        let run = hub.notice_run(notice);
         for subscriber in self.subscribers.iter().filter(|s| !Arc::ptr_eq(&s.outbox, from)) {
             subscriber.outbox.push(Delivery::Parcel(run.parcel_after(0)));
         }
     }
 }
 
-impl Encode {
+impl Hub {
     /// A notice that can be shared by all who get it.
-    pub(super) fn run_of(&self, notice: &Notice<'_>) -> Run {
+    pub(super) fn notice_run(&self, notice: &Notice<'_>) -> Run {
         let mut frame = Vec::new();
-        (self.notice)(notice, &mut frame);
-        Run::of_notice(frame)
+        (self.encode.notice)(notice, &mut frame);
+        Run::of_notice(frame, &self.memory)
     }
 }

@@ -1,13 +1,15 @@
 //! Fan-out of committed messages to live subscribers.
 //!
 //! Path: the dispatcher hands in a batch that is durable → the messages of each room that somebody follows are
-//! encoded once into one [`Run`] → the run goes into the room's recent ring and, as a reference, into the bounded
-//! [`Outbox`] of each subscriber → the subscriber's connection writes it to its socket.
+//! encoded once into one [`Run`] → the run goes, as a reference, into the bounded [`Outbox`] of each subscriber → the
+//! subscriber's connection writes it to its socket. All outboxes together are bounded, too ([`LiveMemory`]).
 //!
-//! Joining without a gap: [`Hub::attach`] makes the room keep its ring; the subscriber then reads the store page by
-//! page; once a page that was read after the attach reached the end, [`Hub::join`] hands over what the ring has
-//! beyond the cursor and makes it live, under one lock. If the ring has already dropped something beyond the cursor,
-//! the subscriber reads on.
+//! Joining without a gap: [`Hub::attach`] makes the room followed; the subscriber then reads the store page by page;
+//! once a page that was read after the attach reached the end, it asks to go live ([`Hub::join`]). If nothing beyond
+//! its cursor was published since, it is live. Otherwise it reads on, and its outbox holds what is published from then
+//! on; at the end of that page, which has everything published before, [`Hub::join`] hands over what is held and makes
+//! it live, under one lock. What is held may be given up at any time: then the subscriber reads the store again.
+//! Nothing is kept for rooms that nobody catches up with.
 //!
 //! A batch is published in its order: what a change of members or rooms ends or begins ([`changes`]) happens between
 //! the messages before it and those after it.
@@ -26,9 +28,10 @@
 
 mod changes;
 mod channel;
+mod memory;
 mod others;
 mod outbox;
-mod ring;
+mod run;
 mod sockets;
 
 use std::collections::HashMap;
@@ -40,12 +43,14 @@ use hubbub_core::store::{Access, Read};
 use hubbub_core::{Message, Op, OpBatch, Outcome, ReadMark, RoomId, UserId};
 use parking_lot::Mutex;
 
+use crate::batcher::Waiter;
 use crate::metrics::Metrics;
 use channel::{Channel, Joining, Subscriber};
+pub use memory::LiveMemory;
 use others::Behind;
 pub(crate) use others::follow;
 pub use outbox::{Delivery, Outbox, OutboxLimits, Parcel};
-use ring::{Fit, Ring, Run, RunBuilder};
+use run::{Fit, Published, Run, RunBuilder};
 use sockets::Sockets;
 
 /// How subscribers get what happens in a room.
@@ -108,10 +113,11 @@ pub struct Hub {
     /// Where others write to the store, too: rooms of which messages are missing.
     behind: OnceLock<Behind>,
     encode: Encode,
+    memory: Arc<LiveMemory>,
     metrics: Arc<Metrics>,
 }
 
-/// Keeps a room's ring alive, and its holder subscribed once joined. Given back with [`Hub::detach`].
+/// Keeps a room followed, and its holder subscribed once joined. Given back with [`Hub::detach`].
 #[derive(Debug)]
 #[must_use = "an attachment that is not detached keeps its room in the hub for ever"]
 pub struct Attachment {
@@ -123,15 +129,15 @@ pub struct Attachment {
 pub enum Joined {
     /// From here on the outbox gets the messages.
     Live,
-    /// The ring does not reach back to the cursor: read on from there, then try again.
+    /// More was published beyond the cursor: read on from there to the end, then try again.
     ReadOn,
     /// The subscription ended meanwhile, and the outbox says so.
     Ended,
 }
 
 impl Hub {
-    /// A hub that shows messages by `encode`.
-    pub fn new(encode: Encode, metrics: Arc<Metrics>) -> Self {
+    /// A hub that shows messages by `encode`, of which those on their way take about `bytes_max` bytes at most.
+    pub fn new(encode: Encode, bytes_max: usize, metrics: Arc<Metrics>) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
@@ -139,8 +145,19 @@ impl Hub {
             sockets: Sockets::default(),
             behind: OnceLock::new(),
             encode,
+            memory: LiveMemory::new(bytes_max, metrics.clone()),
             metrics,
         }
+    }
+
+    /// The memory of what is on its way to subscribers.
+    pub fn memory(&self) -> &Arc<LiveMemory> {
+        &self.memory
+    }
+
+    /// An outbox for a connection that is woken through `waiter`.
+    pub fn outbox(&self, limits: OutboxLimits, waiter: Arc<Waiter>) -> Arc<Outbox> {
+        Outbox::new(limits, self.memory.clone(), waiter)
     }
 
     /// From now on expects that other servers write to the same store. To be called before anybody follows a room.
@@ -153,7 +170,7 @@ impl Hub {
         self.shards.get(usize::try_from(hash % SHARDS as u64).unwrap_or(0))
     }
 
-    /// Has the hub remember what is published in `room` from now on, for `outbox`, which belongs to `user` and does not
+    /// Has the hub take note of what is published in `room` from now on, for `outbox`, which belongs to `user` and does not
     /// follow the room yet. Once joined, `user` counts as present.
     pub fn attach(&self, room: RoomId, user: Option<UserId>, outbox: &Arc<Outbox>) -> Attachment {
         if let Some(shard) = self.shard(room.as_str()) {
@@ -164,7 +181,8 @@ impl Hub {
             });
             channel.attached += 1;
             let outbox = outbox.clone();
-            channel.joining.push(Joining { outbox, user, is_member: false, is_overtaken: false });
+            let (is_member, is_overtaken, is_held) = (false, false, false);
+            channel.joining.push(Joining { outbox, user, is_member, is_overtaken, is_held });
         }
         Attachment { room }
     }
@@ -183,33 +201,37 @@ impl Hub {
         self.with_channel(attachment.room.as_str(), note).unwrap_or(true)
     }
 
-    /// Makes `outbox` a live subscriber that has everything up to `cursor`, if the ring still holds all beyond it.
-    /// The caller has read the store to its end after the attach.
+    /// Makes `outbox` a live subscriber that has everything up to `cursor`, if it has or gets all that was published
+    /// beyond. The caller has read the store to its end since the attach, or since it was told to read on.
     pub fn join(&self, attachment: &Attachment, outbox: &Arc<Outbox>, cursor: u64) -> Joined {
-        let Some(shard) = self.shard(attachment.room.as_str()) else { return Joined::Ended };
+        let room = &attachment.room;
+        let Some(shard) = self.shard(room.as_str()) else { return Joined::Ended };
         let mut channels = shard.lock();
-        let Some(channel) = channels.get_mut(attachment.room.as_str()) else { return Joined::Ended };
+        let Some(channel) = channels.get_mut(room.as_str()) else { return Joined::Ended };
         let Some(place) = channel.joining.iter().position(|j| Arc::ptr_eq(&j.outbox, outbox)) else {
             return Joined::Ended;
         };
+        if outbox.is_cut() {
+            // Its connection ends.
+            channel.joining.swap_remove(place);
+            return Joined::Live;
+        }
         if self.behind.get().is_some() {
-            channel.ring.begin(cursor);
+            channel.published.begin(cursor);
         }
-        let Some(missed) = channel.ring.after(cursor) else { return Joined::ReadOn };
-        let mut after = cursor;
-        let mut is_open = true;
-        for run in missed {
-            after = run.last_seq();
-            is_open = is_open && outbox.push(Delivery::Parcel(run.parcel_after(cursor)));
-        }
+        let is_current = channel.published.last <= cursor;
+        let Some(after) = outbox.release_held(room, cursor).or(is_current.then_some(cursor)) else {
+            if !outbox.holds(room) {
+                outbox.hold_from(room, channel.published.last);
+                if let Some(joining) = channel.joining.get_mut(place) {
+                    joining.is_held = true;
+                }
+            }
+            return Joined::ReadOn;
+        };
         let Joining { outbox, user, is_member, .. } = channel.joining.swap_remove(place);
-        if is_open {
-            let subscriber = Subscriber { outbox, user, is_member, after };
-            channel.enter(&self.encode, &attachment.room, subscriber);
-            self.metrics.subscriptions.inc();
-        } else {
-            self.metrics.slow_subscribers.inc();
-        }
+        channel.enter(self, room, Subscriber { outbox, user, is_member, after });
+        self.metrics.subscriptions.inc();
         Joined::Live
     }
 
@@ -220,7 +242,8 @@ impl Hub {
             let place = channel.joining.iter().position(|joining| Arc::ptr_eq(&joining.outbox, outbox));
             if let Some(place) = place {
                 channel.joining.swap_remove(place);
-                let run = self.encode.run_of(&Notice::Removed { room: room.as_str() });
+                outbox.drop_held(room.as_str());
+                let run = self.notice_run(&Notice::Removed { room: room.as_str() });
                 outbox.push(Delivery::Ended { room: room.clone(), notice: run.parcel_after(0) });
             }
         });
@@ -234,9 +257,10 @@ impl Hub {
         let Some(channel) = channels.get_mut(room.as_str()) else { return };
         if let Some(place) = channel.joining.iter().position(|j| Arc::ptr_eq(&j.outbox, outbox)) {
             channel.joining.swap_remove(place);
+            outbox.drop_held(room.as_str());
         } else if let Some(place) = channel.subscribers.iter().position(|s| Arc::ptr_eq(&s.outbox, outbox)) {
             let gone = channel.subscribers.swap_remove(place);
-            channel.leave(&self.encode, room.as_str(), &gone);
+            channel.leave(self, room.as_str(), &gone);
             self.metrics.subscriptions.dec();
         }
         channel.attached -= 1;
@@ -250,7 +274,7 @@ impl Hub {
     pub fn begin_anew(&self) {
         for shard in &self.shards {
             for channel in shard.lock().values_mut() {
-                (channel.ring, channel.changes) = (Ring::default(), None);
+                (channel.published, channel.changes) = (Published::default(), None);
                 channel.subscribers.iter().for_each(|subscriber| subscriber.outbox.cut());
                 channel.joining.iter().for_each(|joining| joining.outbox.cut());
             }
@@ -262,7 +286,7 @@ impl Hub {
         let room = attachment.room.as_str();
         let Some(shard) = self.shard(room) else { return };
         if let Some(channel) = shard.lock().get_mut(room) {
-            channel.tell(&self.encode, &Notice::Typing { room, user: user.as_str() }, outbox);
+            channel.tell(self, &Notice::Typing { room, user: user.as_str() }, outbox);
         }
     }
 
@@ -303,7 +327,9 @@ impl Hub {
                 (Op::Send(_) | Op::Queue(_) | Op::Kv(_), _) => {}
                 (Op::Change(change), outcome) => {
                     // What came before it in its room goes out before it.
-                    let run = change.room().and_then(|room| Some((room, rooms.remove(room)??.finish()?)));
+                    let run = change
+                        .room()
+                        .and_then(|room| Some((room, rooms.remove(room)??.finish(&self.memory)?)));
                     if let Some((room, run)) = run {
                         self.deliver(room, run);
                     }
@@ -312,10 +338,11 @@ impl Hub {
             }
         }
         for (room, run) in rooms {
-            if let Some(run) = run.and_then(RunBuilder::finish) {
+            if let Some(run) = run.and_then(|run| run.finish(&self.memory)) {
                 self.deliver(room, run);
             }
         }
+        self.memory.relieve();
     }
 
     fn with_channel<T>(&self, room: &str, look: impl FnOnce(&mut Channel) -> T) -> Option<T> {
@@ -332,7 +359,7 @@ impl Hub {
             self.with_channel(room, |channel| self.push(channel, room, run));
             return;
         };
-        let is_hole = self.with_channel(room, |channel| match channel.ring.fit(run) {
+        let is_hole = self.with_channel(room, |channel| match channel.published.fit(run) {
             Fit::Next(run) => {
                 self.push(channel, room, run);
                 false
@@ -361,9 +388,10 @@ impl Hub {
         for gone in cut {
             self.metrics.slow_subscribers.inc();
             self.metrics.subscriptions.dec();
-            channel.leave(&self.encode, room, &gone);
+            channel.leave(self, room, &gone);
         }
-        channel.ring.push(run);
+        channel.hold(room, &run);
+        channel.published.push(&run);
     }
 }
 

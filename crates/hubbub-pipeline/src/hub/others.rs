@@ -2,7 +2,7 @@
 //!
 //! One task ([`follow`]) compares the heads of these rooms with the store, several times a second and with one question
 //! for many rooms, reads what is missing, and publishes it. A batch of this server that does not go on from what was
-//! published ([`super::ring::Fit::Hole`]) wakes it at once: whatever is missing is durable already, and the batch is read
+//! published ([`super::run::Fit::Hole`]) wakes it at once: whatever is missing is durable already, and the batch is read
 //! from the store with it.
 //!
 //! Whom another server took out of a room, or who followed a room that it deleted, is sent away at the next look; until
@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Hub;
-use super::ring::{Ring, Run, RunBuilder};
+use super::run::{Published, Run, RunBuilder};
 
 /// Time between two looks at the heads, and how much longer than a look it is at least.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -110,13 +110,15 @@ impl Hub {
         let mut rooms = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            rooms.extend(shard.iter().map(|(room, channel)| (room.clone(), channel.ring.through > Some(0))));
+            rooms.extend(
+                shard.iter().map(|(room, channel)| (room.clone(), channel.published.through > Some(0))),
+            );
         }
         rooms
     }
 
     fn through(&self, room: &RoomId) -> Option<u64> {
-        self.with_channel(room.as_str(), |channel| channel.ring.through)?
+        self.with_channel(room.as_str(), |channel| channel.published.through)?
     }
 
     /// Whether something but new messages changed since the last change that was taken in.
@@ -134,14 +136,14 @@ impl Hub {
     ) -> Result<(), ReadError> {
         let Some(head) = head else {
             self.with_channel(room.as_str(), |channel| {
-                (channel.ring, channel.changes) = (Ring::default(), None)
+                (channel.published, channel.changes) = (Published::default(), None)
             });
             self.end(room.as_str(), |_| true);
             return Ok(());
         };
         let users = self.with_channel(room.as_str(), |channel| {
             // Some of its messages may have been erased.
-            channel.ring.drop_all();
+            channel.drop_held(room.as_str());
             if head.members_only { channel.users() } else { channel.members() }
         });
         let access = |room, user| store.access(room, user);
@@ -177,7 +179,7 @@ impl Hub {
             }
             // Beyond the last message there may be numbers of erased ones.
             let through = if page.more { last } else { last.max(page.head) };
-            self.deliver_read(&room, after, run.finish(), through);
+            self.deliver_read(&room, after, run.finish(&self.memory), through);
             if !page.more {
                 break;
             }
@@ -198,13 +200,14 @@ impl Hub {
     fn deliver_read(&self, room: &RoomId, after: u64, run: Option<Run>, through: u64) {
         self.with_channel(room.as_str(), |channel| {
             // Less than `after`: it is followed anew, and read from there.
-            let Some(published) = channel.ring.through.filter(|published| *published >= after) else {
+            let Some(published) = channel.published.through.filter(|published| *published >= after) else {
                 return;
             };
             if let Some(run) = run.and_then(|run| run.beyond(published)) {
                 self.push(channel, room.as_str(), run);
             }
-            channel.ring.through = Some(published.max(through));
+            channel.published.through = Some(published.max(through));
         });
+        self.memory.relieve();
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hubbub_core::cache;
 use prometheus_client::metrics::counter::Counter;
 use quick_cache::sync::PlaceholderGuard;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter, sync};
@@ -84,8 +85,10 @@ impl Cache {
         let entries = limits.entries.max(2);
         let weight = Weight { least: limits.bytes / entries as u64 };
         let expected = entries.min(usize::try_from(limits.bytes / ENTRY_BYTES).unwrap_or(usize::MAX));
+        let largest = limits.value_bytes.saturating_add(ENTRY_BYTES).max(weight.least);
+        let options = cache::options(expected, limits.bytes, largest);
         let hasher = DefaultHashBuilder::default();
-        let inner = Inner::with(expected, limits.bytes, weight, hasher, Evictions(evictions));
+        let inner = Inner::with_options(options, weight, hasher, Evictions(evictions));
         // Half of what a shard holds is always admitted.
         let copied_max = COPIED_BYTES_MAX.min((inner.shard_capacity() / 2).saturating_sub(ENTRY_BYTES));
         Self { inner, copied_max }

@@ -53,6 +53,8 @@ pub struct CacheLimits {
     pub bytes: u64,
     /// Keys.
     pub entries: usize,
+    /// Bytes of the longest value that is to be remembered, if `bytes` allow it.
+    pub value_bytes: u64,
 }
 
 /// A value that has not run out.

@@ -1,8 +1,11 @@
 //! Numbers for names. A name keeps its number for ever, so what is known once stays true, whoever else writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 
+use hubbub_core::cache;
+use quick_cache::UnitWeighter;
 use quick_cache::sync::Cache;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -62,8 +65,8 @@ impl Names {
 
     fn new([find, make, tell]: [&'static str; 3]) -> Self {
         Self {
-            numbers: Cache::new(KNOWN_MAX),
-            names: Cache::new(KNOWN_MAX),
+            numbers: remembered(),
+            names: remembered(),
             find: Sql { what: "looking up names", text: find, types: &[Type::TEXT_ARRAY] },
             make: Sql { what: "numbering names", text: make, types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY] },
             tell: Sql { what: "looking up names", text: tell, types: &[Type::INT4_ARRAY] },
@@ -155,6 +158,11 @@ impl Names {
         }
         Ok(names)
     }
+}
+
+fn remembered<Key: Eq + Hash, Value: Clone>() -> Cache<Key, Value> {
+    let options = cache::options(KNOWN_MAX, KNOWN_MAX as u64, 1);
+    Cache::with_options(options, UnitWeighter, Default::default(), Default::default())
 }
 
 fn pair(row: &Row) -> (Arc<str>, i32) {

@@ -195,6 +195,10 @@ settings! {
     /// Whether whoever sends to a queue or takes from one is registered by that.
     queues_autoregister: bool = true => "queues.autoregister";
 
+    /// Memory for live messages on their way to all subscribers together. With more, those who lag behind most are cut
+    /// off (4409) and resume, and those who catch up read smaller pages.
+    live_memory: Bytes = Bytes(64 << 20) => "live.memory";
+
     /// How long it is remembered who may read a room; 0s = the store is asked each time. What this server itself
     /// changes counts at once.
     members_cache_ttl: Duration = Duration::from_secs(10) => "members.cache_ttl";

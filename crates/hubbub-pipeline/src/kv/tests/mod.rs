@@ -20,6 +20,10 @@ fn keys_of(model: &Arc<Model>, clock: &Arc<ManualClock>, limits: CacheLimits) ->
     (Arc::new(Keys::new(store, clock.clone(), metrics.clone(), limits)), metrics)
 }
 
+fn limits(bytes: u64, entries: usize) -> CacheLimits {
+    CacheLimits { bytes, entries, value_bytes: 256 << 10 }
+}
+
 fn batch(ops: &[KvOp<'_>]) -> OpBatch {
     let mut batch = OpBatch::default();
     ops.iter().for_each(|op| batch.push(&Op::Kv(*op)));
@@ -45,7 +49,7 @@ impl Fixture {
     fn new() -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));
         let model = Arc::new(Model::new(clock.clone()));
-        let (keys, metrics) = keys_of(&model, &clock, CacheLimits { bytes: 1 << 20, entries: 1_000 });
+        let (keys, metrics) = keys_of(&model, &clock, limits(1 << 20, 1_000));
         Self { model, clock, keys, metrics }
     }
 
@@ -215,9 +219,7 @@ async fn of_a_shared_store_nothing_is_remembered_or_held_back() {
 #[tokio::test]
 async fn bytes_and_entries_are_bounded() {
     let it = Fixture::new();
-    for limits in
-        [CacheLimits { bytes: 64 << 20, entries: 100 }, CacheLimits { bytes: 64 << 10, entries: 100_000 }]
-    {
+    for limits in [limits(64 << 20, 100), limits(64 << 10, 100_000)] {
         let (keys, metrics) = keys_of(&it.model, &it.clock, limits);
         for number in 0..10_000_u32 {
             let ops = batch(&[put(&number.to_le_bytes(), &[1; 100])]);
@@ -229,7 +231,7 @@ async fn bytes_and_entries_are_bounded() {
         assert!(bytes <= limits.bytes as i64, "{bytes} of {limits:?}");
         assert_eq!(metrics.kv_evictions.get() as i64, 10_000 - entries);
     }
-    let (keys, _) = keys_of(&it.model, &it.clock, CacheLimits { bytes: 0, entries: 100 });
+    let (keys, _) = keys_of(&it.model, &it.clock, limits(0, 100));
     for _ in 0..2 {
         let found = keys.get(&1_u32.to_le_bytes()).await.unwrap();
         assert!(found.value.is_some() && !found.is_hit);
@@ -249,7 +251,7 @@ type Under = (OpBatch, Vec<Outcome>, Vec<u8>);
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_get_is_older_than_what_was_known() {
     for (seed, bytes) in [(1, 1 << 20), (2, 1_500), (3, 4_000), (4, 200_000)] {
-        race(seed, CacheLimits { bytes, entries: 1_000 }).await;
+        race(seed, limits(bytes, 1_000)).await;
     }
 }
 

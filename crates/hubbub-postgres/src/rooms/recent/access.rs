@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use hubbub_core::UserId;
+use hubbub_core::cache;
 use hubbub_core::store::Access;
+use quick_cache::UnitWeighter;
 use quick_cache::sync::Cache;
 use tokio_postgres::types::Type;
 
@@ -47,7 +49,8 @@ pub(super) struct Accesses {
 
 impl Default for Accesses {
     fn default() -> Self {
-        Self { known: Cache::new(KNOWN_MAX) }
+        let options = cache::options(KNOWN_MAX, KNOWN_MAX as u64, 1);
+        Self { known: Cache::with_options(options, UnitWeighter, Default::default(), Default::default()) }
     }
 }
 

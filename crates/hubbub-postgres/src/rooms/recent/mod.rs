@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use hubbub_core::cache;
 use hubbub_core::store::{Access, CacheFigures, Cursor, HistoryPage, HistoryQuery, ReadError};
 use hubbub_core::{Message, RoomId, UserId};
 use quick_cache::Weighter;
@@ -36,6 +37,9 @@ const LOADS_MAX: usize = 64;
 
 /// Rooms expected in memory.
 const ROOMS_EXPECTED: usize = 1_000;
+
+/// Largest end of a room that is kept in any case: it has one message at least, however long that is.
+const LARGEST_BYTES: u64 = 1024 * 1024;
 
 #[derive(Clone)]
 struct Bytes;
@@ -61,11 +65,12 @@ impl Recent {
     /// Of so many bytes.
     pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Self {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let options = cache::options(ROOMS_EXPECTED, bytes, LARGEST_BYTES);
         let looks = Looks { context: context.clone(), count: AtomicU64::new(0) };
         Self {
             context: context.clone(),
             looks: Shared::new(looks, context.runtime.clone()),
-            tails: Cache::with_weighter(ROOMS_EXPECTED, bytes, Bytes),
+            tails: Cache::with_options(options, Bytes, Default::default(), Default::default()),
             loads: (0..LOADS_MAX).map(|_| Mutex::default()).collect(),
             accesses: Accesses::default(),
             hits: AtomicU64::new(0),

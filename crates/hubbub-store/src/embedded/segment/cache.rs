@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hubbub_core::cache;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -14,6 +15,9 @@ pub const BLOCK_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// About what a decoded block takes, to size the cache's own table.
 const BLOCK_MEMORY_BYTES: u64 = 24 * 1024;
+
+/// Largest decoded block that is kept in any case: a block has one message or value at least, however large that is.
+const LARGEST_BYTES: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
@@ -46,8 +50,9 @@ impl<B: Cached> BlockCache<B> {
     /// A cache that holds at most about `bytes_max` bytes of memory.
     pub fn new(bytes_max: u64) -> Arc<Self> {
         let items = usize::try_from(bytes_max / BLOCK_MEMORY_BYTES).unwrap_or(usize::MAX);
+        let options = cache::options(items.max(16), bytes_max, LARGEST_BYTES);
         Arc::new(Self {
-            blocks: Cache::with_weighter(items.max(16), bytes_max, ByBytes),
+            blocks: Cache::with_options(options, ByBytes, Default::default(), Default::default()),
             owners: AtomicU64::new(0),
         })
     }

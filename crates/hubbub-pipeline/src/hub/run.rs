@@ -1,15 +1,11 @@
-//! The most recent messages of a room, encoded, for subscribers that have just caught up.
+//! Messages of a room, encoded once, and how far a room was published.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::memory::LiveMemory;
 use super::outbox::Parcel;
-
-/// Most messages a ring keeps, and most bytes, unless a single run has more.
-const RING_MESSAGES_MAX: usize = 1_024;
-const RING_BYTES_MAX: usize = 1024 * 1024;
 
 /// Consecutive messages of one room, encoded once and shared by everybody who gets them.
 #[derive(Debug, Clone)]
@@ -21,8 +17,8 @@ pub(super) struct Run {
 
 impl Run {
     /// A frame that is no message: it counts for none and has no seq.
-    pub(super) fn of_notice(frame: Vec<u8>) -> Self {
-        Self { frames: Bytes::from(frame), ends: Arc::from([]) }
+    pub(super) fn of_notice(frame: Vec<u8>, memory: &Arc<LiveMemory>) -> Self {
+        Self { frames: memory.frames(frame), ends: Arc::from([]) }
     }
 
     /// Seq of its last message.
@@ -60,21 +56,23 @@ impl RunBuilder {
         self.ends.push((seq, self.frames.len()));
     }
 
-    /// The run, unless it is empty.
-    pub(super) fn finish(self) -> Option<Run> {
-        (!self.ends.is_empty()).then(|| Run { frames: Bytes::from(self.frames), ends: Arc::from(self.ends) })
+    /// The run, unless it is empty. It is charged to `memory` until nobody has it any more.
+    pub(super) fn finish(self, memory: &Arc<LiveMemory>) -> Option<Run> {
+        if self.ends.is_empty() {
+            return None;
+        }
+        let ends: Arc<[_]> = Arc::from(self.ends);
+        Some(Run { frames: memory.frames_with(self.frames, size_of_val(&*ends)), ends })
     }
 }
 
+/// How far a room was published.
 #[derive(Debug, Default)]
-pub(super) struct Ring {
-    runs: VecDeque<Run>,
-    messages: usize,
-    bytes: usize,
-    /// Greatest seq that was published since the ring began and is no longer in it.
-    dropped_seq: u64,
-    /// Where other servers write to the rooms, too: everything up to here was published, or was there before the ring
-    /// began. `None` = nothing was published, and nobody joined.
+pub(super) struct Published {
+    /// Greatest seq of a message that was published since the room is followed.
+    pub(super) last: u64,
+    /// Where other servers write to the rooms, too: everything up to here was published, or was there before the room
+    /// was followed. `None` = nothing was published, and nobody joined.
     pub(super) through: Option<u64>,
 }
 
@@ -89,11 +87,11 @@ pub(super) enum Fit {
     Hole,
 }
 
-impl Ring {
+impl Published {
     /// Begins behind `seq`, unless it has begun.
     pub(super) fn begin(&mut self, seq: u64) {
         if self.through.is_none() {
-            (self.through, self.dropped_seq) = (Some(seq), seq);
+            (self.through, self.last) = (Some(seq), seq);
         }
     }
 
@@ -108,29 +106,9 @@ impl Ring {
         }
     }
 
-    pub(super) fn push(&mut self, run: Run) {
-        self.messages += run.ends.len();
-        self.bytes += run.frames.len();
-        self.through = self.through.map(|through| through.max(run.last_seq()));
-        self.runs.push_back(run);
-        while self.runs.len() > 1 && (self.messages > RING_MESSAGES_MAX || self.bytes > RING_BYTES_MAX) {
-            if let Some(run) = self.runs.pop_front() {
-                self.messages -= run.ends.len();
-                self.bytes -= run.frames.len();
-                self.dropped_seq = run.last_seq();
-            }
-        }
-    }
-
-    /// Forgets what it holds: whoever catches up reads it, or what is left of it, from the store.
-    pub(super) fn drop_all(&mut self) {
-        let dropped_seq = self.runs.back().map_or(self.dropped_seq, Run::last_seq);
-        *self = Self { dropped_seq, through: self.through, ..Self::default() };
-    }
-
-    /// The runs that hold something beyond `cursor`, or `None` when some of it was dropped already.
-    pub(super) fn after(&self, cursor: u64) -> Option<impl Iterator<Item = &Run>> {
-        let start = self.runs.partition_point(|run| run.last_seq() <= cursor);
-        (cursor >= self.dropped_seq).then(|| self.runs.range(start..))
+    /// Takes note of messages that were published.
+    pub(super) fn push(&mut self, run: &Run) {
+        self.last = run.last_seq();
+        self.through = self.through.map(|through| through.max(self.last));
     }
 }

@@ -16,6 +16,7 @@ mod bell;
 mod compact;
 mod data_dir;
 mod dedup;
+mod dir_syncs;
 pub mod disk;
 mod engine;
 #[cfg(test)]

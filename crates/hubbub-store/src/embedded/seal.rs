@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::error::{DoingOn, MaintainError};
 use super::journal::slot_path;
-use super::manifest::{MANIFEST, Manifest};
+use super::manifest::{MANIFEST, Manifest, may_be_named};
 use super::queues::Files;
 use super::record;
 use super::segment::{Codec, Segment, SegmentWriter, segment_path};
@@ -28,8 +28,8 @@ impl Shared {
         self.seal(&mut self.sealing.lock())
     }
 
-    /// Seals the oldest slot for whoever holds `sealing`. The number stays reserved when a seal fails, so that the next
-    /// attempt replaces what this one left.
+    /// Seals the oldest slot for whoever holds `sealing`. The number stays reserved when a seal fails before a manifest
+    /// may name it, so that the next attempt replaces what this one left.
     pub(crate) fn seal(&self, reserved: &mut Option<u64>) -> Result<bool, MaintainError> {
         let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
         let begin = self.clock.monotonic();
@@ -50,15 +50,15 @@ impl Shared {
             }
             manifest.segments.extend(segment.as_ref().map(Segment::number));
         });
-        if let (Err(error), Some(kept)) = (&changed, &queues)
-            && Manifest::is_untouched(error)
-        {
+        if may_be_named(&changed) {
+            self.release_sealed_run();
+            if segment.is_some() {
+                *reserved = None;
+            }
+        } else if let Some(kept) = &queues {
             self.discard_snapshot(kept);
         }
         changed?;
-        if segment.is_some() {
-            *reserved = None;
-        }
         self.forget_queue_files(tail.journal, queues.as_ref(), &queues_before);
         self.finish_tail(&tail);
         let mut old_log = None;
@@ -73,7 +73,7 @@ impl Shared {
         }
         self.status.sealed_through.store(tail.journal, Ordering::Release);
         self.rooms.write().look_again(hidings);
-        self.keys_are_sealed(old_log)?;
+        self.remove_old_log(old_log)?;
         let took = self.clock.monotonic().saturating_sub(begin).as_secs_f64();
         if took > 0.0 {
             #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]

@@ -225,7 +225,7 @@ impl Run {
                 self.clock.advance_micros(micros);
             }
         }
-        if self.one_in(25) && !self.disk.is_dead() {
+        if self.one_in(25) && !self.disk.is_dead() && self.model.in_doubt.is_none() {
             self.compare(engine);
         }
     }

@@ -87,7 +87,10 @@ impl Names {
 
     /// Every file that has a name, or had one that a crash may bring back.
     pub(super) fn inodes(&self) -> impl Iterator<Item = u64> {
-        self.directories.values().flat_map(|dir| dir.current.values().chain(dir.durable.values())).copied()
+        self.directories.values().flat_map(|dir| {
+            let pending = dir.pending.iter().flat_map(|change| &change.0).filter_map(|(_, inode)| *inode);
+            dir.current.values().chain(dir.durable.values()).copied().chain(pending)
+        })
     }
 
     fn change(&mut self, dir: &str, names: Vec<(String, Option<u64>)>) {

@@ -67,3 +67,22 @@ impl Disk for CheckedDirs {
         self.disk.free_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedded::sim::SimDisk;
+
+    #[test]
+    fn a_name_lost_by_the_sync_of_another_is_not_said_to_be_durable() {
+        let sim = SimDisk::new();
+        let disk = CheckedDirs::new(Arc::new(sim.clone()));
+        disk.create("a/one").unwrap();
+        sim.fail_sync_in(1);
+        assert!(disk.sync_dir("a").is_err());
+        assert!(sim.sync_dir("a").is_ok(), "the disk itself says that all is well");
+        assert!(disk.sync_dir("a").is_err());
+        disk.create("b/two").unwrap();
+        disk.sync_dir("b").unwrap();
+    }
+}

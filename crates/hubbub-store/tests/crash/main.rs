@@ -22,6 +22,7 @@
 )]
 
 mod compare;
+mod durable;
 mod faces;
 mod faults;
 mod model;

@@ -39,7 +39,7 @@ impl Bench {
     }
 }
 
-fn message(id: u64) -> Sent {
+pub(crate) fn message(id: u64) -> Sent {
     Sent {
         room: "lobby".into(),
         user: "ada".into(),

@@ -12,6 +12,7 @@ use super::journal::slot_path;
 use super::manifest::{MANIFEST, Manifest, may_be_named};
 use super::queues::Files;
 use super::record;
+use super::rooms::RoomsCopy;
 use super::segment::{Codec, Segment, SegmentWriter, segment_path};
 use super::shared::Shared;
 use super::tail::{Place, Tail};
@@ -102,7 +103,10 @@ impl Shared {
             ..*catalog
         };
         change(&mut next);
-        next.rooms = self.rooms.read().encode();
+        // Mostly encoded before, so that readers of rooms wait for a moment only.
+        let copy = RoomsCopy::begin(&self.rooms);
+        let encoded = copy.finish(&self.rooms.read());
+        next.rooms = encoded.into_bytes();
         next.store(&*self.disk)?;
         tracing::debug!(
             file = MANIFEST,

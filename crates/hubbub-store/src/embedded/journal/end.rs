@@ -142,7 +142,7 @@ impl EndFile {
             match file.read_exact_at(&mut bytes, at) {
                 Ok(()) => *copy = JournalEnd::decode(&bytes, seed),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
-                Err(error) => return Err(Err::<(), _>(error).doing("reading", &path).unwrap_err().into()),
+                read => read.doing("reading", &path)?,
             }
         }
         let generation_of = |copy: &Option<(u64, JournalEnd)>| copy.map(|(generation, _)| generation);

@@ -50,6 +50,7 @@ mod kv_commands_work;
 mod kv_no_stale_read;
 mod kv_over_http;
 mod kv_watch_resumes;
+mod last_block_is_missed;
 mod lease_expires_and_returns;
 mod line_clients_do_not_wait_for_each_other;
 mod line_garbage_is_answered;

@@ -10,13 +10,14 @@ use std::time::Duration;
 use hubbub_core::Message;
 
 use super::error::{DoingOn, MaintainError};
+use super::manifest::may_be_named;
 use super::segment::{Codec, MergeError, Segment, SegmentWriter, merge, segment_path};
 use super::shared::Shared;
 
 /// What the work on segments remembers from step to step.
 #[derive(Debug, Default)]
 pub(crate) struct Compacting {
-    /// The number reserved for the segment that is being written, kept until it is done.
+    /// The number reserved for the segment that is being written, kept until a manifest may name it.
     pub(super) reserved: Option<u64>,
     /// When to look again for what is too old, by the clock in microseconds.
     pub(super) expire_at: i64,
@@ -78,9 +79,11 @@ impl Shared {
         }
         writer.finish().doing("finishing", &path)?;
         let merged = Segment::open(&*self.disk, number, Arc::clone(&self.cache))?;
-        self.replace(sources, Some(merged))?;
-        compacting.reserved = None;
-        Ok(true)
+        let replaced = self.replace(sources, Some(merged));
+        if may_be_named(&replaced) {
+            compacting.reserved = None;
+        }
+        replaced.map(|()| true)
     }
 
     /// The neighbours that are smallest together, if there are too many segments.

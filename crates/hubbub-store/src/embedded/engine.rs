@@ -1,6 +1,7 @@
 //! The engine without threads of its own: whoever has it decides when background work is done.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hubbub_core::stats::{
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 use super::compact::RETENTION_PARTS;
 use super::disk::Disk;
 use super::error::{DoingOn, MaintainError, OpenError};
+use super::journal::end::JournalEnd;
 use super::journal::slot_path;
 use super::kv::Run;
 use super::options::{Durability, EngineOptions, WAITING_SLOTS_MAX, WAITING_SLOTS_SLOW};
@@ -69,7 +71,7 @@ impl Engine {
     /// How long to hold a batch back so that seals keep up: in proportion to how far they are behind.
     fn delay(&self, bytes: usize) -> Duration {
         let behind = self.shared.waiting_slots().saturating_sub(WAITING_SLOTS_SLOW - 1);
-        let rate = self.shared.status.seal_bytes_per_s.load(std::sync::atomic::Ordering::Relaxed);
+        let rate = self.shared.status.seal_bytes_per_s.load(Ordering::Relaxed);
         if behind == 0 || rate == 0 {
             return Duration::ZERO;
         }
@@ -80,7 +82,7 @@ impl Engine {
 
     /// How large a batch is wanted now.
     pub fn batch_cap(&self) -> BatchCap {
-        let slow = self.shared.status.slow_syncs.load(std::sync::atomic::Ordering::Relaxed);
+        let slow = self.shared.status.slow_syncs.load(Ordering::Relaxed);
         let cap = if slow { CAP_SLOW } else { CAP_FAST };
         let slot = usize::try_from(self.shared.options.slot_bytes / 8).unwrap_or(usize::MAX);
         BatchCap { bytes: cap.bytes.min(slot), ..cap }
@@ -270,16 +272,66 @@ impl Engine {
         self.shared.count_some()
     }
 
-    /// Lets go of the data in order. Nothing acknowledged depends on it, except under [`Durability::Os`], where it
-    /// makes the end a clean one.
+    /// Records where the journal ends if that is not recorded and nothing was written for a moment. Never says that
+    /// there is more to do.
+    pub fn record_end_step(&self) -> Result<bool, MaintainError> {
+        // Whoever has the lock is writing.
+        let Some(end) = self.writer.try_lock().map(|writer| writer.end) else { return Ok(false) };
+        if self.shared.end.is_due(end, self.shared.clock.monotonic()) {
+            self.record(end)?;
+        }
+        Ok(false)
+    }
+
+    /// Records where the journal ends now, so that the next start knows what must be there.
+    pub fn record_end(&self) -> Result<(), MaintainError> {
+        let end = self.writer.lock().end;
+        self.record(end)
+    }
+
+    /// Records a batch as the last one that must be there. After a failed write or sync nothing is recorded: the next
+    /// start finds out what there is.
+    fn record(&self, end: JournalEnd) -> Result<(), MaintainError> {
+        if self.shared.options.durability == Durability::Os {
+            self.sync_journal()?;
+        }
+        if self.shared.status.is_failed() { Ok(()) } else { self.shared.end.record(end) }
+    }
+
+    /// Makes durable what was written without waiting. When that fails, what is not on the disk would pass for durable
+    /// at the next attempt, so there is none before a restart.
+    fn sync_journal(&self) -> Result<(), MaintainError> {
+        for tail in &self.shared.view().tails {
+            let path = slot_path(tail.slot.number);
+            if let Err(error) = tail.slot.file.sync_data() {
+                self.shared
+                    .status
+                    .fail(format!("syncing {path} failed: {error}; see to the disk, then restart"));
+                return Err(error).doing("syncing", &path);
+            }
+        }
+        Ok(())
+    }
+
+    /// File and offset of the last block of the journal that is recorded as durable; `None` when the journal holds
+    /// nothing that is recorded and not sealed.
+    pub fn recorded_end(&self) -> Option<(String, u64)> {
+        let end = self.shared.end.recorded()?;
+        let is_sealed = end.journal <= self.shared.status.sealed_through.load(Ordering::Acquire);
+        (end.batch > 0 && !is_sealed).then(|| (slot_path(end.slot), end.offset))
+    }
+
+    /// Lets go of the data in order: the journal is synced and its end recorded, so that the next start knows what must
+    /// be there. Nothing acknowledged depends on it, except under [`Durability::Os`], where it makes the end a clean one.
     pub fn close(&self) -> Result<(), MaintainError> {
-        if self.shared.options.durability == Durability::Fsync {
+        let writer = self.writer.lock();
+        if self.shared.status.is_failed() {
             return Ok(());
         }
-        let _writer = self.writer.lock();
-        for tail in &self.shared.view().tails {
-            tail.slot.file.sync_data().doing("syncing", &slot_path(tail.slot.number))?;
+        self.record(writer.end)?;
+        if self.shared.options.durability == Durability::Os {
+            self.shared.change_manifest(|manifest| manifest.unsynced = false)?;
         }
-        self.shared.change_manifest(|manifest| manifest.unsynced = false)
+        Ok(())
     }
 }

@@ -25,7 +25,7 @@ const MAGIC: [u8; 8] = *b"HubMani\n";
 const HEADER_BYTES: usize = 12;
 
 /// Version written, and the only one read.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Everything in the manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,11 +80,6 @@ impl Manifest {
         written.doing("writing", MANIFEST_TMP)?;
         disk.rename(MANIFEST_TMP, MANIFEST).doing("replacing", MANIFEST)?;
         disk.sync_dir("").doing("syncing the directory of", MANIFEST)
-    }
-
-    /// Whether replacing it failed so early that the old one is there for sure.
-    pub(crate) fn is_untouched(error: &MaintainError) -> bool {
-        matches!(error, MaintainError::Io { path, .. } if path == MANIFEST_TMP)
     }
 
     /// The content of the file.
@@ -170,6 +165,14 @@ impl Manifest {
         manifest.rooms = input.to_vec();
         Some(manifest)
     }
+}
+
+/// Whether the manifest on the disk may name what a change of it was to name. After an error that is so unless the
+/// error came before the old manifest was touched: nobody knows then which of the two is on the disk, until a later
+/// replacement succeeds or a restart writes the one it finds again. Until then no file that either names is
+/// overwritten or removed; so numbers of such files are not used again.
+pub(crate) fn may_be_named<T>(changed: &Result<T, MaintainError>) -> bool {
+    !matches!(changed, Err(MaintainError::Io { path, .. }) if path == MANIFEST_TMP)
 }
 
 fn unreadable(source: io::Error) -> OpenError {

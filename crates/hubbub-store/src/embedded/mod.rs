@@ -17,6 +17,7 @@ mod compact;
 mod damage;
 mod data_dir;
 mod dedup;
+mod dir_syncs;
 pub mod disk;
 mod engine;
 #[cfg(test)]

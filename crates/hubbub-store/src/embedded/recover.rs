@@ -1,9 +1,13 @@
 //! From what a crash left to a working engine.
 //!
-//! Path: `FORMAT` and manifest are read, or made in an empty directory → files that no manifest names are removed →
-//! segments are opened → slots are read and the chain of unsealed journals is found ([`scan`]) → their records fill
-//! tails, heads and ids again → the tail is synced, so that nothing is shown that the next crash could take away →
-//! writing goes on in a fresh slot with a new journal number.
+//! Path: `FORMAT` and manifest are read, or made in an empty directory, and written again → files that no manifest names
+//! are removed → segments are opened → slots are read and the chain of unsealed journals is found ([`scan`]), which must
+//! reach the recorded end ([`end`](super::journal::end)) → what stands behind that is written again and synced → records
+//! fill tails, heads and ids again → the new end is recorded → writing goes on in a fresh slot with a new journal number.
+//!
+//! What the process before wrote last may be visible and yet not on the disk, if a sync failed. Nobody can see that, and a
+//! sync of what is there already does not help: so whatever a start relies on and nothing proves durable is written
+//! or named again. Segments, runs and files of queues are not: a manifest names them only after their syncs succeeded.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,10 +18,12 @@ use parking_lot::{Mutex, RwLock};
 
 use super::bell::Bell;
 use super::dedup::Dedup;
+use super::dir_syncs::CheckedDirs;
 use super::disk::Disk;
 use super::error::{DoingOn, OpenError};
 use super::format;
 use super::journal::block;
+use super::journal::end::{EndFile, JournalEnd, end_path};
 use super::journal::scan::{self, Chain, Unsealed};
 use super::journal::slot::{Slot, SlotPool};
 use super::journal::{JOURNAL_DIR, slot_number, slot_path};
@@ -44,12 +50,19 @@ pub(crate) fn open(
     random: &dyn RandomSource,
 ) -> Result<(Shared, Writer), OpenError> {
     let options = options.within_bounds();
+    let disk: Arc<dyn Disk> = Arc::new(CheckedDirs::new(disk));
     let mut manifest = load_or_create(&*disk, random)?;
+    // What an earlier process replaced may not be durable. Until it is, nothing that the manifest before it names may be
+    // removed.
+    format::create(&*disk)?;
+    manifest.store(&*disk)?;
+    let (end, recorded) = EndFile::open(&*disk, manifest.block_seed)?;
     let cache = BlockCache::new(options.block_cache_bytes);
     let hasher = IdHasher::new(manifest.id_key);
     let segments = open_segments(&*disk, &manifest, &cache)?;
     let OpenedKeys { keys, runs, log } = Keys::open(&*disk, &manifest.keys, hasher, &options)?;
-    let chain = read_slots(&*disk, &manifest)?;
+    let mut chain = read_slots(&*disk, &manifest, &recorded)?;
+    name_anew(&*disk, &mut chain)?;
 
     let slots = Arc::new(SlotPool::new(Arc::clone(&disk), options.slot_bytes, SLOTS_MAX));
     let mut dedup = Dedup::new(hasher, options.slot_messages_max());
@@ -66,13 +79,13 @@ pub(crate) fn open(
         drop(slots.adopt(slot));
     }
     let mut prior = (manifest.applied, 0);
+    let mut last = JournalEnd::sealed(manifest.applied);
     let mut view = View { segments, runs, key_log: log, tails: Vec::new() };
     for journal in unsealed {
         prior = (journal.journal, u32::try_from(journal.blocks.len()).unwrap_or(u32::MAX));
-        let path = slot_path(journal.slot.number);
-        journal.slot.file.sync_data().doing("syncing", &path)?;
+        last = journal.last().unwrap_or(last);
         let state = State { rooms: &mut rooms, keys: &keys, dedup: &mut dedup, queues: &mut queues };
-        let tail = replay(journal, &manifest, &slots, &*clock, state)?;
+        let tail = replay(journal, &recorded, &manifest, &slots, &*clock, state)?;
         view.tails.push(tail);
     }
     let may_be_lost = lost || manifest.unsynced;
@@ -107,6 +120,7 @@ pub(crate) fn open(
         hasher,
         cache,
         slots,
+        end,
         catalog: Mutex::new(manifest),
         rooms: RwLock::new(rooms),
         queues,
@@ -126,6 +140,7 @@ pub(crate) fn open(
         shared.status.sealed_through.store(newest, Ordering::Release);
         dedup.forget_sealed(newest);
         prior = (newest, 0);
+        last = JournalEnd::sealed(newest);
     }
     let slot = loop {
         if let Some(slot) = shared.slots.take() {
@@ -142,8 +157,10 @@ pub(crate) fn open(
     dedup.begin_slot(Arc::clone(&tail));
     shared.change_view(|view| view.tails.push(Arc::clone(&tail)));
     let place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0 };
+    shared.end.record(last)?;
     let writer = Writer {
         place,
+        end: last,
         dedup,
         heads,
         revision: shared.keys.revision(),
@@ -159,21 +176,16 @@ fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<Manifest
     for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
         disk.make_dir(dir).doing("making the directory", dir)?;
     }
-    // A process that was killed may have left a new manifest or slot under a name that a later crash takes back.
-    for dir in ["", JOURNAL_DIR] {
-        disk.sync_dir(dir).doing("syncing the directory", dir)?;
-    }
     let has_format = format::check(disk)?;
     if let Some(manifest) = Manifest::load(disk)? {
         return if has_format { Ok(manifest) } else { Err(lost_file(format::FORMAT)) };
     }
     for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
-        if !disk.list(dir).doing("listing the directory", dir)?.is_empty() {
+        let names = disk.list(dir).doing("listing the directory", dir)?;
+        // The record of the journal's end is made before the manifest.
+        if names.iter().any(|name| format!("{dir}/{name}") != end_path()) {
             return Err(lost_file(MANIFEST));
         }
-    }
-    if !has_format {
-        format::create(disk)?;
     }
     let manifest = Manifest {
         epoch: random.next_u64(),
@@ -183,7 +195,8 @@ fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<Manifest
         rooms: Rooms::default().encode(),
         ..Manifest::default()
     };
-    manifest.store(disk)?;
+    EndFile::create(disk, manifest.block_seed, &JournalEnd::default())?;
+    disk.sync_dir(JOURNAL_DIR).doing("syncing the directory", JOURNAL_DIR)?;
     Ok(manifest)
 }
 
@@ -208,7 +221,31 @@ fn open_segments(
     manifest.segments.iter().map(|number| Ok(Segment::open(disk, *number, Arc::clone(cache))?)).collect()
 }
 
-pub(crate) fn read_slots(disk: &dyn Disk, manifest: &Manifest) -> Result<Chain, OpenError> {
+/// Gives slots whose content does not count other names: those they have may not be durable, and a later sync of the
+/// directory makes only new names so. The other slots were written to, which is done under a durable name only.
+fn name_anew(disk: &dyn Disk, chain: &mut Chain) -> Result<(), OpenError> {
+    let numbers = |slots: &[Slot]| slots.iter().map(|slot| slot.number).collect::<Vec<_>>();
+    let mut taken: HashSet<u32> = chain.unsealed.iter().map(|journal| journal.slot.number).collect();
+    taken.extend(numbers(&chain.free));
+    for slot in &mut chain.free {
+        let Some(number) = (1..).find(|number| !taken.contains(number)) else { continue };
+        let (from, to) = (slot_path(slot.number), slot_path(number));
+        disk.rename(&from, &to).doing("renaming", &from)?;
+        taken.insert(number);
+        slot.number = number;
+    }
+    if !chain.free.is_empty() {
+        disk.sync_dir(JOURNAL_DIR).doing("syncing the directory", JOURNAL_DIR)?;
+    }
+    Ok(())
+}
+
+/// Reads all slots and finds the journals in them; everything up to `recorded` must be there.
+pub(crate) fn read_slots(
+    disk: &dyn Disk,
+    manifest: &Manifest,
+    recorded: &JournalEnd,
+) -> Result<Chain, OpenError> {
     let mut names = disk.list(JOURNAL_DIR).doing("listing the directory", JOURNAL_DIR)?;
     names.sort_unstable();
     let mut scans = Vec::new();
@@ -221,13 +258,26 @@ pub(crate) fn read_slots(disk: &dyn Disk, manifest: &Manifest) -> Result<Chain, 
         read_slot(&slot, length, &mut bytes)?;
         scans.push(scan::scan(slot, &bytes, manifest.applied, manifest.block_seed));
     }
-    scan::chain(scans, manifest.applied)
+    scan::chain(scans, manifest.applied, recorded)
 }
 
 pub(crate) fn read_slot(slot: &Slot, end: u64, bytes: &mut Vec<u8>) -> Result<(), OpenError> {
     bytes.resize(usize::try_from(end).unwrap_or(usize::MAX), 0);
     slot.file.read_exact_at(bytes, 0).doing("reading", &slot_path(slot.number))?;
     Ok(())
+}
+
+/// Makes durable what stands behind the recorded end. After a failed sync the system shows bytes that are not on the
+/// disk, and a later sync does not write them; so they are written again.
+fn rewrite(journal: &Unsealed, recorded: &JournalEnd, bytes: &[u8]) -> Result<(), OpenError> {
+    let from = journal.unproven_from(recorded);
+    let unproven = usize::try_from(from).ok().and_then(|from| bytes.get(from..)).unwrap_or_default();
+    if unproven.is_empty() {
+        return Ok(());
+    }
+    let (path, file) = (slot_path(journal.slot.number), &journal.slot.file);
+    file.write_all_at(unproven, from).doing("writing", &path)?;
+    Ok(file.sync_data().doing("syncing", &path)?)
 }
 
 /// What records are entered into.
@@ -241,6 +291,7 @@ struct State<'a> {
 /// Brings the records of a journal back into memory.
 fn replay(
     journal: Unsealed,
+    recorded: &JournalEnd,
     manifest: &Manifest,
     slots: &Arc<SlotPool>,
     clock: &dyn Clock,
@@ -254,6 +305,7 @@ fn replay(
     };
     let mut bytes = Vec::new();
     read_slot(&journal.slot, journal.end, &mut bytes)?;
+    rewrite(&journal, recorded, &bytes)?;
     let tail = Arc::new(Tail::new(journal.journal, slots.adopt(journal.slot)));
     dedup.begin_slot(Arc::clone(&tail));
     queues.adopt(&tail);

@@ -15,6 +15,8 @@ use super::data_dir::{self, DirLock};
 use super::disk::{Disk, FileDisk};
 use super::error::OpenError;
 use super::format::{self, FORMAT};
+use super::journal::JOURNAL_DIR;
+use super::journal::end::{EndFile, JournalEnd};
 use super::kv::{KV_DIR, REVISION_JUMP};
 use super::manifest::{MANIFEST, Manifest};
 use super::queues::QUEUES_DIR;
@@ -88,7 +90,7 @@ fn fill(
 ) -> Result<String, RestoreError> {
     let target = FileDisk::new(to);
     let io = |attempted, path: &Path, source| RestoreError::Io { attempted, path: path.to_owned(), source };
-    for dir in [SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
+    for dir in [SEGMENTS_DIR, KV_DIR, QUEUES_DIR, JOURNAL_DIR] {
         target.make_dir(dir).map_err(|error| io("making", &to.join(dir), error))?;
     }
     for file in files {
@@ -115,7 +117,9 @@ fn fill(
             return Err(damaged(&name, "the manifest names it, the list of files does not"));
         }
     }
-    for dir in [SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
+    let end = JournalEnd::sealed(manifest.applied);
+    EndFile::create(&target, manifest.block_seed, &end).map_err(OpenError::from)?;
+    for dir in [SEGMENTS_DIR, KV_DIR, QUEUES_DIR, JOURNAL_DIR] {
         target.sync_dir(dir).map_err(|error| io("syncing", &to.join(dir), error))?;
     }
     // Revisions that were given after the backup must not come again for other values.

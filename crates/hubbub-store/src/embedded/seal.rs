@@ -9,9 +9,10 @@ use std::sync::atomic::Ordering;
 
 use super::error::{DoingOn, MaintainError, READING};
 use super::journal::slot_path;
-use super::manifest::{MANIFEST, Manifest};
+use super::manifest::{MANIFEST, Manifest, may_be_named};
 use super::queues::Files;
 use super::record;
+use super::rooms::RoomsCopy;
 use super::segment::{Codec, Segment, SegmentWriter, segment_path};
 use super::shared::Shared;
 use super::tail::{Place, Tail};
@@ -28,8 +29,8 @@ impl Shared {
         self.seal(&mut self.sealing.lock())
     }
 
-    /// Seals the oldest slot for whoever holds `sealing`. The number stays reserved when a seal fails, so that the next
-    /// attempt replaces what this one left.
+    /// Seals the oldest slot for whoever holds `sealing`. The number stays reserved when a seal fails before a manifest
+    /// may name it, so that the next attempt replaces what this one left.
     pub(crate) fn seal(&self, reserved: &mut Option<u64>) -> Result<bool, MaintainError> {
         let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
         let begin = self.clock.monotonic();
@@ -50,15 +51,15 @@ impl Shared {
             }
             manifest.segments.extend(segment.as_ref().map(Segment::number));
         });
-        if let (Err(error), Some(kept)) = (&changed, &queues)
-            && Manifest::is_untouched(error)
-        {
+        if may_be_named(&changed) {
+            self.release_sealed_run();
+            if segment.is_some() {
+                *reserved = None;
+            }
+        } else if let Some(kept) = &queues {
             self.discard_snapshot(kept);
         }
         changed?;
-        if segment.is_some() {
-            *reserved = None;
-        }
         self.forget_queue_files(tail.journal, queues.as_ref(), &queues_before);
         self.finish_tail(&tail);
         let mut old_log = None;
@@ -73,7 +74,7 @@ impl Shared {
         }
         self.status.sealed_through.store(tail.journal, Ordering::Release);
         self.rooms.write().look_again(hidings);
-        self.keys_are_sealed(old_log)?;
+        self.remove_old_log(old_log)?;
         let took = self.clock.monotonic().saturating_sub(begin).as_secs_f64();
         if took > 0.0 {
             #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -102,7 +103,10 @@ impl Shared {
             ..*catalog
         };
         change(&mut next);
-        next.rooms = self.rooms.read().encode();
+        // Mostly encoded before, so that readers of rooms wait for a moment only.
+        let copy = RoomsCopy::begin(&self.rooms);
+        let encoded = copy.finish(&self.rooms.read());
+        next.rooms = encoded.into_bytes();
         next.store(&*self.disk)?;
         tracing::debug!(
             file = MANIFEST,

@@ -32,6 +32,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// millisecond's work.
 const COUNT_EVERY: Duration = Duration::from_millis(250);
 
+/// How often it is looked whether the journal rests, so that its end is recorded within a second of the last write.
+const END_EVERY: Duration = Duration::from_millis(250);
+
 /// The embedded store: an [`Engine`] with a data directory of its own and threads that do its background work.
 #[derive(Debug)]
 pub struct Embedded {
@@ -136,11 +139,12 @@ impl Drop for Embedded {
 }
 
 /// Threads, what they do, and how often they look for it at least. Slots are prepared on a thread of their own, so that a long seal is not in the way.
-const WORK: [(&str, Step, Duration); 4] = [
+const WORK: [(&str, Step, Duration); 5] = [
     ("hubbub-slots", Engine::prepare_step, LOOK_EVERY),
     ("hubbub-seal", Engine::seal_step, LOOK_EVERY),
     ("hubbub-merge", Engine::merge_step, LOOK_EVERY),
     ("hubbub-count", Engine::count_step, COUNT_EVERY),
+    ("hubbub-end", Engine::record_end_step, END_EVERY),
 ];
 
 type Step = fn(&Engine) -> Result<bool, MaintainError>;

@@ -17,6 +17,7 @@ use super::bell::Bell;
 use super::compact::Compacting;
 use super::disk::Disk;
 use super::error::MaintainError;
+use super::journal::end::EndFile;
 use super::journal::slot::SlotPool;
 use super::kv::Keys;
 use super::manifest::Manifest;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) hasher: IdHasher,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) slots: Arc<SlotPool>,
+    /// The record of where the journal ends.
+    pub(crate) end: EndFile,
     /// The manifest as it stands on the disk, except for the rooms.
     pub(crate) catalog: Mutex<Manifest>,
     pub(crate) rooms: RwLock<Rooms>,

@@ -22,6 +22,7 @@ use super::format::{self, FORMAT};
 use super::kv::{log_path, run_path};
 use super::manifest::{MANIFEST, Manifest};
 use super::queues::Copied;
+use super::rooms::{EncodedRooms, RoomsCopy};
 use super::segment::{Segment, segment_path};
 use super::service::Embedded;
 
@@ -39,8 +40,8 @@ const SEAL_ATTEMPTS: usize = 16;
 struct Barrier {
     /// The last journal before it.
     journal: u64,
-    /// The rooms, as the manifest keeps them.
-    rooms: Vec<u8>,
+    /// The rooms.
+    rooms: EncodedRooms,
     /// Messages kept in them.
     messages: u64,
     /// What was hidden then.
@@ -132,7 +133,7 @@ impl Engine {
                 segments: numbers,
                 keys: catalog.keys.clone(),
                 queues: queues.named,
-                rooms,
+                rooms: rooms.into_bytes(),
                 ..*catalog
             }
         };
@@ -185,13 +186,15 @@ impl Engine {
     /// Draws a line between two batches.
     fn barrier(&self, sealing: &mut Option<u64>) -> Result<Barrier, BackupError> {
         for _ in 0..SLOT_ATTEMPTS {
+            // Mostly encoded before the writer is stopped.
+            let copy = RoomsCopy::begin(&self.shared.rooms);
             let mut writer = self.writer.lock();
             if writer.place.batch == 1 || writer.next_slot(&self.shared).is_ok() {
                 let queues = self.shared.queues.copied(&*self.shared.clock)?;
                 let rooms = self.shared.rooms.read();
                 return Ok(Barrier {
                     journal: writer.place.tail.journal.saturating_sub(1),
-                    rooms: rooms.encode(),
+                    rooms: copy.finish(&rooms),
                     messages: rooms.messages(),
                     hidings: rooms.hidings(),
                     queues,

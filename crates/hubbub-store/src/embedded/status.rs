@@ -48,6 +48,11 @@ impl Status {
         self.troubled.store(true, Ordering::Release);
     }
 
+    /// Whether a write or sync of the journal failed.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.failed.lock().is_some()
+    }
+
     /// Says what stands in the way of writes for now, or with `None` that nothing does any more.
     pub(crate) fn set_trouble(&self, trouble: Option<Trouble>) {
         // Held throughout, so that a failure that happens meanwhile is not taken for none.

@@ -17,6 +17,7 @@ use super::data_dir::DirLock;
 use super::disk::{Disk, FileDisk};
 use super::error::OpenError;
 use super::format::{self, FORMAT};
+use super::journal::end::EndFile;
 use super::journal::scan::Unsealed;
 use super::journal::{JOURNAL_DIR, block, slot_path};
 use super::manifest::{MANIFEST, Manifest};
@@ -224,7 +225,9 @@ impl Verifier<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false), // as in every backup
             _ => {}
         }
-        match read_slots(self.disk, manifest) {
+        let chain = EndFile::open(self.disk, manifest.block_seed)
+            .and_then(|(_, recorded)| read_slots(self.disk, manifest, &recorded));
+        match chain {
             Ok(chain) => {
                 for journal in &chain.unsealed {
                     self.records(journal, manifest, rooms)?;

@@ -13,33 +13,33 @@ use crate::model::{Sent, batch};
 
 const SLOT_BYTES: u64 = 16 * 1024;
 
-fn options() -> EngineOptions {
+pub(crate) fn options() -> EngineOptions {
     EngineOptions { slot_bytes: SLOT_BYTES, reserve_bytes: 0, ..EngineOptions::default() }
 }
 
-struct Bench {
-    disk: SimDisk,
-    clock: Arc<ManualClock>,
+pub(crate) struct Bench {
+    pub(crate) disk: SimDisk,
+    pub(crate) clock: Arc<ManualClock>,
     options: EngineOptions,
 }
 
 impl Bench {
-    fn new(options: EngineOptions) -> Self {
+    pub(crate) fn new(options: EngineOptions) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
         Self { disk: SimDisk::new(), clock, options }
     }
 
-    fn try_open(&self) -> Result<Engine, OpenError> {
+    pub(crate) fn try_open(&self) -> Result<Engine, OpenError> {
         let disk = Arc::new(self.disk.clone());
         Engine::open(self.options.clone(), disk, self.clock.clone(), &SeededRandom::new(7))
     }
 
-    fn open(&self) -> Engine {
+    pub(crate) fn open(&self) -> Engine {
         self.try_open().unwrap()
     }
 }
 
-fn message(id: u64) -> Sent {
+pub(crate) fn message(id: u64) -> Sent {
     Sent {
         room: "lobby".into(),
         user: "ada".into(),
@@ -50,18 +50,18 @@ fn message(id: u64) -> Sent {
     }
 }
 
-fn send(engine: &Engine, id: u64) -> Result<Outcome, ApplyError> {
+pub(crate) fn send(engine: &Engine, id: u64) -> Result<Outcome, ApplyError> {
     engine.apply(&batch(&[message(id)])).map(|outcomes| outcomes[0].clone())
 }
 
-fn stored(engine: &Engine) -> Vec<String> {
+pub(crate) fn stored(engine: &Engine) -> Vec<String> {
     let query =
         HistoryQuery { cursor: Cursor::After(0), from: None, to: None, limit: 10_000, bytes_max: usize::MAX };
     let page = engine.history("lobby", &query).unwrap();
     page.messages.iter().map(|message| message.sent.id.to_owned()).collect()
 }
 
-fn ids(range: std::ops::Range<u64>) -> Vec<String> {
+pub(crate) fn ids(range: std::ops::Range<u64>) -> Vec<String> {
     range.map(|id| format!("m{id}")).collect()
 }
 

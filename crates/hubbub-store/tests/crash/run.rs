@@ -1,4 +1,5 @@
-//! One seeded run: open, act, crash at any operation, open again, compare with the model.
+//! One seeded run: open, act, crash at any operation, open again, compare with the model. In between a byte of what is
+//! known to be durable goes bad, and a start must see it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,11 +30,19 @@ pub(crate) struct Run {
     pub(crate) options: EngineOptions,
     /// Whether some of the background work is a snapshot.
     pub(crate) snapshots: bool,
+    /// Whether syncs fail now and then, after which the disk shows what it does not have.
+    pub(crate) failing: bool,
+    /// How many syncs had failed when this life began.
+    failed_before: u64,
+    /// File and offset of the last block that is known to be durable, when it can be damaged and that must be seen.
+    recorded: Option<(String, u64)>,
     clock: Arc<ManualClock>,
     random: Arc<SeededRandom>,
     next_id: u64,
     epoch: Option<Arc<str>>,
     ended: Ended,
+    /// Whether a seal was interrupted.
+    may_be_sealed: bool,
 }
 
 impl Run {
@@ -44,11 +53,15 @@ impl Run {
             model: Model::default(),
             options: EngineOptions::default(),
             snapshots: false,
+            failing: false,
+            failed_before: 0,
+            recorded: None,
             clock: Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000))),
             random,
             next_id: 0,
             epoch: None,
             ended: Ended::Clean,
+            may_be_sealed: false,
         };
         run.options = EngineOptions {
             durability: if run.one_in(5) { Durability::Os } else { Durability::Fsync },
@@ -80,15 +93,25 @@ impl Run {
         self.compare(&engine);
     }
 
+    /// Whether operations may fail by now.
+    pub(crate) fn is_excused(&self) -> bool {
+        self.disk.is_dead() || self.disk.failed_syncs() > self.failed_before
+    }
+
     fn life(&mut self) {
+        self.failed_before = self.disk.failed_syncs();
+        if self.failing && self.one_in(2) {
+            let soonest = if self.one_in(2) { 1 + self.below(12) } else { 1 + self.below(80) };
+            self.disk.fail_sync_in(soonest);
+        }
         if self.one_in(3) {
-            self.disk.crash_in(1 + self.below(12));
+            self.disk.crash_in(1 + self.below(16));
         }
         self.disk.set_phase("open");
         let engine = match self.open() {
             Ok(engine) => engine,
             Err(error) => {
-                assert!(self.disk.is_dead(), "opening failed: {error}");
+                assert!(self.is_excused(), "opening failed: {error}");
                 self.ended = Ended::Between;
                 return self.end();
             }
@@ -99,16 +122,42 @@ impl Run {
         self.compare(&engine);
         for _ in 0..self.below(120) {
             self.step(&engine);
-            if self.disk.is_dead() {
+            // A batch in doubt shows only at the next start, so its life ends here.
+            if self.disk.is_dead() || self.model.in_doubt.is_some() {
                 break;
             }
         }
         if !self.disk.is_dead() && self.one_in(4) {
             self.disk.set_phase("close");
-            self.ended = if engine.close().is_ok() { Ended::Clean } else { Ended::Between };
+            let closed = engine.close().is_ok() && !self.is_excused();
+            self.ended = if closed { Ended::Clean } else { Ended::Between };
         }
+        self.recorded = engine.recorded_end().filter(|_| !self.may_be_sealed);
         drop(engine);
         self.end();
+        self.damage();
+    }
+
+    /// What was recorded as durable is missed when a byte of it goes bad, even if one copy of the record does, too.
+    fn damage(&mut self) {
+        let Some((path, offset)) = self.recorded.take() else { return };
+        if !self.one_in(3) {
+            return;
+        }
+        let mut bad = vec![(path.clone(), offset + self.below(48))];
+        if self.one_in(2) {
+            bad.push(("journal/end".to_owned(), self.below(2) * 4_096 + self.below(44)));
+        }
+        bad.iter().for_each(|(path, at)| self.disk.flip(path, *at));
+        let clock = Arc::clone(&self.clock);
+        self.disk.set_phase("damaged");
+        let opened = Engine::open(self.options.clone(), Arc::new(self.disk.clone()), clock, &*self.random);
+        match opened {
+            Err(OpenError::Damaged { file, offset: at, .. }) => assert_eq!((file, at), (path, offset)),
+            other => panic!("{path} is damaged at {offset}, but: {:?}", other.map(|_| "it opened")),
+        }
+        self.disk.kill();
+        bad.iter().for_each(|(path, at)| self.disk.flip(path, *at));
     }
 
     /// The process ends, usually with the machine.
@@ -139,11 +188,12 @@ impl Run {
         }
         self.epoch = Some(epoch);
         self.ended = Ended::Crashed;
+        self.may_be_sealed = false;
         Ok(engine)
     }
 
     fn step(&mut self, engine: &Engine) {
-        match self.below(10) {
+        match self.below(11) {
             0..=5 => {
                 self.disk.set_phase("apply");
                 self.send(engine);
@@ -154,13 +204,20 @@ impl Run {
                     return self.snapshot(engine);
                 }
                 if let Err(error) = engine.seal_step() {
-                    assert!(self.disk.is_dead(), "{error}");
+                    assert!(self.is_excused(), "{error}");
+                    self.may_be_sealed = true;
                 }
             }
             8 => {
                 self.disk.set_phase("merge");
                 if let Err(error) = engine.merge_step() {
-                    assert!(self.disk.is_dead(), "{error}");
+                    assert!(self.is_excused(), "{error}");
+                }
+            }
+            9 => {
+                self.disk.set_phase("idle");
+                if let Err(error) = engine.record_end() {
+                    assert!(self.is_excused(), "{error}");
                 }
             }
             _ => {
@@ -168,7 +225,7 @@ impl Run {
                 self.clock.advance_micros(micros);
             }
         }
-        if self.one_in(25) && !self.disk.is_dead() {
+        if self.one_in(25) && !self.disk.is_dead() && self.model.in_doubt.is_none() {
             self.compare(engine);
         }
     }
@@ -178,7 +235,10 @@ impl Run {
         match engine.begin_snapshot("one") {
             Ok(info) => assert!(engine.end_snapshot(&info.id)),
             Err(BackupError::Overloaded) => {}
-            Err(error) => assert!(self.disk.is_dead(), "{error}"),
+            Err(error) => {
+                assert!(self.is_excused(), "{error}");
+                self.may_be_sealed = true;
+            }
         }
     }
 
@@ -188,7 +248,7 @@ impl Run {
             Ok(outcomes) => self.model.acknowledged(&sent, &outcomes, self.cutoff()),
             Err(ApplyError::Overloaded) => {}
             Err(ApplyError::Unconfirmed { .. }) => {
-                assert!(self.disk.is_dead());
+                assert!(self.is_excused());
                 let new = sent.iter().enumerate().filter(|(place, message)| {
                     let earlier = sent.iter().take(*place).any(|other| same_key(other, message));
                     !earlier
@@ -201,7 +261,7 @@ impl Run {
             }
             Err(error) => {
                 let too_large = error.to_string().contains("does not fit a journal slot");
-                assert!(too_large || self.disk.is_dead(), "{error}");
+                assert!(too_large || self.is_excused(), "{error}");
             }
         }
     }

@@ -3,9 +3,12 @@
 //! Every block names the journal before its own and how many batches of that one count, so the newest journal leads
 //! back through all that matter. What hangs on to no chain is a remnant of an earlier use.
 
+use std::cmp::Ordering;
+
 use crate::embedded::error::OpenError;
 
 use super::block::{self, BlockHeader, HEADER_BYTES};
+use super::end::JournalEnd;
 use super::slot::Slot;
 use super::slot_path;
 
@@ -94,6 +97,30 @@ pub(crate) struct Unsealed {
     pub(crate) end: u64,
 }
 
+impl Unsealed {
+    /// Its last batch; `None` when it has none.
+    pub(crate) fn last(&self) -> Option<JournalEnd> {
+        Some(JournalEnd {
+            journal: self.journal,
+            batch: u32::try_from(self.blocks.len()).unwrap_or(u32::MAX),
+            slot: self.slot.number,
+            offset: *self.blocks.last()?,
+        })
+    }
+
+    /// Where the part behind `recorded` begins, of which nobody knows whether it is durable.
+    pub(crate) fn unproven_from(&self, recorded: &JournalEnd) -> u64 {
+        match self.journal.cmp(&recorded.journal) {
+            Ordering::Less => self.end,
+            Ordering::Equal => {
+                let proven = usize::try_from(recorded.batch).unwrap_or(usize::MAX);
+                self.blocks.get(proven).copied().unwrap_or(self.end)
+            }
+            Ordering::Greater => 0,
+        }
+    }
+}
+
 /// What all slots together say.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
@@ -107,8 +134,8 @@ pub(crate) struct Chain {
     pub(crate) lost: bool,
 }
 
-/// Finds the chain of journals behind `applied`, or the damage in it.
-pub(crate) fn chain(scans: Vec<SlotScan>, applied: u64) -> Result<Chain, OpenError> {
+/// Finds the chain of journals behind `applied`, or the damage in it: everything up to `recorded` must be there.
+pub(crate) fn chain(scans: Vec<SlotScan>, applied: u64, recorded: &JournalEnd) -> Result<Chain, OpenError> {
     let mut chain = Chain { newest: applied, ..Chain::default() };
     let mut found = Vec::new();
     for SlotScan { slot, journal, stray } in scans {
@@ -132,6 +159,7 @@ pub(crate) fn chain(scans: Vec<SlotScan>, applied: u64) -> Result<Chain, OpenErr
     }
     found.sort_by_key(|(_, journal)| journal.first.journal);
     chain.newest = found.last().map_or(chain.newest, |(_, journal)| chain.newest.max(journal.first.journal));
+    must_hold(&found, recorded, applied)?;
 
     // Back from the newest: each says how much of the one before counts.
     let mut links: Vec<Link> = Vec::new();
@@ -151,6 +179,7 @@ pub(crate) fn chain(scans: Vec<SlotScan>, applied: u64) -> Result<Chain, OpenErr
         chain.give_up(&mut links);
     }
     chain.keep(links)?;
+    chain.must_reach(recorded, applied)?;
     Ok(chain)
 }
 
@@ -176,6 +205,16 @@ impl Chain {
     fn give_up(&mut self, links: &mut Vec<Link>) {
         self.lost = true;
         self.free.extend(links.drain(..).map(|link| link.slot));
+    }
+
+    /// Refuses when what is recorded as durable is not in the chain, because something before it is lost.
+    fn must_reach(&self, recorded: &JournalEnd, applied: u64) -> Result<(), OpenError> {
+        let is_there = self.unsealed.iter().any(|unsealed| unsealed.journal == recorded.journal);
+        if recorded.journal <= applied || is_there {
+            return Ok(());
+        }
+        let what = format!("what came before it in journal {} is missing, but was durable", recorded.journal);
+        Err(OpenError::Damaged { file: slot_path(recorded.slot), offset: recorded.offset, what })
     }
 
     /// Keeps what counts of the links, newest first, or refuses.
@@ -204,6 +243,24 @@ impl Chain {
         }
         Ok(())
     }
+}
+
+/// Refuses when the batch recorded as durable is in no slot. However it was written, it was synced before it was recorded.
+fn must_hold(found: &[(Slot, JournalScan)], recorded: &JournalEnd, applied: u64) -> Result<(), OpenError> {
+    let JournalEnd { journal: number, batch, slot, .. } = *recorded;
+    if number <= applied {
+        return Ok(());
+    }
+    let Some((slot, journal)) = found.iter().find(|(_, journal)| journal.first.journal == number) else {
+        let what = format!("journal {number}, which was durable up to batch {batch}, does not begin there");
+        return Err(OpenError::Damaged { file: slot_path(slot), offset: 0, what });
+    };
+    let valid = u32::try_from(journal.blocks.len()).unwrap_or(u32::MAX);
+    if valid < batch {
+        let what = format!("batch {} of journal {number} is unreadable, but was durable", valid + 1);
+        return Err(damaged(slot, journal.end, what));
+    }
+    Ok(())
 }
 
 fn damaged(slot: &Slot, offset: u64, what: String) -> OpenError {

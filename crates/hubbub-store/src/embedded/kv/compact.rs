@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::run::{Run, RunWriter, merge};
 use super::run_path;
 use crate::embedded::error::{DoingOn, MaintainError};
+use crate::embedded::manifest::may_be_named;
 use crate::embedded::segment::MergeError;
 use crate::embedded::shared::Shared;
 
@@ -15,7 +16,7 @@ const RUNS_MAX: usize = 8;
 /// How many become one.
 const FAN_IN: usize = 4;
 
-/// Numbers of runs that are being written, kept until they are done.
+/// Numbers of runs that are being written, kept until a manifest may name them.
 #[derive(Debug, Default)]
 pub(crate) struct ReservedRuns {
     pub(super) seal: Option<u64>,
@@ -57,9 +58,11 @@ impl Shared {
             writer.finish().doing("finishing", &path)?;
             Some(Run::open(&*self.disk, number, Arc::clone(&self.keys.cache))?)
         };
-        self.replace_runs(&runs, merged)?;
-        self.keys.reserved.lock().merge = None;
-        Ok(true)
+        let replaced = self.replace_runs(&runs, merged);
+        if may_be_named(&replaced) {
+            self.keys.reserved.lock().merge = None;
+        }
+        replaced.map(|()| true)
     }
 
     /// The neighbours that are smallest together, if there are too many runs, and whether the oldest is among them.

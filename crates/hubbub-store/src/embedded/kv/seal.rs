@@ -45,7 +45,7 @@ impl Shared {
         if tail.keys.len() == 0 {
             return Ok(None);
         }
-        // Kept when this fails, so that the next attempt replaces what this one left.
+        // Kept until a manifest may name it, so that the next attempt replaces what a failed one left.
         let number = {
             let mut reserved = self.keys.reserved.lock();
             *reserved.seal.get_or_insert_with(|| self.reserve_run())
@@ -66,9 +66,13 @@ impl Shared {
         Ok(Some(SealedKeys { run, log, revision, more_keys: tail.keys.more_keys() }))
     }
 
-    /// Lets go of the number of a seal that is done, and removes the log that another took the place of.
-    pub(crate) fn keys_are_sealed(&self, old_log: Option<ChangeLog>) -> Result<(), MaintainError> {
+    /// Lets go of the number of a seal whose files a manifest may name.
+    pub(crate) fn release_sealed_run(&self) {
         self.keys.reserved.lock().seal = None;
+    }
+
+    /// Removes the log that another took the place of.
+    pub(crate) fn remove_old_log(&self, old_log: Option<ChangeLog>) -> Result<(), MaintainError> {
         if let Some(old) = old_log {
             let path = log_path(old.number);
             self.disk.remove(&path).doing("removing", &path)?;

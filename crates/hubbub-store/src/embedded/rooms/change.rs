@@ -2,7 +2,7 @@
 
 use hubbub_core::{Outcome, ReadMark};
 
-use super::{Room, RoomNumber, Rooms, room_mut};
+use super::{Room, RoomNumber, Rooms};
 use crate::embedded::record::Logged;
 
 impl Rooms {
@@ -51,7 +51,7 @@ impl Rooms {
 
     /// Changes a room's settings. Whether it is new.
     fn put(&mut self, number: RoomNumber, how: impl FnOnce(&mut Room)) -> bool {
-        let Some(room) = room_mut(&mut self.entries, number) else { return false };
+        let Some(room) = self.entries.get_mut(number) else { return false };
         how(room);
         let created = !room.exists;
         room.exists = true;
@@ -69,7 +69,7 @@ impl Rooms {
         }
         self.memberships -= members.len() as u64;
         self.raise_floor(number, head);
-        if let Some(room) = room_mut(&mut self.entries, number) {
+        if let Some(room) = self.entries.get_mut(number) {
             let empty = Room::new(room.name.clone());
             *room = Room { head, floor: head, last_received: room.last_received, ..empty };
         }
@@ -79,7 +79,7 @@ impl Rooms {
 
     /// Makes somebody a member, who has read everything up to the head. Whether it is new.
     fn join(&mut self, number: RoomNumber, user: &str) -> bool {
-        let Some(room) = room_mut(&mut self.entries, number) else { return false };
+        let Some(room) = self.entries.get_mut(number) else { return false };
         let user = self.users.intern(user);
         if room.members.contains_key(&user) {
             return false;
@@ -92,7 +92,7 @@ impl Rooms {
 
     fn leave(&mut self, number: RoomNumber, user: &str) -> bool {
         let Some(user) = self.users.number(user) else { return false };
-        let Some(room) = room_mut(&mut self.entries, number) else { return false };
+        let Some(room) = self.entries.get_mut(number) else { return false };
         if room.set_mark(user, None).is_none() {
             return false;
         }
@@ -103,7 +103,7 @@ impl Rooms {
 
     fn mark_read(&mut self, room: &str, user: &str, seq: u64) -> ReadMark {
         let user = self.users.number(user);
-        let found = self.number(room).and_then(|number| room_mut(&mut self.entries, number));
+        let found = self.number(room).and_then(|number| self.entries.get_mut(number));
         let Some((room, user)) = found.zip(user) else {
             return ReadMark { seq: 0, unread: 0, moved: false };
         };

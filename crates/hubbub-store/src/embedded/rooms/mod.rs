@@ -9,6 +9,7 @@
 //! and `floor + 1` never is. So counts need no counting.
 
 mod change;
+mod copy;
 mod room;
 mod snapshot;
 mod users;
@@ -20,6 +21,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use copy::Entries;
+pub(crate) use copy::{EncodedRooms, RoomsCopy};
 pub use room::Hidden;
 pub(crate) use room::Room;
 use users::{UserNumber, Users};
@@ -39,7 +42,7 @@ pub(crate) struct Position {
 pub(crate) struct Rooms {
     numbers: HashMap<Arc<str>, RoomNumber>,
     order: BTreeMap<Arc<str>, RoomNumber>,
-    entries: Vec<Room>,
+    entries: Entries,
     users: Users,
     /// Rooms that exist.
     known: u64,
@@ -60,7 +63,7 @@ impl Rooms {
 
     /// A room by its number.
     pub(crate) fn get(&self, number: RoomNumber) -> Option<&Room> {
-        self.entries.get(usize::try_from(number).ok()?)
+        self.entries.all().get(usize::try_from(number).ok()?)
     }
 
     /// A room that exists, by its name.
@@ -115,7 +118,7 @@ impl Rooms {
         if let Some(number) = self.number(name) {
             return number;
         }
-        let number = RoomNumber::try_from(self.entries.len()).unwrap_or(RoomNumber::MAX);
+        let number = RoomNumber::try_from(self.entries.all().len()).unwrap_or(RoomNumber::MAX);
         let name: Arc<str> = Arc::from(name);
         self.numbers.insert(Arc::clone(&name), number);
         self.order.insert(Arc::clone(&name), number);
@@ -132,7 +135,7 @@ impl Rooms {
         received: i64,
         sender: impl FnOnce() -> Option<&'a str>,
     ) {
-        let Some(room) = room_mut(&mut self.entries, number) else { return };
+        let Some(room) = self.entries.get_mut(number) else { return };
         if !room.at_head.is_empty() {
             let name = sender();
             let is_sender = |user: &UserNumber| self.users.name(*user).map(|user| &**user) == name;
@@ -148,7 +151,7 @@ impl Rooms {
 
     /// The same for many messages of a room at once, when nobody is a member of anything.
     pub(crate) fn advance(&mut self, number: RoomNumber, head: u64, received: i64) {
-        let Some(room) = room_mut(&mut self.entries, number) else { return };
+        let Some(room) = self.entries.get_mut(number) else { return };
         self.messages += head.saturating_sub(room.head);
         self.known += u64::from(!room.exists);
         room.exists = true;
@@ -167,7 +170,7 @@ impl Rooms {
     }
 
     fn hide(&mut self, number: RoomNumber, how: impl FnOnce(&mut Room)) -> u64 {
-        let Some(room) = room_mut(&mut self.entries, number) else { return 0 };
+        let Some(room) = self.entries.get_mut(number) else { return 0 };
         let before = room.messages();
         how(room);
         let gone = before - room.messages();
@@ -179,6 +182,7 @@ impl Rooms {
     /// What is hidden, of the rooms in which anything is.
     pub(crate) fn hidden(&self) -> HashMap<Arc<str>, Hidden> {
         self.entries
+            .all()
             .iter()
             .filter(|room| room.hides_any())
             .map(|room| (Arc::clone(&room.name), room.hidden()))
@@ -248,10 +252,6 @@ impl Rooms {
 
     /// All rooms that have a number, in the order of their numbers.
     pub(crate) fn all(&self) -> &[Room] {
-        &self.entries
+        self.entries.all()
     }
-}
-
-fn room_mut(entries: &mut [Room], number: RoomNumber) -> Option<&mut Room> {
-    entries.get_mut(usize::try_from(number).ok()?)
 }

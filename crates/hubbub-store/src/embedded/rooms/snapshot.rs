@@ -7,13 +7,13 @@
 //! name, title, erased = length, bytes; erased as the roaring crate serialises a treemap
 //! ```
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use roaring::RoaringTreemap;
 
+use super::copy::RoomsCopy;
 use super::users::UserNumber;
-use super::{Position, Room, Rooms, room_mut};
+use super::{Position, Room, Rooms};
 use crate::embedded::varint;
 
 const EXISTS: u64 = 1;
@@ -22,24 +22,7 @@ const MEMBERS_ONLY: u64 = 2;
 impl Rooms {
     /// Everything, as bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64 + self.entries.len() * 40);
-        varint::write(self.at.journal, &mut out);
-        varint::write(self.at.batch.into(), &mut out);
-        let mut indexes = HashMap::new();
-        let mut names = Vec::new();
-        for user in self.entries.iter().flat_map(|room| room.members.keys()) {
-            indexes.entry(*user).or_insert_with(|| {
-                names.push(self.users.name(*user).map_or("", |name| &**name));
-                names.len() as u64 - 1
-            });
-        }
-        varint::write(names.len() as u64, &mut out);
-        names.iter().for_each(|name| write_bytes(name.as_bytes(), &mut out));
-        // Rooms in which nothing was ever entered are forgotten.
-        let rooms = self.entries.iter().filter(|room| room.exists || room.head > 0);
-        varint::write(rooms.clone().count() as u64, &mut out);
-        rooms.for_each(|room| write_room(room, &indexes, &mut out));
-        out
+        RoomsCopy::default().finish(self).into_bytes()
     }
 
     /// From what [`Self::encode`] gave; `None` when it is something else.
@@ -61,7 +44,7 @@ impl Rooms {
     fn read_room(&mut self, input: &mut &[u8], users: &[UserNumber]) -> Option<()> {
         let number = self.intern(read_text(input)?);
         let flags = varint::read(input)?;
-        let room = room_mut(&mut self.entries, number)?;
+        let room = self.entries.get_mut(number)?;
         room.exists = flags & EXISTS != 0;
         room.members_only = flags & MEMBERS_ONLY != 0;
         room.head = varint::read(input)?;
@@ -86,7 +69,8 @@ impl Rooms {
     }
 }
 
-fn write_room(room: &Room, indexes: &HashMap<UserNumber, u64>, out: &mut Vec<u8>) {
+/// Appends a room; `index` says the place of a user in the table of users.
+pub(super) fn write_room(room: &Room, mut index: impl FnMut(UserNumber) -> u64, out: &mut Vec<u8>) {
     write_bytes(room.name.as_bytes(), out);
     let exists = if room.exists { EXISTS } else { 0 };
     varint::write(exists | if room.members_only { MEMBERS_ONLY } else { 0 }, out);
@@ -103,12 +87,12 @@ fn write_room(room: &Room, indexes: &HashMap<UserNumber, u64>, out: &mut Vec<u8>
     write_bytes(&erased, out);
     varint::write(room.members.len() as u64, out);
     for (user, mark) in &room.members {
-        varint::write(indexes.get(user).copied().unwrap_or(u64::MAX), out);
+        varint::write(index(*user), out);
         varint::write(*mark, out);
     }
 }
 
-fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+pub(super) fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     varint::write(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::SimDisk;
 use super::inode::Inode;
-use super::state::{State, count_down};
+use super::state::{State, Sync, count_down, sync_failed};
 use crate::embedded::disk::{Disk, DiskFile};
 
 impl SimDisk {
@@ -59,8 +59,13 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
         let mut state = self.state.lock();
-        if state.sync(dir)? {
-            state.names.sync(dir);
+        match state.sync(dir)? {
+            Sync::Done => state.names.sync(dir),
+            Sync::Ignored => {}
+            Sync::Fails(random) => {
+                state.names.fail_sync(dir, &random);
+                return Err(sync_failed());
+            }
         }
         Ok(())
     }
@@ -121,8 +126,15 @@ impl DiskFile for SimFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.with(|state, inode| {
-            if state.sync(&self.path)? {
-                state.inodes.get_mut(&inode).ok_or_else(gone)?.sync();
+            let outcome = state.sync(&self.path)?;
+            let file = state.inodes.get_mut(&inode).ok_or_else(gone)?;
+            match outcome {
+                Sync::Done => file.sync(),
+                Sync::Ignored => {}
+                Sync::Fails(random) => {
+                    file.fail_sync(&random);
+                    return Err(sync_failed());
+                }
             }
             Ok(())
         })

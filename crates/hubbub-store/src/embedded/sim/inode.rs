@@ -20,7 +20,8 @@ pub(super) struct Inode {
     durable: Vec<u8>,
     /// What the running system sees.
     current: Vec<u8>,
-    /// The difference, in order.
+    /// Writes that the next sync makes durable, in order. Those of a failed sync are not among them any more, though
+    /// readers see them.
     pending: Vec<Write>,
 }
 
@@ -41,15 +42,31 @@ impl Inode {
         self.pending.push(Write { offset, bytes: bytes.to_vec() });
     }
 
+    /// Changes a byte on the disk and for readers; a write that is not synced yet may still replace it.
+    pub(super) fn flip(&mut self, offset: u64) {
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        for content in [&mut self.durable, &mut self.current] {
+            if let Some(byte) = content.get_mut(offset) {
+                *byte = !*byte;
+            }
+        }
+    }
+
     pub(super) fn sync(&mut self) {
         for write in std::mem::take(&mut self.pending) {
             put(&mut self.durable, &write.bytes, write.offset);
         }
     }
 
-    /// Loses any part of what was not synced: each sector is as some of its writes left it, the length is any of
-    /// those it had.
+    /// Loses any part of what was not synced.
     pub(super) fn crash(&mut self, random: &dyn RandomSource) {
+        self.fail_sync(random);
+        self.current = self.durable.clone();
+    }
+
+    /// A sync fails: any part of what was not synced reaches the disk, and no later sync writes the rest, though readers
+    /// go on seeing it. Each sector is as some of its writes left it, the length is any of those it had.
+    pub(super) fn fail_sync(&mut self, random: &dyn RandomSource) {
         let writes = std::mem::take(&mut self.pending);
         if !writes.is_empty() {
             let old = self.durable.len() as u64;
@@ -76,7 +93,6 @@ impl Inode {
                 }
             }
         }
-        self.current = self.durable.clone();
     }
 
     /// Applies the part of a write that lies in `range`.

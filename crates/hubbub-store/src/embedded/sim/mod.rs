@@ -3,6 +3,10 @@
 //! What a crash may leave is what [`Disk`](super::disk::Disk) says and no more: each unsynced sector of 512 bytes as
 //! any of its writes left it, the changes of a directory since its last sync up to any point. Besides crashes, an
 //! operation can fail, the disk can be full, and chosen syncs can be ignored, to see that somebody misses them.
+//!
+//! After a failed sync the disk behaves as Linux does, which marks the pages clean: any part of what was to be synced
+//! is on the disk, readers go on seeing all of it, and later syncs succeed without writing it. Only what is written
+//! again is synced again.
 
 mod disk;
 mod inode;
@@ -93,7 +97,12 @@ impl SimDisk {
         self.state.lock().fail_write_in = Some(writes);
     }
 
-    /// The `syncs`-th sync from now fails, once.
+    /// How many syncs failed so far.
+    pub fn failed_syncs(&self) -> u64 {
+        self.state.lock().failed_syncs
+    }
+
+    /// The `syncs`-th sync from now fails, once. What it was to write is not written by later syncs either.
     pub fn fail_sync_in(&self, syncs: u64) {
         self.state.lock().fail_sync_in = Some(syncs);
     }
@@ -125,11 +134,7 @@ impl SimDisk {
         let mut state = self.state.lock();
         let Some(inode) = state.names.get(path) else { return };
         if let Some(inode) = state.inodes.get_mut(&inode) {
-            let mut byte = [0];
-            if inode.read(&mut byte, offset).is_some() {
-                inode.write(&byte.map(|byte| !byte), offset);
-                inode.sync();
-            }
+            inode.flip(offset);
         }
     }
 }

@@ -6,18 +6,16 @@ use hubbub_core::RandomSource;
 
 use super::below;
 
+/// What one operation does to a directory: names and what they name afterwards.
 #[derive(Debug, Clone)]
-enum Change {
-    Link(String, u64),
-    Rename(String, String),
-    Remove(String),
-}
+struct Change(Vec<(String, Option<u64>)>);
 
 #[derive(Debug, Clone, Default)]
 struct Directory {
     durable: BTreeMap<String, u64>,
     current: BTreeMap<String, u64>,
-    /// In order. A crash keeps a beginning of them.
+    /// Changes that the next sync makes durable, in order. A crash keeps a beginning of them. Those of a failed sync are
+    /// not among them any more.
     pending: Vec<Change>,
 }
 
@@ -44,34 +42,40 @@ impl Names {
 
     pub(super) fn link(&mut self, path: &str, inode: u64) {
         let (dir, name) = split(path);
-        self.change(dir, Change::Link(name.into(), inode));
+        self.change(dir, vec![(name.into(), Some(inode))]);
     }
 
     /// Both names are in one directory; the engine knows no other renames.
     pub(super) fn rename(&mut self, from: &str, to: &str) {
         let (dir, name) = split(from);
-        self.change(dir, Change::Rename(name.into(), split(to).1.into()));
+        let inode = self.get(from);
+        self.change(dir, vec![(name.into(), None), (split(to).1.into(), inode)]);
     }
 
     pub(super) fn remove(&mut self, path: &str) {
         let (dir, name) = split(path);
-        self.change(dir, Change::Remove(name.into()));
+        self.change(dir, vec![(name.into(), None)]);
     }
 
     pub(super) fn sync(&mut self, dir: &str) {
         if let Some(dir) = self.directories.get_mut(dir) {
-            dir.pending.clear();
-            dir.durable = dir.current.clone();
+            for change in std::mem::take(&mut dir.pending) {
+                apply(&mut dir.durable, change);
+            }
+        }
+    }
+
+    /// A sync of a directory fails: any beginning of its changes is durable, and no later sync writes the others.
+    pub(super) fn fail_sync(&mut self, dir: &str, random: &dyn RandomSource) {
+        if let Some(dir) = self.directories.get_mut(dir) {
+            dir.keep_beginning(random);
         }
     }
 
     /// Loses any end of the changes of each directory.
     pub(super) fn crash(&mut self, random: &dyn RandomSource) {
         for dir in self.directories.values_mut() {
-            let kept = usize::try_from(below(random, dir.pending.len() as u64 + 1)).unwrap_or(0);
-            for change in std::mem::take(&mut dir.pending).into_iter().take(kept) {
-                apply(&mut dir.durable, change);
-            }
+            dir.keep_beginning(random);
             dir.current = dir.durable.clone();
         }
     }
@@ -83,28 +87,35 @@ impl Names {
 
     /// Every file that has a name, or had one that a crash may bring back.
     pub(super) fn inodes(&self) -> impl Iterator<Item = u64> {
-        self.directories.values().flat_map(|dir| dir.current.values().chain(dir.durable.values())).copied()
+        self.directories.values().flat_map(|dir| {
+            let pending = dir.pending.iter().flat_map(|change| &change.0).filter_map(|(_, inode)| *inode);
+            dir.current.values().chain(dir.durable.values()).copied().chain(pending)
+        })
     }
 
-    fn change(&mut self, dir: &str, change: Change) {
+    fn change(&mut self, dir: &str, names: Vec<(String, Option<u64>)>) {
         let dir = self.directories.entry(dir.into()).or_default();
+        let change = Change(names);
         apply(&mut dir.current, change.clone());
         dir.pending.push(change);
     }
 }
 
+impl Directory {
+    /// Makes any beginning of the pending changes durable and forgets the others.
+    fn keep_beginning(&mut self, random: &dyn RandomSource) {
+        let kept = usize::try_from(below(random, self.pending.len() as u64 + 1)).unwrap_or(0);
+        for change in std::mem::take(&mut self.pending).into_iter().take(kept) {
+            apply(&mut self.durable, change);
+        }
+    }
+}
+
 fn apply(names: &mut BTreeMap<String, u64>, change: Change) {
-    match change {
-        Change::Link(name, inode) => {
-            names.insert(name, inode);
-        }
-        Change::Rename(from, to) => {
-            if let Some(inode) = names.remove(&from) {
-                names.insert(to, inode);
-            }
-        }
-        Change::Remove(name) => {
-            names.remove(&name);
-        }
+    for (name, inode) in change.0 {
+        match inode {
+            Some(inode) => names.insert(name, inode),
+            None => names.remove(&name),
+        };
     }
 }

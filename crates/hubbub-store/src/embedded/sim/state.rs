@@ -3,11 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
+use hubbub_core::clock::SeededRandom;
+
 use super::SyncCall;
 use super::inode::Inode;
 use super::names::Names;
 
 pub(super) type IgnoreRule = Box<dyn Fn(SyncCall<'_>) -> bool + Send>;
+
+/// What becomes of a sync.
+pub(super) enum Sync {
+    Done,
+    /// It succeeds without doing anything.
+    Ignored,
+    /// It fails; by this it is decided what reached the disk nevertheless.
+    Fails(SeededRandom),
+}
+
+pub(super) fn sync_failed() -> io::Error {
+    io::Error::other("the sync failed")
+}
 
 #[derive(Default)]
 pub(super) struct State {
@@ -21,6 +36,8 @@ pub(super) struct State {
     pub(super) crash_at: Option<u64>,
     pub(super) fail_write_in: Option<u64>,
     pub(super) fail_sync_in: Option<u64>,
+    /// How many syncs failed so far.
+    pub(super) failed_syncs: u64,
     pub(super) bytes_max: Option<u64>,
     pub(super) phase: &'static str,
     pub(super) syncs_in_phase: BTreeMap<String, u64>,
@@ -32,6 +49,7 @@ impl State {
         self.life += 1;
         self.dead = false;
         self.crash_at = None;
+        (self.fail_write_in, self.fail_sync_in) = (None, None);
         let named: BTreeSet<u64> = self.names.inodes().collect();
         self.inodes.retain(|inode, _| named.contains(inode));
     }
@@ -54,16 +72,18 @@ impl State {
         self.alive()
     }
 
-    /// Whether the sync that is due is to do anything.
-    pub(super) fn sync(&mut self, path: &str) -> io::Result<bool> {
+    /// What becomes of the sync that is due.
+    pub(super) fn sync(&mut self, path: &str) -> io::Result<Sync> {
         self.change()?;
         if count_down(&mut self.fail_sync_in) {
-            return Err(io::Error::other("the sync failed"));
+            self.failed_syncs += 1;
+            return Ok(Sync::Fails(SeededRandom::new(self.operations)));
         }
         let count = self.syncs_in_phase.entry(path.to_owned()).or_default();
         let call = SyncCall { phase: self.phase, path, nth: *count };
         *count += 1;
-        Ok(!self.ignore.as_ref().is_some_and(|rule| rule(call)))
+        let is_ignored = self.ignore.as_ref().is_some_and(|rule| rule(call));
+        Ok(if is_ignored { Sync::Ignored } else { Sync::Done })
     }
 
     pub(super) fn find(&self, path: &str) -> io::Result<u64> {

@@ -24,6 +24,7 @@ use hubbub_core::{Op, OpBatch, Outcome};
 use self::keys::KeyScratch;
 use super::dedup::Dedup;
 use super::journal::block::{self, BlockHeader, HEADER_BYTES};
+use super::journal::end::JournalEnd;
 use super::journal::slot_path;
 use super::options::{Durability, WAITING_SLOTS_MAX};
 use super::queues;
@@ -76,6 +77,8 @@ pub(crate) struct WritePlace {
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) place: WritePlace,
+    /// The last batch written, which is durable unless blocks are written without waiting.
+    pub(crate) end: JournalEnd,
     pub(crate) dedup: Dedup,
     pub(crate) heads: Vec<Head>,
     /// The last revision given to a change of a key.
@@ -237,6 +240,12 @@ impl Writer {
             shared.status.synced(took);
             shared.status.slow_syncs.store(self.sync_times.add(took), Ordering::Relaxed);
         }
+        self.end = JournalEnd {
+            journal: place.tail.journal,
+            batch: place.batch,
+            slot: place.tail.slot.number,
+            offset: place.position,
+        };
         place.position += scratch.block.len() as u64;
         place.batch += 1;
         place.messages += scratch.places.len() + scratch.keys.written.len();

@@ -14,6 +14,7 @@ pub mod error;
 pub mod id;
 pub mod kv;
 mod kv_head;
+mod lease_receipt;
 pub mod limits;
 pub mod message;
 pub mod op;

@@ -180,6 +180,7 @@ macro_rules! queue_conformance_tests {
             leases::a_restart_does_not_prolong_a_lease,
             leases::dead_letters_can_share_a_queue,
             leases::poison_goes_to_the_dead_letter_queue,
+            leases::a_receipt_names_one_delivery,
             leases::what_is_given_back_waits_again,
             limits::a_full_queue_does_as_it_was_told,
             limits::a_repeat_is_known_for_ten_minutes,

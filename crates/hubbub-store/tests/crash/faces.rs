@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::queue::epoch_number;
 use hubbub_core::{
-    Clock, KvOp, KvOutcome, Op, OpBatch, Outcome, QueueOp, QueueOutcome, RandomSource, Store, Timestamp,
+    Clock, KvOp, KvOutcome, Op, OpBatch, Outcome, QueueOp, QueueOutcome, RandomSource, RoomStore, Store,
+    Timestamp,
 };
 use hubbub_store::conformance::model::Post;
 use hubbub_store::conformance::{keys, queues};
@@ -213,6 +215,10 @@ impl Faces {
     fn compare(&mut self, store: &Embedded) {
         if self.disk.is_dead() {
             return;
+        }
+        let epoch = epoch_number(&store.epoch());
+        for models in [Some(&mut self.models), self.or.as_mut()].into_iter().flatten() {
+            models.queues.epoch = epoch;
         }
         let now = self.clock.now().as_micros();
         // How what has run out is shown until it is swept away is nobody's promise.

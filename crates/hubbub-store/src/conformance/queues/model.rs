@@ -27,6 +27,8 @@ pub(super) struct Msg {
     pub(super) state: State,
     pub(super) expires: Option<i64>,
     pub(super) deliveries: u32,
+    /// Deliveries on lease in all queues it was in.
+    pub(super) leases: u64,
     pub(super) dead: Option<(String, DeadReason, u32)>,
     is_copy: bool,
 }
@@ -39,6 +41,8 @@ pub struct Model {
     /// By id.
     pub(super) messages: Vec<Msg>,
     last_id: u64,
+    /// The number of the store's epoch.
+    pub epoch: u64,
 }
 
 fn micros(ms: u64) -> i64 {
@@ -180,6 +184,7 @@ impl Model {
                 state,
                 expires: ttl.map(|ttl| now + micros(ttl)),
                 deliveries: 0,
+                leases: 0,
                 dead: None,
                 is_copy,
             });
@@ -242,7 +247,17 @@ impl Model {
         };
         let ids: Vec<u64> = deliveries.iter().map(|delivery| delivery.id).collect();
         assert_eq!(ids, taken, "{take:?}");
+        for delivery in deliveries {
+            let on_lease = (take.how != TakeHow::Away).then_some(delivery.id);
+            let message = on_lease.and_then(|id| self.messages.iter().find(|message| message.id == id));
+            assert_eq!(delivery.receipt, message.map(|message| self.receipt(message)), "{delivery:?}");
+        }
         QueueOutcome::Taken(deliveries.clone())
+    }
+
+    /// That of a message's newest delivery on lease.
+    pub(super) fn receipt(&self, message: &Msg) -> LeaseReceipt {
+        LeaseReceipt { id: message.id, delivery: message.leases, epoch: self.epoch }
     }
 
     fn take_ids(&mut self, take: &Take<'_>, now: i64) -> Vec<u64> {
@@ -262,6 +277,7 @@ impl Model {
                     let message = &mut self.messages[place];
                     message.state = State::Leased(now + micros(lease_ms.unwrap_or(LEASE_MS)));
                     message.deliveries += 1;
+                    message.leases += 1;
                 }
             }
         }
@@ -292,8 +308,9 @@ impl Model {
     ) -> Result<Option<i64>, Refusal> {
         let place = self.place(queue, receipt.id).ok_or(Refusal::StaleReceipt)?;
         let settings = self.queues[queue].clone();
+        let is_its = self.receipt(&self.messages[place]) == receipt;
         let message = &mut self.messages[place];
-        if message.deliveries != receipt.delivery || !matches!(message.state, State::Leased(_)) {
+        if !is_its || !matches!(message.state, State::Leased(_)) {
             return Err(Refusal::StaleReceipt);
         }
         match how {

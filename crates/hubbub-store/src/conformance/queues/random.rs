@@ -3,7 +3,7 @@
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::queue::{
     Audience, DEAD_LETTER_SUFFIX, Due, LeaseReceipt, QueueSend, QueueSettings, Settle, Take, TakeHow,
-    Waiting, WaitingState, Wanted,
+    Waiting, WaitingState, Wanted, epoch_number,
 };
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, RandomSource, Store};
 
@@ -27,7 +27,9 @@ pub async fn any_operations_agree_with_the_model(fixture: &mut impl Fixture) {
 pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
     announce(seed, steps);
     let dice = Dice(SeededRandom::new(seed));
+    let epoch = epoch_number(&fixture.store().epoch());
     let mut model = Model::default();
+    model.epoch = epoch;
     for step in 0..steps {
         match dice.below(20) {
             0..13 => {
@@ -308,8 +310,13 @@ impl Dice {
         if n == 31 {
             return Choice::Remove(message.queue.clone(), message.id);
         }
-        let stale = u32::from(self.below(8) == 0);
-        let receipt = LeaseReceipt { id: message.id, delivery: message.deliveries.saturating_sub(stale) };
+        let mut receipt = model.receipt(message);
+        match self.below(16) {
+            0 | 1 => receipt.delivery = receipt.delivery.saturating_sub(1),
+            2 => receipt.delivery = message.deliveries.into(),
+            3 => receipt.epoch ^= 1,
+            _ => {}
+        }
         let how = match self.below(3) {
             0 => Settle::Ack,
             1 => Settle::Nack { delay_ms: self.maybe(2, || self.below(1_000)) },

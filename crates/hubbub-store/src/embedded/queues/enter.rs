@@ -242,6 +242,10 @@ impl Queues {
                 queue.counts.dead_letters += 1;
             }
         }
+        if entry.deliveries > 0 {
+            let earlier = self.earlier_deliveries.entry(entry.id).or_default();
+            *earlier = earlier.saturating_add(entry.deliveries.into());
+        }
         self.change(number, |entry| {
             (entry.queue, entry.state, entry.deliveries) = (to, State::Ready, 0);
             (entry.at, entry.expires) = (NEVER, NEVER);

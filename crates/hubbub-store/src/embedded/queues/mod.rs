@@ -14,7 +14,10 @@
 //! Invariants
 //! - Every waiting message is in the order of its queue, and in the sets that its state asks for ([`order`]); nothing
 //!   that is gone is in any of them, so nothing dead is ever passed over.
-//! - Ids are given in increasing order and never again. Numbers of queues and clients are not either.
+//! - Ids are given in increasing order and never again in one history of the store, which is what an epoch names. Numbers
+//!   of queues and clients are not either.
+//! - A receipt has the epoch and counts all leases of a message, whatever queues it was in, so it names one delivery for
+//!   ever. What `deliveries_max` limits is counted anew in each queue.
 //! - Between judging and the end of the journal's sync the state is ahead of the disk; what may not be seen before that
 //!   is hidden by [`Visible`], and no snapshot is taken meanwhile ([`shared`]).
 
@@ -40,6 +43,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
+use hubbub_core::queue::LeaseReceipt;
 pub(crate) use hubbub_core::queue::{DeadReason, WhenFull};
 use siphasher::sip128::SipHasher13;
 
@@ -129,6 +133,10 @@ pub(crate) struct Queues {
     copies: BTreeSet<(u32, u64)>,
     broadcasts: HashMap<u64, Broadcast, MixState>,
     dead: HashMap<u64, Dead, MixState>,
+    /// Deliveries that waiting messages had in other queues, before they were moved. Receipts count them, too.
+    earlier_deliveries: HashMap<u64, u64, MixState>,
+    /// The history of the store, for receipts.
+    epoch: u64,
     /// When gone ones are forgotten, and their entries and ids.
     gone: VecDeque<(i64, u32, u64)>,
     sources: Sources,
@@ -182,6 +190,8 @@ impl Queues {
             copies: BTreeSet::new(),
             broadcasts: HashMap::default(),
             dead: HashMap::default(),
+            earlier_deliveries: HashMap::default(),
+            epoch: 0,
             gone: VecDeque::new(),
             sources: Sources::default(),
             queues: HashMap::default(),
@@ -221,6 +231,12 @@ impl Queues {
     fn find(&self, id: u64) -> Option<(u32, Entry)> {
         let number = *self.ids.find(mix(id), |number| self.slab.get(*number).id == id)?;
         Some((number, self.slab.get(number)))
+    }
+
+    /// The receipt of a message's delivery, which is the how manieth in its queue.
+    fn receipt(&self, id: u64, deliveries: u32) -> LeaseReceipt {
+        let earlier = self.earlier_deliveries.get(&id).copied().unwrap_or(0);
+        LeaseReceipt { id, delivery: earlier.saturating_add(deliveries.into()), epoch: self.epoch }
     }
 
     /// The message of a queue that has an id.

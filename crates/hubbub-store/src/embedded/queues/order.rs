@@ -101,6 +101,7 @@ impl Queues {
         if let Some(queue) = self.queues.get_mut(&entry.queue) {
             queue.all.remove(entry.id);
         }
+        self.earlier_deliveries.remove(&entry.id);
         if self.dead.remove(&entry.id).is_some()
             && let Some(queue) = self.queues.get_mut(&entry.queue)
         {

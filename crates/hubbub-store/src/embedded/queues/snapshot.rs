@@ -7,7 +7,7 @@
 //! | messages: count, {message} | broadcasts: count, {id, copies, waiting}                                  (varints)
 //! message = state 1, flags 1, id, queue, sender, receiver, sent_at zz, at zz or nothing, expires zz or nothing,
 //!           known_as 16 and content 4 or nothing, group 8 and length or nothing, deliveries,
-//!           source, offset, bytes, dead: origin, reason, deliveries or nothing
+//!           source, offset, bytes, deliveries in other queues or nothing, dead: origin, reason, deliveries or nothing
 //! ```
 //!
 //! Times are as far from the snapshot's own as they were then. A file is written under a number of its own and counts
@@ -36,7 +36,7 @@ use crate::embedded::varint;
 
 const MAGIC: [u8; 8] = *b"HubQueu\n";
 const HEADER_BYTES: usize = 12;
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Written at once.
 const STEP_BYTES: usize = 1 << 20;
@@ -49,6 +49,7 @@ const HAS_EXPIRES: u8 = 8;
 const HAS_ID: u8 = 16;
 const HAS_GROUP: u8 = 32;
 const IS_DEAD: u8 = 64;
+const WAS_MOVED: u8 = 128;
 
 /// What the manifest names of queues.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,6 +68,7 @@ pub(crate) struct Copied {
     queues: Vec<Queue>,
     clients: Vec<Client>,
     dead: HashMap<u64, Dead, crate::embedded::tail::hash::MixState>,
+    earlier_deliveries: HashMap<u64, u64, crate::embedded::tail::hash::MixState>,
     broadcasts: Vec<(u64, Broadcast)>,
     gone: Vec<(i64, u32, u64)>,
     next_id: u64,
@@ -95,6 +97,7 @@ impl Queues {
             queues: self.queues.values().map(slim).collect(),
             clients: self.clients.clone(),
             dead: self.dead.clone(),
+            earlier_deliveries: self.earlier_deliveries.clone(),
             broadcasts: self.broadcasts.iter().map(|(id, broadcast)| (*id, *broadcast)).collect(),
             gone: self.gone.iter().copied().collect(),
             next_id: self.next_id,
@@ -206,6 +209,7 @@ impl Copied {
 
     fn write_entry(&self, entry: &Entry, at: i64, source: u64, out: &mut Vec<u8>) {
         let dead = self.dead.get(&entry.id).filter(|_| entry.is_alive());
+        let earlier = self.earlier_deliveries.get(&entry.id).filter(|_| entry.is_alive());
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
         let (has_at, has_id) = (at != NEVER, entry.known_as != [0; 2]);
         let flags = entry.flags()
@@ -213,7 +217,8 @@ impl Copied {
             | flag(entry.expires != NEVER, HAS_EXPIRES)
             | flag(has_id, HAS_ID)
             | flag(entry.group != 0, HAS_GROUP)
-            | flag(dead.is_some(), IS_DEAD);
+            | flag(dead.is_some(), IS_DEAD)
+            | flag(earlier.is_some(), WAS_MOVED);
         out.extend_from_slice(&[state_number(entry.state), flags]);
         varint::write(entry.id, out);
         for number in [entry.queue, entry.sender, entry.receiver] {
@@ -235,6 +240,9 @@ impl Copied {
         varint::write(source, out);
         varint::write(entry.offset.into(), out);
         varint::write(entry.bytes.into(), out);
+        if let Some(earlier) = earlier {
+            varint::write(*earlier, out);
+        }
         if let Some(dead) = dead {
             write_text(&dead.origin, out);
             out.push(reason_number(dead.reason));
@@ -353,7 +361,10 @@ impl Queues {
         }
         let (mut gone, mut first_copies, mut offered) = (Vec::new(), HashMap::new(), Vec::new());
         for _ in 0..varint::read(input)? {
-            let (entry, dead) = read_entry(input, sources, written, now)?;
+            let ReadEntry { entry, earlier, dead } = read_entry(input, sources, written, now)?;
+            if let Some(earlier) = earlier {
+                self.earlier_deliveries.insert(entry.id, earlier);
+            }
             if let Some(dead) = dead {
                 self.dead.insert(entry.id, dead);
             }
@@ -397,7 +408,15 @@ fn read_queue(input: &mut &[u8]) -> Option<Queue> {
     Some(Queue { number, name, is_dead_letter, settings, counts, all: RoaringTreemap::new() })
 }
 
-fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Option<(Entry, Option<Dead>)> {
+/// A message as a snapshot has it.
+struct ReadEntry {
+    entry: Entry,
+    /// Deliveries in other queues.
+    earlier: Option<u64>,
+    dead: Option<Dead>,
+}
+
+fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Option<ReadEntry> {
     let state = state_of(read_byte(input)?)?;
     let flags = read_byte(input)?;
     let mut entry = Entry {
@@ -434,12 +453,14 @@ fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Opt
     entry.source = sources.get(source).copied().unwrap_or(NOWHERE);
     entry.offset = read_u32(input)?;
     entry.bytes = read_u32(input)?;
+    let earlier = if flags & WAS_MOVED == 0 { None } else { Some(varint::read(input)?) };
     if flags & IS_DEAD == 0 {
-        return Some((entry, None));
+        return Some(ReadEntry { entry, earlier, dead: None });
     }
     let origin = Arc::from(read_text(input)?);
     let reason = reason_of(read_byte(input)?)?;
-    Some((entry, Some(Dead { origin, reason, deliveries: read_u32(input)? })))
+    let dead = Some(Dead { origin, reason, deliveries: read_u32(input)? });
+    Some(ReadEntry { entry, earlier, dead })
 }
 
 fn read_u64(input: &mut &[u8]) -> Option<u64> {

@@ -166,12 +166,6 @@ impl Queues {
         };
         set_due(&mut entry, now.end_of(sent.at, sent.delay), now);
         entry.set_packed(group.len(), if is_copy { COPY } else { 0 });
-        // Forgotten by now, or it would not have been taken for new.
-        if sent.known_as.is_some()
-            && let Some((number, known)) = self.find_known(entry.known_as)
-        {
-            self.forget(number, known.id);
-        }
         if let Some(queue) = self.queues.get_mut(&sent.queue) {
             queue.counts.sent += u64::from(sent.copies);
         }

@@ -8,6 +8,9 @@
 //! Path of a text: it stands in the journal's slot, in the record of its message; memory knows only where. When the slot
 //! is sealed and the message still waits, it moves to a file of texts ([`keep`]).
 //!
+//! Path of a sender's id: it is known by its message as long as that waits, and behind that by itself, until its time
+//! ([`settled`]).
+//!
 //! What runs out (delays, leases, times to live) is no record: it follows from the state and the time ([`advance`]). Only
 //! what it leads to is: a message cleared away, or moved to a dead-letter queue.
 //!
@@ -30,6 +33,7 @@ mod order;
 mod read;
 mod select;
 mod service;
+mod settled;
 mod shared;
 mod snapshot;
 mod source;
@@ -39,7 +43,7 @@ mod time;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -49,17 +53,15 @@ use siphasher::sip128::SipHasher13;
 
 use super::rooms::Position;
 use super::tail::hash::MixState;
-use entry::{Entry, Slab};
+use entry::{Entry, NEVER, Slab};
 pub(crate) use judge::{Judging, bytes_max};
 pub(crate) use keep::QUEUES_DIR;
 pub(crate) use shared::QueueShared;
+use settled::{SettledId, SettledIds};
 pub(crate) use snapshot::{Copied, Files, read_snapshot};
 use source::Sources;
 use table::{Client, Queue};
-use time::Times;
-
-/// Ids remembered at most of messages that are gone; the oldest are forgotten first.
-const GONE_MAX: usize = 1_000_000;
+use time::{Now, Times};
 
 /// Why and from where a message is in a dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +115,7 @@ pub(crate) struct Queues {
     slab: Slab,
     /// Waiting messages by id.
     ids: HashTable<u32>,
-    /// Messages by the ids of their senders, gone ones included.
+    /// Waiting messages by the ids of their senders.
     known: HashTable<u32>,
     /// What may be taken.
     ready: BTreeSet<InQueue>,
@@ -137,8 +139,8 @@ pub(crate) struct Queues {
     earlier_deliveries: HashMap<u64, u64, MixState>,
     /// The history of the store, for receipts.
     epoch: u64,
-    /// When gone ones are forgotten, and their entries and ids.
-    gone: VecDeque<(i64, u32, u64)>,
+    /// Senders' ids of messages that are gone.
+    settled: SettledIds,
     sources: Sources,
     queues: HashMap<u32, Queue, MixState>,
     queue_numbers: HashMap<Arc<str>, u32>,
@@ -192,7 +194,7 @@ impl Queues {
             dead: HashMap::default(),
             earlier_deliveries: HashMap::default(),
             epoch: 0,
-            gone: VecDeque::new(),
+            settled: SettledIds::default(),
             sources: Sources::default(),
             queues: HashMap::default(),
             queue_numbers: HashMap::new(),
@@ -244,7 +246,7 @@ impl Queues {
         self.find(id).filter(|(_, entry)| entry.queue == queue)
     }
 
-    /// The entry that has or had a sender's id.
+    /// The entry of a waiting message that has a sender's id.
     fn find_known(&self, known_as: [u64; 2]) -> Option<(u32, Entry)> {
         let is_it = |number: &u32| {
             let entry = self.slab.get(*number);
@@ -252,6 +254,20 @@ impl Queues {
         };
         let number = *self.known.find(known_as[0], is_it)?;
         Some((number, self.slab.get(number)))
+    }
+
+    /// What is remembered of the message that had a sender's id, whether it waits or is gone.
+    fn find_sent(&self, known_as: [u64; 2], now: Now) -> std::io::Result<Option<SettledId>> {
+        let Some((_, entry)) = self.find_known(known_as) else {
+            return self.settled.find(known_as, now.at);
+        };
+        Ok(Some(self.settled_id(&entry, NEVER)))
+    }
+
+    /// What is remembered of a message that has a sender's id, until a time.
+    fn settled_id(&self, entry: &Entry, forget_at: i64) -> SettledId {
+        let copies = self.broadcasts.get(&entry.id).map_or(1, |broadcast| broadcast.copies);
+        SettledId::of(entry, copies, forget_at)
     }
 
     fn hash(&self, parts: &[&[u8]]) -> [u64; 2] {

@@ -51,7 +51,8 @@ pub(crate) struct QueueShared {
 
 impl QueueShared {
     /// As the journal left them, in the history that `epoch` names.
-    pub(crate) fn new(mut queues: Queues, epoch: &str, clock: &dyn Clock) -> Self {
+    pub(crate) fn new(mut queues: Queues, epoch: &str, ids_in_memory: usize, clock: &dyn Clock) -> Self {
+        queues.settled.set_memory_max(ids_in_memory);
         queues.epoch = epoch_number(epoch);
         queues.woken.clear();
         let now = queues.times.now(clock);

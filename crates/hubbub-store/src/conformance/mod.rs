@@ -186,6 +186,7 @@ macro_rules! queue_conformance_tests {
             limits::a_repeat_is_known_for_ten_minutes,
             limits::many_messages_come_back,
             limits::only_ids_make_repeats,
+            limits::an_id_is_remembered_however_many_there_are,
             random::any_operations_agree_with_the_model,
         }
     };

@@ -77,6 +77,7 @@ impl Faces {
             slot_bytes: (64 * 1024) << (random.next_u64() % 3),
             block_cache_bytes: 1 << 20,
             reserve_bytes: 0,
+            queue_ids_in_memory: usize::try_from(random.next_u64() % 3).unwrap(),
             merge: MergeOptions { segments_max: 2, fan_in: 2, bytes_max: 1 << 30 },
             scrub_interval: Duration::ZERO,
             ..EngineOptions::default()

@@ -189,6 +189,7 @@ pub enum Choice {
         due: Due,
         group: Option<&'static str>,
         ttl_ms: Option<u64>,
+        message_id: Option<String>,
     },
     Take(Take<'static>),
     Settle(String, LeaseReceipt, Settle),
@@ -204,7 +205,7 @@ impl Choice {
             Self::Delete(queue, force) => QueueOp::Delete { queue, force: *force },
             Self::Register(client) => QueueOp::Register { client },
             Self::Unregister(client) => QueueOp::Unregister { client },
-            Self::Send { queue, sender, to, text, due, group, ttl_ms } => QueueOp::Send(QueueSend {
+            Self::Send { queue, sender, to, text, due, group, ttl_ms, message_id } => QueueOp::Send(QueueSend {
                 queue,
                 sender,
                 audience: match to {
@@ -213,7 +214,7 @@ impl Choice {
                     n => Audience::One(CLIENTS[usize::try_from(*n).unwrap() % CLIENTS.len()]),
                 },
                 text,
-                message_id: None,
+                message_id: message_id.as_deref(),
                 due: *due,
                 group: *group,
                 ttl_ms: *ttl_ms,
@@ -275,6 +276,10 @@ impl Dice {
                 },
                 group: self.maybe(3, || self.pick(&GROUPS)),
                 ttl_ms: (queue == "c").then(|| self.maybe(3, || 1 + self.below(3_000))).flatten(),
+                // Not where there are dead letters: when the ids of those are forgotten is promised for no moment.
+                message_id: matches!(queue, "c" | "d")
+                    .then(|| self.maybe(2, || format!("m{}", self.below(60))))
+                    .flatten(),
             },
             21..31 => Choice::Take(Take {
                 wanted: self.wanted(queue),

@@ -40,6 +40,7 @@ mod failed_sync_stops_writes;
 #[cfg(feature = "amqp")]
 mod foreign_publisher_is_ingested;
 mod history_pages;
+mod ids_are_remembered_at_any_rate;
 mod killed_at_any_moment;
 #[cfg(feature = "amqp")]
 mod killed_with_a_broker;

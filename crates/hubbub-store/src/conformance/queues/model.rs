@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use hubbub_core::queue::{
-    Audience, BROADCAST_TTL_MS, DEAD_LETTER_SUFFIX, DeadReason, Due, ID_KEPT_MS, LEASE_MS, LeaseReceipt, QueueSend,
-    QueueSettings, Settle, Take, TakeHow, Wanted,
+    Audience, BROADCAST_TTL_MS, DEAD_LETTER_SUFFIX, DeadReason, Due, ID_KEPT_MS, LEASE_MS, LeaseReceipt,
+    QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted,
 };
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 

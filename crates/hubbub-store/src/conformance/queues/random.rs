@@ -205,21 +205,23 @@ impl Choice {
             Self::Delete(queue, force) => QueueOp::Delete { queue, force: *force },
             Self::Register(client) => QueueOp::Register { client },
             Self::Unregister(client) => QueueOp::Unregister { client },
-            Self::Send { queue, sender, to, text, due, group, ttl_ms, message_id } => QueueOp::Send(QueueSend {
-                queue,
-                sender,
-                audience: match to {
-                    0 => Audience::All,
-                    1..4 => Audience::Anyone,
-                    n => Audience::One(CLIENTS[usize::try_from(*n).unwrap() % CLIENTS.len()]),
-                },
-                text,
-                message_id: message_id.as_deref(),
-                due: *due,
-                group: *group,
-                ttl_ms: *ttl_ms,
-                registers: true,
-            }),
+            Self::Send { queue, sender, to, text, due, group, ttl_ms, message_id } => {
+                QueueOp::Send(QueueSend {
+                    queue,
+                    sender,
+                    audience: match to {
+                        0 => Audience::All,
+                        1..4 => Audience::Anyone,
+                        n => Audience::One(CLIENTS[usize::try_from(*n).unwrap() % CLIENTS.len()]),
+                    },
+                    text,
+                    message_id: message_id.as_deref(),
+                    due: *due,
+                    group: *group,
+                    ttl_ms: *ttl_ms,
+                    registers: true,
+                })
+            }
             Self::Take(take) => QueueOp::Take(*take),
             Self::Settle(queue, receipt, how) => QueueOp::Settle { queue, receipt: *receipt, how: *how },
             Self::Remove(queue, id) => QueueOp::Remove { queue, id: *id },

@@ -99,7 +99,7 @@ impl QueueShared {
         copied.ids.runs = self.with(&*shared.clock, |queues, now| {
             queues.changes += 1;
             edit(&mut queues.settled);
-            queues.settled.drop_over(now.at);
+            queues.settled.forget(now.at);
             queues.settled.runs().to_vec()
         });
         copied.changes += 1;

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 pub(super) use recent::RecentIds;
 pub(super) use record::SettledId;
-pub(super) use run::id_run_path;
 pub(crate) use run::IdRun;
+pub(super) use run::id_run_path;
 use writer::Source;
 
 use super::time::Now;
@@ -109,15 +109,20 @@ impl SettledIds {
         Ok(found.filter(|found| found.forget_at > now))
     }
 
-    /// Forgets those in memory whose time has come.
+    /// Forgets those in memory whose time has come, and lets go of files whose ids are all forgotten.
     pub(super) fn forget(&mut self, now: i64) {
         self.recent.forget(now);
+        if self.runs.iter().any(|run| run.is_over(now)) {
+            self.runs.retain(|run| !run.is_over(now));
+        }
     }
 
     /// A copy of everything, which takes no longer than few ids are: if there are many in memory, they are put aside.
     pub(super) fn copied(&mut self) -> CopiedIds {
         if self.recent.len() > self.memory_max {
-            self.frozen.push(Arc::new(std::mem::take(&mut self.recent)));
+            // As many will follow: a table that grows would hold up a commit.
+            let next = RecentIds::with_capacity(self.recent.len());
+            self.frozen.push(Arc::new(std::mem::replace(&mut self.recent, next)));
         }
         CopiedIds { recent: self.recent.clone(), frozen: self.frozen.clone(), runs: self.runs.clone() }
     }
@@ -136,11 +141,6 @@ impl SettledIds {
         if let Some(run) = run {
             self.runs.insert(place.min(self.runs.len()), run);
         }
-    }
-
-    /// Lets go of files whose ids are all forgotten.
-    pub(super) fn drop_over(&mut self, now: i64) {
-        self.runs.retain(|run| !run.is_over(now));
     }
 }
 

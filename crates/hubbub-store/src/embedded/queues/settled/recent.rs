@@ -21,6 +21,10 @@ fn get(records: &VecDeque<SettledId>, first: u32, number: u32) -> Option<&Settle
 }
 
 impl RecentIds {
+    pub(super) fn with_capacity(ids: usize) -> Self {
+        Self { records: VecDeque::with_capacity(ids), first: 0, numbers: HashTable::with_capacity(ids) }
+    }
+
     pub(in crate::embedded::queues) fn len(&self) -> usize {
         self.records.len()
     }
@@ -48,7 +52,8 @@ impl RecentIds {
         records.push_back(record);
         let known_as = |number: &u32| get(records, *first, *number).map(|record| record.known_as);
         let hash = |number: &u32| known_as(number).map_or(0, |known_as| known_as[0]);
-        if let Some(old) = numbers.find_mut(record.known_as[0], |old| known_as(old) == Some(record.known_as)) {
+        if let Some(old) = numbers.find_mut(record.known_as[0], |old| known_as(old) == Some(record.known_as))
+        {
             *old = number;
         } else {
             numbers.insert_unique(record.known_as[0], number, hash);
@@ -58,9 +63,9 @@ impl RecentIds {
     /// What is remembered of an id, be it over or not.
     pub(in crate::embedded::queues) fn find(&self, known_as: [u64; 2]) -> Option<&SettledId> {
         let record = |number: &u32| get(&self.records, self.first, *number);
-        let found = self.numbers.find(known_as[0], |number| {
-            record(number).is_some_and(|record| record.known_as == known_as)
-        });
+        let found = self
+            .numbers
+            .find(known_as[0], |number| record(number).is_some_and(|record| record.known_as == known_as));
         found.and_then(record)
     }
 

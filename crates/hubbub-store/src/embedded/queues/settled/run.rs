@@ -92,8 +92,7 @@ pub(super) fn header() -> Vec<u8> {
 impl Footer {
     pub(super) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FOOTER_BYTES);
-        for number in
-            [self.records, self.blocks, self.filter_bytes, self.newest.cast_unsigned(), self.number]
+        for number in [self.records, self.blocks, self.filter_bytes, self.newest.cast_unsigned(), self.number]
         {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -151,7 +150,8 @@ impl IdRun {
         let path = id_run_path(number);
         let unreadable =
             |source| OpenError::Unreadable { attempted: "opening", path: path.clone().into(), source };
-        let damaged = |offset, what: &str| OpenError::Damaged { file: path.clone(), offset, what: what.into() };
+        let damaged =
+            |offset, what: &str| OpenError::Damaged { file: path.clone(), offset, what: what.into() };
         let file = disk.open(&path).map_err(unreadable)?;
         let bytes = file.len().map_err(unreadable)?;
         let read = |offset: u64, end: u64| {
@@ -258,7 +258,8 @@ impl IdRun {
         let mut left = usize::try_from(footer.records.saturating_sub(before)).unwrap_or(usize::MAX);
         let mut records = Vec::with_capacity(count * BLOCK_RECORDS);
         for block in bytes.chunks_exact(BLOCK_BYTES) {
-            let (crc, body) = block.split_first_chunk::<CRC_BYTES>().ok_or_else(|| invalid("a block is short"))?;
+            let (crc, body) =
+                block.split_first_chunk::<CRC_BYTES>().ok_or_else(|| invalid("a block is short"))?;
             if crc32c(body) != u32::from_le_bytes(*crc) {
                 return Err(invalid("the checksum of a block is wrong"));
             }
@@ -280,7 +281,11 @@ impl IdRun {
             match record {
                 Ok(record) if last < Some(record.known_as) => last = Some(record.known_as),
                 Ok(_) => {
-                    return Some(OpenError::Damaged { file, offset: 0, what: "its ids are not in order".into() });
+                    return Some(OpenError::Damaged {
+                        file,
+                        offset: 0,
+                        what: "its ids are not in order".into(),
+                    });
                 }
                 Err(source) => {
                     return Some(OpenError::Unreadable { attempted: "reading", path: file.into(), source });

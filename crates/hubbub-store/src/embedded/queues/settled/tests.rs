@@ -47,7 +47,7 @@ fn every_id_is_found_until_its_time_wherever_it_stands() {
             let run = spill(&disk, files, &copied.frozen, now).unwrap();
             ids.spilled(&copied.frozen, run);
         }
-        ids.drop_over(at);
+        ids.forget(at);
         if round % 10 == 9 {
             // As after a start: the same files, opened.
             let runs = ids.runs().iter().map(|run| IdRun::open(&disk, run.number(), now).unwrap()).collect();

@@ -1,13 +1,14 @@
 //! What queues are, in the plainest way: every message in one list, looked through from the beginning each time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 use hubbub_core::queue::{
-    Audience, BROADCAST_TTL_MS, DEAD_LETTER_SUFFIX, DeadReason, Due, ID_KEPT_MS, LEASE_MS, LeaseReceipt,
-    QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted,
+    Audience, BROADCAST_TTL_MS, DEAD_LETTER_SUFFIX, DeadReason, Due, LEASE_MS, LeaseReceipt, QueueSend,
+    QueueSettings, Settle, Take, TakeHow, Wanted,
 };
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
+
+use super::known::KnownIds;
 
 /// How a message stands; times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,18 +35,6 @@ pub(super) struct Msg {
     is_copy: bool,
 }
 
-/// What is remembered of a message that has an id of its sender's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Known {
-    /// The message, or its copies.
-    ids: Range<u64>,
-    /// Sender, whom it was for, group, text.
-    content: (String, String, Option<String>, String),
-    sent_at: hubbub_core::Timestamp,
-    /// When it, or the last of its copies, went.
-    gone_at: Option<i64>,
-}
-
 /// All queues.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
@@ -53,8 +42,7 @@ pub struct Model {
     pub(super) clients: BTreeSet<String>,
     /// By id.
     pub(super) messages: Vec<Msg>,
-    /// By queue and sender's id.
-    known: BTreeMap<(String, String), Known>,
+    known: KnownIds,
     last_id: u64,
     /// The number of the store's epoch.
     pub epoch: u64,
@@ -68,23 +56,13 @@ impl Model {
     /// What an operation comes to. `told` is what the store said; where it said nothing, ids follow one another.
     pub fn apply(&mut self, op: &QueueOp<'_>, now: i64, told: Option<&Outcome>) -> Outcome {
         self.advance(now);
-        let kept = micros(ID_KEPT_MS);
-        self.known.retain(|_, known| known.gone_at.is_none_or(|gone_at| gone_at + kept > now));
+        self.known.forget(now);
         let outcome = match self.judge(op, now, told) {
             Ok(outcome) => Outcome::Queue(outcome),
             Err(refusal) => Outcome::Refused(refusal),
         };
-        self.note_gone(now);
+        self.known.note_gone(&self.messages, now);
         outcome
-    }
-
-    /// Notes of what messages went just now.
-    fn note_gone(&mut self, now: i64) {
-        for known in self.known.values_mut().filter(|known| known.gone_at.is_none()) {
-            if !self.messages.iter().any(|message| known.ids.contains(&message.id)) {
-                known.gone_at = Some(now);
-            }
-        }
     }
 
     /// Ends delays and leases that are over.
@@ -117,7 +95,7 @@ impl Model {
                 }
                 self.messages.retain(|message| message.queue != queue);
                 self.queues.remove(queue);
-                self.known.retain(|(of, _), _| of != queue);
+                self.known.drop_queue(queue);
                 QueueOutcome::Deleted { messages, ready: Box::default() }
             }
             QueueOp::Register { client } => {
@@ -171,20 +149,8 @@ impl Model {
         {
             return Err(Refusal::UnknownReceiver);
         }
-        let content = (
-            sent.sender.to_owned(),
-            format!("{:?}", sent.audience),
-            sent.group.map(str::to_owned),
-            sent.text.to_owned(),
-        );
-        let key = sent.message_id.map(|id| (sent.queue.to_owned(), id.to_owned()));
-        if let Some(known) = key.as_ref().and_then(|key| self.known.get(key)) {
-            let Range { start: id, end } = known.ids;
-            if known.content != content {
-                return Err(Refusal::MessageIdReused { id });
-            }
-            let copies = u32::try_from(end - id).unwrap();
-            return Ok(QueueOutcome::Sent { id, copies, sent_at: known.sent_at, duplicate: true });
+        if let Some(answer) = self.known.answer(sent) {
+            return answer;
         }
         let others = self.clients.iter().filter(|client| *client != sent.sender);
         let receivers: Vec<Option<String>> = match sent.audience {
@@ -214,10 +180,7 @@ impl Model {
         assert!(id > self.last_id || receivers.is_empty(), "id {id} behind {}", self.last_id);
         self.clients.insert(sent.sender.to_owned());
         let copies = u32::try_from(receivers.len()).unwrap();
-        if let Some(key) = key {
-            let ids = id..id + u64::from(copies);
-            self.known.insert(key, Known { ids, content, sent_at, gone_at: None });
-        }
+        self.known.insert(sent, id..id + u64::from(copies), sent_at);
         // A message for nobody has an id, too.
         self.last_id = self.last_id.max(id);
         for (receiver, id) in receivers.into_iter().zip(id..) {
@@ -425,7 +388,7 @@ impl Model {
         self.messages.retain(|message| {
             message.expires.is_none_or(|expires| expires > now) || matches!(message.state, State::Leased(_))
         });
-        self.note_gone(now);
+        self.known.note_gone(&self.messages, now);
         while let Some(place) = self.messages.iter().position(|message| {
             let max = self.queues[&message.queue].deliveries_max.unwrap_or(0);
             message.state == State::Ready && max > 0 && message.deliveries >= max

@@ -70,7 +70,7 @@ pub fn taken(outcome: QueueOutcome) -> Vec<Delivery> {
 }
 
 pub fn settle(delivery: &Delivery, how: Settle) -> QueueOp<'_> {
-    let receipt = delivery.receipt.expect("it is on lease");
+    let receipt = delivery.receipt.unwrap_or_else(|| panic!("{delivery:?} is on lease"));
     QueueOp::Settle { queue: &delivery.queue, receipt, how }
 }
 

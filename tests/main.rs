@@ -43,6 +43,7 @@ mod failed_sync_stops_writes;
 #[cfg(feature = "amqp")]
 mod foreign_publisher_is_ingested;
 mod history_pages;
+mod ids_are_remembered_at_any_rate;
 mod killed_at_any_moment;
 #[cfg(feature = "amqp")]
 mod killed_with_a_broker;
@@ -80,6 +81,7 @@ mod queues_and_keys_killed_at_any_moment;
 mod queues_survive_a_kill;
 mod read_marks_are_the_same_everywhere;
 mod readme_commands_run;
+mod receipts_never_come_back;
 mod refused_frames_keep_their_order;
 mod removed_member_stops_receiving;
 mod replica_lag_falls_back;

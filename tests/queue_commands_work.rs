@@ -39,13 +39,17 @@ async fn queue_commands_work() {
     let got = run(&["get", "jobs", "--as", "ann", "--json"], "").await.success();
     assert_eq!(json_lines(&got)[0]["message"], "one");
     let leased = run(&["lease", "jobs", "--as", "ann", "--max", "2", "--lease", "10min"], "").await.success();
-    assert!(leased.contains("boss → *: two  [receipt 2-1 until "), "{leased}");
-    let longer = run(&["extend", "jobs", "2-1", "--lease", "20min"], "").await.success();
+    let receipt_of = |text: &str| {
+        let (_, rest) = leased.split_once(&format!("boss → *: {text}  [receipt ")).unwrap();
+        rest.split_once(" until ").unwrap().0.to_owned()
+    };
+    let (second, third) = (receipt_of("two"), receipt_of("three"));
+    let longer = run(&["extend", "jobs", &second, "--lease", "20min"], "").await.success();
     assert!(longer.starts_with("on lease until "), "{longer}");
-    assert_eq!(run(&["ack", "jobs", "2-1"], "").await.success(), "");
-    let dead = run(&["nack", "jobs", "3-1"], "").await.success();
+    assert_eq!(run(&["ack", "jobs", &second], "").await.success(), "");
+    let dead = run(&["nack", "jobs", &third], "").await.success();
     assert_eq!(dead, "that was its last delivery: it is a dead letter\n");
-    let stale = run(&["ack", "jobs", "2-1"], "").await.refusal(1);
+    let stale = run(&["ack", "jobs", &second], "").await.refusal(1);
     assert!(stale.contains("1 of 1 receipts were refused"), "{stale}");
 
     let peeked = run(&["peek", "jobs.dead"], "").await.success();

@@ -17,7 +17,9 @@ async fn stale_receipt_is_refused() {
     for how in ["ack", "nack", "extend"] {
         server.settle(how, "jobs", receipt(&first[0]), json!({})).await.problem(409, "stale_receipt");
     }
-    let acks = json!({"receipts": [receipt(&first[0]), "nonsense", "99-1"]});
+    let (_, of_delivery) = receipt(&first[0]).split_once('-').unwrap();
+    let of_nobody = format!("99-{of_delivery}");
+    let acks = json!({"receipts": [receipt(&first[0]), "nonsense", of_nobody]});
     let results = server.post("/v1/queues/jobs/ack", &acks).await.json()["results"].clone();
     let codes: Vec<_> = results.as_array().unwrap().iter().map(|result| &result["code"]).collect();
     assert_eq!(codes, ["stale_receipt", "invalid", "stale_receipt"]);
@@ -30,7 +32,7 @@ async fn stale_receipt_is_refused() {
     assert_eq!(server.settle("ack", "jobs", receipt(&second[0]), json!({})).await.status, 204);
     server.settle("ack", "jobs", receipt(&second[0]), json!({})).await.problem(409, "stale_receipt");
     // Made up, or of another message.
-    let wrong = json!({"receipt": "5-1"});
+    let wrong = json!({"receipt": of_nobody});
     server.post("/v1/queues/jobs/messages/1/ack", &wrong).await.problem(422, "invalid");
-    server.settle("ack", "nowhere", "1-1", json!({})).await.problem(404, "unknown_queue");
+    server.settle("ack", "nowhere", receipt(&second[0]), json!({})).await.problem(404, "unknown_queue");
 }

@@ -206,7 +206,13 @@ async fn every_example_of_openapi_happens() {
     let document = server.get("/openapi.json").await.json();
     let schemas = Schemas { document: &document, unknown: Unknown::Refused };
     let mut answers: BTreeMap<String, Value> = BTreeMap::new();
+    // As shown, and this server's: it is a part of receipts.
+    let mut epoch: Option<(String, String)> = None;
     for mut step in steps(&document) {
+        if let Some((shown, own)) = &epoch {
+            step.body = step.body.replace(shown, own);
+            step.answer = serde_json::from_str(&step.answer.to_string().replace(shown, own)).unwrap();
+        }
         for (shown, source) in &step.taken {
             let (name, pointer) = source.split_once('#').unwrap();
             let value = answers.get(name).and_then(|answer| answer.pointer(pointer));
@@ -220,6 +226,11 @@ async fn every_example_of_openapi_happens() {
             if !is_document(&step) {
                 assert_eq!(schemas.faults(&schema, &shown), [""; 0], "{}, as shown", step.place);
                 assert_eq!(differences(&shown, &said), [""; 0], "{}: {said}", step.place);
+                if let (None, Some(shown), Some(own)) =
+                    (&epoch, shown["epoch"].as_str(), said["epoch"].as_str())
+                {
+                    epoch = Some((shown.to_owned(), own.to_owned()));
+                }
             }
         }
         answers.insert(step.name.clone(), serde_json::from_str(&said).unwrap_or_default());

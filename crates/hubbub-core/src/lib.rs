@@ -16,6 +16,7 @@ pub mod essential;
 pub mod id;
 pub mod kv;
 mod kv_head;
+mod lease_receipt;
 pub mod limits;
 pub mod message;
 pub mod op;

@@ -308,7 +308,7 @@ mod tests {
         };
         let wanted =
             Wanted { queue: maybe, receiver: Some(name), sender: maybe, newest_first: maybe.is_some() };
-        let receipt = LeaseReceipt { id: number, delivery: 7 };
+        let receipt = LeaseReceipt { id: number, delivery: 7, epoch: number };
         let queues = [
             QueueOp::Put { queue: name, settings },
             QueueOp::PutNumbered,

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::id::{ClientId, QueueId};
+pub use crate::lease_receipt::{LeaseReceipt, epoch_number};
 use crate::time::Timestamp;
 
 /// Longest time of anything about a queue: a hundred years, in milliseconds.
@@ -63,7 +64,8 @@ pub enum QueueOp<'a> {
     Send(QueueSend<'a>),
     /// Takes messages: away, or on lease.
     Take(Take<'a>),
-    /// Ends or extends one lease. Refused as stale when the lease ran out or another took its place.
+    /// Ends or extends one lease. Refused as stale when the lease ran out, another took its place, or the store's
+    /// history is another one by now.
     Settle {
         /// The queue.
         queue: &'a str,
@@ -80,7 +82,8 @@ pub enum QueueOp<'a> {
         id: u64,
     },
     /// Moves messages out of a dead-letter queue, back to where they came from, oldest first, [`TAKE_MAX`] at most.
-    /// Those whose queue is gone stay. Their deliveries are counted from the beginning.
+    /// Those whose queue is gone stay. Deliveries are counted from the beginning for the limit of the queue; receipts
+    /// count on.
     Redrive {
         /// The dead-letter queue.
         queue: &'a str,
@@ -237,15 +240,6 @@ pub enum TakeHow {
     },
 }
 
-/// Names one delivery on lease. A later delivery of the same message makes it stale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LeaseReceipt {
-    /// The message.
-    pub id: u64,
-    /// The how manieth delivery, from 1.
-    pub delivery: u32,
-}
-
 /// What becomes of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settle {
@@ -354,8 +348,10 @@ pub struct Delivery {
     pub group: Option<Arc<str>>,
     /// When it was sent.
     pub sent_at: Timestamp,
-    /// Deliveries on lease so far, this one included.
+    /// Deliveries on lease since it came into this queue, this one included.
     pub deliveries: u32,
+    /// What ends or extends the lease, for whoever took the message on lease; `None` for all others.
+    pub receipt: Option<LeaseReceipt>,
     /// When the lease of this delivery ends; `None` when there is none.
     pub leased_until: Option<Timestamp>,
     /// Why and from where it came into a dead-letter queue.

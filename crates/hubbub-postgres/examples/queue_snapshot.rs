@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::queue::{
-    Audience, Delivery, Due, LeaseReceipt, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeHow,
-    Wanted,
+    Audience, Delivery, Due, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted,
 };
 use hubbub_core::{Clock, Op, OpBatch, Outcome, QueueOp, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
@@ -90,12 +89,8 @@ fn rate(store: &Postgres, leases: bool, batch: usize, time: Duration) -> Result<
         let got = take(store, batch, how)?;
         taken += got.len();
         if leases {
-            let receipt = |one: &Delivery| LeaseReceipt { id: one.id, delivery: one.deliveries };
-            let acks = got.iter().map(|one| QueueOp::Settle {
-                queue: QUEUE,
-                receipt: receipt(one),
-                how: Settle::Ack,
-            });
+            let receipts = got.iter().filter_map(|one| one.receipt);
+            let acks = receipts.map(|receipt| QueueOp::Settle { queue: QUEUE, receipt, how: Settle::Ack });
             apply(store, &acks.collect::<Vec<_>>())?;
         }
     }

@@ -114,7 +114,9 @@ create table queue_messages (
     behind boolean not null,
     -- One of those that a message to everybody made.
     is_copy boolean not null,
+    -- Since it came into this queue; and those before it, which receipts count, too.
     deliveries bigint not null,
+    earlier_deliveries bigint not null,
     sent_at timestamptz not null,
     -- When a delay or lease ends, and when it began.
     due_at timestamptz,

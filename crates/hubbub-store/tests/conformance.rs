@@ -18,6 +18,8 @@ fn options(slot_bytes: u64, autocreate: bool) -> EngineOptions {
         slot_bytes,
         autocreate,
         reserve_bytes: 0,
+        // So that ids go to files, which are merged.
+        queue_ids_in_memory: 3,
         scrub_interval: Duration::ZERO,
         merge: MergeOptions { segments_max: 3, fan_in: 2, ..MergeOptions::default() },
         ..EngineOptions::default()

@@ -133,6 +133,7 @@ mod tests {
             group: None,
             sent_at: Timestamp::from_micros(1),
             deliveries: 0,
+            receipt: None,
             leased_until: None,
             dead: None,
         }

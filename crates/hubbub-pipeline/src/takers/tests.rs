@@ -91,7 +91,7 @@ fn only_what_is_new_and_due_calls() {
     send_due(&takers, 1, Audience::Anyone, Due::In(1), false);
     send_due(&takers, 1, Audience::Anyone, Due::At(Timestamp::from_micros(6)), false);
     send_due(&takers, 1, Audience::Anyone, Due::Now, true);
-    let (receipt, ready) = (LeaseReceipt { id: 1, delivery: 1 }, Box::default());
+    let (receipt, ready) = (LeaseReceipt { id: 1, delivery: 1, epoch: 1 }, Box::default());
     let extend = QueueOp::Settle { queue: "jobs", receipt, how: Settle::Extend { lease_ms: None } };
     notice(&takers, extend, QueueOutcome::Settled { until: None, ready });
     assert!(!is_called(&places[0]));
@@ -109,7 +109,7 @@ fn what_is_freed_calls_whom_it_is_for() {
         sender: "boss".into(),
         receiver: receiver.map(Into::into),
     };
-    let receipt = LeaseReceipt { id: 7, delivery: 1 };
+    let receipt = LeaseReceipt { id: 7, delivery: 1, epoch: 1 };
     let nack = QueueOp::Settle { queue: "jobs", receipt, how: Settle::Nack { delay_ms: None } };
     let ready: Box<[Freed]> = [freed("jobs", Some("b")), freed("jobs.dead", None)].into();
     notice(&takers, nack, QueueOutcome::Settled { until: None, ready });

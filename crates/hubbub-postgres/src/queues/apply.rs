@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hubbub_core::queue::epoch_number;
 use hubbub_core::{Outcome, QueueOp};
 
 use super::image::{Image, Stop};
@@ -43,6 +44,7 @@ impl Queues {
         let loader = Loader { tx, clock: &*context.clock, locks: true };
         let told = self.memory.woken();
         let mut image = Image {
+            epoch: epoch_number(&context.history.epoch),
             autoregister: context.options.queues_autoregister,
             woken_before: told.clone(),
             ..Image::default()

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hubbub_core::queue::ID_KEPT_MS;
 use hubbub_core::store::StoreFigures;
 use tokio_postgres::types::Type;
 
+use super::settings::signed;
 use super::sql::time;
 use super::{Queues, repair, sql};
 use crate::db::{Fault, PgTime, Sql, Tx};
@@ -49,10 +51,19 @@ const ALONE: Sql =
 
 const CLEAR_MESSAGES: Sql = Sql {
     what: "clearing away messages of deleted queues",
-    text: "delete from queue_messages where ctid = any(array( \
-             select m.at from (select no from queues where deleted offset 0) q \
-             cross join lateral (select ctid as at from queue_messages where queue = q.no limit $1) m limit $1))",
-    types: &[Type::INT8],
+    // Dead letters are known by the ids of the queue they came from, which may be there. The rows are locked in their order,
+    // as by whoever takes messages.
+    text: "with cleared as (delete from queue_messages where ctid = any(array( \
+               select m.at from (select no from queues where deleted offset 0) q \
+               cross join lateral (select ctid as at from queue_messages where queue = q.no limit $1) m limit $1)) \
+             returning known_as), \
+           gone as (select known_as, count(*) as copies from cleared where known_as is not null group by known_as), \
+           locked as (select k.first, g.copies from gone g join queue_known k on k.first = g.known_as \
+             order by k.first for update of k) \
+           update queue_known k set waiting = k.waiting - l.copies, \
+             forget_at = case when k.waiting <= l.copies then $2 end \
+           from locked l where k.first = l.first",
+    types: &[Type::INT8, Type::TIMESTAMPTZ],
 };
 
 const CLEAR_QUEUES: Sql = Sql {
@@ -155,9 +166,10 @@ impl Queues {
         let tx = conn.begin().await?;
         if tx.query_one(&ALONE, &[]).await?.get::<_, bool>(0) {
             tx.batch("preparing", sql::PLANNING).await?;
-            tx.execute(&CLEAR_MESSAGES, &[&CLEAR]).await?;
-            tx.execute(&CLEAR_QUEUES, &[]).await?;
             let (from, now) = (self.forgot_to.load(Ordering::Relaxed), self.now());
+            let forget_at = now.saturating_add(signed(ID_KEPT_MS * 1_000));
+            tx.execute(&CLEAR_MESSAGES, &[&CLEAR, &time(forget_at)]).await?;
+            tx.execute(&CLEAR_QUEUES, &[]).await?;
             let forgot = tx.execute(&FORGET, &[&time(from), &time(now), &CLEAR]).await?;
             tx.commit().await?;
             // Whatever is written from now on is remembered for minutes.

@@ -167,6 +167,7 @@ fn waiting(row: &Row, queue: &Arc<str>, now: i64) -> Waiting {
         group: message.group,
         sent_at: time(message.sent_at),
         deliveries: message.deliveries,
+        receipt: None,
         leased_until: match state {
             WaitingState::Leased(until) => Some(until),
             _ => None,

@@ -25,8 +25,8 @@ pub(super) const PLANNING: &str = "set local enable_seqscan = off; set local ena
 macro_rules! message_of {
     ($text:literal, $($from:literal),+) => {
         concat!(
-            "select m.queue, m.id, m.sender, m.receiver, m.state, m.behind, m.is_copy, m.deliveries, m.sent_at, \
-             m.due_at, m.begun_at, m.expires_at, m.known_as, m.group_id, octet_length(m.body)::int8 as bytes, ",
+            "select m.queue, m.id, m.sender, m.receiver, m.state, m.behind, m.is_copy, m.deliveries, \
+             m.earlier_deliveries, m.sent_at, m.due_at, m.begun_at, m.expires_at, m.known_as, m.group_id, octet_length(m.body)::int8 as bytes, ",
             $text,
             " as text, m.dead_origin, m.dead_reason, m.dead_deliveries, \
              (select id from clients where no = m.sender) as sender_name, \

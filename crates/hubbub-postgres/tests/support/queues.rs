@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::{
-    Delivery, LeaseReceipt, QueueInfo, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted,
+    Delivery, QueueInfo, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted,
 };
 use hubbub_core::{Op, OpBatch, Outcome, QueueId, QueueOp, QueueStore, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
@@ -70,7 +70,7 @@ pub fn taken(outcome: QueueOutcome) -> Vec<Delivery> {
 }
 
 pub fn settle(delivery: &Delivery, how: Settle) -> QueueOp<'_> {
-    let receipt = LeaseReceipt { id: delivery.id, delivery: delivery.deliveries };
+    let receipt = delivery.receipt.unwrap_or_else(|| panic!("{delivery:?} is on lease"));
     QueueOp::Settle { queue: &delivery.queue, receipt, how }
 }
 

@@ -180,11 +180,13 @@ macro_rules! queue_conformance_tests {
             leases::a_restart_does_not_prolong_a_lease,
             leases::dead_letters_can_share_a_queue,
             leases::poison_goes_to_the_dead_letter_queue,
+            leases::a_receipt_names_one_delivery,
             leases::what_is_given_back_waits_again,
             limits::a_full_queue_does_as_it_was_told,
             limits::a_repeat_is_known_for_ten_minutes,
             limits::many_messages_come_back,
             limits::only_ids_make_repeats,
+            limits::an_id_is_remembered_however_many_there_are,
             random::any_operations_agree_with_the_model,
         }
     };

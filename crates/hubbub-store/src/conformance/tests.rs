@@ -70,6 +70,7 @@ pub(crate) enum Flaw {
     QueueGroupsRunAhead,
     QueueLeasesEndLate,
     QueueOrderIsLost,
+    QueueReceiptsComeBack,
     QueueStaleReceiptsAck,
     QueueTakenComesBack,
     RepeatsUseNumbers,

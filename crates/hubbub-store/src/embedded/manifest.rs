@@ -3,7 +3,7 @@
 //! ```text
 //! magic 8 | crc32c 4, over all that follows | version 4 | epoch key, id key, block seed, applied journal, next segment
 //! | flags | segments: count, number each | keys: next run, runs: count, number each, log, revision, count
-//! | queues: snapshot, texts: count, number each (varints)
+//! | queues: snapshot, texts: count, number each, ids: count, number each (varints)
 //! | rooms, as [`super::rooms`] writes them
 //! ```
 //!
@@ -110,6 +110,10 @@ impl Manifest {
         for number in &self.queues.texts {
             varint::write(*number, &mut out);
         }
+        varint::write(self.queues.ids.len() as u64, &mut out);
+        for number in &self.queues.ids {
+            varint::write(*number, &mut out);
+        }
         out.extend_from_slice(&self.rooms);
         let crc = crc32c::crc32c(out.get(HEADER_BYTES..).unwrap_or_default());
         if let Some(place) = out.get_mut(MAGIC.len()..HEADER_BYTES) {
@@ -162,6 +166,9 @@ impl Manifest {
         for _ in 0..varint::read(input)? {
             manifest.queues.texts.push(varint::read(input)?);
         }
+        for _ in 0..varint::read(input)? {
+            manifest.queues.ids.push(varint::read(input)?);
+        }
         manifest.rooms = input.to_vec();
         Some(manifest)
     }
@@ -194,7 +201,7 @@ mod tests {
             unsynced: true,
             segments: vec![1, 2],
             keys: KeyCatalog { next_number: 8, runs: vec![3, 7], log: 7, revision: 1 << 40, keys: 99 },
-            queues: Files { snapshot: 7, texts: vec![5, 300] },
+            queues: Files { snapshot: 7, texts: vec![5, 300], ids: vec![9, 6] },
             rooms: b"as rooms are written".to_vec(),
         };
         let bytes = manifest.encode();

@@ -31,6 +31,10 @@ impl Default for MergeOptions {
     }
 }
 
+/// Ids of messages that are gone that stay in memory when a slot of the journal is sealed, unless told otherwise: about
+/// 3 MB.
+pub(crate) const QUEUE_IDS_IN_MEMORY: usize = 50_000;
+
 /// What can be chosen about an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -43,6 +47,9 @@ pub struct EngineOptions {
     pub autocreate: bool,
     /// Whether who sends to a queue or takes from one is registered by that, where the operation allows it.
     pub queues_autoregister: bool,
+    /// Ids of messages that are gone, and are remembered for their time, that stay in memory when a slot of the journal is
+    /// sealed. Where there are more, all of them go to a file. Between two seals memory holds those of one slot more.
+    pub queue_ids_in_memory: usize,
     /// How long messages are kept; `None` = for ever. Whole segments go, so some stay up to an eighth longer.
     pub retention: Option<Duration>,
     /// Memory for decompressed blocks of segments, and as much again for those of runs of keys.
@@ -65,6 +72,7 @@ impl Default for EngineOptions {
             slot_bytes: 64 << 20,
             autocreate: true,
             queues_autoregister: true,
+            queue_ids_in_memory: QUEUE_IDS_IN_MEMORY,
             retention: None,
             block_cache_bytes: 32 << 20,
             sync_delay: Duration::ZERO,

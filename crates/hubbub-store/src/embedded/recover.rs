@@ -107,9 +107,9 @@ pub(crate) fn open(
     manifest.rooms = Vec::new();
 
     let heads: Vec<Head> = rooms.all().iter().map(Head::of).collect();
-    let epoch = Arc::from(manifest.epoch());
+    let epoch: Arc<str> = Arc::from(manifest.epoch());
     let block_seed = manifest.block_seed;
-    let queues = QueueShared::new(queues, &*clock);
+    let queues = QueueShared::new(queues, &epoch, options.queue_ids_in_memory, &*clock);
     let status = Status::default();
     status.sealed_through.store(manifest.applied, Ordering::Release);
     let shared = Shared {

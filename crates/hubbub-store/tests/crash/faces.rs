@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::queue::epoch_number;
 use hubbub_core::store::ApplyError;
 use hubbub_core::{
-    Clock, KvOp, KvOutcome, Op, OpBatch, Outcome, QueueOp, QueueOutcome, RandomSource, Store, Timestamp,
+    Clock, KvOp, KvOutcome, Op, OpBatch, Outcome, QueueOp, QueueOutcome, RandomSource, RoomStore, Store,
+    Timestamp,
 };
 use hubbub_store::conformance::model::Post;
 use hubbub_store::conformance::{keys, queues};
@@ -80,6 +82,7 @@ impl Faces {
             slot_bytes: (64 * 1024) << (random.next_u64() % 3),
             block_cache_bytes: 1 << 20,
             reserve_bytes: 0,
+            queue_ids_in_memory: usize::try_from(random.next_u64() % 3).unwrap(),
             merge: MergeOptions { segments_max: 2, fan_in: 2, bytes_max: 1 << 30 },
             scrub_interval: Duration::ZERO,
             ..EngineOptions::default()
@@ -230,6 +233,10 @@ impl Faces {
     fn compare(&mut self, store: &Embedded) {
         if self.disk.is_dead() {
             return;
+        }
+        let epoch = epoch_number(&store.epoch());
+        for models in [Some(&mut self.models), self.or.as_mut()].into_iter().flatten() {
+            models.queues.epoch = epoch;
         }
         let now = self.clock.now().as_micros();
         // How what has run out is shown until it is swept away is nobody's promise.

@@ -183,6 +183,7 @@ thread_local! {
 const FACE_SYNCS: &[(&str, Rule)] = &[
     ("queues at a seal, content", |sync| sync.phase == "seal" && sync.path.starts_with("queues/")),
     ("queues at a seal, names", |sync| sync.phase == "seal" && sync.path == "queues"),
+    ("ids of queues at a seal, content", |sync| sync.phase == "seal" && sync.path.ends_with(".ids")),
     ("keys at a seal, content", |sync| sync.phase == "seal" && sync.path.starts_with("kv/")),
     ("keys at a seal, names", |sync| sync.phase == "seal" && sync.path == "kv"),
     ("merged keys, content", |sync| sync.phase == "merge" && sync.path.starts_with("kv/")),

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::super::query::{Query, refuse_faults};
 use super::super::{Answer, caller_of, json, no_content, whole_body};
 use super::send::Results;
-use super::shapes::{parse_receipt, write_id, write_name, write_time};
+use super::shapes::{write_id, write_name, write_time};
 use super::{ITEMS_MAX, message_of, queue_of};
 use crate::Gateway;
 use crate::auth::Caller;
@@ -104,7 +104,9 @@ async fn read<T>(
     let mut faults = Vec::new();
     let receipt = match &body.receipt {
         None => Err("is required"),
-        Some(Loose::Text(text)) => parse_receipt(text).filter(|receipt| receipt.id == id).ok_or(RECEIPT_RULE),
+        Some(Loose::Text(text)) => {
+            text.parse().ok().filter(|receipt: &LeaseReceipt| receipt.id == id).ok_or(RECEIPT_RULE)
+        }
         Some(_) => Err(RECEIPT_RULE),
     };
     let receipt = receipt.map_err(|rule| faults.push(Fault::new("receipt", rule))).ok();
@@ -151,7 +153,7 @@ pub(in super::super) async fn ack_many(
     }
     let mut ops = OpBatch::default();
     let receipts = body.receipts.iter().map(|text| {
-        let receipt = text.as_id().and_then(parse_receipt)?;
+        let receipt = text.as_id()?.parse().ok()?;
         let op = QueueOp::Settle { queue: queue.as_str(), receipt, how: Settle::Ack };
         ops.push(&Op::Queue(op));
         text.as_id()

@@ -2,7 +2,7 @@
 
 use hubbub_core::Timestamp;
 use hubbub_core::message::{write_json_string, write_u64};
-use hubbub_core::queue::{Delivery, LeaseReceipt, QueueInfo, Waiting, WaitingState};
+use hubbub_core::queue::{Delivery, QueueInfo, Waiting, WaitingState};
 use hubbub_core::queue_draft::dead_letter_name;
 
 use super::super::rooms::write_numbers;
@@ -40,10 +40,8 @@ pub(super) fn write_delivery(delivery: &Delivery, out: &mut Vec<u8>) {
     }
     write_time(",\"sentAt\":", Some(delivery.sent_at), out);
     write_numbers(&[("deliveries", delivery.deliveries.into())], out);
-    if delivery.leased_until.is_some() {
-        out.extend_from_slice(b",\"receipt\":\"");
-        out.extend_from_slice(receipt(delivery).as_bytes());
-        out.push(b'"');
+    if let Some(receipt) = delivery.receipt {
+        write_name(",\"receipt\":\"", &receipt.to_string(), out);
         write_time(",\"leasedUntil\":", delivery.leased_until, out);
     }
     if let Some(dead) = &delivery.dead {
@@ -56,9 +54,7 @@ pub(super) fn write_delivery(delivery: &Delivery, out: &mut Vec<u8>) {
 
 /// Appends the members of a message in any state.
 pub(super) fn write_waiting(waiting: &Waiting, out: &mut Vec<u8>) {
-    // A receipt belongs to whoever holds the lease.
-    let delivery = Delivery { leased_until: None, ..waiting.delivery.clone() };
-    write_delivery(&delivery, out);
+    write_delivery(&waiting.delivery, out);
     let (state, until) = match waiting.state {
         WaitingState::Ready => ("ready", None),
         WaitingState::Delayed(until) => ("delayed", Some(until)),
@@ -120,19 +116,6 @@ pub(super) fn write_queue(info: &QueueInfo, out: &mut Vec<u8>) {
     out.extend_from_slice(if info.is_dead_letter { b"true" } else { b"false" });
 }
 
-/// The receipt of a delivery on lease.
-pub(super) fn receipt(delivery: &Delivery) -> String {
-    format!("{}-{}", delivery.id, delivery.deliveries)
-}
-
-/// A receipt as it was written.
-pub(super) fn parse_receipt(text: &str) -> Option<LeaseReceipt> {
-    let (id, delivery) = text.split_once('-')?;
-    let receipt = LeaseReceipt { id: id.parse().ok()?, delivery: delivery.parse().ok()? };
-    // One receipt has one spelling.
-    (format!("{}-{}", receipt.id, receipt.delivery) == text).then_some(receipt)
-}
-
 /// Appends a member whose value is a number's digits as a string; `name` as far as its quotation mark.
 pub(super) fn write_id(name: &str, id: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
@@ -163,7 +146,7 @@ pub(super) fn write_time(name: &str, time: Option<Timestamp>, out: &mut Vec<u8>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hubbub_core::queue::{DeadLetter, DeadReason};
+    use hubbub_core::queue::{DeadLetter, DeadReason, LeaseReceipt};
     use serde_json::{Value, json};
 
     fn delivery() -> Delivery {
@@ -176,6 +159,7 @@ mod tests {
             group: None,
             sent_at: Timestamp::from_micros(0),
             deliveries: 0,
+            receipt: None,
             leased_until: None,
             dead: None,
         }
@@ -196,6 +180,7 @@ mod tests {
             receiver: Some("bob".into()),
             group: Some("g".into()),
             deliveries: 2,
+            receipt: Some(LeaseReceipt { id: 7, delivery: 5, epoch: 0xc0ffee }),
             leased_until: Some(Timestamp::from_micros(1_000_000)),
             dead: Some(dead),
             ..delivery()
@@ -203,7 +188,7 @@ mod tests {
         assert_eq!((&full["receiver"], &full["groupId"]), (&json!("bob"), &json!("g")));
         assert_eq!(
             (&full["receipt"], &full["leasedUntil"]),
-            (&json!("7-2"), &json!("1970-01-01T00:00:01.000Z"))
+            (&json!("7-5-c0ffee"), &json!("1970-01-01T00:00:01.000Z"))
         );
         assert_eq!(full["dead"], json!({"origin": "work", "reason": "lease_expired", "deliveries": 3}));
     }
@@ -225,13 +210,5 @@ mod tests {
             (&json!("leased"), &json!("1970-01-01T00:00:01.000Z"))
         );
         assert!(written.get("receipt").is_none() && written.get("expiresAt").is_none());
-    }
-
-    #[test]
-    fn receipts_have_one_spelling() {
-        assert_eq!(parse_receipt("7-2"), Some(LeaseReceipt { id: 7, delivery: 2 }));
-        for bad in ["", "7", "7-", "-2", "07-2", "7-+2", "7-2-1", "7-99999999999"] {
-            assert_eq!(parse_receipt(bad), None, "{bad}");
-        }
     }
 }

@@ -125,7 +125,9 @@ impl Image {
     pub(crate) fn move_to(&mut self, id: i64, to: i32, dead: Option<Dead>) {
         self.leave_group(id);
         self.change(id, |message| {
-            (message.queue, message.state, message.deliveries, message.dead) = (to, State::Ready, 0, dead);
+            let deliveries = std::mem::take(&mut message.deliveries);
+            message.earlier_deliveries = message.earlier_deliveries.saturating_add(deliveries.into());
+            (message.queue, message.state, message.dead) = (to, State::Ready, dead);
             (message.due_at, message.begun_at, message.expires_at) = (None, None, None);
             message.behind = message.group.is_some();
         });

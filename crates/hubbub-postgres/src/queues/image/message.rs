@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hubbub_core::queue::DeadReason;
+use hubbub_core::queue::{DeadReason, LeaseReceipt};
 use tokio_postgres::Row;
 
-use super::{GroupKey, Line};
+use super::{GroupKey, Line, unsigned};
 use crate::db::PgTime;
 
 /// How a message stands.
@@ -66,7 +66,9 @@ pub(crate) struct Message {
     /// Another one of its group comes first.
     pub(crate) behind: bool,
     pub(crate) is_copy: bool,
+    /// Deliveries since it came into this queue, and before.
     pub(crate) deliveries: u32,
+    pub(crate) earlier_deliveries: u64,
     pub(crate) sent_at: i64,
     pub(crate) due_at: Option<i64>,
     pub(crate) begun_at: Option<i64>,
@@ -110,6 +112,7 @@ impl Message {
             behind: row.get("behind"),
             is_copy: row.get("is_copy"),
             deliveries: count("deliveries").unwrap_or(0),
+            earlier_deliveries: u64::try_from(row.get::<_, i64>("earlier_deliveries")).unwrap_or(0),
             sent_at: row.get::<_, PgTime>("sent_at").0.as_micros(),
             due_at: micros(row.get("due_at")),
             begun_at: micros(row.get("begun_at")),
@@ -123,6 +126,12 @@ impl Message {
             is_changed: false,
             is_gone: false,
         }
+    }
+
+    /// The receipt of its newest delivery, in the history that `epoch` names.
+    pub(crate) fn receipt(&self, epoch: u64) -> LeaseReceipt {
+        let delivery = self.earlier_deliveries.saturating_add(self.deliveries.into());
+        LeaseReceipt { id: unsigned(self.id), delivery, epoch }
     }
 
     pub(crate) fn line(&self) -> Line {

@@ -176,6 +176,8 @@ pub(crate) enum Telling {
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     pub(crate) now: i64,
+    /// The history that receipts belong to.
+    pub(crate) epoch: u64,
     pub(crate) autoregister: bool,
     pub(crate) queues: HashMap<i32, Queue>,
     pub(crate) names: BTreeMap<Arc<str>, i32>,

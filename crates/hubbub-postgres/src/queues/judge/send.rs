@@ -85,6 +85,7 @@ impl Image {
                 behind,
                 is_copy,
                 deliveries: 0,
+                earlier_deliveries: 0,
                 sent_at: self.now,
                 due_at,
                 begun_at: due_at.map(|_| self.now),

@@ -12,7 +12,7 @@ impl Image {
         let (settings, seen_to) = (found.settings.clone(), found.seen_to);
         let message = self.message_in(no, receipt.id).ok_or(Refusal::StaleReceipt)?;
         let is_its = message.state == State::Leased
-            && message.deliveries == receipt.delivery
+            && message.receipt(self.epoch) == receipt
             && message.due_at.is_some_and(|until| until > self.now);
         if !is_its {
             return Err(Refusal::StaleReceipt.into());

@@ -42,6 +42,7 @@ impl Image {
                         message.deliveries = delivery.deliveries;
                         (message.due_at, message.begun_at) = (Some(until), Some(now));
                     });
+                    delivery.receipt = self.messages.get(&id).map(|message| message.receipt(self.epoch));
                 }
             }
             taken.push(delivery);
@@ -82,6 +83,7 @@ impl Image {
             group: message.group.clone(),
             sent_at: Timestamp::from_micros(message.sent_at),
             deliveries: message.deliveries,
+            receipt: None,
             leased_until: None,
             dead: message.dead.as_ref().map(|dead| DeadLetter {
                 origin: Arc::clone(&dead.origin),

@@ -45,6 +45,7 @@ fn message(id: i64) -> Message {
         behind: false,
         is_copy: false,
         deliveries: 0,
+        earlier_deliveries: 0,
         sent_at: 0,
         due_at: None,
         begun_at: None,
@@ -171,7 +172,7 @@ fn nothing_is_due_before_what_was_seen_to() {
         judge(image, &QueueOp::Take(Take { wanted, max: 1, how, registers: false }))
     };
     let extend = |image: &mut Image| {
-        let receipt = LeaseReceipt { id: 3, delivery: 1 };
+        let receipt = LeaseReceipt { id: 3, delivery: 1, epoch: 0 };
         judge(image, &QueueOp::Settle { queue: "q", receipt, how: Settle::Extend { lease_ms: Some(1) } })
     };
     let delay = |image: &mut Image| judge(image, &QueueOp::Send(QueueSend { due: Due::In(1), ..SEND }));

@@ -7,13 +7,15 @@ use tokio_postgres::types::Type;
 use super::is_deleted;
 use crate::db::{Fault, Param, PgTime, Sql, Tx};
 use crate::queues::image::{Image, Message};
+use crate::queues::settings::signed;
 use crate::queues::sql::time;
 
 const INSERT: Sql = Sql {
     what: "adding messages to queues",
-    text: "insert into queue_messages (queue, id, sender, receiver, state, behind, is_copy, deliveries, sent_at, due_at, \
-             begun_at, expires_at, known_as, group_id, body, dead_origin, dead_reason, dead_deliveries) \
-           select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+    text: "insert into queue_messages (queue, id, sender, receiver, state, behind, is_copy, deliveries, \
+             earlier_deliveries, sent_at, due_at, begun_at, expires_at, known_as, group_id, body, dead_origin, dead_reason, dead_deliveries) \
+           select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
+             $19)",
     types: &[
         Type::INT4_ARRAY,
         Type::INT8_ARRAY,
@@ -22,6 +24,7 @@ const INSERT: Sql = Sql {
         Type::INT2_ARRAY,
         Type::BOOL_ARRAY,
         Type::BOOL_ARRAY,
+        Type::INT8_ARRAY,
         Type::INT8_ARRAY,
         Type::TIMESTAMPTZ_ARRAY,
         Type::TIMESTAMPTZ_ARRAY,
@@ -39,11 +42,11 @@ const INSERT: Sql = Sql {
 const UPDATE: Sql = Sql {
     what: "changing messages of queues",
     text: "update queue_messages m set queue = c.moved, state = c.state, behind = c.behind, \
-             deliveries = c.deliveries, due_at = c.due_at, begun_at = c.begun_at, expires_at = c.expires_at, \
+             deliveries = c.deliveries, earlier_deliveries = c.earlier_deliveries, due_at = c.due_at, begun_at = c.begun_at, expires_at = c.expires_at, \
              dead_origin = c.dead_origin, dead_reason = c.dead_reason, dead_deliveries = c.dead_deliveries \
            from (select k.*, (select ctid from queue_messages where queue = k.queue and id = k.id) as stands_at \
-             from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) as k (queue, id, moved, state, behind, \
-               deliveries, due_at, begun_at, expires_at, dead_origin, dead_reason, dead_deliveries) offset 0) c \
+             from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) as k (queue, id, moved, state, \
+               behind, deliveries, earlier_deliveries, due_at, begun_at, expires_at, dead_origin, dead_reason, dead_deliveries) offset 0) c \
            where m.ctid = c.stands_at",
     types: &[
         Type::INT4_ARRAY,
@@ -51,6 +54,7 @@ const UPDATE: Sql = Sql {
         Type::INT4_ARRAY,
         Type::INT2_ARRAY,
         Type::BOOL_ARRAY,
+        Type::INT8_ARRAY,
         Type::INT8_ARRAY,
         Type::TIMESTAMPTZ_ARRAY,
         Type::TIMESTAMPTZ_ARRAY,
@@ -124,13 +128,14 @@ async fn write_changed(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
     if some.is_empty() {
         return Ok(());
     }
-    let params: [Param<'_>; 12] = [
+    let params: [Param<'_>; 13] = [
         &column(&some, |one| one.stored_in.unwrap_or(one.queue)),
         &column(&some, |one| one.id),
         &column(&some, |one| one.queue),
         &column(&some, |one| one.state.number()),
         &column(&some, |one| one.behind),
         &column(&some, |one| i64::from(one.deliveries)),
+        &column(&some, |one| signed(one.earlier_deliveries)),
         &column(&some, |one| maybe_time(one.due_at)),
         &column(&some, |one| maybe_time(one.begun_at)),
         &column(&some, |one| maybe_time(one.expires_at)),
@@ -146,7 +151,7 @@ async fn write_new(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
     if some.is_empty() {
         return Ok(());
     }
-    let params: [Param<'_>; 18] = [
+    let params: [Param<'_>; 19] = [
         &column(&some, |one| one.queue),
         &column(&some, |one| one.id),
         &column(&some, |one| one.sender),
@@ -155,6 +160,7 @@ async fn write_new(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
         &column(&some, |one| one.behind),
         &column(&some, |one| one.is_copy),
         &column(&some, |one| i64::from(one.deliveries)),
+        &column(&some, |one| signed(one.earlier_deliveries)),
         &column(&some, |one| time(one.sent_at)),
         &column(&some, |one| maybe_time(one.due_at)),
         &column(&some, |one| maybe_time(one.begun_at)),

@@ -1,6 +1,6 @@
 //! Taking on lease, giving back, giving up.
 
-use hubbub_core::queue::{DeadReason, QueueSettings, Settle, Wanted};
+use hubbub_core::queue::{DeadReason, Delivery, LeaseReceipt, QueueSettings, Settle, Wanted, epoch_number};
 use hubbub_core::{QueueOp, QueueOutcome, Refusal};
 
 use super::super::Fixture;
@@ -173,6 +173,54 @@ pub async fn poison_goes_to_the_dead_letter_queue(fixture: &mut impl Fixture) {
         assert_eq!(info(fixture, "q.dead").await.messages(), 0, "{place:?}");
     }
     assert_eq!(info(fixture, "q").await.dead, 8);
+}
+
+/// Receipts count on wherever a message goes, over restarts, too: each is good for its own delivery and for no other.
+pub async fn a_receipt_names_one_delivery(fixture: &mut impl Fixture) {
+    let epoch = epoch_number(&fixture.store().epoch());
+    for place in Place::ALL {
+        let settings = || QueueSettings { deliveries_max: Some(2), ..QueueSettings::default() };
+        make(fixture, "q", settings()).await;
+        let id = send(fixture, message("q", "1")).await;
+        let mut held: Vec<Delivery> = Vec::new();
+        for queue in ["q", "q", "q.dead", "q", "q", "q.dead", "q"] {
+            let from_dead_letters = queue == "q" && held.last().is_some_and(|last| &*last.queue == "q.dead");
+            if from_dead_letters {
+                done(fixture, QueueOp::Redrive { queue: "q.dead", id: None }).await;
+                place.reach(fixture).await;
+            }
+            let next = lease_one(fixture, wanted(queue, "bob"), 10_000).await;
+            let delivery = held.len() as u64 + 1;
+            assert_eq!(next.receipt, Some(LeaseReceipt { id, delivery, epoch }), "{place:?}");
+            for old in &held {
+                for queue in ["q", "q.dead"] {
+                    let ack = QueueOp::Settle { queue, receipt: old.receipt.unwrap(), how: ACK };
+                    assert_eq!(refused(fixture, ack).await, Refusal::StaleReceipt, "{place:?}: {old:?}");
+                }
+            }
+            place.reach(fixture).await;
+            if delivery < 7 {
+                done(fixture, settle(&next, Settle::Nack { delay_ms: Some(0) })).await;
+            }
+            held.push(next);
+        }
+        let last = held.pop().unwrap();
+        let LeaseReceipt { delivery, .. } = last.receipt.unwrap();
+        for receipt in [
+            LeaseReceipt { id, delivery, epoch: epoch ^ 1 },
+            LeaseReceipt { id, delivery: last.deliveries.into(), epoch },
+            LeaseReceipt { id, delivery: delivery + 1, epoch },
+        ] {
+            let ack = QueueOp::Settle { queue: "q", receipt, how: ACK };
+            assert_eq!(refused(fixture, ack).await, Refusal::StaleReceipt, "{place:?}: {receipt:?}");
+        }
+        let shown = waiting(fixture, "q").await;
+        assert_eq!(shown[0].delivery.receipt, None, "{place:?}: it belongs to the taker alone");
+        done(fixture, settle(&last, ACK)).await;
+        for queue in ["q", "q.dead"] {
+            done(fixture, QueueOp::Delete { queue, force: true }).await;
+        }
+    }
 }
 
 /// Dead letters go where they are told to; those whose queue is gone stay.

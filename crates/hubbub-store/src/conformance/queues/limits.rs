@@ -1,6 +1,6 @@
 //! Repeats, and queues that are full.
 
-use hubbub_core::queue::{Audience, ID_KEPT_MS, QueueSend, QueueSettings, TAKE_MAX, WhenFull};
+use hubbub_core::queue::{Audience, ID_KEPT_MS, QueueSend, QueueSettings, Settle, TAKE_MAX, WhenFull};
 use hubbub_core::{QueueOp, QueueOutcome, Refusal};
 
 use super::super::Fixture;
@@ -63,6 +63,54 @@ pub async fn only_ids_make_repeats(fixture: &mut impl Fixture) {
         .collect();
     assert_eq!(repeats, [false, true, false, false]);
     assert_eq!(info(fixture, "q").await.ready, 3);
+}
+
+/// Ids are remembered for their time, whatever goes through other queues meanwhile, and of dead letters, too.
+pub async fn an_id_is_remembered_however_many_there_are(fixture: &mut impl Fixture) {
+    const OTHERS: usize = 150;
+    let limited = QueueSettings { deliveries_max: Some(1), ..QueueSettings::default() };
+    for queue in ["q", "other"] {
+        make_plain(fixture, queue).await;
+    }
+    let kept = i64::try_from(ID_KEPT_MS).unwrap();
+    let with_id = |text| QueueSend { message_id: Some("m"), ..message("q", text) };
+    let bad = QueueSend { message_id: Some("bad"), ..message("limited", "bad") };
+    for place in Place::ALL {
+        make(fixture, "limited", limited.clone()).await;
+        let id = send(fixture, with_id("1")).await;
+        let dead = send(fixture, bad).await;
+        let held = lease_one(fixture, wanted("limited", "bob"), 1_000).await;
+        done(fixture, settle(&held, Settle::Nack { delay_ms: None })).await;
+        get(fixture, wanted("q", "bob"), 9).await;
+        done(fixture, QueueOp::Delete { queue: "limited.dead", force: true }).await;
+        for round in 0..8 {
+            let ids: Vec<String> = (0..OTHERS).map(|at| format!("{round} {at}")).collect();
+            let sends = ids.iter().map(|id| {
+                QueueOp::Send(QueueSend { message_id: Some(id), ..message("other", "something else") })
+            });
+            batch(fixture, &sends.collect::<Vec<_>>()).await;
+            assert_eq!(get(fixture, wanted("other", "bob"), OTHERS).await.len(), OTHERS, "{place:?}");
+            place.reach(fixture).await;
+            advance_ms(fixture, 1_000);
+        }
+        advance_ms(fixture, kept - 8_001);
+        for (sent, id) in [(with_id("1"), id), (bad, dead)] {
+            let again = done(fixture, QueueOp::Send(sent)).await;
+            let is_known = matches!(again, QueueOutcome::Sent { id: told, duplicate: true, copies: 1, .. } if told == id);
+            assert!(is_known, "{place:?}: {again:?}");
+        }
+        let reused = refused(fixture, QueueOp::Send(with_id("2"))).await;
+        assert_eq!(reused, Refusal::MessageIdReused { id }, "{place:?}");
+        advance_ms(fixture, 1);
+        assert!(send(fixture, with_id("2")).await > id, "{place:?}: it is forgotten");
+        place.reach(fixture).await;
+        let again = done(fixture, QueueOp::Send(with_id("2"))).await;
+        assert!(matches!(again, QueueOutcome::Sent { duplicate: true, .. }), "{place:?}: {again:?}");
+        get(fixture, wanted("q", "bob"), 9).await;
+        // Nothing of this round is remembered in the next.
+        advance_ms(fixture, kept + 60_000);
+        done(fixture, QueueOp::Delete { queue: "limited", force: true }).await;
+    }
 }
 
 /// A full queue refuses, or drops its oldest, as it was told.

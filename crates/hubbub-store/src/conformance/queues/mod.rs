@@ -2,6 +2,7 @@
 
 pub mod basics;
 pub mod delivery;
+mod known;
 pub mod leases;
 pub mod limits;
 pub mod model;

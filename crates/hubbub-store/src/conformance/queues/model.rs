@@ -8,6 +8,8 @@ use hubbub_core::queue::{
 };
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
+use super::known::KnownIds;
+
 /// How a message stands; times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -27,6 +29,8 @@ pub(super) struct Msg {
     pub(super) state: State,
     pub(super) expires: Option<i64>,
     pub(super) deliveries: u32,
+    /// Deliveries on lease in all queues it was in.
+    pub(super) leases: u64,
     pub(super) dead: Option<(String, DeadReason, u32)>,
     is_copy: bool,
 }
@@ -38,7 +42,10 @@ pub struct Model {
     pub(super) clients: BTreeSet<String>,
     /// By id.
     pub(super) messages: Vec<Msg>,
+    known: KnownIds,
     last_id: u64,
+    /// The number of the store's epoch.
+    pub epoch: u64,
 }
 
 fn micros(ms: u64) -> i64 {
@@ -49,10 +56,13 @@ impl Model {
     /// What an operation comes to. `told` is what the store said; where it said nothing, ids follow one another.
     pub fn apply(&mut self, op: &QueueOp<'_>, now: i64, told: Option<&Outcome>) -> Outcome {
         self.advance(now);
-        match self.judge(op, now, told) {
+        self.known.forget(now);
+        let outcome = match self.judge(op, now, told) {
             Ok(outcome) => Outcome::Queue(outcome),
             Err(refusal) => Outcome::Refused(refusal),
-        }
+        };
+        self.known.note_gone(&self.messages, now);
+        outcome
     }
 
     /// Ends delays and leases that are over.
@@ -85,6 +95,7 @@ impl Model {
                 }
                 self.messages.retain(|message| message.queue != queue);
                 self.queues.remove(queue);
+                self.known.drop_queue(queue);
                 QueueOutcome::Deleted { messages, ready: Box::default() }
             }
             QueueOp::Register { client } => {
@@ -138,6 +149,9 @@ impl Model {
         {
             return Err(Refusal::UnknownReceiver);
         }
+        if let Some(answer) = self.known.answer(sent) {
+            return answer;
+        }
         let others = self.clients.iter().filter(|client| *client != sent.sender);
         let receivers: Vec<Option<String>> = match sent.audience {
             Audience::Anyone => vec![None],
@@ -166,6 +180,7 @@ impl Model {
         assert!(id > self.last_id || receivers.is_empty(), "id {id} behind {}", self.last_id);
         self.clients.insert(sent.sender.to_owned());
         let copies = u32::try_from(receivers.len()).unwrap();
+        self.known.insert(sent, id..id + u64::from(copies), sent_at);
         // A message for nobody has an id, too.
         self.last_id = self.last_id.max(id);
         for (receiver, id) in receivers.into_iter().zip(id..) {
@@ -180,6 +195,7 @@ impl Model {
                 state,
                 expires: ttl.map(|ttl| now + micros(ttl)),
                 deliveries: 0,
+                leases: 0,
                 dead: None,
                 is_copy,
             });
@@ -242,7 +258,17 @@ impl Model {
         };
         let ids: Vec<u64> = deliveries.iter().map(|delivery| delivery.id).collect();
         assert_eq!(ids, taken, "{take:?}");
+        for delivery in deliveries {
+            let on_lease = (take.how != TakeHow::Away).then_some(delivery.id);
+            let message = on_lease.and_then(|id| self.messages.iter().find(|message| message.id == id));
+            assert_eq!(delivery.receipt, message.map(|message| self.receipt(message)), "{delivery:?}");
+        }
         QueueOutcome::Taken(deliveries.clone())
+    }
+
+    /// That of a message's newest delivery on lease.
+    pub(super) fn receipt(&self, message: &Msg) -> LeaseReceipt {
+        LeaseReceipt { id: message.id, delivery: message.leases, epoch: self.epoch }
     }
 
     fn take_ids(&mut self, take: &Take<'_>, now: i64) -> Vec<u64> {
@@ -262,6 +288,7 @@ impl Model {
                     let message = &mut self.messages[place];
                     message.state = State::Leased(now + micros(lease_ms.unwrap_or(LEASE_MS)));
                     message.deliveries += 1;
+                    message.leases += 1;
                 }
             }
         }
@@ -292,8 +319,9 @@ impl Model {
     ) -> Result<Option<i64>, Refusal> {
         let place = self.place(queue, receipt.id).ok_or(Refusal::StaleReceipt)?;
         let settings = self.queues[queue].clone();
+        let is_its = self.receipt(&self.messages[place]) == receipt;
         let message = &mut self.messages[place];
-        if message.deliveries != receipt.delivery || !matches!(message.state, State::Leased(_)) {
+        if !is_its || !matches!(message.state, State::Leased(_)) {
             return Err(Refusal::StaleReceipt);
         }
         match how {
@@ -360,6 +388,7 @@ impl Model {
         self.messages.retain(|message| {
             message.expires.is_none_or(|expires| expires > now) || matches!(message.state, State::Leased(_))
         });
+        self.known.note_gone(&self.messages, now);
         while let Some(place) = self.messages.iter().position(|message| {
             let max = self.queues[&message.queue].deliveries_max.unwrap_or(0);
             message.state == State::Ready && max > 0 && message.deliveries >= max

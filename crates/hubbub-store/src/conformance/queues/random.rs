@@ -3,7 +3,7 @@
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::queue::{
     Audience, DEAD_LETTER_SUFFIX, Due, LeaseReceipt, QueueSend, QueueSettings, Settle, Take, TakeHow,
-    Waiting, WaitingState, Wanted,
+    Waiting, WaitingState, Wanted, epoch_number,
 };
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, RandomSource, Store};
 
@@ -27,7 +27,9 @@ pub async fn any_operations_agree_with_the_model(fixture: &mut impl Fixture) {
 pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
     announce(seed, steps);
     let dice = Dice(SeededRandom::new(seed));
+    let epoch = epoch_number(&fixture.store().epoch());
     let mut model = Model::default();
+    model.epoch = epoch;
     for step in 0..steps {
         match dice.below(20) {
             0..13 => {
@@ -187,6 +189,7 @@ pub enum Choice {
         due: Due,
         group: Option<&'static str>,
         ttl_ms: Option<u64>,
+        message_id: Option<String>,
     },
     Take(Take<'static>),
     Settle(String, LeaseReceipt, Settle),
@@ -202,21 +205,23 @@ impl Choice {
             Self::Delete(queue, force) => QueueOp::Delete { queue, force: *force },
             Self::Register(client) => QueueOp::Register { client },
             Self::Unregister(client) => QueueOp::Unregister { client },
-            Self::Send { queue, sender, to, text, due, group, ttl_ms } => QueueOp::Send(QueueSend {
-                queue,
-                sender,
-                audience: match to {
-                    0 => Audience::All,
-                    1..4 => Audience::Anyone,
-                    n => Audience::One(CLIENTS[usize::try_from(*n).unwrap() % CLIENTS.len()]),
-                },
-                text,
-                message_id: None,
-                due: *due,
-                group: *group,
-                ttl_ms: *ttl_ms,
-                registers: true,
-            }),
+            Self::Send { queue, sender, to, text, due, group, ttl_ms, message_id } => {
+                QueueOp::Send(QueueSend {
+                    queue,
+                    sender,
+                    audience: match to {
+                        0 => Audience::All,
+                        1..4 => Audience::Anyone,
+                        n => Audience::One(CLIENTS[usize::try_from(*n).unwrap() % CLIENTS.len()]),
+                    },
+                    text,
+                    message_id: message_id.as_deref(),
+                    due: *due,
+                    group: *group,
+                    ttl_ms: *ttl_ms,
+                    registers: true,
+                })
+            }
             Self::Take(take) => QueueOp::Take(*take),
             Self::Settle(queue, receipt, how) => QueueOp::Settle { queue, receipt: *receipt, how: *how },
             Self::Remove(queue, id) => QueueOp::Remove { queue, id: *id },
@@ -273,6 +278,10 @@ impl Dice {
                 },
                 group: self.maybe(3, || self.pick(&GROUPS)),
                 ttl_ms: (queue == "c").then(|| self.maybe(3, || 1 + self.below(3_000))).flatten(),
+                // Not where there are dead letters: when the ids of those are forgotten is promised for no moment.
+                message_id: matches!(queue, "c" | "d")
+                    .then(|| self.maybe(2, || format!("m{}", self.below(60))))
+                    .flatten(),
             },
             21..31 => Choice::Take(Take {
                 wanted: self.wanted(queue),
@@ -308,8 +317,13 @@ impl Dice {
         if n == 31 {
             return Choice::Remove(message.queue.clone(), message.id);
         }
-        let stale = u32::from(self.below(8) == 0);
-        let receipt = LeaseReceipt { id: message.id, delivery: message.deliveries.saturating_sub(stale) };
+        let mut receipt = model.receipt(message);
+        match self.below(16) {
+            0 | 1 => receipt.delivery = receipt.delivery.saturating_sub(1),
+            2 => receipt.delivery = message.deliveries.into(),
+            3 => receipt.epoch ^= 1,
+            _ => {}
+        }
         let how = match self.below(3) {
             0 => Settle::Ack,
             1 => Settle::Nack { delay_ms: self.maybe(2, || self.below(1_000)) },

@@ -144,7 +144,7 @@ pub(super) async fn lease_one(fixture: &impl Fixture, wanted: Wanted<'_>, lease_
 }
 
 pub(super) fn receipt(delivery: &Delivery) -> LeaseReceipt {
-    LeaseReceipt { id: delivery.id, delivery: delivery.deliveries }
+    delivery.receipt.unwrap_or_else(|| panic!("{delivery:?} must have a receipt"))
 }
 
 pub(super) fn settle<'a>(delivery: &'a Delivery, how: Settle) -> QueueOp<'a> {

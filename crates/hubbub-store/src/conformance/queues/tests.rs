@@ -4,15 +4,19 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::queue::{DeadLetter, Delivery, QueueInfo, Take, TakeHow, Waiting, WaitingState, Wanted};
+use hubbub_core::queue::{
+    DeadLetter, Delivery, QueueInfo, Take, TakeHow, Waiting, WaitingState, Wanted, epoch_number,
+};
 use hubbub_core::store::Read;
-use hubbub_core::{ClientId, Clock, Outcome, QueueId, QueueOp, QueueOutcome, QueueStore, Timestamp};
+use hubbub_core::{
+    ClientId, Clock, Outcome, QueueId, QueueOp, QueueOutcome, QueueStore, RoomStore, Timestamp,
+};
 
 use super::super::tests::{Flaw, InMemory, Memory};
 use super::model::{Model, Msg, State};
 use super::random;
 
-const FLAWS: [Flaw; 9] = [
+const FLAWS: [Flaw; 10] = [
     Flaw::QueueCopiesToSender,
     Flaw::QueueDelaysAreIgnored,
     Flaw::QueueDropsDeadLetters,
@@ -20,6 +24,7 @@ const FLAWS: [Flaw; 9] = [
     Flaw::QueueGroupsRunAhead,
     Flaw::QueueLeasesEndLate,
     Flaw::QueueOrderIsLost,
+    Flaw::QueueReceiptsComeBack,
     Flaw::QueueStaleReceiptsAck,
     Flaw::QueueTakenComesBack,
 ];
@@ -28,6 +33,7 @@ const FLAWS: [Flaw; 9] = [
 pub(crate) fn apply(store: &InMemory, op: QueueOp<'_>) -> Outcome {
     let mut model = store.queues.lock();
     let now = store.clock.now().as_micros();
+    model.epoch = epoch_number(&store.epoch());
     if op == QueueOp::Sweep {
         model.sweep(now);
         return Outcome::Queue(QueueOutcome::Swept { more: false, ready: Box::default() });
@@ -45,8 +51,8 @@ pub(crate) fn apply(store: &InMemory, op: QueueOp<'_>) -> Outcome {
             model.apply(&QueueOp::Send(other), now, None)
         }
         QueueOp::Settle { queue, mut receipt, how } if store.flaw == Flaw::QueueStaleReceiptsAck => {
-            receipt.delivery =
-                before.messages.iter().find(|one| one.id == receipt.id).map_or(0, |one| one.deliveries);
+            let found = before.messages.iter().find(|one| one.id == receipt.id);
+            receipt = found.map_or(receipt, |one| before.receipt(one));
             model.apply(&QueueOp::Settle { queue, receipt, how }, now, None)
         }
         QueueOp::Take(Take { wanted, max, how: TakeHow::Lease { lease_ms: Some(ms) }, registers })
@@ -54,6 +60,11 @@ pub(crate) fn apply(store: &InMemory, op: QueueOp<'_>) -> Outcome {
         {
             let how = TakeHow::Lease { lease_ms: Some(2 * ms) };
             model.apply(&QueueOp::Take(Take { wanted, max, how, registers }), now, None)
+        }
+        QueueOp::Redrive { .. } if store.flaw == Flaw::QueueReceiptsComeBack => {
+            let outcome = model.apply(&op, now, None);
+            model.messages.iter_mut().for_each(|message| message.leases = message.deliveries.into());
+            outcome
         }
         op => model.apply(&op, now, None),
     };
@@ -75,7 +86,11 @@ fn taken(store: &InMemory, before: &Model, model: &mut Model, take: &Take<'_>, n
     if store.flaw == Flaw::QueueTakenComesBack {
         model.messages.clone_from(&before.messages);
     }
-    let find = |model: &Model, id| model.messages.iter().find(|message| message.id == id).map(delivery);
+    let is_lease = take.how != TakeHow::Away;
+    let find = |model: &Model, id| {
+        let message = model.messages.iter().find(|message| message.id == id)?;
+        Some(Delivery { receipt: is_lease.then(|| model.receipt(message)), ..delivery(message) })
+    };
     ids.into_iter().filter_map(|id| find(model, id).or_else(|| find(before, id))).collect()
 }
 
@@ -111,6 +126,7 @@ fn delivery(message: &Msg) -> Delivery {
         group: message.group.as_deref().map(Into::into),
         sent_at: Timestamp::default(),
         deliveries: message.deliveries,
+        receipt: None,
         leased_until,
         dead,
     }

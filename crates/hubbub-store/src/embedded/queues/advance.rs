@@ -1,8 +1,10 @@
 //! What time does by itself: delays and leases end, messages outlive their time, ids are forgotten.
 
+use hubbub_core::queue::ID_KEPT_MS;
+
 use super::entry::{Entry, NEVER, State};
-use super::time::Now;
-use super::{GONE_MAX, Queues, Telling};
+use super::time::{Now, micros};
+use super::{Queues, Telling};
 
 /// Messages looked at by one call at most, so that no batch waits long; the rest is for the next call.
 const STEP_MAX: usize = 20_000;
@@ -47,13 +49,8 @@ impl Queues {
                 }
             }
         }
-        while let Some((until, number, id)) = self.gone.front().copied()
-            && (until <= now.at || self.gone.len() > GONE_MAX)
-        {
-            self.gone.pop_front();
-            self.forget(number, id);
-        }
-        self.clear_deleted();
+        self.settled.forget(now.at);
+        self.clear_deleted(now);
         self.telling = telling;
     }
 
@@ -69,7 +66,9 @@ impl Queues {
         }
     }
 
-    fn clear_deleted(&mut self) {
+    fn clear_deleted(&mut self, now: Now) {
+        // Dead letters are known by the ids of the queue they came from, which may be there.
+        let until = now.end_of(now.wall, micros(ID_KEPT_MS));
         self.telling = Telling::Nobody;
         for _ in 0..CLEAR_MAX {
             let Some(queue) = self.deleted.last_mut() else { break };
@@ -79,7 +78,7 @@ impl Queues {
             };
             queue.all.remove(id);
             if let Some((number, _)) = self.find(id) {
-                self.remove(number, None);
+                self.remove(number, Some(until));
             }
         }
     }

@@ -166,12 +166,6 @@ impl Queues {
         };
         set_due(&mut entry, now.end_of(sent.at, sent.delay), now);
         entry.set_packed(group.len(), if is_copy { COPY } else { 0 });
-        // Forgotten by now, or it would not have been taken for new.
-        if sent.known_as.is_some()
-            && let Some((number, known)) = self.find_known(entry.known_as)
-        {
-            self.forget(number, known.id);
-        }
         if let Some(queue) = self.queues.get_mut(&sent.queue) {
             queue.counts.sent += u64::from(sent.copies);
         }
@@ -241,6 +235,10 @@ impl Queues {
             if let Some(queue) = self.queues.get_mut(&to) {
                 queue.counts.dead_letters += 1;
             }
+        }
+        if entry.deliveries > 0 {
+            let earlier = self.earlier_deliveries.entry(entry.id).or_default();
+            *earlier = earlier.saturating_add(entry.deliveries.into());
         }
         self.change(number, |entry| {
             (entry.queue, entry.state, entry.deliveries) = (to, State::Ready, 0);

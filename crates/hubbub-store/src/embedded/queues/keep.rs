@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::entry::{Entry, Slab};
+use super::settled::{IdRun, id_run_path};
 use super::snapshot::{Copied, Files};
 use super::source::{Medium, Source, Sources, TextFile};
 use super::{QueueShared, Queues};
@@ -48,7 +49,8 @@ impl Files {
     /// The paths of all of them.
     pub(crate) fn paths(&self) -> Vec<String> {
         let texts = self.texts.iter().map(|number| text_path(*number));
-        texts.chain((self.snapshot != 0).then(|| snapshot_path(self.snapshot))).collect()
+        let ids = self.ids.iter().map(|number| id_run_path(*number));
+        texts.chain(ids).chain((self.snapshot != 0).then(|| snapshot_path(self.snapshot))).collect()
     }
 
     /// Removes what unfinished work left in the directory.
@@ -56,7 +58,8 @@ impl Files {
         let named: HashSet<String> = self.paths().into_iter().collect();
         for name in disk.list(QUEUES_DIR).doing("listing the directory", QUEUES_DIR)? {
             let path = format!("{QUEUES_DIR}/{name}");
-            if (name.ends_with(".snap") || name.ends_with(".text")) && !named.contains(&path) {
+            let is_ours = [".snap", ".text", ".ids"].iter().any(|kind| name.ends_with(kind));
+            if is_ours && !named.contains(&path) {
                 disk.remove(&path).doing("removing", &path)?;
             }
         }
@@ -187,10 +190,11 @@ impl Shared {
                 rest = behind;
             }
         }
-        let copied = self.queues.copied(&*self.clock)?;
+        let mut copied = self.queues.copied(&*self.clock)?;
+        self.keep_ids(&mut copied)?;
         let number = self.reserve_segment();
         self.write_copied(&copied, number)?;
-        let files = Files { snapshot: number, texts: copied.texts() };
+        let files = Files { snapshot: number, texts: copied.texts(), ids: copied.id_runs() };
         Ok(Some(Kept { files, changes: copied.changes }))
     }
 
@@ -339,9 +343,15 @@ impl Shared {
         let texts = self.settle_texts(&mut copied)?;
         let number = self.reserve_segment();
         let (file, bytes, crc32c) = self.write_copied(&copied, number)?;
-        let named = Files { snapshot: number, texts: texts.iter().map(|text| text.number).collect() };
+        let texts_named = texts.iter().map(|text| text.number).collect();
+        let named = Files { snapshot: number, texts: texts_named, ids: copied.id_runs() };
         let mut files = vec![(BackupFile { name: snapshot_path(number), bytes, crc32c }, file)];
         let mut written = vec![snapshot_path(number)];
+        for run in &copied.ids.runs {
+            let name = id_run_path(run.number());
+            let file = BackupFile { name, bytes: run.bytes(), crc32c: run.crc32c() };
+            files.push((file, Arc::clone(run.file())));
+        }
         for text in texts {
             let path = text_path(text.number);
             if !known.contains(&text.number) {
@@ -404,13 +414,13 @@ impl QueueShared {
 }
 
 impl Queues {
-    /// What is wrong with the files of texts that messages stand in.
+    /// What is wrong with the files of texts that messages stand in, and with those of ids.
     pub(crate) fn check_texts(&self, disk: &dyn Disk) -> Vec<OpenError> {
         let files = self.sources.iter().filter_map(|(_, source)| match &source.medium {
             Medium::File(file) => check_file(disk, file).err(),
             Medium::Slot(_) | Medium::Journal(_) => None,
         });
-        files.collect()
+        files.chain(self.settled.runs().iter().filter_map(IdRun::check)).collect()
     }
 }
 

@@ -8,13 +8,19 @@
 //! Path of a text: it stands in the journal's slot, in the record of its message; memory knows only where. When the slot
 //! is sealed and the message still waits, it moves to a file of texts ([`keep`]).
 //!
+//! Path of a sender's id: it is known by its message as long as that waits, and behind that by itself, until its time
+//! ([`settled`]).
+//!
 //! What runs out (delays, leases, times to live) is no record: it follows from the state and the time ([`advance`]). Only
 //! what it leads to is: a message cleared away, or moved to a dead-letter queue.
 //!
 //! Invariants
 //! - Every waiting message is in the order of its queue, and in the sets that its state asks for ([`order`]); nothing
 //!   that is gone is in any of them, so nothing dead is ever passed over.
-//! - Ids are given in increasing order and never again. Numbers of queues and clients are not either.
+//! - Ids are given in increasing order and never again in one history of the store, which is what an epoch names. Numbers
+//!   of queues and clients are not either.
+//! - A receipt has the epoch and counts all leases of a message, whatever queues it was in, so it names one delivery for
+//!   ever. What `deliveries_max` limits is counted anew in each queue.
 //! - Between judging and the end of the journal's sync the state is ahead of the disk; what may not be seen before that
 //!   is hidden by [`Visible`], and no snapshot is taken meanwhile ([`shared`]).
 
@@ -27,6 +33,7 @@ mod order;
 mod read;
 mod select;
 mod service;
+mod settled;
 mod shared;
 mod snapshot;
 mod source;
@@ -36,26 +43,25 @@ mod time;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
+use hubbub_core::queue::LeaseReceipt;
 pub(crate) use hubbub_core::queue::{DeadReason, WhenFull};
 use siphasher::sip128::SipHasher13;
 
 use super::rooms::Position;
 use super::tail::hash::MixState;
-use entry::{Entry, Slab};
+use entry::{Entry, NEVER, Slab};
 pub(crate) use judge::{Judging, bytes_max};
 pub(crate) use keep::QUEUES_DIR;
+use settled::{SettledId, SettledIds};
 pub(crate) use shared::QueueShared;
 pub(crate) use snapshot::{Copied, Files, read_snapshot};
 use source::Sources;
 use table::{Client, Queue};
-use time::Times;
-
-/// Ids remembered at most of messages that are gone; the oldest are forgotten first.
-const GONE_MAX: usize = 1_000_000;
+use time::{Now, Times};
 
 /// Why and from where a message is in a dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +115,7 @@ pub(crate) struct Queues {
     slab: Slab,
     /// Waiting messages by id.
     ids: HashTable<u32>,
-    /// Messages by the ids of their senders, gone ones included.
+    /// Waiting messages by the ids of their senders.
     known: HashTable<u32>,
     /// What may be taken.
     ready: BTreeSet<InQueue>,
@@ -129,8 +135,12 @@ pub(crate) struct Queues {
     copies: BTreeSet<(u32, u64)>,
     broadcasts: HashMap<u64, Broadcast, MixState>,
     dead: HashMap<u64, Dead, MixState>,
-    /// When gone ones are forgotten, and their entries and ids.
-    gone: VecDeque<(i64, u32, u64)>,
+    /// Deliveries that waiting messages had in other queues, before they were moved. Receipts count them, too.
+    earlier_deliveries: HashMap<u64, u64, MixState>,
+    /// The history of the store, for receipts.
+    epoch: u64,
+    /// Senders' ids of messages that are gone.
+    settled: SettledIds,
     sources: Sources,
     queues: HashMap<u32, Queue, MixState>,
     queue_numbers: HashMap<Arc<str>, u32>,
@@ -182,7 +192,9 @@ impl Queues {
             copies: BTreeSet::new(),
             broadcasts: HashMap::default(),
             dead: HashMap::default(),
-            gone: VecDeque::new(),
+            earlier_deliveries: HashMap::default(),
+            epoch: 0,
+            settled: SettledIds::default(),
             sources: Sources::default(),
             queues: HashMap::default(),
             queue_numbers: HashMap::new(),
@@ -223,12 +235,18 @@ impl Queues {
         Some((number, self.slab.get(number)))
     }
 
+    /// The receipt of a message's delivery, which is the how manieth in its queue.
+    fn receipt(&self, id: u64, deliveries: u32) -> LeaseReceipt {
+        let earlier = self.earlier_deliveries.get(&id).copied().unwrap_or(0);
+        LeaseReceipt { id, delivery: earlier.saturating_add(deliveries.into()), epoch: self.epoch }
+    }
+
     /// The message of a queue that has an id.
     fn find_in(&self, queue: u32, id: u64) -> Option<(u32, Entry)> {
         self.find(id).filter(|(_, entry)| entry.queue == queue)
     }
 
-    /// The entry that has or had a sender's id.
+    /// The entry of a waiting message that has a sender's id.
     fn find_known(&self, known_as: [u64; 2]) -> Option<(u32, Entry)> {
         let is_it = |number: &u32| {
             let entry = self.slab.get(*number);
@@ -236,6 +254,20 @@ impl Queues {
         };
         let number = *self.known.find(known_as[0], is_it)?;
         Some((number, self.slab.get(number)))
+    }
+
+    /// What is remembered of the message that had a sender's id, whether it waits or is gone.
+    fn find_sent(&self, known_as: [u64; 2], now: Now) -> std::io::Result<Option<SettledId>> {
+        let Some((_, entry)) = self.find_known(known_as) else {
+            return self.settled.find(known_as, now.at);
+        };
+        Ok(Some(self.settled_id(&entry, NEVER)))
+    }
+
+    /// What is remembered of a message that has a sender's id, until a time.
+    fn settled_id(&self, entry: &Entry, forget_at: i64) -> SettledId {
+        let copies = self.broadcasts.get(&entry.id).map_or(1, |broadcast| broadcast.copies);
+        SettledId::of(entry, copies, forget_at)
     }
 
     fn hash(&self, parts: &[&[u8]]) -> [u64; 2] {

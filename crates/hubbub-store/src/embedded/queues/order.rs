@@ -101,6 +101,7 @@ impl Queues {
         if let Some(queue) = self.queues.get_mut(&entry.queue) {
             queue.all.remove(entry.id);
         }
+        self.earlier_deliveries.remove(&entry.id);
         if self.dead.remove(&entry.id).is_some()
             && let Some(queue) = self.queues.get_mut(&entry.queue)
         {
@@ -136,29 +137,15 @@ impl Queues {
         }
     }
 
-    /// Keeps an entry for its sender's id alone.
+    /// Remembers the sender's id of a message that is gone, and lets go of its entry; `None` = without remembering it.
     pub(super) fn remember(&mut self, number: u32, entry: &Entry, until: Option<i64>) {
-        self.slab.edit(number, |place| {
-            place.state = State::Gone;
-            place.source = super::entry::NOWHERE;
-        });
-        match until {
-            Some(until) => self.gone.push_back((until, number, entry.id)),
-            None => self.forget(number, entry.id),
-        }
-    }
-
-    /// Forgets the sender's id of a message that is gone.
-    pub(super) fn forget(&mut self, number: u32, id: u64) {
-        let entry = self.slab.get(number);
-        // It may have been forgotten before, and its number given to another.
-        if entry.state != State::Gone || entry.id != id {
-            return;
-        }
         if let Ok(found) = self.known.find_entry(entry.known_as[0], |other| *other == number) {
             found.remove();
         }
-        self.broadcasts.remove(&id);
+        if let Some(until) = until {
+            self.settled.insert(self.settled_id(entry, until));
+        }
+        self.broadcasts.remove(&entry.id);
         self.slab.remove(number);
     }
 

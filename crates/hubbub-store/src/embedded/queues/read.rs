@@ -7,6 +7,7 @@ use hubbub_core::store::{ReadError, StoreFigures};
 use hubbub_core::{ClientId, Timestamp};
 
 use super::entry::{Entry, NEVER, State};
+use super::settled::IdRun;
 use super::source::{Medium, split_text};
 use super::table::Queue;
 use super::time::Now;
@@ -206,6 +207,7 @@ impl QueueShared {
                 Medium::Slot(_) | Medium::Journal(_) => None,
             });
             figures.disk_bytes += files.sum::<u64>();
+            figures.disk_bytes += queues.settled.runs().iter().map(IdRun::bytes).sum::<u64>();
         });
     }
 }

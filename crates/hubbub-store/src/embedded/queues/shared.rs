@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use hubbub_core::queue::epoch_number;
 use hubbub_core::{Clock, Op, Outcome};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -49,8 +50,10 @@ pub(crate) struct QueueShared {
 }
 
 impl QueueShared {
-    /// As the journal left them.
-    pub(crate) fn new(mut queues: Queues, clock: &dyn Clock) -> Self {
+    /// As the journal left them, in the history that `epoch` names.
+    pub(crate) fn new(mut queues: Queues, epoch: &str, ids_in_memory: usize, clock: &dyn Clock) -> Self {
+        queues.settled.set_memory_max(ids_in_memory);
+        queues.epoch = epoch_number(epoch);
         queues.woken.clear();
         let now = queues.times.now(clock);
         queues.advance(now);

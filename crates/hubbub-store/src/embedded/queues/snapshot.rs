@@ -4,10 +4,11 @@
 //! magic 8 | crc32c 4, over all that follows | version 4 | position: journal, batch | time zz | next id, next queue,
 //! highest named | sources: count, {kind, number, bytes, crc32c} | clients: count, {name, registered}
 //! | queues: count, {number, name, for dead letters, settings, sent, done, dropped, dead}
-//! | messages: count, {message} | broadcasts: count, {id, copies, waiting}                                  (varints)
+//! | messages: count, {message} | broadcasts: count, {id, copies, waiting}
+//! | ids of messages that are gone: count, {known_as 16, content 4, id, copies, sent_at zz, forgotten in zz}    (varints)
 //! message = state 1, flags 1, id, queue, sender, receiver, sent_at zz, at zz or nothing, expires zz or nothing,
 //!           known_as 16 and content 4 or nothing, group 8 and length or nothing, deliveries,
-//!           source, offset, bytes, dead: origin, reason, deliveries or nothing
+//!           source, offset, bytes, deliveries in other queues or nothing, dead: origin, reason, deliveries or nothing
 //! ```
 //!
 //! Times are as far from the snapshot's own as they were then. A file is written under a number of its own and counts
@@ -21,6 +22,7 @@ use roaring::RoaringTreemap;
 
 use super::entry::{COPY, Entry, LINKED, NEVER, NOWHERE, Slab, State};
 use super::keep::{open_texts, snapshot_path};
+use super::settled::{CopiedIds, IdRun};
 use super::source::{Medium, Sources};
 use super::table::{Client, Counts, Queue};
 use super::time::Now;
@@ -36,7 +38,7 @@ use crate::embedded::varint;
 
 const MAGIC: [u8; 8] = *b"HubQueu\n";
 const HEADER_BYTES: usize = 12;
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Written at once.
 const STEP_BYTES: usize = 1 << 20;
@@ -49,6 +51,7 @@ const HAS_EXPIRES: u8 = 8;
 const HAS_ID: u8 = 16;
 const HAS_GROUP: u8 = 32;
 const IS_DEAD: u8 = 64;
+const WAS_MOVED: u8 = 128;
 
 /// What the manifest names of queues.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub(crate) struct Files {
     pub(crate) snapshot: u64,
     /// Numbers of the files of texts.
     pub(crate) texts: Vec<u64>,
+    /// Numbers of the files of ids, oldest first.
+    pub(crate) ids: Vec<u64>,
 }
 
 /// Everything at one moment.
@@ -67,13 +72,14 @@ pub(crate) struct Copied {
     queues: Vec<Queue>,
     clients: Vec<Client>,
     dead: HashMap<u64, Dead, crate::embedded::tail::hash::MixState>,
+    earlier_deliveries: HashMap<u64, u64, crate::embedded::tail::hash::MixState>,
     broadcasts: Vec<(u64, Broadcast)>,
-    gone: Vec<(i64, u32, u64)>,
+    pub(super) ids: CopiedIds,
     next_id: u64,
     next_queue: u32,
     highest_named: u64,
     at: Position,
-    now: Now,
+    pub(super) now: Now,
     /// What of [`Queues::changes`] is in it.
     pub(super) changes: u64,
 }
@@ -95,8 +101,9 @@ impl Queues {
             queues: self.queues.values().map(slim).collect(),
             clients: self.clients.clone(),
             dead: self.dead.clone(),
+            earlier_deliveries: self.earlier_deliveries.clone(),
             broadcasts: self.broadcasts.iter().map(|(id, broadcast)| (*id, *broadcast)).collect(),
-            gone: self.gone.iter().copied().collect(),
+            ids: self.settled.copied(),
             next_id: self.next_id,
             next_queue: self.next_queue,
             highest_named: self.highest_named,
@@ -108,9 +115,9 @@ impl Queues {
 }
 
 /// A file being written: buffered, with its checksum.
-struct Output<'a> {
+pub(super) struct Output<'a> {
     file: &'a dyn DiskFile,
-    buffer: Vec<u8>,
+    pub(super) buffer: Vec<u8>,
     written: u64,
     crc32c: u32,
 }
@@ -125,7 +132,7 @@ impl Output<'_> {
         self.file.sync_data()
     }
 
-    fn step(&mut self) -> std::io::Result<()> {
+    pub(super) fn step(&mut self) -> std::io::Result<()> {
         if self.buffer.len() >= STEP_BYTES { self.flush() } else { Ok(()) }
     }
 }
@@ -159,14 +166,11 @@ impl Copied {
             out.step()?;
         }
         let known: std::collections::HashSet<u32> = self.queues.iter().map(|queue| queue.number).collect();
-        let until: HashMap<u32, i64> = self.gone.iter().map(|(until, number, _)| (*number, *until)).collect();
         let kept = || self.slab.iter().filter(|(_, entry)| known.contains(&entry.queue));
         varint::write(kept().count() as u64, &mut out.buffer);
-        for (number, entry) in kept() {
-            let at = match entry.state {
-                State::Gone => until.get(&number).copied().unwrap_or(NEVER),
-                _ => entry.at,
-            };
+        for (_, entry) in kept() {
+            // The rest of a message to everybody has no time of its own.
+            let at = if entry.state == State::Gone { NEVER } else { entry.at };
             let source = numbers.get(&entry.source).copied().unwrap_or(u64::from(NOWHERE));
             self.write_entry(entry, at, source, &mut out.buffer);
             out.step()?;
@@ -178,6 +182,7 @@ impl Copied {
             varint::write(broadcast.waiting.into(), &mut out.buffer);
             out.step()?;
         }
+        self.write_ids(&known, &mut out)?;
         out.flush()?;
         let mut header = MAGIC.to_vec();
         header.extend_from_slice(&out.crc32c.to_le_bytes());
@@ -206,6 +211,7 @@ impl Copied {
 
     fn write_entry(&self, entry: &Entry, at: i64, source: u64, out: &mut Vec<u8>) {
         let dead = self.dead.get(&entry.id).filter(|_| entry.is_alive());
+        let earlier = self.earlier_deliveries.get(&entry.id).filter(|_| entry.is_alive());
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
         let (has_at, has_id) = (at != NEVER, entry.known_as != [0; 2]);
         let flags = entry.flags()
@@ -213,7 +219,8 @@ impl Copied {
             | flag(entry.expires != NEVER, HAS_EXPIRES)
             | flag(has_id, HAS_ID)
             | flag(entry.group != 0, HAS_GROUP)
-            | flag(dead.is_some(), IS_DEAD);
+            | flag(dead.is_some(), IS_DEAD)
+            | flag(earlier.is_some(), WAS_MOVED);
         out.extend_from_slice(&[state_number(entry.state), flags]);
         varint::write(entry.id, out);
         for number in [entry.queue, entry.sender, entry.receiver] {
@@ -235,6 +242,9 @@ impl Copied {
         varint::write(source, out);
         varint::write(entry.offset.into(), out);
         varint::write(entry.bytes.into(), out);
+        if let Some(earlier) = earlier {
+            varint::write(*earlier, out);
+        }
         if let Some(dead) = dead {
             write_text(&dead.origin, out);
             out.push(reason_number(dead.reason));
@@ -284,6 +294,9 @@ pub(crate) fn read_snapshot(
     if files.snapshot == 0 {
         return Ok(queues);
     }
+    let now = queues.times.now(clock);
+    let runs = files.ids.iter().map(|number| IdRun::open(disk, *number, now));
+    queues.settled.set_runs(runs.collect::<Result<_, _>>()?);
     let path = snapshot_path(files.snapshot);
     let damaged = |what: &str| OpenError::Damaged { file: path.clone(), offset: 0, what: what.into() };
     let unreadable =
@@ -301,7 +314,6 @@ pub(crate) fn read_snapshot(
     if version > VERSION {
         return Err(OpenError::NewerFormat { found: version.into(), known: VERSION.into() });
     }
-    let now = queues.times.now(clock);
     let input = &mut body;
     let misfit = || damaged("its parts do not fit together");
     let written = queues.read_head(input).ok_or_else(misfit)?;
@@ -351,18 +363,18 @@ impl Queues {
             let queue = read_queue(input)?;
             self.add_queue(queue);
         }
-        let (mut gone, mut first_copies, mut offered) = (Vec::new(), HashMap::new(), Vec::new());
+        let (mut first_copies, mut offered) = (HashMap::new(), Vec::new());
         for _ in 0..varint::read(input)? {
-            let (entry, dead) = read_entry(input, sources, written, now)?;
+            let ReadEntry { entry, earlier, dead } = read_entry(input, sources, written, now)?;
+            if let Some(earlier) = earlier {
+                self.earlier_deliveries.insert(entry.id, earlier);
+            }
             if let Some(dead) = dead {
                 self.dead.insert(entry.id, dead);
             }
             let number = if entry.state == State::Gone {
                 let number = self.slab.add(entry);
                 self.know(number, &entry);
-                if entry.at != NEVER {
-                    gone.push((entry.at, number, entry.id));
-                }
                 number
             } else {
                 self.add_many(entry, &mut offered)
@@ -372,8 +384,6 @@ impl Queues {
             }
         }
         self.offer_many(&offered);
-        gone.sort_unstable();
-        self.gone = gone.into();
         for _ in 0..varint::read(input)? {
             let id = varint::read(input)?;
             let (copies, waiting) = (read_u32(input)?, read_u32(input)?);
@@ -382,7 +392,7 @@ impl Queues {
                 self.broadcasts.insert(id, Broadcast { copies, waiting, entry });
             }
         }
-        Some(())
+        self.read_ids(input, written, now)
     }
 }
 
@@ -397,7 +407,15 @@ fn read_queue(input: &mut &[u8]) -> Option<Queue> {
     Some(Queue { number, name, is_dead_letter, settings, counts, all: RoaringTreemap::new() })
 }
 
-fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Option<(Entry, Option<Dead>)> {
+/// A message as a snapshot has it.
+struct ReadEntry {
+    entry: Entry,
+    /// Deliveries in other queues.
+    earlier: Option<u64>,
+    dead: Option<Dead>,
+}
+
+fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Option<ReadEntry> {
     let state = state_of(read_byte(input)?)?;
     let flags = read_byte(input)?;
     let mut entry = Entry {
@@ -434,15 +452,17 @@ fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Opt
     entry.source = sources.get(source).copied().unwrap_or(NOWHERE);
     entry.offset = read_u32(input)?;
     entry.bytes = read_u32(input)?;
+    let earlier = if flags & WAS_MOVED == 0 { None } else { Some(varint::read(input)?) };
     if flags & IS_DEAD == 0 {
-        return Some((entry, None));
+        return Some(ReadEntry { entry, earlier, dead: None });
     }
     let origin = Arc::from(read_text(input)?);
     let reason = reason_of(read_byte(input)?)?;
-    Some((entry, Some(Dead { origin, reason, deliveries: read_u32(input)? })))
+    let dead = Some(Dead { origin, reason, deliveries: read_u32(input)? });
+    Some(ReadEntry { entry, earlier, dead })
 }
 
-fn read_u64(input: &mut &[u8]) -> Option<u64> {
+pub(super) fn read_u64(input: &mut &[u8]) -> Option<u64> {
     let (bytes, rest) = input.split_first_chunk::<8>()?;
     *input = rest;
     Some(u64::from_le_bytes(*bytes))

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::operation::{Media, WRITING};
 use super::super::schemas::schema;
-use super::super::values::{NOW, answered, inner, invalid, no_queue, with};
+use super::super::values::{EPOCH, NOW, answered, inner, invalid, no_queue, with};
 use super::Operation;
 use super::queue_messages::message;
 use super::queues::TAG;
@@ -15,9 +15,14 @@ pub(super) fn all() -> Vec<Operation> {
     vec![lease(), extend(), ack(), nack(), ack_many(), remove(), redrive(), read_of_client(), get_of_client()]
 }
 
+/// The receipt of a message's first delivery on lease.
+fn first_receipt(id: &str) -> String {
+    format!("{id}-1-{EPOCH}")
+}
+
 /// The message as it is delivered on lease for the first time.
 fn leased(message: Value) -> Value {
-    let receipt = format!("{}-1", message.get("id").and_then(Value::as_str).unwrap_or_default());
+    let receipt = first_receipt(message.get("id").and_then(Value::as_str).unwrap_or_default());
     with(message, json!({"deliveries": 1, "receipt": receipt, "leasedUntil": NOW}))
 }
 
@@ -68,13 +73,13 @@ fn extend() -> Operation {
         .example_with(
             "second",
             &[("queue", "jobs"), ("id", "2")],
-            json!({"receipt": "2-1", "leaseMs": 900_000}),
+            json!({"receipt": first_receipt("2"), "leaseMs": 900_000}),
             (200, json!({"id": "2", "leasedUntil": NOW})),
         )
         .example_with(
             "otherMessage",
             &[("queue", "jobs"), ("id", "2")],
-            json!({"receipt": "3-1"}),
+            json!({"receipt": first_receipt("3")}),
             answered(&wrong),
         )
 }
@@ -86,13 +91,13 @@ fn ack() -> Operation {
         .example_with(
             "second",
             &[("queue", "jobs"), ("id", "2")],
-            json!({"receipt": "2-1"}),
+            json!({"receipt": first_receipt("2")}),
             (204, Value::Null),
         )
         .example_with(
             "again",
             &[("queue", "jobs"), ("id", "2")],
-            json!({"receipt": "2-1"}),
+            json!({"receipt": first_receipt("2")}),
             answered(&stale()),
         )
 }
@@ -108,18 +113,23 @@ fn nack() -> Operation {
         .example_with(
             "third",
             &[("queue", "jobs"), ("id", "3")],
-            json!({"receipt": "3-1", "delayMs": 0}),
+            json!({"receipt": first_receipt("3"), "delayMs": 0}),
             (200, json!({"id": "3", "readyAt": NOW})),
         )
-        .example_with("stale", &[("queue", "jobs"), ("id", "3")], json!({"receipt": "3-1"}), answered(&stale()))
+        .example_with("stale", &[("queue", "jobs"), ("id", "3")], json!({"receipt": first_receipt("3")}), answered(&stale()))
 }
 
 fn ack_many() -> Operation {
-    let results = json!({"results": [{"receipt": "5-1", "acked": true}, inner(&stale())]});
+    let results = json!({"results": [{"receipt": first_receipt("5"), "acked": true}, inner(&stale())]});
     settling("/v1/queues/{queue}/ack", "ackMessages", "Messages are done")
         .takes(Media::Json(schema("AckManyBody")), "")
         .gives(200, Media::Json(schema("Acked")), "Each receipt has its result.")
-        .example_with("two", &[("queue", "jobs")], json!({"receipts": ["5-1", "3-1"]}), (200, results))
+        .example_with(
+            "two",
+            &[("queue", "jobs")],
+            json!({"receipts": [first_receipt("5"), first_receipt("3")]}),
+            (200, results),
+        )
         .example_with(
             "none",
             &[("queue", "jobs")],

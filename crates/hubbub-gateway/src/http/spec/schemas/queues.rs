@@ -41,7 +41,7 @@ pub(super) fn all(limits: &Limits) -> Named {
 }
 
 fn leases() -> Named {
-    let receipt = || json!({"type": "string", "description": "Came with the message."});
+    let receipt = || json!({"type": "string", "description": "Came with the message. Keep it as it is: what it is made of may change."});
     let delay = described(
         duration(0),
         "How long until it may be taken again; as the queue's backoff says unless given.",

@@ -7,7 +7,7 @@ use super::{Judged, Judging, LISTED_BYTES};
 use crate::embedded::queues::entry::State;
 use crate::embedded::queues::table::Queue;
 use crate::embedded::queues::time::micros;
-use crate::embedded::queues::{Queues, Telling, WhenFull};
+use crate::embedded::queues::{Queues, SettledId, Telling, WhenFull};
 use crate::embedded::record::{Queued, Sent, To, Why};
 
 impl Queues {
@@ -29,13 +29,12 @@ impl Queues {
             (known_as, self.content(send))
         });
         if let Some((known_as, content)) = known_as
-            && let Some((_, known)) = self.find_known(known_as)
+            && let Some(known) = self.find_sent(known_as, judging.now).map_err(|_| Refusal::Unreadable)?
         {
-            let id = known.id;
+            let SettledId { id, copies, .. } = known;
             if known.content != content {
                 return Err(Refusal::MessageIdReused { id });
             }
-            let copies = self.broadcasts.get(&id).map_or(1, |broadcast| broadcast.copies);
             let sent_at = Timestamp::from_micros(known.sent_at);
             return Ok(QueueOutcome::Sent { id, copies, sent_at, duplicate: true });
         }

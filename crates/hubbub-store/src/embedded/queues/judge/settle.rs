@@ -20,8 +20,9 @@ impl Queues {
         let number = self.number_of(queue)?;
         let now = judging.now;
         let (_, entry) = self.find_in(number, receipt.id).ok_or(Refusal::StaleReceipt)?;
-        let is_its =
-            entry.state == State::Leased && entry.deliveries == receipt.delivery && entry.at > now.at;
+        let is_its = entry.state == State::Leased
+            && self.receipt(entry.id, entry.deliveries) == receipt
+            && entry.at > now.at;
         let settings =
             self.queues.get(&number).filter(|_| is_its).ok_or(Refusal::StaleReceipt)?.settings.clone();
         let (id, at) = (entry.id, now.wall);

@@ -43,6 +43,7 @@ impl Queues {
                     delivery.deliveries = entry.deliveries.saturating_add(1);
                     let until = now.wall_of(now.end_of(now.wall, lease));
                     delivery.leased_until = Some(Timestamp::from_micros(until));
+                    delivery.receipt = Some(self.receipt(delivery.id, delivery.deliveries));
                     leases.push(Leased { id: delivery.id, delivery: delivery.deliveries, lease });
                 }
                 self.log(&Queued::Leased { at: now.wall, leases }, Telling::Sweep, judging);
@@ -99,6 +100,7 @@ impl Queues {
             group,
             sent_at: Timestamp::from_micros(entry.sent_at),
             deliveries: entry.deliveries,
+            receipt: None,
             leased_until: None,
             dead,
         }

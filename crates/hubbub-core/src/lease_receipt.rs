@@ -1,0 +1,83 @@
+//! The proof of one delivery on lease, and how it is written.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Names one delivery on lease, and never another: neither of this message, wherever it was moved in between, nor of
+/// another message that has the same id in another history of the store.
+///
+/// As text it is `id-delivery-epoch`, the epoch in hexadecimal digits. Clients keep it as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LeaseReceipt {
+    /// The message.
+    pub id: u64,
+    /// Which of the message's deliveries on lease, from 1. It counts on when the message moves to another queue, where
+    /// the deliveries that count for `deliveries_max` begin again.
+    pub delivery: u64,
+    /// The history of the store that delivered it; see [`epoch_number`].
+    pub epoch: u64,
+}
+
+/// The number of a store's epoch, which is written in hexadecimal digits. What is not gets a number that no text of a
+/// receipt has by chance.
+pub fn epoch_number(epoch: &str) -> u64 {
+    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    u64::from_str_radix(epoch, 16).unwrap_or_else(|_| epoch.bytes().fold(0xcbf2_9ce4_8422_2325, fold))
+}
+
+impl fmt::Display for LeaseReceipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{:x}", self.id, self.delivery, self.epoch)
+    }
+}
+
+/// The text is no receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotAReceipt;
+
+impl FromStr for LeaseReceipt {
+    type Err = NotAReceipt;
+
+    fn from_str(text: &str) -> Result<Self, NotAReceipt> {
+        let mut parts = text.split('-');
+        let (Some(id), Some(delivery), Some(epoch), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(NotAReceipt);
+        };
+        let number = |text: &str, radix| {
+            let is_plain = text == "0" || !text.starts_with(['0', '+']);
+            let is_lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
+            u64::from_str_radix(text, radix).ok().filter(|_| is_plain && is_lower).ok_or(NotAReceipt)
+        };
+        // One receipt has one spelling.
+        Ok(Self { id: number(id, 10)?, delivery: number(delivery, 10)?, epoch: number(epoch, 16)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receipts_have_one_spelling() {
+        for (text, id, delivery, epoch) in
+            [("7-2-c0ffee", 7, 2, 0xc0ffee), ("0-0-0", 0, 0, 0), ("1-99999999999-f", 1, 99_999_999_999, 15)]
+        {
+            let receipt = LeaseReceipt { id, delivery, epoch };
+            assert_eq!((text.parse(), receipt.to_string()), (Ok(receipt), text.to_owned()));
+        }
+        for bad in
+            ["", "7", "7-2", "7-2-", "-2-1", "07-2-1", "7-+2-1", "7-2-1-1", "7-2-C0", "7-2-0f", "7-2-x"]
+        {
+            assert_eq!(bad.parse::<LeaseReceipt>(), Err(NotAReceipt), "{bad}");
+        }
+        assert_eq!("7-2-10000000000000000".parse::<LeaseReceipt>(), Err(NotAReceipt));
+    }
+
+    #[test]
+    fn an_epoch_is_its_digits() {
+        assert_eq!(epoch_number("00000000c0ffee00"), 0xc0ff_ee00);
+        assert_ne!(epoch_number("first"), epoch_number("second"));
+    }
+}

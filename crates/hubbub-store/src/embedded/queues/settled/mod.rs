@@ -1,0 +1,181 @@
+//! Ids of messages that are gone, each remembered until its time, however many there are.
+//!
+//! The newest are in memory ([`recent`]). When a slot is sealed and there are more of them than may stay there, all are
+//! written to a file ([`run`]), of which memory keeps a filter and an index; the manifest names it together with the
+//! checkpoint. Files are merged when they are many, and dropped whole when the last of their ids is forgotten.
+//!
+//! Whoever is newer counts: ids in memory before those in files, later files before earlier ones. An id that was forgotten
+//! and used again is therefore found as it was used last.
+
+mod checkpoint;
+mod recent;
+mod record;
+mod run;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+
+pub(super) use recent::RecentIds;
+pub(super) use record::SettledId;
+pub(crate) use run::IdRun;
+pub(super) use run::id_run_path;
+use writer::Source;
+
+use super::time::Now;
+use crate::embedded::disk::Disk;
+use crate::embedded::error::MaintainError;
+use crate::embedded::options::QUEUE_IDS_IN_MEMORY;
+
+/// More files that may still be merged than this are merged, neighbours that are smallest together.
+const RUNS_MAX: usize = 8;
+
+/// Files that become one.
+const FAN_IN: usize = 4;
+
+/// No merged file has more ids than this: about 200 MB, so that no seal waits long for a merge.
+const RUN_IDS_MAX: u64 = 4_000_000;
+
+/// All ids that are remembered of messages that are gone.
+#[derive(Debug)]
+pub(super) struct SettledIds {
+    recent: RecentIds,
+    /// Ids on their way to a file, oldest first.
+    frozen: Vec<Arc<RecentIds>>,
+    /// Oldest first.
+    runs: Vec<IdRun>,
+    /// More recent ones than this go to a file when a slot is sealed.
+    memory_max: usize,
+}
+
+impl Default for SettledIds {
+    fn default() -> Self {
+        Self {
+            recent: RecentIds::default(),
+            frozen: Vec::new(),
+            runs: Vec::new(),
+            memory_max: QUEUE_IDS_IN_MEMORY,
+        }
+    }
+}
+
+/// All of them at one moment, as a checkpoint has them.
+#[derive(Debug)]
+pub(super) struct CopiedIds {
+    /// Those few that the checkpoint itself has.
+    pub(super) recent: RecentIds,
+    /// Those to be written to a file.
+    pub(super) frozen: Vec<Arc<RecentIds>>,
+    pub(super) runs: Vec<IdRun>,
+}
+
+impl SettledIds {
+    /// How many may be in memory over a seal.
+    pub(super) fn set_memory_max(&mut self, ids: usize) {
+        self.memory_max = ids;
+    }
+
+    /// Files that the manifest names, oldest first.
+    pub(super) fn set_runs(&mut self, runs: Vec<IdRun>) {
+        self.runs = runs;
+    }
+
+    pub(super) fn runs(&self) -> &[IdRun] {
+        &self.runs
+    }
+
+    pub(super) fn insert(&mut self, record: SettledId) {
+        self.recent.insert(record);
+    }
+
+    /// What is remembered of an id. Asks the disk where the id was used before, and hardly ever where it was not.
+    pub(super) fn find(&self, known_as: [u64; 2], now: i64) -> io::Result<Option<SettledId>> {
+        let in_memory = [&self.recent].into_iter().chain(self.frozen.iter().rev().map(|frozen| &**frozen));
+        let mut found = in_memory.filter_map(|ids| ids.find(known_as)).next().copied();
+        for run in self.runs.iter().rev().filter(|run| !run.is_over(now)) {
+            if found.is_some() {
+                break;
+            }
+            found = run.find(known_as).inspect_err(|error| {
+                tracing::warn!(
+                    "looking up an id in {} failed: {error}; restore from a backup",
+                    id_run_path(run.number())
+                );
+            })?;
+        }
+        Ok(found.filter(|found| found.forget_at > now))
+    }
+
+    /// Forgets those in memory whose time has come, and lets go of files whose ids are all forgotten.
+    pub(super) fn forget(&mut self, now: i64) {
+        self.recent.forget(now);
+        if self.runs.iter().any(|run| run.is_over(now)) {
+            self.runs.retain(|run| !run.is_over(now));
+        }
+    }
+
+    /// A copy of everything, which takes no longer than few ids are: if there are many in memory, they are put aside.
+    pub(super) fn copied(&mut self) -> CopiedIds {
+        if self.recent.len() > self.memory_max {
+            // As many will follow: a table that grows would hold up a commit.
+            let next = RecentIds::with_capacity(self.recent.len());
+            self.frozen.push(Arc::new(std::mem::replace(&mut self.recent, next)));
+        }
+        CopiedIds { recent: self.recent.clone(), frozen: self.frozen.clone(), runs: self.runs.clone() }
+    }
+
+    /// Ids that were put aside stand in a file from now on; `None` = they were over.
+    pub(super) fn spilled(&mut self, frozen: &[Arc<RecentIds>], run: Option<IdRun>) {
+        self.frozen.retain(|kept| !frozen.iter().any(|gone| Arc::ptr_eq(kept, gone)));
+        self.runs.extend(run);
+    }
+
+    /// Files from number to number of the list stand in one from now on; `None` = all of that was over.
+    pub(super) fn merged(&mut self, sources: &[IdRun], run: Option<IdRun>) {
+        let is_source = |run: &IdRun| sources.iter().any(|source| source.number() == run.number());
+        let place = self.runs.iter().position(is_source).unwrap_or(self.runs.len());
+        self.runs.retain(|run| !is_source(run));
+        if let Some(run) = run {
+            self.runs.insert(place.min(self.runs.len()), run);
+        }
+    }
+}
+
+/// Writes ids that were put aside to a file.
+pub(super) fn spill(
+    disk: &dyn Disk,
+    number: u64,
+    frozen: &[Arc<RecentIds>],
+    now: Now,
+) -> Result<Option<IdRun>, MaintainError> {
+    let sources = frozen.iter().map(|ids| {
+        let sorted = ids.sorted();
+        Source { count: sorted.len() as u64, ids: Box::new(sorted.into_iter().map(Ok)) }
+    });
+    writer::write(disk, number, sources.collect(), now)
+}
+
+/// Writes what several files have to one.
+pub(super) fn merge(
+    disk: &dyn Disk,
+    number: u64,
+    runs: &[IdRun],
+    now: Now,
+) -> Result<Option<IdRun>, MaintainError> {
+    let sources = runs.iter().map(|run| Source { count: run.records(), ids: Box::new(run.scan()) });
+    writer::write(disk, number, sources.collect(), now)
+}
+
+/// Neighbours that are to be merged: the smallest together, if there are many that may be.
+pub(super) fn merge_candidates(runs: &[IdRun]) -> Option<&[IdRun]> {
+    let ids = |runs: &[IdRun]| runs.iter().map(IdRun::records).sum::<u64>();
+    let is_open = |run: &&IdRun| run.records() * FAN_IN as u64 <= RUN_IDS_MAX;
+    if runs.iter().filter(is_open).count() <= RUNS_MAX {
+        return None;
+    }
+    let windows = runs.windows(FAN_IN).filter(|window| ids(window) <= RUN_IDS_MAX);
+    windows.min_by_key(|window| ids(window))
+}

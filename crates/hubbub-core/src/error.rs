@@ -77,6 +77,8 @@ error_codes! {
     UnknownClient = "unknown_client", 422, false;
     /// The receiver was never registered.
     UnknownReceiver = "unknown_receiver", 422, false;
+    /// As many clients are registered as there may be (`queues.clients_max`).
+    TooManyClients = "too_many_clients", 429, false;
     /// The lease has run out, or another took its place.
     StaleReceipt = "stale_receipt", 409, false;
     /// There is no such key.

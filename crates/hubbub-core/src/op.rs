@@ -229,6 +229,10 @@ pub enum Refusal {
     UnknownClient,
     /// The receiver was never registered.
     UnknownReceiver,
+    /// As many clients are registered as there may be (`queues.clients_max`), and this would be one more.
+    TooManyClients,
+    /// Too many messages to everybody are on their way to their receivers. Can succeed later.
+    TooManyBroadcasts,
     /// The id belongs to another message of the queue.
     MessageIdReused {
         /// Id of the message that has it.

@@ -163,7 +163,7 @@ pub enum Audience<'a> {
     Anyone,
     /// One client, registered before.
     One(&'a str),
-    /// Every client registered now, the sender excepted: a copy for each.
+    /// Every client registered now, the sender excepted: a copy for each, in the order in which they first registered.
     All,
 }
 

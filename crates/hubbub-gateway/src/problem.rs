@@ -93,6 +93,12 @@ impl Problem {
             Refusal::QueueFull => Cow::Borrowed("the queue holds as many messages or bytes as it may"),
             Refusal::UnknownClient => Cow::Borrowed("the sender or taker was never registered"),
             Refusal::UnknownReceiver => Cow::Borrowed("the receiver was never registered"),
+            Refusal::TooManyClients => {
+                Cow::Borrowed("queues.clients_max clients are registered; unregister some, or have it raised")
+            }
+            Refusal::TooManyBroadcasts => Cow::Borrowed(
+                "too many copies of messages to everybody at once; send it again in a second, or a shorter text",
+            ),
             Refusal::MessageIdReused { id } => {
                 format!("messageId belongs to message {id} of the queue, which differs").into()
             }

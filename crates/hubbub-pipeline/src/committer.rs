@@ -202,6 +202,8 @@ pub fn refusal_code(refusal: Refusal) -> ErrorCode {
         Refusal::QueueFull => ErrorCode::QueueFull,
         Refusal::UnknownClient => ErrorCode::UnknownClient,
         Refusal::UnknownReceiver => ErrorCode::UnknownReceiver,
+        Refusal::TooManyClients => ErrorCode::TooManyClients,
+        Refusal::TooManyBroadcasts => ErrorCode::Overloaded,
         Refusal::MessageIdReused { .. } => ErrorCode::IdReused,
         Refusal::StaleReceipt => ErrorCode::StaleReceipt,
         Refusal::UnknownMessage => ErrorCode::UnknownMessage,

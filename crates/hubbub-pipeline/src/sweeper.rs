@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::clock::Clock;
-use hubbub_core::queue::{Due, Settle, TakeHow};
+use hubbub_core::queue::{Audience, Due, Settle, TakeHow};
 use hubbub_core::store::Store;
 use hubbub_core::{KvOp, KvOutcome, Op, OpBatch, Outcome, QueueOp, QueueOutcome};
 use tokio::sync::Notify;
@@ -25,7 +25,9 @@ const RETRY_LAST: Duration = Duration::from_secs(10);
 /// Whether something of it may become due.
 pub(crate) fn brings_a_deadline(op: &Op<'_>) -> bool {
     match op {
-        Op::Queue(QueueOp::Send(send)) => send.due != Due::Now || send.ttl_ms.is_some(),
+        Op::Queue(QueueOp::Send(send)) => {
+            send.due != Due::Now || send.ttl_ms.is_some() || send.audience == Audience::All
+        }
         Op::Queue(QueueOp::Take(take)) => matches!(take.how, TakeHow::Lease { .. }),
         Op::Queue(QueueOp::Settle { how, .. }) => *how != Settle::Ack,
         Op::Kv(KvOp::Put { ttl_ms, .. }) => ttl_ms.is_some(),

@@ -6,7 +6,9 @@ create table queue_head (
     one boolean primary key default true check (one),
     -- The highest number that ever named a queue.
     highest_named bigint not null default 0,
-    client_version bigint not null default 0
+    client_version bigint not null default 0,
+    -- Clients that are registered.
+    clients bigint not null default 0
 );
 insert into queue_head default values;
 

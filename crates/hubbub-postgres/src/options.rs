@@ -32,6 +32,8 @@ pub struct PostgresOptions {
     pub autocreate: bool,
     /// Whether unknown clients of queues are registered by their first use.
     pub queues_autoregister: bool,
+    /// Clients of queues that may be registered at a time.
+    pub queues_clients_max: u64,
     /// How long messages are kept where their room does not say; `None` = for ever.
     pub retention: Option<Duration>,
     /// How much time a partition of messages covers.
@@ -93,6 +95,7 @@ impl PostgresOptions {
             migrate_url: None,
             autocreate: true,
             queues_autoregister: true,
+            queues_clients_max: 1_000_000,
             retention: None,
             partition: Duration::from_secs(7 * 24 * 3_600),
             recent_cache_bytes: 64 << 20,

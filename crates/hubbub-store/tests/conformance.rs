@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{Store, Timestamp};
-use hubbub_store::conformance::{Fixture, keys, queues, random};
+use hubbub_store::conformance::{CLIENTS_MAX, Fixture, keys, queues, random};
 use hubbub_store::embedded::disk::FileDisk;
-use hubbub_store::embedded::{Embedded, Engine, EngineOptions, MergeOptions};
+use hubbub_store::embedded::{BroadcastOptions, Embedded, Engine, EngineOptions, MergeOptions};
 
 fn options(slot_bytes: u64, autocreate: bool) -> EngineOptions {
     EngineOptions {
@@ -21,6 +21,8 @@ fn options(slot_bytes: u64, autocreate: bool) -> EngineOptions {
         // So that ids go to files, which are merged.
         queue_ids_in_memory: 3,
         scrub_interval: Duration::ZERO,
+        queues_clients_max: CLIENTS_MAX,
+        broadcasts: BroadcastOptions { at_once: 0, per_sweep: 2, ..BroadcastOptions::default() },
         merge: MergeOptions { segments_max: 3, fan_in: 2, ..MergeOptions::default() },
         ..EngineOptions::default()
     }

@@ -1,6 +1,7 @@
 //! The whole table of speed and memory, on this machine: each row alternates the bare limit and the real server in
 //! the same run, and the medians count.
 
+mod broadcast;
 #[cfg(all(feature = "postgres", feature = "amqp"))]
 mod databases;
 mod keys;
@@ -29,7 +30,7 @@ pub(crate) struct SuiteArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded,
-    /// kv-get, kv-put, kv-miss, line, taken; with --postgres pg-rows and pg-kv-put, and with --rabbitmq, too, pg-drain and
+    /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows and pg-kv-put, and with --rabbitmq, too, pg-drain and
     /// pg-live
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     only: Vec<String>,
@@ -89,6 +90,7 @@ struct Bench {
     program: PathBuf,
     dir: tempfile::TempDir,
     rounds: usize,
+    is_quick: bool,
     time: Duration,
     messages: u64,
     keys: u64,
@@ -120,7 +122,7 @@ struct Fresh {
     _data: tempfile::TempDir,
 }
 
-const ROWS: [&str; 20] = [
+const ROWS: [&str; 21] = [
     "chat",
     "chat-64",
     "http",
@@ -137,6 +139,7 @@ const ROWS: [&str; 20] = [
     "kv-miss",
     "line",
     "taken",
+    "broadcast",
     "pg-rows",
     "pg-kv-put",
     "pg-drain",
@@ -153,6 +156,7 @@ pub(crate) async fn measure(args: &SuiteArgs) -> anyhow::Result<(String, bool)> 
         program: args.server.clone().map_or_else(std::env::current_exe, Ok)?,
         dir: dir.with_context(|| format!("cannot make a directory in {}", args.dir.display()))?,
         rounds: if args.quick { 1 } else { args.rounds.max(1) },
+        is_quick: args.quick,
         time: if args.quick { args.time.min(Duration::from_secs(2)) } else { args.time },
         messages: if args.quick { args.messages.min(200_000) } else { args.messages },
         keys: if args.quick { args.keys.min(200_000) } else { args.keys },
@@ -200,6 +204,7 @@ impl Bench {
             "kv-miss" => self.kv_miss().await?,
             "line" => self.line().await?,
             "taken" => vec![self.taken().await?],
+            "broadcast" => vec![self.broadcast().await?],
             "pg-rows" | "pg-kv-put" | "pg-drain" | "pg-live" => self.databases(name).await?,
             _ => self.loaded().await?,
         })

@@ -114,7 +114,10 @@ async fn join_all(target: &Target) -> anyhow::Result<tokio::task::JoinHandle<()>
 }
 
 /// Makes requests that must all succeed, over a few connections.
-async fn make(target: &Target, requests: Vec<(&'static str, String, &'static str)>) -> anyhow::Result<()> {
+pub(super) async fn make(
+    target: &Target,
+    requests: Vec<(&'static str, String, &'static str)>,
+) -> anyhow::Result<()> {
     let mut makers = JoinSet::new();
     let share = requests.len().div_ceil(MAKERS).max(1);
     for part in requests.chunks(share) {

@@ -19,20 +19,20 @@ const TAKE: [&str; 8] = ["--ask", "0", "--refresh", "0", "--send", "0", "--take"
 const MANY: &str = "2000";
 
 /// A server that speaks the line protocol, and where.
-struct Speaking {
-    fresh: Fresh,
-    line: String,
+pub(super) struct Speaking {
+    pub(super) fresh: Fresh,
+    pub(super) line: String,
 }
 
 impl Bench {
-    async fn speaking(&self) -> anyhow::Result<Speaking> {
+    pub(super) async fn speaking(&self) -> anyhow::Result<Speaking> {
         // Nobody else takes the port in the moment between.
         let line = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let fresh = self.fresh(&[("HUBBUB_LINE", &line)]).await?;
         Ok(Speaking { fresh, line })
     }
 
-    async fn queue(&self, server: &Server, line: &str, own: &[&str]) -> anyhow::Result<Report> {
+    pub(super) async fn queue(&self, server: &Server, line: &str, own: &[&str]) -> anyhow::Result<Report> {
         let (time, pid) = (format!("{}s", self.time.as_secs_f64()), server.pid.to_string());
         let common = ["--quiet", "--rows-max", "0", "--target", &server.url, "--server-pid", &pid];
         let via = ["--via", "line", "--line", line, "--duration", &time];

@@ -73,6 +73,7 @@ impl DirectLog {
         let followers = Followers { hub, members, keys, takers: takers.clone(), sweeper: nudge.clone() };
         let dispatching = dispatch(receiver, batcher.clone(), followers, clock.clone(), metrics.clone());
         let dispatcher = spawn("dispatcher", dispatching);
+        helpers.push(spawn("waking of consumers", takers::wake_rest(takers.clone())));
         let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), nudge);
         helpers.push(spawn("sweeper", sweeping));
         let lane = {

@@ -1,6 +1,7 @@
 //! Numbers of those who wait, by what they wait for.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Wants;
@@ -71,10 +72,15 @@ impl Lines {
         firsts.min()
     }
 
-    /// All who may have a message of `queue`.
-    pub(super) fn all(&self, queue: &str) -> Vec<u64> {
+    /// The first `most` of those numbered `after + 1 ..= upto` who may have a message of `queue`.
+    pub(super) fn some(&self, queue: &str, (after, upto): (u64, u64), most: usize) -> Vec<u64> {
         let of_queue = self.by_queue.get(queue);
-        of_queue.into_iter().chain([&self.any_queue]).flat_map(|line| line.all.iter().copied()).collect()
+        let lines = of_queue.into_iter().chain([&self.any_queue]);
+        let numbers = (Bound::Excluded(after), Bound::Included(upto.max(after)));
+        let mut some: Vec<u64> = lines.flat_map(|line| line.all.range(numbers).copied().take(most)).collect();
+        some.sort_unstable();
+        some.truncate(most);
+        some
     }
 
     #[cfg(test)]

@@ -12,6 +12,7 @@
 //! - Who finds nothing keeps its place.
 //! - Where nobody waits a batch costs one look at a counter.
 
+mod all;
 mod lines;
 mod others;
 #[cfg(test)]
@@ -27,8 +28,11 @@ pub use hubbub_core::queue::Wants;
 use hubbub_core::queue::{Audience, Due, Freed, QueueSend};
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::metrics::Metrics;
+use all::WakeAlls;
+pub(crate) use all::wake_rest;
 use lines::Lines;
 pub(crate) use others::follow;
 
@@ -56,6 +60,7 @@ struct State {
     waiting: HashMap<u64, Waiting>,
     /// Those who are not called.
     lines: Lines,
+    wake_alls: WakeAlls,
 }
 
 /// All who wait.
@@ -63,6 +68,8 @@ struct State {
 pub struct Takers {
     count: AtomicUsize,
     state: Mutex<State>,
+    /// Some are left to be woken.
+    left_over: Notify,
     metrics: Arc<Metrics>,
 }
 
@@ -116,13 +123,14 @@ impl Takers {
         for (index, outcome) in outcomes.iter().enumerate() {
             let Outcome::Queue(outcome) = outcome else { continue };
             let mut state = self.state.lock();
+            let mut all_are_woken = true;
             match outcome {
                 QueueOutcome::Sent { id, copies, sent_at, duplicate: false } => {
                     if let Some(Op::Queue(QueueOp::Send(send))) = ops.get(index)
                         && *copies > 0
                         && is_due(send.due, *sent_at)
                     {
-                        state.sent(&send, *id);
+                        all_are_woken = state.sent(&send, *id);
                     }
                 }
                 QueueOutcome::Settled { ready, .. } => state.freed(ready),
@@ -130,13 +138,16 @@ impl Takers {
                     state.freed(ready);
                     // Whoever waits at a queue that is gone is to be told.
                     if let Some(Op::Queue(QueueOp::Delete { queue, .. })) = ops.get(index) {
-                        state.call_all(queue, "");
+                        all_are_woken = state.wake_all(queue, "");
                     }
                 }
                 QueueOutcome::Redriven { ready, .. } | QueueOutcome::Swept { ready, .. } => {
-                    ready.iter().for_each(|queue| state.call_all(queue, ""));
+                    ready.iter().for_each(|queue| all_are_woken &= state.wake_all(queue, ""));
                 }
                 _ => {}
+            }
+            if !all_are_woken {
+                self.left_over.notify_one();
             }
         }
     }
@@ -151,14 +162,16 @@ fn is_due(due: Due, now: Timestamp) -> bool {
 }
 
 impl State {
-    fn sent(&mut self, send: &QueueSend<'_>, id: u64) {
+    /// Returns whether all were woken who are to be.
+    fn sent(&mut self, send: &QueueSend<'_>, id: u64) -> bool {
         let receiver = match send.audience {
             Audience::Anyone => None,
             Audience::One(receiver) => Some(receiver.into()),
-            Audience::All => return self.call_all(send.queue, send.sender),
+            Audience::All => return self.wake_all(send.queue, send.sender),
         };
         let message = Freed { queue: send.queue.into(), id, sender: send.sender.into(), receiver };
         self.call_one(Call { message, is_for_all: false });
+        true
     }
 
     fn freed(&mut self, messages: &[Freed]) {
@@ -176,17 +189,6 @@ impl State {
         };
         if let Some(number) = self.lines.first(&message.queue, message.receiver.as_deref(), takes) {
             self.call(number, call);
-        }
-    }
-
-    /// Calls all who wait at a queue; with a sender those alone who take its messages.
-    fn call_all(&mut self, queue: &str, sender: &str) {
-        let message = Freed { queue: queue.into(), id: 0, sender: sender.into(), receiver: None };
-        for number in self.lines.all(queue) {
-            let wants = self.waiting.get(&number).map(|waiting| &waiting.wants);
-            if sender.is_empty() || wants.is_some_and(|wants| takes_from(wants, sender)) {
-                self.call(number, Call { message: message.clone(), is_for_all: true });
-            }
         }
     }
 

@@ -46,6 +46,7 @@ impl Queues {
         let mut image = Image {
             epoch: epoch_number(&context.history.epoch),
             autoregister: context.options.queues_autoregister,
+            clients_max: i64::try_from(context.options.queues_clients_max).unwrap_or(i64::MAX),
             woken_before: told.clone(),
             ..Image::default()
         };

@@ -112,7 +112,7 @@ pub(super) const READ_CLIENTS: Sql = Sql {
 /// Holds registrations up until the commit.
 pub(super) const HOLD_CLIENTS: Sql = Sql {
     what: "holding registrations",
-    text: "select client_version from queue_head for no key update",
+    text: "select clients from queue_head for no key update",
     types: &[],
 };
 

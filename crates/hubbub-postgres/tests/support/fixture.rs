@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{Store, Timestamp};
 use hubbub_postgres::{Pooler, Postgres, PostgresOptions};
-use hubbub_store::conformance::Fixture;
+use hubbub_store::conformance::{CLIENTS_MAX, Fixture};
 
 use super::Database;
 
@@ -40,7 +40,11 @@ impl Opened {
         clock: &Arc<ManualClock>,
         autocreate: bool,
     ) -> Arc<Postgres> {
-        let direct = PostgresOptions { autocreate, ..PostgresOptions::new(&database.url) };
+        let direct = PostgresOptions {
+            autocreate,
+            queues_clients_max: CLIENTS_MAX,
+            ..PostgresOptions::new(&database.url)
+        };
         let options = match pooler {
             Pooler::Session => direct,
             Pooler::Transaction => PostgresOptions {

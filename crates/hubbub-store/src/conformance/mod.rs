@@ -40,6 +40,9 @@ pub mod times;
 #[cfg(test)]
 mod tests;
 
+/// Clients of queues that may be registered in every fixture.
+pub const CLIENTS_MAX: u64 = 300;
+
 /// A store under test.
 pub trait Fixture: Send + Sync {
     /// The store; open, taking writes.
@@ -170,6 +173,11 @@ macro_rules! queue_conformance_tests {
             delivery::a_group_keeps_its_order,
             delivery::a_look_takes_nothing,
             delivery::a_message_to_everybody_comes_once_to_each,
+            broadcasts::a_full_queue_counts_copies,
+            broadcasts::clients_are_not_too_many,
+            broadcasts::copies_are_due_and_over_together,
+            broadcasts::copies_are_there_at_once,
+            broadcasts::copies_keep_their_place,
             delivery::a_message_to_everybody_ends,
             delivery::nothing_comes_early,
             delivery::what_becomes_due_is_as_old_as_it_is,

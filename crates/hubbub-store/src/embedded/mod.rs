@@ -58,7 +58,7 @@ mod writer;
 
 pub use engine::Engine;
 pub use error::{MaintainError, OpenError};
-pub use options::{Durability, EngineOptions, MergeOptions};
+pub use options::{BroadcastOptions, Durability, EngineOptions, MergeOptions};
 pub use restore::{RestoreError, file_crc32c, restore};
 pub use rooms::Hidden;
 pub use service::Embedded;

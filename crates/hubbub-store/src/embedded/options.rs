@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::queues::QueueLimits;
+
 /// What survives which crash once a message is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -34,6 +36,25 @@ impl Default for MergeOptions {
 /// Ids of messages that are gone that stay in memory when a slot of the journal is sealed, unless told otherwise: about
 /// 3 MB.
 pub(crate) const QUEUE_IDS_IN_MEMORY: usize = 50_000;
+/// How the copies of messages to everybody are made: at once, or bit by bit by sweeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BroadcastOptions {
+    /// Up to so many copies of one message are made at once.
+    pub at_once: u32,
+    /// Copies that one sweep makes, at least 1. Operations beside it wait as long as that takes.
+    pub per_sweep: usize,
+    /// Messages whose copies are not all made; more are refused as too many. Each costs every look for messages of a
+    /// receiver some 50 ns.
+    pub messages_max: usize,
+    /// Copies of them that are not made; more are refused, unless they are of the only one.
+    pub copies_max: u64,
+}
+
+impl Default for BroadcastOptions {
+    fn default() -> Self {
+        Self { at_once: 16, per_sweep: 500, messages_max: 1_000, copies_max: 8_000_000 }
+    }
+}
 
 /// What can be chosen about an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +71,10 @@ pub struct EngineOptions {
     /// Ids of messages that are gone, and are remembered for their time, that stay in memory when a slot of the journal is
     /// sealed. Where there are more, all of them go to a file. Between two seals memory holds those of one slot more.
     pub queue_ids_in_memory: usize,
+    /// Clients of queues that may be registered at a time; 0 = none.
+    pub queues_clients_max: u64,
+    /// How the copies of messages to everybody are made.
+    pub broadcasts: BroadcastOptions,
     /// How long messages are kept; `None` = for ever. Whole segments go, so some stay up to an eighth longer.
     pub retention: Option<Duration>,
     /// Memory for decompressed blocks of segments, and as much again for those of runs of keys.
@@ -73,6 +98,8 @@ impl Default for EngineOptions {
             autocreate: true,
             queues_autoregister: true,
             queue_ids_in_memory: QUEUE_IDS_IN_MEMORY,
+            queues_clients_max: 1_000_000,
+            broadcasts: BroadcastOptions::default(),
             retention: None,
             block_cache_bytes: 32 << 20,
             sync_delay: Duration::ZERO,
@@ -93,6 +120,11 @@ pub(crate) const WAITING_SLOTS_MAX: usize = 4;
 pub(crate) const SLOTS_MAX: usize = WAITING_SLOTS_MAX + 2;
 
 impl EngineOptions {
+    /// What bounds the work and the memory of queues.
+    pub(crate) fn queue_limits(&self) -> QueueLimits {
+        QueueLimits { clients_max: self.queues_clients_max, broadcasts: self.broadcasts }
+    }
+
     /// The same, within what the formats can hold.
     pub(crate) fn within_bounds(self) -> Self {
         Self { slot_bytes: self.slot_bytes.clamp(4 << 10, 2 << 30), ..self }

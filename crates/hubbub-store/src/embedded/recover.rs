@@ -74,6 +74,7 @@ pub(crate) fn open(
     })?;
     manifest.queues.remove_others(&*disk)?;
     let mut queues = read_snapshot(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
+    queues.set_limits(options.queue_limits());
     let Chain { unsealed, free, newest, lost } = chain;
     for slot in free {
         drop(slots.adopt(slot));

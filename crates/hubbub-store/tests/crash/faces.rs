@@ -16,7 +16,7 @@ use hubbub_core::{
 use hubbub_store::conformance::model::Post;
 use hubbub_store::conformance::{keys, queues};
 use hubbub_store::embedded::sim::SimDisk;
-use hubbub_store::embedded::{Embedded, Engine, EngineOptions, MergeOptions};
+use hubbub_store::embedded::{BroadcastOptions, Embedded, Engine, EngineOptions, MergeOptions};
 
 thread_local! {
     static RUNTIME: RefCell<tokio::runtime::Runtime> =
@@ -85,6 +85,8 @@ impl Faces {
             queue_ids_in_memory: usize::try_from(random.next_u64() % 3).unwrap(),
             merge: MergeOptions { segments_max: 2, fan_in: 2, bytes_max: 1 << 30 },
             scrub_interval: Duration::ZERO,
+            // Most messages to everybody have some copies that are not made.
+            broadcasts: BroadcastOptions { at_once: 0, per_sweep: 1, ..BroadcastOptions::default() },
             ..EngineOptions::default()
         };
         Self {

@@ -194,6 +194,8 @@ settings! {
 
     /// Whether whoever sends to a queue or takes from one is registered by that.
     queues_autoregister: bool = true => "queues.autoregister";
+    /// Clients of queues that may be registered at a time; one more is refused. A message to everybody is a copy for each.
+    queues_clients_max: usize = 1_000_000 => "queues.clients_max";
 
     /// Memory for live messages on their way to all subscribers together. With more, those who lag behind most are cut
     /// off (4409) and resume, and those who catch up read smaller pages.

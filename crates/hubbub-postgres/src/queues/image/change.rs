@@ -157,6 +157,7 @@ impl Image {
             *new_clients += 1;
             Client { no: -*new_clients, is_registered: false, is_changed: false }
         });
+        self.clients_added += i64::from(!client.is_registered);
         (client.is_registered, client.is_changed) = (true, true);
         let no = client.no;
         self.client_names.entry(no).or_insert_with(|| Arc::from(name));

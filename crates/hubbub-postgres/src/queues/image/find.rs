@@ -33,6 +33,13 @@ impl Image {
         self.clients.get(name).filter(|client| client.is_registered).map(|client| client.no)
     }
 
+    /// Refuses one client more than there may be.
+    pub(crate) fn check_client_fits(&self) -> Result<(), Stop> {
+        let before = self.client_count.ok_or(Need::ClientCount)?;
+        let fits = before.saturating_add(self.clients_added) < self.clients_max;
+        if fits { Ok(()) } else { Err(Refusal::TooManyClients.into()) }
+    }
+
     pub(crate) fn client_name(&self, no: i32) -> Arc<str> {
         self.client_names.get(&no).map_or_else(|| Arc::from(""), Arc::clone)
     }

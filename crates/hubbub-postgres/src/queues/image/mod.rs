@@ -74,6 +74,8 @@ pub(crate) enum Need {
     Ids(i64),
     /// All clients that are registered, and that they stay so.
     Registered,
+    /// How many clients are registered, and that nobody else changes it.
+    ClientCount,
     /// Copies for this client.
     Copies(i32),
     /// Messages of a queue that were delivered before.
@@ -145,6 +147,13 @@ pub(crate) struct Client {
     pub(crate) is_changed: bool,
 }
 
+impl Client {
+    /// Clients in the order in which they registered first, those who have no number yet last.
+    pub(crate) fn order(&self) -> (bool, u32) {
+        (self.no < ANYBODY, self.no.unsigned_abs())
+    }
+}
+
 /// A sender's id for a message.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
@@ -190,6 +199,12 @@ pub(crate) struct Image {
     pub(crate) has_all_registered: bool,
     /// Clients that are new.
     pub(crate) new_clients: i32,
+    /// Clients that may be registered at a time.
+    pub(crate) clients_max: i64,
+    /// Clients that were registered when the batch began.
+    pub(crate) client_count: Option<i64>,
+    /// By how many there are more since.
+    pub(crate) clients_added: i64,
     pub(crate) messages: HashMap<i64, Message>,
     pub(crate) ready: HashMap<Line, BTreeSet<i64>>,
     pub(crate) groups: HashMap<GroupKey, Group>,
@@ -203,6 +218,8 @@ pub(crate) struct Image {
     /// Of messages with ids of their senders: how many are gone.
     pub(crate) known_gone: HashMap<i64, i64>,
     pub(crate) ids: Range<i64>,
+    /// Bytes of copies that the batch has made.
+    pub(crate) copied_bytes: i64,
     /// Sends that are still to be judged.
     pub(crate) sends_left: i64,
     pub(crate) highest_named: Option<i64>,

@@ -105,12 +105,13 @@ impl Image {
         Ok(QueueOutcome::Deleted { messages, ready: Box::default() })
     }
 
-    pub(super) fn register(&mut self, name: &str) -> QueueOutcome {
+    pub(super) fn register(&mut self, name: &str) -> Judged {
         let changed = self.registered(name).is_none();
         if changed {
+            self.check_client_fits()?;
             self.enter_client(name);
         }
-        QueueOutcome::Client { changed }
+        Ok(QueueOutcome::Client { changed })
     }
 
     pub(super) fn unregister(&mut self, name: &str) -> Result<QueueOutcome, Stop> {
@@ -134,6 +135,7 @@ impl Image {
         if let Some(client) = self.clients.get_mut(name) {
             client.is_registered = false;
             client.is_changed |= changed;
+            self.clients_added -= i64::from(changed);
         }
         Ok(QueueOutcome::Client { changed })
     }

@@ -28,7 +28,7 @@ pub(super) fn judge(image: &mut Image, op: &QueueOp<'_>) -> Judged {
         QueueOp::Put { queue, settings } => image.put(queue, settings),
         QueueOp::PutNumbered => image.put_numbered(),
         QueueOp::Delete { queue, force } => image.delete(queue, force),
-        QueueOp::Register { client } => Ok(image.register(client)),
+        QueueOp::Register { client } => image.register(client),
         QueueOp::Unregister { client } => image.unregister(client),
         QueueOp::Send(ref send) => image.send(send),
         QueueOp::Take(ref take) => image.take(take),

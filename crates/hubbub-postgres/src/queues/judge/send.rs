@@ -7,6 +7,12 @@ use sha2::{Digest, Sha256};
 use super::{Judged, micros};
 use crate::queues::image::{ANYBODY, Image, Known, Message, Need, State, Stop, unsigned};
 
+/// Bytes of copies that one batch makes at most of messages to everybody: each is held and written with its text.
+const COPIED_BYTES_MAX: i64 = 256 << 20;
+
+/// What a copy takes besides its text, in bytes, roughly.
+const COPY_BYTES: i64 = 400;
+
 impl Image {
     pub(super) fn send(&mut self, send: &QueueSend<'_>) -> Judged {
         let judged = self.send_one(send);
@@ -45,6 +51,12 @@ impl Image {
             None => self.recipients(send.sender)?,
         };
         let count = i64::try_from(receivers.len()).unwrap_or(i64::MAX);
+        let copied = count
+            .saturating_mul(i64::try_from(send.text.len()).unwrap_or(i64::MAX).saturating_add(COPY_BYTES));
+        let is_copy = send.audience == Audience::All;
+        if is_copy && self.copied_bytes.saturating_add(copied) > COPIED_BYTES_MAX {
+            return Err(Refusal::TooManyBroadcasts.into());
+        }
         let dropped = self.too_many(queue, send, count)?;
         for id in &dropped {
             self.can_leave(*id)?;
@@ -52,6 +64,9 @@ impl Image {
         let mut behind = Vec::with_capacity(receivers.len());
         for receiver in &receivers {
             behind.push(self.comes_behind(queue, *receiver, send.group)?);
+        }
+        if registered.is_none() {
+            self.check_client_fits()?;
         }
         // One for nobody has an id too.
         if self.ids.end - self.ids.start < count.max(1) {
@@ -62,7 +77,6 @@ impl Image {
             self.tally(queue, |counts| counts.dropped += 1);
         }
         let sender = registered.unwrap_or_else(|| self.enter_client(send.sender));
-        let is_copy = send.audience == Audience::All;
         let ttl_ms = send.ttl_ms.or(ttl_of_queue).or(is_copy.then_some(BROADCAST_TTL_MS));
         let lasts = match send.due {
             Due::Now => 0,
@@ -72,6 +86,7 @@ impl Image {
         let due_at = (lasts > 0).then(|| self.end_of(queue, lasts.min(micros(u64::MAX))));
         let first = self.ids.start;
         self.ids.start += count.max(1);
+        self.copied_bytes += if is_copy { copied } else { 0 };
         self.tally(queue, |counts| counts.sent += count);
         for ((receiver, behind), id) in receivers.into_iter().zip(behind).zip(first..) {
             // Dropping the oldest may have let it pass.
@@ -115,9 +130,9 @@ impl Image {
             return Err(Need::Registered);
         }
         let others = self.clients.iter().filter(|(name, client)| client.is_registered && &***name != sender);
-        let mut others: Vec<_> = others.map(|(name, client)| (name, client.no)).collect();
-        others.sort_unstable();
-        Ok(others.into_iter().map(|(_, no)| no).collect())
+        let mut others: Vec<_> = others.map(|(_, client)| client).collect();
+        others.sort_unstable_by_key(|client| client.order());
+        Ok(others.into_iter().map(|client| client.no).collect())
     }
 
     /// Whether a new message finds others of its group before it.

@@ -20,6 +20,7 @@ impl Image {
         if let (Some(receiver), true) = (take.wanted.receiver, take.registers && self.autoregister)
             && self.registered(receiver).is_none()
         {
+            self.check_client_fits()?;
             self.enter_client(receiver);
         }
         let mut taken = Vec::with_capacity(chosen.len());

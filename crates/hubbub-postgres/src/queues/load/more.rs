@@ -55,6 +55,10 @@ impl Loader<'_> {
                 rows.iter().for_each(|row| enter_client(image, row));
                 image.has_all_registered = true;
             }
+            Need::ClientCount => {
+                let before: i64 = self.hold_clients().await?.get("clients");
+                image.client_count = Some(before);
+            }
             Need::Copies(client) => {
                 self.hold_clients().await?;
                 // A queue may have been made, and got copies, while the lock was waited for.
@@ -77,8 +81,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    async fn hold_clients(&self) -> Result<(), Fault> {
-        self.tx.query_one(&sql::HOLD_CLIENTS, &[]).await.map(drop)
+    async fn hold_clients(&self) -> Result<tokio_postgres::Row, Fault> {
+        self.tx.query_one(&sql::HOLD_CLIENTS, &[]).await
     }
 
     async fn enter_all(&self, image: &mut Image, statement: &Sql, params: &[Param<'_>]) -> Result<(), Fault> {

@@ -15,22 +15,30 @@ const NEXT_VERSION: Sql = Sql {
 
 const CHANGE_CLIENTS: Sql = Sql {
     what: "registering clients",
-    text: "insert into clients (id, registered, version) \
-           select c.id, c.registered, $3 from unnest($1, $2) as c (id, registered) order by c.id \
-           on conflict (id) do update set registered = excluded.registered, version = excluded.version \
-           returning id, no",
-    types: &[Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::INT8],
+    text: "with before as (select count(*) as registered from clients where id = any($1) and registered), \
+           changed as (insert into clients (id, registered, version) \
+             select c.id, c.registered, $3 \
+             from unnest($1, $2) with ordinality as c (id, registered, place) order by c.place \
+             on conflict (id) do update set registered = excluded.registered, version = excluded.version \
+             returning id, no), \
+           counted as (update queue_head set clients = clients + $4 - before.registered from before) \
+           select id, no from changed",
+    types: &[Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::INT8, Type::INT8],
 };
 
 pub(super) async fn write(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault> {
-    let changed = image.clients.iter().filter(|(_, client)| client.is_changed);
+    // The head's row is held from here on, so the order cannot lead to a deadlock: new ones in that of their numbers.
+    let mut changed: Vec<_> = image.clients.iter().filter(|(_, client)| client.is_changed).collect();
+    changed.sort_unstable_by_key(|(_, client)| client.order());
     let (names, registered): (Vec<&str>, Vec<bool>) =
-        changed.map(|(name, client)| (&**name, client.is_registered)).unzip();
+        changed.into_iter().map(|(name, client)| (&**name, client.is_registered)).unzip();
     if names.is_empty() {
         return Ok(());
     }
     let version: i64 = tx.query_one(&NEXT_VERSION, &[]).await?.get(0);
-    let rows = tx.query(&CHANGE_CLIENTS, &[&names, &registered, &version]).await?;
+    // Another server may have registered some of them since they were read; now nobody does.
+    let wanted = i64::try_from(registered.iter().filter(|is| **is).count()).unwrap_or(i64::MAX);
+    let rows = tx.query(&CHANGE_CLIENTS, &[&names, &registered, &version, &wanted]).await?;
     let numbers = rows.iter().filter_map(|row| {
         let client = image.clients.get(row.get::<_, &str>(0))?;
         Some((client.no, row.get::<_, i32>(1)))

@@ -1,6 +1,7 @@
 //! Queues: the contract of [`hubbub_core::QueueStore`] and of [`hubbub_core::QueueOp`] as tests.
 
 pub mod basics;
+pub mod broadcasts;
 pub mod delivery;
 mod known;
 pub mod leases;

@@ -40,6 +40,8 @@ pub(super) struct Msg {
 pub struct Model {
     pub(super) queues: BTreeMap<String, QueueSettings>,
     pub(super) clients: BTreeSet<String>,
+    /// Everybody who ever registered, in that order.
+    numbered: Vec<String>,
     /// By id.
     pub(super) messages: Vec<Msg>,
     known: KnownIds,
@@ -98,9 +100,7 @@ impl Model {
                 self.known.drop_queue(queue);
                 QueueOutcome::Deleted { messages, ready: Box::default() }
             }
-            QueueOp::Register { client } => {
-                QueueOutcome::Client { changed: self.clients.insert(client.to_owned()) }
-            }
+            QueueOp::Register { client } => QueueOutcome::Client { changed: self.register(client) },
             QueueOp::Unregister { client } => {
                 self.messages.retain(|message| {
                     !(message.is_copy
@@ -123,6 +123,13 @@ impl Model {
             QueueOp::Redrive { queue, id } => self.redrive(queue, id),
             QueueOp::PutNumbered | QueueOp::Sweep => unreachable!("not part of random runs"),
         })
+    }
+
+    fn register(&mut self, client: &str) -> bool {
+        if !self.numbered.iter().any(|known| known == client) {
+            self.numbered.push(client.to_owned());
+        }
+        self.clients.insert(client.to_owned())
     }
 
     fn put(&mut self, queue: &str, settings: &QueueSettings) -> bool {
@@ -152,7 +159,8 @@ impl Model {
         if let Some(answer) = self.known.answer(sent) {
             return answer;
         }
-        let others = self.clients.iter().filter(|client| *client != sent.sender);
+        let others = self.numbered.iter().filter(|client| *client != sent.sender);
+        let others = others.filter(|client| self.clients.contains(*client));
         let receivers: Vec<Option<String>> = match sent.audience {
             Audience::Anyone => vec![None],
             Audience::One(receiver) => vec![Some(receiver.to_owned())],
@@ -178,7 +186,7 @@ impl Model {
             _ => State::Ready,
         };
         assert!(id > self.last_id || receivers.is_empty(), "id {id} behind {}", self.last_id);
-        self.clients.insert(sent.sender.to_owned());
+        self.register(sent.sender);
         let copies = u32::try_from(receivers.len()).unwrap();
         self.known.insert(sent, id..id + u64::from(copies), sent_at);
         // A message for nobody has an id, too.
@@ -273,7 +281,7 @@ impl Model {
 
     fn take_ids(&mut self, take: &Take<'_>, now: i64) -> Vec<u64> {
         if let (true, Some(receiver)) = (take.registers, take.wanted.receiver) {
-            self.clients.insert(receiver.to_owned());
+            self.register(receiver);
         }
         let mut taken = Vec::new();
         // What is taken away lets the next one of its group pass.
@@ -299,7 +307,7 @@ impl Model {
     #[cfg(test)]
     pub(super) fn rename_sender(&mut self, from: &str, to: &str) {
         self.clients.remove(from);
-        self.clients.insert(to.to_owned());
+        self.register(to);
         self.messages
             .iter_mut()
             .filter(|one| one.sender == from)

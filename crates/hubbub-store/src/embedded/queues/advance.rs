@@ -7,15 +7,16 @@ use super::time::{Now, micros};
 use super::{Queues, Telling};
 
 /// Messages looked at by one call at most, so that no batch waits long; the rest is for the next call.
-const STEP_MAX: usize = 20_000;
+const STEP_MAX: usize = 500;
 
 /// Messages of deleted queues cleared away by one call at most.
-const CLEAR_MAX: usize = 2_000;
+const CLEAR_MAX: usize = 500;
 
 impl Queues {
     /// Brings everything to where it is by now. Changes nothing that a start would not come to by itself.
     pub(super) fn advance(&mut self, now: Now) {
         let telling = std::mem::take(&mut self.telling);
+        self.advance_pending(now);
         let mut left = STEP_MAX;
         while left > 0
             && let Some((at, id)) = self.timed.first().copied()
@@ -66,6 +67,16 @@ impl Queues {
         }
     }
 
+    /// Ends messages that outlived their time, which somebody met before [`Self::advance`] came to them: so nobody passes
+    /// over them again.
+    pub(super) fn expire(&mut self, over: &[u32]) {
+        for number in over {
+            if self.slab.get(*number).state == State::Ready {
+                self.change(*number, |entry| entry.state = State::Expired);
+            }
+        }
+    }
+
     fn clear_deleted(&mut self, now: Now) {
         // Dead letters are known by the ids of the queue they came from, which may be there.
         let until = now.end_of(now.wall, micros(ID_KEPT_MS));
@@ -88,7 +99,8 @@ impl Queues {
         let has_work = !self.woken.is_empty()
             || !self.exhausted.is_empty()
             || !self.expired.is_empty()
-            || !self.deleted.is_empty();
+            || !self.deleted.is_empty()
+            || !self.pending.is_empty();
         if has_work {
             return Some(i64::MIN);
         }

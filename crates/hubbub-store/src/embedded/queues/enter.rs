@@ -7,6 +7,7 @@ use hubbub_core::queue::ID_KEPT_MS;
 use roaring::RoaringTreemap;
 
 use super::entry::{COPY, Entry, LINKED, NEVER, NOWHERE, State};
+use super::pending::PendingBroadcast;
 use super::source::Medium;
 use super::table::{Counts, Queue};
 use super::time::{Now, micros};
@@ -75,7 +76,7 @@ impl Queues {
                 });
             }
             Queued::Dead { id, to, reason } => {
-                let Some((number, entry)) = self.find(*id) else { return };
+                let Some((number, entry)) = self.made(*id) else { return };
                 let Some(queue) = self.queues.get_mut(&entry.queue) else { return };
                 queue.counts.dead += 1;
                 self.given_up += 1;
@@ -85,7 +86,7 @@ impl Queues {
             }
             Queued::Redriven { to, ids } => {
                 for id in ids {
-                    if let Some((number, _)) = self.find(*id) {
+                    if let Some((number, _)) = self.made(*id) {
                         self.move_to(number, *to, None);
                     }
                 }
@@ -114,8 +115,8 @@ impl Queues {
     /// Gives up messages whose texts stand in journals that are not there; where parts of journals may be lost, each text
     /// is looked at. Says how many.
     pub(crate) fn forget_missing(&mut self, may_be_lost: bool) -> u64 {
-        let missing = |entry: &Entry| {
-            let medium = self.sources.get(entry.source).map(|source| &source.medium);
+        let missing = |queues: &Self, entry: &Entry| {
+            let medium = queues.sources.get(entry.source).map(|source| &source.medium);
             let is_there = |medium: &Medium| match medium {
                 Medium::File(_) => true,
                 Medium::Slot(_) => !may_be_lost || entry.bytes_in(medium).is_ok(),
@@ -123,14 +124,17 @@ impl Queues {
             };
             entry.is_alive() && !medium.is_some_and(is_there)
         };
+        while self.pending.iter().any(|pending| missing(self, &pending.template)) {
+            self.make_some(usize::MAX);
+        }
         let missing: Vec<u32> =
-            self.slab.iter().filter(|(_, entry)| missing(entry)).map(|(number, _)| number).collect();
+            self.slab.iter().filter(|(_, entry)| missing(self, entry)).map(|(number, _)| number).collect();
         missing.iter().for_each(|number| self.remove(*number, None));
         missing.len() as u64
     }
 
     fn change_by_id(&mut self, id: u64, change: impl FnOnce(&mut Entry)) {
-        if let Some((number, _)) = self.find(id) {
+        if let Some((number, _)) = self.made(id) {
             self.change(number, change);
         }
     }
@@ -138,7 +142,7 @@ impl Queues {
     fn end(&mut self, ids: &[u64], at: i64, now: Now, count: impl Fn(&mut Counts)) {
         let until = now.end_of(at, micros(ID_KEPT_MS));
         for id in ids {
-            let Some((number, entry)) = self.find(*id) else { continue };
+            let Some((number, entry)) = self.made(*id) else { continue };
             if let Some(queue) = self.queues.get_mut(&entry.queue) {
                 count(&mut queue.counts);
             }
@@ -181,29 +185,23 @@ impl Queues {
     }
 
     fn enter_copies(&mut self, sent: &Sent<'_>, first: Entry, now: Now) {
-        let copies = usize::try_from(sent.copies).unwrap_or(usize::MAX);
-        let receivers: Vec<u32> = self.registered_but(sent.sender).take(copies).collect();
-        let mut keeper = None;
-        for (receiver, id) in receivers.into_iter().zip(sent.id..) {
-            let mut entry = Entry { id, receiver, ..first };
-            if keeper.is_some() && sent.known_as.is_some() {
-                entry.known_as = [0, sent.id];
-                entry.set_packed(sent.group.map_or(0, str::len), COPY | LINKED);
-            }
-            let number = self.add(entry);
-            keeper.get_or_insert(number);
-        }
+        let mut pending = PendingBroadcast::new(first, self.registered_but(sent.sender));
         if sent.known_as.is_none() {
+            self.add_pending(pending);
             return;
         }
+        let keeper = pending.take_first();
+        pending.template.known_as = [0, sent.id];
+        pending.template.set_packed(sent.group.map_or(0, str::len), COPY | LINKED);
         let entry = Entry { state: State::Gone, ..first };
-        let number = keeper.unwrap_or_else(|| {
+        let number = keeper.map(|copy| self.add(copy)).unwrap_or_else(|| {
             let number = self.slab.add(entry);
             self.know(number, &entry);
             number
         });
         self.broadcasts
             .insert(sent.id, Broadcast { copies: sent.copies, waiting: sent.copies, entry: number });
+        self.add_pending(pending);
         if keeper.is_none() {
             self.remember(number, &entry, Some(now.end_of(sent.at, micros(ID_KEPT_MS))));
         }
@@ -211,6 +209,7 @@ impl Queues {
 
     /// What a client who goes has not taken of what was sent to everybody goes too.
     fn drop_copies(&mut self, client: u32, kept: &[u64], now: Now) {
+        self.make_copies_for(client);
         let until = now.end_of(now.wall, micros(ID_KEPT_MS));
         let copies: Vec<u64> =
             self.copies.range((client, 0)..=(client, u64::MAX)).map(|(_, id)| *id).collect();

@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::entry::{Entry, Slab};
+use super::pending::PendingBroadcast;
 use super::settled::{IdRun, id_run_path};
 use super::snapshot::{Copied, Files};
 use super::source::{Medium, Source, Sources, TextFile};
@@ -90,8 +91,8 @@ pub(super) fn open_texts(
 #[derive(Debug, Clone, Copy)]
 struct Moving {
     id: u64,
-    /// Of its entry.
-    number: u32,
+    /// Of its entry; `None` for all copies of a message to everybody that have none, whose first has the id.
+    number: Option<u32>,
     source: u16,
     offset: u32,
     bytes: u32,
@@ -100,9 +101,17 @@ struct Moving {
 }
 
 impl Moving {
-    /// Those of the messages in `slab` whose texts stand in `sources`, in the order in which they stand there.
-    fn choose(slab: &Slab, sources: &HashSet<u16>) -> Vec<Self> {
-        let chosen = slab.iter().filter(|(_, one)| one.is_alive() && sources.contains(&one.source));
+    /// Those of the messages in `slab`, and of those whose copies are not made, whose texts stand in `sources`, in the
+    /// order in which they stand there.
+    fn choose<'a>(
+        slab: &Slab,
+        pending: impl IntoIterator<Item = &'a PendingBroadcast>,
+        sources: &HashSet<u16>,
+    ) -> Vec<Self> {
+        let entries = slab.iter().map(|(number, entry)| (Some(number), entry));
+        let templates = pending.into_iter().map(|pending| (None, &pending.template));
+        let chosen = entries.chain(templates);
+        let chosen = chosen.filter(|(_, one)| one.is_alive() && sources.contains(&one.source));
         let moving = chosen.map(|(number, &Entry { id, source, offset, bytes, .. })| Self {
             id,
             number,
@@ -178,10 +187,16 @@ impl Shared {
         if leaving.is_empty() && !is_changed {
             return Ok(None);
         }
-        if !leaving.is_empty() {
-            let slab = self.queues.with(&*self.clock, |queues, _| queues.slab.shared());
-            let mut moving = Moving::choose(&slab, &leaving);
+        while !leaving.is_empty() {
+            let (slab, pending) =
+                self.queues.with(&*self.clock, |queues, _| (queues.slab.shared(), queues.pending.clone()));
+            let mut moving = Moving::choose(&slab, &pending, &leaving);
             drop(slab);
+            // Copies that are made while texts move may still stand where their message stood; once that has moved,
+            // no more can come.
+            if moving.is_empty() {
+                break;
+            }
             let mut rest = moving.as_mut_slice();
             while !rest.is_empty() {
                 let (file, count) = self.move_texts(rest, &sources)?;
@@ -303,16 +318,14 @@ impl Shared {
             .into_iter()
             .filter(|number| copied.sources.get(*number).is_some_and(|source| !is_file(source)))
             .collect();
-        let mut moving = Moving::choose(&copied.slab, &in_slots);
+        let mut moving = Moving::choose(&copied.slab, &copied.pending, &in_slots);
         let mut rest = moving.as_mut_slice();
         while !rest.is_empty() {
             let (file, count) = self.move_texts(rest, &copied.sources)?;
             let source = copied.sources.add(Medium::File(Arc::new(file)));
             let (moved, behind) = rest.split_at_mut_checked(count).unwrap_or_default();
             for one in moved {
-                copied.sources.leave(&copied.slab.get(one.number));
-                copied.slab.edit(one.number, |entry| (entry.source, entry.offset) = (source, one.to));
-                copied.sources.enter(&copied.slab.get(one.number));
+                copied.move_text(one.id, one.number, (source, one.to));
             }
             rest = behind;
         }
@@ -397,23 +410,32 @@ impl QueueShared {
                 let added = file.take().map(|file| queues.sources.add(Medium::File(file)));
                 let Some(source) = *source.get_or_insert(added) else { return };
                 queues.changes += 1;
-                for one in step {
-                    let now = queues.slab.get(one.number);
-                    // Whatever went meanwhile needs no text.
-                    if now.is_alive() && (now.id, now.source, now.offset) == (one.id, one.source, one.offset)
-                    {
-                        queues.sources.leave(&now);
-                        let entry = Entry { source, offset: one.to, ..now };
-                        queues.sources.enter(&entry);
-                        queues.slab.edit(one.number, |place| *place = entry);
-                    }
-                }
+                step.iter().for_each(|one| queues.move_text(one, source));
             });
         }
     }
 }
 
 impl Queues {
+    /// A text stands in a file from now on, unless what it was for went meanwhile.
+    fn move_text(&mut self, one: &Moving, source: u16) {
+        let Some(number) = one.number else { return self.move_text_of_pending(one, source) };
+        let now = self.slab.get(number);
+        if now.is_alive() && (now.id, now.source, now.offset) == (one.id, one.source, one.offset) {
+            self.sources.leave(&now);
+            let entry = Entry { source, offset: one.to, ..now };
+            self.sources.enter(&entry);
+            self.slab.edit(number, |place| *place = entry);
+        }
+    }
+
+    fn move_text_of_pending(&mut self, one: &Moving, source: u16) {
+        let found = self.pending.iter_mut().find(|pending| pending.template.id == one.id);
+        if let Some(pending) = found {
+            pending.move_text(&mut self.sources, (source, one.to));
+        }
+    }
+
     /// What is wrong with the files of texts that messages stand in, and with those of ids.
     pub(crate) fn check_texts(&self, disk: &dyn Disk) -> Vec<OpenError> {
         let files = self.sources.iter().filter_map(|(_, source)| match &source.medium {

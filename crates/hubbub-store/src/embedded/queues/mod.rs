@@ -10,6 +10,8 @@
 //!
 //! Path of a sender's id: it is known by its message as long as that waits, and behind that by itself, until its time
 //! ([`settled`]).
+//! Path of a message to everybody: its ids are reserved and its copies counted at once; they are made bit by bit, or when
+//! somebody looks for them ([`pending`]).
 //!
 //! What runs out (delays, leases, times to live) is no record: it follows from the state and the time ([`advance`]). Only
 //! what it leads to is: a message cleared away, or moved to a dead-letter queue.
@@ -30,6 +32,7 @@ mod entry;
 mod judge;
 mod keep;
 mod order;
+mod pending;
 mod read;
 mod select;
 mod service;
@@ -41,9 +44,11 @@ mod table;
 mod time;
 
 #[cfg(test)]
+mod pending_tests;
+#[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -56,6 +61,9 @@ use super::tail::hash::MixState;
 use entry::{Entry, NEVER, Slab};
 pub(crate) use judge::{Judging, bytes_max};
 pub(crate) use keep::QUEUES_DIR;
+use pending::PendingBroadcast;
+pub(crate) use pending::QueueLimits;
+use roaring::RoaringBitmap;
 use settled::{SettledId, SettledIds};
 pub(crate) use shared::QueueShared;
 pub(crate) use snapshot::{Copied, Files, read_snapshot};
@@ -134,6 +142,8 @@ pub(crate) struct Queues {
     /// Copies of messages to everybody: receiver, id.
     copies: BTreeSet<(u32, u64)>,
     broadcasts: HashMap<u64, Broadcast, MixState>,
+    /// Messages to everybody whose copies are not all made, in the order of their ids.
+    pending: VecDeque<PendingBroadcast>,
     dead: HashMap<u64, Dead, MixState>,
     /// Deliveries that waiting messages had in other queues, before they were moved. Receipts count them, too.
     earlier_deliveries: HashMap<u64, u64, MixState>,
@@ -152,6 +162,8 @@ pub(crate) struct Queues {
     client_numbers: HashMap<Arc<str>, u32>,
     /// Clients who are registered, by name.
     registered: BTreeMap<Arc<str>, u32>,
+    /// Their numbers.
+    registered_numbers: RoaringBitmap,
     /// Who registered or went by the batch under way.
     client_changes: Vec<(Arc<str>, bool)>,
     next_id: u64,
@@ -170,6 +182,7 @@ pub(crate) struct Queues {
     /// Counts what changed, and how much of that the snapshot has that the manifest names.
     changes: u64,
     kept_changes: u64,
+    limits: QueueLimits,
 }
 
 impl Queues {
@@ -191,6 +204,7 @@ impl Queues {
             expired: BTreeSet::new(),
             copies: BTreeSet::new(),
             broadcasts: HashMap::default(),
+            pending: VecDeque::new(),
             dead: HashMap::default(),
             earlier_deliveries: HashMap::default(),
             epoch: 0,
@@ -203,6 +217,7 @@ impl Queues {
             clients: Vec::new(),
             client_numbers: HashMap::new(),
             registered: BTreeMap::new(),
+            registered_numbers: RoaringBitmap::new(),
             client_changes: Vec::new(),
             next_id: 1,
             next_queue: 1,
@@ -216,7 +231,13 @@ impl Queues {
             dropped: 0,
             changes: 0,
             kept_changes: 0,
+            limits: QueueLimits::default(),
         }
+    }
+
+    /// Sets what bounds work and memory.
+    pub(crate) fn set_limits(&mut self, limits: QueueLimits) {
+        self.limits = limits;
     }
 
     /// How far the journal is entered.

@@ -128,8 +128,14 @@ impl Queues {
         } else {
             self.slab.edit(number, |place| place.state = State::Gone);
         }
+        self.release_copies(first, 1, until);
+    }
+
+    /// So many copies wait no more of the message to everybody whose first has this id. With the last one, the id of its
+    /// sender is remembered until then; `None` = not at all.
+    pub(super) fn release_copies(&mut self, first: u64, copies: u64, until: Option<i64>) {
         let Some(broadcast) = self.broadcasts.get_mut(&first) else { return };
-        broadcast.waiting = broadcast.waiting.saturating_sub(1);
+        broadcast.waiting = broadcast.waiting.saturating_sub(u32::try_from(copies).unwrap_or(u32::MAX));
         if broadcast.waiting == 0 {
             let keeper = broadcast.entry;
             let entry = self.slab.get(keeper);
@@ -245,6 +251,11 @@ impl Queues {
     }
 
     fn count(&mut self, entry: &Entry, comes: bool) {
+        self.count_many(entry, 1, comes);
+    }
+
+    /// Counts so many messages that stand as `entry` does.
+    pub(super) fn count_many(&mut self, entry: &Entry, messages: u64, comes: bool) {
         let Some(queue) = self.queues.get_mut(&entry.queue) else { return };
         let counts = &mut queue.counts;
         let number = match entry.state {
@@ -254,8 +265,8 @@ impl Queues {
             State::Leased => &mut counts.leased,
             State::Gone | State::Free => return,
         };
-        *number = if comes { *number + 1 } else { number.saturating_sub(1) };
-        let text = entry.text_bytes();
+        *number = if comes { *number + messages } else { number.saturating_sub(messages) };
+        let text = entry.text_bytes().saturating_mul(messages);
         counts.bytes = if comes { counts.bytes + text } else { counts.bytes.saturating_sub(text) };
     }
 

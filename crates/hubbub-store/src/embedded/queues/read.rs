@@ -63,7 +63,7 @@ impl Queues {
 
     fn info(&self, queue: &Queue) -> QueueInfo {
         let counts = &queue.counts;
-        let oldest = queue.all.min().and_then(|id| self.find(id));
+        let oldest = queue.all.min().and_then(|id| self.entry_of(id));
         QueueInfo {
             queue: Arc::clone(&queue.name),
             settings: queue.settings.told(),
@@ -71,7 +71,7 @@ impl Queues {
             delayed: counts.delayed,
             leased: counts.leased,
             bytes: counts.bytes,
-            oldest_sent_at: oldest.map(|(_, entry)| Timestamp::from_micros(entry.sent_at)),
+            oldest_sent_at: oldest.map(|entry| Timestamp::from_micros(entry.sent_at)),
             sent: counts.sent,
             done: counts.done,
             dropped: counts.dropped,
@@ -103,7 +103,7 @@ impl Shared {
     }
 
     pub(super) fn queue_page(&self, after: Option<&str>, limit: usize) -> Vec<QueueInfo> {
-        self.page_of(after, limit, |queues, queue, _| Some(queues.info(queue)))
+        self.page_of((after, limit), |_| {}, |queues, queue, _| Some(queues.info(queue)))
     }
 
     pub(super) fn queues_holding(
@@ -117,14 +117,16 @@ impl Shared {
             let holds = queues.holds_for(queue.number, receiver, queues.visible.id, now.at);
             holds.then(|| Arc::clone(&queue.name))
         };
-        self.page_of(after, limit, holds)
+        let receiver = Some(receiver.as_str());
+        self.page_of((after, limit), |queues| queues.make_copies_for_name(receiver), holds)
     }
 
-    /// What `pick` takes of queues in the order of their names, beginning behind `after`, in short holds of the lock.
+    /// What `pick` takes of queues in the order of their names, beginning behind `after`, in short holds of the lock, each
+    /// beginning with `prepare`.
     fn page_of<T>(
         &self,
-        after: Option<&str>,
-        limit: usize,
+        (after, limit): (Option<&str>, usize),
+        prepare: impl Fn(&mut Queues),
         pick: impl Fn(&Queues, &Queue, Now) -> Option<T>,
     ) -> Vec<T> {
         let mut page: Vec<T> = Vec::new();
@@ -132,6 +134,7 @@ impl Shared {
         while page.len() < limit {
             let (mut looked_at, mut last) = (0, None);
             self.queues.with(&*self.clock, |queues, now| {
+                prepare(queues);
                 for queue in queues.visible_queues(after.as_deref()) {
                     looked_at += 1;
                     last = Some(Arc::clone(&queue.name));
@@ -155,10 +158,12 @@ impl Shared {
                 Some(name) => Some(queues.visible_queue(name)?.number),
                 None => None,
             };
+            queues.make_copies_for_name(wanted.receiver);
             let Some(selection) = queues.selection(wanted, queue) else { return Some(Vec::new()) };
-            let chosen = queues.select(&selection, max.min(TAKE_MAX), true, queues.visible.id, now.at);
+            let selected = queues.select(&selection, max.min(TAKE_MAX), true, queues.visible.id, now.at);
+            queues.expire(&selected.over);
             let mut bytes = 0;
-            let chosen = (0_usize..).zip(chosen);
+            let chosen = (0_usize..).zip(selected.chosen);
             let chosen =
                 chosen.take_while(|(place, (_, entry))| within_bytes(&mut bytes, entry, *place == 0));
             Some(chosen.map(|(_, (_, entry))| queues.found(&entry, now)).collect::<Vec<_>>())
@@ -179,7 +184,7 @@ impl Shared {
             let mut ids = queue.all.iter();
             ids.advance_to(after.saturating_add(1));
             let ids = ids.skip_while(|id| *id <= after).take_while(|id| *id <= queues.visible.id);
-            let entries = ids.filter_map(|id| Some(queues.find(id)?.1)).take(limit);
+            let entries = ids.filter_map(|id| queues.entry_of(id)).take(limit);
             let mut bytes = 0;
             let entries = (0_usize..).zip(entries);
             let entries = entries.take_while(|(place, entry)| within_bytes(&mut bytes, entry, *place == 0));

@@ -14,6 +14,18 @@ use super::Queues;
 use super::entry::{Entry, State};
 use super::order::sender_key;
 
+/// Messages that outlived their time, and that one look passes over at most. Behind more of them it finds nothing, until
+/// they are cleared away moments later.
+const OVER_MAX: usize = 2_000;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Selected {
+    pub(super) chosen: Vec<(u32, Entry)>,
+    /// Those that were passed over because they outlived their time.
+    pub(super) over: Vec<u32>,
+}
+
 /// What is wanted, in numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Selection {
@@ -61,9 +73,9 @@ impl Queues {
         through_groups: bool,
         visible: u64,
         now: i64,
-    ) -> Vec<(u32, Entry)> {
+    ) -> Selected {
         let key = |id: u64| if selection.newest_first { !id } else { id };
-        let mut chosen = Vec::new();
+        let Selected { mut chosen, mut over } = Selected::default();
         let mut places = self.places(selection);
         let mut first = BinaryHeap::with_capacity(places.len());
         for (index, place) in (0_usize..).zip(&places) {
@@ -77,7 +89,14 @@ impl Queues {
             && let Some(Reverse((found, index))) = first.pop()
         {
             let id = key(found);
-            let takeable = self.find(id).filter(|(_, entry)| entry.expires > now && id <= visible);
+            let found = self.find(id);
+            if let Some((number, _)) = found.filter(|(_, entry)| entry.expires <= now) {
+                over.push(number);
+                if over.len() >= OVER_MAX {
+                    break;
+                }
+            }
+            let takeable = found.filter(|(_, entry)| entry.expires > now && id <= visible);
             chosen.extend(takeable);
             if chosen.len() >= max {
                 break;
@@ -97,7 +116,7 @@ impl Queues {
                 first.push(Reverse((key(next.id), single)));
             }
         }
-        chosen
+        Selected { chosen, over }
     }
 
     fn places(&self, selection: &Selection) -> Vec<Place> {
@@ -167,6 +186,6 @@ impl Queues {
     /// Whether a queue has something that a receiver may have.
     pub(super) fn holds_for(&self, queue: u32, receiver: u32, visible: u64, now: i64) -> bool {
         let selection = Selection { queue: Some(queue), receiver, sender: None, newest_first: false };
-        !self.select(&selection, 1, false, visible, now).is_empty()
+        !self.select(&selection, 1, false, visible, now).chosen.is_empty()
     }
 }

@@ -11,6 +11,8 @@
 //!           source, offset, bytes, deliveries in other queues or nothing, dead: origin, reason, deliveries or nothing
 //! ```
 //!
+//! Copies of messages to everybody that are not made are written as if they were.
+//!
 //! Times are as far from the snapshot's own as they were then. A file is written under a number of its own and counts
 //! when the manifest names it.
 
@@ -22,6 +24,7 @@ use roaring::RoaringTreemap;
 
 use super::entry::{COPY, Entry, LINKED, NEVER, NOWHERE, Slab, State};
 use super::keep::{open_texts, snapshot_path};
+use super::pending::PendingBroadcast;
 use super::settled::{CopiedIds, IdRun};
 use super::source::{Medium, Sources};
 use super::table::{Client, Counts, Queue};
@@ -75,6 +78,7 @@ pub(crate) struct Copied {
     earlier_deliveries: HashMap<u64, u64, crate::embedded::tail::hash::MixState>,
     broadcasts: Vec<(u64, Broadcast)>,
     pub(super) ids: CopiedIds,
+    pub(super) pending: Vec<PendingBroadcast>,
     next_id: u64,
     next_queue: u32,
     highest_named: u64,
@@ -104,6 +108,7 @@ impl Queues {
             earlier_deliveries: self.earlier_deliveries.clone(),
             broadcasts: self.broadcasts.iter().map(|(id, broadcast)| (*id, *broadcast)).collect(),
             ids: self.settled.copied(),
+            pending: self.pending.iter().cloned().collect(),
             next_id: self.next_id,
             next_queue: self.next_queue,
             highest_named: self.highest_named,
@@ -167,7 +172,13 @@ impl Copied {
         }
         let known: std::collections::HashSet<u32> = self.queues.iter().map(|queue| queue.number).collect();
         let kept = || self.slab.iter().filter(|(_, entry)| known.contains(&entry.queue));
-        varint::write(kept().count() as u64, &mut out.buffer);
+        let unmade: u64 = self.pending.iter().map(PendingBroadcast::unmade).sum();
+        varint::write(kept().count() as u64 + unmade, &mut out.buffer);
+        for copy in self.pending.iter().flat_map(PendingBroadcast::copies) {
+            let source = numbers.get(&copy.source).copied().unwrap_or(u64::from(NOWHERE));
+            self.write_entry(&copy, copy.at, source, &mut out.buffer);
+            out.step()?;
+        }
         for (_, entry) in kept() {
             // The rest of a message to everybody has no time of its own.
             let at = if entry.state == State::Gone { NEVER } else { entry.at };
@@ -190,6 +201,17 @@ impl Copied {
         file.sync_data()?;
         let body = usize::try_from(out.written).unwrap_or(usize::MAX).saturating_sub(HEADER_BYTES);
         Ok((out.written, crc32c::crc32c_combine(crc32c::crc32c(&header), out.crc32c, body)))
+    }
+
+    /// A text stands in another source: that of an entry, or of the copies of a message that have none.
+    pub(super) fn move_text(&mut self, id: u64, number: Option<u32>, (source, offset): (u16, u32)) {
+        let Some(number) = number else {
+            let found = self.pending.iter_mut().find(|pending| pending.template.id == id);
+            return found.into_iter().for_each(|one| one.move_text(&mut self.sources, (source, offset)));
+        };
+        self.sources.leave(&self.slab.get(number));
+        self.slab.edit(number, |entry| (entry.source, entry.offset) = (source, offset));
+        self.sources.enter(&self.slab.get(number));
     }
 
     /// Those that anything stands in, with the numbers they have in the file.

@@ -167,17 +167,28 @@ impl Sources {
 
     /// A message's text stands there.
     pub(super) fn enter(&mut self, entry: &Entry) {
+        self.enter_many(entry, 1);
+    }
+
+    /// The text of so many messages stands there.
+    pub(super) fn enter_many(&mut self, entry: &Entry, messages: u64) {
         if let Some(Some(source)) = self.all.get_mut(usize::from(entry.source)) {
-            source.messages += 1;
-            source.bytes += u64::from(entry.bytes) + u64::from(CRC_BYTES);
+            source.messages += messages;
+            source.bytes += messages * (u64::from(entry.bytes) + u64::from(CRC_BYTES));
         }
     }
 
     /// It does not any more.
     pub(super) fn leave(&mut self, entry: &Entry) {
+        self.leave_many(entry, 1);
+    }
+
+    /// So many do not any more.
+    pub(super) fn leave_many(&mut self, entry: &Entry, messages: u64) {
         if let Some(Some(source)) = self.all.get_mut(usize::from(entry.source)) {
-            source.messages = source.messages.saturating_sub(1);
-            source.bytes = source.bytes.saturating_sub(u64::from(entry.bytes) + u64::from(CRC_BYTES));
+            let bytes = messages * (u64::from(entry.bytes) + u64::from(CRC_BYTES));
+            source.messages = source.messages.saturating_sub(messages);
+            source.bytes = source.bytes.saturating_sub(bytes);
         }
     }
 

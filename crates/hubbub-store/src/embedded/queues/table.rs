@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use hubbub_core::QueueRules;
-use roaring::RoaringTreemap;
+use roaring::{RoaringBitmap, RoaringTreemap};
 
 use super::Queues;
 
@@ -86,9 +86,11 @@ impl Queues {
         self.client(number).map_or_else(|| Arc::from(""), |client| Arc::clone(&client.name))
     }
 
-    /// Registered clients but one, in the order of their names.
-    pub(super) fn registered_but(&self, sender: u32) -> impl Iterator<Item = u32> {
-        self.registered.values().copied().filter(move |number| *number != sender)
+    /// Registered clients but one, by number: in the order in which they registered first.
+    pub(super) fn registered_but(&self, sender: u32) -> RoaringBitmap {
+        let mut others = self.registered_numbers.clone();
+        others.remove(sender);
+        others
     }
 
     pub(super) fn add_queue(&mut self, queue: Queue) {
@@ -105,6 +107,7 @@ impl Queues {
         self.queue_numbers.remove(&queue.name);
         self.queue_order.remove(&queue.name);
         self.woken.remove(&number);
+        self.drop_pending_of(number);
         if !queue.all.is_empty() {
             self.deleted.push(queue);
         }
@@ -124,8 +127,10 @@ impl Queues {
         };
         if is_registered {
             self.registered.insert(Arc::clone(&name), number);
+            self.registered_numbers.insert(number);
         } else {
             self.registered.remove(&name);
+            self.registered_numbers.remove(number);
         }
         self.client_changes.push((name, is_registered));
     }

@@ -16,14 +16,14 @@ use crate::embedded::disk::FileDisk;
 use crate::embedded::rooms::Position;
 use crate::embedded::{Engine, EngineOptions, restore, verify};
 
-struct Place {
+pub(super) struct Place {
     dir: tempfile::TempDir,
     clock: Arc<ManualClock>,
     slot_bytes: u64,
 }
 
 impl Place {
-    fn new(slot_bytes: u64) -> Self {
+    pub(super) fn new(slot_bytes: u64) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
         Self { dir: tempfile::tempdir().unwrap(), clock, slot_bytes }
     }
@@ -32,19 +32,30 @@ impl Place {
         self.open_at(self.dir.path())
     }
 
-    fn open_at(&self, path: &Path) -> Engine {
-        let options =
-            EngineOptions { slot_bytes: self.slot_bytes, reserve_bytes: 0, ..EngineOptions::default() };
-        let clock = Arc::clone(&self.clock);
-        Engine::open(options, Arc::new(FileDisk::new(path)), clock, &SeededRandom::new(5)).unwrap()
+    pub(super) fn open_at(&self, path: &Path) -> Engine {
+        Self::open_in(path, self.options(), &self.clock)
     }
 
-    fn pass(&self, ms: u64) {
+    /// With other options.
+    pub(super) fn open_with(&self, options: EngineOptions) -> Engine {
+        Self::open_in(self.dir.path(), options, &self.clock)
+    }
+
+    fn options(&self) -> EngineOptions {
+        EngineOptions { slot_bytes: self.slot_bytes, reserve_bytes: 0, ..EngineOptions::default() }
+    }
+
+    fn open_in(path: &Path, options: EngineOptions, clock: &Arc<ManualClock>) -> Engine {
+        let disk = Arc::new(FileDisk::new(path));
+        Engine::open(options, disk, Arc::clone(clock) as _, &SeededRandom::new(5)).unwrap()
+    }
+
+    pub(super) fn pass(&self, ms: u64) {
         self.clock.advance_micros(i64::try_from(ms).unwrap() * 1_000);
     }
 
     /// Files of texts and their sizes.
-    fn texts(&self) -> Vec<(String, u64)> {
+    pub(super) fn texts(&self) -> Vec<(String, u64)> {
         let files = std::fs::read_dir(self.dir.path().join(QUEUES_DIR)).unwrap().map(Result::unwrap);
         let files =
             files.map(|file| (file.file_name().into_string().unwrap(), file.metadata().unwrap().len()));
@@ -54,7 +65,7 @@ impl Place {
     }
 }
 
-fn apply(engine: &Engine, ops: &[QueueOp<'_>]) -> Vec<Outcome> {
+pub(super) fn apply(engine: &Engine, ops: &[QueueOp<'_>]) -> Vec<Outcome> {
     let mut batch = OpBatch::default();
     ops.iter().for_each(|op| batch.push(&Op::Queue(*op)));
     let outcomes = engine.apply(&batch).unwrap();
@@ -62,22 +73,22 @@ fn apply(engine: &Engine, ops: &[QueueOp<'_>]) -> Vec<Outcome> {
     outcomes
 }
 
-fn one(engine: &Engine, op: QueueOp<'_>) -> Outcome {
+pub(super) fn one(engine: &Engine, op: QueueOp<'_>) -> Outcome {
     apply(engine, &[op]).remove(0)
 }
 
 /// Seals everything.
-fn seal(engine: &Engine) {
+pub(super) fn seal(engine: &Engine) {
     engine.begin_snapshot("seal").unwrap();
     assert!(engine.end_snapshot("seal"));
 }
 
-fn make(engine: &Engine, queue: &str) {
+pub(super) fn make(engine: &Engine, queue: &str) {
     let settings = QueueSettings::default();
     assert!(matches!(one(engine, QueueOp::Put { queue, settings: &settings }), Outcome::Queue(_)));
 }
 
-fn register(engine: &Engine, count: usize) -> Vec<String> {
+pub(super) fn register(engine: &Engine, count: usize) -> Vec<String> {
     let names: Vec<String> = (0..count).map(|number| format!("client{number:03}")).collect();
     for client in &names {
         one(engine, QueueOp::Register { client });
@@ -85,7 +96,7 @@ fn register(engine: &Engine, count: usize) -> Vec<String> {
     names
 }
 
-fn message<'a>(queue: &'a str, text: &'a str) -> QueueSend<'a> {
+pub(super) fn message<'a>(queue: &'a str, text: &'a str) -> QueueSend<'a> {
     QueueSend {
         queue,
         sender: "ada",
@@ -110,7 +121,7 @@ fn take(engine: &Engine, wanted: Wanted<'_>, max: usize, how: TakeHow) -> Vec<De
     }
 }
 
-fn get(engine: &Engine, queue: &str, receiver: &str, max: usize) -> Vec<String> {
+pub(super) fn get(engine: &Engine, queue: &str, receiver: &str, max: usize) -> Vec<String> {
     let taken = take(engine, wanted(queue, receiver), max, TakeHow::Away);
     taken.into_iter().map(|one| one.text).collect()
 }
@@ -119,8 +130,12 @@ fn waiting(engine: &Engine, queue: &str) -> Vec<Waiting> {
     engine.shared.waiting(queue, 0, usize::MAX).unwrap().unwrap()
 }
 
+pub(super) fn texts_of_waiting(engine: &Engine, queue: &str) -> Vec<String> {
+    waiting(engine, queue).into_iter().map(|one| one.delivery.text).collect()
+}
+
 /// A backup, restored in the directory `data`.
-fn restored(engine: &Engine, id: &str) -> tempfile::TempDir {
+pub(super) fn restored(engine: &Engine, id: &str) -> tempfile::TempDir {
     let info = engine.begin_snapshot(id).unwrap();
     restored_from(engine, &info)
 }
@@ -139,7 +154,7 @@ fn restored_from(engine: &Engine, info: &BackupInfo) -> tempfile::TempDir {
     to
 }
 
-fn entries(engine: &Engine) -> usize {
+pub(super) fn entries(engine: &Engine) -> usize {
     engine.shared.queues.with(&*engine.shared.clock, |queues, _| queues.slab.iter().count())
 }
 

@@ -46,7 +46,7 @@ fn lease() -> Operation {
         .caller()
         .takes(Media::Json(schema("TakeOnLease")), "")
         .gives(200, Media::Json(schema("QueueMessages")), "")
-        .refuses(&[E::Malformed, E::Invalid, E::UnknownQueue, E::UnknownClient])
+        .refuses(&[E::Malformed, E::Invalid, E::UnknownQueue, E::UnknownClient, E::TooManyClients])
         .refuses(WRITING)
         .example_with(
             "three",
@@ -177,7 +177,7 @@ fn of_client(path: &'static str, id: &'static str, summary: &'static str) -> Ope
         .caller()
         .takes(Media::Json(schema("TakeOfSender")), "")
         .gives(200, Media::Json(schema("QueueMessages")), "")
-        .refuses(&[E::Malformed, E::Invalid, E::UnknownClient])
+        .refuses(&[E::Malformed, E::Invalid, E::UnknownClient, E::TooManyClients])
         .refuses(WRITING)
         .example_with(
             "nothingOfBob",

@@ -59,6 +59,7 @@ fn send(limits: &Limits) -> Operation {
             E::IdReused,
             E::UnknownQueue,
             E::UnknownClient,
+            E::TooManyClients,
             E::UnknownReceiver,
         ])
         .refuses(&[E::QueueFull])
@@ -162,7 +163,7 @@ fn get() -> Operation {
         .caller()
         .takes(Media::Json(schema("Take")), "")
         .gives(200, Media::Json(schema("QueueMessages")), "")
-        .refuses(&[E::Malformed, E::Invalid, E::UnknownQueue, E::UnknownClient])
+        .refuses(&[E::Malformed, E::Invalid, E::UnknownQueue, E::UnknownClient, E::TooManyClients])
         .refuses(WRITING)
         .example_with("oldest", &[("queue", "jobs")], json!({"receiver": "worker"}), (200, one))
         .example_with(

@@ -73,7 +73,7 @@ fn register() -> Operation {
         )
         .caller()
         .gives(204, Media::None, "It is registered.")
-        .refuses(&[E::Invalid])
+        .refuses(&[E::Invalid, E::TooManyClients])
         .refuses(WRITING)
         .example("worker", &[("client", "worker")], (204, Value::Null))
         .example("noId", &[("client", "the worker")], answered(&invalid(&[("client", ID_RULE)])))

@@ -61,12 +61,19 @@ impl Queues {
         Ok(QueueOutcome::Deleted { messages, ready: Box::default() })
     }
 
-    pub(super) fn register(&mut self, name: &str, judging: &mut Judging<'_>) -> QueueOutcome {
+    pub(super) fn register(&mut self, name: &str, judging: &mut Judging<'_>) -> Judged {
         let changed = self.registered(name).is_none();
         if changed {
+            self.check_client_fits()?;
             self.enter_client(name, judging);
         }
-        QueueOutcome::Client { changed }
+        Ok(QueueOutcome::Client { changed })
+    }
+
+    /// Refuses one client more than there may be.
+    pub(super) fn check_client_fits(&self) -> Result<(), Refusal> {
+        let fits = self.registered_numbers.len() < self.limits.clients_max;
+        if fits { Ok(()) } else { Err(Refusal::TooManyClients) }
     }
 
     /// Registers a client who is not, and says the number.
@@ -81,6 +88,7 @@ impl Queues {
         let unchanged = QueueOutcome::Client { changed: false };
         let Some(number) = self.client_number(name) else { return unchanged };
         let changed = self.registered(name).is_some();
+        self.make_copies_for(number);
         // What is on lease is in good hands.
         let copies = self.copies.range((number, 0)..=(number, u64::MAX)).map(|(_, id)| *id);
         let is_leased = |id: &u64| self.find(*id).is_some_and(|(_, entry)| entry.state == State::Leased);

@@ -102,7 +102,7 @@ impl Queues {
             QueueOp::Put { queue, settings } => Ok(self.put(queue, settings, judging)),
             QueueOp::PutNumbered => Ok(self.put_numbered(judging)),
             QueueOp::Delete { queue, force } => self.delete(queue, force, judging),
-            QueueOp::Register { client } => Ok(self.register(client, judging)),
+            QueueOp::Register { client } => self.register(client, judging),
             QueueOp::Unregister { client } => Ok(self.unregister(client, judging)),
             QueueOp::Send(ref send) => self.send(send, judging),
             QueueOp::Take(ref take) => self.take(take, judging),

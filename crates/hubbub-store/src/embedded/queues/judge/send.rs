@@ -41,10 +41,16 @@ impl Queues {
         let sender =
             registered.or_else(|| self.client_number(send.sender)).unwrap_or_else(|| self.next_client());
         let copies = match to {
-            To::All => u32::try_from(self.registered_but(sender).count()).unwrap_or(u32::MAX),
+            To::All => u32::try_from(self.registered_but(sender).len()).unwrap_or(u32::MAX),
             To::Anyone | To::One(_) => 1,
         };
         let dropped = self.too_many(queue, send, copies, judging)?;
+        if to == To::All && !self.has_room_for_broadcast(copies) {
+            return Err(Refusal::TooManyBroadcasts);
+        }
+        if registered.is_none() {
+            self.check_client_fits()?;
+        }
         if registered.is_none() {
             self.enter_client(send.sender, judging);
         }
@@ -118,7 +124,7 @@ impl Queues {
         }
         let most = TAKE_MAX.min(1 + judging.spare / LISTED_BYTES);
         for id in &queue.all {
-            let Some((_, entry)) = self.find(id) else { continue };
+            let Some(entry) = self.entry_of(id) else { continue };
             if entry.state != State::Leased {
                 dropped.push(id);
                 messages = messages.saturating_sub(1);

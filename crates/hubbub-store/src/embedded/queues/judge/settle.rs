@@ -26,6 +26,8 @@ impl Queues {
         let settings =
             self.queues.get(&number).filter(|_| is_its).ok_or(Refusal::StaleReceipt)?.settings.clone();
         let (id, at) = (entry.id, now.wall);
+        // The next of its group may be one of them.
+        self.make_copies_for(entry.receiver);
         let until = match how {
             Settle::Ack => {
                 let gone = Queued::Gone { at, why: Why::Acknowledged, ids: vec![id] };
@@ -55,9 +57,8 @@ impl Queues {
 
     pub(super) fn remove_one(&mut self, queue: &str, id: u64, judging: &mut Judging<'_>) -> Judged {
         let number = self.number_of(queue)?;
-        if self.find_in(number, id).is_none() {
-            return Err(Refusal::UnknownMessage);
-        }
+        let entry = self.entry_in(number, id).ok_or(Refusal::UnknownMessage)?;
+        self.make_copies_for(entry.receiver);
         let gone = Queued::Gone { at: judging.now.wall, why: Why::Removed, ids: vec![id] };
         self.log(&gone, Telling::Outcome, judging);
         Ok(QueueOutcome::Deleted { messages: 1, ready: self.take_freed() })

@@ -11,12 +11,16 @@ use crate::embedded::queues::entry::State;
 use crate::embedded::queues::{DeadReason, Queues, Telling};
 use crate::embedded::record::{Queued, Why};
 
+/// Messages that one sweep clears away or moves at most.
+const SWEPT_MAX: usize = 500;
+
 /// Bytes of the record that moves one message to a dead-letter queue, at most.
 const DEAD_BYTES: usize = LISTED_BYTES;
 
 impl Queues {
     pub(super) fn sweep(&mut self, judging: &mut Judging<'_>) -> QueueOutcome {
-        let mut left = TAKE_MAX;
+        self.make_some(self.limits.broadcasts.per_sweep.max(1));
+        let mut left = SWEPT_MAX;
         let most = judging.listed(left.min(self.expired.len()));
         let ids: Vec<u64> = self.expired.iter().copied().take(most).collect();
         let (gone, strays): (Vec<u64>, Vec<u64>) = ids.into_iter().partition(|id| self.is_in_a_queue(*id));
@@ -70,14 +74,16 @@ impl Queues {
     pub(super) fn redrive(&mut self, queue: &str, id: Option<u64>, judging: &mut Judging<'_>) -> Judged {
         let queue = self.queue_named(queue).ok_or(Refusal::UnknownQueue)?;
         if let Some(id) = id
-            && self.find_in(queue.number, id).is_none()
+            && self.entry_in(queue.number, id).is_none()
         {
             return Err(Refusal::UnknownMessage);
         }
         let most = TAKE_MAX.min(1 + judging.spare / (LISTED_BYTES + RECORD_BYTES));
         let mut moved: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         let (mut messages, mut more) = (0, false);
-        for id in queue.all.iter().filter(|one| id.is_none_or(|id| id == *one)) {
+        let mut ids = queue.all.iter();
+        ids.advance_to(id.unwrap_or_default());
+        for id in ids.take_while(|one| id.is_none_or(|id| id == *one)) {
             let Some((_, entry)) = self.find(id) else { continue };
             let origin = self.dead.get(&id).and_then(|dead| self.queue_named(&dead.origin));
             let Some(origin) = origin.filter(|_| !matches!(entry.state, State::Leased | State::Expired))

@@ -7,6 +7,7 @@ use hubbub_core::{QueueOutcome, Refusal, Timestamp};
 
 use super::{Judged, Judging};
 use crate::embedded::queues::entry::Entry;
+use crate::embedded::queues::select::Selected;
 use crate::embedded::queues::time::micros;
 use crate::embedded::queues::{Queues, Telling};
 use crate::embedded::record::{Leased, Queued};
@@ -16,14 +17,18 @@ impl Queues {
         let queue = take.wanted.queue.map(|queue| self.number_of(queue)).transpose()?;
         let max = judging.listed(take.max.min(TAKE_MAX));
         let is_away = take.how == TakeHow::Away;
-        let chosen = match self.selection(&take.wanted, queue) {
+        self.make_copies_for_name(take.wanted.receiver);
+        let selected = match self.selection(&take.wanted, queue) {
             Some(selection) => self.select(&selection, max, is_away, u64::MAX, judging.now.at),
-            None => Vec::new(),
+            None => Selected::default(),
         };
+        let Selected { chosen, over } = selected;
+        self.expire(&over);
         let mut taken = self.read_chosen(&chosen, judging)?;
         if let (Some(receiver), true) = (take.wanted.receiver, take.registers && judging.autoregister)
             && self.registered(receiver).is_none()
         {
+            self.check_client_fits()?;
             self.enter_client(receiver, judging);
         }
         if taken.is_empty() {

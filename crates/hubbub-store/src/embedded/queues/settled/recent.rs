@@ -7,6 +7,9 @@ use hashbrown::HashTable;
 use super::record::SettledId;
 
 /// A table of ids that are forgotten oldest first.
+/// Ids forgotten by one call at most, so that no batch waits long; the rest is for the next call.
+const FORGOTTEN_MAX: usize = 500;
+
 #[derive(Debug, Clone, Default)]
 pub(in crate::embedded::queues) struct RecentIds {
     records: VecDeque<SettledId>,
@@ -71,7 +74,10 @@ impl RecentIds {
 
     /// Forgets the oldest ones whose time has come.
     pub(super) fn forget(&mut self, now: i64) {
-        while let Some(record) = self.records.front().filter(|record| record.forget_at <= now).copied() {
+        for _ in 0..FORGOTTEN_MAX {
+            let Some(record) = self.records.front().filter(|record| record.forget_at <= now).copied() else {
+                break;
+            };
             if let Ok(found) = self.numbers.find_entry(record.known_as[0], |number| *number == self.first) {
                 found.remove();
             }

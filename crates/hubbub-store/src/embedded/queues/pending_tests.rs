@@ -1,0 +1,140 @@
+//! Messages to everybody whose copies are made bit by bit: how much is done at once, and where their texts stand.
+
+use hubbub_core::queue::{Audience, QueueSend};
+use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
+
+use super::tests::{
+    Place, apply, entries, get, make, message, one, register, restored, seal, texts_of_waiting,
+};
+use crate::embedded::{BroadcastOptions, Engine, EngineOptions};
+
+const CLIENTS: usize = 60;
+
+fn options() -> EngineOptions {
+    let broadcasts = BroadcastOptions { at_once: 5, per_sweep: 20, messages_max: 3, copies_max: 150 };
+    EngineOptions { slot_bytes: 64 << 10, reserve_bytes: 0, broadcasts, ..EngineOptions::default() }
+}
+
+fn to_all(text: &str) -> QueueOp<'_> {
+    QueueOp::Send(QueueSend { audience: Audience::All, ..message("q", text) })
+}
+
+fn sweep(engine: &Engine) -> bool {
+    match one(engine, QueueOp::Sweep) {
+        Outcome::Queue(QueueOutcome::Swept { more, .. }) => more,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn begun(place: &Place) -> (Engine, Vec<String>) {
+    let engine = place.open_with(options());
+    make(&engine, "q");
+    let clients = register(&engine, CLIENTS);
+    (engine, clients)
+}
+
+#[test]
+fn no_batch_makes_all_copies() {
+    let place = Place::new(64 << 10);
+    let (engine, _) = begun(&place);
+    one(&engine, to_all("news"));
+    assert_eq!(entries(&engine), 0);
+    assert_eq!(get(&engine, "q", "client050", 9), ["news"]);
+    let mut made = Vec::new();
+    while sweep(&engine) {
+        made.push(entries(&engine));
+    }
+    assert_eq!((made.as_slice(), entries(&engine)), (&[20, 40][..], CLIENTS - 1));
+    // What is there for few is there at once.
+    for client in 4..CLIENTS {
+        one(&engine, QueueOp::Unregister { client: &format!("client{client:03}") });
+    }
+    let before = entries(&engine);
+    one(&engine, to_all("few"));
+    assert_eq!(entries(&engine), before + 4);
+}
+
+#[test]
+fn too_many_messages_to_everybody_are_refused_until_copies_are_made() {
+    let place = Place::new(64 << 10);
+    let (engine, _) = begun(&place);
+    let outcomes = apply(&engine, &["a", "b", "c"].map(to_all));
+    assert!(matches!(outcomes[..2], [Outcome::Queue(_), Outcome::Queue(_)]));
+    assert_eq!(outcomes[2], Outcome::Refused(Refusal::TooManyBroadcasts));
+    sweep(&engine);
+    sweep(&engine);
+    assert!(matches!(one(&engine, to_all("d")), Outcome::Queue(_)));
+    // A start takes all that the journal has.
+    drop(engine);
+    let engine = place.open_with(options());
+    assert_eq!(get(&engine, "q", "client007", 9), ["a", "b", "d"]);
+    while sweep(&engine) {}
+    assert_eq!(get(&engine, "q", "client008", 9), ["a", "b", "d"]);
+}
+
+#[test]
+fn texts_of_copies_that_are_not_made_move_with_the_others() {
+    let place = Place::new(64 << 10);
+    let (mut engine, clients) = begun(&place);
+    let text = "t".repeat(1_000);
+    one(&engine, to_all(&text));
+    sweep(&engine);
+    let backup = restored(&engine, "begun");
+    for restarts in [false, true] {
+        seal(&engine);
+        let texts = place.texts();
+        assert_eq!(texts.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [1_004], "one text for all");
+        if restarts {
+            drop(engine);
+            engine = place.open_with(options());
+        }
+        assert_eq!(texts_of_waiting(&engine, "q"), vec![text.clone(); CLIENTS]);
+    }
+    let restored = place.open_at(&backup.path().join("data"));
+    for engine in [&engine, &restored] {
+        for client in &clients {
+            assert_eq!(get(engine, "q", client, 9), [text.as_str()], "{client}");
+        }
+        seal(engine);
+        assert_eq!(entries(engine), 0);
+    }
+    assert_eq!(place.texts(), []);
+}
+
+#[test]
+fn a_queue_that_goes_takes_its_copies_along() {
+    let place = Place::new(64 << 10);
+    let (engine, clients) = begun(&place);
+    let named = QueueSend { audience: Audience::All, message_id: Some("m"), ..message("q", "news") };
+    one(&engine, QueueOp::Send(named));
+    assert_eq!(get(&engine, "q", "client000", 9), ["news"], "the first keeps the id for the others");
+    sweep(&engine);
+    one(&engine, QueueOp::Delete { queue: "q", force: true });
+    while sweep(&engine) {}
+    assert_eq!(entries(&engine), 0);
+    make(&engine, "q");
+    assert_eq!(get(&engine, "q", &clients[40], 9), [""; 0]);
+    seal(&engine);
+    assert_eq!(place.texts(), []);
+}
+
+#[test]
+fn what_is_over_is_cleared_away_bit_by_bit() {
+    let place = Place::new(1 << 20);
+    let engine = place.open_with(EngineOptions { slot_bytes: 1 << 20, ..options() });
+    make(&engine, "q");
+    let texts: Vec<String> = (0..1_700).map(|number| number.to_string()).collect();
+    let sends: Vec<QueueOp<'_>> = texts
+        .iter()
+        .map(|text| QueueOp::Send(QueueSend { ttl_ms: Some(10), ..message("q", text) }))
+        .collect();
+    apply(&engine, &sends);
+    one(&engine, QueueOp::Send(message("q", "stays")));
+    place.pass(10);
+    assert_eq!(get(&engine, "q", "bob", 9), ["stays"], "what is over holds up nobody");
+    let mut left = Vec::new();
+    while sweep(&engine) {
+        left.push(entries(&engine));
+    }
+    assert_eq!((left.as_slice(), entries(&engine)), (&[1_200, 700, 200][..], 0));
+}

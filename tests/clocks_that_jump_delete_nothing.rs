@@ -21,7 +21,7 @@ async fn status(server: &Server, key: &str) -> u16 {
 }
 
 async fn keys(server: &Server) -> Vec<String> {
-    let list = server.get("/kv").await.json();
+    let list = server.get("/v1/kv").await.json();
     list["keys"].as_array().unwrap().iter().map(|key| key["key"].as_str().unwrap().to_owned()).collect()
 }
 

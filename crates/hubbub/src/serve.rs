@@ -4,8 +4,10 @@
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
+use hubbub_core::clock::SteadyClock;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, RandomSource};
 use hubbub_gateway::server::{self, Listeners};
@@ -42,8 +44,9 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         Some(line) => Some(listen(config, "server.line", line).await?),
         None => None,
     };
+    let steady = SteadyClock::new(Arc::new(SystemClock::new()), *config.clock_trust_after);
     let (clock, random): (Arc<dyn Clock>, Arc<dyn RandomSource>) =
-        (Arc::new(SystemClock::new()), Arc::new(KeyedRandom::new()));
+        (Arc::new(steady), Arc::new(KeyedRandom::new()));
     let started = clock.monotonic();
     let metrics = Arc::new(Metrics::default());
     let hub = Arc::new(Hub::new(ENCODE, metrics.clone()));
@@ -52,6 +55,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         Arc::new(move || hub.begin_anew())
     };
     let store = stores::open(config, clock.clone(), random.clone(), begin_anew).await?;
+    tokio::spawn(report_doubts(clock.clone()));
     let members =
         Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
     let cache = CacheLimits { bytes: config.kv_cache.0 as u64, entries: *config.kv_cache_entries };
@@ -94,6 +98,25 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// How often the wall clock is looked at even if nobody asks for the time.
+const LOOK_AT_CLOCK_EVERY: Duration = Duration::from_secs(1);
+
+/// Logs when the wall clock is not believed, and when it is again.
+async fn report_doubts(clock: Arc<dyn Clock>) {
+    let mut before = None;
+    loop {
+        let doubt = clock.doubt();
+        if doubt.as_ref().map(std::mem::discriminant) != before.as_ref().map(std::mem::discriminant) {
+            match &doubt {
+                Some(doubt) => tracing::warn!("{doubt}"),
+                None => tracing::info!("the wall clock is followed again"),
+            }
+            before = doubt;
+        }
+        tokio::time::sleep(LOOK_AT_CLOCK_EVERY).await;
+    }
 }
 
 /// Listens where the setting `key` says, and where that turned out to be.

@@ -18,8 +18,8 @@ use super::shared::Shared;
 pub(crate) struct Compacting {
     /// The number reserved for the segment that is being written, kept until it is done.
     pub(super) reserved: Option<u64>,
-    /// When to look again for what is too old, by the clock in microseconds.
-    pub(super) expire_at: i64,
+    /// When to look again for what is too old.
+    pub(super) expire_at: Duration,
     /// What was hidden when segments were last found to hold nothing hidden; `None` = never looked.
     pub(super) scrubbed: Option<u64>,
     /// When to look again for what is hidden.
@@ -112,6 +112,10 @@ impl Shared {
                 manifest.segments.insert(place, by.number());
             }
             manifest.segments.retain(|number| !gone.contains(number));
+            let there_by = gone.iter().filter_map(|number| manifest.there_by.remove(number)).max();
+            if let (Some(by), Some(time)) = (&by, there_by) {
+                manifest.there_by.insert(by.number(), time);
+            }
         })?;
         let numbers: Vec<u64> = gone.iter().copied().collect();
         let mut counted = self.stats.exchange();

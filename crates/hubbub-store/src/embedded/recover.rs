@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hubbub_core::{Clock, RandomSource};
+use hubbub_core::{Clock, RandomSource, Timestamp};
 use parking_lot::{Mutex, RwLock};
 
 use super::bell::Bell;
@@ -26,7 +26,7 @@ use super::kv::{KV_DIR, Keys, OpenedKeys, REVISION_JUMP};
 use super::manifest::{MANIFEST, Manifest};
 use super::options::{Durability, EngineOptions, SLOTS_MAX};
 use super::queues::{QUEUES_DIR, QueueShared, Queues, read_snapshot};
-use super::record::{self, Record};
+use super::record::{self, Record, TIME_BYTES, TimeProven};
 use super::rooms::{Position, Room, RoomNumber, Rooms};
 use super::segment::{BlockCache, IdHasher, SEGMENTS_DIR, Segment, segment_path};
 use super::shared::Shared;
@@ -60,6 +60,7 @@ pub(crate) fn open(
         OpenError::Damaged { file: MANIFEST.into(), offset: 0, what: "its rooms do not fit together".into() }
     })?;
     manifest.queues.remove_others(&*disk)?;
+    clock.begin_at(last_proven(&chain, &manifest)?);
     let mut queues = read_snapshot(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
     let Chain { unsealed, free, newest, lost } = chain;
     for slot in free {
@@ -149,6 +150,7 @@ pub(crate) fn open(
         revision: shared.keys.revision(),
         block_seed,
         sync_times: SyncTimes::default(),
+        proven: None,
         batches: 0,
         scratch: Scratch::default(),
     };
@@ -230,6 +232,26 @@ pub(crate) fn read_slot(slot: &Slot, end: u64, bytes: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
+/// The last proven time on the disk: the newest journal's, or the manifest's. `None` in a new data directory.
+fn last_proven(chain: &Chain, manifest: &Manifest) -> Result<Option<Timestamp>, OpenError> {
+    let mut begin = vec![0; block::HEADER_BYTES + TIME_BYTES];
+    for journal in chain.unsealed.iter().rev() {
+        for start in journal.blocks.iter().rev() {
+            let end = start.saturating_add(begin.len() as u64);
+            if end > journal.end {
+                continue;
+            }
+            let path = slot_path(journal.slot.number);
+            journal.slot.file.read_exact_at(&mut begin, *start).doing("reading", &path)?;
+            let mut records = begin.get(block::HEADER_BYTES..).unwrap_or_default();
+            if let Some(TimeProven(time)) = TimeProven::read(&mut records) {
+                return Ok(Some(time));
+            }
+        }
+    }
+    Ok(manifest.proven)
+}
+
 /// What records are entered into.
 struct State<'a> {
     rooms: &'a mut Rooms,
@@ -302,7 +324,7 @@ fn replay(
                 Record::Queue(queued) if is_new_to_queues => {
                     queues.enter_again(&queued, &tail, offset + u64::from(bytes), clock);
                 }
-                Record::Queue(_) => {}
+                Record::Queue(_) | Record::Time(_) => {}
             }
             offset += u64::from(bytes);
         }

@@ -127,7 +127,11 @@ fn a_wrong_clock_that_is_corrected_after_the_start_proves_nothing() {
     let machine = Machine::new().restarted(START - YEAR);
     machine.pass(15 * SECOND);
     machine.clocks.step_micros(-YEAR + HOUR / 2);
-    assert_eq!((machine.now(), machine.proven()), (machine.wall(), machine.wall()), "near what the store knows");
+    assert_eq!(
+        (machine.now(), machine.proven()),
+        (machine.wall(), machine.wall()),
+        "near what the store knows"
+    );
     assert_eq!(machine.steady.doubt(), None);
 }
 

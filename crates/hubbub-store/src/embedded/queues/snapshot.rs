@@ -301,7 +301,7 @@ pub(crate) fn read_snapshot(
     if version > VERSION {
         return Err(OpenError::NewerFormat { found: version.into(), known: VERSION.into() });
     }
-    let now = queues.times.now(clock);
+    let now = queues.times.for_loading(clock);
     let input = &mut body;
     let misfit = || damaged("its parts do not fit together");
     let written = queues.read_head(input).ok_or_else(misfit)?;

@@ -27,6 +27,7 @@ impl Writer {
         scratch: &mut Scratch,
     ) -> Result<Vec<Outcome>, MaintainError> {
         block::begin(&mut scratch.block);
+        self.begin_time(shared, scratch);
         scratch.places.clear();
         scratch.ids.clear();
         scratch.touched.clear();
@@ -40,7 +41,7 @@ impl Writer {
         self.find_rooms(shared, ops, &mut scratch.rooms);
         self.dedup.begin_batch(ops, &mut scratch.hashes, &mut scratch.maybe_known);
         let now = shared.clock.now().as_micros();
-        let due = DueKeys::find(shared, ops, now);
+        let due = DueKeys::find(shared, ops, shared.clock.proven().as_micros());
         let mut keys = KnownKeys::look_up(shared, view, ops, &due);
         let mut outcomes = Vec::with_capacity(ops.len());
         for (index, op) in ops.iter().enumerate() {

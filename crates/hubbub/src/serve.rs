@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use hubbub_core::clock::SteadyClock;
 use hubbub_core::limits::Limits;
-use hubbub_core::{Clock, RandomSource};
+use hubbub_core::{Clock, RandomSource, Store};
 use hubbub_gateway::server::{self, Listeners};
 use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics};
 use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
@@ -55,7 +55,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         Arc::new(move || hub.begin_anew())
     };
     let store = stores::open(config, clock.clone(), random.clone(), begin_anew).await?;
-    tokio::spawn(report_doubts(clock.clone()));
+    tokio::spawn(report_doubts(clock.clone(), store.clone()));
     let members =
         Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
     let cache = CacheLimits { bytes: config.kv_cache.0 as u64, entries: *config.kv_cache_entries };
@@ -104,10 +104,10 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
 const LOOK_AT_CLOCK_EVERY: Duration = Duration::from_secs(1);
 
 /// Logs when the wall clock is not believed, and when it is again.
-async fn report_doubts(clock: Arc<dyn Clock>) {
+async fn report_doubts(clock: Arc<dyn Clock>, store: Arc<dyn Store>) {
     let mut before = None;
     loop {
-        let doubt = clock.doubt();
+        let doubt = clock.doubt().or_else(|| store.clock_doubt());
         if doubt.as_ref().map(std::mem::discriminant) != before.as_ref().map(std::mem::discriminant) {
             match &doubt {
                 Some(doubt) => tracing::warn!("{doubt}"),

@@ -90,6 +90,7 @@ pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
         queues_autoregister: *config.queues_autoregister,
         retention: *config.postgres_retention,
         partition: *config.postgres_partition,
+        clock_trust_after: Some(*config.clock_trust_after),
         recent_cache_bytes: config.postgres_recent_cache.0,
         ..PostgresOptions::new(config.store.0.as_str())
     }

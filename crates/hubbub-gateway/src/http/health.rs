@@ -52,7 +52,7 @@ pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
             "disk": component(&disk),
             "log": log_component(&log),
             "bus": {"status": "UP", "kind": "local"},
-            "clock": clock_component(gateway.clock.doubt().or(gateway.store.clock_doubt())),
+            "clock": clock_component(gateway.clock.doubt().or_else(|| gateway.store.clock_doubt())),
         },
     });
     let status = if is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

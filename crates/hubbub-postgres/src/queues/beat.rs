@@ -157,7 +157,7 @@ impl Queues {
             tx.batch("preparing", sql::PLANNING).await?;
             tx.execute(&CLEAR_MESSAGES, &[&CLEAR]).await?;
             tx.execute(&CLEAR_QUEUES, &[]).await?;
-            let (from, now) = (self.forgot_to.load(Ordering::Relaxed), self.now());
+            let (from, now) = (self.forgot_to.load(Ordering::Relaxed), self.proven());
             let forgot = tx.execute(&FORGET, &[&time(from), &time(now), &CLEAR]).await?;
             tx.commit().await?;
             // Whatever is written from now on is remembered for minutes.

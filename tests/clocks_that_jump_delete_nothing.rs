@@ -4,7 +4,7 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Server, Setup, texts, until};
+use crate::harness::{Postgres, Server, Setup, texts, until};
 
 const HOUR: i64 = 3_600;
 const YEAR: i64 = 365 * 24 * HOUR;
@@ -150,4 +150,30 @@ async fn an_expired_key_stays_expired() {
 #[tokio::test]
 async fn an_expired_key_stays_expired_without_a_cache() {
     an_expired_key_stays_expired_in(Setup::new().set("kv.cache_bytes=0B")).await;
+}
+
+#[tokio::test]
+async fn servers_that_share_a_database_go_by_its_clock() {
+    let postgres = Postgres::start("");
+    let url = postgres.url("postgres");
+    let right = Setup::new().store(&url).start();
+    fill(&right).await;
+    let wrong = Setup::new().store(&url);
+    wrong.set_clock(YEAR);
+    let wrong = wrong.start();
+    until_due_work_is_done(&wrong, "ahead").await;
+    put(&wrong, "long", 24 * 3_600).await;
+    for server in [&right, &wrong] {
+        must_be_there(server).await;
+        assert_eq!(keys(server).await, ["kept", "long"]);
+    }
+    wrong.set_clock(-YEAR);
+    until_due_work_is_done(&wrong, "behind").await;
+    put(&wrong, "brief", 1).await;
+    until("it ran out for both", async || status(&right, "brief").await == 404).await;
+    assert_eq!(status(&wrong, "brief").await, 404);
+    let stored = wrong.send("r", "when").await;
+    let before = right.send("r", "then").await;
+    assert!(before["receivedAt"].as_str() >= stored["receivedAt"].as_str(), "{stored} {before}");
+    must_be_there(&right).await;
 }

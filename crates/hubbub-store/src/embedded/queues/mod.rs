@@ -34,6 +34,8 @@ mod table;
 mod time;
 
 #[cfg(test)]
+mod clock_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

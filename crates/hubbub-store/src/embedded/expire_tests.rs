@@ -165,10 +165,17 @@ fn messages_of_a_wrong_clock_grow_old_too() {
     place.fill(0..300);
     place.clock.step_micros(-YEAR);
     place.fill(300..600);
+    place.clock.advance_micros(2 * SECOND);
+    place.work();
     assert_eq!((place.count("usual"), place.count("short")), (100, 100), "they are as young as any");
     place.clock.advance_micros(20 * SECOND);
     place.work();
     assert_eq!((place.count("usual"), place.count("short")), (100, 0));
+    place.send("late", "ada", 1);
+    place.fill(600..900);
+    place.clock.advance_micros(85 * SECOND);
+    place.work();
+    assert_eq!(place.count("late"), 1, "a merge makes nothing older");
     place.clock.advance_micros(150 * SECOND);
     place.work();
     assert_eq!((place.count("usual"), place.in_segments("usual")), (0, 0));

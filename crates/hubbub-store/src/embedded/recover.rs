@@ -142,7 +142,8 @@ pub(crate) fn open(
     let tail = Arc::new(Tail::new(newest + 1, slot));
     dedup.begin_slot(Arc::clone(&tail));
     shared.change_view(|view| view.tails.push(Arc::clone(&tail)));
-    let place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0 };
+    let begun = shared.clock.monotonic();
+    let place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0, begun };
     let writer = Writer {
         place,
         dedup,

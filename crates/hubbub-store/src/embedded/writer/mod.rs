@@ -17,6 +17,7 @@ mod keys;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use hubbub_core::store::ApplyError;
 use hubbub_core::{Op, OpBatch, Outcome};
@@ -77,6 +78,8 @@ pub(crate) struct WritePlace {
     pub(crate) prior: (u64, u32),
     /// Messages and changes of keys in it.
     pub(crate) messages: usize,
+    /// When the slot was begun, on the monotonic clock.
+    pub(crate) begun: Duration,
 }
 
 /// Everything only the writing thread needs.
@@ -222,7 +225,8 @@ impl Writer {
         };
         shared.change_view(|view| view.tails.push(Arc::clone(&tail)));
         self.dedup.begin_slot(Arc::clone(&tail));
-        self.place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0 };
+        let begun = shared.clock.monotonic();
+        self.place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0, begun };
         self.proven = None;
         shared.bell.ring();
         Ok(())

@@ -82,6 +82,19 @@ impl Setup {
         &self.data
     }
 
+    /// The file by which [`Server::set_clock`] says how wrong the server's wall clock is.
+    fn clock(&self) -> PathBuf {
+        self.beside("clock")
+    }
+
+    /// The server's wall clock is wrong by so many seconds from now on, and so are those of others with this setup.
+    pub(crate) fn set_clock(&self, ahead_s: i64) {
+        // Replaced at once, so that nobody reads half a number.
+        let next = self.beside("clock.next");
+        std::fs::write(&next, (ahead_s * 1_000).to_string()).unwrap();
+        std::fs::rename(next, self.clock()).unwrap();
+    }
+
     /// The arguments of `hubbub serve` on `listen`.
     pub(crate) fn arguments(&self, listen: &str) -> Vec<String> {
         let mut arguments: Vec<String> = ["serve", "--listen", listen, "--data"].map(Into::into).into();
@@ -154,6 +167,11 @@ impl Server {
 
     pub(crate) fn data(&self) -> &Path {
         self.setup.data()
+    }
+
+    /// Its wall clock is wrong by so many seconds from now on.
+    pub(crate) fn set_clock(&self, ahead_s: i64) {
+        self.setup.set_clock(ahead_s);
     }
 
     /// `kill -9`.
@@ -345,6 +363,7 @@ impl Running {
     fn start(setup: &Setup, listen: &str) -> (Self, SocketAddr) {
         let mut command = program::command();
         command.envs(setup.environment.iter().cloned());
+        command.env("HUBBUB_TEST_CLOCK", setup.clock());
         command.args(setup.arguments(listen)).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));

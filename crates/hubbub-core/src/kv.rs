@@ -38,6 +38,12 @@ pub enum KvOp<'a> {
     Sweep,
 }
 
+/// Whether a key that runs out at `expires_at` is gone. The one decision about it, for reads, lists, conditions, sweeps
+/// and caches; `now` is the store's clock.
+pub fn has_expired(expires_at: Option<Timestamp>, now: Timestamp) -> bool {
+    expires_at.is_some_and(|expires_at| expires_at <= now)
+}
+
 /// When a change is made; otherwise it is refused as [`crate::Refusal::Condition`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Condition {

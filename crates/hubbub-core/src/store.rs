@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backup::BackupStore;
+use crate::clock::ClockDoubt;
 use crate::id::{ClientId, QueueId, RoomId, UserId};
 use crate::kv::{KeyInfo, KvEntry, KvHistory};
 use crate::message::MessageRun;
@@ -62,6 +63,11 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
     /// compared with the store again.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// What is wrong with the wall clock of the store, where it has one of its own.
+    fn clock_doubt(&self) -> Option<ClockDoubt> {
+        None
     }
 
     /// Finishes what is under way (seals, table writes) and lets go of the data. No call may follow.

@@ -15,6 +15,9 @@ const MICROS_MIN: i64 = -62_135_596_800_000_000;
 const MICROS_MAX: i64 = 253_402_300_799_999_999;
 
 impl Timestamp {
+    /// The earliest there is.
+    pub const MIN: Self = Self(MICROS_MIN);
+
     /// From microseconds since 1970; brought into the years 1 to 9999.
     pub const fn from_micros(micros: i64) -> Self {
         if micros < MICROS_MIN {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::clock::{Clock, ClockDoubt, RandomSource};
 use hubbub_core::essential::supervise;
 use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
 use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted, Wants};
@@ -120,6 +120,7 @@ impl Store for Lasting {
         health() -> StoreHealth;
         figures() -> StoreFigures;
         is_shared() -> bool;
+        clock_doubt() -> Option<ClockDoubt>;
         replicas() -> Option<&dyn ReplicaStore>;
     }
 

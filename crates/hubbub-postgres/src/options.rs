@@ -40,6 +40,9 @@ pub struct PostgresOptions {
     pub partition: Duration,
     /// Bytes of recent messages kept in memory; 0 = none, and nothing else of rooms either.
     pub recent_cache_bytes: usize,
+    /// Time goes by the database's clock, and a step of it is followed once it was held for so long; `None` = by the clock
+    /// that is handed in.
+    pub clock_trust_after: Option<Duration>,
 }
 
 /// What stands between this server and the database.
@@ -99,6 +102,7 @@ impl PostgresOptions {
             retention: None,
             partition: Duration::from_secs(7 * 24 * 3_600),
             recent_cache_bytes: 64 << 20,
+            clock_trust_after: None,
         }
     }
 }

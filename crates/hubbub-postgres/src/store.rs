@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::clock::{Clock, ClockDoubt, RandomSource};
 use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{ApplyError, BatchCap, ReadError, Store, StoreFigures, StoreHealth};
 use hubbub_core::{OpBatch, Outcome};
 use tokio::runtime::Handle;
 
 use crate::db::Db;
+use crate::db::clock::DatabaseClock;
 use crate::db::connect::{self, OpenError};
 use crate::db::refusal::refusal;
 use crate::history::History;
@@ -30,6 +31,8 @@ pub(crate) struct Context {
     pub(crate) db: Db,
     pub(crate) options: PostgresOptions,
     pub(crate) clock: Arc<dyn Clock>,
+    /// What `clock` follows, where it is the database's.
+    pub(crate) database_clock: Option<Arc<DatabaseClock>>,
     pub(crate) runtime: Handle,
     pub(crate) status: Status,
     pub(crate) partitions: Partitions,
@@ -65,10 +68,19 @@ impl Postgres {
         drop(client);
         let pool = connect::pool(config, &options, Some(history.hook()))?;
         let db = Db::new(pool, options.pooler, options.apply_timeout, Some(history.clone()));
+        let (clock, database_clock): (Arc<dyn Clock>, _) = match options.clock_trust_after {
+            None => (clock, None),
+            Some(trust_after) => {
+                let opened = DatabaseClock::open(&db, clock, trust_after).await;
+                let (source, steady) = opened.map_err(|fault| OpenError(fault.to_string()))?;
+                (steady, Some(source))
+            }
+        };
         let context = Arc::new(Context {
             db,
             options,
             clock,
+            database_clock,
             runtime: Handle::current(),
             status: Status::default(),
             partitions: Partitions::default(),
@@ -119,6 +131,10 @@ impl Store for Postgres {
 
     fn is_shared(&self) -> bool {
         true
+    }
+
+    fn clock_doubt(&self) -> Option<ClockDoubt> {
+        self.context.database_clock.as_ref().and_then(|_| self.context.clock.doubt())
     }
 
     fn close(&self) {

@@ -2,28 +2,62 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::time::Timestamp;
 
 /// The machine's clocks; wall-clock times are whole milliseconds.
+///
+/// Durations count the time a machine is suspended, where the system can say so: a resume is then no step of the wall
+/// clock.
 pub(crate) struct SystemClock {
-    started: Instant,
+    #[cfg(not(target_os = "linux"))]
+    started: std::time::Instant,
+    /// A file that says by how many milliseconds the wall clock is wrong, for tests of exactly that.
+    #[cfg(debug_assertions)]
+    error: Option<std::path::PathBuf>,
 }
 
 impl SystemClock {
     pub(crate) fn new() -> Self {
-        Self { started: Instant::now() }
+        Self {
+            #[cfg(not(target_os = "linux"))]
+            started: std::time::Instant::now(),
+            #[cfg(debug_assertions)]
+            error: std::env::var_os("HUBBUB_TEST_CLOCK").map(Into::into),
+        }
+    }
+
+    /// Milliseconds by which a test wants the wall clock to be wrong.
+    #[cfg(debug_assertions)]
+    fn error_ms(&self) -> i64 {
+        let text = self.error.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+
+    #[cfg(not(debug_assertions))]
+    #[allow(clippy::unused_self)]
+    const fn error_ms(&self) -> i64 {
+        0
     }
 }
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_micros(i64::try_from(since_1970.as_millis()).unwrap_or(0).saturating_mul(1_000))
+        let ms = i64::try_from(since_1970.as_millis()).unwrap_or(0).saturating_add(self.error_ms());
+        Timestamp::from_micros(ms.saturating_mul(1_000))
     }
 
+    #[cfg(target_os = "linux")]
+    fn monotonic(&self) -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+        Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
+    }
+
+    #[cfg(not(target_os = "linux"))]
     fn monotonic(&self) -> Duration {
         self.started.elapsed()
     }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use hubbub_core::clock::SteadyClock;
 use hubbub_core::essential::{self, supervise};
 use hubbub_core::limits::Limits;
-use hubbub_core::{Clock, Essential, RandomSource};
+use hubbub_core::{Clock, Essential, RandomSource, Store};
 use hubbub_gateway::server::{self, Listeners};
 use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics};
 use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
@@ -46,8 +47,9 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         Some(line) => Some(listen(config, "server.line", line).await?),
         None => None,
     };
+    let steady = SteadyClock::new(Arc::new(SystemClock::new()), *config.clock_trust_after);
     let (clock, random): (Arc<dyn Clock>, Arc<dyn RandomSource>) =
-        (Arc::new(SystemClock::new()), Arc::new(KeyedRandom::new()));
+        (Arc::new(steady), Arc::new(KeyedRandom::new()));
     let started = clock.monotonic();
     let metrics = Arc::new(Metrics::default());
     let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()));
@@ -56,6 +58,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         Arc::new(move || hub.begin_anew())
     };
     let store = stores::open(config, clock.clone(), random.clone(), begin_anew).await?;
+    tokio::spawn(report_doubts(clock.clone(), store.clone()));
     let members =
         Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
     let cache = CacheLimits {
@@ -110,6 +113,24 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     supervision::verdict()
 }
 
+/// How often the wall clock is looked at even if nobody asks for the time.
+const LOOK_AT_CLOCK_EVERY: Duration = Duration::from_secs(1);
+
+/// Logs when the wall clock is not believed, and when it is again.
+async fn report_doubts(clock: Arc<dyn Clock>, store: Arc<dyn Store>) {
+    let mut before = None;
+    loop {
+        let doubt = clock.doubt().or_else(|| store.clock_doubt());
+        if doubt.as_ref().map(std::mem::discriminant) != before.as_ref().map(std::mem::discriminant) {
+            match &doubt {
+                Some(doubt) => tracing::warn!("{doubt}"),
+                None => tracing::info!("the wall clock is followed again"),
+            }
+            before = doubt;
+        }
+        tokio::time::sleep(LOOK_AT_CLOCK_EVERY).await;
+    }
+}
 /// Connections that may wait to be accepted, as when thousands of clients come back at once; the system may allow fewer
 /// (net.core.somaxconn).
 const PENDING_CONNECTIONS: i32 = 65_535;

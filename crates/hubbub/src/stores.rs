@@ -92,6 +92,7 @@ pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
         queues_clients_max: *config.queues_clients_max as u64,
         retention: *config.postgres_retention,
         partition: *config.postgres_partition,
+        clock_trust_after: Some(*config.clock_trust_after),
         recent_cache_bytes: config.postgres_recent_cache.0,
         ..PostgresOptions::new(config.store.0.as_str())
     }

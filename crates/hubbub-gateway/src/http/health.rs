@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_core::clock::ClockDoubt;
 use hubbub_core::replica::ReplicaFigures;
 use hubbub_core::store::StoreHealth;
 use hubbub_pipeline::log::LogHealth;
@@ -51,6 +52,7 @@ pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
             "disk": component(&disk),
             "log": log_component(&log),
             "bus": {"status": "UP", "kind": "local"},
+            "clock": clock_component(gateway.clock.doubt().or_else(|| gateway.store.clock_doubt())),
         },
     });
     let status = if is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -65,6 +67,13 @@ fn replica(replica: &ReplicaFigures) -> Value {
         "reason": replica.fault,
         "lagMs": replica.lag_us.map(|lag_us| lag_us / 1_000),
     })
+}
+
+/// A wall clock that is not believed stops nothing.
+fn clock_component(doubt: Option<ClockDoubt>) -> Value {
+    let Some(doubt) = doubt else { return json!({"status": "UP"}) };
+    let (ClockDoubt::Stepped { micros } | ClockDoubt::Unproven { micros }) = doubt;
+    json!({"status": "DEGRADED", "reason": doubt.to_string(), "stepMs": micros / 1_000})
 }
 
 fn log_component(log: &LogHealth) -> Value {

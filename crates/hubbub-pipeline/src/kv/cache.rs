@@ -1,7 +1,6 @@
 //! The cache itself: what an entry is, what it weighs, and what is admitted.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use hubbub_core::cache;
@@ -9,7 +8,10 @@ use prometheus_client::metrics::counter::Counter;
 use quick_cache::sync::PlaceholderGuard;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter, sync};
 
-use super::{CacheLimits, Expiry, Value};
+use hubbub_core::Timestamp;
+use hubbub_core::kv::has_expired;
+
+use super::{CacheLimits, Value};
 
 /// What is known of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,10 +23,10 @@ pub(super) enum Cached {
 
 impl Cached {
     /// The value, unless it has run out; the time is asked for only where it matters.
-    pub(super) fn value(self, now: impl FnOnce() -> Duration) -> Option<Value> {
+    pub(super) fn value(self, now: impl FnOnce() -> Timestamp) -> Option<Value> {
         match self {
-            Self::Value(value) => match value.expiry {
-                Some(expiry) if expiry.deadline <= now() => None,
+            Self::Value(value) => match value.expires_at {
+                Some(expires_at) if has_expired(Some(expires_at), now()) => None,
                 _ => Some(value),
             },
             Self::Absent => None,
@@ -105,11 +107,11 @@ impl Cache {
     }
 
     /// Enters a value that was put. Loads of the key that are under way lose their right.
-    pub(super) fn put(&self, key: &[u8], value: &[u8], revision: u64, expiry: Option<Expiry>) {
+    pub(super) fn put(&self, key: &[u8], value: &[u8], revision: u64, expires_at: Option<Timestamp>) {
         if (key.len() + value.len()) as u64 > self.copied_max {
             return self.remove(key);
         }
-        let value = Value { bytes: Bytes::copy_from_slice(value), revision, expiry };
+        let value = Value { bytes: Bytes::copy_from_slice(value), revision, expires_at };
         self.inner.insert(key.to_vec(), Cached::Value(value));
     }
 

@@ -20,7 +20,8 @@
 //! A value too large for the cache must not be inserted by a correction: the cache refuses it without looking at
 //! placeholders. Values beyond [`Cache::copied_max`] are therefore removed, which spares copying them, too.
 //!
-//! An entry that runs out is told from its own deadline before the sweep that deletes it is committed, and removed by
+//! An entry that runs out is told from its own time before the sweep that deletes it is committed, by the clock and the
+//! rule of the store ([`hubbub_core::kv::has_expired`]), so that lists and conditions say the same; and it is removed by
 //! the changes which the store names for that sweep. That a key is not there is remembered like a value.
 //!
 //! **Where other servers write to the same store** ([`Keys::shared`]) none of this would hold: their changes are known to
@@ -64,17 +65,8 @@ pub struct Value {
     pub bytes: Bytes,
     /// Its revision.
     pub revision: u64,
-    /// When it runs out.
-    pub expiry: Option<Expiry>,
-}
-
-/// When a value runs out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Expiry {
-    /// By the wall clock, as it was told when the value was put.
-    pub at: Timestamp,
-    /// The same by the clock that never steps.
-    pub deadline: Duration,
+    /// When it runs out, by the store's clock.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// What a GET found.
@@ -129,7 +121,9 @@ impl Keys {
     /// The value of a key, not older than what anybody knew when this was called.
     pub async fn get(&self, key: &[u8]) -> Result<Found, ReadError> {
         let Some(cache) = &self.cache else {
-            return Ok(Found { value: self.read(key).await?.value(self.now()), is_hit: false });
+            // The store left out what has run out, by its own clock, which on a shared one is not this server's.
+            let value = self.read(key).await?.value(|| Timestamp::MIN);
+            return Ok(Found { value, is_hit: false });
         };
         if let Some(cached) = cache.get(key) {
             self.metrics.kv_hits.inc();
@@ -156,11 +150,9 @@ impl Keys {
         let took = self.clock.monotonic().saturating_sub(started);
         self.metrics.kv_load_time.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), 1);
         Ok(match entry {
-            Some(KvEntry { value, revision, expires_at }) => Cached::Value(Value {
-                bytes: Bytes::from_owner(value),
-                revision,
-                expiry: expires_at.map(|at| self.expiry(at)),
-            }),
+            Some(KvEntry { value, revision, expires_at }) => {
+                Cached::Value(Value { bytes: Bytes::from_owner(value), revision, expires_at })
+            }
             None => Cached::Absent,
         })
     }
@@ -199,7 +191,7 @@ impl Keys {
             match (op, *outcome) {
                 (KvOp::Put { key, value, .. }, KvOutcome::Put { revision, expires_at, .. }) => {
                     if let Some(cache) = &self.cache {
-                        cache.put(key, value, revision, expires_at.map(|at| self.expiry(at)));
+                        cache.put(key, value, revision, expires_at);
                     }
                     last = revision;
                 }
@@ -277,13 +269,7 @@ impl Keys {
         self.metrics.kv_bytes.set(bytes);
     }
 
-    fn now(&self) -> impl FnOnce() -> Duration {
-        || self.clock.monotonic()
-    }
-
-    fn expiry(&self, at: Timestamp) -> Expiry {
-        let left = at.as_micros().saturating_sub(self.clock.now().as_micros());
-        let left = Duration::from_micros(u64::try_from(left).unwrap_or(0));
-        Expiry { at, deadline: self.clock.monotonic() + left }
+    fn now(&self) -> impl FnOnce() -> Timestamp {
+        || self.clock.now()
     }
 }

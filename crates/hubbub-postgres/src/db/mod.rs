@@ -3,6 +3,7 @@
 //! A face asks [`Db::get`] for a connection and runs its [`Sql`] on it; a change runs inside [`Db::transact`], which
 //! repeats it where other transactions were in the way and classifies what failed.
 
+pub(crate) mod clock;
 mod conn;
 pub(crate) mod connect;
 pub(crate) mod fault;

@@ -73,11 +73,15 @@ async fn lock(tx: &Tx<'_>) -> Result<(), Fault> {
 impl Kv {
     /// Does operations in their order, in one transaction.
     pub(crate) async fn apply(&self, ops: &[KvOp<'_>]) -> Result<Vec<Outcome>, Failure> {
-        let now = self.context.clock.now();
+        let clock = &*self.context.clock;
+        let now = clock.now();
         let db = &self.context.db;
         let done = match Puts::of(ops, now) {
             Some(puts) => puts.apply(db).await?,
-            None => db.transact("changing keys", async |tx: &Tx<'_>| work(tx, ops, now).await).await?,
+            None => {
+                db.transact("changing keys", async |tx: &Tx<'_>| work(tx, ops, (now, clock.proven())).await)
+                    .await?
+            }
         };
         match done.due {
             Some(due) => self.known.saw_due(done.revision, due),
@@ -87,14 +91,15 @@ impl Kv {
     }
 }
 
-async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], now: Timestamp) -> Result<Done, Fault> {
+/// Sweeps what has run out by `proven`; what is deleted is gone for good.
+async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], (now, proven): (Timestamp, Timestamp)) -> Result<Done, Fault> {
     let mut keys: Vec<&[u8]> = ops.iter().filter_map(KvOp::key).collect();
     keys.sort_unstable();
     keys.dedup();
     let is_sweeping = ops.iter().any(|op| matches!(op, KvOp::Sweep));
     let ((), rows) = try_join(lock(tx), tx.query(&READ, &[&keys])).await?;
     let over = match is_sweeping {
-        true => tx.query(&READ_OVER, &[&PgTime(now), &number(SWEPT_MAX as u64 + 1)]).await?,
+        true => tx.query(&READ_OVER, &[&PgTime(proven), &number(SWEPT_MAX as u64 + 1)]).await?,
         false => Vec::new(),
     };
 

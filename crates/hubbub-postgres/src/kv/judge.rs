@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use hubbub_core::kv::KvChanged;
+use hubbub_core::kv::{KvChanged, has_expired};
 use hubbub_core::{KvOp, KvOutcome, Outcome, Refusal, Timestamp};
 
 /// A key as it stands.
@@ -48,7 +48,7 @@ impl<'a> Judging<'a> {
 
     fn seen(&self, key: &[u8]) -> Option<u64> {
         let state = self.states.get(key)?;
-        state.expires_at.is_none_or(|at| at > self.now).then_some(state.revision)
+        (!has_expired(state.expires_at, self.now)).then_some(state.revision)
     }
 
     fn change(&mut self, key: &'a [u8], what: KvChanged) -> u64 {

@@ -118,6 +118,7 @@ impl KvStore for Postgres {
     }
 
     fn kv_due_in(&self) -> Option<Duration> {
-        self.kv.known.due_in(self.context.clock.now())
+        // By the time that a sweep goes by.
+        self.kv.known.due_in(self.context.clock.proven())
     }
 }

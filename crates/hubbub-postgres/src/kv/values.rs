@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hubbub_core::kv::KvEntry;
+use hubbub_core::kv::{KvEntry, has_expired};
 use hubbub_core::store::ReadError;
 use tokio_postgres::types::Type;
 
@@ -47,7 +47,7 @@ impl Question for Values {
                 continue;
             };
             let expires_at = row.get::<_, Option<PgTime>>(4).map(|at| at.0);
-            if expires_at.is_none_or(|at| at > now) {
+            if !has_expired(expires_at, now) {
                 let entry = KvEntry { value: value.into(), revision: revision(row.get(3)), expires_at };
                 found.insert(key.to_vec(), entry);
             }

@@ -128,7 +128,8 @@ pub(crate) struct Progress {
 /// Does something of what is due. Says whether it did, or has not seen everything yet.
 pub(crate) async fn step(context: &Context, progress: &mut Progress) -> Result<bool, Fault> {
     let db = &context.db;
-    let now = context.clock.now();
+    // What is dropped is gone for good.
+    let now = context.clock.proven();
     let stepping = db.within("removing what is too old", async {
         if trim_own(db, now, progress).await? {
             return Ok(true);

@@ -72,6 +72,9 @@ impl Faces {
     async fn beat(&self) -> Result<StoreFigures, Fault> {
         let mut figures = StoreFigures::default();
         self.context.db.keep(&self.context.options.pool).await?;
+        if let Some(clock) = &self.context.database_clock {
+            clock.measure(&self.context.db).await?;
+        }
         partitions::beat(&self.context, &mut figures).await;
         self.rooms.beat(&mut figures).await?;
         self.queues.beat(&mut figures).await?;

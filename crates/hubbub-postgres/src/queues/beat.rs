@@ -166,8 +166,8 @@ impl Queues {
         let tx = conn.begin().await?;
         if tx.query_one(&ALONE, &[]).await?.get::<_, bool>(0) {
             tx.batch("preparing", sql::PLANNING).await?;
-            let (from, now) = (self.forgot_to.load(Ordering::Relaxed), self.now());
-            let forget_at = now.saturating_add(signed(ID_KEPT_MS * 1_000));
+            let (from, now) = (self.forgot_to.load(Ordering::Relaxed), self.proven());
+            let forget_at = self.now().saturating_add(signed(ID_KEPT_MS * 1_000));
             tx.execute(&CLEAR_MESSAGES, &[&CLEAR, &time(forget_at)]).await?;
             tx.execute(&CLEAR_QUEUES, &[]).await?;
             let forgot = tx.execute(&FORGET, &[&time(from), &time(now), &CLEAR]).await?;

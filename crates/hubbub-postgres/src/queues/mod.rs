@@ -69,6 +69,11 @@ impl Queues {
         Ok(queues)
     }
 
+    /// What is forgotten for good goes by this.
+    fn proven(&self) -> i64 {
+        self.context.clock.proven().as_micros()
+    }
+
     fn now(&self) -> i64 {
         self.context.clock.now().as_micros()
     }

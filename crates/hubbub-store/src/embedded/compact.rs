@@ -3,7 +3,7 @@
 //! Merging takes the neighbours that are smallest together, so that a message is rewritten a few times at most, and
 //! keeps the order of segments. Files are removed only after the manifest stopped naming them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use super::shared::Shared;
 pub(crate) struct Compacting {
     /// The number reserved for the segment that is being written, kept until a manifest may name it.
     pub(super) reserved: Option<u64>,
-    /// When to look again for what is too old, by the clock in microseconds.
-    pub(super) expire_at: i64,
+    /// When to look again for what is too old.
+    pub(super) expire_at: Duration,
     /// What was hidden when segments were last found to hold nothing hidden; `None` = never looked.
     pub(super) scrubbed: Option<u64>,
     /// When to look again for what is hidden.
@@ -116,12 +116,18 @@ impl Shared {
     pub(super) fn replace(&self, old: &[Segment], by: Option<Segment>) -> Result<(), MaintainError> {
         let gone: HashSet<u64> = old.iter().map(Segment::number).collect();
         let first = old.first().map(Segment::number);
+        let now = self.clock.proven().as_micros();
         self.change_manifest(|manifest| {
             let place = manifest.segments.iter().position(|number| Some(*number) == first);
             if let (Some(by), Some(place)) = (&by, place) {
                 manifest.segments.insert(place, by.number());
             }
             manifest.segments.retain(|number| !gone.contains(number));
+            let there_by = there_by(old, &manifest.there_by, now);
+            manifest.there_by.retain(|number, _| !gone.contains(number));
+            if let (Some(by), Some(time)) = (&by, there_by) {
+                manifest.there_by.insert(by.number(), time);
+            }
         })?;
         let numbers: Vec<u64> = gone.iter().copied().collect();
         let mut counted = self.stats.exchange();
@@ -140,6 +146,15 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// By when all messages of these segments were there, where that is noted of any of them: the latest of what is noted, and
+/// for the others their newest message, or now where that one lies ahead.
+fn there_by(sources: &[Segment], noted: &BTreeMap<u64, i64>, now: i64) -> Option<i64> {
+    let last = |segment: &Segment| segment.times().map_or(i64::MIN, |(_, last)| last.as_micros());
+    let by = |segment: &Segment| noted.get(&segment.number()).copied().unwrap_or(last(segment).min(now));
+    let is_noted = sources.iter().any(|segment| noted.contains_key(&segment.number()));
+    sources.iter().map(by).max().filter(|_| is_noted)
 }
 
 /// Time between the oldest and the newest message of a group.

@@ -244,14 +244,14 @@ impl Engine {
         Ok(self.prepare_step()? || self.shared.seal_one()? || self.retire_old_slot())
     }
 
-    /// Begins a new slot when the first message of the present one is so old that it would be kept too long if it
-    /// waited for the slot to fill up.
+    /// Begins a new slot when messages of the present one would be kept too long if they waited for it to fill up. Goes by
+    /// the slot's age, not by the messages' times, which may lie ahead.
     fn retire_old_slot(&self) -> bool {
         let Some(retention) = self.shared.retention_micros() else { return false };
-        let oldest = self.shared.clock.now().as_micros().saturating_sub(retention / RETENTION_PARTS);
+        let part = Duration::from_micros(u64::try_from(retention / RETENTION_PARTS).unwrap_or(0));
         let mut writer = self.writer.lock();
-        writer.place.tail.first_received().is_some_and(|first| first < oldest)
-            && writer.next_slot(&self.shared).is_ok()
+        let age = self.shared.clock.monotonic().saturating_sub(writer.place.begun);
+        writer.place.tail.messages() > 0 && age > part && writer.next_slot(&self.shared).is_ok()
     }
 
     /// Hides and drops what is too old, else removes what is hidden from a segment, else merges small segments, else runs of keys, else

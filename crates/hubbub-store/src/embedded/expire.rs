@@ -3,6 +3,9 @@
 //! What is hidden, here or because somebody deleted or erased it, is out of sight at once and is gone from the
 //! segments after [`EngineOptions::scrub_interval`](super::EngineOptions::scrub_interval) and the time a rewrite takes.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{MessageRun, Timestamp};
 
@@ -11,10 +14,11 @@ use super::error::MaintainError;
 use super::rooms::{Room, RoomNumber};
 use super::segment::Segment;
 use super::shared::Shared;
+use super::view::View;
 
-/// How often at most, and at least, old messages are looked for, in microseconds.
-const LOOK_MIN: i64 = 100_000;
-const LOOK_MAX: i64 = 10_000_000;
+/// How often at most, and at least, old messages are looked for.
+const LOOK_MIN: Duration = Duration::from_millis(100);
+const LOOK_MAX: Duration = Duration::from_secs(10);
 
 impl Shared {
     /// How long messages of a room are kept, in microseconds; `None` = for ever.
@@ -28,28 +32,34 @@ impl Shared {
     /// Hides what is too old and drops segments that hold nothing else. Says whether it dropped any.
     pub(crate) fn expire(&self) -> Result<bool, MaintainError> {
         let mut compacting = self.compacting.lock();
-        let now = self.clock.now().as_micros();
-        // Also looked for when the clock was set back.
-        if now < compacting.expire_at && compacting.expire_at - now <= LOOK_MAX {
+        let monotonic = self.clock.monotonic();
+        if monotonic < compacting.expire_at {
             return Ok(false);
         }
+        // What is dropped is gone for good.
+        let now = self.clock.proven().as_micros();
         let (shortest, own) = self.retentions();
         let Some(shortest) = shortest else {
-            compacting.expire_at = now.saturating_add(LOOK_MAX);
+            compacting.expire_at = monotonic.saturating_add(LOOK_MAX);
             return Ok(false);
         };
-        compacting.expire_at = now.saturating_add((shortest / RETENTION_PARTS).clamp(LOOK_MIN, LOOK_MAX));
+        let look = Duration::from_micros(u64::try_from(shortest / RETENTION_PARTS).unwrap_or(0));
+        compacting.expire_at = monotonic.saturating_add(look.clamp(LOOK_MIN, LOOK_MAX));
         for (number, kept) in own {
             self.trim(number, now.saturating_sub(kept))?;
         }
         // Of most segments one look tells that nothing in them is old.
-        let newest = |segment: &Segment| segment.times().map_or(i64::MIN, |(_, last)| last.as_micros());
         let view = self.view();
+        let there_by = self.there_by(&view, now)?;
+        let bound = |segment: &Segment| there_by.get(&segment.number()).copied().unwrap_or(i64::MAX);
+        let newest = |segment: &Segment| {
+            segment.times().map_or(i64::MIN, |(_, last)| last.as_micros()).min(bound(segment))
+        };
         let old: Vec<Segment> = view
             .segments
             .iter()
             .filter(|segment| newest(segment) < now.saturating_sub(shortest))
-            .filter(|segment| self.hide_old(segment, now))
+            .filter(|segment| self.hide_old(segment, bound(segment), now))
             .cloned()
             .collect();
         if old.is_empty() {
@@ -57,6 +67,22 @@ impl Shared {
         }
         self.replace(&old, None)?;
         Ok(true)
+    }
+
+    /// For segments with messages whose times have not come yet, when they were first seen here; those messages are no
+    /// younger. A room keeps such times for as long as the clock needs to catch up with them, which may be years.
+    fn there_by(&self, view: &View, now: i64) -> Result<BTreeMap<u64, i64>, MaintainError> {
+        let known = self.catalog.lock().there_by.clone();
+        let is_ahead = |segment: &&Segment| segment.times().is_some_and(|(_, last)| last.as_micros() > now);
+        let ahead = view.segments.iter().filter(is_ahead).map(Segment::number);
+        // A time that has not come either was noted by a clock that was wrong.
+        let wrong = |number: &u64| known.get(number).is_none_or(|time| *time > now);
+        let new: Vec<u64> = ahead.filter(wrong).collect();
+        if new.is_empty() {
+            return Ok(known);
+        }
+        self.change_manifest(|manifest| manifest.there_by.extend(new.iter().map(|number| (*number, now))))?;
+        Ok(self.catalog.lock().there_by.clone())
     }
 
     /// The shortest retention there is, and the rooms that have one of their own.
@@ -69,13 +95,14 @@ impl Shared {
     }
 
     /// Hides what a segment has of rooms of which all is too old. Says whether nothing else is in it.
-    fn hide_old(&self, segment: &Segment, now: i64) -> bool {
+    fn hide_old(&self, segment: &Segment, there_by: i64, now: i64) -> bool {
         let mut rooms = self.rooms.write();
         let mut all = true;
         for span in segment.rooms() {
             let Some(number) = rooms.number(span.room) else { continue };
             let Some(room) = rooms.get(number) else { continue };
-            let is_old = |kept: i64| span.last_received.as_micros() < now.saturating_sub(kept);
+            let newest = span.last_received.as_micros().min(there_by);
+            let is_old = |kept: i64| newest < now.saturating_sub(kept);
             if span.last_seq <= room.floor {
                 continue;
             }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::clock::{ManualClock, SeededRandom, SteadyClock, TRUST_AFTER};
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Change, MessageType, Op, OpBatch, Outcome, RoomSettings, Send, Timestamp, What};
 
@@ -149,4 +149,69 @@ fn what_is_erased_or_deleted_leaves_the_disk() {
     // The record of an erasure names the user too, until its slot is written anew.
     place.fill(2_000..4_000);
     assert!(!holds(place.dir.path(), b"eve"), "something of the erased user is left on the disk");
+}
+
+const YEAR: i64 = 365 * 24 * 3_600 * SECOND;
+
+#[test]
+fn messages_of_a_wrong_clock_grow_old_too() {
+    let place = Place::new(Some(Duration::from_secs(100)));
+    place.keep_for("short", 10);
+    place.clock.step_micros(YEAR);
+    for id in 0..100 {
+        place.send("usual", "ada", id);
+        place.send("short", "ada", id);
+    }
+    place.fill(0..300);
+    place.clock.step_micros(-YEAR);
+    place.fill(300..600);
+    place.clock.advance_micros(2 * SECOND);
+    place.work();
+    assert_eq!((place.count("usual"), place.count("short")), (100, 100), "they are as young as any");
+    place.clock.advance_micros(20 * SECOND);
+    place.work();
+    assert_eq!((place.count("usual"), place.count("short")), (100, 0));
+    place.send("late", "ada", 1);
+    place.fill(600..900);
+    place.clock.advance_micros(85 * SECOND);
+    place.work();
+    assert_eq!(place.count("late"), 1, "a merge makes nothing older");
+    place.clock.advance_micros(150 * SECOND);
+    place.work();
+    assert_eq!((place.count("usual"), place.in_segments("usual")), (0, 0));
+}
+
+#[test]
+fn a_clock_that_proves_nothing_deletes_nothing() {
+    let place = Place::new(Some(Duration::from_secs(100)));
+    place.send("usual", "ada", 1);
+    place.fill(0..300);
+    let Place { dir, clock, engine } = place;
+    drop(engine);
+    clock.step_micros(YEAR);
+    let open = || {
+        let options = EngineOptions {
+            slot_bytes: 16 * 1024,
+            retention: Some(Duration::from_secs(100)),
+            reserve_bytes: 0,
+            ..EngineOptions::default()
+        };
+        let steady = SteadyClock::new(Arc::clone(&clock) as _, TRUST_AFTER);
+        let disk = Arc::new(FileDisk::new(dir.path()));
+        Engine::open(options, disk, Arc::new(steady), &SeededRandom::new(6)).unwrap()
+    };
+    let engine = open();
+    while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
+    assert_eq!(engine.room("usual").unwrap().messages, 1, "a year has passed, or the clock is wrong");
+    drop(engine);
+    clock.step_micros(-YEAR - 3_600 * SECOND);
+    let engine = open();
+    while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
+    assert_eq!(engine.room("usual").unwrap().messages, 1, "the clock is an hour behind");
+    drop(engine);
+    clock.step_micros(YEAR);
+    let engine = open();
+    clock.advance_micros(61 * SECOND);
+    while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
+    assert_eq!(engine.room("usual").unwrap().messages, 0, "a year has passed");
 }

@@ -3,14 +3,18 @@
 //! ```text
 //! magic 8 | crc32c 4, over all that follows | version 4 | epoch key, id key, block seed, applied journal, next segment
 //! | flags | segments: count, number each | keys: next run, runs: count, number each, log, revision, count
-//! | queues: snapshot, texts: count, number each, ids: count, number each (varints)
+//! | queues: snapshot, texts: count, number each, ids: count, number each | proven time: 0 or microseconds + 1
+//! | segments with times ahead of their clock: count, number and microseconds each (varints)
 //! | rooms, as [`super::rooms`] writes them
 //! ```
 //!
 //! Replaced by: write `MANIFEST.tmp`, sync it, rename it, sync the directory. After a crash either the old or the new
 //! one is there, whole. It is read once, at start.
 
+use std::collections::BTreeMap;
 use std::io;
+
+use hubbub_core::Timestamp;
 
 use super::disk::Disk;
 use super::error::{DoingOn, MaintainError, OpenError};
@@ -48,6 +52,11 @@ pub(crate) struct Manifest {
     pub(crate) keys: KeyCatalog,
     /// Where queues stand.
     pub(crate) queues: Files,
+    /// The last time that was proven ([`hubbub_core::Clock::proven`]) when this was written; `None` = never.
+    pub(crate) proven: Option<Timestamp>,
+    /// Of segments with messages whose times had not come yet: a time by which the segment was there, in microseconds.
+    /// They are no younger than that, whatever their messages say.
+    pub(crate) there_by: BTreeMap<u64, i64>,
     /// All rooms, as bytes. Empty but for the moments of reading and writing.
     pub(crate) rooms: Vec<u8>,
 }
@@ -114,6 +123,13 @@ impl Manifest {
         for number in &self.queues.ids {
             varint::write(*number, &mut out);
         }
+        let positive = |time: i64| u64::try_from(time).unwrap_or(0);
+        varint::write(self.proven.map_or(0, |time| positive(time.as_micros()).saturating_add(1)), &mut out);
+        varint::write(self.there_by.len() as u64, &mut out);
+        for (segment, time) in &self.there_by {
+            varint::write(*segment, &mut out);
+            varint::write(positive(*time), &mut out);
+        }
         out.extend_from_slice(&self.rooms);
         let crc = crc32c::crc32c(out.get(HEADER_BYTES..).unwrap_or_default());
         if let Some(place) = out.get_mut(MAGIC.len()..HEADER_BYTES) {
@@ -156,6 +172,8 @@ impl Manifest {
             segments: Vec::new(),
             keys: KeyCatalog::default(),
             queues: Files::default(),
+            proven: None,
+            there_by: BTreeMap::new(),
             rooms: Vec::new(),
         };
         for _ in 0..varint::read(input)? {
@@ -168,6 +186,13 @@ impl Manifest {
         }
         for _ in 0..varint::read(input)? {
             manifest.queues.ids.push(varint::read(input)?);
+        }
+        let time = |micros| Some(Timestamp::from_micros(i64::try_from(micros).ok()?));
+        manifest.proven =
+            varint::read(input)?.checked_sub(1).map(time).map_or(Some(None), |time| time.map(Some))?;
+        for _ in 0..varint::read(input)? {
+            let segment = varint::read(input)?;
+            manifest.there_by.insert(segment, i64::try_from(varint::read(input)?).ok()?);
         }
         manifest.rooms = input.to_vec();
         Some(manifest)
@@ -202,6 +227,8 @@ mod tests {
             segments: vec![1, 2],
             keys: KeyCatalog { next_number: 8, runs: vec![3, 7], log: 7, revision: 1 << 40, keys: 99 },
             queues: Files { snapshot: 7, texts: vec![5, 300], ids: vec![9, 6] },
+            proven: Some(Timestamp::from_micros(1_800_000_000_000_000)),
+            there_by: [(2, 1_700_000_000_000_000)].into(),
             rooms: b"as rooms are written".to_vec(),
         };
         let bytes = manifest.encode();

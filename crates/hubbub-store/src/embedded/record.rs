@@ -7,11 +7,12 @@
 //! ```
 //!
 //! The first byte says what kind of operation follows, so that every kind can stand in the same block. Changes of
-//! rooms stand in [`logged`], those of keys in [`kv`], operations on queues in [`queue`].
+//! rooms stand in [`logged`], those of keys in [`kv`], operations on queues in [`queue`], proven times in [`time`].
 
 mod kv;
 mod logged;
 mod queue;
+mod time;
 
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
@@ -22,6 +23,8 @@ use logged::KIND_CHANGE;
 pub(crate) use logged::{ERASED_BYTES_MAX, Logged};
 use queue::KIND_QUEUE;
 pub(crate) use queue::*;
+use time::KIND_TIME;
+pub(crate) use time::{TIME_BYTES, TimeProven};
 
 /// One record of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +33,7 @@ pub(crate) enum Record<'a> {
     Change(Logged<'a>),
     Key(KeyChange<'a>),
     Queue(Queued<'a>),
+    Time(TimeProven),
 }
 
 /// Takes a record off the front of `input`. `None` when the bytes are none.
@@ -38,6 +42,7 @@ pub(crate) fn read<'a>(input: &mut &'a [u8]) -> Option<Record<'a>> {
         Some(&KIND_CHANGE) => Logged::read(input).map(Record::Change),
         Some(&KIND_KEY) => KeyChange::read(input).map(Record::Key),
         Some(&KIND_QUEUE) => Queued::read(input).map(Record::Queue),
+        Some(&KIND_TIME) => TimeProven::read(input).map(Record::Time),
         _ => read_message(input).map(Record::Message),
     }
 }

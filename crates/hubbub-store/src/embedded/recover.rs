@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hubbub_core::{Clock, RandomSource};
+use hubbub_core::{Clock, RandomSource, Timestamp};
 use parking_lot::{Mutex, RwLock};
 
 use super::bell::Bell;
@@ -32,7 +32,7 @@ use super::kv::{KV_DIR, Keys, OpenedKeys, REVISION_JUMP};
 use super::manifest::{MANIFEST, Manifest};
 use super::options::{Durability, EngineOptions, SLOTS_MAX};
 use super::queues::{QUEUES_DIR, QueueShared, Queues, read_snapshot};
-use super::record::{self, Record};
+use super::record::{self, Record, TIME_BYTES, TimeProven};
 use super::rooms::{Position, Room, RoomNumber, Rooms};
 use super::segment::{BlockCache, IdHasher, SEGMENTS_DIR, Segment, segment_path};
 use super::shared::Shared;
@@ -73,6 +73,7 @@ pub(crate) fn open(
         OpenError::Damaged { file: MANIFEST.into(), offset: 0, what: "its rooms do not fit together".into() }
     })?;
     manifest.queues.remove_others(&*disk)?;
+    clock.begin_at(last_proven(&chain, &manifest)?);
     let mut queues = read_snapshot(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
     queues.set_limits(options.queue_limits());
     let Chain { unsealed, free, newest, lost } = chain;
@@ -157,7 +158,8 @@ pub(crate) fn open(
     let tail = Arc::new(Tail::new(newest + 1, slot));
     dedup.begin_slot(Arc::clone(&tail));
     shared.change_view(|view| view.tails.push(Arc::clone(&tail)));
-    let place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0 };
+    let begun = shared.clock.monotonic();
+    let place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0, begun };
     shared.end.record(last)?;
     let writer = Writer {
         place,
@@ -167,6 +169,7 @@ pub(crate) fn open(
         revision: shared.keys.revision(),
         block_seed,
         sync_times: SyncTimes::default(),
+        proven: None,
         batches: 0,
         scratch: Scratch::default(),
     };
@@ -281,6 +284,26 @@ fn rewrite(journal: &Unsealed, recorded: &JournalEnd, bytes: &[u8]) -> Result<()
     Ok(file.sync_data().doing("syncing", &path)?)
 }
 
+/// The last proven time on the disk: the newest journal's, or the manifest's. `None` in a new data directory.
+fn last_proven(chain: &Chain, manifest: &Manifest) -> Result<Option<Timestamp>, OpenError> {
+    let mut begin = vec![0; block::HEADER_BYTES + TIME_BYTES];
+    for journal in chain.unsealed.iter().rev() {
+        for start in journal.blocks.iter().rev() {
+            let end = start.saturating_add(begin.len() as u64);
+            if end > journal.end {
+                continue;
+            }
+            let path = slot_path(journal.slot.number);
+            journal.slot.file.read_exact_at(&mut begin, *start).doing("reading", &path)?;
+            let mut records = begin.get(block::HEADER_BYTES..).unwrap_or_default();
+            if let Some(TimeProven(time)) = TimeProven::read(&mut records) {
+                return Ok(Some(time));
+            }
+        }
+    }
+    Ok(manifest.proven)
+}
+
 /// What records are entered into.
 struct State<'a> {
     rooms: &'a mut Rooms,
@@ -355,7 +378,7 @@ fn replay(
                 Record::Queue(queued) if is_new_to_queues => {
                     queues.enter_again(&queued, &tail, offset + u64::from(bytes), clock);
                 }
-                Record::Queue(_) => {}
+                Record::Queue(_) | Record::Time(_) => {}
             }
             offset += u64::from(bytes);
         }

@@ -100,6 +100,8 @@ impl Shared {
             segments: catalog.segments.clone(),
             keys: catalog.keys.clone(),
             queues: catalog.queues.clone(),
+            there_by: catalog.there_by.clone(),
+            proven: Some(self.clock.proven()),
             ..*catalog
         };
         change(&mut next);

@@ -133,6 +133,8 @@ impl Engine {
                 segments: numbers,
                 keys: catalog.keys.clone(),
                 queues: queues.named,
+                there_by: catalog.there_by.clone(),
+                proven: Some(self.shared.clock.proven()),
                 rooms: rooms.into_bytes(),
                 ..*catalog
             }

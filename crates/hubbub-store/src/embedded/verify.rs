@@ -269,7 +269,7 @@ impl Verifier<'_> {
                     Some(Record::Change(change)) if is_new => {
                         rooms.change(&change);
                     }
-                    Some(Record::Change(_) | Record::Queue(_)) => {}
+                    Some(Record::Change(_) | Record::Queue(_) | Record::Time(_)) => {}
                     Some(Record::Key(change)) => self.key(&path, offset, &change),
                     None => {
                         self.damaged(&path, offset, "a record of a valid block is unreadable");

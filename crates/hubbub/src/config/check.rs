@@ -88,6 +88,7 @@ impl Config {
             ("server.ping_interval", *self.ping_interval),
             ("server.pong_timeout", *self.pong_timeout),
             ("server.terms_timeout", *self.terms_timeout),
+            ("clock.trust_after", *self.clock_trust_after),
         ] {
             require(!value.is_zero(), &format!("{key} must be longer than 0"));
         }

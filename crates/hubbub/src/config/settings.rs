@@ -111,6 +111,10 @@ settings! {
     /// Time for connections to finish at shutdown.
     drain_timeout: Duration = Duration::from_secs(10) => "server.drain_timeout";
 
+    /// How long a wall clock that was set must keep its time before it is followed, and after a long time out of service
+    /// before anything is deleted by it. A clock that is wrong for less deletes nothing.
+    clock_trust_after: Duration = hubbub_core::clock::TRUST_AFTER => "clock.trust_after";
+
     /// Where messages are kept: embedded, embedded:DIR, or postgres://USER:PASSWORD@HOST:PORT/DATABASE; of several hosts,
     /// as in HOST1:PORT,HOST2:PORT, the one that takes writes is used. A password is better given in the environment
     /// or in a file than on the command line.

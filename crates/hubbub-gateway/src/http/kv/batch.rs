@@ -205,7 +205,7 @@ fn write_problem(problem: &Problem, out: &mut Vec<u8>) {
 }
 
 async fn write_found(gateway: &Gateway, key: &[u8], out: &mut Vec<u8>) -> Result<(), Problem> {
-    let Some(Value { bytes, revision, expiry }) = gateway.keys.get(key).await?.value else {
+    let Some(Value { bytes, revision, expires_at }) = gateway.keys.get(key).await?.value else {
         write_problem(&Problem::new(ErrorCode::UnknownKey, "there is no such key"), out);
         return Ok(());
     };
@@ -227,6 +227,6 @@ async fn write_found(gateway: &Gateway, key: &[u8], out: &mut Vec<u8>) -> Result
     }
     out.extend_from_slice(b",\"revision\":");
     write_u64(revision, out);
-    write_expiry(expiry.map(|expiry| expiry.at), out);
+    write_expiry(expires_at, out);
     Ok(())
 }

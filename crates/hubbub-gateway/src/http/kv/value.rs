@@ -48,10 +48,10 @@ pub(in crate::http) async fn get(gateway: &Arc<Gateway>, path: &str, request: &R
     headers.insert(ETAG, revision_tag(value.revision));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(CACHE, HeaderValue::from_static(if is_hit { "hit" } else { "miss" }));
-    if let Some(expiry) = value.expiry {
+    if let Some(expires_at) = value.expires_at {
+        let left = expires_at.as_micros().saturating_sub(gateway.now().as_micros());
         // Rounded up: a value that is still there has time left.
-        let left = expiry.deadline.saturating_sub(gateway.clock.monotonic()).as_millis().div_ceil(1_000);
-        headers.insert(TTL, HeaderValue::from(u64::try_from(left).unwrap_or(u64::MAX)));
+        headers.insert(TTL, HeaderValue::from(u64::try_from(left).unwrap_or(0).div_ceil(1_000_000).max(1)));
     }
     Ok(response)
 }

@@ -7,7 +7,8 @@
 //! first version it meets; deleted keys leave a version that says so until no older run is left.
 //!
 //! Keys that run out stand in memory in the order of their times ([`state`]), 100 to 150 bytes for each with a short
-//! name; reads hide them by the clock alone, and sweeps delete them.
+//! name; reads, lists and conditions leave them out by the clock alone ([`Version::is_seen`]), and sweeps delete them once
+//! that is proven ([`hubbub_core::Clock::proven`]).
 
 pub(crate) mod changes;
 mod compact;
@@ -23,6 +24,9 @@ pub(crate) mod tail;
 mod tests;
 
 use std::sync::Arc;
+
+use hubbub_core::Timestamp;
+use hubbub_core::kv::has_expired;
 
 use super::varint;
 pub(crate) use log::ChangeLog;
@@ -60,9 +64,10 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// Whether readers see the key at this time.
+    /// Whether readers see the key at this time, and conditions meet it.
     pub(crate) fn is_seen(&self, now: i64) -> bool {
-        !self.deleted && self.expires.is_none_or(|expires| now < expires)
+        let time = Timestamp::from_micros;
+        !self.deleted && !has_expired(self.expires.map(time), time(now))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What time does by itself: delays and leases end, messages outlive their time, ids are forgotten.
 
+use hubbub_core::Clock;
 use hubbub_core::queue::ID_KEPT_MS;
 
 use super::entry::{Entry, NEVER, State};
@@ -13,6 +14,37 @@ const STEP_MAX: usize = 500;
 const CLEAR_MAX: usize = 500;
 
 impl Queues {
+    /// Brings everything to where it is by now, and says when that is.
+    pub(super) fn time_has_come(&mut self, clock: &dyn Clock) -> Now {
+        if let Some(micros) = self.times.time_out(clock) {
+            self.count_time_out(micros);
+        }
+        let now = self.times.now(clock);
+        self.advance(now);
+        now
+    }
+
+    /// What was there at the start has waited for so much longer. Leases are left alone: they end late, but never while
+    /// their holders may rely on them.
+    fn count_time_out(&mut self, micros: i64) {
+        let was_there = |entry: &Entry| entry.is_alive() && entry.id <= self.loaded;
+        let loaded: Vec<u32> =
+            self.slab.iter().filter(|(_, entry)| was_there(entry)).map(|(number, _)| number).collect();
+        let sooner = |at: i64| if at == NEVER { NEVER } else { at.saturating_sub(micros) };
+        for pending in self.pending.iter_mut().filter(|pending| pending.template.id <= self.loaded) {
+            pending.template.expires = sooner(pending.template.expires);
+            pending.template.at = sooner(pending.template.at);
+        }
+        for number in loaded {
+            self.change(number, |entry| {
+                entry.expires = sooner(entry.expires);
+                if entry.state != State::Leased {
+                    entry.at = sooner(entry.at);
+                }
+            });
+        }
+    }
+
     /// Brings everything to where it is by now. Changes nothing that a start would not come to by itself.
     pub(super) fn advance(&mut self, now: Now) {
         let telling = std::mem::take(&mut self.telling);

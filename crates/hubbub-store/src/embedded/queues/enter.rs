@@ -108,7 +108,7 @@ impl Queues {
             }
             _ => (NOWHERE, 0),
         };
-        let now = self.times.now(clock);
+        let now = self.times.for_loading(clock);
         self.enter(queued, place, now);
     }
 

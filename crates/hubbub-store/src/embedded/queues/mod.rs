@@ -44,6 +44,8 @@ mod table;
 mod time;
 
 #[cfg(test)]
+mod clock_tests;
+#[cfg(test)]
 mod pending_tests;
 #[cfg(test)]
 mod tests;
@@ -171,6 +173,8 @@ pub(crate) struct Queues {
     /// The highest number that ever named a queue.
     highest_named: u64,
     visible: Visible,
+    /// The last message that was there at the start.
+    loaded: u64,
     telling: Telling,
     freed: Vec<u32>,
     /// Queues from which something may be taken since the last sweep.
@@ -223,6 +227,7 @@ impl Queues {
             next_queue: 1,
             highest_named: 0,
             visible: Visible::default(),
+            loaded: 0,
             telling: Telling::default(),
             freed: Vec::new(),
             woken: BTreeSet::new(),

@@ -58,6 +58,7 @@ impl QueueShared {
         let now = queues.times.now(clock);
         queues.advance(now);
         queues.see_all();
+        queues.loaded = queues.visible.id;
         queues.client_changes.clear();
         (queues.given_up, queues.dropped) = (0, 0);
         let registered = queues.registered.keys().cloned().collect();
@@ -82,8 +83,7 @@ impl QueueShared {
         judging: &mut Judging<'_>,
     ) {
         let mut guarded = self.guarded.lock();
-        let now = guarded.queues.times.now(clock);
-        guarded.queues.advance(now);
+        let now = guarded.queues.time_has_come(clock);
         let before = judging.records();
         for (op, outcome) in ops.iter().zip(outcomes) {
             if let Op::Queue(op) = op {
@@ -148,8 +148,7 @@ impl QueueShared {
     /// Does something with the state as it is by now.
     pub(super) fn with<T>(&self, clock: &dyn Clock, what: impl FnOnce(&mut Queues, Now) -> T) -> T {
         let mut guarded = self.guarded.lock();
-        let now = guarded.queues.times.now(clock);
-        guarded.queues.advance(now);
+        let now = guarded.queues.time_has_come(clock);
         let result = what(&mut guarded.queues, now);
         self.note_due(&guarded.queues);
         result

@@ -316,7 +316,7 @@ pub(crate) fn read_snapshot(
     if files.snapshot == 0 {
         return Ok(queues);
     }
-    let now = queues.times.now(clock);
+    let now = queues.times.for_loading(clock);
     let runs = files.ids.iter().map(|number| IdRun::open(disk, *number, now));
     queues.settled.set_runs(runs.collect::<Result<_, _>>()?);
     let path = snapshot_path(files.snapshot);

@@ -1,8 +1,13 @@
 //! One time for everything that runs out.
 //!
-//! It begins at what the wall clock says when the store is opened, and runs with the monotonic clock, so that a wall
-//! clock that is set changes nothing that is under way. What is shown, and what is written for the next start, is
-//! wall-clock time again.
+//! It begins at the time that is proven when the store is opened, and runs with the monotonic clock, so that a wall clock
+//! that is set changes nothing that is under way. What is shown, and what is written for the next start, is wall-clock
+//! time again.
+//!
+//! A wall clock far ahead of what the store knows is a long time out of service, or wrong ([`hubbub_core::Clock::proven`]).
+//! Until one or the other is proven, what was loaded goes on as if no time had passed: nothing that was delayed comes
+//! early, and nothing is lost because it outlived its time. Then the time out of service counts, too
+//! ([`Times::time_out`]).
 
 use std::time::Duration;
 
@@ -43,12 +48,31 @@ pub(super) struct Times {
     /// What the wall clock is ahead by.
     ahead: i64,
     last: i64,
+    /// The time out of service is not proven yet.
+    is_unproven: bool,
 }
 
 impl Times {
     pub(super) fn begin(clock: &dyn Clock) -> Self {
-        let wall = clock.now().as_micros();
-        Self { wall, monotonic: clock.monotonic(), ahead: 0, last: wall }
+        let (wall, proven) = (clock.now().as_micros(), clock.proven().as_micros());
+        let is_unproven = proven < wall;
+        Self { wall: proven, monotonic: clock.monotonic(), ahead: wall - proven, last: proven, is_unproven }
+    }
+
+    /// The time for what the store has from before the start.
+    pub(super) fn for_loading(&mut self, clock: &dyn Clock) -> Now {
+        let now = self.now(clock);
+        if self.is_unproven { Now { at: now.at, wall: now.at } } else { now }
+    }
+
+    /// Once, when it is proven: how long the store was out of service, as far as that was left out so far, in microseconds.
+    pub(super) fn time_out(&mut self, clock: &dyn Clock) -> Option<i64> {
+        if !self.is_unproven || clock.proven() < clock.now() {
+            return None;
+        }
+        self.is_unproven = false;
+        let now = self.now(clock);
+        Some(now.wall.saturating_sub(now.at)).filter(|micros| *micros > 0)
     }
 
     pub(super) fn now(&mut self, clock: &dyn Clock) -> Now {

@@ -241,7 +241,7 @@ pub(super) fn each_message(
                 let offset = position + within as u64;
                 match record::read(&mut unread).ok_or_else(|| damaged(offset))? {
                     Record::Message(message) => visit(u32::try_from(offset).unwrap_or(u32::MAX), &message),
-                    Record::Change(_) | Record::Key(_) | Record::Queue(_) => {}
+                    Record::Change(_) | Record::Key(_) | Record::Queue(_) | Record::Time(_) => {}
                 }
             }
             let length = HEADER_BYTES + records.len();

@@ -56,7 +56,6 @@ pub(crate) struct Tail {
 struct Index {
     rooms: HashMap<RoomNumber, Vec<Place>, MixState>,
     messages: u64,
-    first_received: Option<i64>,
     /// Where the last record ends.
     end: u64,
     last_received: i64,
@@ -79,9 +78,6 @@ impl Tail {
         if let Some((_, last)) = places.last() {
             index.end = u64::from(last.offset) + u64::from(last.bytes);
         }
-        if index.first_received.is_none() {
-            index.first_received = places.first().map(|(_, place)| place.received);
-        }
     }
 
     /// How many messages.
@@ -92,11 +88,6 @@ impl Tail {
     /// Where the last record ends; blocks that begin before it are durable.
     pub(crate) fn end(&self) -> u64 {
         self.index.read().end
-    }
-
-    /// When the first message was received; `None` when there is none.
-    pub(crate) fn first_received(&self) -> Option<i64> {
-        self.index.read().first_received
     }
 
     /// What a room has here.

@@ -26,6 +26,7 @@ impl Writer {
         scratch: &mut Scratch,
     ) -> Vec<Outcome> {
         block::begin(&mut scratch.block);
+        self.begin_time(shared, scratch);
         scratch.places.clear();
         scratch.ids.clear();
         scratch.touched.clear();
@@ -39,7 +40,7 @@ impl Writer {
         self.find_rooms(shared, ops, &mut scratch.rooms);
         self.dedup.begin_batch(ops, &mut scratch.hashes, &mut scratch.maybe_known);
         let now = shared.clock.now().as_micros();
-        let due = DueKeys::find(shared, ops, now);
+        let due = DueKeys::find(shared, ops, shared.clock.proven().as_micros());
         let mut keys = KnownKeys::look_up(shared, view, ops, &due);
         let mut outcomes = Vec::with_capacity(ops.len());
         for (index, op) in ops.iter().enumerate() {

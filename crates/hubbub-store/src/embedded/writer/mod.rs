@@ -17,6 +17,7 @@ mod keys;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use hubbub_core::store::ApplyError;
 use hubbub_core::{Op, OpBatch, Outcome};
@@ -71,6 +72,8 @@ pub(crate) struct WritePlace {
     pub(crate) prior: (u64, u32),
     /// Messages and changes of keys in it.
     pub(crate) messages: usize,
+    /// When the slot was begun, on the monotonic clock.
+    pub(crate) begun: Duration,
 }
 
 /// Everything only the writing thread needs.
@@ -85,6 +88,8 @@ pub(crate) struct Writer {
     pub(crate) revision: u64,
     pub(crate) block_seed: u32,
     pub(crate) sync_times: SyncTimes,
+    /// The last proven time that the journal has; `None` = none in this slot.
+    pub(crate) proven: Option<i64>,
     /// Batches so far, to tell whether a room was touched by this one.
     pub(crate) batches: u64,
     pub(crate) scratch: Scratch,
@@ -109,6 +114,8 @@ pub(crate) struct Scratch {
     changes: Vec<(usize, usize)>,
     /// Bytes the block takes at most, but for lists of messages in queues.
     bytes_max: usize,
+    /// The proven time at the beginning of the block, if one is due.
+    proven: Option<i64>,
     /// Whether anything in the block is about queues.
     has_queues: bool,
     /// Members who came (`true`) or went by this batch so far.
@@ -167,7 +174,8 @@ impl Writer {
         let swept = keys::sweep_bytes(ops, shared.options.slot_bytes);
         let (queues, lists) = queue_bytes_max(ops);
         let records = batch.len() * record::RECORD_OVERHEAD_MAX;
-        let bytes_max = HEADER_BYTES + batch.bytes() + records + erasure + swept + queues;
+        let bytes_max =
+            HEADER_BYTES + record::TIME_BYTES + batch.bytes() + records + erasure + swept + queues;
         self.scratch.bytes_max = bytes_max;
         let bound = u64::try_from(bytes_max).unwrap_or(u64::MAX);
         // Lists are cut to the space there is, but not to the rest of a slot.
@@ -208,9 +216,21 @@ impl Writer {
         };
         shared.change_view(|view| view.tails.push(Arc::clone(&tail)));
         self.dedup.begin_slot(Arc::clone(&tail));
-        self.place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0 };
+        let begun = shared.clock.monotonic();
+        self.place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0, begun };
+        self.proven = None;
         shared.bell.ring();
         Ok(())
+    }
+
+    /// Begins a block with the proven time, unless the journal has one from just before. On its own it is not written.
+    fn begin_time(&self, shared: &Shared, scratch: &mut Scratch) {
+        let proven = shared.clock.proven();
+        let is_due = self.proven.is_none_or(|last| last.abs_diff(proven.as_micros()) >= TIME_EVERY);
+        scratch.proven = is_due.then_some(proven.as_micros());
+        if is_due {
+            record::TimeProven(proven).write(&mut scratch.block);
+        }
     }
 
     /// Makes the block durable.
@@ -221,7 +241,7 @@ impl Writer {
             batch: place.batch,
             prior_journal: place.prior.0,
             prior_batches: place.prior.1,
-            records: scratch.records,
+            records: scratch.records + u32::from(scratch.proven.is_some()),
             unsynced: shared.options.durability == Durability::Os,
         };
         block::finish(&mut scratch.block, &header, self.block_seed);
@@ -248,6 +268,7 @@ impl Writer {
         };
         place.position += scratch.block.len() as u64;
         place.batch += 1;
+        self.proven = scratch.proven.or(self.proven);
         place.messages += scratch.places.len() + scratch.keys.written.len();
         Ok(())
     }
@@ -283,6 +304,9 @@ impl Writer {
         self.heads.get_mut(usize::try_from(room).ok()?)
     }
 }
+
+/// The journal has the proven time as often as this, in microseconds.
+const TIME_EVERY: u64 = 1_000_000;
 
 /// Lists of messages in queues get one part of a slot in so many at least, if they can use it.
 const LISTS_PART: u64 = 4;

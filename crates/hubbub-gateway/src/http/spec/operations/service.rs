@@ -16,6 +16,7 @@ pub(super) fn all() -> Vec<Operation> {
             "disk": {"status": "UP"},
             "log": {"status": "UP", "kind": "direct"},
             "bus": {"status": "UP", "kind": "local"},
+            "clock": {"status": "UP"},
         },
     });
     let ready = |path, id| {

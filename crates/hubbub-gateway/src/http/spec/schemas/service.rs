@@ -30,7 +30,17 @@ pub(super) fn all() -> Named {
     );
     all.push(("Replica", replica));
     let component = schema("Component");
-    let components = json!({"store": component, "disk": component, "log": component, "bus": component});
+    let clock = object(
+        "",
+        json!({"status": one_of(&["UP", "DEGRADED"])}),
+        json!({
+            "reason": {"type": "string"},
+            "stepMs": {"type": "integer", "description": "How far the wall clock is ahead of the time the server goes by."},
+        }),
+    );
+    let components = json!({
+        "store": component, "disk": component, "log": component, "bus": component, "clock": clock,
+    });
     all.push((
         "Health",
         object(

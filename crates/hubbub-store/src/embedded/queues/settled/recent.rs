@@ -6,10 +6,10 @@ use hashbrown::HashTable;
 
 use super::record::SettledId;
 
-/// A table of ids that are forgotten oldest first.
 /// Ids forgotten by one call at most, so that no batch waits long; the rest is for the next call.
 const FORGOTTEN_MAX: usize = 500;
 
+/// A table of ids that are forgotten oldest first.
 #[derive(Debug, Clone, Default)]
 pub(in crate::embedded::queues) struct RecentIds {
     records: VecDeque<SettledId>,

@@ -1,0 +1,107 @@
+//! Clock and random source as parameters, so that a seed replays a run.
+
+mod manual;
+mod steady;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::time::Timestamp;
+pub use manual::ManualClock;
+pub use steady::{STEP_MAX, SteadyClock, TRUST_AFTER};
+
+/// Where the time comes from.
+pub trait Clock: std::marker::Send + Sync + 'static {
+    /// Wall-clock time. May step back; whoever needs order takes the maximum with what it had.
+    fn now(&self) -> Timestamp;
+
+    /// Time since an arbitrary fixed moment; never decreases. For durations.
+    fn monotonic(&self) -> Duration;
+
+    /// A moment that has passed for certain: what deletes for good goes by it. Mostly [`Clock::now`], never later;
+    /// [`SteadyClock`] says when it is earlier.
+    fn proven(&self) -> Timestamp {
+        self.now()
+    }
+
+    /// Tells the clock of the last [`Clock::proven`] time that a store has on its disk; `None` = the store is new. Called
+    /// when a store is opened, before anything in it is compared with the time.
+    fn begin_at(&self, last_proven: Option<Timestamp>) {
+        let _ = last_proven;
+    }
+
+    /// What is wrong with the wall clock, if anything is.
+    fn doubt(&self) -> Option<ClockDoubt> {
+        None
+    }
+}
+
+/// Why a wall clock is not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClockDoubt {
+    /// It stepped by so many microseconds against the monotonic clock, and is not followed yet.
+    Stepped {
+        /// Positive = ahead.
+        micros: i64,
+    },
+    /// At the start it was ahead of everything the store knows by so many microseconds: a long time out of service, or a
+    /// wrong clock. It is followed, but nothing is deleted by it yet.
+    Unproven {
+        /// How far it is ahead.
+        micros: i64,
+    },
+}
+
+impl std::fmt::Display for ClockDoubt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = |micros: &i64| micros.unsigned_abs() / 1_000_000;
+        match self {
+            Self::Stepped { micros } => {
+                let direction = if *micros < 0 { "back" } else { "ahead" };
+                write!(
+                    f,
+                    "the wall clock stepped {direction} by {} s; it is followed once it has kept its time for \
+                     clock.trust_after",
+                    seconds(micros)
+                )
+            }
+            Self::Unproven { micros } => write!(
+                f,
+                "at the start the wall clock was {} s ahead of the newest time in the store; nothing is deleted by it \
+                 until it has kept its time for clock.trust_after",
+                seconds(micros)
+            ),
+        }
+    }
+}
+
+/// Where random bits come from.
+pub trait RandomSource: std::marker::Send + Sync + 'static {
+    /// 64 uniformly distributed bits.
+    fn next_u64(&self) -> u64;
+}
+
+/// splitmix64 (Steele, Lea, Flood 2014): a small generator that a seed replays. Not for secrets.
+#[derive(Debug)]
+pub struct SeededRandom {
+    state: AtomicU64,
+}
+
+impl SeededRandom {
+    /// The sequence that belongs to `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self { state: AtomicU64::new(seed) }
+    }
+}
+
+impl RandomSource for SeededRandom {
+    fn next_u64(&self) -> u64 {
+        let mut z = self
+            .state
+            .fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed)
+            .wrapping_add(0x9E37_79B9_7F4A_7C15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}

@@ -1,0 +1,105 @@
+//! What queues make of a wall clock that nothing proves.
+
+use std::sync::Arc;
+
+use hubbub_core::clock::{ManualClock, SeededRandom, SteadyClock, TRUST_AFTER};
+use hubbub_core::queue::{Audience, Due, QueueSend, QueueSettings, Take, TakeHow, Wanted};
+use hubbub_core::{Clock, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
+
+use crate::embedded::disk::FileDisk;
+use crate::embedded::{Engine, EngineOptions};
+
+const SECOND: i64 = 1_000_000;
+const HOUR: i64 = 3_600 * SECOND;
+const DAY_MS: u64 = 24 * 3_600 * 1_000;
+
+struct Place {
+    dir: tempfile::TempDir,
+    machine: Arc<ManualClock>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let machine = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+        Self { dir: tempfile::tempdir().unwrap(), machine }
+    }
+
+    fn open(&self) -> Engine {
+        let options = EngineOptions { slot_bytes: 64 * 1024, reserve_bytes: 0, ..EngineOptions::default() };
+        let machine: Arc<dyn Clock> = self.machine.clone();
+        let clock = Arc::new(SteadyClock::new(machine, TRUST_AFTER));
+        Engine::open(options, Arc::new(FileDisk::new(self.dir.path())), clock, &SeededRandom::new(5)).unwrap()
+    }
+}
+
+fn one(engine: &Engine, op: QueueOp<'_>) -> QueueOutcome {
+    let mut batch = OpBatch::default();
+    batch.push(&Op::Queue(op));
+    match engine.apply(&batch).unwrap().remove(0) {
+        Outcome::Queue(outcome) => outcome,
+        other => panic!("{op:?} was answered {other:?}"),
+    }
+}
+
+fn send(engine: &Engine, text: &str, due: Due, ttl_ms: Option<u64>) {
+    one(
+        engine,
+        QueueOp::Send(QueueSend {
+            queue: "q",
+            sender: "ada",
+            audience: Audience::Anyone,
+            text,
+            message_id: None,
+            due,
+            group: None,
+            ttl_ms,
+            registers: true,
+        }),
+    );
+}
+
+/// Takes everything that may be taken.
+fn take(engine: &Engine) -> Vec<String> {
+    one(engine, QueueOp::Sweep);
+    let wanted = Wanted { queue: Some("q"), receiver: Some("bob"), sender: None, newest_first: false };
+    match one(engine, QueueOp::Take(Take { wanted, max: 10, how: TakeHow::Away, registers: true })) {
+        QueueOutcome::Taken(taken) => taken.iter().map(|delivery| delivery.text.to_string()).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn filled(place: &Place) -> Engine {
+    let engine = place.open();
+    one(&engine, QueueOp::Put { queue: "q", settings: &QueueSettings::default() });
+    send(&engine, "lives for a day", Due::Now, Some(DAY_MS));
+    send(&engine, "comes tomorrow", Due::In(DAY_MS), None);
+    engine
+}
+
+#[test]
+fn a_wrong_clock_at_the_start_ends_nothing() {
+    let place = Place::new();
+    drop(filled(&place));
+    place.machine.step_micros(365 * 24 * HOUR);
+    let engine = place.open();
+    assert_eq!(take(&engine), ["lives for a day"], "nothing comes early, nothing is lost");
+    drop(engine);
+    place.machine.step_micros(-365 * 24 * HOUR);
+    let engine = place.open();
+    assert!(take(&engine).is_empty());
+    place.machine.advance_micros(25 * HOUR);
+    assert_eq!(take(&engine), ["comes tomorrow"]);
+}
+
+#[test]
+fn a_long_time_out_of_service_counts_once_it_is_proven() {
+    let place = Place::new();
+    drop(filled(&place));
+    place.machine.advance_micros(48 * HOUR);
+    let engine = place.open();
+    send(&engine, "new", Due::In(100_000), Some(DAY_MS));
+    place.machine.advance_micros(61 * SECOND);
+    assert_eq!(take(&engine), ["comes tomorrow"], "what lived for a day is gone, what is new is as it was");
+    place.machine.advance_micros(40 * SECOND);
+    assert_eq!(take(&engine), ["new"]);
+}

@@ -63,6 +63,8 @@ const DECLARED: &[(&str, &str)] = &[
     ("store_queue_messages", "gauge"),
     ("store_queue_bytes", "gauge"),
     ("store_clients", "gauge"),
+    ("live_bytes", "gauge"),
+    ("live_evictions", "counter"),
     ("log_batch_messages", "histogram"),
     ("log_batches_retried", "counter"),
     ("log_confirm_seconds", "histogram"),

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Server, Setup, Ws, chat_message, texts};
 
-/// Large texts into small slots of the journal: the store falls behind with its background work and refuses batches.
+/// Large texts into small slots of the journal, and slow syncs, of which a seal needs more than a batch: the store falls
+/// behind with its background work and refuses batches, on any machine.
 const TEXT_BYTES: usize = 60_000;
 const MESSAGES: usize = 100;
 const WINDOW: usize = 100;
@@ -50,7 +51,7 @@ async fn send_all(mut socket: Ws, room: &str, name: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_frames_keep_their_order() {
-    let server = Setup::new().start();
+    let server = Setup::new().set("store.embedded.sync_delay=15ms").start();
     let names = NAMES;
     let mut refusals = 0;
     // Until the store has refused something.

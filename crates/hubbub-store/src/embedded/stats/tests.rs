@@ -222,10 +222,12 @@ fn an_audit_finds_what_is_counted_wrongly() {
         state.summary.add(&super::summary::Run::of(user, room, START, MessageType::Text), &"room-1".into());
     }
     let differences = place.engine.audit().unwrap().value.differences;
-    for what in ["totals", "room room-1", "user user-3", "hour 2027-01-15T08:00:00"] {
+    for what in
+        ["totals", "room room-1", "user user-3", "room and user room-1 of user-3", "hour 2027-01-15T08:00:00"]
+    {
         assert!(differences.iter().any(|line| line.starts_with(what)), "{what} in {differences:#?}");
     }
-    assert_eq!(differences.len(), 4, "{differences:#?}");
+    assert_eq!(differences.len(), 5, "{differences:#?}");
 }
 
 #[test]

@@ -1,39 +1,69 @@
 //! When the store refuses a batch, what the same connection had sent behind it is refused too: a retry keeps the order.
 
-use std::time::Duration;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use hubbub_pipeline::batcher::BatchTuning;
+use hubbub_store::embedded::disk::{Disk, DiskFile};
+use hubbub_store::embedded::sim::SimDisk;
 use serde_json::{Value, json};
 
-use crate::harness::{Server, Setup, Ws, chat_message, texts};
+use crate::harness::{Simulated, Ws, chat_message, texts};
 
-/// Large texts into small slots of the journal, and slow syncs, of which a seal needs more than a batch: the store falls
-/// behind with its background work and refuses batches, on any machine.
-const TEXT_BYTES: usize = 60_000;
 const MESSAGES: usize = 100;
-const WINDOW: usize = 100;
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
-/// A client's pause before it sends again.
-const PAUSE: Duration = Duration::from_millis(50);
+/// A batch is a small part of what one client sends at once.
+const BATCH: usize = 7;
+/// Each fifth time it is asked, the disk is full.
+const FULL_EVERY: u64 = 5;
 
-fn text(name: &str, number: usize) -> String {
-    let mut text = format!("{name} {number} ");
-    text.extend(std::iter::repeat_n('x', TEXT_BYTES));
-    text
+/// A disk that is full now and then. The store looks after each batch, and refuses the next one if it is.
+struct OftenFull {
+    disk: SimDisk,
+    asked: AtomicU64,
 }
 
-fn frame(room: &str, name: &str, number: usize) -> Value {
-    let mut frame = chat_message(&format!("{name}-{number}"), &text(name, number));
+impl Disk for OftenFull {
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.disk.open(path)
+    }
+    fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.disk.create(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+    fn make_dir(&self, dir: &str) -> io::Result<()> {
+        self.disk.make_dir(dir)
+    }
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        self.disk.sync_dir(dir)
+    }
+    fn free_bytes(&self) -> io::Result<u64> {
+        let is_full = self.asked.fetch_add(1, Ordering::Relaxed) % FULL_EVERY == FULL_EVERY - 1;
+        Ok(if is_full { 0 } else { u64::MAX })
+    }
+}
+
+fn frame(name: &str, number: usize) -> Value {
+    let mut frame = chat_message(&format!("{name}-{number}"), &format!("{name} {number}"));
     frame["type"] = json!("send");
-    frame["roomId"] = json!(room);
+    frame["roomId"] = json!("r");
     frame
 }
 
-/// Sends all messages, as many at once as `WINDOW`, and again from the first that was refused; how often that was.
-async fn send_all(mut socket: Ws, room: &str, name: &str) -> usize {
+/// Sends all messages at once, and again from the first that was refused; how often that was.
+async fn send_all(mut socket: Ws, name: &str) -> usize {
     let (mut stored, mut refusals) = (0, 0);
     while stored < MESSAGES {
-        let burst: Vec<Value> =
-            (stored..MESSAGES.min(stored + WINDOW)).map(|number| frame(room, name, number)).collect();
+        let burst: Vec<Value> = (stored..MESSAGES).map(|number| frame(name, number)).collect();
         socket.say_all(&burst).await;
         let answers = socket.hear_all(burst.len()).await;
         let accepted = answers.iter().take_while(|answer| answer["type"] == "ack").count();
@@ -41,42 +71,29 @@ async fn send_all(mut socket: Ws, room: &str, name: &str) -> usize {
             assert_eq!((&answer["type"], &answer["retryable"]), (&json!("error"), &json!(true)), "{answer}");
         }
         stored += accepted;
-        if accepted < burst.len() {
-            refusals += 1;
-            tokio::time::sleep(PAUSE).await;
-        }
+        refusals += usize::from(accepted < burst.len());
     }
     refusals
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_frames_keep_their_order() {
-    let server = Setup::new().set("store.embedded.sync_delay=15ms").start();
-    let names = NAMES;
-    let mut refusals = 0;
-    // Until the store has refused something.
-    for round in 0..40 {
-        let mut sending = tokio::task::JoinSet::new();
-        for name in names {
-            let (socket, room) = (server.ws("/v1/ws").await, format!("r{round}"));
-            sending.spawn(async move { send_all(socket, &room, name).await });
-        }
-        refusals += sending.join_all().await.into_iter().sum::<usize>();
-        if refusals > 0 {
-            return check(&server, &format!("r{round}")).await;
-        }
+    let disk = OftenFull { disk: SimDisk::new(), asked: AtomicU64::new(0) };
+    let tuning = BatchTuning { ops_max: BATCH, ..BatchTuning::default() };
+    let server = Simulated::start_with(Arc::new(disk), 1, tuning).await;
+    let mut sending = tokio::task::JoinSet::new();
+    for name in NAMES {
+        let socket = Ws::open(server.address, "/v1/ws").await;
+        sending.spawn(send_all(socket, name));
     }
-    panic!("the store has refused nothing");
-}
-
-async fn check(server: &Server, room: &str) {
-    let history = server.history(room).await;
+    let refusals: usize = sending.join_all().await.into_iter().sum();
+    assert!(refusals > 0, "the store has refused nothing");
+    let history = server.history().await;
     for name in NAMES {
         let prefix = format!("{name} ");
-        let stored: Vec<usize> = texts(&history)
-            .into_iter()
-            .filter_map(|text| Some(text.strip_prefix(&prefix)?.split(' ').next()?.parse().ok()?))
-            .collect();
-        assert_eq!(stored, Vec::from_iter(0..MESSAGES), "{room}: {name}");
+        let stored: Vec<usize> =
+            texts(&history).into_iter().filter_map(|text| text.strip_prefix(&prefix)?.parse().ok()).collect();
+        assert_eq!(stored, Vec::from_iter(0..MESSAGES), "{name}");
     }
+    server.stop().await;
 }

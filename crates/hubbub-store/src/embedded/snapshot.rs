@@ -134,7 +134,8 @@ impl Engine {
                 keys: catalog.keys.clone(),
                 queues: queues.named,
                 there_by: catalog.there_by.clone(),
-                proven: Some(self.shared.clock.proven()),
+                // That of the last seal: with the present time, two backups of the same would differ.
+                proven: catalog.proven,
                 rooms: rooms.into_bytes(),
                 ..*catalog
             }

@@ -13,8 +13,9 @@ use crate::harness::{Simulated, Ws, chat_message, texts};
 
 const MESSAGES: usize = 100;
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
-/// A batch is a small part of what one client sends at once.
-const BATCH: usize = 7;
+/// So much that what one client sends at once comes by several reads, each of them a batch of its own.
+const TEXT_BYTES: usize = 8_000;
+const BATCH: usize = 1;
 /// Each fifth time it is asked, the disk is full.
 const FULL_EVERY: u64 = 5;
 
@@ -53,7 +54,8 @@ impl Disk for OftenFull {
 }
 
 fn frame(name: &str, number: usize) -> Value {
-    let mut frame = chat_message(&format!("{name}-{number}"), &format!("{name} {number}"));
+    let text = format!("{name} {number} {}", "x".repeat(TEXT_BYTES));
+    let mut frame = chat_message(&format!("{name}-{number}"), &text);
     frame["type"] = json!("send");
     frame["roomId"] = json!("r");
     frame
@@ -91,8 +93,10 @@ async fn refused_frames_keep_their_order() {
     let history = server.history().await;
     for name in NAMES {
         let prefix = format!("{name} ");
-        let stored: Vec<usize> =
-            texts(&history).into_iter().filter_map(|text| text.strip_prefix(&prefix)?.parse().ok()).collect();
+        let stored: Vec<usize> = texts(&history)
+            .into_iter()
+            .filter_map(|text| text.strip_prefix(&prefix)?.split(' ').next()?.parse().ok())
+            .collect();
         assert_eq!(stored, Vec::from_iter(0..MESSAGES), "{name}");
     }
     server.stop().await;

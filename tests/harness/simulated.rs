@@ -109,10 +109,18 @@ impl Simulated {
         Http::connect(self.address).await
     }
 
-    /// The first 1,000 messages of room `r`.
+    /// All messages of room `r`.
     pub(crate) async fn history(&self) -> Vec<Value> {
-        let answer = self.http().await.get("/v1/rooms/r/messages?after=0&limit=1000").await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer.json()["messages"].as_array().unwrap().clone()
+        let (mut http, mut all, mut after) = (self.http().await, Vec::new(), 0);
+        loop {
+            let answer = http.get(&format!("/v1/rooms/r/messages?after={after}&limit=1000")).await;
+            assert_eq!(answer.status, 200, "{answer:?}");
+            let mut page = answer.json();
+            all.append(page["messages"].as_array_mut().unwrap());
+            match page["next"].as_u64() {
+                Some(next) => after = next,
+                None => return all,
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use hubbub_store::embedded::sim::SimDisk;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::{Follower, Simulated, Ws, chat_message, texts};
 

@@ -5,6 +5,7 @@
 //! process has used little processor time for [`TICK`], every worker of the runtime and the main thread collect. The
 //! store's own threads are left out: they keep a few MiB at most.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -29,8 +30,8 @@ pub(crate) fn refuse_huge_pages() {
     }
 }
 
-/// Collects again and again when it is worth it; for the main thread. Never ends.
-pub(crate) async fn give_back() {
+/// Collects again and again when it is worth it; for the main thread.
+pub(crate) async fn give_back() -> Infallible {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut before, mut collected) = (Duration::ZERO, Duration::ZERO);

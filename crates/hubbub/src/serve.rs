@@ -105,7 +105,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let serving = tokio::spawn(supervise(Essential::new("listeners"), serving));
     let served = tokio::select! {
         served = serving => served,
-        () = memory::give_back() => Ok(()),
+        never = memory::give_back() => match never {},
     };
     tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
     tracing::info!("stopped");

@@ -91,7 +91,9 @@ async fn frames_behind_one_that_a_broker_did_not_take_are_refused() {
     let broker = Broker::start();
     let server = Setup::new().set(&broker.setting()).start();
     let send = |name: &str, room: &str| {
-        json!({"type": "send", "ref": name, "roomId": room, "userId": "eve", "message": name, "messageId": name})
+        let mut frame = json!({"type": "send", "roomId": room, "userId": "eve"});
+        ["ref", "message", "messageId"].iter().for_each(|field| frame[field] = json!(name));
+        frame
     };
     let status = async || server.get("/health").await.json()["components"]["log"]["status"].clone();
     let mut socket = server.ws("/v1/ws").await;

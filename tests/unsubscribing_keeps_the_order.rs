@@ -73,7 +73,8 @@ async fn an_answer_that_waits_behind_a_slow_one_takes_no_processor() {
     let mut reader = server.subscriber("a", json!({})).await;
     let before = server.processor_time();
     let message = json!({"type": "send", "roomId": "b", "userId": "eve", "message": "x"});
-    let (stop, begin) = (json!({"type": "unsubscribe", "roomId": "a"}), json!({"type": "subscribe", "roomId": "a"}));
+    let (stop, begin) =
+        (json!({"type": "unsubscribe", "roomId": "a"}), json!({"type": "subscribe", "roomId": "a"}));
     reader.say_all(&[message, stop, begin]).await;
     for kind in ["ack", "unsubscribed", "subscribed"] {
         reader.hear_type(kind).await;

@@ -18,6 +18,7 @@ pub(crate) mod prometheus;
 mod queues;
 pub(crate) mod schema;
 mod server;
+mod usage;
 mod watch;
 mod writer;
 mod ws;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
 
 use hyper::Method;
 use rustix::process::{Pid, Signal, kill_process};
@@ -139,28 +138,13 @@ impl Server {
         self.address
     }
 
+    pub(super) fn process_id(&self) -> u32 {
+        self.running.child.id()
+    }
+
     /// A connection of the line protocol, which the setup must have.
     pub(crate) async fn line(&self) -> Line {
         Line::connect(SocketAddr::new(self.address.ip(), LINE_PORT)).await
-    }
-
-    /// Memory of the process that is not a file's, in KiB.
-    pub(crate) fn memory_kib(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.running.child.id());
-        let status = std::fs::read_to_string(path).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
-    }
-
-    /// What all its threads have taken of the processor.
-    pub(crate) fn processor_time(&self) -> Duration {
-        let path = format!("/proc/{}/stat", self.running.child.id());
-        let stat = std::fs::read_to_string(path).unwrap();
-        // Behind the name, which may hold anything: in user mode and in the kernel, the 14th and 15th of all.
-        let (_, fields) = stat.rsplit_once(')').unwrap();
-        let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap());
-        // USER_HZ, 100 on every Linux.
-        Duration::from_millis(ticks.sum::<u64>() * 10)
     }
 
     /// What it has written to standard error since it was last started.

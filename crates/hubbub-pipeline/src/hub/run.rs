@@ -44,7 +44,8 @@ impl Run {
             return (Some(self), false);
         }
         let ends: Arc<[_]> = self.ends.iter().take(count).copied().collect();
-        let next = ends.last().map(|(_, end)| *end).map(|end| Self { frames: self.frames.slice(..end), ends });
+        let next =
+            ends.last().map(|(_, end)| *end).map(|end| Self { frames: self.frames.slice(..end), ends });
         (next, true)
     }
 

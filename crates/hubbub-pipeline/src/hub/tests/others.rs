@@ -74,8 +74,10 @@ impl RoomStore for OneRoom {
                 if there.is_deleted {
                     return Err(ReadError::UnknownRoom);
                 }
-                let mut page = HistoryPage { head: there.head, oldest: there.removed + 1, ..HistoryPage::default() };
-                let mut left = (after.max(there.removed) + 1..=there.head).filter(|seq| !there.erased.contains(seq));
+                let mut page =
+                    HistoryPage { head: there.head, oldest: there.removed + 1, ..HistoryPage::default() };
+                let mut left =
+                    (after.max(there.removed) + 1..=there.head).filter(|seq| !there.erased.contains(seq));
                 for seq in left.by_ref().take(query.limit.min(20)) {
                     let (op, Outcome::Stored(receipt)) = message(room.as_str(), seq) else { panic!() };
                     let Op::Send(sent) = op else { panic!() };

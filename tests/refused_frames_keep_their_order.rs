@@ -9,6 +9,8 @@ use hubbub_store::embedded::disk::{Disk, DiskFile};
 use hubbub_store::embedded::sim::SimDisk;
 use serde_json::{Value, json};
 
+#[cfg(feature = "amqp")]
+use crate::harness::{Broker, Setup, until};
 use crate::harness::{Simulated, Ws, chat_message, texts};
 
 const MESSAGES: usize = 100;
@@ -100,4 +102,49 @@ async fn refused_frames_keep_their_order() {
         assert_eq!(stored, Vec::from_iter(0..MESSAGES), "{name}");
     }
     server.stop().await;
+}
+
+/// What the broker did not confirm is sent again, and nothing that was sent behind it may come before it: also when the
+/// broker takes messages again before the client has read that.
+#[cfg(feature = "amqp")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_behind_one_that_a_broker_did_not_take_are_refused() {
+    let broker = Broker::start();
+    let server = Setup::new().set(&broker.setting()).start();
+    let send = |name: &str, room: &str| {
+        let mut frame = json!({"type": "send", "roomId": room, "userId": "eve"});
+        ["ref", "message", "messageId"].iter().for_each(|field| frame[field] = json!(name));
+        frame
+    };
+    let status = async || server.get("/health").await.json()["components"]["log"]["status"].clone();
+    let mut socket = server.ws("/v1/ws").await;
+    broker.control(&["set_vm_memory_high_watermark", "0"]);
+    // Until one is not confirmed any more. Its refusal is not read yet: the client knows nothing.
+    let mut confirmed = Vec::new();
+    loop {
+        let name = format!("zero-{}", confirmed.len());
+        socket.say(&send(&name, "r")).await;
+        match tokio::time::timeout(std::time::Duration::from_secs(1), socket.hear()).await {
+            Ok(answer) => assert_eq!(answer["type"], "ack", "{answer}"),
+            Err(_) => break,
+        }
+        confirmed.push(name);
+    }
+    let one = format!("zero-{}", confirmed.len());
+    until("it is noticed", async || status().await == "DOWN").await;
+    broker.control(&["set_vm_memory_high_watermark", "0.9"]);
+    until("it takes messages again", async || status().await == "UP").await;
+    socket.say_all(&[send("two", "r"), send("other", "s"), send("three", "r")]).await;
+    let answers = socket.hear_all(4).await;
+    let text = |answer: &'_ Value, field: &str| answer[field].as_str().unwrap().to_owned();
+    let kinds: Vec<_> = answers.iter().map(|answer| [text(answer, "ref"), text(answer, "type")]).collect();
+    assert_eq!(kinds, [[&*one, "error"], ["two", "error"], ["other", "ack"], ["three", "error"]]);
+    assert_eq!((&answers[0]["retryable"], &answers[1]["code"]), (&json!(true), &json!("overloaded")));
+    // The pong went out while the answers were read.
+    for name in [&*one, "two", "three"] {
+        assert_eq!(socket.ask(&send(name, "r")).await["type"], "ack");
+    }
+    confirmed.extend([one, "two".to_owned(), "three".to_owned()]);
+    until("all are stored", async || server.history("r").await.len() == confirmed.len()).await;
+    assert_eq!(texts(&server.history("r").await), confirmed);
 }

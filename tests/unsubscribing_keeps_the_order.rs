@@ -1,5 +1,7 @@
 //! Ending one subscription changes nothing about what comes of the other rooms, whatever answer is still on its way.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::harness::Setup;
@@ -58,4 +60,25 @@ async fn unsubscribing_keeps_the_order() {
     let expected: Vec<Value> = (0..asked).flat_map(|asked| [json!(asked), json!(asked)]).collect();
     assert_eq!(answers, expected);
     posting.await.unwrap();
+}
+
+/// The answer to the message takes so long, and with it all that stand behind it.
+const SLOW: Duration = Duration::from_secs(3);
+/// What a server that waits may take of the processor meanwhile.
+const WAITING_MAX: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn an_answer_that_waits_behind_a_slow_one_takes_no_processor() {
+    let server = Setup::new().set(&format!("store.embedded.sync_delay={}ms", SLOW.as_millis())).start();
+    let mut reader = server.subscriber("a", json!({})).await;
+    let before = server.processor_time();
+    let message = json!({"type": "send", "roomId": "b", "userId": "eve", "message": "x"});
+    let (stop, begin) =
+        (json!({"type": "unsubscribe", "roomId": "a"}), json!({"type": "subscribe", "roomId": "a"}));
+    reader.say_all(&[message, stop, begin]).await;
+    for kind in ["ack", "unsubscribed", "subscribed"] {
+        reader.hear_type(kind).await;
+    }
+    let taken = server.processor_time() - before;
+    assert!(taken < WAITING_MAX, "{taken:?}");
 }

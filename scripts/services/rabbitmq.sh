@@ -16,6 +16,7 @@ export RABBITMQ_CONFIG_FILE=$H/rabbitmq.conf RABBITMQ_ADVANCED_CONFIG_FILE=$H/ad
 export RABBITMQ_ENABLED_PLUGINS_FILE=$H/enabled_plugins RABBITMQ_CONF_ENV_FILE=$H/none
 export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1} +S 2:2 +sbwt none"
 export RABBITMQ_CTL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1}"
+export ERL_CRASH_DUMP=$H/erl_crash.dump # not where it was called
 api() { curl -fsS -u guest:guest -o /dev/null -X "$1" -H 'content-type: application/json' "http://127.0.0.1:$MGMT/api/$2" "${@:3}"; }
 grant() { api PUT "permissions/$2/$1" -d "{\"configure\":\"$3\",\"write\":\"$4\",\"read\":\"$5\"}"; }
 running() { [ -f "$H/pid" ] && alive "$(cat "$H/pid")"; }

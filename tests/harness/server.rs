@@ -138,17 +138,13 @@ impl Server {
         self.address
     }
 
+    pub(super) fn process_id(&self) -> u32 {
+        self.running.child.id()
+    }
+
     /// A connection of the line protocol, which the setup must have.
     pub(crate) async fn line(&self) -> Line {
         Line::connect(SocketAddr::new(self.address.ip(), LINE_PORT)).await
-    }
-
-    /// Memory of the process that is not a file's, in KiB.
-    pub(crate) fn memory_kib(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.running.child.id());
-        let status = std::fs::read_to_string(path).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// What it has written to standard error since it was last started.

@@ -94,7 +94,7 @@ enum Stage {
     Behind { cursor: u64, is_at_end: bool },
     /// The outbox gets the rest.
     Live,
-    /// The outbox says that the subscription has ended.
+    /// The outbox says that the subscription has ended, or is cut off.
     Over,
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct Follower {
     has_cursor: bool,
     /// The page that follows a reset.
     page: Option<MessageRun>,
-    /// Whether it asked to go live before.
+    /// Whether it asked to go live, and what is published since is held.
     has_asked: bool,
 }
 
@@ -158,8 +158,8 @@ impl Follower {
         }
     }
 
-    /// The next step. Not to be called again after a last one. When the outbox says that the subscription ended, no
-    /// step comes any more.
+    /// The next step. Not to be called again after a last one. When the outbox says that the subscription ended, or is
+    /// cut off, no step comes any more.
     pub(crate) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
         if let Some(page) = self.page.take() {
             return Poll::Ready(Step::Missed(page));
@@ -178,7 +178,10 @@ impl Follower {
                         self.stage = Stage::Behind { cursor, is_at_end: false };
                         let is_same = self.read_on_from.replace(cursor) == Some(cursor);
                         self.fetch(if is_same { AGAIN_AFTER } else { Duration::ZERO });
-                        if std::mem::replace(&mut self.has_asked, true) {
+                        // The next time it is its turn it may ask twice again: an outbox holds for one room, and two
+                        // that take that from each other with every question would never go live.
+                        self.has_asked = !self.has_asked;
+                        if !self.has_asked {
                             return Poll::Ready(Step::Outrun);
                         }
                     }
@@ -229,6 +232,12 @@ impl Follower {
                 self.has_cursor = wanted.has_cursor(is_reset);
                 self.stage = wanted.first_stage(&at, is_reset);
                 Some(Step::Begun { at, is_reset })
+            }
+            // Another history began, and the page may be of that: nothing of it goes on from the cursor. Whoever owns the
+            // outbox ends the connection.
+            Fetched::Page(_) if self.outbox.is_cut() => {
+                self.stage = Stage::Over;
+                None
             }
             // Removed since the subscription began, here or by another server; the page may hold what came after that.
             Fetched::Page(Ok((_, standing))) if standing != self.standing && standing != Standing::Member => {

@@ -3,7 +3,8 @@
 //! A connection may have further submissions queued behind the one that fails. If those were stored, a retry of the
 //! failed one would come after them. So the commit thread refuses them ([`Refusal::OutOfOrder`]): per connection, and
 //! per room or queue. A connection that has seen the failure says so ([`SenderOrder::learn`]); its submissions carry
-//! what it knew ([`Group::known`]), and those that know of the failure are stored again.
+//! what it knew ([`Group::known`]), and those that know of the failure are stored again. What a broker does not take is
+//! noted, too, and the broker's queue takes nothing more for these rooms until the connection has seen it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,6 +44,9 @@ impl SendLane {
     }
 }
 
+/// The number of what a broker did not take; batches count from 1 on.
+pub(crate) const BY_BROKER: u64 = 0;
+
 /// What one connection knows of its failed submissions.
 #[derive(Debug, Default)]
 pub(crate) struct SenderOrder {
@@ -58,10 +62,33 @@ impl SenderOrder {
         self.known.load(Ordering::Acquire)
     }
 
+    /// What failed with a broker, which has no batches, is known by itself.
     pub(crate) fn learn(&self, batch: u64) -> Vec<SendLane> {
         self.known.fetch_max(batch, Ordering::AcqRel);
+        let is_known = |number: u64| number <= batch && (number == BY_BROKER) == (batch == BY_BROKER);
         let mut failed = self.failed.lock();
-        failed.extract_if(.., |(number, _)| *number <= batch).map(|(_, lane)| lane).collect()
+        failed.extract_if(.., |(number, _)| is_known(*number)).map(|(_, lane)| lane).collect()
+    }
+
+    /// Notes that the broker did not take messages of a room.
+    #[cfg(feature = "amqp")]
+    pub(crate) fn fail_by_broker(&self, room: &str) {
+        let mut failed = self.failed.lock();
+        let lane = SendLane::Room(room.to_owned());
+        if !failed.iter().any(|(number, known)| *number == BY_BROKER && *known == lane) {
+            failed.push((BY_BROKER, lane));
+        }
+    }
+
+    /// Whether the broker did not take messages of one of these rooms, and the connection has not seen that yet.
+    #[cfg(feature = "amqp")]
+    pub(crate) fn has_failed_by_broker<'a>(&self, mut rooms: impl Iterator<Item = &'a str>) -> bool {
+        let failed = self.failed.lock();
+        let is_failed = |room: &str| {
+            let mut lanes = failed.iter().filter(|(number, _)| *number == BY_BROKER).map(|(_, lane)| lane);
+            lanes.any(|lane| matches!(lane, SendLane::Room(failed) if failed == room))
+        };
+        !failed.is_empty() && rooms.any(is_failed)
     }
 }
 

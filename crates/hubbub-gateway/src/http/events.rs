@@ -101,6 +101,7 @@ async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, wanted: Wanted, w
                 waiter.register(context);
                 match follower.poll_step(context) {
                     Poll::Ready(step) => Poll::Ready(Some(step)),
+                    Poll::Pending if outbox.is_cut() => Poll::Ready(None),
                     // Before it is live, all that can be in there is the end.
                     Poll::Pending => outbox.pop().map_or(Poll::Pending, |_| Poll::Ready(None)),
                 }
@@ -115,6 +116,8 @@ async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, wanted: Wanted, w
                 Some(Step::Outrun) => continue,
                 Some(Step::Live) => break,
                 Some(Step::Failed(problem)) => return end(&problem, &writer).await,
+                // Another history began: it asks anew.
+                None if outbox.is_cut() => return,
                 Some(Step::Gone) | None => return end(&Problem::removed(), &writer).await,
             }
             if writer.write(memory.frames(out)).await.is_err() {

@@ -247,7 +247,8 @@ impl Subscriptions {
                 return;
             }
         }
-        self.is_held_back = true;
+        // Not where only an answer is waited for, which wakes this task: it would ask again without a pause.
+        self.is_held_back = socket.backlog_bytes() >= most;
     }
 
     /// Whether there may be more for the peer than its backlog allowed for; said once.

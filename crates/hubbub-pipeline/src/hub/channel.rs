@@ -61,6 +61,15 @@ impl Channel {
         }
     }
 
+    /// Retention removed messages before they were published. Whoever lacks them is told of the gap: live subscribers are
+    /// cut off and ask anew, and who catches up has to read on before it goes live.
+    pub(super) fn pass_over(&mut self, room: &str, oldest: u64) {
+        let lacking = self.subscribers.iter().filter(|s| s.after.saturating_add(1) < oldest);
+        lacking.for_each(|subscriber| subscriber.outbox.cut());
+        self.drop_held(room);
+        self.published.last = self.published.last.max(oldest - 1);
+    }
+
     /// Takes a live subscriber.
     pub(super) fn enter(&mut self, hub: &Hub, room: &RoomId, subscriber: Subscriber) {
         if let Some(user) = &subscriber.user {

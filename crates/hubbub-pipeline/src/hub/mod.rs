@@ -359,15 +359,14 @@ impl Hub {
             self.with_channel(room, |channel| self.push(channel, room, run));
             return;
         };
-        let is_hole = self.with_channel(room, |channel| match channel.published.fit(run) {
-            Fit::Next(run) => {
+        let has_hole = self.with_channel(room, |channel| {
+            let Fit { next, has_hole } = channel.published.fit(run);
+            if let Some(run) = next {
                 self.push(channel, room, run);
-                false
             }
-            Fit::Known => false,
-            Fit::Hole => true,
+            has_hole
         });
-        if is_hole == Some(true) {
+        if has_hole == Some(true) {
             behind.note(room);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! One task ([`follow`]) compares the heads of these rooms with the store, several times a second and with one question
 //! for many rooms, reads what is missing, and publishes it. A batch of this server that does not go on from what was
-//! published ([`super::run::Fit::Hole`]) wakes it at once: whatever is missing is durable already, and the batch is read
+//! published ([`super::run::Fit`]) wakes it at once: whatever is missing is durable already, and the batch is read
 //! from the store with it.
 //!
 //! Whom another server took out of a room, or who followed a room that it deleted, is sent away at the next look; until
@@ -32,6 +32,8 @@ const LOOK_SHARE: u32 = 10;
 const LOOK_LAST: Duration = Duration::from_secs(5);
 /// Rooms of one question.
 const HEADS_MAX: usize = 1_000;
+/// Rooms of which changes are taken in at the same time: the store makes one question of many.
+const CHANGES_MAX: usize = 256;
 /// Rooms that are read at the same time.
 const READS_MAX: usize = 4;
 /// A page of what is missing.
@@ -90,17 +92,20 @@ impl Hub {
         for rooms in self.followed().chunks(HEADS_MAX) {
             let heads = store.heads(rooms.iter().map(|(room, _)| room.clone()).collect()).await?;
             let heads: HashMap<&RoomId, &RoomHead> = heads.iter().map(|head| (&head.room, head)).collect();
-            let mut behind = Vec::new();
-            for (room, was_there) in rooms {
+            // Before new messages: whoever was sent away gets none of them.
+            let changed = rooms.iter().filter_map(|(room, was_there)| {
                 let head = heads.get(room).copied();
-                if self.has_changed(room, head) || *was_there && head.is_none() {
-                    done = done.and(self.take_change(room, head, store).await);
-                }
-                if head.is_some_and(|head| self.through(room).is_some_and(|through| through < head.head)) {
-                    behind.push(room.clone());
-                }
-            }
-            done = done.and(self.catch_up(store, behind).await);
+                (self.has_changed(room, head) || *was_there && head.is_none()).then_some((room, head))
+            });
+            let taking = changed.map(|(room, head)| self.take_change(room, head, store)).collect::<Vec<_>>();
+            let taken = stream::iter(taking).buffer_unordered(CHANGES_MAX);
+            done = done.and(taken.fold(Ok(()), |done, taken| ready(done.and(taken))).await);
+            let is_behind = |room: &RoomId| {
+                let (head, through) = (heads.get(room)?, self.through(room)?);
+                Some(through < head.head)
+            };
+            let behind = rooms.iter().map(|(room, _)| room).filter(|room| is_behind(room) == Some(true));
+            done = done.and(self.catch_up(store, behind.cloned().collect()).await);
         }
         done
     }
@@ -168,9 +173,6 @@ impl Hub {
                 Err(ReadError::UnknownRoom) => return Ok(()),
                 page => page?,
             };
-            if after.saturating_add(1) < page.oldest {
-                self.cut_behind(&room, page.oldest);
-            }
             let mut run = RunBuilder::default();
             let mut last = after;
             for message in page.messages.iter() {
@@ -179,7 +181,7 @@ impl Hub {
             }
             // Beyond the last message there may be numbers of erased ones.
             let through = if page.more { last } else { last.max(page.head) };
-            self.deliver_read(&room, after, run.finish(&self.memory), through);
+            self.deliver_read(&room, (after, page.oldest), run.finish(&self.memory), through);
             if !page.more {
                 break;
             }
@@ -187,22 +189,17 @@ impl Hub {
         Ok(())
     }
 
-    /// Retention removed messages before they were published: cuts off the subscribers that lack them. They ask anew, and
-    /// are told of the gap.
-    fn cut_behind(&self, room: &RoomId, oldest: u64) {
-        self.with_channel(room.as_str(), |channel| {
-            let lacking = channel.subscribers.iter().filter(|s| s.after.saturating_add(1) < oldest);
-            lacking.for_each(|subscriber| subscriber.outbox.cut());
-        });
-    }
-
-    /// Delivers all there is behind `after` and up to `through`, as far as that was not published meanwhile.
-    fn deliver_read(&self, room: &RoomId, after: u64, run: Option<Run>, through: u64) {
+    /// Delivers all there is behind `after` and up to `through`, as far as that was not published meanwhile. What is older
+    /// than `oldest` is not there any more.
+    fn deliver_read(&self, room: &RoomId, (after, oldest): (u64, u64), run: Option<Run>, through: u64) {
         self.with_channel(room.as_str(), |channel| {
             // Less than `after`: it is followed anew, and read from there.
             let Some(published) = channel.published.through.filter(|published| *published >= after) else {
                 return;
             };
+            if published.saturating_add(1) < oldest {
+                channel.pass_over(room.as_str(), oldest);
+            }
             if let Some(run) = run.and_then(|run| run.beyond(published)) {
                 self.push(channel, room.as_str(), run);
             }

@@ -36,6 +36,19 @@ impl Run {
         (!ends.is_empty()).then(|| Self { frames: self.frames.slice(start..), ends })
     }
 
+    /// What of it goes on from `cursor` without a number missing, and whether more of it lies behind a missing one.
+    fn unbroken_from(self, cursor: u64) -> (Option<Self>, bool) {
+        let expected = cursor.saturating_add(1)..;
+        let count = self.ends.iter().zip(expected).take_while(|((seq, _), next)| seq == next).count();
+        if count == self.ends.len() {
+            return (Some(self), false);
+        }
+        let ends: Arc<[_]> = self.ends.iter().take(count).copied().collect();
+        let next =
+            ends.last().map(|(_, end)| *end).map(|end| Self { frames: self.frames.slice(..end), ends });
+        (next, true)
+    }
+
     /// The messages beyond `cursor`.
     pub(super) fn parcel_after(&self, cursor: u64) -> Parcel {
         Parcel::new(self.clone(), self.ends.partition_point(|(seq, _)| *seq <= cursor))
@@ -78,13 +91,11 @@ pub(super) struct Published {
 
 /// How messages go on from what was published before.
 #[derive(Debug)]
-pub(super) enum Fit {
-    /// These are the next ones.
-    Next(Run),
-    /// They were published.
-    Known,
-    /// Others are missing before them.
-    Hole,
+pub(super) struct Fit {
+    /// Those that are the next ones, without a number missing before or between them.
+    pub(super) next: Option<Run>,
+    /// Whether others are missing before the rest.
+    pub(super) has_hole: bool,
 }
 
 impl Published {
@@ -95,15 +106,14 @@ impl Published {
         }
     }
 
-    /// How messages that were committed together go on from what was published.
+    /// How messages of one batch go on from what was published. Where the store divided the batch, others may have
+    /// committed in between.
     pub(super) fn fit(&mut self, run: Run) -> Fit {
         let first = run.ends.first().map_or(0, |(seq, _)| *seq);
         self.begin(first.saturating_sub(1));
-        match self.through {
-            Some(through) if first > through.saturating_add(1) => Fit::Hole,
-            Some(through) => run.beyond(through).map_or(Fit::Known, Fit::Next),
-            None => Fit::Next(run),
-        }
+        let through = self.through.unwrap_or(0);
+        let (next, has_hole) = run.beyond(through).map_or((None, false), |run| run.unbroken_from(through));
+        Fit { next, has_hole }
     }
 
     /// Takes note of messages that were published.

@@ -112,3 +112,20 @@ fn a_sender_that_is_gone_is_forgotten() {
     }
     assert!(pipeline.failed.senders.is_empty());
 }
+
+#[cfg(feature = "amqp")]
+#[test]
+fn what_a_broker_did_not_take_is_known_by_itself() {
+    let order = SenderOrder::default();
+    let rooms = |room: &'static str| std::iter::once(room);
+    order.failed.lock().push((7, SendLane::Room("of a batch".to_owned())));
+    order.fail_by_broker("r");
+    order.fail_by_broker("r");
+    assert!(order.has_failed_by_broker(rooms("r")) && !order.has_failed_by_broker(rooms("of a batch")));
+    // A read mark, which goes to the store, failed meanwhile.
+    assert_eq!(order.learn(7), [SendLane::Room("of a batch".to_owned())]);
+    assert!(order.has_failed_by_broker(rooms("r")), "its refusal was not seen yet");
+    assert_eq!(order.learn(BY_BROKER), [SendLane::Room("r".to_owned())]);
+    assert!(!order.has_failed_by_broker(rooms("r")));
+    assert_eq!(order.known(), 7);
+}

@@ -30,6 +30,8 @@ struct Room {
     /// Nobody can be told who is a member.
     is_mute: bool,
     erased: Vec<u64>,
+    /// Retention removed everything up to here.
+    removed: u64,
 }
 
 impl OneRoom {
@@ -72,8 +74,10 @@ impl RoomStore for OneRoom {
                 if there.is_deleted {
                     return Err(ReadError::UnknownRoom);
                 }
-                let mut page = HistoryPage { head: there.head, oldest: 1, ..HistoryPage::default() };
-                let mut left = (after + 1..=there.head).filter(|seq| !there.erased.contains(seq));
+                let mut page =
+                    HistoryPage { head: there.head, oldest: there.removed + 1, ..HistoryPage::default() };
+                let mut left =
+                    (after.max(there.removed) + 1..=there.head).filter(|seq| !there.erased.contains(seq));
                 for seq in left.by_ref().take(query.limit.min(20)) {
                     let (op, Outcome::Stored(receipt)) = message(room.as_str(), seq) else { panic!() };
                     let Op::Send(sent) = op else { panic!() };
@@ -357,3 +361,5 @@ async fn everybody_gets_everything_once_and_in_order() {
     }
     following.abort();
 }
+
+mod gaps;

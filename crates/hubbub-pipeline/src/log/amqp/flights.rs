@@ -35,6 +35,9 @@ impl Submission {
     /// Tells the sender; only the first answer counts.
     pub(super) fn answer(&mut self, result: Result<(), ApplyError>) {
         if !std::mem::replace(&mut self.is_answered, true) {
+            if let (Err(_), Some(order)) = (&result, self.waiter.order()) {
+                self.mail.rooms().for_each(|room| order.fail_by_broker(room));
+            }
             self.batch.set(result.map(|()| vec![Outcome::Accepted; self.messages()]));
             self.batch.show();
             self.waiter.wake();

@@ -68,6 +68,11 @@ impl Mail {
         self.bodies.get(letter.body.clone()).unwrap_or_default()
     }
 
+    /// The rooms of its messages, one after another.
+    pub(super) fn rooms(&self) -> impl Iterator<Item = &str> {
+        self.letters.iter().filter_map(|letter| letter.key.as_str().strip_prefix(body::KEY_PREFIX))
+    }
+
     /// Bytes it holds in memory, in about.
     pub(super) fn bytes(&self) -> usize {
         self.bodies.len()

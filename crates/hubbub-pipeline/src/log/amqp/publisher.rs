@@ -18,6 +18,7 @@ use super::flights::{Flights, Landed, Submission};
 use super::mail::Mail;
 use crate::batcher::{Batch, QueueLimits, SubmitError, Ticket, Waiter};
 use crate::metrics::Metrics;
+use crate::order::BY_BROKER;
 
 /// Most messages, and bytes of them, that are published and not confirmed.
 const IN_AIR_MAX: usize = 4_096;
@@ -85,13 +86,17 @@ impl Publisher {
         let (messages, bytes) = (mail.letters.len(), mail.bytes());
         let mut state = self.state.lock();
         admit(&state.door)?;
+        // What the broker did not take is sent again, and must not come behind this.
+        if waiter.order().is_some_and(|order| order.has_failed_by_broker(mail.rooms())) {
+            return Err(SubmitError::Overloaded);
+        }
         let fits = |has: usize, more: usize, limit: usize| has == 0 || has + more <= limit;
         if !fits(state.messages, messages, self.limits.ops) || !fits(state.bytes, bytes, self.limits.bytes) {
             return Err(SubmitError::Overloaded);
         }
         state.messages += messages;
         state.bytes += bytes;
-        let batch = Batch::new(0);
+        let batch = Batch::new(BY_BROKER);
         let ticket = Ticket::new(batch.clone(), messages);
         state.queue.push_back(Submission::new(mail, batch, waiter.clone(), self.clock.monotonic()));
         drop(state);

@@ -49,6 +49,8 @@ mod clock_tests;
 mod pending_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unreadable_tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -58,6 +60,7 @@ use hubbub_core::queue::LeaseReceipt;
 pub(crate) use hubbub_core::queue::{DeadReason, WhenFull};
 use siphasher::sip128::SipHasher13;
 
+use super::error::MaintainError;
 use super::rooms::Position;
 use super::tail::hash::MixState;
 use entry::{Entry, NEVER, Slab};
@@ -283,7 +286,7 @@ impl Queues {
     }
 
     /// What is remembered of the message that had a sender's id, whether it waits or is gone.
-    fn find_sent(&self, known_as: [u64; 2], now: Now) -> std::io::Result<Option<SettledId>> {
+    fn find_sent(&self, known_as: [u64; 2], now: Now) -> Result<Option<SettledId>, MaintainError> {
         let Some((_, entry)) = self.find_known(known_as) else {
             return self.settled.find(known_as, now.at);
         };

@@ -52,7 +52,7 @@ mod tests;
 #[cfg(test)]
 mod unreadable_tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -63,6 +63,7 @@ use siphasher::sip128::SipHasher13;
 use super::error::MaintainError;
 use super::rooms::Position;
 use super::tail::hash::MixState;
+use advance::TimeOut;
 use entry::{Entry, NEVER, Slab};
 pub(crate) use judge::{Judging, bytes_max};
 pub(crate) use keep::QUEUES_DIR;
@@ -178,6 +179,9 @@ pub(crate) struct Queues {
     visible: Visible,
     /// The last message that was there at the start.
     loaded: u64,
+    time_out: Option<TimeOut>,
+    /// Messages of those that were given back with a delay since, as long as time out of service may have to be counted.
+    returned: HashSet<u64>,
     telling: Telling,
     freed: Vec<u32>,
     /// Queues from which something may be taken since the last sweep.
@@ -231,6 +235,8 @@ impl Queues {
             highest_named: 0,
             visible: Visible::default(),
             loaded: 0,
+            time_out: None,
+            returned: HashSet::new(),
             telling: Telling::default(),
             freed: Vec::new(),
             woken: BTreeSet::new(),

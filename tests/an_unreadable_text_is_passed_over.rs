@@ -32,16 +32,17 @@ async fn an_unreadable_text_is_passed_over() {
         server.enqueue("q", text).await;
     }
     let files = server.setup().data().join("queues");
-    let text_files = || -> Vec<PathBuf> {
+    let files_of = |kind: &str| -> Vec<PathBuf> {
         let paths = fs::read_dir(&files).unwrap().map(|file| file.unwrap().path());
-        paths.filter(|path| path.extension().is_some_and(|kind| kind == "text")).collect()
+        paths.filter(|path| path.extension().is_some_and(|found| found == kind)).collect()
     };
     until("texts stand in a file", async || {
         assert_eq!(fill(&server).await, 200);
-        !text_files().is_empty()
+        // It is written when texts have moved.
+        !files_of("snap").is_empty()
     })
     .await;
-    let first = text_files().into_iter().min().unwrap();
+    let first = files_of("text").into_iter().min().unwrap();
     File::options().write(true).open(&first).unwrap().write_all_at(b"F", FIRST_TEXT).unwrap();
 
     let texts = |taken: &[Value]| -> Vec<String> {

@@ -15,6 +15,7 @@ mod a_dead_essential_task_ends_the_process;
 #[cfg(feature = "amqp")]
 mod amqps_is_checked;
 mod an_unreadable_block_refuses_one_message;
+mod an_unreadable_text_is_passed_over;
 mod any_sequence_is_gapless;
 mod backup_under_load_restores_exactly;
 mod backups_are_whole_or_not_there;

@@ -3,10 +3,13 @@
 //! A failed sync may have lost names that other threads made in the same directory, and a later one would succeed
 //! without writing them. So nothing that depends on names in that directory is said to be durable any more: seals and
 //! merges fail until a restart, which makes the names anew.
+//!
+//! As long as it is not known which manifest is the durable one, nothing is removed either, for the other one may name it.
 
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -16,12 +19,23 @@ use super::disk::{Disk, DiskFile};
 pub(crate) struct CheckedDirs {
     disk: Arc<dyn Disk>,
     failed: Mutex<HashSet<String>>,
+    keeps_all: AtomicBool,
 }
 
 impl CheckedDirs {
     /// `disk`, with no sync failed so far.
     pub(crate) fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, failed: Mutex::default() }
+        Self { disk, failed: Mutex::default(), keeps_all: AtomicBool::new(false) }
+    }
+
+    /// With `true`, files that are removed are left there from now on; the next start removes them.
+    pub(crate) fn keep_all(&self, keeps_all: bool) {
+        self.keeps_all.store(keeps_all, Ordering::Release);
+    }
+
+    /// Whether files are left there.
+    pub(crate) fn keeps_all(&self) -> bool {
+        self.keeps_all.load(Ordering::Acquire)
     }
 }
 
@@ -39,7 +53,7 @@ impl Disk for CheckedDirs {
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
-        self.disk.remove(path)
+        if self.keeps_all() { Ok(()) } else { self.disk.remove(path) }
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {

@@ -56,6 +56,10 @@ impl Engine {
     ) -> Result<Self, OpenError> {
         let (shared, writer) = recover::open(options, disk, clock, random)?;
         shared.status.set_trouble(shared.reserve_is_touched().map(Trouble::DiskFull));
+        // What was too old before is not in sight again, whether or not a manifest says so yet: its ids may be used anew.
+        if let Err(error) = shared.hide_expired() {
+            tracing::warn!("hiding what is too old failed and is tried again: {error}");
+        }
         Ok(Self { shared, writer: Mutex::new(writer), snapshots: Snapshots::default() })
     }
 
@@ -217,7 +221,7 @@ impl Engine {
 
     /// Prepares the next slot, if there is none. Says whether it did.
     pub fn prepare_step(&self) -> Result<bool, MaintainError> {
-        let wanted = self.shared.slots.wants_one();
+        let wanted = self.shared.slots.wants_one() && !self.shared.dirs.keeps_all();
         if wanted {
             self.shared.slots.prepare()?;
         }
@@ -241,6 +245,7 @@ impl Engine {
     }
 
     fn journal_work(&self) -> Result<bool, MaintainError> {
+        self.shared.renew_manifest()?;
         Ok(self.prepare_step()? || self.shared.seal_one()? || self.retire_old_slot())
     }
 

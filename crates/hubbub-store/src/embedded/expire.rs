@@ -36,15 +36,26 @@ impl Shared {
         if monotonic < compacting.expire_at {
             return Ok(false);
         }
-        // What is dropped is gone for good.
-        let now = self.clock.proven().as_micros();
-        let (shortest, own) = self.retentions();
-        let Some(shortest) = shortest else {
+        let Some(shortest) = self.retentions().0 else {
             compacting.expire_at = monotonic.saturating_add(LOOK_MAX);
             return Ok(false);
         };
         let look = Duration::from_micros(u64::try_from(shortest / RETENTION_PARTS).unwrap_or(0));
         compacting.expire_at = monotonic.saturating_add(look.clamp(LOOK_MIN, LOOK_MAX));
+        let old = self.hide_expired()?;
+        if old.is_empty() {
+            return Ok(false);
+        }
+        self.replace(&old, None)?;
+        Ok(true)
+    }
+
+    /// Hides what is too old, and says which segments hold nothing else.
+    pub(crate) fn hide_expired(&self) -> Result<Vec<Segment>, MaintainError> {
+        // What is dropped is gone for good.
+        let now = self.clock.proven().as_micros();
+        let (shortest, own) = self.retentions();
+        let Some(shortest) = shortest else { return Ok(Vec::new()) };
         for (number, kept) in own {
             self.trim(number, now.saturating_sub(kept))?;
         }
@@ -55,18 +66,12 @@ impl Shared {
         let newest = |segment: &Segment| {
             segment.times().map_or(i64::MIN, |(_, last)| last.as_micros()).min(bound(segment))
         };
-        let old: Vec<Segment> = view
+        let old = view
             .segments
             .iter()
             .filter(|segment| newest(segment) < now.saturating_sub(shortest))
-            .filter(|segment| self.hide_old(segment, bound(segment), now))
-            .cloned()
-            .collect();
-        if old.is_empty() {
-            return Ok(false);
-        }
-        self.replace(&old, None)?;
-        Ok(true)
+            .filter(|segment| self.hide_old(segment, bound(segment), now));
+        Ok(old.cloned().collect())
     }
 
     /// For segments with messages whose times have not come yet, when they were first seen here; those messages are no

@@ -6,7 +6,7 @@
 use std::io;
 
 use super::disk::Disk;
-use super::error::{DoingOn, OpenError};
+use super::error::{DoingOn, MaintainError, OpenError};
 
 /// Name of the file.
 pub(crate) const FORMAT: &str = "FORMAT";
@@ -49,12 +49,12 @@ pub(crate) fn content() -> String {
 }
 
 /// Writes the file into a new directory.
-pub(crate) fn create(disk: &dyn Disk) -> Result<(), OpenError> {
+pub(crate) fn create(disk: &dyn Disk) -> Result<(), MaintainError> {
     let written = disk.create(FORMAT_TMP).and_then(|file| {
         file.write_all_at(content().as_bytes(), 0)?;
         file.sync_data()
     });
     written.doing("writing", FORMAT_TMP)?;
     // The manifest, next in the same directory, makes the name durable together with its own.
-    Ok(disk.rename(FORMAT_TMP, FORMAT).doing("making", FORMAT)?)
+    disk.rename(FORMAT_TMP, FORMAT).doing("making", FORMAT)
 }

@@ -50,12 +50,18 @@ pub(crate) fn open(
     random: &dyn RandomSource,
 ) -> Result<(Shared, Writer), OpenError> {
     let options = options.within_bounds();
-    let disk: Arc<dyn Disk> = Arc::new(CheckedDirs::new(disk));
-    let mut manifest = load_or_create(&*disk, random)?;
+    let dirs = Arc::new(CheckedDirs::new(disk));
+    let disk: Arc<dyn Disk> = Arc::clone(&dirs) as _;
+    let (mut manifest, is_there) = load_or_create(&*disk, random)?;
     // What an earlier process replaced may not be durable. Until it is, nothing that the manifest before it names may be
-    // removed.
-    format::create(&*disk)?;
-    manifest.store(&*disk)?;
+    // removed or overwritten. On a full disk that comes later, and writes are refused until then.
+    if let Err(error) = format::create(&*disk).and_then(|()| manifest.store(&*disk)) {
+        if !error.is_disk_full() || !is_there {
+            return Err(error.into());
+        }
+        tracing::warn!("the disk is full, so nothing is written until there is space: {error}");
+        dirs.keep_all(true);
+    }
     let (end, recorded) = EndFile::open(&*disk, manifest.block_seed)?;
     let cache = BlockCache::new(options.block_cache_bytes);
     let hasher = IdHasher::new(manifest.id_key);
@@ -117,6 +123,7 @@ pub(crate) fn open(
     let shared = Shared {
         options,
         disk,
+        dirs,
         clock,
         epoch,
         hasher,
@@ -176,13 +183,14 @@ pub(crate) fn open(
     Ok((shared, writer))
 }
 
-fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<Manifest, OpenError> {
+/// The manifest, and whether it was there.
+fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<(Manifest, bool), OpenError> {
     for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
         disk.make_dir(dir).doing("making the directory", dir)?;
     }
     let has_format = format::check(disk)?;
     if let Some(manifest) = Manifest::load(disk)? {
-        return if has_format { Ok(manifest) } else { Err(lost_file(format::FORMAT)) };
+        return if has_format { Ok((manifest, true)) } else { Err(lost_file(format::FORMAT)) };
     }
     for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
         let names = disk.list(dir).doing("listing the directory", dir)?;
@@ -201,7 +209,7 @@ fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<Manifest
     };
     EndFile::create(disk, manifest.block_seed, &JournalEnd::default())?;
     disk.sync_dir(JOURNAL_DIR).doing("syncing the directory", JOURNAL_DIR)?;
-    Ok(manifest)
+    Ok((manifest, false))
 }
 
 fn lost_file(file: &str) -> OpenError {

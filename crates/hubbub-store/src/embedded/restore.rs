@@ -126,7 +126,7 @@ fn fill(
     manifest.keys.revision = manifest.keys.revision.saturating_add(REVISION_JUMP);
     manifest.epoch = random.next_u64();
     manifest.store(&target).map_err(OpenError::from)?;
-    format::create(&target)?;
+    format::create(&target).map_err(OpenError::from)?;
     target.sync_dir("").map_err(|error| io("syncing", to, error))?;
     Ok(manifest.epoch())
 }

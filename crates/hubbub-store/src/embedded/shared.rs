@@ -15,8 +15,10 @@ use parking_lot::{Mutex, RwLock};
 
 use super::bell::Bell;
 use super::compact::Compacting;
+use super::dir_syncs::CheckedDirs;
 use super::disk::Disk;
 use super::error::MaintainError;
+use super::format;
 use super::journal::end::EndFile;
 use super::journal::slot::SlotPool;
 use super::kv::Keys;
@@ -33,6 +35,8 @@ use super::view::View;
 pub(crate) struct Shared {
     pub(crate) options: EngineOptions,
     pub(crate) disk: Arc<dyn Disk>,
+    /// The same.
+    pub(crate) dirs: Arc<CheckedDirs>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) epoch: Arc<str>,
     pub(crate) hasher: IdHasher,
@@ -88,10 +92,24 @@ impl Shared {
 
     /// Says so when so little space is free that the rest is kept for seals, deletion and the next start.
     pub(crate) fn reserve_is_touched(&self) -> Option<String> {
+        if self.dirs.keeps_all() {
+            return Some("the manifest could not be written anew at the start".into());
+        }
         let reserve = self.options.reserve_bytes;
         // A disk that cannot say how much is free is found full when a write fails.
         let free = self.disk.free_bytes().ok()?;
         (free < reserve).then(|| format!("{free} bytes are free, {reserve} are kept in reserve"))
+    }
+
+    /// Writes the manifest anew if there was no space for that at the start: only then may anything that another one may
+    /// name be removed or overwritten.
+    pub(crate) fn renew_manifest(&self) -> Result<(), MaintainError> {
+        if self.dirs.keeps_all() {
+            format::create(&*self.disk)?;
+            self.change_manifest(|_| {})?;
+            self.dirs.keep_all(false);
+        }
+        Ok(())
     }
 
     /// Notes what could not be read, and says so to whoever asked.

@@ -98,6 +98,36 @@ fn failed_sync_stops_writes_and_reads_go_on() {
     }
 }
 
+/// Somebody else filled the disk to its last byte, and the server starts: what is there can be read.
+#[test]
+fn a_start_on_a_full_disk_reads_and_recovers() {
+    let bench = Bench::new(options());
+    let engine = bench.open();
+    let sent = 0..40;
+    for number in sent.clone() {
+        send(&engine, number).unwrap();
+        while engine.seal_step().unwrap() {}
+    }
+    drop(engine);
+    for _ in 0..3 {
+        bench.disk.set_bytes_max(Some(bench.disk.bytes()));
+        let before = bench.disk.bytes();
+        let engine = bench.open();
+        assert!(matches!(engine.health(), StoreHealth::DiskFull(_)), "{:?}", engine.health());
+        assert_eq!(stored(&engine), ids(sent.clone()));
+        assert!(engine.seal_step().unwrap_err().is_disk_full());
+        assert!(matches!(send(&engine, 0), Err(ApplyError::DiskFull { .. })));
+        assert_eq!(bench.disk.bytes(), before, "nothing is removed");
+    }
+    bench.disk.set_bytes_max(Some(bench.disk.bytes()));
+    let engine = bench.open();
+    bench.disk.set_bytes_max(None);
+    engine.seal_step().unwrap();
+    assert_eq!(engine.health(), StoreHealth::Up);
+    send(&engine, 40).unwrap();
+    assert_eq!(stored(&engine), ids(0..41));
+}
+
 #[test]
 fn disk_full_refuses_and_recovers() {
     let bench = Bench::new(options());

@@ -13,36 +13,68 @@ const STEP_MAX: usize = 500;
 /// Messages of deleted queues cleared away by one call at most.
 const CLEAR_MAX: usize = 500;
 
+/// Time out of service that is counted for messages that were there at the start.
+#[derive(Debug)]
+pub(super) struct TimeOut {
+    micros: i64,
+    /// Numbers of the entries that it is not counted for yet.
+    left: Vec<u32>,
+}
+
+fn sooner(at: i64, micros: i64) -> i64 {
+    if at == NEVER { NEVER } else { at.saturating_sub(micros) }
+}
+
 impl Queues {
     /// Brings everything to where it is by now, and says when that is.
     pub(super) fn time_has_come(&mut self, clock: &dyn Clock) -> Now {
         if let Some(micros) = self.times.time_out(clock) {
-            self.count_time_out(micros);
+            self.begin_time_out(micros);
         }
+        self.count_time_out();
         let now = self.times.now(clock);
         self.advance(now);
         now
     }
 
-    /// What was there at the start has waited for so much longer. Leases are left alone: they end late, but never while
-    /// their holders may rely on them.
-    fn count_time_out(&mut self, micros: i64) {
-        let was_there = |entry: &Entry| entry.is_alive() && entry.id <= self.loaded;
-        let loaded: Vec<u32> =
-            self.slab.iter().filter(|(_, entry)| was_there(entry)).map(|(number, _)| number).collect();
-        let sooner = |at: i64| if at == NEVER { NEVER } else { at.saturating_sub(micros) };
+    /// What was there at the start has waited for so much longer: of messages to everybody at once, of others step by
+    /// step. Whatever comes to one later is late, not early.
+    fn begin_time_out(&mut self, micros: i64) {
         for pending in self.pending.iter_mut().filter(|pending| pending.template.id <= self.loaded) {
-            pending.template.expires = sooner(pending.template.expires);
-            pending.template.at = sooner(pending.template.at);
+            pending.template.expires = sooner(pending.template.expires, micros);
+            pending.template.at = sooner(pending.template.at, micros);
         }
-        for number in loaded {
+        let runs_out = |entry: &Entry| entry.at != NEVER || entry.expires != NEVER;
+        let was_there = |entry: &Entry| entry.is_alive() && entry.id <= self.loaded;
+        let all = self.slab.iter().filter(|(_, entry)| was_there(entry) && runs_out(entry));
+        let left = all.map(|(number, _)| number).collect();
+        self.time_out = Some(TimeOut { micros, left });
+    }
+
+    /// Does a step of that. Leases are left alone: they end late, but never while their holders may rely on them. Nor do
+    /// delays end sooner that began after the start.
+    fn count_time_out(&mut self) {
+        let Some(TimeOut { micros, mut left }) = self.time_out.take() else {
+            if !self.times.is_unproven() && !self.returned.is_empty() {
+                self.returned.clear();
+            }
+            return;
+        };
+        for number in left.split_off(left.len().saturating_sub(STEP_MAX)) {
+            let entry = self.slab.get(number);
+            // Another message may have its place by now.
+            if !entry.is_alive() || entry.id > self.loaded {
+                continue;
+            }
+            let begun_before = entry.state != State::Leased && !self.returned.contains(&entry.id);
             self.change(number, |entry| {
-                entry.expires = sooner(entry.expires);
-                if entry.state != State::Leased {
-                    entry.at = sooner(entry.at);
+                entry.expires = sooner(entry.expires, micros);
+                if begun_before {
+                    entry.at = sooner(entry.at, micros);
                 }
             });
         }
+        self.time_out = Some(TimeOut { micros, left }).filter(|time_out| !time_out.left.is_empty());
     }
 
     /// Brings everything to where it is by now. Changes nothing that a start would not come to by itself.
@@ -132,7 +164,8 @@ impl Queues {
             || !self.exhausted.is_empty()
             || !self.expired.is_empty()
             || !self.deleted.is_empty()
-            || !self.pending.is_empty();
+            || !self.pending.is_empty()
+            || self.time_out.is_some();
         if has_work {
             return Some(i64::MIN);
         }

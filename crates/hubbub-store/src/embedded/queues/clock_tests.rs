@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hubbub_core::clock::{ManualClock, SeededRandom, SteadyClock, TRUST_AFTER};
-use hubbub_core::queue::{Audience, Due, QueueSend, QueueSettings, Take, TakeHow, Wanted};
+use hubbub_core::queue::{Audience, Due, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted};
 use hubbub_core::{Clock, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
 
 use crate::embedded::disk::FileDisk;
@@ -35,7 +35,9 @@ impl Place {
 fn one(engine: &Engine, op: QueueOp<'_>) -> QueueOutcome {
     let mut batch = OpBatch::default();
     batch.push(&Op::Queue(op));
-    match engine.apply(&batch).unwrap().remove(0) {
+    let outcome = engine.apply(&batch).unwrap().remove(0);
+    while engine.seal_step().unwrap() {}
+    match outcome {
         Outcome::Queue(outcome) => outcome,
         other => panic!("{op:?} was answered {other:?}"),
     }
@@ -102,4 +104,31 @@ fn a_long_time_out_of_service_counts_once_it_is_proven() {
     assert_eq!(take(&engine), ["comes tomorrow"], "what lived for a day is gone, what is new is as it was");
     place.machine.advance_micros(40 * SECOND);
     assert_eq!(take(&engine), ["new"]);
+}
+
+/// What was given back after the start was not out of service.
+#[test]
+fn a_delay_that_began_after_the_start_is_not_shortened() {
+    let place = Place::new();
+    let engine = place.open();
+    one(&engine, QueueOp::Put { queue: "q", settings: &QueueSettings::default() });
+    send(&engine, "given back", Due::Now, None);
+    // More than one step of counting, in front of and behind it.
+    (0..1_200).for_each(|_| send(&engine, "lives for two days", Due::Now, Some(2 * DAY_MS)));
+    drop(engine);
+    place.machine.advance_micros(49 * HOUR);
+    let engine = place.open();
+    let wanted = Wanted { queue: Some("q"), receiver: Some("bob"), sender: None, newest_first: false };
+    let lease = Take { wanted, max: 1, how: TakeHow::Lease { lease_ms: None }, registers: true };
+    let QueueOutcome::Taken(leased) = one(&engine, QueueOp::Take(lease)) else { panic!("nothing was taken") };
+    let receipt = leased[0].receipt.unwrap();
+    let nack = Settle::Nack { delay_ms: Some(DAY_MS) };
+    one(&engine, QueueOp::Settle { queue: "q", receipt, how: nack });
+    place.machine.advance_micros(61 * SECOND);
+    while let QueueOutcome::Swept { more: true, .. } = one(&engine, QueueOp::Sweep) {}
+    assert_eq!(take(&engine), [""; 0], "the others are over, its delay is not");
+    let left = engine.shared.queue("q").unwrap();
+    assert_eq!((left.ready, left.delayed), (0, 1));
+    place.machine.advance_micros(24 * HOUR);
+    assert_eq!(take(&engine), ["given back"]);
 }

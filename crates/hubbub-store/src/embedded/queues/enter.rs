@@ -60,6 +60,10 @@ impl Queues {
             Queued::Returned { at, id, delay } => {
                 let until = now.end_of(*at, *delay);
                 self.change_by_id(*id, |entry| set_due(entry, until, now));
+                // Nothing is loaded before the end of the start.
+                if *id <= self.loaded && (self.times.is_unproven() || self.time_out.is_some()) {
+                    self.returned.insert(*id);
+                }
             }
             Queued::Extended { at, id, lease } => {
                 let until = now.end_of(*at, *lease);

@@ -125,6 +125,12 @@ impl Entry {
         self.group != 0 && self.is_alive() && self.state != State::Expired
     }
 
+    /// Whether it may only be taken in order with another one.
+    pub(super) fn is_grouped_with(&self, other: &Self) -> bool {
+        let place = |entry: &Self| (entry.queue, entry.receiver, entry.group);
+        self.group != 0 && place(self) == place(other)
+    }
+
     /// Whether it has an id of its sender's.
     pub(super) fn is_known(&self) -> bool {
         self.known_as != [0; 2] && !self.has(LINKED)

@@ -15,6 +15,7 @@ use super::settled::{IdRun, id_run_path};
 use super::snapshot::{Copied, Files};
 use super::source::{Medium, Source, Sources, TextFile};
 use super::{QueueShared, Queues};
+use crate::embedded::damage::Damage;
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
 use crate::embedded::shared::Shared;
@@ -180,10 +181,15 @@ impl Shared {
     /// Writes what must be kept of queues when journals up to `applied` are given up. `None` when what the manifest names
     /// says it all.
     pub(crate) fn keep_queues(&self, applied: u64) -> Result<Option<Kept>, MaintainError> {
+        // Noted at once, so that the next attempt leaves the file alone.
+        self.keep(applied).inspect_err(|error| self.status.damage.note(error))
+    }
+
+    fn keep(&self, applied: u64) -> Result<Option<Kept>, MaintainError> {
         let (sources, is_changed) = self
             .queues
             .with(&*self.clock, |queues, _| (queues.sources.clone(), queues.changes != queues.kept_changes));
-        let leaving: HashSet<u16> = leaving(&sources, applied);
+        let leaving: HashSet<u16> = leaving(&sources, applied, &self.status.damage);
         if leaving.is_empty() && !is_changed {
             return Ok(None);
         }
@@ -314,7 +320,7 @@ impl Shared {
 
     /// Puts texts of a copy that stand in slots into files which the copy alone knows. Says which files of texts it has.
     fn settle_texts(&self, copied: &mut Copied) -> Result<Vec<Arc<TextFile>>, MaintainError> {
-        let in_slots: HashSet<u16> = leaving(&copied.sources, u64::MAX)
+        let in_slots: HashSet<u16> = leaving(&copied.sources, u64::MAX, &self.status.damage)
             .into_iter()
             .filter(|number| copied.sources.get(*number).is_some_and(|source| !is_file(source)))
             .collect();
@@ -384,9 +390,11 @@ fn is_file(source: &Source) -> bool {
     matches!(source.medium, Medium::File(_))
 }
 
-/// Sources whose texts must move: slots given up, files of which little is left, the smallest of too many files.
-fn leaving(sources: &Sources, applied: u64) -> HashSet<u16> {
-    let used = || sources.iter().filter(|(_, source)| source.messages > 0);
+/// Sources whose texts must move: slots given up, files of which little is left, the smallest of too many files. Files
+/// that could not be read stay: trying again would fail each seal, and with that all writes in the end.
+fn leaving(sources: &Sources, applied: u64, damage: &Damage) -> HashSet<u16> {
+    let is_damaged = |source: &Source| is_file(source) && damage.has(&source.medium.path());
+    let used = || sources.iter().filter(|(_, source)| source.messages > 0 && !is_damaged(source));
     let mut files: Vec<(u64, u16)> =
         used().filter(|(_, source)| is_file(source)).map(|(number, source)| (source.bytes, number)).collect();
     files.sort_unstable();

@@ -49,8 +49,10 @@ mod clock_tests;
 mod pending_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unreadable_tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -58,8 +60,10 @@ use hubbub_core::queue::LeaseReceipt;
 pub(crate) use hubbub_core::queue::{DeadReason, WhenFull};
 use siphasher::sip128::SipHasher13;
 
+use super::error::MaintainError;
 use super::rooms::Position;
 use super::tail::hash::MixState;
+use advance::TimeOut;
 use entry::{Entry, NEVER, Slab};
 pub(crate) use judge::{Judging, bytes_max};
 pub(crate) use keep::QUEUES_DIR;
@@ -175,6 +179,9 @@ pub(crate) struct Queues {
     visible: Visible,
     /// The last message that was there at the start.
     loaded: u64,
+    time_out: Option<TimeOut>,
+    /// Messages of those that were given back with a delay since, as long as time out of service may have to be counted.
+    returned: HashSet<u64>,
     telling: Telling,
     freed: Vec<u32>,
     /// Queues from which something may be taken since the last sweep.
@@ -228,6 +235,8 @@ impl Queues {
             highest_named: 0,
             visible: Visible::default(),
             loaded: 0,
+            time_out: None,
+            returned: HashSet::new(),
             telling: Telling::default(),
             freed: Vec::new(),
             woken: BTreeSet::new(),
@@ -283,7 +292,7 @@ impl Queues {
     }
 
     /// What is remembered of the message that had a sender's id, whether it waits or is gone.
-    fn find_sent(&self, known_as: [u64; 2], now: Now) -> std::io::Result<Option<SettledId>> {
+    fn find_sent(&self, known_as: [u64; 2], now: Now) -> Result<Option<SettledId>, MaintainError> {
         let Some((_, entry)) = self.find_known(known_as) else {
             return self.settled.find(known_as, now.at);
         };

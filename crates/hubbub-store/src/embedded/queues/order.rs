@@ -250,6 +250,25 @@ impl Queues {
         }
     }
 
+    /// Messages whose texts cannot be read are not offered any more, so that nobody has to pass over them: until
+    /// something about them changes, or a restart. They go on waiting, may be removed by their ids, and hold up those
+    /// behind them in their groups, whose order counts.
+    pub(super) fn set_aside(&mut self, unreadable: &[Entry]) {
+        for entry in unreadable {
+            // It may have been taken since it was read, or be in another place now.
+            let is_offered = |now: &Entry| now.state == State::Ready && in_queue(now) == in_queue(entry);
+            if !self.find(entry.id).is_some_and(|(_, now)| is_offered(&now)) {
+                continue;
+            }
+            tracing::error!(
+                id = entry.id,
+                queue = self.queues.get(&entry.queue).map(|queue| &*queue.name),
+                "the text of a message cannot be read; it is passed over until a restart and may be removed by its id"
+            );
+            self.withdraw(entry);
+        }
+    }
+
     fn count(&mut self, entry: &Entry, comes: bool) {
         self.count_many(entry, 1, comes);
     }

@@ -1,10 +1,10 @@
 //! Messages to everybody whose copies are made bit by bit: how much is done at once, and where their texts stand.
 
-use hubbub_core::queue::{Audience, QueueSend};
+use hubbub_core::queue::{Audience, ID_KEPT_MS, QueueSend, QueueSettings, Settle, TakeHow};
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
 use super::tests::{
-    Place, apply, entries, get, make, message, one, register, restored, seal, texts_of_waiting,
+    Place, apply, entries, get, make, message, one, register, restored, seal, take, texts_of_waiting, wanted,
 };
 use crate::embedded::{BroadcastOptions, Engine, EngineOptions};
 
@@ -137,4 +137,40 @@ fn what_is_over_is_cleared_away_bit_by_bit() {
         left.push(entries(&engine));
     }
     assert_eq!((left.as_slice(), entries(&engine)), (&[1_200, 700, 200][..], 0));
+}
+
+/// The copy that remembers the id of a message went to a queue for dead letters, which was deleted; others still wait.
+#[test]
+fn a_repeat_is_known_when_the_first_copy_is_gone_with_its_queue() {
+    let place = Place::new(64 << 10);
+    let mut engine = place.open();
+    let settings = QueueSettings { deliveries_max: Some(1), ..QueueSettings::default() };
+    one(&engine, QueueOp::Put { queue: "q", settings: &settings });
+    register(&engine, 3);
+    let to_all = QueueSend { audience: Audience::All, message_id: Some("m"), ..message("q", "news") };
+    let is_repeat = |engine: &Engine| match one(engine, QueueOp::Send(to_all)) {
+        Outcome::Queue(QueueOutcome::Sent { duplicate, .. }) => duplicate,
+        other => panic!("{other:?}"),
+    };
+    assert!(!is_repeat(&engine));
+    let leased = take(&engine, wanted("q", "client000"), 1, TakeHow::Lease { lease_ms: None });
+    let receipt = leased[0].receipt.unwrap();
+    let how = Settle::Nack { delay_ms: None };
+    one(&engine, QueueOp::Settle { queue: "q", receipt, how });
+    let deleted = one(&engine, QueueOp::Delete { queue: "q.dead", force: true });
+    assert!(matches!(deleted, Outcome::Queue(QueueOutcome::Deleted { messages: 1, .. })), "{deleted:?}");
+    for client in ["client001", "client002"] {
+        seal(&engine);
+        drop(engine);
+        engine = place.open();
+        assert!(is_repeat(&engine), "{client} has not taken it yet");
+        assert_eq!(get(&engine, "q", client, 9), ["news"]);
+    }
+    seal(&engine);
+    drop(engine);
+    engine = place.open();
+    place.pass(ID_KEPT_MS - 1);
+    assert!(is_repeat(&engine), "it is remembered");
+    place.pass(1);
+    assert!(!is_repeat(&engine), "no longer than was said");
 }

@@ -18,6 +18,14 @@ use crate::embedded::shared::Shared;
 /// Queues looked at by one hold of the lock.
 const STEP: usize = 1_000;
 
+/// Pages of which nothing can be read that one read passes over at most.
+const UNREADABLE_PAGES_MAX: usize = 16;
+
+fn too_many_unreadable() -> ReadError {
+    let reason = "the texts of many messages cannot be read; `/health` names the files".to_owned();
+    ReadError::Unavailable { reason }
+}
+
 /// A message without its text, and where that stands.
 struct Found {
     told: Delivery,
@@ -153,7 +161,35 @@ impl Shared {
     }
 
     pub(super) fn look(&self, wanted: &Wanted<'_>, max: usize) -> Result<Option<Vec<Delivery>>, ReadError> {
-        let found = self.queues.with(&*self.clock, |queues, now| {
+        for _ in 0..UNREADABLE_PAGES_MAX {
+            let Some(found) = self.find_wanted(wanted, max) else { return Ok(None) };
+            let (mut read, mut unreadable) = (Vec::new(), Vec::<Entry>::new());
+            for found in found {
+                let entry = found.entry;
+                if unreadable.iter().any(|before| entry.is_grouped_with(before)) {
+                    continue;
+                }
+                match found.read() {
+                    Ok(waiting) => read.push(waiting.delivery),
+                    Err(error) => {
+                        self.status.damage.note(&error);
+                        unreadable.push(entry);
+                    }
+                }
+            }
+            if !unreadable.is_empty() {
+                self.queues.with(&*self.clock, |queues, _| queues.set_aside(&unreadable));
+            }
+            if !read.is_empty() || unreadable.is_empty() {
+                return Ok(Some(read));
+            }
+        }
+        Err(too_many_unreadable())
+    }
+
+    /// What may be had now. `None` when there is no such queue.
+    fn find_wanted(&self, wanted: &Wanted<'_>, max: usize) -> Option<Vec<Found>> {
+        self.queues.with(&*self.clock, |queues, now| {
             let queue = match wanted.queue {
                 Some(name) => Some(queues.visible_queue(name)?.number),
                 None => None,
@@ -167,19 +203,32 @@ impl Shared {
             let chosen =
                 chosen.take_while(|(place, (_, entry))| within_bytes(&mut bytes, entry, *place == 0));
             Some(chosen.map(|(_, (_, entry))| queues.found(&entry, now)).collect::<Vec<_>>())
-        });
-        let Some(found) = found else { return Ok(None) };
-        let read = found.into_iter().map(|found| found.read().map(|waiting| waiting.delivery));
-        read.collect::<Result<_, _>>().map(Some).map_err(|error| self.unreadable(error))
+        })
     }
 
+    /// A page of all that waits in a queue, without what cannot be read.
     pub(super) fn waiting(
         &self,
         queue: &str,
-        after: u64,
+        mut after: u64,
         limit: usize,
     ) -> Result<Option<Vec<Waiting>>, ReadError> {
-        let found = self.queues.with(&*self.clock, |queues, now| {
+        for _ in 0..UNREADABLE_PAGES_MAX {
+            let Some(found) = self.find_waiting(queue, after, limit) else { return Ok(None) };
+            let Some(last) = found.last().map(|found| found.entry.id) else { return Ok(Some(Vec::new())) };
+            let read = found.into_iter().map(Found::read);
+            let read: Vec<Waiting> =
+                read.filter_map(|read| read.map_err(|error| self.status.damage.note(&error)).ok()).collect();
+            if !read.is_empty() {
+                return Ok(Some(read));
+            }
+            after = last;
+        }
+        Err(too_many_unreadable())
+    }
+
+    fn find_waiting(&self, queue: &str, after: u64, limit: usize) -> Option<Vec<Found>> {
+        self.queues.with(&*self.clock, |queues, now| {
             let queue = queues.visible_queue(queue)?;
             let mut ids = queue.all.iter();
             ids.advance_to(after.saturating_add(1));
@@ -189,10 +238,7 @@ impl Shared {
             let entries = (0_usize..).zip(entries);
             let entries = entries.take_while(|(place, entry)| within_bytes(&mut bytes, entry, *place == 0));
             Some(entries.map(|(_, entry)| queues.found(&entry, now)).collect::<Vec<_>>())
-        });
-        let Some(found) = found else { return Ok(None) };
-        let read = found.into_iter().map(Found::read);
-        read.collect::<Result<_, _>>().map(Some).map_err(|error| self.unreadable(error))
+        })
     }
 }
 

@@ -16,10 +16,11 @@
 //! Times are as far from the snapshot's own as they were then. A file is written under a number of its own and counts
 //! when the manifest names it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use hubbub_core::Clock;
+use hubbub_core::queue::ID_KEPT_MS;
 use roaring::RoaringTreemap;
 
 use super::entry::{COPY, Entry, LINKED, NEVER, NOWHERE, Slab, State};
@@ -28,7 +29,7 @@ use super::pending::PendingBroadcast;
 use super::settled::{CopiedIds, IdRun};
 use super::source::{Medium, Sources};
 use super::table::{Client, Counts, Queue};
-use super::time::Now;
+use super::time::{Now, micros};
 use super::{Broadcast, Dead, Queues};
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::OpenError;
@@ -170,8 +171,8 @@ impl Copied {
             write_queue(queue, &mut out.buffer);
             out.step()?;
         }
-        let known: std::collections::HashSet<u32> = self.queues.iter().map(|queue| queue.number).collect();
-        let kept = || self.slab.iter().filter(|(_, entry)| known.contains(&entry.queue));
+        let known: HashSet<u32> = self.queues.iter().map(|queue| queue.number).collect();
+        let kept = || self.slab.iter().filter_map(|(_, entry)| kept(entry, &known));
         let unmade: u64 = self.pending.iter().map(PendingBroadcast::unmade).sum();
         varint::write(kept().count() as u64 + unmade, &mut out.buffer);
         for copy in self.pending.iter().flat_map(PendingBroadcast::copies) {
@@ -179,11 +180,11 @@ impl Copied {
             self.write_entry(&copy, copy.at, source, &mut out.buffer);
             out.step()?;
         }
-        for (_, entry) in kept() {
+        for entry in kept() {
             // The rest of a message to everybody has no time of its own.
             let at = if entry.state == State::Gone { NEVER } else { entry.at };
             let source = numbers.get(&entry.source).copied().unwrap_or(u64::from(NOWHERE));
-            self.write_entry(entry, at, source, &mut out.buffer);
+            self.write_entry(&entry, at, source, &mut out.buffer);
             out.step()?;
         }
         varint::write(self.broadcasts.len() as u64, &mut out.buffer);
@@ -296,6 +297,16 @@ impl Copied {
     }
 }
 
+/// An entry as it is written, if it is: with the queues that there are, or as what remembers the id of a message to
+/// everybody. Other copies of it may wait elsewhere when its own queue is gone, as one for dead letters.
+fn kept(entry: &Entry, queues: &HashSet<u32>) -> Option<Entry> {
+    if queues.contains(&entry.queue) {
+        return Some(*entry);
+    }
+    let remembers = entry.has(COPY) && entry.is_known();
+    remembers.then_some(Entry { state: State::Gone, ..*entry })
+}
+
 fn write_queue(queue: &Queue, out: &mut Vec<u8>) {
     varint::write(queue.number.into(), out);
     write_text(&queue.name, out);
@@ -386,6 +397,7 @@ impl Queues {
             self.add_queue(queue);
         }
         let (mut first_copies, mut offered) = (HashMap::new(), Vec::new());
+        let mut waiting: HashMap<u64, u32> = HashMap::new();
         for _ in 0..varint::read(input)? {
             let ReadEntry { entry, earlier, dead } = read_entry(input, sources, written, now)?;
             if let Some(earlier) = earlier {
@@ -401,6 +413,10 @@ impl Queues {
             } else {
                 self.add_many(entry, &mut offered)
             };
+            if entry.has(COPY) && entry.state != State::Gone {
+                let first = if entry.has(LINKED) { entry.known_as[1] } else { entry.id };
+                *waiting.entry(first).or_default() += 1;
+            }
             if entry.has(COPY) && !entry.has(LINKED) {
                 first_copies.insert(entry.id, number);
             }
@@ -408,10 +424,14 @@ impl Queues {
         self.offer_many(&offered);
         for _ in 0..varint::read(input)? {
             let id = varint::read(input)?;
-            let (copies, waiting) = (read_u32(input)?, read_u32(input)?);
-            // Those of deleted queues are left out.
-            if let Some(entry) = first_copies.get(&id).copied() {
-                self.broadcasts.insert(id, Broadcast { copies, waiting, entry });
+            let (copies, _) = (read_u32(input)?, read_u32(input)?);
+            let Some(entry) = first_copies.get(&id).copied() else { continue };
+            // Copies in deleted queues are left out.
+            let waiting = waiting.get(&id).copied().unwrap_or(0);
+            self.broadcasts.insert(id, Broadcast { copies, waiting, entry });
+            if waiting == 0 {
+                let until = now.end_of(now.wall, micros(ID_KEPT_MS));
+                self.remember(entry, &self.slab.get(entry), Some(until));
             }
         }
         self.read_ids(input, written, now)

@@ -28,7 +28,7 @@ impl Place {
         Self { dir: tempfile::tempdir().unwrap(), clock, slot_bytes }
     }
 
-    fn open(&self) -> Engine {
+    pub(super) fn open(&self) -> Engine {
         self.open_at(self.dir.path())
     }
 
@@ -52,6 +52,18 @@ impl Place {
 
     pub(super) fn pass(&self, ms: u64) {
         self.clock.advance_micros(i64::try_from(ms).unwrap() * 1_000);
+    }
+
+    /// Damages a byte of a file of queues.
+    pub(super) fn flip(&self, file: &str, at: usize) {
+        let path = self.path().join(QUEUES_DIR).join(file);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[at] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Files of texts and their sizes.
@@ -110,11 +122,11 @@ pub(super) fn message<'a>(queue: &'a str, text: &'a str) -> QueueSend<'a> {
     }
 }
 
-fn wanted<'a>(queue: &'a str, receiver: &'a str) -> Wanted<'a> {
+pub(super) fn wanted<'a>(queue: &'a str, receiver: &'a str) -> Wanted<'a> {
     Wanted { queue: Some(queue), receiver: Some(receiver), sender: None, newest_first: false }
 }
 
-fn take(engine: &Engine, wanted: Wanted<'_>, max: usize, how: TakeHow) -> Vec<Delivery> {
+pub(super) fn take(engine: &Engine, wanted: Wanted<'_>, max: usize, how: TakeHow) -> Vec<Delivery> {
     match one(engine, QueueOp::Take(Take { wanted, max, how, registers: true })) {
         Outcome::Queue(QueueOutcome::Taken(taken)) => taken.into_vec(),
         other => panic!("{other:?}"),
@@ -219,34 +231,6 @@ fn many_small_files_are_merged() {
     assert!((20..=34).contains(&most), "{most}");
     drop(engine);
     assert_eq!(get(&place.open(), "q", "bob", 100), texts);
-}
-
-#[test]
-fn a_text_that_cannot_be_read_is_refused_alone_and_found() {
-    let place = Place::new(64 << 10);
-    let engine = place.open();
-    make(&engine, "q");
-    for text in ["first", "second"] {
-        one(&engine, QueueOp::Send(message("q", text)));
-    }
-    seal(&engine);
-    let path = place.dir.path().join(QUEUES_DIR).join(&place.texts()[0].0);
-    let mut bytes = std::fs::read(&path).unwrap();
-    bytes[6] ^= 1;
-    std::fs::write(&path, &bytes).unwrap();
-    let oldest = Take { wanted: wanted("q", "bob"), max: 9, how: TakeHow::Away, registers: true };
-    let newest = Take { wanted: Wanted { newest_first: true, ..oldest.wanted }, ..oldest };
-    assert_eq!(one(&engine, QueueOp::Take(oldest)), Outcome::Refused(Refusal::Unreadable));
-    assert!(!engine.shared.queues.is_client("bob"), "a refused take changes nothing");
-    let taken = one(&engine, QueueOp::Take(newest));
-    let Outcome::Queue(QueueOutcome::Taken(taken)) = taken else { panic!("{taken:?}") };
-    assert_eq!(taken.iter().map(|one| one.text.as_str()).collect::<Vec<_>>(), ["second"]);
-    assert!(engine.shared.waiting("q", 0, 9).is_err());
-    drop(engine);
-    let mut faults = Vec::new();
-    verify(place.dir.path(), &mut |fault| faults.push(fault)).unwrap();
-    assert_eq!(faults.len(), 1, "{faults:?}");
-    assert!(faults[0].file.ends_with(".text"), "{faults:?}");
 }
 
 #[test]

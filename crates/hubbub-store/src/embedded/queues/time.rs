@@ -65,6 +65,11 @@ impl Times {
         if self.is_unproven { Now { at: now.at, wall: now.at } } else { now }
     }
 
+    /// Whether the time out of service is still to be proven.
+    pub(super) fn is_unproven(&self) -> bool {
+        self.is_unproven
+    }
+
     /// Once, when it is proven: how long the store was out of service, as far as that was left out so far, in microseconds.
     pub(super) fn time_out(&mut self, clock: &dyn Clock) -> Option<i64> {
         if !self.is_unproven || clock.proven() < clock.now() {

@@ -29,7 +29,10 @@ impl Queues {
             (known_as, self.content(send))
         });
         if let Some((known_as, content)) = known_as
-            && let Some(known) = self.find_sent(known_as, judging.now).map_err(|_| Refusal::Unreadable)?
+            && let Some(known) = self.find_sent(known_as, judging.now).map_err(|error| {
+                judging.damage.note(&error);
+                Refusal::Unreadable
+            })?
         {
             let SettledId { id, copies, .. } = known;
             if known.content != content {

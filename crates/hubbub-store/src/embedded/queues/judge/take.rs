@@ -7,10 +7,14 @@ use hubbub_core::{QueueOutcome, Refusal, Timestamp};
 
 use super::{Judged, Judging};
 use crate::embedded::queues::entry::Entry;
-use crate::embedded::queues::select::Selected;
+use crate::embedded::queues::select::{Selected, Selection};
 use crate::embedded::queues::time::micros;
 use crate::embedded::queues::{Queues, Telling};
 use crate::embedded::record::{Leased, Queued};
+
+/// Messages that one take meets at most whose texts cannot be read; each may cost a read of a failing disk. Then it is
+/// refused, and the next one goes on behind them.
+const UNREADABLE_MAX: usize = 64;
 
 impl Queues {
     pub(super) fn take(&mut self, take: &Take<'_>, judging: &mut Judging<'_>) -> Judged {
@@ -18,31 +22,28 @@ impl Queues {
         let max = judging.listed(take.max.min(TAKE_MAX));
         let is_away = take.how == TakeHow::Away;
         self.make_copies_for_name(take.wanted.receiver);
-        let selected = match self.selection(&take.wanted, queue) {
-            Some(selection) => self.select(&selection, max, is_away, u64::MAX, judging.now.at),
-            None => Selected::default(),
+        let mut chosen = match self.selection(&take.wanted, queue) {
+            Some(selection) => self.choose(&selection, max, is_away, judging)?,
+            None => Vec::new(),
         };
-        let Selected { chosen, over } = selected;
-        self.expire(&over);
-        let mut taken = self.read_chosen(&chosen, judging)?;
         if let (Some(receiver), true) = (take.wanted.receiver, take.registers && judging.autoregister)
             && self.registered(receiver).is_none()
         {
             self.check_client_fits()?;
             self.enter_client(receiver, judging);
         }
-        if taken.is_empty() {
+        if chosen.is_empty() {
             return Ok(QueueOutcome::Taken(Box::default()));
         }
         let now = judging.now;
         match take.how {
             TakeHow::Away => {
-                let ids = taken.iter().map(|delivery| delivery.id).collect();
+                let ids = chosen.iter().map(|(entry, _)| entry.id).collect();
                 self.log(&Queued::Taken { at: now.wall, ids }, Telling::Sweep, judging);
             }
             TakeHow::Lease { lease_ms } => {
-                let mut leases = Vec::with_capacity(taken.len());
-                for (delivery, (_, entry)) in taken.iter_mut().zip(&chosen) {
+                let mut leases = Vec::with_capacity(chosen.len());
+                for (entry, delivery) in &mut chosen {
                     let of_queue = || self.queues.get(&entry.queue).map(|queue| queue.settings.lease_ms);
                     let lease = micros(lease_ms.or_else(of_queue).unwrap_or_default());
                     delivery.deliveries = entry.deliveries.saturating_add(1);
@@ -54,31 +55,60 @@ impl Queues {
                 self.log(&Queued::Leased { at: now.wall, leases }, Telling::Sweep, judging);
             }
         }
-        Ok(QueueOutcome::Taken(taken.into_boxed_slice()))
+        Ok(QueueOutcome::Taken(chosen.into_iter().map(|(_, delivery)| delivery).collect()))
     }
 
-    /// The messages with their texts, as many as may be at once.
+    /// The messages that are taken. Those that cannot be read are set aside, so that they are in nobody's way.
+    fn choose(
+        &mut self,
+        selection: &Selection,
+        max: usize,
+        is_away: bool,
+        judging: &mut Judging<'_>,
+    ) -> Result<Vec<(Entry, Delivery)>, Refusal> {
+        let mut left = UNREADABLE_MAX;
+        loop {
+            let Selected { chosen, over } = self.select(selection, max, is_away, u64::MAX, judging.now.at);
+            self.expire(&over);
+            let (taken, unreadable) = self.read_chosen(&chosen, left, judging);
+            self.set_aside(&unreadable);
+            left = left.saturating_sub(unreadable.len());
+            if !taken.is_empty() || unreadable.is_empty() {
+                return Ok(taken);
+            }
+            if left == 0 {
+                return Err(Refusal::Unreadable);
+            }
+        }
+    }
+
+    /// The messages with their texts, as many as may be at once, and those whose texts cannot be read, `most` at most.
     fn read_chosen(
         &self,
         chosen: &[(u32, Entry)],
+        most: usize,
         judging: &mut Judging<'_>,
-    ) -> Result<Vec<Delivery>, Refusal> {
-        let mut taken = Vec::with_capacity(chosen.len());
+    ) -> (Vec<(Entry, Delivery)>, Vec<Entry>) {
+        let (mut taken, mut unreadable) = (Vec::with_capacity(chosen.len()), Vec::new());
         let mut bytes = 0;
         for (_, entry) in chosen {
+            if unreadable.iter().any(|before| entry.is_grouped_with(before)) {
+                continue;
+            }
             bytes += usize::try_from(entry.text_bytes()).unwrap_or(usize::MAX);
             if !taken.is_empty() && bytes > TAKE_BYTES_MAX.min(judging.texts) {
                 break;
             }
             match self.text(entry, judging) {
-                Some((group, text)) => taken.push(self.delivery(entry, group, text)),
-                // What can be read is delivered first.
-                None if taken.is_empty() => return Err(Refusal::Unreadable),
-                None => break,
+                Some((group, text)) => taken.push((*entry, self.delivery(entry, group, text))),
+                None => unreadable.push(*entry),
+            }
+            if unreadable.len() >= most {
+                break;
             }
         }
         judging.texts = judging.texts.saturating_sub(bytes);
-        Ok(taken)
+        (taken, unreadable)
     }
 
     /// A message as it is told, not on lease.

@@ -9,7 +9,7 @@ use super::super::entry::{COPY, Entry};
 use super::super::snapshot::{Copied, Output, read_u64};
 use super::super::time::{Now, micros};
 use super::super::{QueueShared, Queues};
-use super::{SettledId, merge, merge_candidates, spill};
+use super::{SettledId, id_run_path, merge, merge_candidates, spill};
 use crate::embedded::error::MaintainError;
 use crate::embedded::record::{read_time, read_u32, take_u32};
 use crate::embedded::shared::Shared;
@@ -80,7 +80,8 @@ impl Shared {
     pub(in crate::embedded::queues) fn keep_ids(&self, copied: &mut Copied) -> Result<(), MaintainError> {
         let disk = &*self.disk;
         copied.ids.runs.retain(|run| !run.is_over(copied.now.at));
-        if let Some(sources) = merge_candidates(&copied.ids.runs).map(<[_]>::to_vec) {
+        let is_damaged = |run: &super::IdRun| self.status.damage.has(&id_run_path(run.number()));
+        if let Some(sources) = merge_candidates(&copied.ids.runs, is_damaged).map(<[_]>::to_vec) {
             let run = merge(disk, self.reserve_segment(), &sources, copied.now)?;
             self.queues.edit_ids(self, copied, |ids| ids.merged(&sources, run));
         }

@@ -16,7 +16,6 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::sync::Arc;
 
 pub(super) use recent::RecentIds;
@@ -92,19 +91,14 @@ impl SettledIds {
     }
 
     /// What is remembered of an id. Asks the disk where the id was used before, and hardly ever where it was not.
-    pub(super) fn find(&self, known_as: [u64; 2], now: i64) -> io::Result<Option<SettledId>> {
+    pub(super) fn find(&self, known_as: [u64; 2], now: i64) -> Result<Option<SettledId>, MaintainError> {
         let in_memory = [&self.recent].into_iter().chain(self.frozen.iter().rev().map(|frozen| &**frozen));
         let mut found = in_memory.filter_map(|ids| ids.find(known_as)).next().copied();
         for run in self.runs.iter().rev().filter(|run| !run.is_over(now)) {
             if found.is_some() {
                 break;
             }
-            found = run.find(known_as).inspect_err(|error| {
-                tracing::warn!(
-                    "looking up an id in {} failed: {error}; restore from a backup",
-                    id_run_path(run.number())
-                );
-            })?;
+            found = run.find(known_as)?;
         }
         Ok(found.filter(|found| found.forget_at > now))
     }
@@ -169,13 +163,15 @@ pub(super) fn merge(
     writer::write(disk, number, sources.collect(), now)
 }
 
-/// Neighbours that are to be merged: the smallest together, if there are many that may be.
-pub(super) fn merge_candidates(runs: &[IdRun]) -> Option<&[IdRun]> {
+/// Neighbours that are to be merged: the smallest together, if there are many that may be. Those that could not be read
+/// stay as they are until all their ids are forgotten.
+pub(super) fn merge_candidates(runs: &[IdRun], is_damaged: impl Fn(&IdRun) -> bool) -> Option<&[IdRun]> {
     let ids = |runs: &[IdRun]| runs.iter().map(IdRun::records).sum::<u64>();
-    let is_open = |run: &&IdRun| run.records() * FAN_IN as u64 <= RUN_IDS_MAX;
+    let is_open = |run: &&IdRun| run.records() * FAN_IN as u64 <= RUN_IDS_MAX && !is_damaged(run);
     if runs.iter().filter(is_open).count() <= RUNS_MAX {
         return None;
     }
     let windows = runs.windows(FAN_IN).filter(|window| ids(window) <= RUN_IDS_MAX);
+    let windows = windows.filter(|window| !window.iter().any(&is_damaged));
     windows.min_by_key(|window| ids(window))
 }

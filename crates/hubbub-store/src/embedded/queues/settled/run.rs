@@ -20,7 +20,7 @@ use hubbub_core::queue::ID_KEPT_MS;
 
 use super::record::{RECORD_BYTES, SettledId};
 use crate::embedded::disk::{Disk, DiskFile};
-use crate::embedded::error::OpenError;
+use crate::embedded::error::{DoingOn, MaintainError, OpenError, READING};
 use crate::embedded::filter::Tier;
 use crate::embedded::queues::time::{Now, micros};
 use crate::embedded::segment::bytes::Cursor;
@@ -219,7 +219,7 @@ impl IdRun {
     }
 
     /// What is remembered of an id, be it over or not. `forget_at` is by the store's time.
-    pub(super) fn find(&self, known_as: [u64; 2]) -> io::Result<Option<SettledId>> {
+    pub(super) fn find(&self, known_as: [u64; 2]) -> Result<Option<SettledId>, MaintainError> {
         let Inner { filter, index, .. } = &*self.inner;
         if !filter.may_contain(known_as[0]) {
             return Ok(None);
@@ -236,7 +236,7 @@ impl IdRun {
     }
 
     /// All ids in their order.
-    pub(super) fn scan(&self) -> impl Iterator<Item = io::Result<SettledId>> + use<> {
+    pub(super) fn scan(&self) -> impl Iterator<Item = Result<SettledId, MaintainError>> + use<> {
         let run = self.clone();
         let steps = (0..self.inner.index.len()).step_by(SCAN_BLOCKS);
         steps.flat_map(move |place| {
@@ -249,7 +249,11 @@ impl IdRun {
     }
 
     /// The records of some blocks.
-    fn read_blocks(&self, place: usize, count: usize) -> io::Result<Vec<SettledId>> {
+    fn read_blocks(&self, place: usize, count: usize) -> Result<Vec<SettledId>, MaintainError> {
+        self.try_blocks(place, count).doing(READING, &id_run_path(self.number()))
+    }
+
+    fn try_blocks(&self, place: usize, count: usize) -> io::Result<Vec<SettledId>> {
         let Inner { file, index, footer, ahead, forget_all_at, .. } = &*self.inner;
         let count = count.min(index.len().saturating_sub(place));
         let mut bytes = vec![0; count * BLOCK_BYTES];
@@ -287,9 +291,7 @@ impl IdRun {
                         what: "its ids are not in order".into(),
                     });
                 }
-                Err(source) => {
-                    return Some(OpenError::Unreadable { attempted: "reading", path: file.into(), source });
-                }
+                Err(error) => return Some(error.into()),
             }
         }
         None

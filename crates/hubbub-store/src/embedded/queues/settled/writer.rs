@@ -19,13 +19,13 @@ use crate::embedded::segment::output::Output;
 const FILTER_BITS_PER_ID: u64 = 16;
 
 /// Ids sorted by hash.
-type Sorted = Peekable<Box<dyn Iterator<Item = io::Result<SettledId>>>>;
+type Sorted = Peekable<Box<dyn Iterator<Item = Result<SettledId, MaintainError>>>>;
 
 /// Ids that are sorted and written together.
 pub(super) struct Source {
     /// How many at most.
     pub(super) count: u64,
-    pub(super) ids: Box<dyn Iterator<Item = io::Result<SettledId>>>,
+    pub(super) ids: Box<dyn Iterator<Item = Result<SettledId, MaintainError>>>,
 }
 
 /// Writes the file of a number: what the sources have, those later in the list counting before those earlier, without
@@ -38,7 +38,7 @@ pub(super) fn write(
 ) -> Result<Option<IdRun>, MaintainError> {
     let path = id_run_path(number);
     let file = disk.create(&path).doing("making", &path)?;
-    let written = write_to(&file, number, sources, now).doing("writing", &path);
+    let written = write_to(&file, number, sources, now);
     if !matches!(written, Ok(Some(_))) {
         disk.remove(&path).doing("removing", &path)?;
         return written;
@@ -52,7 +52,8 @@ fn write_to(
     number: u64,
     sources: Vec<Source>,
     now: Now,
-) -> io::Result<Option<IdRun>> {
+) -> Result<Option<IdRun>, MaintainError> {
+    let path = id_run_path(number);
     let count = sources.iter().map(|source| source.count).sum::<u64>().max(1);
     let mut sources: Vec<Sorted> = sources.into_iter().map(|source| source.ids.peekable()).collect();
     let mut writer = Writer {
@@ -63,17 +64,17 @@ fn write_to(
         footer: Footer { number, newest: i64::MIN, ..Footer::default() },
         ahead: now.wall.saturating_sub(now.at),
     };
-    writer.output.append(|out| out.extend_from_slice(&header()))?;
+    writer.output.append(|out| out.extend_from_slice(&header())).doing("writing", &path)?;
     while let Some(record) = next(&mut sources)? {
         if record.forget_at > now.at {
-            writer.push(record)?;
+            writer.push(record).doing("writing", &path)?;
         }
     }
-    if writer.footer.records == 0 { Ok(None) } else { writer.finish(file).map(Some) }
+    if writer.footer.records == 0 { Ok(None) } else { writer.finish(file).map(Some).doing("writing", &path) }
 }
 
 /// The next id in order, as the last source that has it says.
-fn next(sources: &mut [Sorted]) -> io::Result<Option<SettledId>> {
+fn next(sources: &mut [Sorted]) -> Result<Option<SettledId>, MaintainError> {
     let mut first: Option<SettledId> = None;
     for source in &mut *sources {
         match source.peek() {

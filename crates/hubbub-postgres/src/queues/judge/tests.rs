@@ -15,7 +15,7 @@ const OLDEST: Place = Place { queue: QUEUE, receiver: ANYBODY, sender: None, new
 
 /// A queue with messages that wait for anybody.
 fn image(settings: QueueRules, ids: &[i64]) -> Image {
-    let mut image = Image { now: NOW, ids: 100..110, ..Image::default() };
+    let mut image = Image { now: NOW, proven: NOW, ids: 100..110, ..Image::default() };
     image.names.insert("q".into(), QUEUE);
     let queue = Queue {
         name: "q".into(),

@@ -179,7 +179,7 @@ async fn divided<'a, T: Copy>(
             }
             Err(Failure::Content(reason)) => failed = Some((places, reason)),
             Err(Failure::Other(error)) if is_any_stored => {
-                return Err(ApplyError::Unconfirmed { reason: error.to_string() });
+                return Err(unconfirmed(error));
             }
             Err(Failure::Other(error)) => return Err(error),
         }
@@ -191,6 +191,14 @@ async fn apply_some<T>(
     apply: &impl AsyncFn(&[T]) -> Result<Vec<Outcome>, Failure>,
 ) -> Result<Vec<Outcome>, Failure> {
     if ops.is_empty() { Ok(Vec::new()) } else { apply(ops).await }
+}
+
+/// For a batch of which something was stored.
+fn unconfirmed(error: ApplyError) -> ApplyError {
+    match error {
+        ApplyError::Unconfirmed { .. } => error,
+        error => ApplyError::Unconfirmed { reason: error.to_string() },
+    }
 }
 
 fn lane(room: Option<&str>, lanes: usize) -> usize {
@@ -225,7 +233,7 @@ fn gather(count: usize, parts: Vec<Done<'_>>) -> Result<Vec<Outcome>, ApplyError
             .into_iter()
             .map(|outcome| outcome.unwrap_or(Outcome::Refused(Refusal::Unreadable)))
             .collect()),
-        Some(error) if is_any_stored => Err(ApplyError::Unconfirmed { reason: error.to_string() }),
+        Some(error) if is_any_stored => Err(unconfirmed(error)),
         Some(error) => Err(error),
     }
 }

@@ -135,6 +135,35 @@ async fn what_ran_out_is_removed_once_that_is_proven() {
     store.close();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_server_that_is_behind_ends_no_lease_of_the_others() {
+    let database = Database::fresh().await;
+    let start = Timestamp::from_micros(START);
+    let (slept, awake) = (Arc::new(ManualClock::at(start)), Arc::new(ManualClock::at(start)));
+    let (behind, right) = (open(&database, &slept, start).await, open(&database, &awake, start).await);
+    make(&right, "q");
+    ["one", "two"].iter().for_each(|text| _ = send(&right, message(text, None, None)));
+    // A machine that slept: its monotonic clock stood still, so the right time looks like a step.
+    slept.step_micros(120 * SECOND);
+    awake.advance_micros(120 * SECOND);
+    let lease = |store: &Postgres| taken(done(store, take("q", "bob", 1, Some(30_000))));
+    assert_eq!(texts(&lease(&right)), ["one"]);
+    assert_eq!(texts(&lease(&behind)), ["two"]);
+    // Its maintenance, too.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    for store in [&right, &behind] {
+        apply(store, &[QueueOp::Sweep]);
+        assert!(lease(store).is_empty(), "both are on lease");
+    }
+    for machine in [&slept, &awake] {
+        machine.advance_micros(31 * SECOND);
+    }
+    apply(&right, &[QueueOp::Sweep]);
+    assert_eq!(texts(&lease(&right)), ["one"]);
+    behind.close();
+    right.close();
+}
+
 /// Has the database answer what the table `clock` says it is late or early by, and how long it takes for it.
 async fn fake(database: &Database) -> Client {
     let client = connect(&database.url).await;

@@ -101,7 +101,7 @@ impl Queues {
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin().await?;
         tx.batch("preparing", sql::PLANNING).await?;
-        repair::of_all(&tx, self.now()).await?;
+        repair::of_all(&tx, &*self.context.clock).await?;
         tx.commit().await
     }
 

@@ -51,7 +51,7 @@ impl Image {
             }
             Settle::Extend { lease_ms } => {
                 let lasts = micros(lease_ms.unwrap_or(settings.lease_ms));
-                let (until, now) = (self.end_of(no, lasts), self.now);
+                let (until, now) = (self.end_of_lease(no, lasts), self.now);
                 self.change(id, |message| {
                     (message.due_at, message.begun_at) = (Some(until), Some(now));
                 });

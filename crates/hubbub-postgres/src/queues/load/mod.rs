@@ -43,7 +43,7 @@ impl Loader<'_> {
         image.now = self.clock.now().as_micros();
         image.proven = self.clock.proven().as_micros().min(image.now);
         if self.locks {
-            repair::of_image(self.tx, image).await?;
+            repair::of_image(self.tx, image, self.clock).await?;
         }
         self.first_messages(image, ops, sweeps.then_some(due_from)).await?;
         self.first_groups(image, ops).await

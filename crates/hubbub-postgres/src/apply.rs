@@ -1,6 +1,7 @@
 //! A batch, divided among the faces. What fails for a reason of its content is divided further, until the operations that
 //! it is about stand alone: those are refused, and the others stored.
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use futures_util::future::{join_all, join3};
@@ -49,8 +50,8 @@ impl<T> Part<T> {
 /// than it brings.
 const OPS_PER_LANE: usize = 128;
 
-/// Operations of a batch that are refused alone, at most. Where more fail, the fault is hardly theirs, and what still stands
-/// together is refused together.
+/// Rooms of a batch of which an operation is refused alone, at most, and operations of these rooms. Where more fail, what
+/// still stands together is refused together.
 const ALONE_MAX: usize = 16;
 
 /// Applies a batch: each part in a transaction of its own, all at the same time. Operations of one room, of queues, and
@@ -78,52 +79,126 @@ pub(crate) async fn apply(store: &Postgres, batch: &OpBatch) -> Result<Vec<Outco
         }
     }
     let rooms = join_all(rooms.iter().filter(|part| !part.ops.is_empty()).map(async |part| {
-        (&part.places, divided(&part.ops, async |ops| store.rooms.apply(ops).await).await)
+        (&part.places, divided(&part.ops, RoomOp::room, async |ops| store.rooms.apply(ops).await).await)
     }));
-    let queues_done = divided(&queues.ops, async |ops| store.queues.apply(ops).await);
-    let keys_done = divided(&keys.ops, async |ops| store.kv.apply(ops).await);
+    let queues_done = divided(&queues.ops, |_| None, async |ops| store.queues.apply(ops).await);
+    let keys_done = divided(&keys.ops, |_| None, async |ops| store.kv.apply(ops).await);
     let (mut done, queues_done, keys_done) = join3(rooms, queues_done, keys_done).await;
     done.push((&queues.places, queues_done));
     done.push((&keys.places, keys_done));
     gather(batch.len(), done)
 }
 
+/// Operations of which some failed for their content.
+struct Division<'a> {
+    /// The room of each operation, where their order is that of their room only.
+    rooms: Vec<Option<&'a str>>,
+    /// Rooms of which an operation was refused.
+    suspects: HashSet<&'a str>,
+    /// Operations that were refused alone: the first of their rooms, and further ones.
+    alone: usize,
+    again: usize,
+}
+
+impl Division<'_> {
+    fn is_suspect(&self, place: usize) -> Option<bool> {
+        let room = self.rooms.get(place).copied().flatten()?;
+        Some(self.suspects.contains(room))
+    }
+
+    /// Divides what failed together: the second part is to be done first. `None` where it is refused.
+    ///
+    /// Once an operation of a room was refused, the others of the room are likely to be: they are kept apart, so that
+    /// other rooms are not refused with them.
+    fn divide(&mut self, places: &[usize]) -> Option<(Vec<usize>, Vec<usize>)> {
+        let is_suspect = |place: &usize| self.is_suspect(*place) == Some(true);
+        let suspects = places.iter().filter(|place| is_suspect(place)).count();
+        if let [place] = places {
+            if suspects == 0 {
+                self.alone += 1
+            } else {
+                self.again += 1
+            }
+            self.suspects.extend(self.rooms.get(*place).copied().flatten());
+            return None;
+        }
+        if suspects > 0 && suspects < places.len() {
+            return Some(places.iter().copied().partition(is_suspect));
+        }
+        let tried = if suspects > 0 { self.again } else { self.alone };
+        let (first, second) = places.split_at(places.len() / 2);
+        (tried < ALONE_MAX).then(|| (second.to_vec(), first.to_vec()))
+    }
+}
+
 /// Does operations in their order, together if that can be. Where something fails for its content, those before it may be
-/// stored and those behind it not, so the first half is done before the second.
-async fn divided<T>(
+/// stored and those behind it not, so the first half is done before the second. `room` names what an operation is about,
+/// where only operations of one room have an order; then all of them have one.
+async fn divided<'a, T: Copy>(
     ops: &[T],
+    room: impl Fn(&T) -> Option<&'a str>,
     apply: impl AsyncFn(&[T]) -> Result<Vec<Outcome>, Failure>,
 ) -> Result<Vec<Outcome>, ApplyError> {
-    let (mut outcomes, mut is_any_stored, mut alone) = (Vec::with_capacity(ops.len()), false, 0);
+    // On the heap: this is polled on threads with small stacks.
+    let reason = match Box::pin(apply_some(ops, &apply)).await {
+        Err(Failure::Content(reason)) => reason,
+        Err(Failure::Other(error)) => return Err(error),
+        Ok(done) => return Ok(done),
+    };
+    let rooms: Vec<_> = ops.iter().map(&room).collect();
+    let rooms = if rooms.contains(&None) { vec![None; ops.len()] } else { rooms };
+    let mut division = Division { rooms, suspects: HashSet::new(), alone: 0, again: 0 };
+    let mut outcomes = vec![Outcome::Refused(Refusal::Unreadable); ops.len()];
+    let (mut is_any_stored, mut failed) = (false, Some(((0..ops.len()).collect::<Vec<_>>(), reason)));
     // What is to be done next stands last.
-    let mut left = vec![ops];
-    while let Some(ops) = left.pop().filter(|ops| !ops.is_empty()) {
-        // On the heap: this is polled on threads with small stacks.
-        match Box::pin(apply(ops)).await {
+    let mut left: Vec<Vec<usize>> = Vec::new();
+    loop {
+        if let Some((places, reason)) = failed.take() {
+            match division.divide(&places) {
+                Some((second, first)) => left.extend([second, first]),
+                None => {
+                    let operations = places.len();
+                    tracing::error!(
+                        reason,
+                        operations,
+                        "operations are refused for what they meet in the database"
+                    );
+                }
+            }
+        }
+        let Some(places) = left.pop() else { return Ok(outcomes) };
+        let some: Vec<T> = places.iter().filter_map(|place| ops.get(*place).copied()).collect();
+        match Box::pin(apply_some(&some, &apply)).await {
             Ok(done) => {
                 is_any_stored = true;
-                outcomes.extend(done);
+                for (place, outcome) in places.into_iter().zip(done) {
+                    if let Some(slot) = outcomes.get_mut(place) {
+                        *slot = outcome;
+                    }
+                }
             }
-            Err(Failure::Content(_)) if ops.len() > 1 && alone < ALONE_MAX => {
-                let (first, second) = ops.split_at(ops.len() / 2);
-                left.extend([second, first]);
-            }
-            Err(Failure::Content(reason)) => {
-                alone += 1;
-                tracing::error!(
-                    reason,
-                    operations = ops.len(),
-                    "operations are refused for what they meet in the database"
-                );
-                outcomes.resize(outcomes.len() + ops.len(), Outcome::Refused(Refusal::Unreadable));
-            }
+            Err(Failure::Content(reason)) => failed = Some((places, reason)),
             Err(Failure::Other(error)) if is_any_stored => {
-                return Err(ApplyError::Unconfirmed { reason: error.to_string() });
+                return Err(unconfirmed(error));
             }
             Err(Failure::Other(error)) => return Err(error),
         }
     }
-    Ok(outcomes)
+}
+
+async fn apply_some<T>(
+    ops: &[T],
+    apply: &impl AsyncFn(&[T]) -> Result<Vec<Outcome>, Failure>,
+) -> Result<Vec<Outcome>, Failure> {
+    if ops.is_empty() { Ok(Vec::new()) } else { apply(ops).await }
+}
+
+/// For a batch of which something was stored.
+fn unconfirmed(error: ApplyError) -> ApplyError {
+    match error {
+        ApplyError::Unconfirmed { .. } => error,
+        error => ApplyError::Unconfirmed { reason: error.to_string() },
+    }
 }
 
 fn lane(room: Option<&str>, lanes: usize) -> usize {
@@ -158,7 +233,7 @@ fn gather(count: usize, parts: Vec<Done<'_>>) -> Result<Vec<Outcome>, ApplyError
             .into_iter()
             .map(|outcome| outcome.unwrap_or(Outcome::Refused(Refusal::Unreadable)))
             .collect()),
-        Some(error) if is_any_stored => Err(ApplyError::Unconfirmed { reason: error.to_string() }),
+        Some(error) if is_any_stored => Err(unconfirmed(error)),
         Some(error) => Err(error),
     }
 }
@@ -203,7 +278,7 @@ mod tests {
 
     fn divide(count: u32, refused: &[u32], lost: u32) -> (Answered, usize) {
         let (ops, asked) = ((0..count).collect::<Vec<_>>(), Cell::new(0));
-        let done = divided(&ops, numbers(refused, lost, &asked)).now_or_never();
+        let done = divided(&ops, |_| None, numbers(refused, lost, &asked)).now_or_never();
         (done.expect("nothing waits"), asked.get())
     }
 
@@ -233,6 +308,33 @@ mod tests {
     }
 
     #[test]
+    fn a_room_of_which_all_is_refused_takes_no_other_with_it() {
+        const ROOMS: [&str; 5] = ["a", "bad", "b", "worse", "c"];
+        let room = |op: &u32| ROOMS.get(*op as usize % ROOMS.len()).copied();
+        let is_bad = |op: &u32| matches!(room(op), Some("bad" | "worse"));
+        let ops: Vec<u32> = (0..1_000).collect();
+        let (asked, stored) = (Cell::new(0), std::cell::RefCell::new(Vec::new()));
+        let apply = async |ops: &[u32]| {
+            asked.set(asked.get() + 1);
+            if ops.iter().any(is_bad) {
+                return Err(Failure::Content("something of it".into()));
+            }
+            stored.borrow_mut().extend_from_slice(ops);
+            Ok(vec![Outcome::Accepted; ops.len()])
+        };
+        let done = divided(&ops, room, apply).now_or_never().expect("nothing waits");
+        for (op, outcome) in ops.iter().zip(done.expect("all are answered")) {
+            assert_eq!(outcome == Outcome::Accepted, !is_bad(op), "{op}");
+        }
+        assert!(asked.get() < 150, "{} transactions", asked.get());
+        for name in ["a", "b", "c"] {
+            let of_room: Vec<u32> =
+                stored.borrow().iter().copied().filter(|op| room(op) == Some(name)).collect();
+            assert!(of_room.is_sorted() && of_room.len() == 200, "{name}: {of_room:?}");
+        }
+    }
+
+    #[test]
     fn what_is_lost_behind_something_stored_is_unconfirmed() {
         assert!(matches!(divide(8, &[], 7).0, Err(ApplyError::Unavailable { .. })));
         assert!(divide(8, &[1], u32::MAX).0.is_ok());
@@ -247,7 +349,7 @@ mod tests {
                 _ => Err(ApplyError::Unavailable { reason: "away".into() }.into()),
             }
         };
-        let done = divided(&[1, 2, 3, 4], first_refuses).now_or_never().expect("nothing waits");
+        let done = divided(&[1, 2, 3, 4], |_| None, first_refuses).now_or_never().expect("nothing waits");
         assert!(matches!(done, Err(ApplyError::Unconfirmed { .. })));
     }
 

@@ -47,6 +47,14 @@ async fn one_damaged_room_does_not_fail_the_batch() {
             assert_eq!(*damaged, Outcome::Refused(Refusal::Unreadable));
         }
     }
+    // However many of its messages there are.
+    let many: Vec<Post> = (0..60).map(|n| Post::new(DAMAGED, &format!("many-{n}"))).collect();
+    let healthy: Vec<Post> = (0..60).map(|n| Post::new(&format!("h{}", n % 20), &format!("m{n}"))).collect();
+    let mixed: Vec<Post> = many.into_iter().zip(healthy).flat_map(|(one, other)| [one, other]).collect();
+    let outcomes = send(&store, &mixed).await;
+    for (place, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(outcome.receipt().is_some(), place % 2 == 1, "{place}: {outcome:?}");
+    }
     // Mended, it goes on.
     let mend = format!("update rooms set head = head + 1 where id = '{DAMAGED}'");
     client.execute(&mend, &[]).await.unwrap();

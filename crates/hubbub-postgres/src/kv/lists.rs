@@ -152,10 +152,13 @@ impl Kv {
                 break;
             }
             let through = after + TRIMMED;
-            let mut conn = self.context.db.get().await?;
-            let tx = conn.begin().await?;
-            tx.execute(&TRIM, &[&number(after), &number(through)]).await?;
-            tx.commit().await?;
+            let trimming = self.context.db.within(TRIM.what, async {
+                let mut conn = self.context.db.get().await?;
+                let tx = conn.begin().await?;
+                tx.execute(&TRIM, &[&number(after), &number(through)]).await?;
+                tx.commit().await
+            });
+            trimming.await?;
             self.trimmed.store(through, Ordering::Relaxed);
         }
         Ok(())

@@ -9,6 +9,7 @@ use hubbub_core::{Outcome, QueueOp};
 
 use super::image::{Image, Stop};
 use super::load::Loader;
+use super::memory::Said;
 use super::{Queues, judge, write};
 use crate::db::{Failure, Fault, Tx};
 
@@ -18,8 +19,8 @@ struct Done {
     outcomes: Vec<Outcome>,
     /// Queues that its sweep told of.
     told: BTreeSet<Arc<str>>,
-    /// When something is due next, where a sweep found out, and up to when it looked.
-    next_due: Option<(Option<i64>, i64)>,
+    /// When something is due next, where a sweep found out.
+    next_due: Option<Said>,
 }
 
 impl Queues {
@@ -68,8 +69,8 @@ impl Queues {
         write::write(tx, &mut image).await?;
         let mut next_due = None;
         if is_asking {
-            let (next, upto) = self.next_due(tx, false).await?;
-            next_due = Some((if image.has_more_due { Some(i64::MIN) } else { next }, upto));
+            let said = self.next_due(tx, false).await?;
+            next_due = Some(if image.has_more_due { Said { due: Some(i64::MIN), ..said } } else { said });
         }
         let told = if image.has_swept { told } else { BTreeSet::new() };
         Ok(Done { image, outcomes, told, next_due })
@@ -89,7 +90,7 @@ impl Queues {
         let leftover = image.has_more_due.then_some(i64::MIN);
         let due = write::due_of(image).into_iter().chain(leftover).min();
         // What a sweep has found out already holds what it wrote.
-        let upto = next_due.map_or(i64::MIN, |(_, upto)| upto);
+        let upto = next_due.map_or(i64::MIN, |said| said.upto);
         if let Some(due) = due.filter(|due| *due > upto || next_due.is_none()) {
             self.memory.note_due(due);
         }

@@ -7,6 +7,7 @@ use hubbub_core::queue::ID_KEPT_MS;
 use hubbub_core::store::StoreFigures;
 use tokio_postgres::types::Type;
 
+use super::memory::Said;
 use super::settings::signed;
 use super::sql::time;
 use super::{Queues, repair, sql};
@@ -88,20 +89,26 @@ impl Queues {
             let asked_at = self.asked_at.load(Ordering::Relaxed);
             self.asked_at.store(asked_at.saturating_sub(LATE), Ordering::Relaxed);
         }
-        let mut conn = self.context.db.get().await?;
-        let tx = conn.begin().await?;
-        tx.batch("preparing", sql::PLANNING).await?;
-        repair::of_all(&tx, self.now()).await?;
-        tx.commit().await?;
+        let db = &self.context.db;
+        db.within("looking for times ahead of the clock", self.repair()).await?;
         self.compare(beat).await?;
-        self.clear_away().await?;
+        db.within("clearing away queues", self.clear_away()).await?;
         self.memory.figures(figures);
         Ok(())
     }
 
+    async fn repair(&self) -> Result<(), Fault> {
+        let mut conn = self.context.db.get().await?;
+        let tx = conn.begin().await?;
+        tx.batch("preparing", sql::PLANNING).await?;
+        repair::of_all(&tx, &*self.context.clock).await?;
+        tx.commit().await
+    }
+
     async fn compare(&self, beat: u32) -> Result<(), Fault> {
         let is_asking = self.memory.begin_asking();
-        let compared = self.compare_asking(beat, is_asking).await;
+        let comparing = self.compare_asking(beat, is_asking);
+        let compared = self.context.db.within("comparing queues", comparing).await;
         if is_asking {
             let said = compared.as_ref().ok().copied().flatten();
             self.memory.end_asking(said);
@@ -109,7 +116,7 @@ impl Queues {
         compared.map(drop)
     }
 
-    async fn compare_asking(&self, beat: u32, is_asking: bool) -> Result<Option<(Option<i64>, i64)>, Fault> {
+    async fn compare_asking(&self, beat: u32, is_asking: bool) -> Result<Option<Said>, Fault> {
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin_reading().await?;
         tx.batch("preparing", sql::PLANNING).await?;
@@ -136,10 +143,11 @@ impl Queues {
     }
 
     /// Notes up to when everything was seen to, which what is due still is not.
-    pub(super) fn asked(&self, said: Option<(Option<i64>, i64)>) {
-        let Some((due, upto)) = said else { return };
-        // The clock may have moved on since the question.
-        let asked_at = self.now().min(upto.saturating_sub(SOON));
+    pub(super) fn asked(&self, said: Option<Said>) {
+        let Some(Said { due, upto, proven }) = said else { return };
+        // What runs out later than the time that is proven is not seen to; and the clock may have moved on since the
+        // question.
+        let asked_at = proven.min(upto.saturating_sub(SOON));
         if due.is_none_or(|due| due > asked_at) {
             self.asked_at.store(asked_at, Ordering::Relaxed);
         }
@@ -147,12 +155,16 @@ impl Queues {
 
     /// When there is something to sweep next, and up to when that was looked for: what is due much later may be long done
     /// by then, and walking over the done is dear while something keeps them from being cleared away.
-    pub(super) async fn next_due(&self, tx: &Tx<'_>, is_first: bool) -> Result<(Option<i64>, i64), Fault> {
-        let upto = if is_first { FAR } else { self.now().saturating_add(SOON) };
+    pub(super) async fn next_due(&self, tx: &Tx<'_>, is_first: bool) -> Result<Said, Fault> {
+        let now = self.now();
+        let proven = self.proven().min(now);
+        let upto = if is_first { FAR } else { now.saturating_add(SOON) };
         let row = tx.query_one(&sql::NEXT_DUE, &[&time(self.due_from()), &time(upto)]).await?;
         let micros = |column: &str| row.get::<_, Option<PgTime>>(column).map(|time| time.0.as_micros());
         let over = row.get::<_, bool>("over").then_some(i64::MIN);
-        Ok((micros("due").into_iter().chain(micros("expires")).chain(over).min(), upto))
+        // Proven time gets there so much later.
+        let expires = micros("expires").map(|at| at.saturating_add(now.saturating_sub(proven)));
+        Ok(Said { due: micros("due").into_iter().chain(expires).chain(over).min(), upto, proven })
     }
 
     /// Nothing is due that was due before this, but for what was written late: behind it, the index is full of what was

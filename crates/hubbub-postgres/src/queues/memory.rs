@@ -20,6 +20,17 @@ struct Due {
     is_asking: bool,
 }
 
+/// What the database said of what is due.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Said {
+    /// When the first of it is, if something is.
+    pub(super) due: Option<i64>,
+    /// Up to when it was looked for.
+    pub(super) upto: i64,
+    /// The time that was proven then.
+    pub(super) proven: i64,
+}
+
 /// Nothing is ever due.
 const NEVER: i64 = i64::MAX;
 
@@ -75,12 +86,12 @@ impl Memory {
         true
     }
 
-    /// What the database said of everything up to some time; `None` = nothing, because it failed.
-    pub(super) fn end_asking(&self, said: Option<(Option<i64>, i64)>) {
+    /// What the database said; `None` = nothing, because it failed.
+    pub(super) fn end_asking(&self, said: Option<Said>) {
         let mut due = self.due.lock();
         due.is_asking = false;
         let carried = std::mem::replace(&mut due.carried, NEVER);
-        let Some((said, upto)) = said else {
+        let Some(Said { due: said, upto, .. }) = said else {
             due.noted = due.noted.min(carried);
             return;
         };

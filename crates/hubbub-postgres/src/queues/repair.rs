@@ -1,5 +1,10 @@
 //! What a clock that was set back asks for: of whatever runs out, no more may be left than it was meant to be.
+//!
+//! A server that does not follow the database's clock yet ([`Clock::doubt`]) may be the one that is wrong, as after a sleep
+//! of its machine: it repairs nothing, or it would end the leases that the others have given.
 
+use hubbub_core::Clock;
+use hubbub_core::clock::ClockDoubt;
 use tokio_postgres::types::Type;
 
 use super::image::Image;
@@ -41,6 +46,10 @@ fn latest(now: i64) -> PgTime {
     time(now.saturating_add(BEHIND_MAX))
 }
 
+fn is_doubtful(clock: &dyn Clock) -> bool {
+    matches!(clock.doubt(), Some(ClockDoubt::Stepped { .. }))
+}
+
 async fn repair(tx: &Tx<'_>, queues: &[i32], now: i64) -> Result<(), Fault> {
     let (at, latest) = (time(now), latest(now));
     tx.execute(&TIMED, &[&queues, &at, &latest]).await?;
@@ -49,12 +58,12 @@ async fn repair(tx: &Tx<'_>, queues: &[i32], now: i64) -> Result<(), Fault> {
 }
 
 /// Of the queues of a batch, before any message of theirs is read.
-pub(super) async fn of_image(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault> {
+pub(super) async fn of_image(tx: &Tx<'_>, image: &mut Image, clock: &dyn Clock) -> Result<(), Fault> {
     let now = image.now;
     let is_ahead = |seen_to: i64| seen_to > now.saturating_add(BEHIND_MAX);
     let ahead = image.queues.iter().filter(|(_, queue)| is_ahead(queue.seen_to));
     let ahead: Vec<i32> = ahead.map(|(no, _)| *no).collect();
-    if ahead.is_empty() {
+    if ahead.is_empty() || is_doubtful(clock) {
         return Ok(());
     }
     repair(tx, &ahead, now).await?;
@@ -65,9 +74,10 @@ pub(super) async fn of_image(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault
 }
 
 /// Of all queues.
-pub(super) async fn of_all(tx: &Tx<'_>, now: i64) -> Result<(), Fault> {
+pub(super) async fn of_all(tx: &Tx<'_>, clock: &dyn Clock) -> Result<(), Fault> {
+    let now = clock.now().as_micros();
     let ahead = tx.query(&FIND, &[&latest(now)]).await?;
-    if ahead.is_empty() {
+    if ahead.is_empty() || is_doubtful(clock) {
         return Ok(());
     }
     let ahead: Vec<i32> = ahead.iter().map(|row| row.get(0)).collect();

@@ -136,12 +136,12 @@ pub(super) const QUEUES_DUE: Sql = Sql {
               and not (select deleted from queues where no = m.queue) order by m.due_at limit 1000) \
              union all \
              (select m.queue from queue_messages m where m.expires_at is not null and m.state in (0, 1, 3) \
-              and m.expires_at > $1 and m.expires_at <= $2 \
+              and m.expires_at > $1 and m.expires_at <= $3 \
               and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1000) \
              union all \
              (select m.queue from queue_messages m where m.state in (3, 4) \
               and not (select deleted from queues where no = m.queue) limit 1000)) due",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
+    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
 /// When there is something to sweep next, up to some time.
@@ -167,9 +167,16 @@ pub(super) const MESSAGES_DUE: Sql = Sql {
                 and queue = any($1) order by due_at limit $4) \
                union all \
                (select * from queue_messages where expires_at is not null and state <> 4 and state in (0, 1, 3) \
-                and expires_at >= $2 and expires_at <= $3 and queue = any($1) order by expires_at limit $4)) m"
+                and expires_at >= $5 and expires_at <= $6 and queue = any($1) order by expires_at limit $4)) m"
     ),
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8],
+    types: &[
+        Type::INT4_ARRAY,
+        Type::TIMESTAMPTZ,
+        Type::TIMESTAMPTZ,
+        Type::INT8,
+        Type::TIMESTAMPTZ,
+        Type::TIMESTAMPTZ,
+    ],
 };
 
 /// Messages that wait to be cleared away or moved to dead-letter queues.

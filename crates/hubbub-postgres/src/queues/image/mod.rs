@@ -185,6 +185,8 @@ pub(crate) enum Telling {
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     pub(crate) now: i64,
+    /// What is removed for good, or forgotten, goes by this. Never later than `now`.
+    pub(crate) proven: i64,
     /// The history that receipts belong to.
     pub(crate) epoch: u64,
     pub(crate) autoregister: bool,

@@ -51,4 +51,10 @@ impl Image {
         let seen_to = self.queues.get(&queue).map_or(i64::MIN, |queue| queue.seen_to);
         self.now.saturating_add(lasts).max(seen_to.saturating_add(1))
     }
+
+    /// When a lease ends that begins now: servers whose clocks are ahead must not take it for over before that.
+    fn end_of_lease(&self, queue: i32, lasts: i64) -> i64 {
+        let seen_to = self.queues.get(&queue).map_or(i64::MIN, |queue| queue.seen_to);
+        self.now.max(seen_to).saturating_add(lasts)
+    }
 }

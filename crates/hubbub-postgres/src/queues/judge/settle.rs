@@ -9,7 +9,7 @@ use crate::queues::image::{Dead, Image, State, Stop, Telling, unsigned};
 impl Image {
     pub(super) fn settle(&mut self, queue: &str, receipt: LeaseReceipt, how: Settle) -> Judged {
         let (no, found) = self.queue_named(queue)?;
-        let (settings, seen_to) = (found.settings.clone(), found.seen_to);
+        let settings = found.settings.clone();
         let message = self.message_in(no, receipt.id).ok_or(Refusal::StaleReceipt)?;
         let is_its = message.state == State::Leased
             && message.receipt(self.epoch) == receipt
@@ -17,8 +17,7 @@ impl Image {
         if !is_its {
             return Err(Refusal::StaleReceipt.into());
         }
-        let (id, deliveries, is_expired) =
-            (message.id, message.deliveries, message.is_expired(self.now.max(seen_to)));
+        let (id, deliveries, is_expired) = (message.id, message.deliveries, message.is_expired(self.proven));
         let until = match how {
             Settle::Ack => {
                 self.can_leave(id)?;
@@ -52,7 +51,7 @@ impl Image {
             }
             Settle::Extend { lease_ms } => {
                 let lasts = micros(lease_ms.unwrap_or(settings.lease_ms));
-                let (until, now) = (self.end_of(no, lasts), self.now);
+                let (until, now) = (self.end_of_lease(no, lasts), self.now);
                 self.change(id, |message| {
                     (message.due_at, message.begun_at) = (Some(until), Some(now));
                 });

@@ -35,7 +35,7 @@ impl Image {
                 TakeHow::Lease { lease_ms } => {
                     let of_queue = || self.queues.get(&queue).map(|queue| queue.settings.lease_ms);
                     let lasts = micros(lease_ms.or_else(of_queue).unwrap_or_default());
-                    let (until, now) = (self.end_of(queue, lasts), self.now);
+                    let (until, now) = (self.end_of_lease(queue, lasts), self.now);
                     delivery.deliveries = delivery.deliveries.saturating_add(1);
                     delivery.leased_until = Some(Timestamp::from_micros(until));
                     self.change(id, |message| {

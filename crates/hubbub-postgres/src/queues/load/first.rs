@@ -77,17 +77,20 @@ impl<'a> Wishes<'a> {
 }
 
 impl Loader<'_> {
-    /// Reads what time has come for, what is settled or taken, ids of senders, and takes new ids.
+    /// Reads what time has come for, what is settled or taken, ids of senders, and takes new ids. `due_from` is given to
+    /// a batch that sweeps.
     pub(super) async fn first_messages(
         &self,
         image: &mut Image,
         ops: &[QueueOp<'_>],
-        sweeps: bool,
+        due_from: Option<i64>,
     ) -> Result<(), Fault> {
         let locked: Vec<i32> = image.queues.keys().copied().collect();
         image.queues.values_mut().for_each(|queue| queue.is_current = true);
         let seen_to = image.queues.values().map(|queue| queue.seen_to).min().unwrap_or(i64::MIN);
-        let (seen_to, now) = (time(seen_to.max(0)), time(image.now));
+        // Queues are seen to by a time that may not be proven yet, but lives end by proven time: a sweep looks further back.
+        let lived_from = time(due_from.unwrap_or(i64::MAX).min(seen_to).max(0));
+        let (seen_to, now, proven) = (time(seen_to.max(0)), time(image.now), time(image.proven));
         let Wishes { sends, settled, known, places, limited } = Wishes::of(image, ops);
         image.sends_left = sends;
         let limited: Vec<i32> = limited.into_iter().collect();
@@ -95,10 +98,12 @@ impl Loader<'_> {
             if locked.is_empty() {
                 return Ok(Vec::new());
             }
-            self.tx.query(&sql::MESSAGES_DUE, &[&locked, &seen_to, &now, &DUE_MAX]).await
+            self.tx
+                .query(&sql::MESSAGES_DUE, &[&locked, &seen_to, &now, &DUE_MAX, &lived_from, &proven])
+                .await
         };
         let over = async {
-            if !sweeps || locked.is_empty() {
+            if due_from.is_none() || locked.is_empty() {
                 return Ok(Vec::new());
             }
             self.tx.query(&sql::MESSAGES_OVER, &[&locked, &MORE]).await
@@ -113,7 +118,7 @@ impl Loader<'_> {
             if known.0.is_empty() {
                 return Ok(Vec::new());
             }
-            self.tx.query(&sql::KNOWN, &[&known.0, &known.1, &now]).await
+            self.tx.query(&sql::KNOWN, &[&known.0, &known.1, &proven]).await
         };
         let ids = async { if sends == 0 { Ok(0..0) } else { self.ids(sends).await } };
         let held = async {

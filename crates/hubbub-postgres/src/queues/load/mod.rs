@@ -41,10 +41,11 @@ impl Loader<'_> {
         let sweeps = self.names(image, ops, due_from).await?;
         // Behind the locks: whoever had them before is done by now.
         image.now = self.clock.now().as_micros();
+        image.proven = self.clock.proven().as_micros().min(image.now);
         if self.locks {
-            repair::of_image(self.tx, image).await?;
+            repair::of_image(self.tx, image, self.clock).await?;
         }
-        self.first_messages(image, ops, sweeps).await?;
+        self.first_messages(image, ops, sweeps.then_some(due_from)).await?;
         self.first_groups(image, ops).await
     }
 

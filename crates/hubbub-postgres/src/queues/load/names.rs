@@ -72,7 +72,8 @@ impl Loader<'_> {
         let mut due: Vec<i32> = Vec::new();
         if names.sweeps {
             let (from, until) = (time(due_from), time(self.clock.now().as_micros()));
-            let params: [crate::db::Param<'_>; 2] = [&from, &until];
+            let proven = time(self.clock.proven().as_micros());
+            let params: [crate::db::Param<'_>; 3] = [&from, &until, &proven];
             let (_, rows) = try_join!(biased; planning(), self.tx.query(&sql::QUEUES_DUE, &params))?;
             due.extend(rows.iter().map(|row| row.get::<_, i32>(0)));
         }

@@ -9,7 +9,7 @@ mod totals;
 
 use tokio::try_join;
 
-use super::image::{Image, State};
+use super::image::{Image, Message, State};
 use crate::db::{Fault, Tx};
 pub(super) use queues::delete_queues;
 
@@ -34,13 +34,16 @@ pub(super) async fn write(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault> {
 
 /// When time does something with what was written, if it does.
 pub(super) fn due_of(image: &Image) -> Option<i64> {
+    // Proven time gets there so much later.
+    let behind = image.now.saturating_sub(image.proven);
+    let expires = |message: &Message| message.expires_at.map(|at| at.saturating_add(behind));
     let written = image.messages.values().filter(|message| !message.is_gone);
     let written = written.filter(|message| message.is_changed || message.stored_in.is_none());
     let due = written.filter_map(|message| match message.state {
         State::Exhausted | State::Expired => Some(i64::MIN),
         State::Leased => message.due_at,
-        State::Delayed => message.due_at.into_iter().chain(message.expires_at).min(),
-        State::Ready => message.expires_at,
+        State::Delayed => message.due_at.into_iter().chain(expires(message)).min(),
+        State::Ready => expires(message),
     });
     due.min()
 }

@@ -47,6 +47,7 @@ impl Queues {
             epoch: epoch_number(&context.history.epoch),
             autoregister: context.options.queues_autoregister,
             clients_max: i64::try_from(context.options.queues_clients_max).unwrap_or(i64::MAX),
+            broadcasts: context.options.broadcasts,
             woken_before: told.clone(),
             ..Image::default()
         };
@@ -77,6 +78,9 @@ impl Queues {
 
     fn remember(&self, done: &Done) {
         let Done { image, told, next_due, .. } = done;
+        if image.pending.values().any(|pending| pending.is_new && pending.unmade > 0) {
+            self.pending.notify_one();
+        }
         let changed = image.clients.iter().filter(|(_, client)| client.is_changed);
         let changed: Vec<_> =
             changed.map(|(name, client)| (Arc::clone(name), client.is_registered)).collect();

@@ -66,10 +66,24 @@ const CLEAR_MESSAGES: Sql = Sql {
     types: &[Type::INT8, Type::TIMESTAMPTZ],
 };
 
+const CLEAR_PENDING: Sql = Sql {
+    what: "clearing away messages to everybody of deleted queues",
+    text: "with cleared as (delete from queue_pending where first = any(array( \
+               select p.first from (select no from queues where deleted offset 0) q \
+               cross join lateral (select first from queue_pending where queue = q.no) p limit 100)) \
+             returning first, known_as, unmade), \
+           chunks as (delete from queue_pending_chunks where first in (select first from cleared)) \
+           update queue_known k set waiting = k.waiting - c.unmade, \
+             forget_at = case when k.waiting <= c.unmade then $1 end \
+           from cleared c where k.first = c.known_as",
+    types: &[Type::TIMESTAMPTZ],
+};
+
 const CLEAR_QUEUES: Sql = Sql {
     what: "clearing away deleted queues",
     text: "delete from queues q where q.deleted \
-             and not exists (select from queue_messages m where m.queue = q.no)",
+             and not exists (select from queue_messages m where m.queue = q.no) \
+             and not exists (select from queue_pending p where p.queue = q.no)",
     types: &[],
 };
 
@@ -152,7 +166,8 @@ impl Queues {
         let row = tx.query_one(&sql::NEXT_DUE, &[&time(self.due_from()), &time(upto)]).await?;
         let micros = |column: &str| row.get::<_, Option<PgTime>>(column).map(|time| time.0.as_micros());
         let over = row.get::<_, bool>("over").then_some(i64::MIN);
-        Ok((micros("due").into_iter().chain(micros("expires")).chain(over).min(), upto))
+        let pending = micros("pending").filter(|at| *at <= upto);
+        Ok((micros("due").into_iter().chain(micros("expires")).chain(pending).chain(over).min(), upto))
     }
 
     /// Nothing is due that was due before this, but for what was written late: behind it, the index is full of what was
@@ -169,6 +184,7 @@ impl Queues {
             let (from, now) = (self.forgot_to.load(Ordering::Relaxed), self.proven());
             let forget_at = self.now().saturating_add(signed(ID_KEPT_MS * 1_000));
             tx.execute(&CLEAR_MESSAGES, &[&CLEAR, &time(forget_at)]).await?;
+            tx.execute(&CLEAR_PENDING, &[&time(forget_at)]).await?;
             tx.execute(&CLEAR_QUEUES, &[]).await?;
             let forgot = tx.execute(&FORGET, &[&time(from), &time(now), &CLEAR]).await?;
             tx.commit().await?;

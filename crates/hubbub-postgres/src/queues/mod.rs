@@ -21,6 +21,7 @@
 
 mod apply;
 mod beat;
+mod expand;
 mod image;
 mod judge;
 mod load;
@@ -30,6 +31,7 @@ mod repair;
 mod service;
 mod settings;
 mod sql;
+mod unmade;
 mod write;
 
 use std::sync::Arc;
@@ -51,6 +53,8 @@ pub(crate) struct Queues {
     /// Ids of senders are forgotten up to here.
     forgot_to: AtomicI64,
     beats: AtomicU32,
+    /// Rung when a message to everybody has copies to be made.
+    pending: tokio::sync::Notify,
 }
 
 impl Queues {
@@ -61,6 +65,7 @@ impl Queues {
             asked_at: AtomicI64::new(0),
             forgot_to: AtomicI64::new(0),
             beats: AtomicU32::new(0),
+            pending: tokio::sync::Notify::new(),
         };
         queues
             .beat(&mut StoreFigures::default())

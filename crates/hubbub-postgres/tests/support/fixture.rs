@@ -1,10 +1,11 @@
 //! A store for the suites that every store must pass.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{Store, Timestamp};
-use hubbub_postgres::{Pooler, Postgres, PostgresOptions};
+use hubbub_postgres::{BroadcastOptions, Pooler, Postgres, PostgresOptions};
 use hubbub_store::conformance::{CLIENTS_MAX, Fixture};
 
 use super::Database;
@@ -43,6 +44,12 @@ impl Opened {
         let direct = PostgresOptions {
             autocreate,
             queues_clients_max: CLIENTS_MAX,
+            broadcasts: BroadcastOptions {
+                at_once: 1,
+                per_slice: 2,
+                pause: Duration::from_millis(15),
+                ..BroadcastOptions::default()
+            },
             ..PostgresOptions::new(&database.url)
         };
         let options = match pooler {

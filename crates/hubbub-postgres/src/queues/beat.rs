@@ -72,10 +72,12 @@ const CLEAR_PENDING: Sql = Sql {
                select p.first from (select no from queues where deleted offset 0) q \
                cross join lateral (select first from queue_pending where queue = q.no) p limit 100)) \
              returning first, known_as, unmade), \
-           chunks as (delete from queue_pending_chunks where first in (select first from cleared)) \
-           update queue_known k set waiting = k.waiting - c.unmade, \
-             forget_at = case when k.waiting <= c.unmade then $1 end \
-           from cleared c where k.first = c.known_as",
+           chunks as (delete from queue_pending_chunks where first in (select first from cleared)), \
+           locked as (select k.first, c.unmade from cleared c join queue_known k on k.first = c.known_as \
+             order by k.first for update of k) \
+           update queue_known k set waiting = k.waiting - l.unmade, \
+             forget_at = case when k.waiting <= l.unmade then $1 end \
+           from locked l where k.first = l.first",
     types: &[Type::TIMESTAMPTZ],
 };
 

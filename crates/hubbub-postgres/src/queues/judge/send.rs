@@ -51,8 +51,7 @@ impl Image {
     }
 
     fn send_one(&mut self, send: &QueueSend<'_>) -> Judged {
-        let (queue, found) = self.queue_named(send.queue)?;
-        let ttl_of_queue = Some(found.settings.ttl_ms).filter(|ttl| *ttl > 0);
+        let (queue, _) = self.queue_named(send.queue)?;
         let registered = self.registered(send.sender);
         if registered.is_none() && !(send.registers && self.autoregister) {
             return Err(Refusal::UnknownClient.into());
@@ -63,15 +62,8 @@ impl Image {
             Audience::All => None,
         };
         let content = if send.message_id.is_some() { content(send) } else { 0 };
-        if let Some(message_id) = send.message_id
-            && let Some(known) = self.known.get(&(queue, message_id.to_owned()))
-        {
-            let id = unsigned(known.first);
-            if known.content != content {
-                return Err(Refusal::MessageIdReused { id }.into());
-            }
-            let sent_at = Timestamp::from_micros(known.sent_at);
-            return Ok(QueueOutcome::Sent { id, copies: known.copies, sent_at, duplicate: true });
+        if let Some(sent) = self.sent_before(queue, send, content)? {
+            return Ok(sent);
         }
         let audience = match receiver {
             Some(receiver) => Recipients { new: vec![receiver], ..Recipients::default() },
@@ -79,15 +71,15 @@ impl Image {
         };
         let count = audience.count();
         // A group orders each copy among others of its receiver, which takes all of them.
-        let is_pending = count > i64::from(self.broadcasts.at_once) && send.group.is_none();
+        let is_copy = send.audience == Audience::All;
+        let is_pending = is_copy && send.group.is_none() && count > i64::from(self.broadcasts.at_once);
         if is_pending {
             self.check_broadcast_fits(count)?;
         }
         let receivers = if is_pending { Vec::new() } else { audience.numbers() };
-        let copied = count
-            .saturating_mul(i64::try_from(send.text.len()).unwrap_or(i64::MAX).saturating_add(COPY_BYTES));
-        let is_copy = send.audience == Audience::All;
-        if is_copy && !is_pending && self.copied_bytes.saturating_add(copied) > COPIED_BYTES_MAX {
+        let made = if is_copy && !is_pending { count } else { 0 };
+        let copied = made.saturating_mul(bytes_of(send).saturating_add(COPY_BYTES));
+        if self.copied_bytes.saturating_add(copied) > COPIED_BYTES_MAX {
             return Err(Refusal::TooManyBroadcasts.into());
         }
         let dropped = self.too_many(queue, send, count)?;
@@ -110,6 +102,47 @@ impl Image {
             self.tally(queue, |counts| counts.dropped += 1);
         }
         let sender = registered.unwrap_or_else(|| self.enter_client(send.sender));
+        let first = self.ids.start;
+        self.ids.start += count.max(1);
+        self.copied_bytes += copied;
+        self.tally(queue, |counts| counts.sent += count);
+        let template = self.template(send, queue, sender, first);
+        if is_pending {
+            self.add_pending(template, &audience.chunks, &audience.new);
+        } else {
+            self.add_all(template, receivers, behind);
+        }
+        let copies = u32::try_from(count).unwrap_or(u32::MAX);
+        if let Some(message_id) = send.message_id {
+            let known = Known { first, content, sent_at: self.now, copies, is_new: true };
+            self.known.insert((queue, message_id.to_owned()), known);
+        }
+        let sent_at = Timestamp::from_micros(self.now);
+        Ok(QueueOutcome::Sent { id: unsigned(first), copies, sent_at, duplicate: false })
+    }
+
+    /// The answer to a send that repeats one.
+    fn sent_before(
+        &self,
+        queue: i32,
+        send: &QueueSend<'_>,
+        content: i64,
+    ) -> Result<Option<QueueOutcome>, Refusal> {
+        let Some(message_id) = send.message_id else { return Ok(None) };
+        let Some(known) = self.known.get(&(queue, message_id.to_owned())) else { return Ok(None) };
+        let id = unsigned(known.first);
+        if known.content != content {
+            return Err(Refusal::MessageIdReused { id });
+        }
+        let sent_at = Timestamp::from_micros(known.sent_at);
+        Ok(Some(QueueOutcome::Sent { id, copies: known.copies, sent_at, duplicate: true }))
+    }
+
+    /// What is the same in all copies of a message; its id is that of the first.
+    fn template(&self, send: &QueueSend<'_>, queue: i32, sender: i32, first: i64) -> Message {
+        let is_copy = send.audience == Audience::All;
+        let settings = self.queues.get(&queue).map(|queue| &queue.settings);
+        let ttl_of_queue = settings.map(|settings| settings.ttl_ms).filter(|ttl| *ttl > 0);
         let ttl_ms = send.ttl_ms.or(ttl_of_queue).or(is_copy.then_some(BROADCAST_TTL_MS));
         let lasts = match send.due {
             Due::Now => 0,
@@ -117,11 +150,7 @@ impl Image {
             Due::At(time) => time.as_micros().saturating_sub(self.now),
         };
         let due_at = (lasts > 0).then(|| self.end_of(queue, lasts.min(micros(u64::MAX))));
-        let first = self.ids.start;
-        self.ids.start += count.max(1);
-        self.copied_bytes += if is_copy && !is_pending { copied } else { 0 };
-        self.tally(queue, |counts| counts.sent += count);
-        let template = Message {
+        Message {
             id: first,
             queue,
             sender,
@@ -137,29 +166,28 @@ impl Image {
             expires_at: ttl_ms.map(|ttl| self.end_of(queue, micros(ttl))),
             known_as: send.message_id.map(|_| first),
             group: send.group.map(Into::into),
-            bytes: i64::try_from(send.text.len()).unwrap_or(i64::MAX),
+            bytes: bytes_of(send),
             text: Some(send.text.to_owned()),
             copy_of: None,
             dead: None,
             stored_in: None,
             is_changed: false,
             is_gone: false,
-        };
+        }
+    }
+
+    /// Adds a message for each receiver.
+    fn add_all(&mut self, mut template: Message, receivers: Vec<i32>, behind: Vec<bool>) {
+        let (text, first) = (template.text.take(), template.id);
+        let mut texts = std::iter::repeat_n(text, receivers.len());
         for ((receiver, behind), id) in receivers.into_iter().zip(behind).zip(first..) {
+            let text = texts.next().flatten();
+            let mut message = Message { id, receiver, text, ..template.clone() };
             // Dropping the oldest may have let it pass.
-            let behind = behind && self.comes_behind(queue, receiver, send.group).unwrap_or(true);
-            self.add(Message { id, receiver, behind, ..template.clone() });
+            let group = message.group.as_deref();
+            message.behind = behind && self.comes_behind(message.queue, receiver, group).unwrap_or(true);
+            self.add(message);
         }
-        if is_pending {
-            self.add_pending(template, &audience.chunks, &audience.new);
-        }
-        let copies = u32::try_from(count).unwrap_or(u32::MAX);
-        if let Some(message_id) = send.message_id {
-            let known = Known { first, content, sent_at: self.now, copies, is_new: true };
-            self.known.insert((queue, message_id.to_owned()), known);
-        }
-        let sent_at = Timestamp::from_micros(self.now);
-        Ok(QueueOutcome::Sent { id: unsigned(first), copies, sent_at, duplicate: false })
     }
 
     /// Whom a message to everybody is for.
@@ -244,6 +272,11 @@ impl Image {
         // The rest is on lease.
         Err(Refusal::QueueFull.into())
     }
+}
+
+/// Bytes of a message's text.
+fn bytes_of(send: &QueueSend<'_>) -> i64 {
+    i64::try_from(send.text.len()).unwrap_or(i64::MAX)
 }
 
 /// A hash of all that makes two messages the same.

@@ -109,7 +109,7 @@ impl Pulse {
         stats: Arc<Stats>,
     ) -> Self {
         let copies = queues.clone();
-        let copying = async move { copies.make_copies().await };
+        let copying = Box::pin(async move { copies.make_copies().await });
         let faces = Faces { context: context.clone(), rooms, queues, kv, stats };
         context.status.note(faces.beat().await);
         let beating = async move {

@@ -51,9 +51,10 @@ impl Queues {
             woken_before: told.clone(),
             ..Image::default()
         };
-        loader.begin(&mut image, ops, self.due_from()).await?;
+        // Boxed where it branches, so that the stack of whoever calls does not grow with every branch.
+        Box::pin(loader.begin(&mut image, ops, self.due_from())).await?;
         while let Err(need) = image.advance() {
-            loader.more(&mut image, need).await?;
+            Box::pin(loader.more(&mut image, need)).await?;
         }
         let mut outcomes = Vec::with_capacity(ops.len());
         for op in ops {
@@ -61,12 +62,12 @@ impl Queues {
                 match judge::judge(&mut image, op) {
                     Ok(outcome) => break Outcome::Queue(outcome),
                     Err(Stop::Refused(refusal)) => break Outcome::Refused(refusal),
-                    Err(Stop::Need(need)) => loader.more(&mut image, need).await?,
+                    Err(Stop::Need(need)) => Box::pin(loader.more(&mut image, need)).await?,
                 }
             };
             outcomes.push(outcome);
         }
-        write::write(tx, &mut image).await?;
+        Box::pin(write::write(tx, &mut image)).await?;
         let mut next_due = None;
         if is_asking {
             let (next, upto) = self.next_due(tx, false).await?;

@@ -71,7 +71,7 @@ impl Queues {
             image.enter_pending(template, row.get("unmade_copies"));
             image.enter_pending_chunk(first, chunk, pending_chunk(row));
             image.make_some(first, chunk, most.max(1));
-            write::write(&tx, &mut image).await?;
+            Box::pin(write::write(&tx, &mut image)).await?;
         }
         tx.commit().await?;
         Ok(true)

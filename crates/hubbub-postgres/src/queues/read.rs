@@ -314,14 +314,14 @@ impl Queues {
         let loader = Loader { tx: &tx, clock: &*self.context.clock, locks: false };
         let mut image = Image::default();
         let take = QueueOp::Take(Take { wanted, max, how: TakeHow::Away, registers: false });
-        loader.begin(&mut image, &[take], 0).await?;
+        Box::pin(loader.begin(&mut image, &[take], 0)).await?;
         while let Err(need) = image.advance() {
-            loader.more(&mut image, need).await?;
+            Box::pin(loader.more(&mut image, need)).await?;
         }
         let found = loop {
             match image.look(&wanted, max) {
                 Ok(found) => break Some(found),
-                Err(Stop::Need(need)) => loader.more(&mut image, need).await?,
+                Err(Stop::Need(need)) => Box::pin(loader.more(&mut image, need)).await?,
                 Err(Stop::Refused(Refusal::UnknownQueue)) => break None,
                 Err(Stop::Refused(_)) => break Some(Vec::new()),
             }

@@ -132,7 +132,7 @@ impl Loader<'_> {
             known_rows,
             ids,
             held,
-            self.read_pending(&touched, image.now),
+            Box::pin(self.read_pending(&touched, image.now)),
             self.read_places(&*image, &places)
         )?;
         let full = |rows: &[Row], max: i64| i64::try_from(rows.len()).unwrap_or(max) >= max;

@@ -23,6 +23,13 @@ create table clients (
 insert into clients (no, id, registered, version) values (0, '', false, 0);
 create index clients_by_version on clients (version);
 
+-- Who is registered: a bit for each of the 1,024 clients whose number divided by 1,024 is `chunk`. A message to everybody
+-- keeps a copy of these rows, however many clients there are. Written by whoever registers a client.
+create table client_chunks (
+    chunk integer primary key,
+    members bytea not null
+);
+
 -- Ids of messages. Those of one call follow one another without a gap. The lock is held for the call alone: what is
 -- numbered by it is put in order by the rows of the queues. It is the transaction's, so that nothing that ends the call
 -- leaves it to the session; what the block did is undone, and with it the lock, but never what a sequence gave.
@@ -165,3 +172,35 @@ create table queue_known (
     unique (queue, message_id)
 );
 create index queue_known_forgotten on queue_known (forget_at) where forget_at is not null;
+
+-- Messages to everybody whose copies are not all made. Their counts hold all copies; whoever makes copies holds the row of
+-- the queue.
+create table queue_pending (
+    -- The id of the first copy.
+    first bigint primary key,
+    queue integer not null references queues,
+    sender integer not null references clients,
+    -- 0 ready, 1 delayed, 4 outlived its time.
+    state smallint not null,
+    sent_at timestamptz not null,
+    due_at timestamptz,
+    begun_at timestamptz,
+    expires_at timestamptz,
+    known_as bigint,
+    body text not null,
+    -- Copies that are not made; at least 1.
+    unmade bigint not null
+);
+create index queue_pending_of_queue on queue_pending (queue, first);
+
+-- Whom they are for, in pieces as in `client_chunks`; those with copies that are not made.
+create table queue_pending_chunks (
+    first bigint not null,
+    chunk integer not null,
+    -- Ids of the first and the last copy for one of these receivers, in the order of their numbers.
+    low bigint not null,
+    high bigint not null,
+    receivers bytea not null,
+    unmade bytea not null,
+    primary key (first, chunk)
+);

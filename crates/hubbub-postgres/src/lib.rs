@@ -30,5 +30,5 @@ mod store;
 pub use db::connect::{OpenError, check_replica_urls, check_url};
 pub use lasting::{BeginAnew, Lasting};
 pub use migrate::{Pending, Touched, migrate};
-pub use options::{PoolOptions, Pooler, PostgresOptions};
+pub use options::{BroadcastOptions, PoolOptions, Pooler, PostgresOptions};
 pub use store::Postgres;

@@ -34,6 +34,8 @@ pub struct PostgresOptions {
     pub queues_autoregister: bool,
     /// Clients of queues that may be registered at a time.
     pub queues_clients_max: u64,
+    /// How the copies of messages to everybody are made.
+    pub broadcasts: BroadcastOptions,
     /// How long messages are kept where their room does not say; `None` = for ever.
     pub retention: Option<Duration>,
     /// How much time a partition of messages covers.
@@ -43,6 +45,33 @@ pub struct PostgresOptions {
     /// Time goes by the database's clock, and a step of it is followed once it was held for so long; `None` = by the clock
     /// that is handed in.
     pub clock_trust_after: Option<Duration>,
+}
+
+/// How the copies of messages to everybody are made: with the message, or in slices afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BroadcastOptions {
+    /// Up to so many copies of one message are made with it.
+    pub at_once: u32,
+    /// Copies of one slice, each a transaction that others of the queue wait for; at least 1.
+    pub per_slice: usize,
+    /// Shortest time between two slices; otherwise as long as the slice took.
+    pub pause: Duration,
+    /// Messages whose copies are not all made; more are refused.
+    pub messages_max: i64,
+    /// Copies of them that are not made; more are refused, unless they are of the only one.
+    pub copies_max: i64,
+}
+
+impl Default for BroadcastOptions {
+    fn default() -> Self {
+        Self {
+            at_once: 200,
+            per_slice: 500,
+            pause: Duration::ZERO,
+            messages_max: 1_000,
+            copies_max: 8_000_000,
+        }
+    }
 }
 
 /// What stands between this server and the database.
@@ -99,6 +128,7 @@ impl PostgresOptions {
             autocreate: true,
             queues_autoregister: true,
             queues_clients_max: 1_000_000,
+            broadcasts: BroadcastOptions::default(),
             retention: None,
             partition: Duration::from_secs(7 * 24 * 3_600),
             recent_cache_bytes: 64 << 20,

@@ -16,6 +16,11 @@ mod queues {
     hubbub_store::queue_conformance_tests!(Opened::fresh().await);
 }
 
+mod queues_with_copies_not_made {
+    use super::Opened;
+    hubbub_store::queue_conformance_tests!(Opened::slow().await);
+}
+
 mod keys {
     use super::Opened;
     hubbub_store::key_conformance_tests!(Opened::fresh().await);

@@ -57,6 +57,7 @@ impl Status {
 /// The task that does it.
 pub(crate) struct Pulse {
     task: JoinHandle<()>,
+    copying: JoinHandle<()>,
 }
 
 /// What beats.
@@ -107,6 +108,8 @@ impl Pulse {
         kv: Arc<Kv>,
         stats: Arc<Stats>,
     ) -> Self {
+        let copies = queues.clone();
+        let copying = Box::pin(async move { copies.make_copies().await });
         let faces = Faces { context: context.clone(), rooms, queues, kv, stats };
         context.status.note(faces.beat().await);
         let beating = async move {
@@ -132,11 +135,15 @@ impl Pulse {
                 }
             }
         };
-        Self { task: tokio::spawn(supervise(Essential::new("database maintenance"), beating)) }
+        Self {
+            task: tokio::spawn(supervise(Essential::new("database maintenance"), beating)),
+            copying: tokio::spawn(supervise(Essential::new("copies of messages to everybody"), copying)),
+        }
     }
 
     /// Ends it, wherever it is.
     pub(crate) fn stop(&self) {
         self.task.abort();
+        self.copying.abort();
     }
 }

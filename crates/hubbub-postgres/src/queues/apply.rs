@@ -48,12 +48,14 @@ impl Queues {
             epoch: epoch_number(&context.history.epoch),
             autoregister: context.options.queues_autoregister,
             clients_max: i64::try_from(context.options.queues_clients_max).unwrap_or(i64::MAX),
+            broadcasts: context.options.broadcasts,
             woken_before: told.clone(),
             ..Image::default()
         };
-        loader.begin(&mut image, ops, self.due_from()).await?;
+        // Boxed where it branches, so that the stack of whoever calls does not grow with every branch.
+        Box::pin(loader.begin(&mut image, ops, self.due_from())).await?;
         while let Err(need) = image.advance() {
-            loader.more(&mut image, need).await?;
+            Box::pin(loader.more(&mut image, need)).await?;
         }
         let mut outcomes = Vec::with_capacity(ops.len());
         for op in ops {
@@ -61,12 +63,12 @@ impl Queues {
                 match judge::judge(&mut image, op) {
                     Ok(outcome) => break Outcome::Queue(outcome),
                     Err(Stop::Refused(refusal)) => break Outcome::Refused(refusal),
-                    Err(Stop::Need(need)) => loader.more(&mut image, need).await?,
+                    Err(Stop::Need(need)) => Box::pin(loader.more(&mut image, need)).await?,
                 }
             };
             outcomes.push(outcome);
         }
-        write::write(tx, &mut image).await?;
+        Box::pin(write::write(tx, &mut image)).await?;
         let mut next_due = None;
         if is_asking {
             let said = self.next_due(tx, false).await?;
@@ -78,6 +80,9 @@ impl Queues {
 
     fn remember(&self, done: &Done) {
         let Done { image, told, next_due, .. } = done;
+        if image.pending.values().any(|pending| pending.is_new && pending.unmade > 0) {
+            self.pending.notify_one();
+        }
         let changed = image.clients.iter().filter(|(_, client)| client.is_changed);
         let changed: Vec<_> =
             changed.map(|(name, client)| (Arc::clone(name), client.is_registered)).collect();

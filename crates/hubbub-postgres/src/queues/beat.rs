@@ -67,10 +67,26 @@ const CLEAR_MESSAGES: Sql = Sql {
     types: &[Type::INT8, Type::TIMESTAMPTZ],
 };
 
+const CLEAR_PENDING: Sql = Sql {
+    what: "clearing away messages to everybody of deleted queues",
+    text: "with cleared as (delete from queue_pending where first = any(array( \
+               select p.first from (select no from queues where deleted offset 0) q \
+               cross join lateral (select first from queue_pending where queue = q.no) p limit 100)) \
+             returning first, known_as, unmade), \
+           chunks as (delete from queue_pending_chunks where first in (select first from cleared)), \
+           locked as (select k.first, c.unmade from cleared c join queue_known k on k.first = c.known_as \
+             order by k.first for update of k) \
+           update queue_known k set waiting = k.waiting - l.unmade, \
+             forget_at = case when k.waiting <= l.unmade then $1 end \
+           from locked l where k.first = l.first",
+    types: &[Type::TIMESTAMPTZ],
+};
+
 const CLEAR_QUEUES: Sql = Sql {
     what: "clearing away deleted queues",
     text: "delete from queues q where q.deleted \
-             and not exists (select from queue_messages m where m.queue = q.no)",
+             and not exists (select from queue_messages m where m.queue = q.no) \
+             and not exists (select from queue_pending p where p.queue = q.no)",
     types: &[],
 };
 
@@ -163,8 +179,13 @@ impl Queues {
         let micros = |column: &str| row.get::<_, Option<PgTime>>(column).map(|time| time.0.as_micros());
         let over = row.get::<_, bool>("over").then_some(i64::MIN);
         // Proven time gets there so much later.
-        let expires = micros("expires").map(|at| at.saturating_add(now.saturating_sub(proven)));
-        Ok(Said { due: micros("due").into_iter().chain(expires).chain(over).min(), upto, proven })
+        let behind = now.saturating_sub(proven);
+        let pending_due = micros("pending_due").filter(|at| *at <= upto);
+        let pending_expires = micros("pending_expires").filter(|at| *at <= upto);
+        let expires =
+            micros("expires").into_iter().chain(pending_expires).map(|at| at.saturating_add(behind));
+        let due = micros("due").into_iter().chain(pending_due).chain(expires).chain(over).min();
+        Ok(Said { due, upto, proven })
     }
 
     /// Nothing is due that was due before this, but for what was written late: behind it, the index is full of what was
@@ -181,6 +202,7 @@ impl Queues {
             let (from, now) = (self.forgot_to.load(Ordering::Relaxed), self.proven());
             let forget_at = self.now().saturating_add(signed(ID_KEPT_MS * 1_000));
             tx.execute(&CLEAR_MESSAGES, &[&CLEAR, &time(forget_at)]).await?;
+            tx.execute(&CLEAR_PENDING, &[&time(forget_at)]).await?;
             tx.execute(&CLEAR_QUEUES, &[]).await?;
             let forgot = tx.execute(&FORGET, &[&time(from), &time(now), &CLEAR]).await?;
             tx.commit().await?;

@@ -9,7 +9,13 @@
 //! operation. Reads ([`read`]) take it into account without changing anything. [`memory`] is what can be asked without
 //! waiting; [`beat`] compares it with the database.
 //!
+//! A message to everybody is one row with bitmaps of its receivers ([`image`]); its copies become rows in slices
+//! ([`expand`]), or when a batch comes to them: before anything is chosen for a receiver all copies for it are made in the
+//! image, and the bits that say so are written with the rest. Reads show copies that are not made as if they were
+//! ([`unmade`]).
+//!
 //! Invariants
+//! - Whoever makes copies of a message, or changes it, holds the row of its queue. Counts hold copies that are not made.
 //! - A message that may be taken now, but for what time brings, has state 0 and is not `behind`; the partial indexes of
 //!   these are all that takes look at.
 //! - `queue_lines.low` is never above a message of its line that may be taken, so that takes need not walk over what was
@@ -21,6 +27,7 @@
 
 mod apply;
 mod beat;
+mod expand;
 mod image;
 mod judge;
 mod load;
@@ -30,6 +37,7 @@ mod repair;
 mod service;
 mod settings;
 mod sql;
+mod unmade;
 mod write;
 
 use std::sync::Arc;
@@ -51,6 +59,8 @@ pub(crate) struct Queues {
     /// Ids of senders are forgotten up to here.
     forgot_to: AtomicI64,
     beats: AtomicU32,
+    /// Rung when a message to everybody has copies to be made.
+    pending: tokio::sync::Notify,
 }
 
 impl Queues {
@@ -61,6 +71,7 @@ impl Queues {
             asked_at: AtomicI64::new(0),
             forgot_to: AtomicI64::new(0),
             beats: AtomicU32::new(0),
+            pending: tokio::sync::Notify::new(),
         };
         queues
             .beat(&mut StoreFigures::default())

@@ -14,13 +14,14 @@ use super::image::{Image, Message, State, Stop, unsigned};
 use super::load::Loader;
 use super::settings::rules_of;
 use super::sql::time;
-use super::{Queues, sql};
+use super::{Queues, sql, unmade};
 use crate::db::{Fault, Param, PgTime, Sql};
 
 macro_rules! info {
     ($which:literal) => {
         concat!(
-            "select q.*, t.*, c.*, o.sent_at as oldest, d.* from queues q \
+            "select q.*, t.*, c.*, case when b.first is null or o.id < b.first then o.sent_at else b.sent_at end as oldest, \
+               d.leased_over, d.delayed_over + e.delayed_over as delayed_over from queues q \
              cross join lateral (select * from queue_totals where queue = q.no offset 0) t \
              cross join lateral (select coalesce(sum(messages), 0)::int8 as messages_added, \
                coalesce(sum(delayed), 0)::int8 as delayed_added, coalesce(sum(leased), 0)::int8 as leased_added, \
@@ -31,7 +32,11 @@ macro_rules! info {
              cross join lateral (select count(*) filter (where state = 1) as delayed_over, \
                count(*) filter (where state = 2) as leased_over \
                from queue_messages where state in (1, 2) and due_at > t.seen_to and due_at <= $1 and queue = q.no) d \
-             left join lateral (select sent_at from queue_messages where queue = q.no order by id limit 1) o on true \
+             cross join lateral (select coalesce(sum(unmade), 0)::int8 as delayed_over from queue_pending \
+               where queue = q.no and state = 1 and due_at <= $1) e \
+             left join lateral (select id, sent_at from queue_messages where queue = q.no order by id limit 1) o on true \
+             left join lateral (select first, sent_at from queue_pending where queue = q.no order by first limit 1) b \
+               on true \
              where not q.deleted and ",
             $which
         )
@@ -61,6 +66,22 @@ macro_rules! open_for {
     };
 }
 
+/// Whether a receiver has a copy that is not made.
+macro_rules! unmade_for {
+    ($receiver:literal, $wanted:literal) => {
+        concat!(
+            "exists (select from queue_pending p join queue_pending_chunks s on s.first = p.first \
+              and s.chunk = ",
+            $receiver,
+            " / 1024 and get_bit(s.unmade, ",
+            $receiver,
+            " % 1024) = 1 where p.queue = q.no and ",
+            $wanted,
+            " and (p.state = 0 or p.state = 1 and p.due_at <= $1) and (p.expires_at is null or p.expires_at > $1))"
+        )
+    };
+}
+
 const HOLDING: Sql = Sql {
     what: "finding queues that hold something",
     text: concat!(
@@ -72,7 +93,9 @@ const HOLDING: Sql = Sql {
             and m.due_at > (select seen_to from queue_totals where queue = q.no) and m.due_at <= $1 and m.queue = q.no and not m.behind \
             and (m.receiver = 0 or m.receiver = (select no from clients where id = $3)) \
             and (m.expires_at is null or m.expires_at > $1) \
-            and (q.deliveries_max = 0 or m.deliveries < q.deliveries_max))) \
+            and (q.deliveries_max = 0 or m.deliveries < q.deliveries_max)) or ",
+        unmade_for!("(select no from clients where id = $3)", "true"),
+        ") \
          order by q.id limit $4"
     ),
     types: &[Type::TIMESTAMPTZ, Type::TEXT, Type::TEXT, Type::INT8],
@@ -105,7 +128,11 @@ const FOUND_FOR: Sql = Sql {
         one_open!("k.sender is null"),
         " union all ",
         one_open!("m.sender = s.no"),
-        ") m) order by k.place"
+        ") m) or (r.no is not null and exists (select from lateral ( \
+             select * from queues where id = k.queue and not deleted \
+             union all select * from queues where k.queue is null and not deleted) q where ",
+        unmade_for!("r.no", "(k.sender is null or p.sender = (select no from clients where id = k.sender))"),
+        ")) order by k.place"
     ),
     types: &[Type::TIMESTAMPTZ, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY],
 };
@@ -151,6 +178,17 @@ fn info(row: &Row) -> QueueInfo {
 fn waiting(row: &Row, queue: &Arc<str>, now: i64) -> Waiting {
     let name = |column: &str| Arc::from(row.get::<_, &str>(column));
     let message = Message::of_row(row);
+    waiting_message(message, name("sender_name"), name("receiver_name"), queue, now)
+}
+
+/// A message as it is listed.
+pub(super) fn waiting_message(
+    message: Message,
+    sender: Arc<str>,
+    receiver: Arc<str>,
+    queue: &Arc<str>,
+    now: i64,
+) -> Waiting {
     let time = Timestamp::from_micros;
     let state = match (message.state, message.due_at) {
         (State::Leased, Some(until)) if until > now => WaitingState::Leased(time(until)),
@@ -161,8 +199,8 @@ fn waiting(row: &Row, queue: &Arc<str>, now: i64) -> Waiting {
     let delivery = Delivery {
         id: unsigned(message.id),
         queue: Arc::clone(queue),
-        sender: name("sender_name"),
-        receiver: (message.receiver != super::image::ANYBODY).then(|| name("receiver_name")),
+        sender,
+        receiver: (message.receiver != super::image::ANYBODY).then_some(receiver),
         text: message.text.unwrap_or_default(),
         group: message.group,
         sent_at: time(message.sent_at),
@@ -240,10 +278,29 @@ impl Queues {
         let Some(row) = tx.query_opt(&QUEUE_NUMBER, &[&queue]).await? else { return Ok(None) };
         let (no, after): (i32, _) = (row.get(0), i64::try_from(after).unwrap_or(i64::MAX));
         let bytes_max = signed(TAKE_BYTES_MAX);
+        let unmade = unmade::read(&tx, no, after, limit).await?;
         let rows = tx.query(&sql::WAITING, &[&no, &after, &signed(limit), &bytes_max]).await?;
-        tx.commit().await?;
         let (queue, now) = (Arc::from(queue), self.now());
-        Ok(Some(rows.iter().map(|row| waiting(row, &queue, now)).collect()))
+        let mut listed: Vec<(Waiting, i64)> =
+            rows.iter().map(|row| (waiting(row, &queue, now), row.get("bytes"))).collect();
+        if !unmade.is_empty() {
+            // Where rows end because of their bytes, copies behind them are for the next page.
+            let unmade = unmade::told(&tx, unmade, &queue, now).await?;
+            listed.extend(unmade);
+            listed.sort_by_key(|(one, _)| one.delivery.id);
+            listed.dedup_by_key(|(one, _)| one.delivery.id);
+            listed.truncate(limit);
+            let mut upto = 0;
+            let fits = listed.iter().take_while(|(_, bytes)| {
+                let is_first = upto == 0;
+                upto += bytes.max(&1);
+                is_first || upto <= bytes_max
+            });
+            let fits = fits.count();
+            listed.truncate(fits);
+        }
+        tx.commit().await?;
+        Ok(Some(listed.into_iter().map(|(one, _)| one).collect()))
     }
 
     /// A take that is judged and not done.
@@ -257,14 +314,14 @@ impl Queues {
         let loader = Loader { tx: &tx, clock: &*self.context.clock, locks: false };
         let mut image = Image::default();
         let take = QueueOp::Take(Take { wanted, max, how: TakeHow::Away, registers: false });
-        loader.begin(&mut image, &[take], 0).await?;
+        Box::pin(loader.begin(&mut image, &[take], 0)).await?;
         while let Err(need) = image.advance() {
-            loader.more(&mut image, need).await?;
+            Box::pin(loader.more(&mut image, need)).await?;
         }
         let found = loop {
             match image.look(&wanted, max) {
                 Ok(found) => break Some(found),
-                Err(Stop::Need(need)) => loader.more(&mut image, need).await?,
+                Err(Stop::Need(need)) => Box::pin(loader.more(&mut image, need)).await?,
                 Err(Stop::Refused(Refusal::UnknownQueue)) => break None,
                 Err(Stop::Refused(_)) => break Some(Vec::new()),
             }

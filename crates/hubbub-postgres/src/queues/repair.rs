@@ -36,6 +36,17 @@ const EXPIRING: Sql = Sql {
     types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
+const PENDING: Sql = Sql {
+    what: "counting times of messages to everybody from now on",
+    text: "update queue_pending set \
+             due_at = case when begun_at > $3 \
+               then greatest($2 + (due_at - begun_at), $2 + interval '1 microsecond') else due_at end, \
+             begun_at = least(begun_at, $2), \
+             expires_at = case when sent_at > $3 then $2 + (expires_at - sent_at) else expires_at end \
+           where queue = any($1) and state <> 4 and (begun_at > $3 or sent_at > $3)",
+    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
+};
+
 const SEEN: Sql = Sql {
     what: "looking again from now on",
     text: "update queue_totals set seen_to = $2 where queue = any($1)",
@@ -54,6 +65,7 @@ async fn repair(tx: &Tx<'_>, queues: &[i32], now: i64) -> Result<(), Fault> {
     let (at, latest) = (time(now), latest(now));
     tx.execute(&TIMED, &[&queues, &at, &latest]).await?;
     tx.execute(&EXPIRING, &[&queues, &at, &latest]).await?;
+    tx.execute(&PENDING, &[&queues, &at, &latest]).await?;
     tx.execute(&SEEN, &[&queues, &at]).await.map(drop)
 }
 

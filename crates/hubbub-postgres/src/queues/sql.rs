@@ -116,9 +116,10 @@ pub(super) const HOLD_CLIENTS: Sql = Sql {
     types: &[],
 };
 
-pub(super) const ALL_REGISTERED: Sql = Sql {
-    what: "reading all registered clients",
-    text: "select no, id, registered from clients where registered",
+/// Who is registered.
+pub(super) const REGISTERED: Sql = Sql {
+    what: "reading who is registered",
+    text: "select chunk, members from client_chunks order by chunk",
     types: &[],
 };
 
@@ -140,7 +141,10 @@ pub(super) const QUEUES_DUE: Sql = Sql {
               and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1000) \
              union all \
              (select m.queue from queue_messages m where m.state in (3, 4) \
-              and not (select deleted from queues where no = m.queue) limit 1000)) due",
+              and not (select deleted from queues where no = m.queue) limit 1000) \
+             union all \
+             (select p.queue from queue_pending p where (p.state = 1 and p.due_at <= $2 or p.expires_at <= $3 \
+              or p.state = 4) and not (select deleted from queues where no = p.queue))) due",
     types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
@@ -154,7 +158,13 @@ pub(super) const NEXT_DUE: Sql = Sql {
               and m.state in (0, 1, 3) and m.expires_at > $1 and m.expires_at <= $2 \
               and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1) as expires, \
              exists (select from queue_messages m where m.state in (3, 4) \
-              and not (select deleted from queues where no = m.queue)) as over",
+              and not (select deleted from queues where no = m.queue)) \
+             or exists (select from queue_pending p where p.state = 4 \
+              and not (select deleted from queues where no = p.queue)) as over, \
+             (select min(p.due_at) from queue_pending p \
+              where p.state = 1 and not (select deleted from queues where no = p.queue)) as pending_due, \
+             (select min(p.expires_at) from queue_pending p \
+              where p.state <> 4 and not (select deleted from queues where no = p.queue)) as pending_expires",
     types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
@@ -285,9 +295,10 @@ pub(super) const OLDEST: Sql = Sql {
     what: "reading the oldest messages of a queue",
     text: message_of!(
         "null::text",
-        "from (select * from queue_messages where queue = $1 and id > $2 and state <> 2 order by id limit $3) m"
+        "from (select * from queue_messages where queue = $1 and id > $2 and id <= $4 and state <> 2 \
+           order by id limit $3) m"
     ),
-    types: &[Type::INT4, Type::INT8, Type::INT8],
+    types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8],
 };
 
 pub(super) const COPIES: Sql = Sql {
@@ -363,3 +374,6 @@ pub(super) const WAITING: Sql = Sql {
     ),
     types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8],
 };
+
+mod pending;
+pub(super) use pending::*;

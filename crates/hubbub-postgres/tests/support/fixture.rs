@@ -1,10 +1,11 @@
 //! A store for the suites that every store must pass.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{Store, Timestamp};
-use hubbub_postgres::{Pooler, Postgres, PostgresOptions};
+use hubbub_postgres::{BroadcastOptions, Pooler, Postgres, PostgresOptions};
 use hubbub_store::conformance::{CLIENTS_MAX, Fixture};
 
 use super::Database;
@@ -15,34 +16,41 @@ pub struct Opened {
     clock: Arc<ManualClock>,
     database: Database,
     pooler: Pooler,
+    pause: Duration,
 }
 
 impl Opened {
     pub async fn fresh() -> Self {
-        Self::through(Pooler::Session).await
+        Self::through(Pooler::Session, Duration::from_millis(15)).await
+    }
+
+    /// Makes two copies of messages to everybody, and no more before somebody looks for them.
+    pub async fn slow() -> Self {
+        Self::through(Pooler::Session, Duration::from_secs(3_600)).await
     }
 
     /// Behind a pooler of transactions.
     pub async fn pooled() -> Self {
-        Self::through(Pooler::Transaction).await
+        Self::through(Pooler::Transaction, Duration::from_millis(15)).await
     }
 
-    async fn through(pooler: Pooler) -> Self {
+    async fn through(pooler: Pooler, pause: Duration) -> Self {
         let database = Database::fresh().await;
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
-        let store = Self::open(&database, pooler, &clock, true).await;
-        Self { store, clock, database, pooler }
+        let store = Self::open(&database, (pooler, pause), &clock, true).await;
+        Self { store, clock, database, pooler, pause }
     }
 
     async fn open(
         database: &Database,
-        pooler: Pooler,
+        (pooler, pause): (Pooler, Duration),
         clock: &Arc<ManualClock>,
         autocreate: bool,
     ) -> Arc<Postgres> {
         let direct = PostgresOptions {
             autocreate,
             queues_clients_max: CLIENTS_MAX,
+            broadcasts: BroadcastOptions { at_once: 1, per_slice: 2, pause, ..BroadcastOptions::default() },
             ..PostgresOptions::new(&database.url)
         };
         let options = match pooler {
@@ -69,7 +77,7 @@ impl Fixture for Opened {
 
     async fn restart(&mut self, autocreate: bool) {
         self.store.close();
-        self.store = Self::open(&self.database, self.pooler, &self.clock, autocreate).await;
+        self.store = Self::open(&self.database, (self.pooler, self.pause), &self.clock, autocreate).await;
     }
 
     async fn settle(&mut self) {

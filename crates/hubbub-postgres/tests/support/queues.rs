@@ -7,7 +7,7 @@ use hubbub_core::queue::{
     Delivery, QueueInfo, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted,
 };
 use hubbub_core::{Op, OpBatch, Outcome, QueueId, QueueOp, QueueStore, Store, Timestamp};
-use hubbub_postgres::{Postgres, PostgresOptions};
+use hubbub_postgres::{BroadcastOptions, Postgres, PostgresOptions};
 
 use super::Database;
 
@@ -20,12 +20,16 @@ pub struct Servers {
 }
 
 pub async fn servers(count: usize) -> Servers {
+    servers_with(count, BroadcastOptions::default()).await
+}
+
+pub async fn servers_with(count: usize, broadcasts: BroadcastOptions) -> Servers {
     let database = Database::fresh().await;
     let (mut stores, mut clocks) = (Vec::new(), Vec::new());
     for number in 0..count {
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START)));
         let random = SeededRandom::new(number as u64);
-        let options = PostgresOptions::new(&database.url);
+        let options = PostgresOptions { broadcasts, ..PostgresOptions::new(&database.url) };
         stores.push(Arc::new(Postgres::open(options, clock.clone(), &random).await.unwrap()));
         clocks.push(clock);
     }

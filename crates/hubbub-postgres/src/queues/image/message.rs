@@ -78,6 +78,8 @@ pub(crate) struct Message {
     /// Bytes of its text.
     pub(crate) bytes: i64,
     pub(crate) text: Option<String>,
+    /// The message to everybody it was made of, which has its text.
+    pub(crate) copy_of: Option<i64>,
     pub(crate) dead: Option<Dead>,
     /// Under which queue the database has it.
     pub(crate) stored_in: Option<i32>,
@@ -121,6 +123,7 @@ impl Message {
             group: row.get::<_, Option<&str>>("group_id").map(Arc::from),
             bytes: row.get("bytes"),
             text: row.get("text"),
+            copy_of: None,
             dead,
             stored_in: Some(queue),
             is_changed: false,

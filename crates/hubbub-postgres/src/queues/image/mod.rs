@@ -9,7 +9,9 @@
 
 mod change;
 mod find;
+mod members;
 mod message;
+mod pending;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -17,8 +19,12 @@ use std::sync::Arc;
 
 use hubbub_core::QueueRules;
 
+use crate::options::BroadcastOptions;
+
 pub(crate) use find::unsigned;
+pub(crate) use members::{CHUNK, Members, chunk_of};
 pub(crate) use message::{Dead, Message, State};
+pub(crate) use pending::{Pending, PendingChunk};
 
 /// Stands for anybody among the numbers of clients.
 pub(crate) const ANYBODY: i32 = 0;
@@ -197,8 +203,19 @@ pub(crate) struct Image {
     /// Every queue there is was looked for.
     pub(crate) has_all_queues: bool,
     pub(crate) clients: HashMap<Arc<str>, Client>,
+    /// Names of clients that were looked for.
+    pub(crate) client_asked: Vec<Arc<str>>,
     pub(crate) client_names: HashMap<i32, Arc<str>>,
-    pub(crate) has_all_registered: bool,
+    /// Who is registered in the database, by chunks, with the lock that keeps it so.
+    pub(crate) registered: Option<BTreeMap<i32, Members>>,
+    /// How many messages to everybody have copies that are not made, and how many copies, when the batch looked.
+    pub(crate) pending_before: (i64, i64),
+    pub(crate) broadcasts: BroadcastOptions,
+    /// Messages to everybody whose copies are not all made, by id, and whom they are for.
+    pub(crate) pending: BTreeMap<i64, Pending>,
+    pub(crate) pending_chunks: BTreeMap<(i64, i32), PendingChunk>,
+    /// Of queues: the last id up to which all copies were made because they are the oldest.
+    pub(crate) pending_oldest: HashMap<i32, i64>,
     /// Clients that are new.
     pub(crate) new_clients: i32,
     /// Clients that may be registered at a time.

@@ -1,17 +1,44 @@
 //! Taking messages in.
 
+use std::collections::BTreeMap;
+
 use hubbub_core::queue::{Audience, BROADCAST_TTL_MS, Due, QueueSend, TAKE_MAX, WhenFull};
 use hubbub_core::{QueueOutcome, Refusal, Timestamp};
 use sha2::{Digest, Sha256};
 
 use super::{Judged, micros};
-use crate::queues::image::{ANYBODY, Image, Known, Message, Need, State, Stop, unsigned};
+use crate::queues::image::{
+    ANYBODY, CHUNK, Image, Known, Members, Message, Need, State, Stop, chunk_of, unsigned,
+};
 
 /// Bytes of copies that one batch makes at most of messages to everybody: each is held and written with its text.
 const COPIED_BYTES_MAX: i64 = 256 << 20;
 
 /// What a copy takes besides its text, in bytes, roughly.
 const COPY_BYTES: i64 = 400;
+
+/// Whom a message is for: clients by the chunks of their numbers, then those who have none yet, or one alone.
+#[derive(Debug, Default)]
+struct Recipients {
+    chunks: BTreeMap<i32, Members>,
+    new: Vec<i32>,
+}
+
+impl Recipients {
+    fn count(&self) -> i64 {
+        let new = i64::try_from(self.new.len()).unwrap_or(i64::MAX);
+        self.chunks.values().map(Members::count).sum::<i64>().saturating_add(new)
+    }
+
+    /// In the order of the copies' ids.
+    fn numbers(&self) -> Vec<i32> {
+        let numbered = self
+            .chunks
+            .iter()
+            .flat_map(|(chunk, members)| members.bits().map(move |bit| chunk * CHUNK + bit));
+        numbered.chain(self.new.iter().copied()).collect()
+    }
+}
 
 impl Image {
     pub(super) fn send(&mut self, send: &QueueSend<'_>) -> Judged {
@@ -24,8 +51,7 @@ impl Image {
     }
 
     fn send_one(&mut self, send: &QueueSend<'_>) -> Judged {
-        let (queue, found) = self.queue_named(send.queue)?;
-        let ttl_of_queue = Some(found.settings.ttl_ms).filter(|ttl| *ttl > 0);
+        let (queue, _) = self.queue_named(send.queue)?;
         let registered = self.registered(send.sender);
         if registered.is_none() && !(send.registers && self.autoregister) {
             return Err(Refusal::UnknownClient.into());
@@ -36,25 +62,24 @@ impl Image {
             Audience::All => None,
         };
         let content = if send.message_id.is_some() { content(send) } else { 0 };
-        if let Some(message_id) = send.message_id
-            && let Some(known) = self.known.get(&(queue, message_id.to_owned()))
-        {
-            let id = unsigned(known.first);
-            if known.content != content {
-                return Err(Refusal::MessageIdReused { id }.into());
-            }
-            let sent_at = Timestamp::from_micros(known.sent_at);
-            return Ok(QueueOutcome::Sent { id, copies: known.copies, sent_at, duplicate: true });
+        if let Some(sent) = self.sent_before(queue, send, content)? {
+            return Ok(sent);
         }
-        let receivers = match receiver {
-            Some(receiver) => vec![receiver],
+        let audience = match receiver {
+            Some(receiver) => Recipients { new: vec![receiver], ..Recipients::default() },
             None => self.recipients(send.sender)?,
         };
-        let count = i64::try_from(receivers.len()).unwrap_or(i64::MAX);
-        let copied = count
-            .saturating_mul(i64::try_from(send.text.len()).unwrap_or(i64::MAX).saturating_add(COPY_BYTES));
+        let count = audience.count();
+        // A group orders each copy among others of its receiver, which takes all of them.
         let is_copy = send.audience == Audience::All;
-        if is_copy && self.copied_bytes.saturating_add(copied) > COPIED_BYTES_MAX {
+        let is_pending = is_copy && send.group.is_none() && count > i64::from(self.broadcasts.at_once);
+        if is_pending {
+            self.check_broadcast_fits(count)?;
+        }
+        let receivers = if is_pending { Vec::new() } else { audience.numbers() };
+        let made = if is_copy && !is_pending { count } else { 0 };
+        let copied = made.saturating_mul(bytes_of(send).saturating_add(COPY_BYTES));
+        if self.copied_bytes.saturating_add(copied) > COPIED_BYTES_MAX {
             return Err(Refusal::TooManyBroadcasts.into());
         }
         let dropped = self.too_many(queue, send, count)?;
@@ -77,43 +102,15 @@ impl Image {
             self.tally(queue, |counts| counts.dropped += 1);
         }
         let sender = registered.unwrap_or_else(|| self.enter_client(send.sender));
-        let ttl_ms = send.ttl_ms.or(ttl_of_queue).or(is_copy.then_some(BROADCAST_TTL_MS));
-        let lasts = match send.due {
-            Due::Now => 0,
-            Due::In(ms) => micros(ms),
-            Due::At(time) => time.as_micros().saturating_sub(self.now),
-        };
-        let due_at = (lasts > 0).then(|| self.end_of(queue, lasts.min(micros(u64::MAX))));
         let first = self.ids.start;
         self.ids.start += count.max(1);
-        self.copied_bytes += if is_copy { copied } else { 0 };
+        self.copied_bytes += copied;
         self.tally(queue, |counts| counts.sent += count);
-        for ((receiver, behind), id) in receivers.into_iter().zip(behind).zip(first..) {
-            // Dropping the oldest may have let it pass.
-            let behind = behind && self.comes_behind(queue, receiver, send.group).unwrap_or(true);
-            self.add(Message {
-                id,
-                queue,
-                sender,
-                receiver,
-                state: if due_at.is_some() { State::Delayed } else { State::Ready },
-                behind,
-                is_copy,
-                deliveries: 0,
-                earlier_deliveries: 0,
-                sent_at: self.now,
-                due_at,
-                begun_at: due_at.map(|_| self.now),
-                expires_at: ttl_ms.map(|ttl| self.end_of(queue, micros(ttl))),
-                known_as: send.message_id.map(|_| first),
-                group: send.group.map(Into::into),
-                bytes: i64::try_from(send.text.len()).unwrap_or(i64::MAX),
-                text: Some(send.text.to_owned()),
-                dead: None,
-                stored_in: None,
-                is_changed: false,
-                is_gone: false,
-            });
+        let template = self.template(send, queue, sender, first);
+        if is_pending {
+            self.add_pending(template, &audience.chunks, &audience.new);
+        } else {
+            self.add_all(template, receivers, behind);
         }
         let copies = u32::try_from(count).unwrap_or(u32::MAX);
         if let Some(message_id) = send.message_id {
@@ -124,15 +121,100 @@ impl Image {
         Ok(QueueOutcome::Sent { id: unsigned(first), copies, sent_at, duplicate: false })
     }
 
-    /// Whom a message to everybody is for.
-    fn recipients(&self, sender: &str) -> Result<Vec<i32>, Need> {
-        if !self.has_all_registered {
-            return Err(Need::Registered);
+    /// The answer to a send that repeats one.
+    fn sent_before(
+        &self,
+        queue: i32,
+        send: &QueueSend<'_>,
+        content: i64,
+    ) -> Result<Option<QueueOutcome>, Refusal> {
+        let Some(message_id) = send.message_id else { return Ok(None) };
+        let Some(known) = self.known.get(&(queue, message_id.to_owned())) else { return Ok(None) };
+        let id = unsigned(known.first);
+        if known.content != content {
+            return Err(Refusal::MessageIdReused { id });
         }
-        let others = self.clients.iter().filter(|(name, client)| client.is_registered && &***name != sender);
-        let mut others: Vec<_> = others.map(|(_, client)| client).collect();
-        others.sort_unstable_by_key(|client| client.order());
-        Ok(others.into_iter().map(|client| client.no).collect())
+        let sent_at = Timestamp::from_micros(known.sent_at);
+        Ok(Some(QueueOutcome::Sent { id, copies: known.copies, sent_at, duplicate: true }))
+    }
+
+    /// What is the same in all copies of a message; its id is that of the first.
+    fn template(&self, send: &QueueSend<'_>, queue: i32, sender: i32, first: i64) -> Message {
+        let is_copy = send.audience == Audience::All;
+        let settings = self.queues.get(&queue).map(|queue| &queue.settings);
+        let ttl_of_queue = settings.map(|settings| settings.ttl_ms).filter(|ttl| *ttl > 0);
+        let ttl_ms = send.ttl_ms.or(ttl_of_queue).or(is_copy.then_some(BROADCAST_TTL_MS));
+        let lasts = match send.due {
+            Due::Now => 0,
+            Due::In(ms) => micros(ms),
+            Due::At(time) => time.as_micros().saturating_sub(self.now),
+        };
+        let due_at = (lasts > 0).then(|| self.end_of(queue, lasts.min(micros(u64::MAX))));
+        Message {
+            id: first,
+            queue,
+            sender,
+            receiver: ANYBODY,
+            state: if due_at.is_some() { State::Delayed } else { State::Ready },
+            behind: false,
+            is_copy,
+            deliveries: 0,
+            earlier_deliveries: 0,
+            sent_at: self.now,
+            due_at,
+            begun_at: due_at.map(|_| self.now),
+            expires_at: ttl_ms.map(|ttl| self.end_of(queue, micros(ttl))),
+            known_as: send.message_id.map(|_| first),
+            group: send.group.map(Into::into),
+            bytes: bytes_of(send),
+            text: Some(send.text.to_owned()),
+            copy_of: None,
+            dead: None,
+            stored_in: None,
+            is_changed: false,
+            is_gone: false,
+        }
+    }
+
+    /// Adds a message for each receiver.
+    fn add_all(&mut self, mut template: Message, receivers: Vec<i32>, behind: Vec<bool>) {
+        let (text, first) = (template.text.take(), template.id);
+        let mut texts = std::iter::repeat_n(text, receivers.len());
+        for ((receiver, behind), id) in receivers.into_iter().zip(behind).zip(first..) {
+            let text = texts.next().flatten();
+            let mut message = Message { id, receiver, text, ..template.clone() };
+            // Dropping the oldest may have let it pass.
+            let group = message.group.as_deref();
+            message.behind = behind && self.comes_behind(message.queue, receiver, group).unwrap_or(true);
+            self.add(message);
+        }
+    }
+
+    /// Whom a message to everybody is for.
+    fn recipients(&self, sender: &str) -> Result<Recipients, Need> {
+        let mut chunks = self.registered.clone().ok_or(Need::Registered)?;
+        let mut new = Vec::new();
+        for (name, client) in &self.clients {
+            let is_meant = client.is_registered && &**name != sender;
+            if client.no > ANYBODY {
+                let (chunk, bit) = chunk_of(client.no);
+                chunks.entry(chunk).or_default().set(bit, is_meant);
+            } else if is_meant {
+                new.push(client.no);
+            }
+        }
+        // New ones in the order in which they registered.
+        new.sort_unstable_by_key(|no| -no);
+        Ok(Recipients { chunks, new })
+    }
+
+    fn check_broadcast_fits(&self, copies: i64) -> Result<(), Refusal> {
+        let new = self.pending.values().filter(|pending| pending.is_new);
+        let (messages, unmade) =
+            new.fold(self.pending_before, |(messages, unmade), one| (messages + 1, unmade + one.unmade));
+        let limits = &self.broadcasts;
+        let fits = messages < limits.messages_max && unmade.saturating_add(copies) <= limits.copies_max;
+        if fits || messages == 0 { Ok(()) } else { Err(Refusal::TooManyBroadcasts) }
     }
 
     /// Whether a new message finds others of its group before it.
@@ -190,6 +272,11 @@ impl Image {
         // The rest is on lease.
         Err(Refusal::QueueFull.into())
     }
+}
+
+/// Bytes of a message's text.
+fn bytes_of(send: &QueueSend<'_>) -> i64 {
+    i64::try_from(send.text.len()).unwrap_or(i64::MAX)
 }
 
 /// A hash of all that makes two messages the same.

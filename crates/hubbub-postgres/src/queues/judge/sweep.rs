@@ -26,6 +26,7 @@ impl Image {
                 due.push(message.id);
             }
         }
+        self.advance_pending();
         due.sort_unstable();
         for id in due {
             let Some(message) = self.messages.get(&id) else { continue };
@@ -71,6 +72,7 @@ impl Image {
                 self.tally(queue, |counts| counts.dropped += 1);
             }
         }
+        self.drop_expired_pending();
         let mut woken = std::mem::take(&mut self.woken_before);
         for no in std::mem::take(&mut self.woken) {
             let live = self.queues.get(&no).filter(|queue| !queue.is_deleted);

@@ -54,6 +54,7 @@ fn message(id: i64) -> Message {
         group: None,
         bytes: 1,
         text: Some("x".into()),
+        copy_of: None,
         dead: None,
         stored_in: Some(QUEUE),
         is_changed: false,
@@ -201,7 +202,7 @@ fn an_id_of_a_sender_stands_for_all_that_makes_a_message() {
         (QueueSend { audience: Audience::All, ..first }, false),
     ] {
         let mut image = image(QueueRules::default(), &[]);
-        image.has_all_registered = true;
+        image.registered = Some(std::collections::BTreeMap::new());
         let key = GroupKey { queue: QUEUE, receiver: ANYBODY, group: "c".into() };
         image.groups.entry(key).or_default().frontier = Some(Frontier { to: 0, is_complete: true });
         judge(&mut image, &QueueOp::Send(first)).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 
 use crate::db::PgTime;
-use crate::queues::image::{Client, Image, Known, Message};
+use crate::queues::image::{Client, Image, Known, Members, Message, PendingChunk};
 
 pub(super) fn enter_messages(image: &mut Image, rows: &[Row]) {
     for row in rows {
@@ -45,5 +45,27 @@ pub(super) fn enter_held(image: &mut Image, rows: &[Row]) {
             // What this batch changed is not written yet.
             queue.held = Some((row.get("messages"), row.get("bytes")));
         }
+    }
+}
+
+pub(super) fn enter_pending(image: &mut Image, rows: &[Row]) {
+    for row in rows {
+        let template = Message { stored_in: None, ..Message::of_row(row) };
+        let first = template.id;
+        let sender = || Arc::from(row.get::<_, &str>("sender_name"));
+        image.client_names.entry(template.sender).or_insert_with(sender);
+        image.enter_pending(template, row.get("unmade_copies"));
+        let Some(chunk) = row.get::<_, Option<i32>>("chunk") else { continue };
+        image.enter_pending_chunk(first, chunk, pending_chunk(row));
+    }
+}
+
+/// Some of those a message to everybody is for.
+pub(in crate::queues) fn pending_chunk(row: &Row) -> PendingChunk {
+    PendingChunk {
+        low: row.get("low"),
+        receivers: Members::of_bytes(row.get("receivers")),
+        unmade: Members::of_bytes(row.get("members")),
+        is_changed: false,
     }
 }

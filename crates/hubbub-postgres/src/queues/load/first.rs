@@ -10,6 +10,7 @@ use tokio::try_join;
 use tokio_postgres::Row;
 
 use super::enter::{enter_held, enter_known, enter_messages};
+use super::pending::{Touched, make_read};
 use super::places::{enter_places, places_of};
 use super::{Loader, MORE};
 use crate::db::Fault;
@@ -127,7 +128,8 @@ impl Loader<'_> {
             }
             self.tx.query(&sql::HELD, &[&limited]).await
         };
-        let (due, over, settled_rows, known_rows, ids, held, read) = try_join!(
+        let touched = Touched::of(image, ops);
+        let (due, over, settled_rows, known_rows, ids, held, pending, read) = try_join!(
             biased;
             due,
             over,
@@ -135,6 +137,7 @@ impl Loader<'_> {
             known_rows,
             ids,
             held,
+            Box::pin(self.read_pending(&touched, (image.now, image.proven))),
             self.read_places(&*image, &places)
         )?;
         let full = |rows: &[Row], max: i64| i64::try_from(rows.len()).unwrap_or(max) >= max;
@@ -142,6 +145,7 @@ impl Loader<'_> {
         enter_messages(image, &due);
         enter_messages(image, &over);
         enter_messages(image, &settled_rows);
+        make_read(image, &touched, &pending);
         known_rows.iter().for_each(|row| enter_known(image, row));
         image.ids = ids;
         enter_held(image, &held);

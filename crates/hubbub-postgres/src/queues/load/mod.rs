@@ -10,9 +10,12 @@ mod groups;
 mod make;
 mod more;
 mod names;
+mod pending;
 mod places;
 
 use hubbub_core::{Clock, QueueOp};
+
+pub(super) use enter::pending_chunk;
 
 use super::image::Image;
 use super::{repair, sql};

@@ -1,17 +1,17 @@
 //! Reading what judging turned out to need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::try_join;
 
-use super::enter::{enter_client, enter_held, enter_messages};
+use super::enter::{enter_held, enter_messages};
 use super::make::make_queue;
 use super::names::{enter_queue, seen};
 use super::places::enter_places;
 use super::{Loader, MORE};
 use crate::db::{Fault, Param, Sql};
-use crate::queues::image::{Frontier, Image, Need};
+use crate::queues::image::{Image, Need};
 use crate::queues::sql;
 
 impl Loader<'_> {
@@ -37,24 +37,10 @@ impl Loader<'_> {
                 enter_places(image, &places, read);
             }
             Need::Group(key) => self.read_groups(image, std::slice::from_ref(key), MORE).await?,
-            Need::Oldest(queue) => {
-                let behind = image.oldest.get(queue).map_or(0, |frontier| frontier.to);
-                let rows = self.tx.query(&sql::OLDEST, &[queue, &behind, &MORE]).await?;
-                let to = rows.iter().map(|row| row.get::<_, i64>("id")).max().unwrap_or(behind);
-                let is_complete = i64::try_from(rows.len()).is_ok_and(|count| count < MORE);
-                enter_messages(image, &rows);
-                image.oldest.insert(*queue, Frontier { to, is_complete });
-            }
+            Need::Oldest(queue) => self.oldest(image, *queue).await?,
             Need::Texts(ids) => self.texts(image, ids).await?,
             Need::Ids(count) => image.ids = self.ids(*count).await?,
-            Need::Registered => {
-                self.hold_clients().await?;
-                let rows = self.tx.query(&sql::ALL_REGISTERED, &[]).await?;
-                let unchanged = image.clients.values_mut().filter(|client| !client.is_changed);
-                unchanged.for_each(|client| client.is_registered = false);
-                rows.iter().for_each(|row| enter_client(image, row));
-                image.has_all_registered = true;
-            }
+            Need::Registered => self.registered(image).await?,
             Need::ClientCount => {
                 let before: i64 = self.hold_clients().await?.get("clients");
                 image.client_count = Some(before);
@@ -66,6 +52,7 @@ impl Loader<'_> {
                     try_join!(biased; self.queues(&[], &[], true), self.seen(&[], &[], true))?;
                 let seen_to = seen(&seen_to);
                 queues.iter().for_each(|row| enter_queue(image, row, &seen_to));
+                self.copies_for(image, *client).await?;
                 self.enter_all(image, &sql::COPIES, &[client]).await?;
             }
             Need::Returned(queue) => self.enter_all(image, &sql::RETURNED, &[queue]).await?,
@@ -81,7 +68,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    async fn hold_clients(&self) -> Result<tokio_postgres::Row, Fault> {
+    pub(super) async fn hold_clients(&self) -> Result<tokio_postgres::Row, Fault> {
         self.tx.query_one(&sql::HOLD_CLIENTS, &[]).await
     }
 
@@ -93,8 +80,22 @@ impl Loader<'_> {
 
     async fn texts(&self, image: &mut Image, ids: &[i64]) -> Result<(), Fault> {
         let stored = ids.iter().filter_map(|id| Some((image.messages.get(id)?.stored_in?, *id)));
-        let (queues, ids): (Vec<i32>, Vec<i64>) = stored.unzip();
-        let rows = self.tx.query(&sql::TEXTS, &[&queues, &ids]).await?;
+        let (queues, stored): (Vec<i32>, Vec<i64>) = stored.unzip();
+        let copied = ids.iter().filter_map(|id| image.messages.get(id)?.copy_of);
+        let copied: Vec<i64> = copied.collect::<BTreeSet<_>>().into_iter().collect();
+        if !copied.is_empty() {
+            let rows = self.tx.query(&sql::PENDING_TEXTS, &[&copied]).await?;
+            let texts: BTreeMap<i64, String> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+            for id in ids {
+                let Some(message) = image.messages.get_mut(id) else { continue };
+                let text = message.copy_of.and_then(|first| texts.get(&first));
+                message.text = text.cloned().or_else(|| message.text.take());
+            }
+        }
+        if stored.is_empty() {
+            return Ok(());
+        }
+        let rows = self.tx.query(&sql::TEXTS, &[&queues, &stored]).await?;
         for row in &rows {
             if let Some(message) = image.messages.get_mut(&row.get("id")) {
                 message.text = Some(row.get("body"));

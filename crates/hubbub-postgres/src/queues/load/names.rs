@@ -84,6 +84,7 @@ impl Loader<'_> {
             self.seen(&queues, &due, names.all),
             self.clients(&clients)
         )?;
+        image.client_asked = clients.iter().map(|name| Arc::from(*name)).collect();
         self.enter_names(image, (&locked, &seen(&seen_to)), &known, &queues, names.all);
         Ok(names.sweeps)
     }

@@ -1,11 +1,11 @@
 //! Who registered or went.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use tokio_postgres::types::Type;
 
 use crate::db::{Fault, Sql, Tx};
-use crate::queues::image::Image;
+use crate::queues::image::{ANYBODY, Image, Members, chunk_of};
 
 const NEXT_VERSION: Sql = Sql {
     what: "noting that clients change",
@@ -26,6 +26,38 @@ const CHANGE_CLIENTS: Sql = Sql {
     types: &[Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::INT8, Type::INT8],
 };
 
+const READ_CHUNKS: Sql = Sql {
+    what: "reading who is registered",
+    text: "select chunk, members from client_chunks where chunk = any($1)",
+    types: &[Type::INT4_ARRAY],
+};
+
+const WRITE_CHUNKS: Sql = Sql {
+    what: "noting who is registered",
+    text: "insert into client_chunks (chunk, members) select * from unnest($1, $2) \
+           on conflict (chunk) do update set members = excluded.members",
+    types: &[Type::INT4_ARRAY, Type::BYTEA_ARRAY],
+};
+
+/// Notes who is registered, by numbers; the head's row is held.
+async fn write_chunks(tx: &Tx<'_>, changed: &[(i32, bool)]) -> Result<(), Fault> {
+    let mut chunks: BTreeMap<i32, Members> = BTreeMap::new();
+    for (no, _) in changed {
+        chunks.entry(chunk_of(*no).0).or_default();
+    }
+    let numbers: Vec<i32> = chunks.keys().copied().collect();
+    for row in tx.query(&READ_CHUNKS, &[&numbers]).await? {
+        chunks.insert(row.get(0), Members::of_bytes(row.get(1)));
+    }
+    for (no, is_registered) in changed {
+        let (chunk, bit) = chunk_of(*no);
+        chunks.entry(chunk).or_default().set(bit, *is_registered);
+    }
+    let numbers: Vec<i32> = chunks.keys().copied().collect();
+    let members: Vec<&[u8]> = chunks.values().map(Members::bytes).collect();
+    tx.execute(&WRITE_CHUNKS, &[&numbers, &members]).await.map(drop)
+}
+
 pub(super) async fn write(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault> {
     // The head's row is held from here on, so the order cannot lead to a deadlock: new ones in that of their numbers.
     let mut changed: Vec<_> = image.clients.iter().filter(|(_, client)| client.is_changed).collect();
@@ -39,6 +71,11 @@ pub(super) async fn write(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault> {
     // Another server may have registered some of them since they were read; now nobody does.
     let wanted = i64::try_from(registered.iter().filter(|is| **is).count()).unwrap_or(i64::MAX);
     let rows = tx.query(&CHANGE_CLIENTS, &[&names, &registered, &version, &wanted]).await?;
+    let stands = rows.iter().filter_map(|row| {
+        let client = image.clients.get(row.get::<_, &str>(0))?;
+        Some((row.get::<_, i32>(1), client.is_registered))
+    });
+    write_chunks(tx, &stands.collect::<Vec<_>>()).await?;
     let numbers = rows.iter().filter_map(|row| {
         let client = image.clients.get(row.get::<_, &str>(0))?;
         Some((client.no, row.get::<_, i32>(1)))
@@ -47,6 +84,9 @@ pub(super) async fn write(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault> {
     let number = |no: i32| numbers.get(&no).copied().unwrap_or(no);
     for message in image.messages.values_mut().filter(|message| message.stored_in.is_none()) {
         (message.sender, message.receiver) = (number(message.sender), number(message.receiver));
+    }
+    for pending in image.pending.values_mut().filter(|pending| pending.template.sender < ANYBODY) {
+        pending.template.sender = number(pending.template.sender);
     }
     Ok(())
 }

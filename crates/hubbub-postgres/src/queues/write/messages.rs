@@ -14,8 +14,13 @@ const INSERT: Sql = Sql {
     what: "adding messages to queues",
     text: "insert into queue_messages (queue, id, sender, receiver, state, behind, is_copy, deliveries, \
              earlier_deliveries, sent_at, due_at, begun_at, expires_at, known_as, group_id, body, dead_origin, dead_reason, dead_deliveries) \
-           select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
-             $19)",
+           select k.queue, k.id, k.sender, k.receiver, k.state, k.behind, k.is_copy, k.deliveries, k.earlier_deliveries, \
+             k.sent_at, k.due_at, k.begun_at, k.expires_at, k.known_as, k.group_id, \
+             coalesce(k.body, (select body from queue_pending where first = k.copy_of)), \
+             k.dead_origin, k.dead_reason, k.dead_deliveries \
+           from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
+             as k (queue, id, sender, receiver, state, behind, is_copy, deliveries, earlier_deliveries, sent_at, due_at, \
+             begun_at, expires_at, known_as, group_id, body, dead_origin, dead_reason, dead_deliveries, copy_of)",
     types: &[
         Type::INT4_ARRAY,
         Type::INT8_ARRAY,
@@ -35,6 +40,7 @@ const INSERT: Sql = Sql {
         Type::TEXT_ARRAY,
         Type::TEXT_ARRAY,
         Type::INT2_ARRAY,
+        Type::INT8_ARRAY,
         Type::INT8_ARRAY,
     ],
 };
@@ -151,7 +157,7 @@ async fn write_new(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
     if some.is_empty() {
         return Ok(());
     }
-    let params: [Param<'_>; 19] = [
+    let params: [Param<'_>; 20] = [
         &column(&some, |one| one.queue),
         &column(&some, |one| one.id),
         &column(&some, |one| one.sender),
@@ -167,10 +173,11 @@ async fn write_new(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
         &column(&some, |one| maybe_time(one.expires_at)),
         &column(&some, |one| one.known_as),
         &column(&some, |one| one.group.as_deref()),
-        &column(&some, |one| one.text.as_deref().unwrap_or_default()),
+        &column(&some, |one| one.text.as_deref().or_else(|| one.copy_of.is_none().then_some(""))),
         &column(&some, dead_origin),
         &column(&some, dead_reason),
         &column(&some, dead_deliveries),
+        &column(&some, |one| one.copy_of),
     ];
     tx.execute(&INSERT, &params).await.map(drop)
 }

@@ -4,6 +4,7 @@ mod clients;
 mod known;
 mod lines;
 mod messages;
+mod pending;
 mod queues;
 mod totals;
 
@@ -24,7 +25,11 @@ pub(super) async fn write(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault> {
     queues::write(tx, image).await?;
     try_join!(
         biased;
-        messages::write(tx, image),
+        async {
+            // Copies get their texts from the messages they were made of.
+            messages::write(tx, image).await?;
+            pending::write(tx, image).await
+        },
         known::write(tx, image),
         totals::write(tx, image),
         lines::write(tx, image),
@@ -45,5 +50,10 @@ pub(super) fn due_of(image: &Image) -> Option<i64> {
         State::Delayed => message.due_at.into_iter().chain(expires(message)).min(),
         State::Ready => expires(message),
     });
-    due.min()
+    let pending = image.pending.values().filter(|one| one.unmade > 0 && one.is_changed);
+    let pending = pending.filter_map(|one| match one.template.state {
+        State::Expired => Some(i64::MIN),
+        _ => one.template.due_at.into_iter().chain(one.template.expires_at).min(),
+    });
+    due.chain(pending).min()
 }

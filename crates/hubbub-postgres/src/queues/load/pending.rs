@@ -1,0 +1,163 @@
+//! Messages to everybody whose copies are not all made: read before anything is chosen for a receiver.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hubbub_core::QueueOp;
+use tokio::try_join;
+use tokio_postgres::Row;
+
+use super::enter::{enter_client, enter_messages, enter_pending};
+use super::{Loader, MORE};
+use crate::db::{Fault, Param};
+use crate::queues::image::{ANYBODY, Frontier, Image, Members, chunk_of};
+use crate::queues::sql::{self, time};
+
+/// Whose copies a batch is known to touch.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    queues: Vec<i32>,
+    clients: Vec<i32>,
+    /// Single messages, by their queues.
+    removed: (Vec<i32>, Vec<i64>),
+}
+
+/// What was read of them.
+pub(super) struct ReadPending {
+    due: Vec<Row>,
+    of_clients: Vec<Row>,
+    removed: Vec<Row>,
+}
+
+impl Touched {
+    pub(super) fn of(image: &Image, ops: &[QueueOp<'_>]) -> Self {
+        let mut touched = Self { queues: image.queues.keys().copied().collect(), ..Self::default() };
+        let mut clients = BTreeSet::new();
+        for op in ops {
+            match *op {
+                QueueOp::Take(take) => {
+                    let receiver = take.wanted.receiver.and_then(|receiver| image.client(receiver));
+                    clients.extend(receiver.filter(|receiver| *receiver > ANYBODY));
+                }
+                QueueOp::Remove { queue, id } => {
+                    if let (Some(queue), Ok(id)) = (image.names.get(queue), i64::try_from(id)) {
+                        touched.removed.0.push(*queue);
+                        touched.removed.1.push(id);
+                    }
+                }
+                _ => {}
+            }
+        }
+        touched.clients = clients.into_iter().collect();
+        touched
+    }
+}
+
+impl Loader<'_> {
+    /// Delays end by `now`, lives by the time that is `proven`.
+    pub(super) async fn read_pending(
+        &self,
+        touched: &Touched,
+        (now, proven): (i64, i64),
+    ) -> Result<ReadPending, Fault> {
+        let Touched { queues, clients, removed } = touched;
+        let due = async {
+            if !self.locks || queues.is_empty() {
+                return Ok(Vec::new());
+            }
+            self.tx.query(&sql::PENDING_DUE, &[queues, &time(now), &time(proven)]).await
+        };
+        let of_clients = async {
+            if queues.is_empty() || clients.is_empty() {
+                return Ok(Vec::new());
+            }
+            self.tx.query(&sql::PENDING_FOR, &[queues, clients]).await
+        };
+        let removed = async {
+            if removed.0.is_empty() {
+                return Ok(Vec::new());
+            }
+            self.tx.query(&sql::PENDING_OF_IDS, &[&removed.0, &removed.1]).await
+        };
+        let (due, of_clients, removed) = try_join!(biased; due, of_clients, removed)?;
+        Ok(ReadPending { due, of_clients, removed })
+    }
+
+    /// All copies for a client.
+    pub(super) async fn copies_for(&self, image: &mut Image, client: i32) -> Result<(), Fault> {
+        let touched = Touched {
+            queues: image.queues.keys().copied().collect(),
+            clients: vec![client],
+            ..Touched::default()
+        };
+        let read = self.read_pending(&touched, (image.now, image.proven)).await?;
+        make_touched(image, &touched, &read);
+        Ok(())
+    }
+
+    /// Who is registered, and how much is left to do of messages to everybody.
+    pub(super) async fn registered(&self, image: &mut Image) -> Result<(), Fault> {
+        self.hold_clients().await?;
+        let names: Vec<&str> = image.client_asked.iter().map(|name| &**name).collect();
+        let params: [Param<'_>; 1] = [&names];
+        let (chunks, count, named) = try_join!(
+            biased;
+            self.tx.query(&sql::REGISTERED, &[]),
+            self.tx.query_one(&sql::PENDING_COUNT, &[]),
+            self.tx.query(&sql::READ_CLIENTS, &params)
+        )?;
+        let chunks = chunks.iter().map(|row| (row.get("chunk"), Members::of_bytes(row.get("members"))));
+        let mut registered: BTreeMap<i32, Members> = chunks.collect();
+        for row in &named {
+            enter_client(image, row);
+            // Registered by another server since, and by this batch under a number it does not have.
+            let (name, no): (&str, i32) = (row.get("id"), row.get("no"));
+            if image.client(name).is_some_and(|known| known < ANYBODY) {
+                let (chunk, bit) = chunk_of(no);
+                registered.entry(chunk).or_default().set(bit, false);
+            }
+        }
+        image.pending_before = (count.get("messages"), count.get("copies"));
+        image.registered = Some(registered);
+        Ok(())
+    }
+
+    /// More of the oldest of a queue, with their copies that are not made.
+    pub(super) async fn oldest(&self, image: &mut Image, queue: i32) -> Result<(), Fault> {
+        let behind = image.oldest.get(&queue).map_or(0, |frontier| frontier.to);
+        let made_to = image.pending_oldest.get(&queue).copied().unwrap_or(0);
+        image.make_new_of(queue);
+        let rows = self.tx.query(&sql::PENDING_OLDEST, &[&queue, &made_to]).await?;
+        enter_pending(image, &rows);
+        let mut upto = i64::MAX;
+        if let Some(row) = rows.first() {
+            let (first, chunk) = (row.get("id"), row.get("chunk"));
+            image.make_chunk(first, chunk);
+            upto = image.pending_chunks.get(&(first, chunk)).map_or(i64::MAX, |part| part.high());
+            image.pending_oldest.insert(queue, upto);
+        }
+        let rows = self.tx.query(&sql::OLDEST, &[&queue, &behind, &MORE, &upto]).await?;
+        let is_full = i64::try_from(rows.len()).is_ok_and(|count| count >= MORE);
+        let last = rows.iter().map(|row| row.get::<_, i64>("id")).max().unwrap_or(behind);
+        let is_complete = !is_full && upto == i64::MAX;
+        let to = if is_full || is_complete { last } else { upto };
+        enter_messages(image, &rows);
+        image.oldest.insert(queue, Frontier { to, is_complete });
+        Ok(())
+    }
+}
+
+pub(super) fn make_read(image: &mut Image, touched: &Touched, read: &ReadPending) {
+    enter_pending(image, &read.due);
+    make_touched(image, touched, read);
+}
+
+fn make_touched(image: &mut Image, touched: &Touched, read: &ReadPending) {
+    enter_pending(image, &read.of_clients);
+    enter_pending(image, &read.removed);
+    for client in &touched.clients {
+        image.make_copies_for(&touched.queues, *client);
+    }
+    for id in &touched.removed.1 {
+        image.make_copy_of_id(*id);
+    }
+}

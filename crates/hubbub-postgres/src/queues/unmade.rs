@@ -1,0 +1,77 @@
+//! Listing copies that are not made.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use hubbub_core::queue::{TAKE_BYTES_MAX, Waiting};
+use tokio_postgres::Row;
+
+use super::image::Message;
+use super::load::pending_chunk;
+use super::read::waiting_message;
+use super::sql;
+use crate::db::{Fault, Tx};
+
+/// Copies of a queue that are not made, behind an id, in the order of ids and without their texts; as many as one page
+/// may have.
+pub(super) async fn read(
+    tx: &Tx<'_>,
+    queue: i32,
+    after: i64,
+    limit: usize,
+) -> Result<Vec<(Message, Arc<str>)>, Fault> {
+    // Of the first piece all may be before the page.
+    let pieces = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+    let rows = tx.query(&sql::PENDING_WAITING, &[&queue, &after, &pieces]).await?;
+    let mut found: Vec<(Message, Arc<str>)> = Vec::new();
+    let mut bytes = 0;
+    for row in &rows {
+        found.extend(copies(row).filter(|(copy, _)| copy.id > after).take(limit.saturating_sub(found.len())));
+        if found.len() >= limit {
+            break;
+        }
+    }
+    let fits = found.iter().take_while(|(copy, _)| {
+        let is_first = bytes == 0;
+        bytes += usize::try_from(copy.bytes).unwrap_or(0).max(1);
+        is_first || bytes <= TAKE_BYTES_MAX
+    });
+    let fits = fits.count();
+    found.truncate(fits);
+    Ok(found)
+}
+
+fn copies(row: &Row) -> impl Iterator<Item = (Message, Arc<str>)> {
+    let template = Message { stored_in: None, ..Message::of_row(row) };
+    let sender: Arc<str> = row.get::<_, &str>("sender_name").into();
+    let (part, first) = (pending_chunk(row), template.id);
+    let copies: Vec<(i64, i32)> = part.copies(row.get("chunk")).collect();
+    copies.into_iter().map(move |(id, receiver)| {
+        let copy = Message { id, receiver, copy_of: Some(first), ..template.clone() };
+        (copy, Arc::clone(&sender))
+    })
+}
+
+/// The same with texts and names, and how many bytes each takes.
+pub(super) async fn told(
+    tx: &Tx<'_>,
+    copies: Vec<(Message, Arc<str>)>,
+    queue: &Arc<str>,
+    now: i64,
+) -> Result<Vec<(Waiting, i64)>, Fault> {
+    let firsts: BTreeSet<i64> = copies.iter().filter_map(|(copy, _)| copy.copy_of).collect();
+    let firsts: Vec<i64> = firsts.into_iter().collect();
+    let receivers: Vec<i32> = copies.iter().map(|(copy, _)| copy.receiver).collect();
+    let texts = tx.query(&sql::PENDING_TEXTS, &[&firsts]).await?;
+    let names = tx.query(&sql::CLIENT_NAMES, &[&receivers]).await?;
+    let texts: HashMap<i64, &str> = texts.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let names: HashMap<i32, Arc<str>> =
+        names.iter().map(|row| (row.get(0), row.get::<_, &str>(1).into())).collect();
+    let told = copies.into_iter().map(|(copy, sender)| {
+        let text = copy.copy_of.and_then(|first| texts.get(&first)).map(|text| (*text).to_owned());
+        let receiver = names.get(&copy.receiver).map_or_else(|| Arc::from(""), Arc::clone);
+        let bytes = copy.bytes;
+        (waiting_message(Message { text, ..copy }, sender, receiver, queue, now), bytes)
+    });
+    Ok(told.collect())
+}

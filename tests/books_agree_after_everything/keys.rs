@@ -80,7 +80,7 @@ pub(super) async fn compare_and_set(world: Arc<World>, revisions: Arc<Revisions>
                 revisions.add(&answer);
                 done += 1;
             }
-            None => unknown += 1,
+            None => unknown += u64::from(client.may_have_happened),
         }
     }
     (done, unknown)

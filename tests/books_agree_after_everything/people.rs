@@ -64,7 +64,11 @@ pub(super) async fn check(members: &Members, client: &mut Client, books: &[Book]
             let unread = book.entries.iter().filter(|entry| entry.seq > mark).count();
             let (head, messages) = (book.entries.last().map(|last| last.seq), book.entries.len());
             assert_eq!(room["unread"], unread, "{user}: {room}");
-            assert_eq!((&room["head"], &room["messages"]), (&json!(head), &json!(messages)), "{user}: {room}");
+            assert_eq!(
+                (&room["head"], &room["messages"]),
+                (&json!(head), &json!(messages)),
+                "{user}: {room}"
+            );
         }
     }
 }

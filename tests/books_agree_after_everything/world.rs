@@ -68,7 +68,7 @@ impl World {
     }
 
     pub(super) fn client(self: &Arc<Self>) -> Client {
-        Client { world: self.clone(), http: None }
+        Client { world: self.clone(), http: None, may_have_happened: false }
     }
 }
 
@@ -81,6 +81,8 @@ pub(super) fn below(random: &SeededRandom, end: u64) -> u64 {
 pub(super) struct Client {
     world: Arc<World>,
     http: Option<Http>,
+    /// Whether the last request without an answer may have been carried out.
+    pub(super) may_have_happened: bool,
 }
 
 impl Client {
@@ -99,9 +101,10 @@ impl Client {
             Some(http) => http.try_request(method, path, headers, body.to_owned()).await,
             None => None,
         };
-        if answer.is_none() {
-            self.http = None;
-        }
+        self.may_have_happened = match &answer {
+            Some(answer) => answer.status == 504,
+            None => self.http.take().is_some(),
+        };
         let answer = answer.filter(|answer| answer.status != 503 && answer.status != 504);
         if answer.is_none() {
             tokio::time::sleep(PAUSE).await;

@@ -3,6 +3,7 @@
 //!
 //! `ENDURANCE_SECONDS=900` runs each variant for so long, `CRASH_SEED=17` makes the same choices again.
 
+mod blows;
 mod books;
 mod keys;
 mod people;
@@ -13,15 +14,15 @@ mod writers;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use hubbub_core::RandomSource;
 use hubbub_core::clock::SeededRandom;
 use hyper::Method;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::harness::{Dialect, Server, Setup, hubbub_aside, in_time, number, until};
+use blows::{BLOWS, strike};
 use books::Book;
 use keys::Revisions;
 use people::Members;
@@ -37,8 +38,6 @@ const BIG: &str = "big";
 const BIG_BYTES: usize = 30_000;
 /// Where messages are gone after a moment.
 const BRIEF: &str = "brief";
-/// How far the wall clock is set.
-const CLOCK_S: i64 = 7_200;
 
 /// Everybody who does something.
 struct Crowd {
@@ -191,38 +190,6 @@ impl Crowd {
         println!("{stored} messages in the books, {cut} readers cut off");
     }
 }
-
-/// What befalls any server.
-async fn strike(blow: u64, server: &mut Server, random: &SeededRandom) {
-    let clock = (random.next_u64() % (2 * CLOCK_S as u64 + 1)).cast_signed() - CLOCK_S;
-    match blow {
-        0 => {
-            server.kill();
-            while random.next_u64().is_multiple_of(2) {
-                server.kill_while_starting(Duration::from_micros(random.next_u64() % 100_000));
-            }
-            server.restart();
-        }
-        1 => server.set_clock(clock),
-        2 => {
-            server.kill();
-            server.set_clock(clock);
-            server.restart();
-        }
-        3 => {
-            server.stop().await;
-            server.restart();
-        }
-        _ => {
-            server.pause();
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            server.resume();
-            server.set_clock(0);
-        }
-    }
-}
-
-const BLOWS: u64 = 5;
 
 /// Runs everything; `blows` is how many `strike_else` knows, which come first, besides those for any server.
 async fn endure(

@@ -75,7 +75,7 @@ async fn check(server: &Server, room: &str) {
         let prefix = format!("{name} ");
         let stored: Vec<usize> = texts(&history)
             .into_iter()
-            .filter_map(|text| Some(text.strip_prefix(&prefix)?.split(' ').next()?.parse().ok()?))
+            .filter_map(|text| text.strip_prefix(&prefix)?.split(' ').next()?.parse().ok())
             .collect();
         assert_eq!(stored, Vec::from_iter(0..MESSAGES), "{room}: {name}");
     }

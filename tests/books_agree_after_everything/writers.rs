@@ -12,9 +12,12 @@ use crate::harness::{Dialect, Writer};
 /// Most messages a socket sends in one go.
 const BURST_MAX: u64 = 20;
 
-/// For each room and sender, the `seq` of what was acknowledged, in the order it was sent; `None` behind a broker.
+/// The `seq` of each message that was acknowledged, in the order they were sent; `None` behind a broker.
+type Acked = Vec<Option<u64>>;
+
+/// What was acknowledged, by room and sender.
 #[derive(Default)]
-pub(super) struct Ledger(Mutex<BTreeMap<(String, String), Vec<Option<u64>>>>);
+pub(super) struct Ledger(Mutex<BTreeMap<(String, String), Acked>>);
 
 impl Ledger {
     fn add(&self, room: &str, sender: &str, seq: Option<u64>) {
@@ -23,7 +26,7 @@ impl Ledger {
     }
 
     /// What each sender was told in a room.
-    pub(super) fn of(&self, room: &str) -> BTreeMap<String, Vec<Option<u64>>> {
+    pub(super) fn of(&self, room: &str) -> BTreeMap<String, Acked> {
         let ledger = self.0.lock().unwrap();
         let of_room = ledger.iter().filter(|((name, _), _)| name == room);
         of_room.map(|((_, sender), seqs)| (sender.clone(), seqs.clone())).collect()
@@ -72,7 +75,7 @@ pub(super) async fn post(world: Arc<World>, ledger: Arc<Ledger>, room: &'static 
         json!({"userId": name, "message": format!("{name}-{number} {padding}"), "messageId": format!("{name}-{number}")})
             .to_string()
     };
-    let mut seqs: Vec<Option<u64>> = Vec::new();
+    let mut seqs = Acked::new();
     while let Some(_turn) = world.turn(&random).await {
         let number = seqs.len() as u64;
         let answer = client.ask_again(Method::POST, &path, &message(number)).await;

@@ -233,3 +233,32 @@ async fn a_program_without_parquet_says_so() {
     }
     assert!(!fs::exists(&file).unwrap());
 }
+
+/// A room that gets messages as fast as they are read is exported up to where it was when its export began.
+#[tokio::test]
+async fn a_room_that_grows_meanwhile_is_no_endless_export() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = Vec::new();
+        while stream.read_buf(&mut asked).await.unwrap() > 0 {
+            let Some(request) = std::str::from_utf8(&asked).unwrap().split_once("\r\n\r\n") else { continue };
+            let after = request.0.split_once("after=").unwrap().1;
+            let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
+            let after: u64 = digits.parse().unwrap();
+            // The end is always as far away as it was.
+            let (next, head) = (after + 1, after + 10);
+            let message = json!({"roomId": "r", "seq": next, "message": "x"});
+            let page = json!({"messages": [message], "epoch": "e", "oldest": 1, "head": head, "next": next});
+            let page = page.to_string();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", page.len());
+            stream.write_all(format!("{head}{page}").as_bytes()).await.unwrap();
+            asked.clear();
+        }
+    });
+    let export = ["export", "--room", "r", "--server", &url].map(String::from).to_vec();
+    let exported = hubbub_aside(export, String::new()).await;
+    assert_eq!((exported.code, exported.stdout.lines().count()), (Some(0), 10), "{}", exported.stderr);
+}

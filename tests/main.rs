@@ -23,6 +23,7 @@ mod bad_frames_keep_the_socket;
 mod bad_requests_name_the_rule;
 #[cfg(feature = "amqp")]
 mod blocked_broker_answers_503_and_recovers;
+mod books_agree_after_everything;
 mod broadcast_reaches_each_once;
 #[cfg(feature = "amqp")]
 mod broker_down_answers_503_and_recovers;

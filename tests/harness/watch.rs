@@ -1,5 +1,7 @@
 //! A client of the stream of changes of keys.
 
+use std::net::SocketAddr;
+
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -19,19 +21,28 @@ pub(crate) struct Watch {
 impl Watch {
     /// Begins, with a query; must be allowed to.
     pub(crate) async fn open(server: &Server, query: &str, last_id: Option<&str>) -> Self {
-        let stream = TcpStream::connect(server.address()).await.unwrap();
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        Self::try_open(server.address(), query, last_id).await.expect("nobody answers")
+    }
+
+    /// `None` when nobody answers.
+    pub(crate) async fn try_open(address: SocketAddr, query: &str, last_id: Option<&str>) -> Option<Self> {
+        let stream = TcpStream::connect(address).await.ok()?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
         tokio::spawn(connection);
         let mut request = Request::builder().uri(format!("/v1/kv/watch{query}")).header("host", "x");
         if let Some(id) = last_id {
             request = request.header("last-event-id", id);
         }
         let request = request.body(Empty::<bytes::Bytes>::new()).unwrap();
-        let response = in_time("the answer", sender.send_request(request)).await.unwrap();
-        assert_eq!(response.status().as_u16(), 200);
+        let response = in_time("the answer", sender.send_request(request)).await.ok()?;
+        let status = response.status().as_u16();
+        if status == 503 {
+            return None;
+        }
+        assert_eq!(status, 200);
         let mut watch = Self { body: response.into_body(), text: String::new() };
-        assert_eq!(watch.next().await.unwrap().1, "watching");
-        watch
+        assert_eq!(watch.next().await?.1, "watching");
+        Some(watch)
     }
 
     /// The next event: id, kind and data; `None` when the stream ended.

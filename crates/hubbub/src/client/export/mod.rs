@@ -22,6 +22,7 @@ struct Page<'a> {
     #[serde(borrow)]
     messages: Vec<&'a RawValue>,
     epoch: String,
+    head: u64,
     next: Option<u64>,
 }
 
@@ -81,9 +82,10 @@ impl Export {
         }
     }
 
-    /// One room from its oldest message to its newest. Says whether there is such a room.
+    /// One room from its oldest message to what was its newest when this began, or a page beyond: a room that gets
+    /// messages as fast as they are read would never end. Says whether there is such a room.
     async fn room(&mut self, room: &str) -> anyhow::Result<bool> {
-        let mut after = 0;
+        let (mut after, mut end) = (0, None);
         loop {
             let path = self.page_path(room, after);
             let (status, body) = self.connection.whole(TIMEOUT, Method::GET, &path, String::new()).await?;
@@ -103,9 +105,10 @@ impl Export {
             }
             self.messages += page.messages.len() as u64;
             self.epoch = Some(page.epoch);
+            let end = *end.get_or_insert(page.head);
             match page.next {
-                Some(next) => after = next,
-                None => break,
+                Some(next) if next < end => after = next,
+                _ => break,
             }
         }
         self.rooms += 1;

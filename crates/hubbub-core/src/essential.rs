@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
 /// Something that must live as long as the process serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,9 @@ pub struct Hooks {
     pub before_step: fn(Essential, Option<&Waker>),
 }
 
+/// How often [`wait_for_shutdown`] looks.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 static IS_SHUTTING_DOWN: AtomicBool = AtomicBool::new(false);
 
@@ -56,6 +60,16 @@ pub fn set_hooks(hooks: Hooks) {
 /// From now on essential threads and tasks may return; a panic is still reported.
 pub fn begin_shutdown() {
     IS_SHUTTING_DOWN.store(true, Ordering::Release);
+}
+
+/// Waits until the shutdown has begun, at most for `timeout`. For a thread that ends because another one has died: the
+/// cause is to be reported, not what follows from it.
+pub fn wait_for_shutdown(timeout: Duration) {
+    let mut left = timeout;
+    while !IS_SHUTTING_DOWN.load(Ordering::Acquire) && !left.is_zero() {
+        std::thread::sleep(LOOK_EVERY);
+        left = left.saturating_sub(LOOK_EVERY);
+    }
 }
 
 impl Essential {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::clock::Clock;
+use hubbub_core::essential;
 use hubbub_core::store::{ApplyError, Store};
 use hubbub_core::{ErrorCode, Essential, KvOutcome, Outcome, Refusal, RoomId, UserId};
 use tokio::sync::mpsc;
@@ -32,6 +33,9 @@ pub(crate) const COMMITTED_MAX: usize = 8;
 /// The commit thread. A store that panicked may have done half of a batch.
 pub(crate) const COMMIT: Essential = Essential::writer("commit");
 
+/// How long the dispatcher's death may take to be known.
+const DISPATCHER_DEATH_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Runs until the batcher is closed and empty. Blocks; for a thread of its own.
 pub(crate) fn commit(
     batcher: &Batcher,
@@ -53,7 +57,8 @@ pub(crate) fn commit(
         metrics.in_flight.set(0);
         let done = Committed { chunk, taken_at, done_at: clock.monotonic() };
         if committed.blocking_send(done).is_err() {
-            // The dispatcher is gone: nobody could be answered any more, and the process is about to end.
+            // The dispatcher has died: nobody could be answered any more, and its death ends the process.
+            essential::wait_for_shutdown(DISPATCHER_DEATH_TIMEOUT);
             return;
         }
         batcher.set_cap(store.batch_cap());

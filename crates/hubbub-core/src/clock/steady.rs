@@ -22,6 +22,8 @@
 //! **What was answered as expired stays expired.** While the time is proven, what it says is expired is deleted by a
 //! journaled operation at once, so a step back that is followed later finds nothing to bring back, and nor does a restart
 //! with a wall clock that was set back: it begins at the time of the last batch, that of the deletion or a later one.
+//! What is left is the moment until that operation is durable: a process killed within those milliseconds, and started
+//! with a clock set back, shows the key again.
 //! Only answers by a time that was not proven can be taken back; that is their purpose. A disk that refused writes for
 //! the whole trust time leaves a gap: what ran out meanwhile is there again if the clock is then set back for good.
 

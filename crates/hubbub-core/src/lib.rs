@@ -14,6 +14,7 @@ pub mod duration;
 pub mod error;
 pub mod essential;
 pub mod id;
+pub mod invariant;
 pub mod kv;
 mod kv_head;
 mod lease_receipt;

@@ -249,6 +249,8 @@ pub enum Refusal {
     },
     /// What is stored of it cannot be read; the store's health names the place. Nothing was changed.
     Unreadable,
+    /// A bug of the server: an invariant did not hold. It is counted and logged; nothing was changed.
+    Internal,
     /// An earlier message of the same connection to the same room or queue was not stored, and its sender did not know
     /// that yet. Given by the pipeline, never by a store. Can succeed later.
     OutOfOrder,

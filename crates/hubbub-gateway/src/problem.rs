@@ -111,6 +111,9 @@ impl Problem {
             Refusal::Unreadable => Cow::Borrowed(
                 "what is stored of it cannot be read; nothing was stored, /health names the damaged file",
             ),
+            Refusal::Internal => {
+                Cow::Borrowed("a bug of the server, which its log names; nothing was stored")
+            }
             Refusal::OutOfOrder => Cow::Borrowed(
                 "an earlier message of this connection was not stored; send both again, in their order",
             ),

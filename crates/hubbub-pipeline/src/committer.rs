@@ -214,6 +214,7 @@ pub fn refusal_code(refusal: Refusal) -> ErrorCode {
         Refusal::UnknownMessage => ErrorCode::UnknownMessage,
         Refusal::Condition { .. } => ErrorCode::ConditionFailed,
         Refusal::Unreadable => ErrorCode::Unreadable,
+        Refusal::Internal => ErrorCode::Internal,
         Refusal::OutOfOrder => ErrorCode::Overloaded,
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_core::ErrorCode;
+use hubbub_core::invariant::broken_invariants;
 use hubbub_core::replica::ReplicaFigures;
 use hubbub_core::store::{Store, StoreHealth};
 use prometheus_client::collector::Collector;
@@ -211,6 +212,11 @@ impl Collector for Others {
                 "queue_messages_dropped",
                 "Messages of queues that outlived their time or were too many",
                 figures.queue_dropped,
+            ),
+            (
+                "broken_invariants",
+                "Bugs of the server that it noticed; its log names each",
+                broken_invariants(),
             ),
             ("store_unreadable_reads", "Reads of stored files that failed", figures.unreadable),
             ("store_pool_acquired", "Connections asked for from the pool", figures.pool.acquired),

@@ -257,7 +257,7 @@ async fn books_agree_after_everything() {
 #[cfg(feature = "amqp")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn books_agree_after_everything_with_a_broker() {
-    use crate::harness::{Broker, Postgres};
+    use crate::harness::{Broker, Postgres, hubbub_at_length};
     let (broker, postgres) = (Broker::start(), Postgres::start(""));
     let setup = Setup::new().store(&postgres.url("postgres")).set(&broker.setting());
     let exported = setup.beside("exported").display().to_string();
@@ -272,7 +272,8 @@ async fn books_agree_after_everything_with_a_broker() {
             postgres.restart();
         }
         _ => {
-            server.run(&["export", "--out", &exported], "").await.success();
+            let arguments = ["export", "--out", &exported, "--server", &server.url()].map(str::to_owned);
+            hubbub_at_length(arguments.to_vec()).await.success();
         }
     })
     .await;

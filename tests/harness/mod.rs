@@ -37,7 +37,7 @@ pub(crate) use line::Line;
 pub(crate) use load::{Kind, Load, rounds};
 pub(crate) use ports::free_ports;
 pub(crate) use postgres::{Pooler, Postgres};
-pub(crate) use program::{Ran, hubbub, hubbub_aside};
+pub(crate) use program::{Ran, hubbub, hubbub_aside, hubbub_at_length};
 pub(crate) use queues::receipt;
 pub(crate) use server::{Server, Setup};
 pub(crate) use simulated::Simulated;

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -47,6 +48,10 @@ impl Ran {
 
 /// Runs `hubbub` with `arguments` and `input` until it ends.
 pub(crate) fn hubbub(arguments: &[&str], input: &str) -> Ran {
+    hubbub_within(PATIENCE, arguments, input)
+}
+
+fn hubbub_within(patience: Duration, arguments: &[&str], input: &str) -> Ran {
     let mut command = command();
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -55,7 +60,7 @@ pub(crate) fn hubbub(arguments: &[&str], input: &str) -> Ran {
     let id = Pid::from_child(&child);
     let (sender, ended) = mpsc::channel();
     std::thread::spawn(move || sender.send(child.wait_with_output().unwrap()));
-    let Ok(output) = ended.recv_timeout(PATIENCE) else {
+    let Ok(output) = ended.recv_timeout(patience) else {
         kill_process(id, Signal::KILL).unwrap();
         panic!("hubbub {arguments:?} does not end");
     };
@@ -66,5 +71,14 @@ pub(crate) fn hubbub(arguments: &[&str], input: &str) -> Ran {
 /// The same without blocking the test's other tasks.
 pub(crate) async fn hubbub_aside(arguments: Vec<String>, input: String) -> Ran {
     let run = move || hubbub(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), &input);
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+/// The same for a command that has more to do the longer a test runs.
+pub(crate) async fn hubbub_at_length(arguments: Vec<String>) -> Ran {
+    let run = move || {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        hubbub_within(10 * PATIENCE, &arguments, "")
+    };
     tokio::task::spawn_blocking(run).await.unwrap()
 }

@@ -103,6 +103,10 @@ impl Setup {
             let (host, _) = listen.rsplit_once(':').unwrap();
             arguments.extend(["--line".to_owned(), format!("{host}:{LINE_PORT}")]);
         }
+        // On a busy machine, whoever does not read for a while answers no ping in time.
+        if !self.settings.iter().any(|setting| setting.starts_with("server.ping_interval=")) {
+            arguments.extend(["--set".to_owned(), "server.ping_interval=1h".to_owned()]);
+        }
         for setting in &self.settings {
             arguments.extend(["--set".to_owned(), setting.clone()]);
         }

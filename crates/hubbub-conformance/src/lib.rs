@@ -5,7 +5,7 @@
 //! place) and calls [`conformance_tests!`](crate::conformance_tests), which makes one named test of every case:
 //!
 //! ```text
-//! hubbub_store::conformance_tests!(MyFixture::fresh().await);
+//! hubbub_conformance::conformance_tests!(MyFixture::fresh().await);
 //! ```
 //!
 //! A case gets a fixture nobody used before. It works through `Arc<dyn Store>` alone and says by a panic what a
@@ -119,7 +119,7 @@ macro_rules! conformance_tests {
             #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 let mut fixture = $fixture;
-                $crate::conformance::$topic::$case(&mut fixture).await;
+                $crate::$topic::$case(&mut fixture).await;
             }
         )*
     };
@@ -129,7 +129,7 @@ macro_rules! conformance_tests {
             #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 let mut fixture = $fixture;
-                $crate::conformance::$face::$topic::$case(&mut fixture).await;
+                $crate::$face::$topic::$case(&mut fixture).await;
             }
         )*
     };
@@ -138,7 +138,7 @@ macro_rules! conformance_tests {
         vec![$({
             let case: ::std::pin::Pin<Box<dyn ::std::future::Future<Output = ()> + Send>> = Box::pin(async move {
                 let mut fixture = $fixture;
-                $crate::conformance::$face::$topic::$case(&mut fixture).await;
+                $crate::$face::$topic::$case(&mut fixture).await;
             });
             (stringify!($case), case)
         }),*]
@@ -148,7 +148,7 @@ macro_rules! conformance_tests {
         vec![$({
             let case: ::std::pin::Pin<Box<dyn ::std::future::Future<Output = ()> + Send>> = Box::pin(async move {
                 let mut fixture = $fixture;
-                $crate::conformance::$topic::$case(&mut fixture).await;
+                $crate::$topic::$case(&mut fixture).await;
             });
             (stringify!($case), case)
         }),*]

@@ -6,6 +6,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_conformance::model::Post;
+use hubbub_conformance::{keys, queues};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::epoch_number;
 use hubbub_core::store::ApplyError;
@@ -13,8 +15,6 @@ use hubbub_core::{
     Clock, KvOp, KvOutcome, Op, OpBatch, Outcome, QueueOp, QueueOutcome, RandomSource, RoomStore, Store,
     Timestamp,
 };
-use hubbub_store::conformance::model::Post;
-use hubbub_store::conformance::{keys, queues};
 use hubbub_store::embedded::sim::SimDisk;
 use hubbub_store::embedded::{BroadcastOptions, Embedded, Engine, EngineOptions, MergeOptions};
 

@@ -43,6 +43,8 @@ services-stop: ## Stop them; what they hold stays
 lint: setup
 	cargo fmt --all --check
 	cargo clippy $(ALL) --all-targets -- -D warnings
+	@tree=$$(cargo tree --package hubbub --features full --edges normal,build,features); \
+		! grep -E 'simulated-disk|hubbub-conformance' <<<"$$tree" || { echo "only tests may depend on this"; exit 1; }
 
 # Licences, advisories and banned crates. Compiling the tool takes longer than all tests, so it is not done here.
 deny:

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hubbub_core::clock::{RandomSource, SeededRandom};
+use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
@@ -86,7 +87,7 @@ impl Asker {
             let Some(question) = self.questions.get(kind) else { return Ok(()) };
             let path = (question.path)(&self.random);
             let status = self.exchange(&mut wire, &path, &mut answer).await?;
-            let us = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
+            let us = saturate(due.elapsed().as_micros());
             let mut times = self.times.lock();
             match times.kinds.get_mut(kind) {
                 Some((_, dist)) if status == 200 => dist.add(us),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hubbub_core::clock::SeededRandom;
+use hubbub_core::invariant::saturate;
 use serde_json::json;
 
 use crate::client::Target;
@@ -85,7 +86,7 @@ impl Phase<'_> {
     async fn run(&self, connections: usize, first: u64, messages: u64) -> Arc<Run> {
         let rules = self.args.sending.rules();
         // With one connection, one room.
-        let rooms = self.args.traffic.rooms.clamp(1, u16::try_from(connections).unwrap_or(u16::MAX).max(1));
+        let rooms = self.args.traffic.rooms.clamp(1, saturate::<_, u16>(connections).max(1));
         let rooms_of: Vec<u16> = (0..connections).map(|i| (i % usize::from(rooms)) as u16 + 1).collect();
         let supplier = Supplier::new(rooms, self.args.sending.queue);
         let run = Arc::new(Run::new(self.target.clone(), self.shape.clone(), rules, self.rows_max));

@@ -67,7 +67,7 @@ enum Command {
     },
 }
 
-/// Runs a measurement; fails (exit code 1) when messages were lost or the books do not agree.
+/// Runs a measurement; fails (exit code 1) when messages were lost or the ledger does not balance.
 pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Chat(args) => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hubbub_core::clock::SeededRandom;
+use hubbub_core::invariant::saturate;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -76,7 +77,7 @@ pub(crate) async fn measure(args: &FanoutArgs) -> anyhow::Result<Report> {
 
 fn rules(args: &FanoutArgs) -> Rules {
     Rules {
-        in_flight: usize::try_from(args.window).unwrap_or(usize::MAX).div_ceil(args.senders.max(1)),
+        in_flight: saturate::<_, usize>(args.window).div_ceil(args.senders.max(1)),
         send_timeout: Duration::from_secs(10),
         retries: 5,
         backoff_min: Duration::from_millis(50),

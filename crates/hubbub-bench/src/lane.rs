@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
+use hubbub_core::invariant::saturate;
+
 use crate::client::Cause;
 use crate::feed::{Feed, Supply};
 use crate::job::Job;
@@ -139,7 +141,7 @@ impl Lane {
 
     fn finish(&mut self, job: &Job, ending: Ending) {
         let begun_us = if job.intended_us > 0 { job.intended_us } else { job.first_sent_us };
-        let latency_us = u32::try_from(self.read_us.saturating_sub(begun_us)).unwrap_or(u32::MAX);
+        let latency_us = saturate(self.read_us.saturating_sub(begun_us));
         let sample =
             Sample { done_us: self.read_us, latency_us, room: job.room, kind: job.kind as u8, ending };
         self.samples.push(sample);
@@ -171,7 +173,7 @@ impl Lane {
         }
         Counts::add(&self.run.counts.retries, 1);
         let wait = self.run.rules.backoff(job.failures);
-        self.later.push((self.read_us + u64::try_from(wait.as_micros()).unwrap_or(u64::MAX), job));
+        self.later.push((self.read_us + saturate::<_, u64>(wait.as_micros()), job));
     }
 
     fn take_due(&mut self, now_us: u64) {
@@ -185,7 +187,7 @@ impl Lane {
 
     /// When to look again even if nothing arrives: a time-out or a retry.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let timeout_us = u64::try_from(self.run.rules.send_timeout.as_micros()).unwrap_or(u64::MAX);
+        let timeout_us = saturate(self.run.rules.send_timeout.as_micros());
         let oldest = self.in_flight.front().map(|flight| flight.sent_us.saturating_add(timeout_us));
         let retry = self.later.iter().map(|(due_us, _)| *due_us).min();
         oldest.into_iter().chain(retry).min().map(|us| self.run.instant(us))

@@ -1,12 +1,12 @@
-//! The books of a run: nothing may be lost between what was sent, what was answered and what the server counted.
+//! The ledger of a run: nothing may be lost between what was sent, what was answered and what the server counted.
 
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
 use crate::client::{Target, get::get};
-use crate::kv::KeyBooks;
-use crate::queue::QueueBooks;
+use crate::kv::KeyLedger;
+use crate::queue::QueueLedger;
 use crate::run::Run;
 
 /// The server's counters that matter here.
@@ -94,16 +94,16 @@ pub(crate) struct Ledger {
     pub server: Option<ServerCounts>,
     /// What went into queues and came out of them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub queues: Option<QueueBooks>,
+    pub queues: Option<QueueLedger>,
     /// What was read of keys.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub keys: Option<KeyBooks>,
-    /// Where the books do not agree.
+    pub keys: Option<KeyLedger>,
+    /// Where it does not balance.
     pub faults: Vec<String>,
 }
 
 impl Ledger {
-    /// The books of some phases, with the server's counters before and after them.
+    /// The ledger of some phases, with the server's counters before and after them.
     pub(crate) fn of(
         runs: &[&Run],
         received: Option<u64>,
@@ -121,20 +121,20 @@ impl Ledger {
     }
 
     /// With what went into queues and came out of them.
-    pub(crate) fn with_queues(mut self, books: QueueBooks) -> Self {
-        self.faults.extend(books.faults());
-        self.queues = Some(books);
+    pub(crate) fn with_queues(mut self, ledger: QueueLedger) -> Self {
+        self.faults.extend(ledger.faults());
+        self.queues = Some(ledger);
         self
     }
 
     /// With what was read of keys.
-    pub(crate) fn with_keys(mut self, books: KeyBooks) -> Self {
-        self.faults.extend(books.faults());
-        self.keys = Some(books);
+    pub(crate) fn with_keys(mut self, ledger: KeyLedger) -> Self {
+        self.faults.extend(ledger.faults());
+        self.keys = Some(ledger);
         self
     }
 
-    /// Compares the books of both sides. Other clients of the same server show as faults.
+    /// Compares the counts of both sides. Other clients of the same server show as faults.
     fn close(mut self) -> Self {
         let ended = self.accepted + self.rejected + self.unconfirmed;
         if self.sent != ended {

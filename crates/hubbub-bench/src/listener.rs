@@ -150,7 +150,7 @@ impl Audience {
 
 /// Follows a room; after a broken connection it resumes after the last message.
 async fn follow(audience: Arc<Audience>, who: usize, room: u16, seed: u64) {
-    let mut ear = Ear {
+    let mut subscriber = Subscriber {
         audience,
         who,
         masks: SeededRandom::new(seed),
@@ -158,25 +158,26 @@ async fn follow(audience: Arc<Audience>, who: usize, room: u16, seed: u64) {
         heard: 0,
         latencies: Vec::new(),
     };
-    let run = Arc::clone(&ear.audience.run);
+    let run = Arc::clone(&subscriber.audience.run);
     let mut subscribed = false;
-    while !ear.audience.stop.load(Ordering::SeqCst) {
+    while !subscriber.audience.stop.load(Ordering::SeqCst) {
         let path = format!("{}/v1/ws?user=listener-{who}", run.target.prefix);
         if let Ok((mut wire, mut reader)) = open(&run.target, &path, seed).await {
-            let from = ear.last_seq.map_or_else(|| "\"last\":0".to_owned(), |seq| format!("\"after\":{seq}"));
+            let from =
+                subscriber.last_seq.map_or_else(|| "\"last\":0".to_owned(), |seq| format!("\"after\":{seq}"));
             let name = run.shape.room_name(room);
             let request = format!("{{\"type\":\"subscribe\",\"roomId\":\"{name}\",{from}}}");
-            write::write_masked(&mut wire.out, Opcode::Text, request.as_bytes(), mask(&ear.masks));
-            poll_fn(|cx| ear.poll(cx, &mut wire, &mut reader, &mut subscribed)).await;
-            ear.hand_over();
+            write::write_masked(&mut wire.out, Opcode::Text, request.as_bytes(), mask(&subscriber.masks));
+            poll_fn(|cx| subscriber.poll(cx, &mut wire, &mut reader, &mut subscribed)).await;
+            subscriber.hand_over();
         }
-        ear.audience.lost.fetch_add(1, Ordering::Relaxed);
+        subscriber.audience.lost.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(run.rules.backoff_min).await;
     }
 }
 
 /// One subscriber.
-struct Ear {
+struct Subscriber {
     audience: Arc<Audience>,
     who: usize,
     masks: SeededRandom,
@@ -185,7 +186,7 @@ struct Ear {
     latencies: Vec<u64>,
 }
 
-impl Ear {
+impl Subscriber {
     /// Ready when the connection is gone.
     fn poll(
         &mut self,
@@ -264,7 +265,7 @@ impl Ear {
     }
 }
 
-impl Drop for Ear {
+impl Drop for Subscriber {
     fn drop(&mut self) {
         self.hand_over();
     }

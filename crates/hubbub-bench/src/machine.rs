@@ -3,13 +3,14 @@
 use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::{Clock, Timestamp};
 use serde::Serialize;
 
 /// The wall clock.
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+    Timestamp::from_micros(saturate(since.as_micros()))
 }
 
 /// The machine's clocks, for what must be handed one.

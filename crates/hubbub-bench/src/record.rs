@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use hubbub_core::invariant::saturate;
 use serde::Serialize;
 
 /// How one message ended.
@@ -106,7 +107,7 @@ impl Record {
 
     /// Counts `n` events at a time, without latency.
     pub(crate) fn count_at(&mut self, at_us: u64, n: u64) {
-        let step = usize::try_from(at_us / STEP_US).unwrap_or(usize::MAX).min(MAX_STEPS);
+        let step = saturate::<_, usize>(at_us / STEP_US).min(MAX_STEPS);
         if self.steps.len() <= step {
             self.steps.resize(step + 1, 0);
         }
@@ -246,7 +247,7 @@ pub(crate) struct Bucket {
 
 /// Sums the steps of a phase that took `elapsed` into buckets of `width`.
 pub(crate) fn buckets(steps: &[u64], elapsed: Duration, width: Duration) -> Vec<Bucket> {
-    let per_bucket = usize::try_from(width.as_micros() / u128::from(STEP_US)).unwrap_or(1).max(1);
+    let per_bucket = saturate::<_, usize>(width.as_micros() / u128::from(STEP_US)).max(1);
     let width_s = per_bucket as f64 * STEP_US as f64 / 1e6;
     let elapsed_s = elapsed.as_secs_f64();
     let bucket = |(index, steps): (usize, &[u64])| {

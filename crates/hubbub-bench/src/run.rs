@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hubbub_core::Timestamp;
+use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
 use crate::client::{Cause, Target};
@@ -150,7 +151,7 @@ impl Run {
 }
 
 fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    saturate(duration.as_micros())
 }
 
 /// When a message was (to be) sent, by its index.

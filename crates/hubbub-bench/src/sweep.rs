@@ -154,8 +154,8 @@ async fn persisted(args: &SweepArgs, url: &str, batch: u64, linger: Duration) ->
 fn row(batch: u64, linger: Duration, outcomes: &[Outcome]) -> Row {
     let of = |figure: &dyn Fn(&Outcome) -> f64| median(&outcomes.iter().map(figure).collect::<Vec<_>>());
     let cpu_us = |outcome: &Outcome, name: &str| {
-        let course = outcome.course.iter().find(|course| course.name == name);
-        1e6 * course.map_or(0.0, |course| course.average) / outcome.stored_per_second.max(1.0)
+        let summary = outcome.series.iter().find(|series| series.name == name);
+        1e6 * summary.map_or(0.0, |series| series.average) / outcome.stored_per_second.max(1.0)
     };
     let rates: Vec<f64> = outcomes.iter().map(|outcome| outcome.stored_per_second).collect();
     let p95 = |outcome: &Outcome| {

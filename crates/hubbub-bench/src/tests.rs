@@ -99,8 +99,8 @@ async fn clients_of_queues_ask_and_are_answered() {
     let own = ["populate", "--depth", "1000", "--duration", "10s"];
     let args: QueueArgs = arguments("queue", &[&line[..], &own].concat()).expect("options");
     let report = queue::measure(&args).await.expect("measured");
-    let books = report.ledger.and_then(|ledger| ledger.queues).expect("books");
-    assert!((1_000..1_200).contains(&books.sent) && books.taken == 0, "{books}");
+    let queues = report.ledger.and_then(|ledger| ledger.queues).expect("a ledger of queues");
+    assert!((1_000..1_200).contains(&queues.sent) && queues.taken == 0, "{queues}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hubbub_core::invariant::saturate;
+
 use crate::caller::Caller;
 use crate::client::{Cause, Target};
 use crate::record::{Ending, Sample};
@@ -112,7 +114,7 @@ impl Worker {
         }
         let now_us = self.run.now_us();
         if begun.is_measured {
-            let latency_us = u32::try_from(now_us.saturating_sub(begun.us)).unwrap_or(u32::MAX);
+            let latency_us = saturate(now_us.saturating_sub(begun.us));
             self.samples.push(Sample { done_us: now_us, latency_us, room: place, kind, ending });
         }
         if self.samples.len() >= SAMPLES_MAX || now_us > self.handed_over_us + SAMPLES_AGE_US {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use uuid::{Builder, Uuid};
+
 use crate::clock::RandomSource;
 use crate::time::Timestamp;
 
@@ -78,18 +80,12 @@ id_type!(
 
 /// Writes a UUIDv7 (RFC 9562 §5.7) in its canonical form: the id of a message whose sender gave none.
 pub fn write_uuid_v7(now: Timestamp, random: &dyn RandomSource, out: &mut String) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let millis = u128::try_from(now.as_micros() / 1_000).unwrap_or(0) & 0xFFFF_FFFF_FFFF;
-    let (a, b) = (u128::from(random.next_u64()), u128::from(random.next_u64()));
-    let bits =
-        (millis << 80) | (0x7 << 76) | ((a & 0xFFF) << 64) | (0b10 << 62) | (b & 0x3FFF_FFFF_FFFF_FFFF);
-    for nibble in 0..32_u32 {
-        if matches!(nibble, 8 | 12 | 16 | 20) {
-            out.push('-');
-        }
-        let digit = usize::try_from((bits >> (124 - 4 * nibble)) & 0xF).unwrap_or(0);
-        out.push(char::from(HEX.get(digit).copied().unwrap_or(b'0')));
-    }
+    let millis = now.as_micros().max(0).cast_unsigned() / 1_000;
+    let [.., a1, a0] = random.next_u64().to_be_bytes();
+    let [b7, b6, b5, b4, b3, b2, b1, b0] = random.next_u64().to_be_bytes();
+    let uuid =
+        Builder::from_unix_timestamp_millis(millis, &[a1, a0, b7, b6, b5, b4, b3, b2, b1, b0]).into_uuid();
+    out.push_str(uuid.hyphenated().encode_lower(&mut Uuid::encode_buffer()));
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What every store promises. The conformance suite in `hubbub-store` is written from these contracts.
+//! What every store promises. `hubbub-conformance` is written from these contracts.
 
 use std::future::Future;
 use std::pin::Pin;

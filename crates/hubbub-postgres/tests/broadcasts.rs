@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
+use hubbub_conformance::queues::message;
 use hubbub_core::queue::{Audience, QueueSend, Settle, Take, TakeHow, Wanted, Wants};
 use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore};
 use hubbub_postgres::BroadcastOptions;
-use hubbub_store::conformance::queues::message;
 use support::queues::{apply, done, info, make, send, servers_with, settle, take, taken, texts};
 
 fn slices(per_slice: usize, pause: Duration) -> BroadcastOptions {

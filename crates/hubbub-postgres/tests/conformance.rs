@@ -8,20 +8,20 @@ use support::fixture::Opened;
 
 mod rooms {
     use super::Opened;
-    hubbub_store::conformance_tests!(Opened::fresh().await);
+    hubbub_conformance::conformance_tests!(Opened::fresh().await);
 }
 
 mod queues {
     use super::Opened;
-    hubbub_store::queue_conformance_tests!(Opened::fresh().await);
+    hubbub_conformance::queue_conformance_tests!(Opened::fresh().await);
 }
 
 mod queues_with_copies_not_made {
     use super::Opened;
-    hubbub_store::queue_conformance_tests!(Opened::slow().await);
+    hubbub_conformance::queue_conformance_tests!(Opened::slow().await);
 }
 
 mod keys {
     use super::Opened;
-    hubbub_store::key_conformance_tests!(Opened::fresh().await);
+    hubbub_conformance::key_conformance_tests!(Opened::fresh().await);
 }

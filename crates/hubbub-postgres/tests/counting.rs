@@ -7,11 +7,11 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::stats::StatsStore;
 use hubbub_core::{Change, Op, OpBatch, Store, Timestamp, What};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use hubbub_store::conformance::model::Post;
 use support::{Database, connect};
 
 struct Opened {

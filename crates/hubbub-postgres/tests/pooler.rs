@@ -8,15 +8,15 @@ use support::fixture::Opened;
 
 mod rooms {
     use super::Opened;
-    hubbub_store::conformance_tests!(Opened::pooled().await);
+    hubbub_conformance::conformance_tests!(Opened::pooled().await);
 }
 
 mod queues {
     use super::Opened;
-    hubbub_store::queue_conformance_tests!(Opened::pooled().await);
+    hubbub_conformance::queue_conformance_tests!(Opened::pooled().await);
 }
 
 mod keys {
     use super::Opened;
-    hubbub_store::key_conformance_tests!(Opened::pooled().await);
+    hubbub_conformance::key_conformance_tests!(Opened::pooled().await);
 }

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use hubbub_conformance::queues::message;
 use hubbub_core::queue::{
     Audience, Delivery, Due, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted, Wants,
 };
 use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore, Refusal, Timestamp};
-use hubbub_store::conformance::queues::message;
 use support::queues::{START, Servers, apply, done, info, make, send, servers, settle, take, taken, texts};
 
 /// Several servers send, take away, lease, give back and acknowledge at the same time: each message comes to exactly one

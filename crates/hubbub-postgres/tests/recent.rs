@@ -6,13 +6,13 @@ mod support;
 
 use std::sync::Arc;
 
+use hubbub_conformance::model::{Kept, Post};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{
     Change, Op, OpBatch, RandomSource, RoomId, RoomSettings, RoomStore, Store, Timestamp, UserId, What,
 };
 use hubbub_postgres::{Postgres, PostgresOptions};
-use hubbub_store::conformance::model::{Kept, Post};
 use support::Database;
 
 const ROOMS: [&str; 2] = ["r0", "r1"];

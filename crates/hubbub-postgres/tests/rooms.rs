@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Op, OpBatch, Outcome, Refusal, RoomId, RoomStore, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use hubbub_store::conformance::model::Post;
 use support::{Database, connect};
 use tokio_postgres::Client;
 

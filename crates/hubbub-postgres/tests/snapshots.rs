@@ -8,11 +8,11 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_conformance::queues::message;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::{Delivery, Settle, Take, TakeHow, Wanted};
 use hubbub_core::{Outcome, QueueOp, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use hubbub_store::conformance::queues::message;
 use support::Database;
 use support::queues::{START, apply, done, make, settle, taken};
 use tokio_postgres::Client;

@@ -6,10 +6,10 @@ mod support;
 
 use std::sync::Arc;
 
+use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{Op, OpBatch, Outcome, Refusal, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use hubbub_store::conformance::model::Post;
 use support::{Database, connect};
 
 async fn send(store: &Arc<Postgres>, posts: &[Post]) -> Vec<Outcome> {

@@ -1,4 +1,3 @@
-//! Where everything is kept: the embedded engine, and the conformance suite that every store passes.
+//! The embedded store.
 
-pub mod conformance;
 pub mod embedded;

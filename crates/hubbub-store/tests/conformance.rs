@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_conformance::{CLIENTS_MAX, Fixture, keys, queues, random};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{Store, Timestamp};
-use hubbub_store::conformance::{CLIENTS_MAX, Fixture, keys, queues, random};
 use hubbub_store::embedded::disk::FileDisk;
 use hubbub_store::embedded::{BroadcastOptions, Embedded, Engine, EngineOptions, MergeOptions};
 
@@ -126,36 +126,36 @@ const SLOT_BYTES: u64 = 24 << 20;
 mod engine {
     use super::{Directory, SLOT_BYTES};
 
-    hubbub_store::conformance_tests!(Directory::fresh(SLOT_BYTES));
+    hubbub_conformance::conformance_tests!(Directory::fresh(SLOT_BYTES));
 
     mod queues {
         use super::super::{Directory, SLOT_BYTES};
 
-        hubbub_store::queue_conformance_tests!(Directory::fresh(SLOT_BYTES));
+        hubbub_conformance::queue_conformance_tests!(Directory::fresh(SLOT_BYTES));
     }
 
     mod keys {
         use super::super::{Directory, SLOT_BYTES};
 
-        hubbub_store::key_conformance_tests!(Directory::fresh(SLOT_BYTES));
+        hubbub_conformance::key_conformance_tests!(Directory::fresh(SLOT_BYTES));
     }
 }
 
 mod served {
     use super::{SLOT_BYTES, Served};
 
-    hubbub_store::conformance_tests!(Served::fresh(SLOT_BYTES));
+    hubbub_conformance::conformance_tests!(Served::fresh(SLOT_BYTES));
 
     mod queues {
         use super::super::{SLOT_BYTES, Served};
 
-        hubbub_store::queue_conformance_tests!(Served::fresh(SLOT_BYTES));
+        hubbub_conformance::queue_conformance_tests!(Served::fresh(SLOT_BYTES));
     }
 
     mod keys {
         use super::super::{SLOT_BYTES, Served};
 
-        hubbub_store::key_conformance_tests!(Served::fresh(SLOT_BYTES));
+        hubbub_conformance::key_conformance_tests!(Served::fresh(SLOT_BYTES));
     }
 }
 

@@ -1,5 +1,8 @@
 //! The HTTP upgrade: the server's answer to a key, and the client's side of it.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::error::HandshakeError;
 
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -11,12 +14,12 @@ pub fn accept_key(key: &str) -> String {
     let mut sha1 = sha1_smol::Sha1::new();
     sha1.update(key.as_bytes());
     sha1.update(GUID);
-    base64(&sha1.digest().bytes())
+    STANDARD.encode(sha1.digest().bytes())
 }
 
 /// `Sec-WebSocket-Key` from 16 random bytes.
 pub fn client_key(random: [u8; 16]) -> String {
-    base64(&random)
+    STANDARD.encode(random)
 }
 
 /// Whether a key is what RFC 6455 asks for: 16 bytes in base64.
@@ -61,21 +64,6 @@ pub fn parse_response(response: &[u8], key: &str) -> Result<Option<usize>, Hands
     } else {
         Err(HandshakeError::WrongAccept)
     }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let bits =
-            three.iter().fold(0_u32, |bits, &byte| (bits << 8) | u32::from(byte)) << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let digit = DIGITS.get(((bits >> (18 - 6 * place)) & 63) as usize);
-            let digit = digit.filter(|_| place <= three.len());
-            text.push(char::from(digit.copied().unwrap_or(b'=')));
-        }
-    }
-    text
 }
 
 #[cfg(test)]

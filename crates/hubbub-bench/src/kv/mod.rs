@@ -102,7 +102,7 @@ pub(crate) struct KvArgs {
 
 /// What was read of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct KeyBooks {
+pub(crate) struct KeyLedger {
     /// Reads that found a value.
     pub found: u64,
     /// Reads that found none.
@@ -113,7 +113,7 @@ pub(crate) struct KeyBooks {
     pub wrong: u64,
 }
 
-impl KeyBooks {
+impl KeyLedger {
     /// What should not have been seen.
     pub(crate) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
@@ -127,7 +127,7 @@ impl KeyBooks {
     }
 }
 
-impl fmt::Display for KeyBooks {
+impl fmt::Display for KeyLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { found, absent, stale, wrong } = self;
         write!(f, "{found} found, {absent} absent, {stale} stale, {wrong} wrong")
@@ -160,7 +160,7 @@ pub(crate) async fn measure(args: &KvArgs) -> anyhow::Result<Report> {
     let run = work(args, &targets, &common, seed).await?;
     report.cpu = Some(cpu.until(&CpuMark::now(args.common.server_pid)));
 
-    report.ledger = Some(Ledger::of(&[&run], None, None).with_keys(books(&common.sightings)));
+    report.ledger = Some(Ledger::of(&[&run], None, None).with_keys(key_ledger(&common.sightings)));
     report.add_run(&run, args.common.bucket);
     if args.rate.is_none() {
         report.audit(args.connections as f64);
@@ -262,9 +262,9 @@ fn release(run: &Run, common: &client::Common, clockwork: &Clockwork) {
     due.permits.close();
 }
 
-fn books(sightings: &Sightings) -> KeyBooks {
+fn key_ledger(sightings: &Sightings) -> KeyLedger {
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    KeyBooks {
+    KeyLedger {
         found: read(&sightings.hits),
         absent: read(&sightings.absent),
         stale: read(&sightings.stale),

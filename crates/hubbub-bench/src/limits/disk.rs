@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use hubbub_core::invariant::saturate;
 
 use crate::record::{Dist, Stats};
 
@@ -50,7 +51,7 @@ impl ZeroFilled {
             let one = Instant::now();
             self.file.write_all_at(&block, at as u64)?;
             self.file.sync_data()?;
-            dist.add(u64::try_from(one.elapsed().as_micros()).unwrap_or(u64::MAX));
+            dist.add(saturate(one.elapsed().as_micros()));
             at = if at + 2 * block_bytes > FILE_BYTES { 0 } else { at + block_bytes };
         }
         Ok(Synced { per_second: dist.len() as f64 / begun.elapsed().as_secs_f64(), latency: dist.stats() })

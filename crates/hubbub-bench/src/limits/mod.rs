@@ -3,6 +3,8 @@
 
 mod disk;
 mod engine;
+#[cfg(all(feature = "postgres", feature = "amqp"))]
+pub(crate) mod plain_rows;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 

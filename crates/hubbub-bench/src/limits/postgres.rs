@@ -1,26 +1,9 @@
-//! PostgreSQL without a server in front of it: the same rows into the same tables in plain batches, and keys one
-//! statement for each.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+//! PostgreSQL servers to measure with.
 
 use anyhow::Context;
-use hubbub_core::clock::SeededRandom;
-use hubbub_postgres::{Postgres, PostgresOptions};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 
-use crate::machine::{SystemClock, seed};
-use crate::persist::texts::Texts;
-
-type Param<'a> = &'a (dyn tokio_postgres::types::ToSql + Sync);
-
-/// Rows of a batch, as the store's own batches have at most.
-const BATCH: u64 = 5_000;
-/// Connections that write, as the store's own lanes.
-const CONNECTIONS: u64 = 2;
+use crate::machine::seed;
 
 /// A database of its own on a server, dropped with [`Database::drop`].
 pub(crate) struct Database {
@@ -36,17 +19,6 @@ impl Database {
         let (base, _) = server.rsplit_once('/').context("the URL names no database")?;
         connect(server).await?.batch_execute(&format!("create database {name}")).await?;
         Ok(Self { server: server.to_owned(), url: format!("{base}/{name}"), name })
-    }
-
-    /// Bytes of the tables that messages are in, with their indexes, and how many messages there are.
-    pub(crate) async fn message_bytes(&self) -> anyhow::Result<(i64, i64)> {
-        let client = connect(&self.url).await?;
-        let size = "select coalesce(sum(pg_total_relation_size(relid)), 0)::int8 from ( \
-                      select relid from pg_partition_tree('messages') union all \
-                      select relid from pg_partition_tree('message_ids')) tables";
-        let bytes = client.query_one(size, &[]).await?.get(0);
-        let count = client.query_one("select count(*) from messages", &[]).await?.get(0);
-        Ok((bytes, count))
     }
 
     /// Removes it, with whoever is still connected.
@@ -75,151 +47,4 @@ pub(crate) async fn check_durable(server: &str) -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-/// Makes the store's tables.
-pub(crate) async fn make_tables(url: &str) -> anyhow::Result<()> {
-    use hubbub_core::Store as _;
-    let random = SeededRandom::new(seed());
-    Postgres::open(PostgresOptions::new(url), Arc::new(SystemClock::new()), &random).await?.close();
-    Ok(())
-}
-
-const IDS: &str = "insert into message_ids (room, id_hash, received_at, seq) \
-     select room, hash::uuid, $4, seq from unnest($1::int[], $2::text[], $3::int8[]) as t (room, hash, seq) \
-     on conflict do nothing";
-const MESSAGES: &str = "insert into messages (room, sender, seq, received_at, sent_at, kind, message_id, body) \
-     select room, sender, seq, $6, $6, '0', id, body \
-     from unnest($1::int[], $2::int[], $3::int8[], $4::text[], $5::text[]) as t (room, sender, seq, id, body) \
-     on conflict do nothing";
-
-/// Rows per second that plain batches reach into the tables of messages and their ids.
-pub(crate) async fn rows_rate(server: &str, texts: &Arc<Texts>, time: Duration) -> anyhow::Result<f64> {
-    let database = Database::fresh(server).await?;
-    make_tables(&database.url).await?;
-    let (begun, rows) = (Instant::now(), Arc::new(AtomicU64::new(0)));
-    let mut tasks = JoinSet::new();
-    for lane in 0..CONNECTIONS {
-        let (url, texts, rows) = (database.url.clone(), texts.clone(), rows.clone());
-        tasks.spawn(async move { fill(&url, &texts, lane, begun, time, &rows).await });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
-    let rate = rows.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
-    database.drop().await?;
-    Ok(rate)
-}
-
-async fn fill(
-    url: &str,
-    texts: &Texts,
-    lane: u64,
-    begun: Instant,
-    time: Duration,
-    rows: &AtomicU64,
-) -> anyhow::Result<()> {
-    let mut client = connect(url).await?;
-    let (ids, messages) = (client.prepare(IDS).await?, client.prepare(MESSAGES).await?);
-    let mut next = vec![0_i64; usize::try_from(texts.rooms())?];
-    let mut index = lane;
-    while begun.elapsed() < time {
-        let mut columns = Columns::default();
-        for _ in 0..BATCH {
-            // Rooms of one connection are not those of another, as in the store.
-            let room = texts.room_number(index) / CONNECTIONS * CONNECTIONS + lane;
-            if let Some(seq) = next.get_mut(usize::try_from(room)?) {
-                *seq += 1;
-                columns.push(texts, index, i32::try_from(room)?, *seq);
-            }
-            index += CONNECTIONS;
-        }
-        let now = SystemTime::now();
-        let Columns { rooms, senders, seqs, ids: names, hashes, bodies } = &columns;
-        let tx = client.transaction().await?;
-        let first: [Param<'_>; 4] = [rooms, hashes, seqs, &now];
-        let second: [Param<'_>; 6] = [rooms, senders, seqs, names, bodies, &now];
-        let (ids_done, messages_done) =
-            tokio::join!(tx.execute(&ids, &first), tx.execute(&messages, &second));
-        let stored = messages_done?;
-        anyhow::ensure!(ids_done? == stored, "ids and messages differ");
-        tx.commit().await?;
-        rows.fetch_add(stored, Ordering::Relaxed);
-    }
-    Ok(())
-}
-
-#[derive(Default)]
-struct Columns {
-    rooms: Vec<i32>,
-    senders: Vec<i32>,
-    seqs: Vec<i64>,
-    ids: Vec<String>,
-    hashes: Vec<String>,
-    bodies: Vec<String>,
-}
-
-impl Columns {
-    fn push(&mut self, texts: &Texts, index: u64, room: i32, seq: i64) {
-        let (user, text) = texts.user_and_text(index);
-        let user = user.trim_start_matches("user").parse().unwrap_or(0);
-        self.rooms.push(room);
-        self.senders.push(user);
-        self.seqs.push(seq);
-        self.ids.push(texts.id(index));
-        let [high, low] = [index, index ^ seed_of(room)].map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        self.hashes.push(format!("{high:016x}{low:016x}"));
-        self.bodies.push(text.to_owned());
-    }
-}
-
-fn seed_of(room: i32) -> u64 {
-    u64::from(room.unsigned_abs()) << 40
-}
-
-/// Puts per second that `callers` reach with one upsert for each put, over a pool of `connections`.
-pub(crate) async fn puts_rate(
-    server: &str,
-    callers: usize,
-    connections: usize,
-    keys: u64,
-    time: Duration,
-) -> anyhow::Result<f64> {
-    let database = Database::fresh(server).await?;
-    let client = connect(&database.url).await?;
-    let table = "create table bare (key bytea primary key, value bytea not null, revision bigint not null)";
-    client.batch_execute(table).await?;
-    let upsert = "insert into bare values ($1, $2, 1) \
-         on conflict (key) do update set value = excluded.value, revision = bare.revision + 1";
-    let mut pool = Vec::new();
-    for _ in 0..connections {
-        let client = connect(&database.url).await?;
-        let statement = client.prepare(upsert).await?;
-        pool.push((client, statement));
-    }
-    let (begun, puts, turn) =
-        (Instant::now(), Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(connections)));
-    let pool = Arc::new(parking_lot::Mutex::new(pool));
-    let mut tasks = JoinSet::new();
-    for _ in 0..callers {
-        let (pool, puts, turn) = (pool.clone(), puts.clone(), turn.clone());
-        tasks.spawn(async move {
-            while begun.elapsed() < time {
-                let _permit = turn.acquire().await?;
-                let (client, statement) = pool.lock().pop().context("more permits than connections")?;
-                let number = puts.fetch_add(1, Ordering::Relaxed);
-                let (key, value) = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % keys, [7_u8; 100]);
-                let key = format!("key-{key:012}");
-                client.execute(&statement, &[&key.as_bytes(), &value.as_slice()]).await?;
-                pool.lock().push((client, statement));
-            }
-            anyhow::Ok(())
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
-    let rate = puts.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
-    database.drop().await?;
-    Ok(rate)
 }

@@ -11,7 +11,7 @@ use lapin::options::*;
 use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, PublisherConfirm};
 
-use super::books::Books;
+use super::ledger::PublishLedger;
 use super::texts::Texts;
 
 /// How long the broker may take for anything.
@@ -31,12 +31,12 @@ pub(crate) async fn connect(url: &str) -> anyhow::Result<Connection> {
     connected.context("connecting to RabbitMQ")
 }
 
-/// Publishes until the books are full.
+/// Publishes until the ledger has given out every number.
 pub(crate) async fn publish(
     url: String,
     exchange: String,
     window: usize,
-    books: Arc<Books>,
+    ledger: Arc<PublishLedger>,
     texts: Arc<Texts>,
 ) -> anyhow::Result<()> {
     let connection = connect(&url).await?;
@@ -45,12 +45,12 @@ pub(crate) async fn publish(
     let mut under_way: VecDeque<(Instant, PublisherConfirm)> = VecDeque::with_capacity(window);
     let exchange = ShortString::from(exchange);
     loop {
-        let numbers = books.take(CHUNK);
+        let numbers = ledger.take(CHUNK);
         if numbers.is_empty() {
             break;
         }
         for index in numbers {
-            let due = due(&books, index, &mut under_way).await;
+            let due = due(&ledger, index, &mut under_way).await;
             let body = texts.body(index, &crate::machine::now().to_string());
             let key = ShortString::from(format!("room.{}", texts.room(index)));
             let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
@@ -59,25 +59,29 @@ pub(crate) async fn publish(
             // A broker without memory or space reads no more.
             let published = tokio::time::timeout(PATIENCE, publishing).await;
             let confirm = published.context("the broker takes no messages, see its alarms")??;
-            books.sent.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            ledger.sent.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             under_way.push_back((due, confirm));
             if under_way.len() >= window {
-                settle(&books, &mut under_way, window / 2).await?;
+                settle(&ledger, &mut under_way, window / 2).await?;
             }
         }
     }
-    settle(&books, &mut under_way, 0).await?;
+    settle(&ledger, &mut under_way, 0).await?;
     connection.close(200, "done".into()).await.context("closing the connection to RabbitMQ")
 }
 
 /// Waits until message `index` is to be sent, and meanwhile notes confirms when they come.
-async fn due(books: &Books, index: u64, under_way: &mut VecDeque<(Instant, PublisherConfirm)>) -> Instant {
-    let mut due = std::pin::pin!(books.due(index));
+async fn due(
+    ledger: &PublishLedger,
+    index: u64,
+    under_way: &mut VecDeque<(Instant, PublisherConfirm)>,
+) -> Instant {
+    let mut due = std::pin::pin!(ledger.due(index));
     while let Some((sent, confirm)) = under_way.front_mut() {
         tokio::select! {
             biased;
             confirmed = confirm => {
-                note(books, *sent, confirmed);
+                note(ledger, *sent, confirmed);
                 under_way.pop_front();
             }
             due = &mut due => return due,
@@ -88,24 +92,24 @@ async fn due(books: &Books, index: u64, under_way: &mut VecDeque<(Instant, Publi
 
 /// Waits until only `left` are unanswered.
 async fn settle(
-    books: &Books,
+    ledger: &PublishLedger,
     under_way: &mut VecDeque<(Instant, PublisherConfirm)>,
     left: usize,
 ) -> anyhow::Result<()> {
     while under_way.len() > left {
         let Some((due, confirm)) = under_way.pop_front() else { break };
-        note(books, due, tokio::time::timeout(PATIENCE, confirm).await.context("no confirm in time")?);
+        note(ledger, due, tokio::time::timeout(PATIENCE, confirm).await.context("no confirm in time")?);
     }
     Ok(())
 }
 
-fn note(books: &Books, due: Instant, confirmed: lapin::Result<Confirmation>) {
+fn note(ledger: &PublishLedger, due: Instant, confirmed: lapin::Result<Confirmation>) {
     let counter = match confirmed {
-        Ok(Confirmation::Ack(None)) => &books.confirmed,
-        Ok(_) => &books.refused,
-        Err(_) => &books.unconfirmed,
+        Ok(Confirmation::Ack(None)) => &ledger.confirmed,
+        Ok(_) => &ledger.refused,
+        Err(_) => &ledger.unconfirmed,
     };
-    books.answered(counter, due, 1);
+    ledger.answered(counter, due, 1);
 }
 
 /// Messages waiting in a queue.
@@ -142,10 +146,10 @@ pub(crate) async fn bare(
     channel.queue_bind(BARE.into(), exchange.into(), "room.#".into(), bind, FieldTable::default()).await?;
 
     let publish_all = async || -> anyhow::Result<()> {
-        let books = Arc::new(Books::new(messages, None, None));
+        let ledger = Arc::new(PublishLedger::new(messages, None, None));
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..publishers.max(1) {
-            tasks.spawn(publish(url.to_owned(), exchange.to_owned(), window, books.clone(), texts.clone()));
+            tasks.spawn(publish(url.to_owned(), exchange.to_owned(), window, ledger.clone(), texts.clone()));
         }
         while let Some(done) = tasks.join_next().await {
             done??;

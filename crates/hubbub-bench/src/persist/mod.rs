@@ -2,22 +2,22 @@
 //! of them are stored.
 //!
 //! Publishers ([`amqp`], as any other program would, or [`ndjson`], through the server) draw messages ([`texts`]) and
-//! count what became of them ([`books`]); an [`ear`] hears some of them at the other end; a [`watch`] looks at server,
-//! broker, database and machine once a second. The [`outcome`] closes the books with the server's own counters and
-//! histograms ([`buckets`]), and shows the [`course`] of what was seen.
+//! count what became of them ([`ledger`]); a [`subscriber`] receives some of them at the other end; a [`watch`] looks at server,
+//! broker, database and machine once a second. The [`outcome`] compares the ledger with the server's own counters and
+//! histograms ([`buckets`]), and shows what was seen as [`time_series`].
 
 #[cfg(feature = "amqp")]
 pub(crate) mod amqp;
-pub(crate) mod books;
 mod buckets;
-mod course;
-mod ear;
+pub(crate) mod ledger;
 mod ndjson;
 pub(crate) mod outcome;
 mod preset;
 mod show;
 mod source;
+mod subscriber;
 pub(crate) mod texts;
+mod time_series;
 mod watch;
 
 use std::sync::Arc;
@@ -33,13 +33,13 @@ use tokio::task::JoinSet;
 use crate::client::Target;
 use crate::ledger::ServerCounts;
 use crate::options::{Common, duration};
-use books::{Books, read};
-use course::Span;
-use ear::Heard;
+use ledger::{PublishLedger, read};
 use outcome::Outcome;
 use preset::{Plan, Preset};
 pub(crate) use source::Source;
+use subscriber::Heard;
 use texts::Texts;
+use time_series::Span;
 use watch::Watch;
 
 /// Options of `bench persist`.
@@ -140,27 +140,27 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
     let mut ears = JoinSet::new();
     let followed = args.listen.min(texts.rooms());
     if !args.fill && !args.drain && followed > 0 {
-        ears.spawn(ear::listen(target.clone(), followed, heard.clone()));
+        ears.spawn(subscriber::listen(target.clone(), followed, heard.clone()));
         subscribed(&heard, followed).await?;
     }
 
     let published = if args.drain { 0 } else { plan.messages };
-    let books = Arc::new(Books::new(published, plan.rate, plan.time));
+    let ledger = Arc::new(PublishLedger::new(published, plan.rate, plan.time));
     let seen = (!args.fill).then(|| target.clone());
-    let watch = Watch::start(seen, args.common.server_pid, args.watch.clone(), books.clone(), source);
+    let watch = Watch::start(seen, args.common.server_pid, args.watch.clone(), ledger.clone(), source);
     // What is to be drained is already on its way.
     if !args.fill && !args.drain {
         tokio::time::sleep(args.around).await;
     }
     let metrics_before = metrics(&target).await;
     let begun = Instant::now();
-    let mut publishers = publishers(args, plan.rate, &target, &books, &texts)?;
+    let mut publishers = publishers(args, plan.rate, &target, &ledger, &texts)?;
     let (set_published, is_published) = signal::channel(false);
     let stored = async {
         if args.fill {
             return Ok((0, Instant::now()));
         }
-        wait_stored(args, &target, stored_before - stored_early, plan.messages, &books, is_published).await
+        wait_stored(args, &target, stored_before - stored_early, plan.messages, &ledger, is_published).await
     };
     let publishing = async {
         while let Some(done) = publishers.join_next().await {
@@ -181,8 +181,8 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
     let heard = std::mem::take(&mut *heard.lock());
     Ok(Outcome::new(outcome::Seen {
         args,
-        messages: if args.drain { plan.messages } else { read(&books.sent) },
-        books: &books,
+        messages: if args.drain { plan.messages } else { read(&ledger.sent) },
+        ledger: &ledger,
         heard,
         looks,
         span,
@@ -213,7 +213,7 @@ fn publishers(
     args: &PersistArgs,
     rate: Option<f64>,
     target: &Target,
-    books: &Arc<Books>,
+    ledger: &Arc<PublishLedger>,
     texts: &Arc<Texts>,
 ) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
     let mut tasks = JoinSet::new();
@@ -225,7 +225,7 @@ fn publishers(
                     url.clone(),
                     args.exchange.clone(),
                     args.window.max(1),
-                    books.clone(),
+                    ledger.clone(),
                     texts.clone(),
                 ));
                 #[cfg(not(feature = "amqp"))]
@@ -239,7 +239,7 @@ fn publishers(
                 let chunk = rate.map_or(args.window as u64, |rate| {
                     ((rate / args.publishers.max(1) as f64 * 0.01) as u64).clamp(1, args.window as u64)
                 });
-                tasks.spawn(ndjson::publish(target.clone(), chunk.max(1), books.clone(), texts.clone()));
+                tasks.spawn(ndjson::publish(target.clone(), chunk.max(1), ledger.clone(), texts.clone()));
             }
         }
     }
@@ -272,7 +272,7 @@ async fn wait_stored(
     target: &Target,
     before: u64,
     messages: u64,
-    books: &Books,
+    ledger: &PublishLedger,
     mut is_published: Receiver<bool>,
 ) -> anyhow::Result<(u64, Instant)> {
     let (mut last, mut moved_at) = (0, Instant::now());
@@ -284,7 +284,7 @@ async fn wait_stored(
         }
         // In this order: what is confirmed when all is published is what there will be.
         let is_over = *is_published.borrow();
-        let wanted = if args.drain { messages } else { read(&books.confirmed) };
+        let wanted = if args.drain { messages } else { read(&ledger.confirmed) };
         if is_over && last >= wanted || moved_at.elapsed() > args.give_up {
             return Ok((last, moved_at));
         }

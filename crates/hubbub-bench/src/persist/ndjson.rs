@@ -11,28 +11,28 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::books::Books;
+use super::ledger::PublishLedger;
 use super::texts::Texts;
 use crate::client::Target;
 
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Publishes until the books are full, up to `chunk` messages in a request.
+/// Publishes until the ledger has given out every number, up to `chunk` messages in a request.
 pub(crate) async fn publish(
     target: Target,
     chunk: u64,
-    books: Arc<Books>,
+    ledger: Arc<PublishLedger>,
     texts: Arc<Texts>,
 ) -> anyhow::Result<()> {
     let mut sender = connect(&target).await?;
     loop {
-        let numbers = books.take(chunk);
+        let numbers = ledger.take(chunk);
         if numbers.is_empty() {
             return Ok(());
         }
         // A chunk is due with its last message: before, that one did not exist.
-        let due = books.due(numbers.end.saturating_sub(1)).await;
+        let due = ledger.due(numbers.end.saturating_sub(1)).await;
         let timestamp = crate::machine::now().to_string();
         let mut body = Vec::new();
         for index in numbers.clone() {
@@ -40,12 +40,12 @@ pub(crate) async fn publish(
             body.push(b'\n');
         }
         let count = numbers.end - numbers.start;
-        books.sent.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+        ledger.sent.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
         let answer = tokio::time::timeout(PATIENCE, post(&mut sender, &target, body)).await;
         let answered = match answer.context("no answer in time")? {
             Ok(answer) => answer,
             Err(_) => {
-                books.answered(&books.unconfirmed, due, count);
+                ledger.answered(&ledger.unconfirmed, due, count);
                 sender = connect(&target).await?;
                 continue;
             }
@@ -56,8 +56,8 @@ pub(crate) async fn publish(
             lines.iter().filter(|line| line.contains("\"code\":\"unconfirmed\"")).count() as u64;
         let refused = lines.iter().filter(failed).count() as u64 - unconfirmed;
         ensure!(lines.len() as u64 == count, "{} answers to {count} messages", lines.len());
-        books.answered(&books.confirmed, due, count - refused - unconfirmed);
-        for (counter, n) in [(&books.refused, refused), (&books.unconfirmed, unconfirmed)] {
+        ledger.answered(&ledger.confirmed, due, count - refused - unconfirmed);
+        for (counter, n) in [(&ledger.refused, refused), (&ledger.unconfirmed, unconfirmed)] {
             counter.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
         }
     }

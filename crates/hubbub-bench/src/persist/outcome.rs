@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::PersistArgs;
-use super::books::{Books, read};
 use super::buckets::Buckets;
-use super::course::{Course, Slope, Span, courses};
-use super::ear::Heard;
+use super::ledger::{PublishLedger, read};
+use super::subscriber::Heard;
+use super::time_series::{SeriesSummary, Slope, Span, summaries};
 use super::watch::{BATCH_MS, Look};
 use crate::ledger::sum;
 use crate::machine::Machine;
@@ -23,7 +23,7 @@ const MEMORY: &str = "server MiB";
 pub(super) struct Seen<'a> {
     pub(super) args: &'a PersistArgs,
     pub(super) messages: u64,
-    pub(super) books: &'a Books,
+    pub(super) ledger: &'a PublishLedger,
     pub(super) heard: Heard,
     pub(super) looks: Vec<Look>,
     /// When there was something to do.
@@ -85,7 +85,8 @@ pub(crate) struct Outcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory_slope_late: Option<Slope>,
     pub(super) span: Span,
-    pub(crate) course: Vec<Course>,
+    #[serde(rename = "course")]
+    pub(crate) series: Vec<SeriesSummary>,
     pub(crate) faults: Vec<String>,
     pub(super) looks: Vec<Look>,
 }
@@ -145,11 +146,22 @@ impl Asked {
 
 impl Outcome {
     pub(super) fn new(seen: Seen<'_>) -> Self {
-        let Seen { args, messages, books, heard, looks, span, publish, store, stored, stored_early, metrics } =
-            seen;
+        let Seen {
+            args,
+            messages,
+            ledger,
+            heard,
+            looks,
+            span,
+            publish,
+            store,
+            stored,
+            stored_early,
+            metrics,
+        } = seen;
         let during = span.of(&looks);
-        let (sent, confirmed) = (read(&books.sent), read(&books.confirmed));
-        let (refused, unconfirmed) = (read(&books.refused), read(&books.unconfirmed));
+        let (sent, confirmed) = (read(&ledger.sent), read(&ledger.confirmed));
+        let (refused, unconfirmed) = (read(&ledger.refused), read(&ledger.unconfirmed));
         let mut faults = Vec::new();
         if sent != confirmed + refused + unconfirmed {
             faults.push(format!("sent {sent}, but {} came to an end", confirmed + refused + unconfirmed));
@@ -181,7 +193,7 @@ impl Outcome {
             store_s: store.as_secs_f64(),
             published_per_second: rate(confirmed, publish),
             stored_per_second: rate(stored.saturating_sub(stored_early), store),
-            confirm_latency: books.latency.lock().stats(),
+            confirm_latency: ledger.latency.lock().stats(),
             arrival_latency: heard.latency.stats(),
             misordered: heard.misordered,
             batches: Batches::between(&metrics),
@@ -195,7 +207,7 @@ impl Outcome {
                 MEMORY,
                 SLOPE_LOOKS,
             ),
-            course: courses(&looks, &span),
+            series: summaries(&looks, &span),
             span,
             faults,
             looks,

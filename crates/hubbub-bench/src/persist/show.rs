@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::course::{Course, Slope};
 use super::outcome::{Asked, Batches, Outcome};
+use super::time_series::{SeriesSummary, Slope};
 use crate::report::{Axes, escape, grouped, line_chart};
 
 /// What is to be known of every interval of a slope.
@@ -29,7 +29,7 @@ impl Outcome {
             "  sent         {sent}, confirmed {confirmed}, refused {}, unconfirmed {}, stored {stored}: {}",
             self.refused,
             self.unconfirmed,
-            if self.is_clean() { "the books agree" } else { "the books do not agree" }
+            if self.is_clean() { "the ledger balances" } else { "the ledger does not balance" }
         )?;
         writeln!(out, "  published    {}/s in {:.1} s", grouped(self.published_per_second), self.publish_s)?;
         writeln!(
@@ -51,7 +51,7 @@ impl Outcome {
         self.write_batches(out)?;
         self.write_slopes(out)?;
         writeln!(out, "  {:<24}{:>12}{:>12}{:>12}{:>12}", "", "before", "average", "peak", "after")?;
-        for Course { name, before, average, peak, after } in &self.course {
+        for SeriesSummary { name, before, average, peak, after } in &self.series {
             writeln!(out, "  {name:<24}{before:>12.2}{average:>12.2}{peak:>12.2}{after:>12.2}")?;
         }
         for fault in &self.faults {
@@ -122,7 +122,7 @@ impl Outcome {
     }
 
     fn csv(&self) -> String {
-        let names: Vec<&str> = self.course.iter().map(|course| course.name.as_str()).collect();
+        let names: Vec<&str> = self.series.iter().map(|series| series.name.as_str()).collect();
         let mut out = format!("seconds,{}\n", names.join(","));
         for look in &self.looks {
             let values =
@@ -134,16 +134,16 @@ impl Outcome {
 
     fn page(&self) -> String {
         let charts: String = self
-            .course
+            .series
             .iter()
-            .map(|course| {
+            .map(|series| {
                 let points: Vec<(f64, f64)> = self
                     .looks
                     .iter()
-                    .filter_map(|look| Some((look.at_s, *look.values.get(&course.name)?)))
+                    .filter_map(|look| Some((look.at_s, *look.values.get(&series.name)?)))
                     .collect();
-                let axes = Axes { x: "seconds", y: &course.name };
-                format!("<h2>{}</h2>{}\n", escape(&course.name), line_chart(&points, axes))
+                let axes = Axes { x: "seconds", y: &series.name };
+                format!("<h2>{}</h2>{}\n", escape(&series.name), line_chart(&points, axes))
             })
             .collect();
         crate::report::page(

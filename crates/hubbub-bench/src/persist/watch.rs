@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::Source;
-use super::books::{Books, read};
 use super::buckets::Buckets;
+use super::ledger::{PublishLedger, read};
 use crate::client::Target;
 use crate::client::get::get;
 use crate::ledger::sum;
@@ -57,7 +57,7 @@ impl Watch {
         target: Option<Target>,
         server_pid: Option<u32>,
         names: Vec<String>,
-        books: Arc<Books>,
+        ledger: Arc<PublishLedger>,
         source: Source,
     ) -> Self {
         let stop = Arc::new(tokio::sync::Notify::new());
@@ -66,7 +66,7 @@ impl Watch {
         let task = tokio::spawn(async move {
             let (mut looks, mut before) = (Vec::new(), Raw::default());
             loop {
-                let raw = raw(target.as_ref(), server_pid, &names, &books, &source).await;
+                let raw = raw(target.as_ref(), server_pid, &names, &ledger, &source).await;
                 if before.at.is_some() {
                     looks.push(raw.since(&before, begun));
                 }
@@ -92,11 +92,11 @@ async fn raw(
     target: Option<&Target>,
     server_pid: Option<u32>,
     names: &[String],
-    books: &Books,
+    ledger: &PublishLedger,
     source: &Source,
 ) -> Raw {
     let mut raw = Raw::default();
-    raw.counters.insert("published/s".into(), read(&books.confirmed) as f64);
+    raw.counters.insert("published/s".into(), read(&ledger.confirmed) as f64);
     if let Some(target) = target
         && let Ok(metrics) = get(target, "/metrics").await
     {

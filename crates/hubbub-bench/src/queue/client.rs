@@ -6,7 +6,7 @@ use std::time::Duration;
 use hubbub_core::clock::{RandomSource, SeededRandom};
 
 use super::ask::{Ask, Dialect, Said};
-use super::books::Books;
+use super::ledger::MessageLedger;
 use crate::caller::Caller;
 use crate::client::Cause;
 use crate::record::Ending;
@@ -46,7 +46,7 @@ pub(super) struct Habits {
 pub(super) struct Client {
     pub(super) worker: Worker,
     pub(super) dialect: Dialect,
-    pub(super) books: Arc<Books>,
+    pub(super) ledger: Arc<MessageLedger>,
     pub(super) habits: Habits,
     pub(super) me: u64,
     /// Whom and where it sends, as far as it knows.
@@ -60,7 +60,7 @@ impl Client {
         let mut caller = None;
         let mut refreshed_us = None;
         while !self.worker.is_over()
-            && self.habits.ends_after.is_none_or(|all| self.books.sent_so_far() < all)
+            && self.habits.ends_after.is_none_or(|all| self.ledger.sent_so_far() < all)
         {
             if caller.is_none() {
                 caller = self.worker.connect().await;
@@ -114,14 +114,14 @@ impl Client {
         let receiver = if is_addressed { pick(&self.clients, &self.random) } else { None };
         let Some(queue) = pick(&self.queues, &self.random) else { return Ok(()) };
         let mut content = Vec::new();
-        self.books.write_content(&self.random, &mut content);
+        self.ledger.write_content(&self.random, &mut content);
         let ask = Ask::Send { sender: self.me, receiver, queue, content: &content };
         let begun = self.worker.begin(None);
         let said = self.call(caller, &ask, |said| matches!(said, Said::Done)).await;
         match said {
-            Ok(true) => self.books.sent(1),
+            Ok(true) => self.ledger.sent(1),
             Ok(false) => {}
-            Err(_) => self.books.unconfirmed(1),
+            Err(_) => self.ledger.unconfirmed(1),
         }
         self.end(begun, SEND, queue, said.as_ref().ok().copied());
         said.map(|_| ())
@@ -129,13 +129,13 @@ impl Client {
 
     async fn take(&mut self, caller: &mut Caller, queue: u64, is_away: bool) -> Result<bool, Cause> {
         let ask = Ask::Take { queue, receiver: self.me, is_away };
-        let (books, is_echo) = (Arc::clone(&self.books), self.habits.is_echo);
+        let (ledger, is_echo) = (Arc::clone(&self.ledger), self.habits.is_echo);
         let begun = self.worker.begin(None);
         let said = self
             .call(caller, &ask, |said| match said {
                 Said::Content(content) => {
                     if is_away && !is_echo {
-                        books.taken(content);
+                        ledger.taken(content);
                     }
                     Some(true)
                 }
@@ -144,7 +144,7 @@ impl Client {
             })
             .await;
         if said.is_err() && is_away {
-            self.books.take_lost();
+            self.ledger.take_lost();
         }
         let kind = if is_away { GET } else { READ };
         self.end(begun, kind, queue, said.as_ref().ok().map(Option::is_some));

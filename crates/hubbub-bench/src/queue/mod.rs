@@ -1,12 +1,12 @@
 //! `bench queue`: many clients that send to each other through queues, over HTTP or the line protocol.
 //!
 //! [`setup`] makes queues and clients and fills them → each [`client`] asks in its turn ([`ask`] puts it into either
-//! protocol) → [`books`] know each message by its number: nothing is taken twice, and what was sent and not taken is
+//! protocol) → the [`ledger`] knows each message by its number: nothing is taken twice, and what was sent and not taken is
 //! there in the end.
 
 mod ask;
-mod books;
 mod client;
+mod ledger;
 mod setup;
 
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use tokio::task::JoinSet;
 
 use ask::Dialect;
 pub(crate) use ask::Via;
-use books::Books;
-pub(crate) use books::QueueBooks;
 use client::{Client, Habits, KINDS};
+use ledger::MessageLedger;
+pub(crate) use ledger::QueueLedger;
 use setup::{Bulk, Place};
 
 use crate::client::Target;
@@ -117,7 +117,7 @@ pub(crate) async fn measure(args: &QueueArgs) -> anyhow::Result<Report> {
     let web = args.common.targets()?;
     let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
     let clients: Arc<[u64]> = (args.first_client..).take(usize::try_from(args.clients)?).collect();
-    let books = Arc::new(Books::new(crate::machine::seed(), args.bytes));
+    let ledger = Arc::new(MessageLedger::new(crate::machine::seed(), args.bytes));
     let mut report = Report::new("queue", parameters(args));
     report.unit = "operations";
 
@@ -126,23 +126,23 @@ pub(crate) async fn measure(args: &QueueArgs) -> anyhow::Result<Report> {
     let waiting = before.unwrap_or(0);
     let missing = args.depth.saturating_sub(waiting);
     if args.kind != Kind::Populate {
-        bulk(args, &places, &clients, &books, (Bulk::Send, missing)).await?;
+        bulk(args, &places, &clients, &ledger, (Bulk::Send, missing)).await?;
     }
     let mut left = args.taken;
     while left > 0 {
         let part = left.min(TAKEN_AT_ONCE);
-        bulk(args, &places, &clients, &books, (Bulk::Send, part)).await?;
-        bulk(args, &places, &clients, &books, (Bulk::Take, part)).await?;
+        bulk(args, &places, &clients, &ledger, (Bulk::Send, part)).await?;
+        bulk(args, &places, &clients, &ledger, (Bulk::Take, part)).await?;
         left -= part;
     }
 
     let cpu = CpuMark::now(args.common.server_pid);
-    let run = work(args, &places, &clients, &books, missing, seed).await;
+    let run = work(args, &places, &clients, &ledger, missing, seed).await;
     report.cpu = Some(cpu.until(&CpuMark::now(args.common.server_pid)));
 
     let after = depth(args, &web).await;
-    let ledger = Ledger::of(&[&run], None, None);
-    report.ledger = Some(ledger.with_queues(books.close(before.zip(after))));
+    let queues = ledger.close(before.zip(after));
+    report.ledger = Some(Ledger::of(&[&run], None, None).with_queues(queues));
     report.add_run(&run, args.common.bucket);
     if args.think.is_zero() {
         report.audit(clients.len() as f64);
@@ -196,7 +196,7 @@ async fn bulk(
     args: &QueueArgs,
     places: &[Place],
     clients: &Arc<[u64]>,
-    books: &Arc<Books>,
+    ledger: &Arc<MessageLedger>,
     (what, messages): (Bulk, u64),
 ) -> anyhow::Result<()> {
     let name = if what == Bulk::Send { "filling" } else { "taking" };
@@ -204,7 +204,7 @@ async fn bulk(
     for (index, place) in places.iter().enumerate() {
         let (all, index) = (places.len() as u64, index as u64);
         let share = messages / all + u64::from(index < messages % all);
-        setup::bulk(place, clients, books, (what, share), &bar).await.context(name)?;
+        setup::bulk(place, clients, ledger, (what, share), &bar).await.context(name)?;
     }
     bar.finish_and_clear();
     Ok(())
@@ -215,7 +215,7 @@ async fn work(
     args: &QueueArgs,
     places: &[Place],
     clients: &Arc<[u64]>,
-    books: &Arc<Books>,
+    ledger: &Arc<MessageLedger>,
     missing: u64,
     seed: u64,
 ) -> Arc<Run> {
@@ -232,7 +232,7 @@ async fn work(
         let client = Client {
             worker: Worker::new(&run, &clockwork, &place.target),
             dialect: place.dialect.clone(),
-            books: Arc::clone(books),
+            ledger: Arc::clone(ledger),
             habits: habits(args, missing),
             me,
             clients: Arc::clone(clients),

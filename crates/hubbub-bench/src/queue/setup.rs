@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use hubbub_core::clock::SeededRandom;
+use hubbub_core::invariant::saturate;
 use indicatif::ProgressBar;
 use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use super::ask::{Ask, Dialect, Said};
-use super::books::Books;
+use super::ledger::MessageLedger;
 use crate::caller::Caller;
 use crate::client::Target;
 use crate::client::get::get;
@@ -54,7 +55,7 @@ pub(super) async fn make_queues(
         }
     }
     queues.sort_unstable();
-    queues.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+    queues.truncate(saturate(count));
     Ok(queues.into())
 }
 
@@ -87,15 +88,15 @@ pub(super) enum Bulk {
 pub(super) async fn bulk(
     place: &Place,
     clients: &Arc<[u64]>,
-    books: &Arc<Books>,
+    ledger: &Arc<MessageLedger>,
     (what, messages): (Bulk, u64),
     bar: &ProgressBar,
 ) -> anyhow::Result<()> {
     let mut fillers = JoinSet::new();
     for who in 0..FILLERS as u64 {
         let share = messages / FILLERS as u64 + u64::from(who < messages % FILLERS as u64);
-        let (place, clients, books, bar) =
-            (place.clone(), Arc::clone(clients), Arc::clone(books), bar.clone());
+        let (place, clients, ledger, bar) =
+            (place.clone(), Arc::clone(clients), Arc::clone(ledger), bar.clone());
         fillers.spawn(async move {
             let mut caller = connect(&place.target).await?;
             let random = SeededRandom::new(crate::machine::seed().wrapping_add(who));
@@ -104,8 +105,8 @@ pub(super) async fn bulk(
             while done < share {
                 let count = (share - done).min(AHEAD as u64);
                 let accepted = match what {
-                    Bulk::Send => asks.send(&mut caller, &books, &random, count).await?,
-                    Bulk::Take => asks.take(&mut caller, &books, count).await?,
+                    Bulk::Send => asks.send(&mut caller, &ledger, &random, count).await?,
+                    Bulk::Take => asks.take(&mut caller, &ledger, count).await?,
                 };
                 ensure!(accepted == count, "{} of {count} messages: {what:?} failed", count - accepted);
                 bar.inc(count);
@@ -136,24 +137,24 @@ impl Asks<'_> {
     async fn send(
         &mut self,
         caller: &mut Caller,
-        books: &Books,
+        ledger: &MessageLedger,
         random: &SeededRandom,
         count: u64,
     ) -> anyhow::Result<u64> {
         for _ in 0..count {
             let (client, queue) = self.next();
             let mut content = Vec::new();
-            books.write_content(random, &mut content);
+            ledger.write_content(random, &mut content);
             let send = Ask::Send { sender: client, receiver: Some(client), queue, content: &content };
             self.place.dialect.write(&send, caller.out());
         }
         let send = Ask::Send { sender: 0, receiver: None, queue: 0, content: b"" };
         let accepted = answers(&self.place.dialect, caller, &send, count, |said| *said == Said::Done).await?;
-        books.sent(accepted);
+        ledger.sent(accepted);
         Ok(accepted)
     }
 
-    async fn take(&mut self, caller: &mut Caller, books: &Books, count: u64) -> anyhow::Result<u64> {
+    async fn take(&mut self, caller: &mut Caller, ledger: &MessageLedger, count: u64) -> anyhow::Result<u64> {
         for _ in 0..count {
             let (receiver, queue) = self.next();
             self.place.dialect.write(&Ask::Take { queue, receiver, is_away: true }, caller.out());
@@ -161,7 +162,7 @@ impl Asks<'_> {
         let take = Ask::Take { queue: 0, receiver: 0, is_away: true };
         answers(&self.place.dialect, caller, &take, count, |said| {
             if let Said::Content(content) = said {
-                books.taken(content);
+                ledger.taken(content);
             }
             matches!(said, Said::Content(_))
         })

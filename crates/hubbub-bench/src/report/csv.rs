@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use hubbub_core::Timestamp;
+use hubbub_core::invariant::saturate;
 
 use super::Report;
 
@@ -27,7 +28,7 @@ pub(super) fn write_metrics(report: &Report, path: &Path) -> anyhow::Result<()> 
     let mut out = BufWriter::new(file);
     writeln!(out, "timestamp,messageType,latencyMs,statusCode,roomId")?;
     for sample in &report.samples {
-        let at = at(report, i64::try_from(sample.done_us).unwrap_or(i64::MAX));
+        let at = at(report, saturate(sample.done_us));
         let latency_ms = f64::from(sample.latency_us) / 1e3;
         let kind = report.kinds.get(usize::from(sample.kind)).copied().unwrap_or_default();
         let status = sample.ending.status_code();

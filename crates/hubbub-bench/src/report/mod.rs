@@ -217,7 +217,7 @@ impl Report {
         cpu.map_or(0.0, |cpu| (cpu.others().unwrap_or(0.0) + cpu.stolen) / cpu.cores as f64)
     }
 
-    /// Whether everything sent was accepted and the books agree.
+    /// Whether everything sent was accepted and the ledger balances.
     pub(crate) fn is_clean(&self) -> bool {
         self.faults().is_empty()
     }

@@ -36,7 +36,8 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
             ledger.unconfirmed
         )?;
         if let Some(server) = &ledger.server {
-            let closed = if ledger.faults.is_empty() { "the books agree" } else { "the books do not agree" };
+            let closed =
+                if ledger.faults.is_empty() { "the ledger balances" } else { "the ledger does not balance" };
             writeln!(
                 out,
                 "  server       stored {}, duplicates {}: {closed}",
@@ -45,11 +46,11 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
             )?;
         }
     }
-    if let Some(books) = report.ledger.as_ref().and_then(|ledger| ledger.queues.as_ref()) {
-        writeln!(out, "  queues       {books}")?;
+    if let Some(ledger) = report.ledger.as_ref().and_then(|ledger| ledger.queues.as_ref()) {
+        writeln!(out, "  queues       {ledger}")?;
     }
-    if let Some(books) = report.ledger.as_ref().and_then(|ledger| ledger.keys.as_ref()) {
-        writeln!(out, "  keys         {books}")?;
+    if let Some(ledger) = report.ledger.as_ref().and_then(|ledger| ledger.keys.as_ref()) {
+        writeln!(out, "  keys         {ledger}")?;
     }
     if report.latency.count > 0 {
         let rate = grouped(report.per_second);

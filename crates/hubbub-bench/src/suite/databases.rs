@@ -9,7 +9,8 @@ use super::{Bench, Fresh, Row};
 use crate::bare::{Kind, upsert};
 use crate::kv::{self, KvArgs};
 use crate::limits::median;
-use crate::limits::postgres::{Database, check_durable, make_tables, puts_rate, rows_rate};
+use crate::limits::plain_rows::{make_tables, puts_rate, rows_rate};
+use crate::limits::postgres::{Database, check_durable};
 use crate::options::arguments;
 use crate::persist::outcome::Outcome;
 use crate::persist::texts::Texts;
@@ -194,12 +195,12 @@ fn add(pair: &mut Pair, outcome: &Outcome, cpu: &mut Vec<String>) {
     pair.real.add_rate(outcome.stored_per_second);
     pair.real.add_faults(&outcome.faults);
     let used: Vec<String> = outcome
-        .course
+        .series
         .iter()
-        .filter(|course| course.name.ends_with(" CPU"))
-        .map(|course| {
-            let us = 1e6 * course.average / outcome.stored_per_second.max(1.0);
-            format!("{} {us:.1} µs", course.name.trim_end_matches(" CPU"))
+        .filter(|series| series.name.ends_with(" CPU"))
+        .map(|series| {
+            let us = 1e6 * series.average / outcome.stored_per_second.max(1.0);
+            format!("{} {us:.1} µs", series.name.trim_end_matches(" CPU"))
         })
         .collect();
     cpu.push(format!("processor time per message: {}", used.join(", ")));

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_conformance::{CLIENTS_MAX, Fixture};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{Store, Timestamp};
 use hubbub_postgres::{BroadcastOptions, Pooler, Postgres, PostgresOptions};
-use hubbub_store::conformance::{CLIENTS_MAX, Fixture};
 
 use super::Database;
 

@@ -45,6 +45,7 @@ mod service;
 #[cfg(test)]
 mod service_tests;
 mod shared;
+#[cfg(any(test, feature = "simulated-disk"))]
 pub mod sim;
 mod slow_disk;
 mod snapshot;

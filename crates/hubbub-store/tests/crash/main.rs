@@ -23,20 +23,20 @@
 
 mod compare;
 mod durable;
-mod faces;
 mod faults;
 mod model;
 mod people;
 mod run;
+mod subsystems;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use faces::Faces;
 use hubbub_store::embedded::sim::{SimDisk, SyncCall};
 use people::People;
 use run::Run;
+use subsystems::SubsystemRun;
 
 const SEEDS: u64 = 3_000;
 
@@ -67,11 +67,11 @@ fn members_and_marks_survive() {
 
 #[test]
 fn queues_and_keys_survive() {
-    every_seed_survives(SEEDS / 3, "queues_and_keys", faces_survive);
+    every_seed_survives(SEEDS / 3, "queues_and_keys", subsystems_survive);
 }
 
-fn faces_survive(seed: u64, disk: SimDisk) -> bool {
-    catch_unwind(AssertUnwindSafe(|| Faces::new(seed, disk).all())).is_ok()
+fn subsystems_survive(seed: u64, disk: SimDisk) -> bool {
+    catch_unwind(AssertUnwindSafe(|| SubsystemRun::new(seed, disk).all())).is_ok()
 }
 
 fn every_seed_survives(seeds: u64, test: &str, survives: impl Fn(u64, SimDisk) -> bool + Sync) {
@@ -124,9 +124,9 @@ fn a_failed_sync_is_never_taken_for_one_that_succeeded() {
 fn a_failed_sync_of_queues_and_keys_is_never_taken_for_one_that_succeeded() {
     every_seed_survives(SEEDS / 3, "a_failed_sync_of_queues", |seed, disk| {
         catch_unwind(AssertUnwindSafe(|| {
-            let mut faces = Faces::new(seed, disk);
-            faces.failing = true;
-            faces.all();
+            let mut run = SubsystemRun::new(seed, disk);
+            run.failing = true;
+            run.all();
         }))
         .is_ok()
     });
@@ -180,7 +180,7 @@ thread_local! {
 }
 
 /// The same for queues and keys.
-const FACE_SYNCS: &[(&str, Rule)] = &[
+const SUBSYSTEM_SYNCS: &[(&str, Rule)] = &[
     ("queues at a seal, content", |sync| sync.phase == "seal" && sync.path.starts_with("queues/")),
     ("queues at a seal, names", |sync| sync.phase == "seal" && sync.path == "queues"),
     ("ids of queues at a seal, content", |sync| sync.phase == "seal" && sync.path.ends_with(".ids")),
@@ -197,7 +197,7 @@ fn each_sync_is_needed() {
 
 #[test]
 fn each_sync_of_queues_and_keys_is_needed() {
-    every_sync_is_missed(FACE_SYNCS, faces_survive);
+    every_sync_is_missed(SUBSYSTEM_SYNCS, subsystems_survive);
 }
 
 fn every_sync_is_missed(syncs: &[(&str, Rule)], survives: impl Fn(u64, SimDisk) -> bool) {

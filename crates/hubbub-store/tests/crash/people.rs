@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_conformance::model::{Kept, Model, Post};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Change, Clock, Op, OpBatch, Outcome, RandomSource, RoomSettings, Timestamp, What};
-use hubbub_store::conformance::model::{Kept, Model, Post};
 use hubbub_store::embedded::sim::SimDisk;
 use hubbub_store::embedded::{Engine, EngineOptions, MergeOptions};
 

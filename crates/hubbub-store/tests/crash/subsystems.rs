@@ -6,6 +6,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_conformance::model::Post;
+use hubbub_conformance::{keys, queues};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::epoch_number;
 use hubbub_core::store::ApplyError;
@@ -13,8 +15,6 @@ use hubbub_core::{
     Clock, KvOp, KvOutcome, Op, OpBatch, Outcome, QueueOp, QueueOutcome, RandomSource, RoomStore, Store,
     Timestamp,
 };
-use hubbub_store::conformance::model::Post;
-use hubbub_store::conformance::{keys, queues};
 use hubbub_store::embedded::sim::SimDisk;
 use hubbub_store::embedded::{BroadcastOptions, Embedded, Engine, EngineOptions, MergeOptions};
 
@@ -36,14 +36,14 @@ struct Models {
 }
 
 impl Models {
-    /// What an operation comes to; `told` is what the store said, if it said anything.
-    fn apply(&mut self, op: &Op<'_>, now: i64, told: Option<&Outcome>) -> Option<Outcome> {
+    /// The expected outcome of an operation; `actual` is the store's outcome, if it gave one.
+    fn apply(&mut self, op: &Op<'_>, now: i64, actual: Option<&Outcome>) -> Option<Outcome> {
         match op {
             Op::Queue(QueueOp::Sweep) => {
                 self.queues.sweep(now);
                 None
             }
-            Op::Queue(op) => Some(self.queues.apply(op, now, told)),
+            Op::Queue(op) => Some(self.queues.apply(op, now, actual)),
             Op::Kv(op) => Some(self.keys.apply(op, now)),
             _ => {
                 self.posts += 1;
@@ -58,7 +58,7 @@ impl Models {
     }
 }
 
-pub(crate) struct Faces {
+pub(crate) struct SubsystemRun {
     disk: SimDisk,
     clock: Arc<ManualClock>,
     random: Arc<SeededRandom>,
@@ -74,7 +74,7 @@ pub(crate) struct Faces {
     failed_before: u64,
 }
 
-impl Faces {
+impl SubsystemRun {
     pub(crate) fn new(seed: u64, disk: SimDisk) -> Self {
         let random = Arc::new(SeededRandom::new(seed));
         let options = EngineOptions {

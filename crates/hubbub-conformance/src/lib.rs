@@ -5,7 +5,7 @@
 //! place) and calls [`conformance_tests!`](crate::conformance_tests), which makes one named test of every case:
 //!
 //! ```text
-//! hubbub_store::conformance_tests!(MyFixture::fresh().await);
+//! hubbub_conformance::conformance_tests!(MyFixture::fresh().await);
 //! ```
 //!
 //! A case gets a fixture nobody used before. It works through `Arc<dyn Store>` alone and says by a panic what a
@@ -119,26 +119,26 @@ macro_rules! conformance_tests {
             #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 let mut fixture = $fixture;
-                $crate::conformance::$topic::$case(&mut fixture).await;
+                $crate::$topic::$case(&mut fixture).await;
             }
         )*
     };
 
-    (@face $face:ident $fixture:expr; $($topic:ident::$case:ident),* $(,)?) => {
+    (@subsystem $subsystem:ident $fixture:expr; $($topic:ident::$case:ident),* $(,)?) => {
         $(
             #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 let mut fixture = $fixture;
-                $crate::conformance::$face::$topic::$case(&mut fixture).await;
+                $crate::$subsystem::$topic::$case(&mut fixture).await;
             }
         )*
     };
 
-    (@face_list $face:ident $fixture:expr; $($topic:ident::$case:ident),* $(,)?) => {
+    (@subsystem_list $subsystem:ident $fixture:expr; $($topic:ident::$case:ident),* $(,)?) => {
         vec![$({
             let case: ::std::pin::Pin<Box<dyn ::std::future::Future<Output = ()> + Send>> = Box::pin(async move {
                 let mut fixture = $fixture;
-                $crate::conformance::$face::$topic::$case(&mut fixture).await;
+                $crate::$subsystem::$topic::$case(&mut fixture).await;
             });
             (stringify!($case), case)
         }),*]
@@ -148,7 +148,7 @@ macro_rules! conformance_tests {
         vec![$({
             let case: ::std::pin::Pin<Box<dyn ::std::future::Future<Output = ()> + Send>> = Box::pin(async move {
                 let mut fixture = $fixture;
-                $crate::conformance::$topic::$case(&mut fixture).await;
+                $crate::$topic::$case(&mut fixture).await;
             });
             (stringify!($case), case)
         }),*]
@@ -159,7 +159,7 @@ macro_rules! conformance_tests {
 #[macro_export]
 macro_rules! queue_conformance_tests {
     ($fixture:expr) => {
-        $crate::conformance_tests! { @face queues $fixture;
+        $crate::conformance_tests! { @subsystem queues $fixture;
             basics::a_batch_is_done_in_its_order,
             basics::a_message_is_removed_by_its_id,
             basics::a_queue_is_made_and_deleted,
@@ -203,9 +203,9 @@ macro_rules! queue_conformance_tests {
 /// The same for keys: makes a test of every case about them.
 #[macro_export]
 macro_rules! key_conformance_tests {
-    ($fixture:expr) => { $crate::key_conformance_tests!(@as face $fixture); };
+    ($fixture:expr) => { $crate::key_conformance_tests!(@as subsystem $fixture); };
 
-    (@list $fixture:expr) => { $crate::key_conformance_tests!(@as face_list $fixture) };
+    (@list $fixture:expr) => { $crate::key_conformance_tests!(@as subsystem_list $fixture) };
 
     (@as $how:ident $fixture:expr) => {
         $crate::conformance_tests! { @$how keys $fixture;

@@ -4,13 +4,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
 use crate::record::Dist;
 
 /// The counts of a run, shared by its publishers.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct PublishLedger {
     started: OnceLock<Instant>,
     messages: u64,
     /// Messages per second; `None` = as fast as they are confirmed.
@@ -25,7 +26,7 @@ pub(crate) struct Books {
     pub(crate) latency: Mutex<Dist>,
 }
 
-impl Books {
+impl PublishLedger {
     /// `messages` messages, or as many as can be sent in `time`, beginning when the first is taken.
     pub(crate) fn new(messages: u64, rate: Option<f64>, time: Option<Duration>) -> Self {
         Self {
@@ -66,7 +67,7 @@ impl Books {
     /// Notes an answer to a message that was to be sent at `due`.
     pub(crate) fn answered(&self, counter: &AtomicU64, due: Instant, count: u64) {
         counter.fetch_add(count, Ordering::Relaxed);
-        self.latency.lock().add(u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX));
+        self.latency.lock().add(saturate(due.elapsed().as_micros()));
     }
 }
 
@@ -81,14 +82,14 @@ mod tests {
 
     #[test]
     fn every_number_is_taken_once() {
-        let books = Books::new(25, None, None);
-        let taken: Vec<u64> = std::iter::repeat_with(|| books.take(10)).take(5).flatten().collect();
+        let ledger = PublishLedger::new(25, None, None);
+        let taken: Vec<u64> = std::iter::repeat_with(|| ledger.take(10)).take(5).flatten().collect();
         assert_eq!(taken, (0..25).collect::<Vec<_>>());
     }
 
     #[test]
     fn nothing_is_taken_when_the_time_is_over() {
-        assert!(Books::new(25, None, Some(Duration::ZERO)).take(10).is_empty());
-        assert_eq!(Books::new(25, None, Some(Duration::MAX)).take(10).count(), 10);
+        assert!(PublishLedger::new(25, None, Some(Duration::ZERO)).take(10).is_empty());
+        assert_eq!(PublishLedger::new(25, None, Some(Duration::MAX)).take(10).count(), 10);
     }
 }

@@ -12,7 +12,7 @@ const FIRST: [&str; 7] =
 
 /// Before, average, peak and after of one figure.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Course {
+pub(crate) struct SeriesSummary {
     pub(crate) name: String,
     pub(crate) before: f64,
     pub(crate) average: f64,
@@ -44,10 +44,10 @@ impl Span {
     }
 }
 
-/// The course of each figure. Before is the last look before `span`, after the last one of all.
-pub(crate) fn courses(looks: &[Look], span: &Span) -> Vec<Course> {
+/// A summary of each figure. Before is the last look before `span`, after the last one of all.
+pub(crate) fn summaries(looks: &[Look], span: &Span) -> Vec<SeriesSummary> {
     let names: BTreeSet<&String> = looks.iter().flat_map(|look| look.values.keys()).collect();
-    let mut courses: Vec<Course> = names
+    let mut summaries: Vec<SeriesSummary> = names
         .into_iter()
         .map(|name| {
             let values = |looks: &[Look]| -> Vec<f64> {
@@ -56,7 +56,7 @@ pub(crate) fn courses(looks: &[Look], span: &Span) -> Vec<Course> {
             let (all, during) = (values(looks), values(span.of(looks)));
             let early = looks.iter().take_while(|look| look.at_s <= span.from_s).count();
             let early = values(looks.get(..early).unwrap_or_default());
-            Course {
+            SeriesSummary {
                 name: name.clone(),
                 before: early.last().or(all.first()).copied().unwrap_or(0.0),
                 average: during.iter().sum::<f64>() / during.len().max(1) as f64,
@@ -65,8 +65,9 @@ pub(crate) fn courses(looks: &[Look], span: &Span) -> Vec<Course> {
             }
         })
         .collect();
-    courses.sort_by_key(|course| FIRST.iter().position(|first| *first == course.name).unwrap_or(FIRST.len()));
-    courses
+    summaries
+        .sort_by_key(|series| FIRST.iter().position(|first| *first == series.name).unwrap_or(FIRST.len()));
+    summaries
 }
 
 /// How a figure changes from the first to the last look, with a 95 % confidence interval: a line through means by least
@@ -166,10 +167,10 @@ mod tests {
     fn a_course_tells_idle_from_load() {
         let looks = looks([1.0, 2.0, 5.0, 9.0, 7.0, 4.0, 3.0].into_iter());
         // From 2.2 to 5.8 the looks at 4 and 5 saw nothing but load.
-        let course = courses(&looks, &Span { from_s: 2.2, to_s: 5.8 }).remove(0);
-        assert_eq!((course.before, course.average, course.peak, course.after), (2.0, 8.0, 9.0, 3.0));
+        let series = summaries(&looks, &Span { from_s: 2.2, to_s: 5.8 }).remove(0);
+        assert_eq!((series.before, series.average, series.peak, series.after), (2.0, 8.0, 9.0, 3.0));
         // Too short for a whole look.
-        let course = courses(&looks, &Span { from_s: 2.2, to_s: 2.8 }).remove(0);
-        assert_eq!((course.before, course.average), (2.0, 5.0));
+        let series = summaries(&looks, &Span { from_s: 2.2, to_s: 2.8 }).remove(0);
+        assert_eq!((series.before, series.average), (2.0, 5.0));
     }
 }

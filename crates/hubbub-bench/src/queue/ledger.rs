@@ -18,7 +18,7 @@ const PARTS: usize = 1 << 12;
 const FILLER_BYTES: usize = 1 << 16;
 
 /// What was sent and taken.
-pub(crate) struct Books {
+pub(crate) struct MessageLedger {
     /// Start of each content; another one in each run.
     run: String,
     filler: String,
@@ -34,7 +34,7 @@ pub(crate) struct Books {
     parts: Box<[OnceLock<Box<[AtomicU64]>>]>,
 }
 
-impl Books {
+impl MessageLedger {
     /// Contents have `content_bytes`, or as many as the number needs.
     pub(crate) fn new(run: u64, content_bytes: usize) -> Self {
         Self {
@@ -111,10 +111,10 @@ impl Books {
         word.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 
-    /// The books as they stand, with what the queues held before and after.
-    pub(crate) fn close(&self, depth: Option<(u64, u64)>) -> QueueBooks {
+    /// The ledger as it stands, with what the queues held before and after.
+    pub(crate) fn close(&self, depth: Option<(u64, u64)>) -> QueueLedger {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        QueueBooks {
+        QueueLedger {
             sent: read(&self.sent),
             unconfirmed: read(&self.unconfirmed),
             taken: read(&self.taken),
@@ -130,7 +130,7 @@ impl Books {
 /// What went into queues and came out of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct QueueBooks {
+pub(crate) struct QueueLedger {
     /// Messages acknowledged.
     pub sent: u64,
     /// Messages without an answer; they may be there.
@@ -149,8 +149,8 @@ pub(crate) struct QueueBooks {
     pub depth_after: Option<u64>,
 }
 
-impl QueueBooks {
-    /// Where the books do not agree. Other clients of the same queues show as faults.
+impl QueueLedger {
+    /// Where the ledger does not balance. Other clients of the same queues show as faults.
     pub(crate) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         if self.taken_twice > 0 {
@@ -170,7 +170,7 @@ impl QueueBooks {
     }
 }
 
-impl fmt::Display for QueueBooks {
+impl fmt::Display for QueueLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let depth = |depth: Option<u64>| depth.map_or_else(|| "?".to_owned(), |depth| depth.to_string());
         write!(
@@ -181,7 +181,7 @@ impl fmt::Display for QueueBooks {
             self.taken_twice,
             depth(self.depth_before),
             depth(self.depth_after),
-            if self.faults().is_empty() { "the books agree" } else { "the books do not agree" }
+            if self.faults().is_empty() { "the ledger balances" } else { "the ledger does not balance" }
         )?;
         if self.lost_takes + self.unconfirmed + self.strangers > 0 {
             let Self { lost_takes, unconfirmed, strangers, .. } = self;
@@ -200,37 +200,38 @@ mod tests {
 
     #[test]
     fn each_number_is_taken_once() {
-        let (books, random) = (Books::new(7, 200), SeededRandom::new(1));
+        let (ledger, random) = (MessageLedger::new(7, 200), SeededRandom::new(1));
         let contents: Vec<Vec<u8>> = (0..3)
             .map(|_| {
                 let mut content = Vec::new();
-                books.write_content(&random, &mut content);
+                ledger.write_content(&random, &mut content);
                 content
             })
             .collect();
         assert!(contents.iter().all(|content| content.len() == 200 && content.is_ascii()));
         assert!(!contents.iter().flatten().any(|byte| matches!(byte, b';' | b'"' | b'\\' | b'\n')));
-        books.sent(3);
-        books.taken(&contents[0]);
-        books.taken(&contents[2]);
-        assert!(books.close(Some((5, 6))).faults().is_empty());
-        assert_eq!(books.close(Some((5, 5))).faults().len(), 1, "one was lost");
-        assert_eq!(books.close(Some((5, 7))).faults().len(), 1, "one is there although taken");
-        books.taken(&contents[2]);
-        let closed = books.close(None);
+        ledger.sent(3);
+        ledger.taken(&contents[0]);
+        ledger.taken(&contents[2]);
+        assert!(ledger.close(Some((5, 6))).faults().is_empty());
+        assert_eq!(ledger.close(Some((5, 5))).faults().len(), 1, "one was lost");
+        assert_eq!(ledger.close(Some((5, 7))).faults().len(), 1, "one is there although taken");
+        ledger.taken(&contents[2]);
+        let closed = ledger.close(None);
         assert_eq!((closed.taken, closed.taken_twice, closed.strangers), (3, 1, 0));
         assert_eq!(closed.faults().len(), 1);
-        books.taken(b"something else");
-        books.taken(Books::new(8, 20).run.as_bytes());
-        assert_eq!(books.close(None).strangers, 2);
+        ledger.taken(b"something else");
+        ledger.taken(MessageLedger::new(8, 20).run.as_bytes());
+        assert_eq!(ledger.close(None).strangers, 2);
     }
 
     #[test]
     fn what_has_no_answer_is_allowed_for() {
-        let books = QueueBooks { sent: 10, unconfirmed: 2, taken: 4, lost_takes: 1, ..QueueBooks::default() };
+        let ledger =
+            QueueLedger { sent: 10, unconfirmed: 2, taken: 4, lost_takes: 1, ..QueueLedger::default() };
         for (after, faults) in [(4, 1), (5, 0), (8, 0), (9, 1)] {
-            let books = QueueBooks { depth_before: Some(0), depth_after: Some(after), ..books.clone() };
-            assert_eq!(books.faults().len(), faults, "{after}");
+            let ledger = QueueLedger { depth_before: Some(0), depth_after: Some(after), ..ledger.clone() };
+            assert_eq!(ledger.faults().len(), faults, "{after}");
         }
     }
 }

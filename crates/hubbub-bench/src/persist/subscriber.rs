@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use hubbub_core::Timestamp;
 use hubbub_core::clock::SeededRandom;
+use hubbub_core::invariant::saturate;
 use hubbub_ws::{Event, Opcode, Reader, write};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -65,22 +66,23 @@ pub(crate) async fn listen(target: Target, rooms: u64, heard: Arc<Mutex<Heard>>)
 async fn follow(target: &Target, rooms: u64, heard: Arc<Mutex<Heard>>) -> Result<Infallible, Cause> {
     let path = format!("{}/v1/ws?user=listener", target.prefix);
     let (mut wire, mut reader) = open(target, &path, crate::machine::seed()).await?;
-    let mut ear = Ear { heard, masks: SeededRandom::new(crate::machine::seed()), last: Default::default() };
+    let mut subscriber =
+        Subscriber { heard, masks: SeededRandom::new(crate::machine::seed()), last: Default::default() };
     for number in 0..rooms {
         let room = Texts::room_name(number);
         let request = format!("{{\"type\":\"subscribe\",\"roomId\":\"{room}\",\"last\":0}}");
-        write::write_masked(&mut wire.out, Opcode::Text, request.as_bytes(), mask(&ear.masks));
+        write::write_masked(&mut wire.out, Opcode::Text, request.as_bytes(), mask(&subscriber.masks));
     }
-    poll_fn(|cx| ear.poll(cx, &mut wire, &mut reader)).await
+    poll_fn(|cx| subscriber.poll(cx, &mut wire, &mut reader)).await
 }
 
-struct Ear {
+struct Subscriber {
     heard: Arc<Mutex<Heard>>,
     masks: SeededRandom,
     last: std::collections::HashMap<String, u64>,
 }
 
-impl Ear {
+impl Subscriber {
     /// Ready when the connection is gone.
     fn poll(
         &mut self,
@@ -102,7 +104,7 @@ impl Ear {
             match event {
                 Event::Text(text) => {
                     let frame: Frame = serde_json::from_str(text).map_err(|_| Cause::Protocol)?;
-                    note(&mut self.heard.lock(), &mut self.last, &frame);
+                    record(&mut self.heard.lock(), &mut self.last, &frame);
                 }
                 Event::Ping(payload) => write::write_masked(out, Opcode::Pong, payload, mask(&self.masks)),
                 Event::Close { .. } => return Err(Cause::Closed),
@@ -113,7 +115,7 @@ impl Ear {
     }
 }
 
-fn note(heard: &mut Heard, last: &mut std::collections::HashMap<String, u64>, frame: &Frame) {
+fn record(heard: &mut Heard, last: &mut std::collections::HashMap<String, u64>, frame: &Frame) {
     match frame.kind.as_str() {
         "subscribed" => heard.subscribed += 1,
         "message" => {
@@ -122,7 +124,7 @@ fn note(heard: &mut Heard, last: &mut std::collections::HashMap<String, u64>, fr
             }
             if let Some(sent) = Timestamp::parse(&frame.timestamp) {
                 let us = crate::machine::now().as_micros().saturating_sub(sent.as_micros());
-                heard.latency.add(u64::try_from(us).unwrap_or(0));
+                heard.latency.add(saturate(us));
             }
         }
         _ => {}
@@ -144,7 +146,7 @@ mod tests {
             let text = format!(
                 "{{\"type\":\"message\",\"roomId\":\"{room}\",\"seq\":{seq},\"timestamp\":\"2026-01-01T00:00:00Z\"}}"
             );
-            note(&mut heard, &mut last, &serde_json::from_str(&text).unwrap());
+            record(&mut heard, &mut last, &serde_json::from_str(&text).unwrap());
         }
         assert_eq!((heard.misordered, heard.latency.len()), (1, 4));
         assert_eq!(heard.faults(), ["1 arrived again or out of order"]);

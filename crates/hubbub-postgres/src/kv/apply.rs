@@ -1,15 +1,15 @@
 //! A batch as one transaction.
 
-use std::collections::HashMap;
-
 use futures_util::future::{try_join, try_join3};
+use hubbub_core::rules::keys::{ExpiredKeys, KeyVersion, decide};
 use hubbub_core::{KvOp, Outcome, Timestamp};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::Kv;
-use super::judge::{Judging, State};
 use super::lists::{letter, number, revision};
 use super::puts::Puts;
+use super::working_set::WorkingSet;
 use crate::db::{Failure, Fault, PgTime, Sql, Tx};
 
 /// Keys that one batch sweeps at most, so that no commit takes long.
@@ -91,7 +91,7 @@ impl Kv {
     }
 }
 
-/// Sweeps what has run out by `proven`; what is deleted is gone for good.
+/// Sweeps what has expired by `proven`; what is deleted is gone for good.
 async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], (now, proven): (Timestamp, Timestamp)) -> Result<Done, Fault> {
     let mut keys: Vec<&[u8]> = ops.iter().filter_map(KvOp::key).collect();
     keys.sort_unstable();
@@ -102,56 +102,52 @@ async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], (now, proven): (Timestamp, Timestam
         true => tx.query(&READ_OVER, &[&PgTime(proven), &number(SWEPT_MAX as u64 + 1)]).await?,
         false => Vec::new(),
     };
-
-    let mut states = HashMap::with_capacity(rows.len());
-    for row in &rows {
-        if let Some(key) = row.get::<_, Option<&[u8]>>(1) {
-            states.insert(key, state(row.get(2), row.get(3)));
-        }
-    }
-    let head = rows.first().map_or(0, |row| revision(row.get(0)));
-    let mut judging = Judging::new(now, head, states);
-    for (at, row) in over.iter().enumerate() {
-        if at == SWEPT_MAX {
-            judging.is_more_over();
-            break;
-        }
-        judging.is_over(row.get(0), state(row.get(1), row.get(2)));
-    }
-    let outcomes = ops.iter().map(|op| judging.judge(op)).collect();
-    let expires_at = write(tx, &judging).await?;
+    let mut set = working_set(&rows, &over);
+    let outcomes = ops
+        .iter()
+        .map(|op| {
+            let Ok(decision) = decide(&mut set, op, now);
+            set.apply(decision.changes.as_slice());
+            decision.outcome
+        })
+        .collect();
+    let expires_at = write(tx, &set).await?;
     let due = match is_sweeping {
         true => Some(tx.query_one(&READ_DUE, &[]).await?.get::<_, Option<PgTime>>(0).map(|due| due.0)),
         false => None,
     };
-    Ok(Done { outcomes, revision: judging.revision, expires_at, due })
+    Ok(Done { outcomes, revision: set.revision, expires_at, due })
 }
 
-fn state<'a>(at: i64, expires_at: Option<PgTime>) -> State<'a> {
-    State { revision: revision(at), expires_at: expires_at.map(|at| at.0), value: None }
+/// From the rows of [`READ`] and [`READ_OVER`].
+fn working_set<'a>(rows: &'a [Row], over: &'a [Row]) -> WorkingSet<'a> {
+    let head = rows.first().map_or(0, |row| revision(row.get(0)));
+    let version = |at: i64, expires_at: Option<PgTime>| KeyVersion {
+        revision: revision(at),
+        expires_at: expires_at.map(|at| at.0),
+    };
+    let stored = rows.iter().filter_map(|row| {
+        let key = row.get::<_, Option<&[u8]>>(1)?;
+        Some((key, version(row.get(2), row.get(3))))
+    });
+    let swept = over.iter().take(SWEPT_MAX).map(|row| (row.get(0), version(row.get(1), row.get(2))));
+    let expired = ExpiredKeys { keys: swept.collect(), has_more: over.len() > SWEPT_MAX };
+    WorkingSet::new(head, stored.collect(), expired)
 }
 
 /// Writes what changed. Answers the first of the times that were set.
-async fn write(tx: &Tx<'_>, judging: &Judging<'_>) -> Result<Option<Timestamp>, Fault> {
-    if judging.changes.is_empty() {
+async fn write(tx: &Tx<'_>, set: &WorkingSet<'_>) -> Result<Option<Timestamp>, Fault> {
+    if set.changes.is_empty() {
         return Ok(None);
     }
-    let (mut keys, mut values, mut revisions, mut times) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut gone = Vec::new();
-    for (key, state) in judging.written() {
-        // A key that changed is gone, or has a value of the batch.
-        let Some(State { revision, expires_at, value: Some(value) }) = state else {
-            gone.push(key);
-            continue;
-        };
-        keys.push(key);
-        values.push(value);
-        revisions.push(number(revision));
-        times.push(expires_at.map(PgTime));
-    }
-    let logged: Vec<i64> = judging.changes.iter().map(|(revision, ..)| number(*revision)).collect();
-    let changed: Vec<&[u8]> = judging.changes.iter().map(|(_, key, _)| *key).collect();
-    let whats: Vec<i8> = judging.changes.iter().map(|(.., what)| letter(*what)).collect();
+    let (puts, gone) = set.written();
+    let keys: Vec<&[u8]> = puts.iter().map(|put| put.key).collect();
+    let values: Vec<&[u8]> = puts.iter().map(|put| put.value).collect();
+    let revisions: Vec<i64> = puts.iter().map(|put| number(put.revision)).collect();
+    let times: Vec<Option<PgTime>> = puts.iter().map(|put| put.expires_at.map(PgTime)).collect();
+    let logged: Vec<i64> = set.changes.iter().map(|change| number(change.revision)).collect();
+    let changed: Vec<&[u8]> = set.changes.iter().map(|change| change.key).collect();
+    let whats: Vec<i8> = set.changes.iter().map(|change| letter(change.what)).collect();
     let put = async {
         if !keys.is_empty() {
             tx.execute(&PUT, &[&keys, &values, &revisions, &times]).await?;

@@ -1,8 +1,9 @@
 //! Keys.
 //!
-//! A batch is one transaction ([`apply`]): it takes the lock that all writers of keys take, reads how the batch's keys
-//! stand, judges in memory ([`judge`]), and writes the last state of each key and a row of the log for each change. Where
-//! nothing is to be judged, one statement does it, and the transaction is one round trip ([`puts`]).
+//! A batch is one transaction ([`apply`]): it takes the lock that all writers of keys take, loads the batch's keys
+//! ([`working_set`]), decides in memory ([`hubbub_core::rules::keys`]), and writes the last state of each key and a row of
+//! the log for each change. A batch of unconditional puts needs no decision: one statement does it, and the transaction
+//! is one round trip ([`puts`]).
 //! Reads of values that come together share a query ([`values`]); lists and the log are in [`lists`].
 //!
 //! The log's newest row is the store's revision. Whoever writes holds the lock until the commit, so revisions are seen in
@@ -10,11 +11,11 @@
 //! and reads at once, and others' within [`LOOK_EVERY`].
 
 mod apply;
-mod judge;
 mod known;
 mod lists;
 mod puts;
 mod values;
+mod working_set;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -4,11 +4,11 @@
 use std::collections::{HashMap, HashSet};
 
 use hubbub_core::kv::Condition;
+use hubbub_core::rules::keys::expiry;
 use hubbub_core::{KvOp, KvOutcome, Outcome, Timestamp};
 use tokio_postgres::types::Type;
 
 use super::apply::{Done, LOCK};
-use super::judge::after;
 use super::lists::{number, revision};
 use crate::db::{Db, Failure, PgTime, Sql};
 
@@ -53,7 +53,7 @@ impl<'a> Puts<'a> {
     pub(super) fn of(ops: &[KvOp<'a>], now: Timestamp) -> Option<Self> {
         let put = |op: &KvOp<'a>| match *op {
             KvOp::Put { key, value, ttl_ms, condition: Condition::Always } => {
-                Some(Put { key, value, expires_at: ttl_ms.map(|ttl_ms| after(now, ttl_ms)) })
+                Some(Put { key, value, expires_at: ttl_ms.map(|ttl_ms| expiry(now, ttl_ms)) })
             }
             _ => None,
         };

@@ -1,0 +1,261 @@
+//! Rules of rooms: who may do what, numbers and times of messages, repeated ids, memberships and read marks.
+//!
+//! A message is decided by [`decide_send`]. A change takes two steps: [`decide_change`] says whether it may be made, and
+//! what is to be recorded; [`apply_change`] applies a record to a room and says what became of it. The embedded store
+//! applies records once they are durable, and again at a start, so a start comes to the same state.
+//!
+//! Erasing a user's messages belongs to no single room. How many go at once depends on the store, which decides it.
+
+use crate::change::{Change, ReadMark, RoomSettings, What};
+use crate::invariant::{BrokenInvariant, broken};
+use crate::message::Send;
+use crate::op::{Outcome, Receipt, Refusal};
+use crate::time::Timestamp;
+
+/// A room, as far as decisions depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoomState {
+    /// Whether it is there for anybody to see. A deleted room keeps its head and time.
+    pub exists: bool,
+    /// Whether only members may read and write.
+    pub members_only: bool,
+    /// The highest number given; 0 = none.
+    pub head: u64,
+    /// When that was; [`Timestamp::MIN`] = never.
+    pub last_received: Timestamp,
+}
+
+impl RoomState {
+    /// Number and time of the next message. Numbers have no gaps, and times never decrease, whatever the clock does.
+    pub fn next(&self, now: Timestamp) -> Receipt {
+        Receipt { seq: self.head + 1, received_at: self.last_received.max(now) }
+    }
+}
+
+/// What decisions about one operation read. It reflects every operation that was decided before.
+pub trait View {
+    /// The operation's room; `None` = the store never had one of that name.
+    fn room(&self) -> Option<RoomState>;
+
+    /// Whether the caller, the sender or the subject of the operation is a member of its room.
+    fn is_member(&self, user: &str) -> bool;
+}
+
+/// The kept message of a room that has the id of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdHolder {
+    /// Its number and time.
+    pub receipt: Receipt,
+    /// Whether user, text and type agree.
+    pub is_same: bool,
+}
+
+/// What decisions about a message read.
+pub trait SendView: View {
+    /// Why the id cannot be looked up.
+    type Need;
+
+    /// The kept message of the room that has the id, those decided before included.
+    ///
+    /// # Errors
+    /// What is needed first, or what is damaged.
+    fn id_holder(&self, send: &Send<'_>) -> Result<Option<IdHolder>, Self::Need>;
+}
+
+/// Decides about a message. [`Outcome::Stored`] has the number and time to store it with; any other outcome stores
+/// nothing and uses no number. `autocreate` makes the room if it is missing.
+///
+/// # Errors
+/// What the view needs first, or what is damaged. Nothing is to be stored then.
+#[inline]
+pub fn decide_send<V: SendView>(
+    view: &V,
+    send: &Send<'_>,
+    now: Timestamp,
+    autocreate: bool,
+) -> Result<Outcome, V::Need> {
+    let Some(room) = view.room().filter(|room| room.exists || autocreate) else {
+        return Ok(Outcome::Refused(Refusal::UnknownRoom));
+    };
+    if room.members_only && !view.is_member(send.user) {
+        return Ok(Outcome::Refused(Refusal::NotMember));
+    }
+    Ok(match view.id_holder(send)? {
+        None => Outcome::Stored(room.next(now)),
+        Some(IdHolder { receipt, is_same: true }) => Outcome::Duplicate(receipt),
+        Some(holder) => Outcome::Refused(Refusal::IdReused { seq: holder.receipt.seq }),
+    })
+}
+
+/// Whether a member with this read mark has read everything up to the head. If so, a message that the member sends is
+/// read, too: the mark moves on with the head.
+#[inline]
+pub fn is_caught_up(mark: u64, head: u64) -> bool {
+    mark == head
+}
+
+/// A change of a room that may be made, in the form in which it is kept and applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoomRecord<'a> {
+    /// Makes the room, or changes what is given.
+    PutRoom {
+        /// The room.
+        room: &'a str,
+        /// Who becomes its first member if it is new.
+        founder: Option<&'a str>,
+        /// What it shall be.
+        settings: RoomSettings<'a>,
+    },
+    /// Leaves nothing of the room but its numbers.
+    DeleteRoom {
+        /// The room.
+        room: &'a str,
+    },
+    /// Makes somebody a member who has read everything.
+    AddMember {
+        /// The room.
+        room: &'a str,
+        /// Who.
+        user: &'a str,
+    },
+    /// Takes a membership and its read mark back.
+    RemoveMember {
+        /// The room.
+        room: &'a str,
+        /// Who.
+        user: &'a str,
+    },
+    /// Moves a member's read mark forward.
+    MarkRead {
+        /// The room.
+        room: &'a str,
+        /// Whose mark.
+        user: &'a str,
+        /// Everything up to here is read.
+        seq: u64,
+    },
+}
+
+impl<'a> RoomRecord<'a> {
+    /// The room it belongs to.
+    pub fn room(&self) -> &'a str {
+        match self {
+            Self::PutRoom { room, .. }
+            | Self::DeleteRoom { room }
+            | Self::AddMember { room, .. }
+            | Self::RemoveMember { room, .. }
+            | Self::MarkRead { room, .. } => room,
+        }
+    }
+}
+
+/// Decides whether a change may be made. An administrator may do everything, a member most of it, and everybody may
+/// make rooms, leave, and join open rooms.
+///
+/// # Errors
+/// The refusal.
+pub fn decide_change<'a>(view: &impl View, change: &Change<'a>) -> Result<RoomRecord<'a>, Refusal> {
+    let state = view.room().filter(|state| state.exists);
+    let may = || change.by.is_none_or(|by| view.is_member(by));
+    let (is_allowed, record) = match (change.what, state) {
+        (What::PutRoom { room, settings }, state) => {
+            (state.is_none() || may(), RoomRecord::PutRoom { room, founder: change.by, settings })
+        }
+        (What::EraseUser { .. }, _) => return Err(broken("an erasure belongs to no single room").into()),
+        (_, None) => return Err(Refusal::UnknownRoom),
+        (What::DeleteRoom { room }, _) => (may(), RoomRecord::DeleteRoom { room }),
+        (What::AddMember { room, user }, Some(state)) => {
+            let is_own_choice = change.by == Some(user) && !state.members_only;
+            (is_own_choice || may(), RoomRecord::AddMember { room, user })
+        }
+        (What::RemoveMember { room, user }, _) => {
+            (change.by == Some(user) || may(), RoomRecord::RemoveMember { room, user })
+        }
+        (What::MarkRead { room, user, seq }, _) => {
+            (view.is_member(user), RoomRecord::MarkRead { room, user, seq })
+        }
+    };
+    if is_allowed { Ok(record) } else { Err(Refusal::NotMember) }
+}
+
+/// A room that a record is applied to.
+pub trait RoomMut {
+    /// The room as it stands.
+    fn state(&self) -> RoomState;
+
+    /// The read mark of a member; `None` = no member.
+    fn mark(&self, user: &str) -> Option<u64>;
+
+    /// Sets a member's read mark; `None` ends the membership.
+    ///
+    /// # Errors
+    /// When the store has no number for a user of the record.
+    fn set_mark(&mut self, user: &str, mark: Option<u64>) -> Result<(), BrokenInvariant>;
+
+    /// How many kept messages are behind a read mark.
+    fn unread(&mut self, mark: u64) -> u64;
+
+    /// Makes the room if it is missing, and sets what is given.
+    fn put(&mut self, settings: &RoomSettings<'_>);
+
+    /// Deletes messages, members and settings. Head and time stay, so that no number is given twice.
+    fn clear(&mut self);
+}
+
+/// Applies a record to its room, and says what became of it.
+///
+/// # Errors
+/// When an invariant does not hold; nothing was changed then.
+pub fn apply_change(room: &mut impl RoomMut, record: &RoomRecord<'_>) -> Result<Outcome, BrokenInvariant> {
+    let exists = room.state().exists;
+    Ok(match *record {
+        RoomRecord::PutRoom { founder, settings, .. } => {
+            if !exists && let Some(founder) = founder {
+                join(room, founder)?;
+            }
+            room.put(&settings);
+            Outcome::Room { created: !exists }
+        }
+        RoomRecord::DeleteRoom { .. } => {
+            if exists {
+                room.clear();
+            }
+            Outcome::Changed { changed: exists }
+        }
+        RoomRecord::AddMember { user, .. } => Outcome::Changed { changed: join(room, user)? },
+        RoomRecord::RemoveMember { user, .. } => {
+            let is_member = room.mark(user).is_some();
+            if is_member {
+                room.set_mark(user, None)?;
+            }
+            Outcome::Changed { changed: is_member }
+        }
+        RoomRecord::MarkRead { user, seq, .. } => Outcome::Read(mark_read(room, user, seq)?),
+    })
+}
+
+/// Makes somebody a member who has read everything up to the head. Whether that is new.
+fn join(room: &mut impl RoomMut, user: &str) -> Result<bool, BrokenInvariant> {
+    if room.mark(user).is_some() {
+        return Ok(false);
+    }
+    room.set_mark(user, Some(room.state().head))?;
+    Ok(true)
+}
+
+/// Moves a read mark forward, to the head at most. It never goes back.
+fn mark_read(room: &mut impl RoomMut, user: &str, seq: u64) -> Result<ReadMark, BrokenInvariant> {
+    let Some(before) = room.mark(user) else {
+        return Ok(ReadMark { seq: 0, unread: 0, moved: false });
+    };
+    let seq = before.max(seq.min(room.state().head));
+    let moved = seq > before;
+    if moved {
+        room.set_mark(user, Some(seq))?;
+    }
+    Ok(ReadMark { seq, unread: room.unread(seq), moved })
+}
+
+#[cfg(test)]
+#[path = "rooms_tests.rs"]
+mod tests;

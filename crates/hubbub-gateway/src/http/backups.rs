@@ -7,15 +7,13 @@ use http_body_util::Either;
 use hubbub_core::backup::{BackupError, BackupStore};
 use hubbub_core::id::{ID_RULE, is_valid_id};
 use hubbub_core::{ErrorCode, Fault};
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Response, StatusCode};
 
-use super::query::Query;
+use super::endpoint::Call;
 use super::streamed::{Writer, streamed};
 use super::{Answer, NOSNIFF, json, respond};
 use crate::Gateway;
-use crate::auth::Caller;
 use crate::problem::Problem;
 
 /// Read from the store at a time; with [`PIECES_MAX`] what one reader costs in memory.
@@ -23,8 +21,9 @@ const PIECE_BYTES: usize = 256 * 1024;
 const PIECES_MAX: usize = 2;
 
 /// `PUT /v1/backups/{backup}`: begins one, or shows the one that was begun under this name.
-pub(super) async fn begin(gateway: &Arc<Gateway>, backup: &str, request: &Request<Incoming>) -> Answer {
-    let store = backups(gateway, request)?;
+pub(super) async fn begin(call: Call) -> Answer {
+    let store = backups(&call)?;
+    let backup = call.parameter("backup");
     if !is_valid_id(backup) {
         return Err(Problem::invalid(vec![Fault::new("backup", ID_RULE)]));
     }
@@ -42,15 +41,12 @@ pub(super) async fn begin(gateway: &Arc<Gateway>, backup: &str, request: &Reques
 }
 
 /// `GET /v1/backups/{backup}/files/{file}`: streams one of its files.
-pub(super) async fn file(
-    gateway: &Arc<Gateway>,
-    backup: &str,
-    file: &str,
-    request: &Request<Incoming>,
-) -> Answer {
+pub(super) async fn file(call: Call) -> Answer {
+    let gateway = call.gateway();
     // Only a name that is in the list finds anything, whatever it decodes to.
-    let name = percent_encoding::percent_decode_str(file).decode_utf8_lossy().into_owned();
-    let first = backups(gateway, request)?.read_backup(backup, &name, 0, PIECE_BYTES).await?;
+    let name = percent_encoding::percent_decode_str(call.parameter("file")).decode_utf8_lossy().into_owned();
+    let backup = call.parameter("backup");
+    let first = backups(&call)?.read_backup(backup, &name, 0, PIECE_BYTES).await?;
     let Some(first) = first else {
         return Err(Problem::new(ErrorCode::NotFound, NO_FILE));
     };
@@ -72,8 +68,8 @@ pub(super) const NO_FILE: &str = "there is no such backup, or no such file in it
 pub(super) const OCTETS: &str = "application/octet-stream";
 
 /// `DELETE /v1/backups/{backup}`: lets go of it.
-pub(super) fn end(gateway: &Arc<Gateway>, backup: &str, request: &Request<Incoming>) -> Answer {
-    if !backups(gateway, request)?.end_backup(backup) {
+pub(super) async fn end(call: Call) -> Answer {
+    if !backups(&call)?.end_backup(call.parameter("backup")) {
         return Err(Problem::new(ErrorCode::NotFound, NO_BACKUP));
     }
     let mut response = respond(StatusCode::NO_CONTENT, OCTETS, Bytes::new());
@@ -103,13 +99,9 @@ async fn stream(gateway: Arc<Gateway>, backup: String, name: String, first: Vec<
     }
 }
 
-fn backups<'a>(
-    gateway: &'a Arc<Gateway>,
-    request: &Request<Incoming>,
-) -> Result<&'a dyn BackupStore, Problem> {
-    let caller = Caller::of(request.headers(), &Query::parse(request.uri().query()))?;
-    caller.check_administrator()?;
-    gateway.store.backups().ok_or_else(|| {
+fn backups(call: &Call) -> Result<&dyn BackupStore, Problem> {
+    call.caller()?.check_administrator()?;
+    call.gateway().store.backups().ok_or_else(|| {
         let text = "PostgreSQL is backed up with tools of its own, such as pg_basebackup, not here: see docs/postgresql.md";
         Problem::new(ErrorCode::NotSupported, text)
     })

@@ -10,13 +10,15 @@ use hubbub_pipeline::log::LogHealth;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
+use super::endpoint::Call;
 use super::{Answer, respond};
 use crate::Gateway;
 
 /// How long the store has to answer; whoever asks about health will not wait for ever.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
+pub(super) async fn ready(call: Call) -> Answer {
+    let gateway = call.gateway();
     let started = gateway.clock.monotonic();
     // A real read, so that the latency says something about the store and not about this function.
     let read = tokio::time::timeout(PATIENCE, gateway.store.rooms(None, 1)).await;
@@ -94,7 +96,7 @@ fn log_component(log: &LogHealth) -> Value {
     Value::Object(component)
 }
 
-pub(super) fn live() -> Answer {
+pub(super) async fn live(_: Call) -> Answer {
     Ok(respond(StatusCode::OK, "application/json", r#"{"status":"UP"}"#))
 }
 

@@ -1,40 +1,36 @@
 //! Who belongs to a room, who follows it now, and how far they read.
 
-use std::sync::Arc;
-
 use hubbub_core::draft::Loose;
 use hubbub_core::store::ReadError;
 use hubbub_core::{Fault, Outcome, UserId, What};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 use serde::Deserialize;
 
-use super::query::{Query, refuse_faults};
-use super::rooms::{LIMIT_DEFAULT, LIMIT_MAX, write_next, write_numbers};
-use super::{Answer, caller_of, json, no_content, room_of, user_of, whole_body};
-use crate::Gateway;
-use crate::auth::Caller;
+use super::endpoint::Call;
+use super::page::{Page, PageQuery};
+use super::query::refuse_faults;
+use super::rooms::{write_next, write_numbers};
+use super::{Answer, json, no_content};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
 /// `GET /v1/rooms/{room}/members`.
-pub(super) async fn list(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
-    let room = room_of(room)?;
-    let query = Query::parse(request.uri().query());
-    let caller = Caller::of(request.headers(), &query)?;
+pub(super) async fn list(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let room = call.room()?;
+    let query = call.query();
+    let caller = call.caller_in(&query)?;
     let mut faults = Vec::new();
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
-    let after = query.after(UserId::new, &mut faults);
+    let PageQuery { after, limit } = PageQuery::of(&query, UserId::new, &mut faults);
     refuse_faults(faults)?;
     let reading = async {
         gateway.store.room(room.clone()).await?.ok_or(ReadError::UnknownRoom)?;
         gateway.store.members(room.clone(), after, limit + 1).await
     };
-    let mut members = gateway.read_as(&room, &caller, reading).await?;
-    let has_more = members.len() > limit;
-    members.truncate(limit);
+    let members = gateway.read_as(&room, &caller, reading).await?;
+    let page = Page::of(members, limit, |last| last.user.as_str().to_owned());
     let mut out = b"{\"members\":[".to_vec();
-    for (index, member) in members.iter().enumerate() {
+    for (index, member) in page.items.iter().enumerate() {
         out.extend_from_slice(if index == 0 { b"{\"userId\":\"" } else { b",{\"userId\":\"" });
         out.extend_from_slice(member.user.as_str().as_bytes());
         out.push(b'"');
@@ -42,41 +38,34 @@ pub(super) async fn list(gateway: &Arc<Gateway>, room: &str, request: &Request<I
         out.push(b'}');
     }
     out.push(b']');
-    write_next(members.last().filter(|_| has_more).map(|last| last.user.as_str()), &mut out);
+    write_next(page.next.as_deref(), &mut out);
     Ok(json(StatusCode::OK, out))
 }
 
 /// `PUT /v1/rooms/{room}/members/{user}`.
-pub(super) async fn add(
-    gateway: &Arc<Gateway>,
-    room: &str,
-    user: &str,
-    request: &Request<Incoming>,
-) -> Answer {
-    let (room, user) = (room_of(room)?, user_of(user)?);
+pub(super) async fn add(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let (room, user) = (call.room()?, call.user()?);
     let what = What::AddMember { room: room.as_str(), user: user.as_str() };
-    gateway.change(&caller_of(request)?, what).await?;
+    gateway.change(&call.caller()?, what).await?;
     Ok(no_content())
 }
 
 /// `DELETE /v1/rooms/{room}/members/{user}`. Once it is answered, the user gets nothing of the room any more.
-pub(super) async fn remove(
-    gateway: &Arc<Gateway>,
-    room: &str,
-    user: &str,
-    request: &Request<Incoming>,
-) -> Answer {
-    let (room, user) = (room_of(room)?, user_of(user)?);
+pub(super) async fn remove(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let (room, user) = (call.room()?, call.user()?);
     let what = What::RemoveMember { room: room.as_str(), user: user.as_str() };
-    gateway.change(&caller_of(request)?, what).await?;
+    gateway.change(&call.caller()?, what).await?;
     Ok(no_content())
 }
 
 /// `GET /v1/rooms/{room}/presence`: who follows the room now.
-pub(super) async fn presence(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
-    let room = room_of(room)?;
+pub(super) async fn presence(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let room = call.room()?;
     let reading = async { Ok(gateway.hub.present(room.as_str())) };
-    let users = gateway.read_as(&room, &caller_of(request)?, reading).await?;
+    let users = gateway.read_as(&room, &call.caller()?, reading).await?;
     let users: Vec<&str> = users.iter().map(UserId::as_str).collect();
     Ok(json(StatusCode::OK, serde_json::json!({ "users": users }).to_string().into_bytes()))
 }
@@ -89,11 +78,11 @@ struct ReadBody<'a> {
 }
 
 /// `PUT /v1/rooms/{room}/read`: the caller has read everything up to `seq`.
-pub(super) async fn read(gateway: &Arc<Gateway>, room: &str, request: Request<Incoming>) -> Answer {
-    let room = room_of(room)?;
-    let (parts, body) = request.into_parts();
-    let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
-    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+pub(super) async fn mark_read(mut call: Call) -> Answer {
+    let room = call.room()?;
+    let caller = call.caller()?;
+    let body = call.body().await?;
+    let gateway = call.gateway();
     let body: ReadBody<'_> = object_of_bytes(&body)?;
     let seq = match body.seq {
         None => Err("is required"),

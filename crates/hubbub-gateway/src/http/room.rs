@@ -1,34 +1,31 @@
 //! `GET`, `PUT` and `DELETE /v1/rooms/{room}`.
 
-use std::sync::Arc;
-
 use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
 use hubbub_core::store::{ReadError, RoomInfo};
 use hubbub_core::{Fault, Outcome, RoomSettings, What, duration};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 use serde_json::{Map, Value};
 
-use super::query::{Query, refuse_faults};
+use super::endpoint::Call;
+use super::query::refuse_faults;
 use super::rooms::write_room;
-use super::{Answer, caller_of, json, no_content, room_of, whole_body};
-use crate::Gateway;
-use crate::auth::Caller;
+use super::{Answer, json, no_content};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
-pub(super) async fn get(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
-    let (room, caller) = (room_of(room)?, caller_of(request)?);
+pub(super) async fn get(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let (room, caller) = (call.room()?, call.caller()?);
     let info = gateway.read_as(&room, &caller, gateway.store.room(room.clone())).await?;
     show(info, StatusCode::OK)
 }
 
 /// Makes a room, or changes what the body names.
-pub(super) async fn put(gateway: &Arc<Gateway>, room: &str, request: Request<Incoming>) -> Answer {
-    let room = room_of(room)?;
-    let (parts, body) = request.into_parts();
-    let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
-    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+pub(super) async fn put(mut call: Call) -> Answer {
+    let room = call.room()?;
+    let caller = call.caller()?;
+    let body = call.body().await?;
+    let gateway = call.gateway();
     // A room needs no settings, so that no body is fine.
     let body: Map<String, Value> =
         if body.trim_ascii().is_empty() { Map::new() } else { object_of_bytes(&body)? };
@@ -42,8 +39,9 @@ pub(super) async fn put(gateway: &Arc<Gateway>, room: &str, request: Request<Inc
     show(gateway.store.room(room).await?, status)
 }
 
-pub(super) async fn delete(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
-    let (room, caller) = (room_of(room)?, caller_of(request)?);
+pub(super) async fn delete(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let (room, caller) = (call.room()?, call.caller()?);
     match gateway.change(&caller, What::DeleteRoom { room: room.as_str() }).await? {
         Outcome::Changed { changed: true } => Ok(no_content()),
         Outcome::Changed { changed: false } => Err(ReadError::UnknownRoom.into()),

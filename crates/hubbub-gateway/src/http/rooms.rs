@@ -1,43 +1,38 @@
 //! `GET /v1/rooms`: all rooms, page by page.
 
-use std::sync::Arc;
-
 use hubbub_core::RoomId;
 use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::store::RoomInfo;
 use hubbub_pipeline::Standing;
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 
-use super::query::{Query, refuse_faults};
+use super::endpoint::Call;
+use super::page::{Page, PageQuery};
+use super::query::refuse_faults;
 use super::{Answer, json};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::problem::Problem;
 
-pub(super) const LIMIT_DEFAULT: usize = 100;
-pub(super) const LIMIT_MAX: usize = 1_000;
-
-pub(super) async fn list(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let query = Query::parse(request.uri().query());
-    let caller = Caller::of(request.headers(), &query)?;
+pub(super) async fn list(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let query = call.query();
+    let caller = call.caller_in(&query)?;
     let mut faults = Vec::new();
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
-    let after = query.after(RoomId::new, &mut faults);
+    let PageQuery { after, limit } = PageQuery::of(&query, RoomId::new, &mut faults);
     refuse_faults(faults)?;
     let epoch = gateway.store.epoch();
-    let mut rooms = shown(gateway, &caller, after, limit + 1).await?;
-    let has_more = rooms.len() > limit;
-    rooms.truncate(limit);
+    let rooms = shown(gateway, &caller, after, limit + 1).await?;
+    let page = Page::of(rooms, limit, |last| last.room.as_str().to_owned());
     let mut out = b"{\"rooms\":[".to_vec();
-    for (index, room) in rooms.iter().enumerate() {
+    for (index, room) in page.items.iter().enumerate() {
         out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
         write_room(room, &mut out);
         out.push(b'}');
     }
     out.extend_from_slice(b"],\"epoch\":");
     write_json_string(&epoch, &mut out);
-    write_next(rooms.last().filter(|_| has_more).map(|last| last.room.as_str()), &mut out);
+    write_next(page.next.as_deref(), &mut out);
     Ok(json(StatusCode::OK, out))
 }
 

@@ -1,16 +1,14 @@
 //! What belongs to one user: the rooms, and everything the user wrote, to be erased.
 
-use std::sync::Arc;
-
 use hubbub_core::message::write_json_string;
 use hubbub_core::{ErrorCode, Outcome, RoomId, UserId, What};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 
-use super::query::{Query, refuse_faults};
-use super::rooms::{LIMIT_DEFAULT, LIMIT_MAX, write_next, write_numbers, write_settings};
-use super::{Answer, caller_of, json, user_of};
-use crate::Gateway;
+use super::endpoint::Call;
+use super::page::PageQuery;
+use super::query::refuse_faults;
+use super::rooms::{write_next, write_numbers, write_settings};
+use super::{Answer, json};
 use crate::auth::Caller;
 use crate::problem::Problem;
 
@@ -19,13 +17,13 @@ const ROOM_BYTES: usize = 512;
 
 /// `GET /v1/users/{user}/rooms`: the rooms the user is a member of, with what is unread. Written by hand, because there
 /// may be a thousand and the list is the first thing a chat page asks for.
-pub(super) async fn rooms(gateway: &Arc<Gateway>, user: &str, request: &Request<Incoming>) -> Answer {
-    let user = user_of(user)?;
-    let query = Query::parse(request.uri().query());
-    check_self(&Caller::of(request.headers(), &query)?, &user)?;
+pub(super) async fn rooms(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let user = call.user()?;
+    let query = call.query();
+    check_self(&call.caller_in(&query)?, &user)?;
     let mut faults = Vec::new();
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
-    let after = query.after(RoomId::new, &mut faults);
+    let PageQuery { after, limit } = PageQuery::of(&query, RoomId::new, &mut faults);
     refuse_faults(faults)?;
     let epoch = gateway.store.epoch();
     let page = gateway.store.user_rooms(user, after, limit + 1).await?;
@@ -62,8 +60,9 @@ pub(super) async fn rooms(gateway: &Arc<Gateway>, user: &str, request: &Request<
 
 /// `DELETE /v1/users/{user}`: erases the user's messages and memberships. Whoever loses the connection before the answer
 /// asks again: it goes on where it was.
-pub(super) async fn erase(gateway: &Arc<Gateway>, user: &str, request: &Request<Incoming>) -> Answer {
-    let (user, caller) = (user_of(user)?, caller_of(request)?);
+pub(super) async fn erase(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let (user, caller) = (call.user()?, call.caller()?);
     check_self(&caller, &user)?;
     let mut erased = 0;
     loop {

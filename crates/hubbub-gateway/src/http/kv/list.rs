@@ -1,24 +1,20 @@
 //! `GET /v1/kv`: keys in the order of their bytes, page by page.
 
-use std::sync::Arc;
-
 use hubbub_core::Fault;
 use hubbub_core::kv::KeyInfo;
 use hubbub_core::message::{write_json_string, write_u64};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 
 use super::key::{self, KEY_RULE};
-use crate::Gateway;
+use crate::http::endpoint::Call;
+use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX, Page};
 use crate::http::query::{Query, refuse_faults};
 use crate::http::rooms::{write_next, write_numbers};
 use crate::http::{Answer, json};
 
-pub(crate) const LIMIT_DEFAULT: usize = 100;
-pub(crate) const LIMIT_MAX: usize = 1_000;
-
-pub(in crate::http) async fn list(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let query = Query::parse(request.uri().query());
+pub(in crate::http) async fn list(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let query = call.query();
     let mut faults = Vec::new();
     let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     let prefix = prefix_of(&query, &mut faults);
@@ -34,12 +30,11 @@ pub(in crate::http) async fn list(gateway: &Arc<Gateway>, request: &Request<Inco
     // history of the store begins meanwhile.
     let epoch = gateway.store.epoch();
     let revision = gateway.keys.revision();
-    let mut keys = gateway.store.keys(&prefix, after.as_deref(), limit + 1).await?;
+    let keys = gateway.store.keys(&prefix, after.as_deref(), limit + 1).await?;
     gateway.keys.caught_up().await;
-    let has_more = keys.len() > limit;
-    keys.truncate(limit);
+    let page = Page::of(keys, limit, |last| key::text(&last.key));
     let mut out = b"{\"keys\":[".to_vec();
-    for (index, info) in keys.iter().enumerate() {
+    for (index, info) in page.items.iter().enumerate() {
         out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
         write_key(info, &mut out);
         out.push(b'}');
@@ -48,8 +43,7 @@ pub(in crate::http) async fn list(gateway: &Arc<Gateway>, request: &Request<Inco
     write_u64(revision, &mut out);
     out.extend_from_slice(b",\"epoch\":");
     write_json_string(&epoch, &mut out);
-    let next = keys.last().filter(|_| has_more).map(|last| key::text(&last.key));
-    write_next(next.as_deref(), &mut out);
+    write_next(page.next.as_deref(), &mut out);
     Ok(json(StatusCode::OK, out))
 }
 

@@ -1,4 +1,4 @@
-//! The table of operations as an OpenAPI 3.1 document.
+//! The table of endpoints as an OpenAPI 3.1 document.
 //!
 //! Examples of a request and of its answer have the same name. `x-step` numbers them all in the order in which they
 //! work one after another on a fresh server; OpenAPI itself gives operations and examples no order.
@@ -9,9 +9,11 @@ use hubbub_core::ErrorCode;
 use hubbub_core::limits::Limits;
 use serde_json::{Map, Value, json};
 
-use super::operation::{Content, Example, Media, Parameter};
+use super::operation::{Content, Example, Media, Operation, Parameter, path_parameter};
+use super::operations;
 use super::schemas::{self, schema};
-use super::{Operation, operations};
+use crate::http::endpoint::Endpoint;
+use crate::http::endpoints::ENDPOINTS;
 
 const ABOUT: &str = "A self-hosted durable messaging server: an acknowledged message is on disk, is delivered once, in \
     order, and anybody who reconnects continues without a gap. Times are RFC 3339 in UTC, on input also decimal \
@@ -22,11 +24,12 @@ const ABOUT: &str = "A self-hosted durable messaging server: an acknowledged mes
 pub(super) fn document(limits: &Limits) -> Value {
     let mut paths = Map::new();
     let mut step = 0;
-    for operation in operations::all(limits) {
-        let described = describe(&operation, &mut step);
-        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+    for endpoint in ENDPOINTS {
+        let Some(document) = endpoint.document else { continue };
+        let described = describe(endpoint, &document(limits), &mut step);
+        let path = paths.entry(endpoint.template.replace("{*", "{")).or_insert_with(|| json!({}));
         if let Some(methods) = path.as_object_mut() {
-            methods.insert(operation.method.to_owned(), described);
+            methods.insert(endpoint.method.as_str().to_lowercase(), described);
         }
     }
     let tags = operations::TAGS.iter().map(|(name, about)| json!({"name": name, "description": about}));
@@ -40,12 +43,14 @@ pub(super) fn document(limits: &Limits) -> Value {
     })
 }
 
-fn describe(operation: &Operation, step: &mut u64) -> Value {
+fn describe(endpoint: &Endpoint, operation: &Operation, step: &mut u64) -> Value {
     let first_step = *step + 1;
     let steps: Vec<(u64, &Example)> =
         operation.examples.iter().zip(first_step..).map(|(e, n)| (n, e)).collect();
     *step += operation.examples.len() as u64;
-    let parameters = operation.parameters.iter().map(|parameter| describe_parameter(parameter, &steps));
+    let in_path = endpoint.parameters().map(path_parameter).collect::<Vec<_>>();
+    let parameters = in_path.iter().chain(&operation.parameters);
+    let parameters: Vec<Value> = parameters.map(|parameter| describe_parameter(parameter, &steps)).collect();
     let mut described = json!({
         "operationId": operation.id,
         "tags": [operation.tag],
@@ -57,8 +62,8 @@ fn describe(operation: &Operation, step: &mut u64) -> Value {
     if !operation.about.is_empty() {
         members.insert("description".into(), operation.about.clone().into());
     }
-    if !operation.parameters.is_empty() {
-        members.insert("parameters".into(), parameters.collect());
+    if !parameters.is_empty() {
+        members.insert("parameters".into(), parameters.into());
     }
     if let Some(body) = &operation.body {
         let examples = steps.iter().filter_map(|(step, example)| {

@@ -1,4 +1,4 @@
-//! One operation of the API: what it takes, what it answers, and examples of both.
+//! The documentation of one endpoint: what it takes, what it answers, and examples of both.
 
 use hubbub_core::ErrorCode;
 use serde_json::{Value, json};
@@ -6,12 +6,8 @@ use serde_json::{Value, json};
 use super::schemas::{id, one_of, schema};
 use crate::http::consistency;
 
-/// A path and a method of the API.
-pub(super) struct Operation {
-    /// In lower case, as OpenAPI writes it.
-    pub(super) method: &'static str,
-    /// `/v1/rooms/{room}`.
-    pub(super) path: &'static str,
+/// What OpenAPI calls an operation: an endpoint without its method and path.
+pub(in crate::http) struct Operation {
     /// Unique, for generated clients: `sendMessage`.
     pub(super) id: &'static str,
     pub(super) tag: &'static str,
@@ -19,6 +15,7 @@ pub(super) struct Operation {
     pub(super) summary: &'static str,
     /// What a caller has to know beyond it, in Markdown; may be empty.
     pub(super) about: String,
+    /// Those of the query and the header; the template of the endpoint names those of the path.
     pub(super) parameters: Vec<Parameter>,
     pub(super) body: Option<Content>,
     pub(super) answers: Vec<(u16, Content)>,
@@ -86,21 +83,13 @@ pub(super) const WRITING: &[ErrorCode] = &[
 ];
 
 impl Operation {
-    pub(super) fn new(
-        (method, path): (&'static str, &'static str),
-        id: &'static str,
-        tag: &'static str,
-        summary: &'static str,
-    ) -> Self {
-        let parameters = path_parameters(path).map(path_parameter);
+    pub(super) fn new(id: &'static str, tag: &'static str, summary: &'static str) -> Self {
         Self {
-            method,
-            path,
             id,
             tag,
             summary,
             about: String::new(),
-            parameters: parameters.collect(),
+            parameters: Vec::new(),
             body: None,
             answers: Vec::new(),
             errors: Vec::new(),
@@ -202,12 +191,8 @@ impl Operation {
     }
 }
 
-/// The names in braces.
-fn path_parameters(path: &'static str) -> impl Iterator<Item = &'static str> {
-    path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
-}
-
-fn path_parameter(name: &'static str) -> Parameter {
+/// What is to be said about a parameter of a path.
+pub(super) fn path_parameter(name: &'static str) -> Parameter {
     let about = match name {
         "room" => "The room's id.",
         "user" => "The user's id.",

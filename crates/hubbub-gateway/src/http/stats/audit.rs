@@ -1,16 +1,13 @@
 //! `POST /v1/stats/audit`: counts everything anew, and says where the counts differ.
 
-use std::sync::Arc;
-
 use hubbub_core::ErrorCode;
-use hyper::Request;
-use hyper::body::Incoming;
 use serde::Serialize;
 
 use super::counts::Told;
 use super::{administrators_query, answer};
 use crate::Gateway;
 use crate::http::Answer;
+use crate::http::endpoint::Call;
 use crate::problem::Problem;
 
 #[derive(Debug, Serialize)]
@@ -21,9 +18,9 @@ struct AuditJson {
     took_ms: f64,
 }
 
-pub(in crate::http) async fn audit(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    administrators_query(request)?;
-    let gateway = gateway.clone();
+pub(in crate::http) async fn audit(call: Call) -> Answer {
+    administrators_query(&call)?;
+    let gateway = call.gateway().clone();
     // It goes on when the caller is gone, and is still the only one then.
     match tokio::spawn(async move { run(&gateway).await }).await {
         Ok(answer) => answer,

@@ -2,6 +2,7 @@
 
 use hubbub_core::ErrorCode as E;
 use hubbub_core::id::ID_RULE;
+use hubbub_core::limits::Limits;
 use serde_json::{Value, json};
 
 use super::super::operation::{Media, READING};
@@ -15,18 +16,14 @@ pub(super) const TAG: &str = "Backups";
 /// What every operation on backups can meet.
 const REFUSALS: &[E] = &[E::Invalid, E::Forbidden, E::NotSupported];
 
-pub(super) fn all() -> Vec<Operation> {
-    vec![begin(), file(), end()]
-}
-
-fn begin() -> Operation {
+pub(in crate::http) fn begin(_: &Limits) -> Operation {
     let begun = json!({"backupId": "nightly", "epoch": EPOCH, "messages": 4, "files": [
         {"name": "segments/00000001.seg", "bytes": 1_024, "crc32c": 305_419_896},
         {"name": "MANIFEST", "bytes": 90, "crc32c": 2_596_069_104_u32},
         {"name": "FORMAT", "bytes": 21, "crc32c": 19_088_743},
     ]});
     let forbidden = refusal(E::Forbidden, "only the administrator may, not 'ada'");
-    Operation::new(("put", "/v1/backups/{backup}"), "beginBackup", TAG, "Begin a backup")
+    Operation::new("beginBackup", TAG, "Begin a backup")
         .about(
             "The list of files is the store at one moment: every message acknowledged before is in it. The files stay \
              readable, unchanged, until the backup is deleted, was not read for an hour, gives way to newer ones \
@@ -44,9 +41,8 @@ fn begin() -> Operation {
         .example("noId", &[("backup", "night&day")], answered(&invalid(&[("backup", ID_RULE)])))
 }
 
-fn file() -> Operation {
-    let path = "/v1/backups/{backup}/files/{file}";
-    Operation::new(("get", path), "readBackupFile", TAG, "Read a file of a backup")
+pub(in crate::http) fn file(_: &Limits) -> Operation {
+    Operation::new("readBackupFile", TAG, "Read a file of a backup")
         .about("Verify length and `crc32c` (Castagnoli) of what arrived.")
         .caller()
         .gives(200, Media::Other(OCTETS), "The file's bytes, streamed.")
@@ -65,8 +61,8 @@ fn file() -> Operation {
         )
 }
 
-fn end() -> Operation {
-    Operation::new(("delete", "/v1/backups/{backup}"), "endBackup", TAG, "End a backup")
+pub(in crate::http) fn end(_: &Limits) -> Operation {
+    Operation::new("endBackup", TAG, "End a backup")
         .about("Its files are not readable any more, and space that only they took is free.")
         .caller()
         .gives(204, Media::None, "Ended.")

@@ -9,17 +9,14 @@ use super::super::schemas::{integer, limit, schema};
 use super::super::values::{EPOCH, NOW, answered, inner, invalid, refusal, reset, with};
 use super::Operation;
 use crate::http::events::HEARTBEAT;
-use crate::http::kv::{ANSWER_BYTES_MAX, ITEMS_MAX, KEY_RULE, LIMIT_DEFAULT, LIMIT_MAX, TTL_RULE};
+use crate::http::kv::{ANSWER_BYTES_MAX, ITEMS_MAX, KEY_RULE, TTL_RULE};
+use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX};
 use crate::problem::Problem;
 
 pub(super) const TAG: &str = "Keys";
 
 const OCTETS: Media = Media::Other("application/octet-stream");
 const NO_KEY: &str = "there is no such key";
-
-pub(super) fn all(limits: &Limits) -> Vec<Operation> {
-    vec![put(limits), get(), list(), batch(limits), watch(), delete()]
-}
 
 fn condition(revision: u64) -> Problem {
     Problem::refusal(Refusal::Condition { revision: Some(revision) })
@@ -32,8 +29,8 @@ fn conditional(operation: Operation) -> Operation {
     operation.header("If-Match", tags(), about).header("If-None-Match", tags(), none)
 }
 
-fn put(limits: &Limits) -> Operation {
-    let operation = Operation::new(("put", "/kv/{key}"), "putKey", TAG, "Set a key to a value");
+pub(in crate::http) fn put(limits: &Limits) -> Operation {
+    let operation = Operation::new("putKey", TAG, "Set a key to a value");
     conditional(operation)
         .about(format!(
             "Any bytes, at most {}. Answered once the value is on disk; every read that begins then gives it, or a \
@@ -63,9 +60,9 @@ fn put(limits: &Limits) -> Operation {
         )
 }
 
-fn get() -> Operation {
+pub(in crate::http) fn get(_: &Limits) -> Operation {
     let tags = json!({"type": "string"});
-    Operation::new(("get", "/kv/{key}"), "getKey", TAG, "Read a value")
+    Operation::new("getKey", TAG, "Read a value")
         .about(
             "The value's bytes, with its revision as `ETag`, with `Hubbub-TTL` when it runs out (seconds that are left), \
              and with `Hubbub-Cache`: `hit` when it was in memory, else `miss`. Never older than what anybody was told \
@@ -83,11 +80,11 @@ fn get() -> Operation {
         .example("noKey", &[("key", "100%")], answered(&invalid(&[("key", KEY_RULE)])))
 }
 
-fn list() -> Operation {
+pub(in crate::http) fn list(_: &Limits) -> Operation {
     let first = json!({"key": "user:1/at%20work", "revision": 3, "bytes": 3, "expiresAt": NOW});
     let second = json!({"key": "user:1/name", "revision": 2, "bytes": 6});
     let page = |keys: Value, next: Value| json!({"keys": keys, "revision": 3, "epoch": EPOCH, "next": next});
-    Operation::new(("get", "/v1/kv"), "listKeys", TAG, "List keys")
+    Operation::new("listKeys", TAG, "List keys")
         .about(
             "In the order of their bytes. Everything acknowledged is in the list, nothing that has run out.",
         )
@@ -115,7 +112,7 @@ fn list() -> Operation {
         )
 }
 
-fn batch(limits: &Limits) -> Operation {
+pub(in crate::http) fn batch(limits: &Limits) -> Operation {
     let asked = json!({
         "put": [{"key": "colour", "value": "blue"}, {"key": "user:1/name", "value": "Eve", "ifRevision": 1}],
         "delete": ["nowhere"],
@@ -132,7 +129,7 @@ fn batch(limits: &Limits) -> Operation {
     });
     let faulty = json!({"put": [{"key": "a", "value": "x", "base64": "eA=="}]});
     let rule = "item 0: value must be text, or instead base64 must be bytes in base64";
-    Operation::new(("post", "/v1/kv"), "changeKeys", TAG, "Change and read many keys")
+    Operation::new("changeKeys", TAG, "Change and read many keys")
         .about(format!(
             "At most {ITEMS_MAX} items, and a body of at most {} bytes. What is put comes first, then what is deleted, \
              then what is read; the changes are made durable together, and each is judged by itself. Values beyond {} \
@@ -148,7 +145,7 @@ fn batch(limits: &Limits) -> Operation {
         .example_with("twoValues", &[], faulty, answered(&invalid(&[("put", rule)])))
 }
 
-fn watch() -> Operation {
+pub(in crate::http) fn watch(_: &Limits) -> Operation {
     let watching = json!({"epoch": EPOCH, "after": 1});
     let changed = json!({"key": "user:1/name", "revision": 2});
     let stream =
@@ -159,7 +156,7 @@ fn watch() -> Operation {
     });
     let ahead = "changes behind revision 1000000 are not kept any more; list the keys anew";
     let ahead = Problem { code: E::Compacted, detail: ahead.into(), ..reset(0, 4) };
-    Operation::new(("get", "/v1/kv/watch"), "watchKeys", TAG, "Follow changes of keys (Server-Sent Events)")
+    Operation::new("watchKeys", TAG, "Follow changes of keys (Server-Sent Events)")
         .about(format!(
             "First `watching`, then `put`, `delete` and `expire`, each once its change is on disk. An event's id is \
              `epoch:revision`, so that a browser's `EventSource` resumes by itself. The last {} changes of the store \
@@ -184,8 +181,8 @@ fn watch() -> Operation {
         )
 }
 
-fn delete() -> Operation {
-    let operation = Operation::new(("delete", "/kv/{key}"), "deleteKey", TAG, "Delete a key");
+pub(in crate::http) fn delete(_: &Limits) -> Operation {
+    let operation = Operation::new("deleteKey", TAG, "Delete a key");
     conditional(operation)
         .gives(204, Media::None, "Deleted.")
         .refuses(&[E::Invalid, E::UnknownKey, E::ConditionFailed])

@@ -1,5 +1,6 @@
 //! Messages of queues on lease, what becomes of them, and what is taken by sender.
 
+use hubbub_core::limits::Limits;
 use hubbub_core::{ErrorCode as E, Refusal};
 use serde_json::{Value, json};
 
@@ -10,10 +11,6 @@ use super::Operation;
 use super::queue_messages::message;
 use super::queues::TAG;
 use crate::problem::Problem;
-
-pub(super) fn all() -> Vec<Operation> {
-    vec![lease(), extend(), ack(), nack(), ack_many(), remove(), redrive(), read_of_client(), get_of_client()]
-}
 
 /// The receipt of a message's first delivery on lease.
 fn first_receipt(id: &str) -> String {
@@ -30,14 +27,14 @@ fn stale() -> Problem {
     Problem::refusal(Refusal::StaleReceipt)
 }
 
-fn lease() -> Operation {
+pub(in crate::http) fn lease(_: &Limits) -> Operation {
     let worker = json!({"receiver": "worker", "groupId": "pictures"});
     let all = [
         leased(with(message("2", "resize picture 2"), worker)),
         leased(message("3", "resize picture 3")),
         leased(with(message("5", "have a break"), json!({"receiver": "worker"}))),
     ];
-    Operation::new(("post", "/v1/queues/{queue}/lease"), "leaseFromQueue", TAG, "Take messages on lease")
+    Operation::new("leaseFromQueue", TAG, "Take messages on lease")
         .about(
             "They are nobody else's until acknowledged (`ack`), given back (`nack`), or the lease ends; then they wait \
              again, and older receipts of them are stale. After `maxDeliveries` they are dead letters. A message is \
@@ -57,16 +54,16 @@ fn lease() -> Operation {
         .example_with("nowhere", &[("queue", "nowhere")], json!({}), answered(&no_queue()))
 }
 
-fn settling(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
-    Operation::new(("post", path), id, TAG, summary)
+fn settling(id: &'static str, summary: &'static str) -> Operation {
+    Operation::new(id, TAG, summary)
         .caller()
         .refuses(&[E::Malformed, E::Invalid, E::UnknownQueue, E::StaleReceipt])
         .refuses(WRITING)
 }
 
-fn extend() -> Operation {
+pub(in crate::http) fn extend(_: &Limits) -> Operation {
     let wrong = invalid(&[("receipt", "must be the receipt that came with the message")]);
-    settling("/v1/queues/{queue}/messages/{id}/extend", "extendLease", "Keep a message longer")
+    settling("extendLease", "Keep a message longer")
         .about("The lease ends `leaseMs` from now.")
         .takes(Media::Json(schema("ExtendBody")), "")
         .gives(200, Media::Json(schema("Extended")), "")
@@ -84,8 +81,8 @@ fn extend() -> Operation {
         )
 }
 
-fn ack() -> Operation {
-    settling("/v1/queues/{queue}/messages/{id}/ack", "ackMessage", "A message is done")
+pub(in crate::http) fn ack(_: &Limits) -> Operation {
+    settling("ackMessage", "A message is done")
         .takes(Media::Json(schema("AckBody")), "")
         .gives(204, Media::None, "It is gone.")
         .example_with(
@@ -102,8 +99,8 @@ fn ack() -> Operation {
         )
 }
 
-fn nack() -> Operation {
-    settling("/v1/queues/{queue}/messages/{id}/nack", "nackMessage", "Give a message back")
+pub(in crate::http) fn nack(_: &Limits) -> Operation {
+    settling("nackMessage", "Give a message back")
         .about(
             "It waits again, after `delayMs`, or after the queue's backoff; or, when that was its last delivery, it goes \
              to the dead-letter queue.",
@@ -119,9 +116,9 @@ fn nack() -> Operation {
         .example_with("stale", &[("queue", "jobs"), ("id", "3")], json!({"receipt": first_receipt("3")}), answered(&stale()))
 }
 
-fn ack_many() -> Operation {
+pub(in crate::http) fn ack_many(_: &Limits) -> Operation {
     let results = json!({"results": [{"receipt": first_receipt("5"), "acked": true}, inner(&stale())]});
-    settling("/v1/queues/{queue}/ack", "ackMessages", "Messages are done")
+    settling("ackMessages", "Messages are done")
         .takes(Media::Json(schema("AckManyBody")), "")
         .gives(200, Media::Json(schema("Acked")), "Each receipt has its result.")
         .example_with(
@@ -141,10 +138,9 @@ fn ack_many() -> Operation {
         )
 }
 
-fn remove() -> Operation {
+pub(in crate::http) fn remove(_: &Limits) -> Operation {
     let gone = Problem::refusal(Refusal::UnknownMessage);
-    let path = "/v1/queues/{queue}/messages/{id}";
-    Operation::new(("delete", path), "deleteQueueMessage", TAG, "Delete one message")
+    Operation::new("deleteQueueMessage", TAG, "Delete one message")
         .about("Whoever it waits for, leased or not. For the administrator.")
         .caller()
         .gives(204, Media::None, "It is gone.")
@@ -154,9 +150,9 @@ fn remove() -> Operation {
         .example("again", &[("queue", "jobs"), ("id", "3")], answered(&gone))
 }
 
-fn redrive() -> Operation {
+pub(in crate::http) fn redrive(_: &Limits) -> Operation {
     let none = json!({"queue": "strict.dead", "moved": 0, "more": false});
-    Operation::new(("post", "/v1/queues/{queue}/redrive"), "redriveQueue", TAG, "Try dead letters again")
+    Operation::new("redriveQueue", TAG, "Try dead letters again")
         .about(
             "They go back to the queues they came from, oldest first, their deliveries counted from the beginning. Those \
              whose queue is gone stay. For the administrator.",
@@ -170,9 +166,9 @@ fn redrive() -> Operation {
         .example_with("nowhere", &[("queue", "nowhere")], json!({}), answered(&no_queue()))
 }
 
-fn of_client(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
+fn of_client(id: &'static str, summary: &'static str) -> Operation {
     let nobody = invalid(&[("sender", "is required")]);
-    Operation::new(("post", path), id, TAG, summary)
+    Operation::new(id, TAG, summary)
         .about("Over all queues.")
         .caller()
         .takes(Media::Json(schema("TakeOfSender")), "")
@@ -188,10 +184,10 @@ fn of_client(path: &'static str, id: &'static str, summary: &'static str) -> Ope
         .example_with("ofNobody", &[("client", "worker")], json!({}), answered(&nobody))
 }
 
-fn read_of_client() -> Operation {
-    of_client("/v1/clients/{client}/read", "readBySender", "Look at messages of a sender")
+pub(in crate::http) fn read_of_client(_: &Limits) -> Operation {
+    of_client("readBySender", "Look at messages of a sender")
 }
 
-fn get_of_client() -> Operation {
-    of_client("/v1/clients/{client}/get", "getBySender", "Take messages of a sender away")
+pub(in crate::http) fn get_of_client(_: &Limits) -> Operation {
+    of_client("getBySender", "Take messages of a sender away")
 }

@@ -15,16 +15,12 @@ use crate::http::{consistency, events, history};
 
 pub(super) const TAG: &str = "Messages";
 
-pub(super) fn all(limits: &Limits) -> Vec<Operation> {
-    vec![send(), send_many(limits), history(limits), events()]
-}
-
-fn send() -> Operation {
+pub(in crate::http) fn send(_: &Limits) -> Operation {
     let hello = json!({"userId": "ada", "message": "hello", "messageId": "m-1"});
     let reused = "messageId belongs to message 1 of the room, whose user, text or type differs";
     let reused = about_message("m-1", refusal(E::IdReused, reused));
     let faulty = invalid(&[("userId", "is required"), ("message", "must not be empty")]);
-    Operation::new(("post", "/v1/rooms/{room}/messages"), "sendMessage", TAG, "Send a message")
+    Operation::new("sendMessage", TAG, "Send a message")
         .about(
             "Answered once the message is on disk. Send it again with the same `messageId` when no answer came: it is \
              stored once. A room springs into being with its first message, unless `rooms.autocreate` is off.",
@@ -60,10 +56,10 @@ fn send() -> Operation {
         )
 }
 
-fn send_many(limits: &Limits) -> Operation {
+pub(in crate::http) fn send_many(limits: &Limits) -> Operation {
     let line = |room: &str, id: &str, text: &str| json!({"roomId": room, "userId": "ada", "message": text, "messageId": id});
     let refused = inner(&invalid(&[("userId", "is required"), ("message", "is required")]));
-    Operation::new(("post", "/v1/messages"), "sendMessages", TAG, "Send many messages")
+    Operation::new("sendMessages", TAG, "Send many messages")
         .about(format!(
             "One message a line in, one receipt or error a line out, in the same order, streamed both ways. A line \
              may have {} bytes. Once a line was refused for overload, all later ones are, so that sending them again \
@@ -88,11 +84,11 @@ fn send_many(limits: &Limits) -> Operation {
         )
 }
 
-fn history(limits: &Limits) -> Operation {
+pub(in crate::http) fn history(limits: &Limits) -> Operation {
     let page = |messages: Value, next: Value| json!({"messages": messages, "epoch": EPOCH, "oldest": 1, "head": 3, "next": next});
     let second = with(message("m-2", "bob", "hello, Ada", 2), json!({"username": "Bob"}));
     let most = limits.page_messages;
-    Operation::new(("get", "/v1/rooms/{room}/messages"), "readHistory", TAG, "Read a room's history")
+    Operation::new("readHistory", TAG, "Read a room's history")
         .about(
             "By `seq` or by time, newest last. Without a cursor: the newest, or from `from` on. `after=0` means from \
              the oldest and is never answered with `reset`.",
@@ -142,7 +138,7 @@ fn history(limits: &Limits) -> Operation {
         )
 }
 
-fn events() -> Operation {
+pub(in crate::http) fn events(_: &Limits) -> Operation {
     let stands = json!({"epoch": EPOCH, "oldest": 1, "head": 3});
     let last = message("m-3", "ada", "one", 3);
     let stream = format!("event: subscribed\ndata: {stands}\n\nid: {EPOCH}:3\ndata: {last}\n\n");
@@ -152,7 +148,7 @@ fn events() -> Operation {
     });
     let last = json!({"type": "integer", "minimum": 0, "maximum": events::LAST_MAX});
     let on_reset = "Where to go on after a `reset`: from the oldest (unless said), or with the next message.";
-    Operation::new(("get", "/v1/rooms/{room}/events"), "followRoom", TAG, "Follow a room (Server-Sent Events)")
+    Operation::new("followRoom", TAG, "Follow a room (Server-Sent Events)")
         .about(format!(
             "First `subscribed`, or `reset` where the cursor could not be honoured; then what was missed, then live \
              messages. A message's id is `epoch:seq`, so that a browser's `EventSource` resumes by itself. A comment \

@@ -10,12 +10,8 @@ use super::super::schemas::{id, integer, limit, schema};
 use super::super::values::{NOW, about_message, answered, inner, invalid, no_queue, refusal, with};
 use super::Operation;
 use super::queues::TAG;
-use crate::http::rooms;
+use crate::http::page;
 use crate::problem::Problem;
-
-pub(super) fn all(limits: &Limits) -> Vec<Operation> {
-    vec![send(limits), waiting(), read(), get()]
-}
 
 /// A message of the queue `jobs`.
 pub(super) fn message(id: &str, text: &str) -> Value {
@@ -26,7 +22,7 @@ fn receipt(id: &str, is_duplicate: bool) -> Value {
     json!({"id": id, "copies": 1, "sentAt": NOW, "duplicate": is_duplicate})
 }
 
-fn send(limits: &Limits) -> Operation {
+pub(in crate::http) fn send(limits: &Limits) -> Operation {
     let first = json!({"sender": "ann", "message": "resize picture 1", "messageId": "q-1"});
     let with_id = |id: &str, is_duplicate| with(receipt(id, is_duplicate), json!({"messageId": "q-1"}));
     let reused = about_message("q-1", Problem::refusal(Refusal::MessageIdReused { id: 1 }));
@@ -46,7 +42,7 @@ fn send(limits: &Limits) -> Operation {
         limits.queue_message_bytes
     );
     let answer = json!({"anyOf": [schema("QueueReceipts"), schema("QueueReceipt")]});
-    Operation::new(("post", "/v1/queues/{queue}/messages"), "sendToQueue", TAG, "Send to a queue")
+    Operation::new("sendToQueue", TAG, "Send to a queue")
         .about(about)
         .caller()
         .header("Idempotency-Key", id(), "Stands in for `messageId` of a single message.")
@@ -105,23 +101,21 @@ fn send(limits: &Limits) -> Operation {
         )
 }
 
-fn waiting() -> Operation {
+pub(in crate::http) fn browse(_: &Limits) -> Operation {
     let ready = json!({"state": "ready"});
     let worker = json!({"receiver": "worker", "groupId": "pictures"});
     let messages = [
         with(message("1", "resize picture 1"), ready.clone()),
         with(with(message("2", "resize picture 2"), worker), ready),
     ];
-    Operation::new(
-        ("get", "/v1/queues/{queue}/messages"),
-        "listQueueMessages",
+    Operation::new("listQueueMessages",
         TAG,
         "Look at everything in a queue",
     )
     .about("Messages in any state, whomever they wait for, in the order of their ids. For the administrator.")
     .caller()
     .query("after", integer(0), "Messages behind this one: the `next` of the page before.")
-    .query("limit", limit(rooms::LIMIT_DEFAULT, rooms::LIMIT_MAX), "Most messages of the page.")
+    .query("limit", limit(page::LIMIT_DEFAULT, page::LIMIT_MAX), "Most messages of the page.")
     .gives(200, Media::Json(schema("WaitingMessages")), "")
     .refuses(&[E::Invalid, E::Forbidden, E::UnknownQueue])
     .refuses(READING)
@@ -138,9 +132,9 @@ fn waiting() -> Operation {
     )
 }
 
-fn read() -> Operation {
+pub(in crate::http) fn read(_: &Limits) -> Operation {
     let one = json!({"messages": [message("1", "resize picture 1")]});
-    Operation::new(("post", "/v1/queues/{queue}/read"), "readQueue", TAG, "Look without taking")
+    Operation::new("readQueue", TAG, "Look without taking")
         .about("The same as `get`, but the messages stay.")
         .caller()
         .takes(Media::Json(schema("Take")), "")
@@ -151,10 +145,10 @@ fn read() -> Operation {
         .example_with("nowhere", &[("queue", "nowhere")], json!({}), answered(&no_queue()))
 }
 
-fn get() -> Operation {
+pub(in crate::http) fn get(_: &Limits) -> Operation {
     let one = json!({"messages": [message("1", "resize picture 1")]});
     let as_other = refusal(E::Forbidden, "'ann' may not act as 'worker'");
-    Operation::new(("post", "/v1/queues/{queue}/get"), "getFromQueue", TAG, "Take messages away")
+    Operation::new("getFromQueue", TAG, "Take messages away")
         .about(
             "They are gone once answered: a message is delivered once at most, and lost if the answer is. Use `lease` \
              where that matters. With `waitMs` the request waits until there is something; who came first is served \

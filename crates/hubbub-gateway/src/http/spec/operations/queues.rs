@@ -1,6 +1,7 @@
 //! Queues and who takes part in them.
 
 use hubbub_core::id::ID_RULE;
+use hubbub_core::limits::Limits;
 use hubbub_core::queue::LEASE_MS;
 use hubbub_core::{ErrorCode as E, Refusal};
 use serde_json::{Value, json};
@@ -9,20 +10,10 @@ use super::super::operation::{Media, READING, WRITING};
 use super::super::schemas::{id, limit, schema};
 use super::super::values::{NOW, answered, invalid, no_queue, refusal, with};
 use super::Operation;
-use crate::http::rooms;
+use crate::http::page;
 use crate::problem::Problem;
 
 pub(super) const TAG: &str = "Queues";
-
-/// What others build on.
-pub(super) fn first() -> Vec<Operation> {
-    vec![put(), register()]
-}
-
-/// What shows how it went, and takes it down.
-pub(super) fn last() -> Vec<Operation> {
-    vec![list(), get(), clients(), unregister(), delete()]
-}
 
 /// A queue as it is made.
 fn queue(name: &str) -> Value {
@@ -34,10 +25,10 @@ fn queue(name: &str) -> Value {
     })
 }
 
-fn put() -> Operation {
+pub(in crate::http) fn put(_: &Limits) -> Operation {
     let wrong = invalid(&[("onFull", "must be refuse or dropOldest")]);
     let limited = with(queue("jobs"), json!({"leaseMs": 60_000, "maxMessages": 100_000}));
-    Operation::new(("put", "/v1/queues/{queue}"), "putQueue", TAG, "Make a queue, or change it")
+    Operation::new("putQueue", TAG, "Make a queue, or change it")
         .about(
             "What the body leaves out stays as it is, or at its default in a new queue. With `maxDeliveries` its \
              dead-letter queue is made too. Queues are never made by use. For the administrator. Without a body: \
@@ -65,8 +56,8 @@ fn put() -> Operation {
         .example_with("invalid", &[("queue", "jobs")], json!({"onFull": "wait"}), answered(&wrong))
 }
 
-fn register() -> Operation {
-    Operation::new(("put", "/v1/clients/{client}"), "registerClient", TAG, "Register a client")
+pub(in crate::http) fn register(_: &Limits) -> Operation {
+    Operation::new("registerClient", TAG, "Register a client")
         .about(
             "Who is registered can be sent to, and has a copy of what is sent to everybody. Whoever sends or takes is \
              registered by that, unless `queues.autoregister` is off.",
@@ -79,9 +70,9 @@ fn register() -> Operation {
         .example("noId", &[("client", "the worker")], answered(&invalid(&[("client", ID_RULE)])))
 }
 
-fn list() -> Operation {
+pub(in crate::http) fn list(_: &Limits) -> Operation {
     let strict = with(queue("strict"), json!({"maxDeliveries": 1}));
-    Operation::new(("get", "/v1/queues"), "listQueues", TAG, "List queues")
+    Operation::new("listQueues", TAG, "List queues")
         .about(
             "In the order of their names. With `receiver` only the names of those from which it could take something \
              now; what is for anybody counts.",
@@ -89,7 +80,7 @@ fn list() -> Operation {
         .caller()
         .query("receiver", id(), "For whom.")
         .query("after", id(), "Queues behind this one: the `next` of the page before.")
-        .query("limit", limit(rooms::LIMIT_DEFAULT, rooms::LIMIT_MAX), "Most queues of the page.")
+        .query("limit", limit(page::LIMIT_DEFAULT, page::LIMIT_MAX), "Most queues of the page.")
         .gives(200, Media::Json(schema("QueueList")), "")
         .refuses(&[E::Invalid, E::Forbidden])
         .refuses(READING)
@@ -106,12 +97,12 @@ fn list() -> Operation {
         )
 }
 
-fn get() -> Operation {
+pub(in crate::http) fn get(_: &Limits) -> Operation {
     let jobs = json!({
         "leaseMs": 60_000, "maxMessages": 100_000, "messages": 1, "delayed": 1, "bytes": 7, "sent": 5, "done": 3,
         "oldestSentAt": NOW,
     });
-    Operation::new(("get", "/v1/queues/{queue}"), "getQueue", TAG, "Read how a queue stands")
+    Operation::new("getQueue", TAG, "Read how a queue stands")
         .caller()
         .gives(200, Media::Json(schema("Queue")), "")
         .refuses(&[E::Invalid, E::UnknownQueue])
@@ -120,13 +111,13 @@ fn get() -> Operation {
         .example("nowhere", &[("queue", "nowhere")], answered(&no_queue()))
 }
 
-fn clients() -> Operation {
+pub(in crate::http) fn clients(_: &Limits) -> Operation {
     let both = json!({"clients": [{"client": "ann"}, {"client": "worker"}], "next": null});
-    Operation::new(("get", "/v1/clients"), "listClients", TAG, "List registered clients")
+    Operation::new("listClients", TAG, "List registered clients")
         .about("In the order of their names.")
         .caller()
         .query("after", id(), "Clients behind this one: the `next` of the page before.")
-        .query("limit", limit(rooms::LIMIT_DEFAULT, rooms::LIMIT_MAX), "Most clients of the page.")
+        .query("limit", limit(page::LIMIT_DEFAULT, page::LIMIT_MAX), "Most clients of the page.")
         .gives(200, Media::Json(schema("ClientList")), "")
         .refuses(&[E::Invalid])
         .refuses(READING)
@@ -138,9 +129,9 @@ fn clients() -> Operation {
         )
 }
 
-fn unregister() -> Operation {
+pub(in crate::http) fn unregister(_: &Limits) -> Operation {
     let somebody = refusal(E::Forbidden, "'ann' may not act as 'worker'");
-    Operation::new(("delete", "/v1/clients/{client}"), "unregisterClient", TAG, "Take a registration back")
+    Operation::new("unregisterClient", TAG, "Take a registration back")
         .about("And with it the client's copies of what was sent to everybody.")
         .caller()
         .gives(204, Media::None, "It is not registered.")
@@ -150,9 +141,9 @@ fn unregister() -> Operation {
         .example("somebodyElse", &[("client", "worker"), ("Hubbub-User", "ann")], answered(&somebody))
 }
 
-fn delete() -> Operation {
+pub(in crate::http) fn delete(_: &Limits) -> Operation {
     let not_empty = Problem::refusal(Refusal::QueueNotEmpty { messages: 1 });
-    Operation::new(("delete", "/v1/queues/{queue}"), "deleteQueue", TAG, "Delete a queue")
+    Operation::new("deleteQueue", TAG, "Delete a queue")
         .about("For the administrator. One that holds messages only with `force`, and they with it.")
         .caller()
         .query("force", json!({"type": "boolean", "default": false}), "Whether its messages may go too.")

@@ -1,6 +1,7 @@
 //! All statistics in one.
 
 use hubbub_core::ErrorCode as E;
+use hubbub_core::limits::Limits;
 use serde_json::{Value, json};
 
 use super::super::operation::{Media, READING};
@@ -80,8 +81,8 @@ fn report_example() -> Value {
     })
 }
 
-pub(super) fn report() -> Operation {
-    Operation::new(("get", "/v1/stats/report"), "getReport", TAG, "All statistics in one")
+pub(in crate::http) fn report(_: &Limits) -> Operation {
+    Operation::new("getReport", TAG, "All statistics in one")
         .about(
             "Numbers and flat rows, for tools; what the other paths answer has more. `GET /metrics` answers the same to \
              those who take JSON.",

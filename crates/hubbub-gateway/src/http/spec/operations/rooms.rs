@@ -1,6 +1,7 @@
 //! Rooms.
 
 use hubbub_core::id::ID_RULE;
+use hubbub_core::limits::Limits;
 use hubbub_core::{ErrorCode as E, Fault};
 use serde_json::{Value, json};
 
@@ -8,14 +9,10 @@ use super::super::operation::{Media, READING, WRITING};
 use super::super::schemas::{id, limit, schema};
 use super::super::values::{EPOCH, NOW, answered, invalid, no_room, refusal, with};
 use super::Operation;
-use crate::http::rooms;
+use crate::http::page;
 use crate::problem::Problem;
 
 pub(super) const TAG: &str = "Rooms";
-
-pub(super) fn all() -> Vec<Operation> {
-    vec![list(), get(), presence(), put()]
-}
 
 fn room(id: &str, head: u64) -> Value {
     json!({
@@ -30,14 +27,14 @@ fn tea(title: &str) -> Value {
     with(with(room("tea", 0), settings), json!({"members": 1, "lastReceivedAt": null}))
 }
 
-fn list() -> Operation {
-    Operation::new(("get", "/v1/rooms"), "listRooms", TAG, "List rooms")
+pub(in crate::http) fn list(_: &Limits) -> Operation {
+    Operation::new("listRooms", TAG, "List rooms")
         .about(
             "In the order of their ids. A caller with a name is not shown rooms for members only of others.",
         )
         .caller()
         .query("after", id(), "Rooms behind this one: the `next` of the page before.")
-        .query("limit", limit(rooms::LIMIT_DEFAULT, rooms::LIMIT_MAX), "Most rooms of the page.")
+        .query("limit", limit(page::LIMIT_DEFAULT, page::LIMIT_MAX), "Most rooms of the page.")
         .gives(200, Media::Json(schema("RoomList")), "")
         .refuses(&[E::Invalid])
         .refuses(READING)
@@ -58,8 +55,8 @@ fn list() -> Operation {
         )
 }
 
-fn get() -> Operation {
-    Operation::new(("get", "/v1/rooms/{room}"), "getRoom", TAG, "Read how a room stands")
+pub(in crate::http) fn get(_: &Limits) -> Operation {
+    Operation::new("getRoom", TAG, "Read how a room stands")
         .caller()
         .gives(200, Media::Json(schema("Room")), "")
         .refuses(&[E::Invalid, E::UnknownRoom, E::NotMember])
@@ -72,8 +69,8 @@ fn get() -> Operation {
         )
 }
 
-fn presence() -> Operation {
-    Operation::new(("get", "/v1/rooms/{room}/presence"), "listPresent", TAG, "Who follows a room now")
+pub(in crate::http) fn presence(_: &Limits) -> Operation {
+    Operation::new("listPresent", TAG, "Who follows a room now")
         .about("Users with at least one open subscription of the room, in the order of their ids.")
         .caller()
         .gives(200, Media::Json(schema("Presence")), "")
@@ -82,7 +79,7 @@ fn presence() -> Operation {
         .example("noId", &[("room", "the lobby")], answered(&invalid(&[("roomId", ID_RULE)])))
 }
 
-fn put() -> Operation {
+pub(in crate::http) fn put(_: &Limits) -> Operation {
     let retention = format!(
         "must be null, seconds from 1 to {}, or a time such as 12h or 30d",
         hubbub_core::change::RETENTION_S_MAX
@@ -92,7 +89,7 @@ fn put() -> Operation {
         Fault::new("retention", retention),
     ]);
     let as_ada = &[("room", "tea"), ("Hubbub-User", "ada")][..];
-    Operation::new(("put", "/v1/rooms/{room}"), "putRoom", TAG, "Make a room, or change it")
+    Operation::new("putRoom", TAG, "Make a room, or change it")
         .about(
             "What the body does not name stays as it is, or at its default in a new room. Anybody may make a room, and \
              becomes its first member; only members may change one, and administrators. Without a body: the room only.",
@@ -120,8 +117,8 @@ fn put() -> Operation {
 }
 
 /// The last one, because what is deleted is gone for those behind it.
-pub(super) fn delete() -> Operation {
-    Operation::new(("delete", "/v1/rooms/{room}"), "deleteRoom", TAG, "Delete a room")
+pub(in crate::http) fn delete(_: &Limits) -> Operation {
+    Operation::new("deleteRoom", TAG, "Delete a room")
         .about(
             "With its messages, members and settings, for members and administrators. Subscriptions of it end with \
              `removed`. Made again, it counts on behind its last `seq`.",

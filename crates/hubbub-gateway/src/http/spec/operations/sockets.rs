@@ -1,6 +1,7 @@
 //! Where sockets begin.
 
 use hubbub_core::ErrorCode as E;
+use hubbub_core::limits::Limits;
 use serde_json::{Value, json};
 
 use super::super::operation::Media;
@@ -13,12 +14,8 @@ pub(super) const TAG: &str = "WebSocket";
 const NOT_A_HANDSHAKE: &str =
     "this path speaks WebSocket: Connection: Upgrade and Upgrade: websocket are required";
 
-pub(super) fn all() -> Vec<Operation> {
-    vec![api(), chat()]
-}
-
-fn api() -> Operation {
-    Operation::new(("get", "/v1/ws"), "openSocket", TAG, "Many rooms over one socket")
+pub(in crate::http) fn api(_: &Limits) -> Operation {
+    Operation::new("openSocket", TAG, "Many rooms over one socket")
         .about("JSON frames with a `type`: subscribe, send, typing; see the channel `api`.")
         .caller()
         .gives(101, Media::None, "Speak WebSocket (RFC 6455).")
@@ -27,9 +24,9 @@ fn api() -> Operation {
         .example("noHandshake", &[], answered(&refusal(E::Malformed, NOT_A_HANDSHAKE)))
 }
 
-fn chat() -> Operation {
+pub(in crate::http) fn chat(_: &Limits) -> Operation {
     let switch = || one_of(&["1", "true", ""]);
-    Operation::new(("get", "/chat/{room}"), "openChat", TAG, "One room, for simple clients")
+    Operation::new("openChat", TAG, "One room, for simple clients")
         .about(
             "Each text frame is a message, each is answered in order once durable; see the channel `chat`. Any path \
              prefix may stand before `/chat`.",

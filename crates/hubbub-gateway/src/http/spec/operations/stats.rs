@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::super::operation::{Media, READING};
 use super::super::schemas::{id, limit, schema, time};
 use super::super::values::{EPOCH, NOW, answered, invalid, message, refusal, with};
-use super::{Operation, report};
-use crate::http::rooms::{LIMIT_DEFAULT, LIMIT_MAX};
+use super::Operation;
+use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX};
 use crate::http::{consistency, history, stats};
 
 pub(super) const TAG: &str = "Statistics";
@@ -17,20 +17,6 @@ pub(super) const TAG: &str = "Statistics";
 const HOUR: &str = "2026-01-31T12:00:00.000Z";
 /// Windows of examples begin here: everything lies behind it.
 const FROM: &str = "2001-01-01T00:00:00.000Z";
-
-pub(super) fn all(limits: &Limits) -> Vec<Operation> {
-    vec![
-        user_messages(limits),
-        totals(),
-        rooms(),
-        users(),
-        user_rooms(),
-        hourly(),
-        active_users(),
-        report::report(),
-        audit(),
-    ]
-}
 
 /// An answer with when its messages were received.
 fn spanned(value: Value) -> Value {
@@ -84,8 +70,8 @@ fn all_hours() -> Value {
 }
 
 /// Reads for administrators only.
-fn of_all(path: &'static str, id: &'static str, summary: &'static str, shape: &str) -> Operation {
-    Operation::new(("get", path), id, TAG, summary)
+fn of_all(id: &'static str, summary: &'static str, shape: &str) -> Operation {
+    Operation::new(id, TAG, summary)
         .caller()
         .replicated()
         .gives(200, Media::Json(schema(shape)), "")
@@ -98,11 +84,9 @@ fn of_all(path: &'static str, id: &'static str, summary: &'static str, shape: &s
         )
 }
 
-fn user_messages(limits: &Limits) -> Operation {
+pub(in crate::http) fn user_messages(limits: &Limits) -> Operation {
     let most = limits.page_messages;
-    Operation::new(
-        ("get", "/v1/users/{user}/messages"),
-        "readUserMessages",
+    Operation::new("readUserMessages",
         TAG,
         "What a user wrote, over all rooms",
     )
@@ -136,15 +120,15 @@ fn user_messages(limits: &Limits) -> Operation {
     )
 }
 
-fn totals() -> Operation {
-    of_all("/v1/stats", "getTotals", "Everything together", "Totals")
+pub(in crate::http) fn totals(_: &Limits) -> Operation {
+    of_all("getTotals", "Everything together", "Totals")
         .about("Exact, as all statistics are: what counting all messages would give. What was deleted is not counted.")
         .example("all", &[], (200, all_totals()))
         .example("strong", &[(consistency::HEADER, consistency::STRONG)], (200, all_totals()))
 }
 
-fn rooms() -> Operation {
-    of_all("/v1/stats/rooms", "listRoomStats", "The rooms with most messages", "RoomStatsList")
+pub(in crate::http) fn rooms(_: &Limits) -> Operation {
+    of_all("listRoomStats", "The rooms with most messages", "RoomStatsList")
         .about("Equal ones in the order of their ids.")
         .query("limit", limit(stats::TOP_DEFAULT, LIMIT_MAX), "Most rooms of the list.")
         .query("room", id(), "Only this one; an empty list when it holds no message.")
@@ -158,11 +142,10 @@ fn rooms() -> Operation {
         )
 }
 
-fn users() -> Operation {
+pub(in crate::http) fn users(_: &Limits) -> Operation {
     let who =
         "Only this one, who may ask too; an empty list for whoever never wrote. Says nothing of who calls.";
-    let path = "/v1/stats/users";
-    Operation::new(("get", path), "listUserStats", TAG, "The users with most messages")
+    Operation::new("listUserStats", TAG, "The users with most messages")
         .about("Equal ones in the order of their ids.")
         .header("Hubbub-User", id(), "Who calls. Without it the administrator.")
         .replicated()
@@ -184,31 +167,26 @@ fn users() -> Operation {
         )
 }
 
-fn user_rooms() -> Operation {
-    Operation::new(
-        ("get", "/v1/stats/users/{user}/rooms"),
-        "listUserParticipation",
-        TAG,
-        "Where a user wrote",
-    )
-    .about("For the user, and for administrators.")
-    .caller()
-    .replicated()
-    .query("after", id(), "Rooms behind this one: the `next` of the page before.")
-    .query("limit", limit(LIMIT_DEFAULT, LIMIT_MAX), "Most rooms of the page.")
-    .gives(200, Media::Json(schema("ParticipationList")), "")
-    .refuses(&[E::Invalid, E::Forbidden])
-    .refuses(READING)
-    .example("ada", &[("user", "ada")], (200, rooms_of("ada", &[("garden", 1), ("lobby", 2)])))
-    .example(
-        "somebodyElse",
-        &[("user", "ada"), ("Hubbub-User", "bob")],
-        answered(&refusal(E::Forbidden, "this is for 'ada' and for administrators")),
-    )
+pub(in crate::http) fn user_rooms(_: &Limits) -> Operation {
+    Operation::new("listUserParticipation", TAG, "Where a user wrote")
+        .about("For the user, and for administrators.")
+        .caller()
+        .replicated()
+        .query("after", id(), "Rooms behind this one: the `next` of the page before.")
+        .query("limit", limit(LIMIT_DEFAULT, LIMIT_MAX), "Most rooms of the page.")
+        .gives(200, Media::Json(schema("ParticipationList")), "")
+        .refuses(&[E::Invalid, E::Forbidden])
+        .refuses(READING)
+        .example("ada", &[("user", "ada")], (200, rooms_of("ada", &[("garden", 1), ("lobby", 2)])))
+        .example(
+            "somebodyElse",
+            &[("user", "ada"), ("Hubbub-User", "bob")],
+            answered(&refusal(E::Forbidden, "this is for 'ada' and for administrators")),
+        )
 }
 
-fn hourly() -> Operation {
-    of_all("/v1/stats/hourly", "listHours", "Messages, users and rooms of each hour", "HourStatsList")
+pub(in crate::http) fn hourly(_: &Limits) -> Operation {
+    of_all("listHours", "Messages, users and rooms of each hour", "HourStatsList")
         .about("In UTC. An hour is in the window as a whole, if it begins in it.")
         .query("from", time(), "Hours from the one on in which this lies.")
         .query("to", time(), "Hours that begin before this time.")
@@ -217,12 +195,12 @@ fn hourly() -> Operation {
         .example("noTime", &[("from", "noon")], answered(&invalid(&[("from", TIMESTAMP_RULE)])))
 }
 
-fn active_users() -> Operation {
+pub(in crate::http) fn active_users(_: &Limits) -> Operation {
     let limit = json!({"type": "integer", "minimum": 0, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT});
     let active = |users: &[&str], next: Value| {
         told(json!({"count": 2, "users": users, "from": FROM, "to": null, "next": next}))
     };
-    of_all("/v1/stats/active-users", "listActiveUsers", "Who sent something in a window", "ActiveUsers")
+    of_all("listActiveUsers", "Who sent something in a window", "ActiveUsers")
         .about("The last 24 hours, unless said: `from` is a day before `to`, `to` is now.")
         .query("from", time(), "Received at this time or later.")
         .query("to", time(), "Received before this time.")
@@ -233,8 +211,8 @@ fn active_users() -> Operation {
         .example("howMany", &[("from", FROM), ("limit", "0")], (200, active(&[], Value::Null)))
 }
 
-fn audit() -> Operation {
-    Operation::new(("post", "/v1/stats/audit"), "auditStats", TAG, "Recount everything and compare")
+pub(in crate::http) fn audit(_: &Limits) -> Operation {
+    Operation::new("auditStats", TAG, "Recount everything and compare")
         .about("Takes as long as reading everything; one at a time, another one is `overloaded`.")
         .caller()
         .gives(200, Media::Json(schema("Audit")), "Counted, whether it agrees or not.")

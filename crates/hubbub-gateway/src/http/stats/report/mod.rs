@@ -6,21 +6,18 @@
 mod metadata;
 mod rows;
 
-use std::sync::Arc;
-
 use hubbub_core::message::MessageRun;
 use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery, UserHistoryQuery, hour_of};
 use hubbub_core::store::{Cursor, HistoryQuery, ReadError};
 use hubbub_core::{RoomId, Timestamp, UserId};
-use hyper::Request;
-use hyper::body::Incoming;
 use hyper::header::{ACCEPT, HeaderValue, VARY};
 use serde::Serialize;
 
 use super::state::MetricsDefault;
-use super::{accept, administrators_only, answer, named};
+use super::{accept, administrators_only, answer};
 use crate::Gateway;
 use crate::http::consistency::Reads;
+use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
 use crate::http::{Answer, health};
 use crate::problem::Problem;
@@ -71,24 +68,26 @@ struct AnalyticsQueries {
 }
 
 /// `GET /metrics`.
-pub(in crate::http) async fn metrics(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let wanted = accept::wanted(request.headers(), gateway.statistics.metrics_default);
+pub(in crate::http) async fn metrics(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let wanted = accept::wanted(call.headers(), gateway.statistics.metrics_default);
     let mut response = match wanted {
         MetricsDefault::Prometheus => health::metrics(gateway)?,
-        MetricsDefault::Report => report(gateway, request).await?,
+        MetricsDefault::Report => report(call).await?,
     };
     response.headers_mut().insert(VARY, HeaderValue::from(ACCEPT));
     Ok(response)
 }
 
 /// `GET /v1/stats/report`.
-pub(in crate::http) async fn report(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let query = administrators_only(request)?;
+pub(in crate::http) async fn report(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let query = administrators_only(&call)?;
     let mut faults = Vec::new();
-    let room = named(&query, "room", RoomId::new, &mut faults);
-    let user = named(&query, "user", UserId::new, &mut faults);
+    let room = query.id("room", RoomId::new, &mut faults);
+    let user = query.id("user", UserId::new, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, request.headers())?;
+    let reads = Reads::of(gateway, call.headers())?;
     let mut queries = Queries { gateway, reads, now: gateway.now(), timings: Vec::new() };
     let core_queries = queries.core(room, user).await?;
     let analytics_queries = queries.analytics().await?;

@@ -4,21 +4,41 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::Either;
-use hubbub_core::backup::{BackupError, BackupStore};
+use hubbub_core::backup::{BackupError, BackupFile, BackupStore};
 use hubbub_core::id::{ID_RULE, is_valid_id};
 use hubbub_core::{ErrorCode, Fault};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::endpoint::Call;
 use super::streamed::{Writer, streamed};
-use super::{Answer, NOSNIFF, json, respond};
+use super::types::{Epoch, Id};
+use super::{Answer, NOSNIFF, json_of, respond};
 use crate::Gateway;
 use crate::problem::Problem;
 
 /// Read from the store at a time; with [`PIECES_MAX`] what one reader costs in memory.
 const PIECE_BYTES: usize = 256 * 1024;
 const PIECES_MAX: usize = 2;
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Backup {
+    backup_id: Id<String>,
+    epoch: Epoch,
+    messages: u64,
+    files: Vec<File>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct File {
+    name: String,
+    bytes: u64,
+    crc32c: u32,
+}
 
 /// `PUT /v1/backups/{backup}`: begins one, or shows the one that was begun under this name.
 pub(super) async fn begin(call: Call) -> Answer {
@@ -28,16 +48,11 @@ pub(super) async fn begin(call: Call) -> Answer {
         return Err(Problem::invalid(vec![Fault::new("backup", ID_RULE)]));
     }
     let info = store.begin_backup(backup).await?;
-    let files: Vec<_> = info
-        .files
-        .iter()
-        .map(|file| serde_json::json!({"name": file.name, "bytes": file.bytes, "crc32c": file.crc32c}))
-        .collect();
-    let body = serde_json::json!({
-        "backupId": info.id, "epoch": &*info.epoch, "messages": info.messages, "files": files,
-    });
     let status = if info.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(json(status, body.to_string().into_bytes()))
+    let file = |file: BackupFile| File { name: file.name, bytes: file.bytes, crc32c: file.crc32c };
+    let files = info.files.into_iter().map(file).collect();
+    let backup = Backup { backup_id: Id(info.id), epoch: Epoch(info.epoch), messages: info.messages, files };
+    json_of(status, &backup)
 }
 
 /// `GET /v1/backups/{backup}/files/{file}`: streams one of its files.

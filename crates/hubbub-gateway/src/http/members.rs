@@ -2,17 +2,40 @@
 
 use hubbub_core::draft::Loose;
 use hubbub_core::store::ReadError;
-use hubbub_core::{Fault, Outcome, UserId, What};
+use hubbub_core::{Fault, Outcome, RoomId, UserId, What};
 use hyper::StatusCode;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::endpoint::Call;
 use super::page::{Page, PageQuery};
 use super::query::refuse_faults;
-use super::rooms::{write_next, write_numbers};
-use super::{Answer, json, no_content};
+use super::types::Id;
+use super::{Answer, json_of, no_content};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+struct Member {
+    user_id: Id<UserId>,
+    /// Everything up to here is read.
+    read_seq: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct MemberList {
+    members: Vec<Member>,
+    /// The `after` of the next page; `null` at the end.
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Presence {
+    /// Who follows the room now.
+    users: Vec<Id<UserId>>,
+}
 
 /// `GET /v1/rooms/{room}/members`.
 pub(super) async fn list(call: Call) -> Answer {
@@ -29,17 +52,10 @@ pub(super) async fn list(call: Call) -> Answer {
     };
     let members = gateway.read_as(&room, &caller, reading).await?;
     let page = Page::of(members, limit, |last| last.user.as_str().to_owned());
-    let mut out = b"{\"members\":[".to_vec();
-    for (index, member) in page.items.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"{\"userId\":\"" } else { b",{\"userId\":\"" });
-        out.extend_from_slice(member.user.as_str().as_bytes());
-        out.push(b'"');
-        write_numbers(&[("readSeq", member.read_seq)], &mut out);
-        out.push(b'}');
-    }
-    out.push(b']');
-    write_next(page.next.as_deref(), &mut out);
-    Ok(json(StatusCode::OK, out))
+    let member =
+        |member: hubbub_core::store::Member| Member { user_id: Id(member.user), read_seq: member.read_seq };
+    let (members, next) = (page.items.into_iter().map(member).collect(), page.next);
+    json_of(StatusCode::OK, &MemberList { members, next })
 }
 
 /// `PUT /v1/rooms/{room}/members/{user}`.
@@ -66,15 +82,26 @@ pub(super) async fn presence(call: Call) -> Answer {
     let room = call.room()?;
     let reading = async { Ok(gateway.hub.present(room.as_str())) };
     let users = gateway.read_as(&room, &call.caller()?, reading).await?;
-    let users: Vec<&str> = users.iter().map(UserId::as_str).collect();
-    Ok(json(StatusCode::OK, serde_json::json!({ "users": users }).to_string().into_bytes()))
+    json_of(StatusCode::OK, &Presence { users: users.into_iter().map(Id).collect() })
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ReadBody<'a> {
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct ReadBody<'a> {
+    /// Everything up to here is read.
     #[serde(borrow)]
+    #[schemars(with = "u64", required)]
     seq: Option<Loose<'a>>,
+}
+
+/// How far a member has read.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ReadMark {
+    room_id: Id<RoomId>,
+    /// Everything up to here is read.
+    read_seq: u64,
+    /// Messages that are kept and lie behind it.
+    unread: u64,
 }
 
 /// `PUT /v1/rooms/{room}/read`: the caller has read everything up to `seq`.
@@ -97,13 +124,8 @@ pub(super) async fn mark_read(mut call: Call) -> Answer {
     refuse_faults(faults)?;
     let what = What::MarkRead { room: room.as_str(), user: caller.as_str().unwrap_or_default(), seq };
     let Outcome::Read(mark) = gateway.change(&caller, what).await? else { return Err(Problem::no_outcome()) };
-    let mut out = Vec::with_capacity(128);
-    out.extend_from_slice(b"{\"roomId\":\"");
-    out.extend_from_slice(room.as_str().as_bytes());
-    out.push(b'"');
-    write_numbers(&[("readSeq", mark.seq), ("unread", mark.unread)], &mut out);
-    out.push(b'}');
-    Ok(json(StatusCode::OK, out))
+    let mark = ReadMark { room_id: Id(room), read_seq: mark.seq, unread: mark.unread };
+    json_of(StatusCode::OK, &mark)
 }
 
 const SEQ_RULE: &str = "must be a whole number from 0 on";

@@ -20,7 +20,9 @@ mod send;
 mod spec;
 mod stats;
 mod streamed;
+mod types;
 mod users;
+mod write;
 
 pub(crate) use send::write_receipt as send_receipt;
 pub use spec::Documents;
@@ -36,6 +38,8 @@ use hubbub_core::{ErrorCode, RoomId};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
+
+use serde::Serialize;
 
 use crate::auth::check_origin;
 use crate::problem::Problem;
@@ -128,6 +132,15 @@ const NOSNIFF: (HeaderName, HeaderValue) =
 
 fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
     respond(status, "application/json", body)
+}
+
+/// An answer that derives its JSON.
+fn json_of(status: StatusCode, answer: &impl Serialize) -> Answer {
+    let body = serde_json::to_vec(answer).map_err(|error| {
+        tracing::error!(%error, "writing an answer as JSON failed");
+        Problem::new(ErrorCode::Internal, "the answer could not be written; see the server's log")
+    })?;
+    Ok(json(status, body))
 }
 
 /// The room a path names.

@@ -4,14 +4,40 @@ use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
 use hubbub_core::store::{ReadError, RoomInfo};
 use hubbub_core::{Fault, Outcome, RoomSettings, What, duration};
 use hyper::StatusCode;
+use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
 use super::endpoint::Call;
 use super::query::refuse_faults;
-use super::rooms::write_room;
-use super::{Answer, json, no_content};
+use super::rooms::Room;
+use super::types::OrNull;
+use super::{Answer, json_of, no_content};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
+
+// The body of a `PUT`. It is read by `settings`, which tells `null` from what is left out and names every fault.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "it is its schema")]
+#[schemars(rename = "RoomSettings")]
+pub(super) struct RoomSettingsBody {
+    /// A name for people; `null` = none.
+    #[schemars(length(max = TITLE_BYTES_MAX))]
+    title: Option<OrNull<String>>,
+    /// Whether only members may read and write.
+    members_only: Option<bool>,
+    /// How long its messages are kept: seconds, or a time such as `12h` or `30d`; `null` = as those of other rooms.
+    retention: Option<OrNull<Retention>>,
+}
+
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+#[expect(dead_code, reason = "it is its schema")]
+enum Retention {
+    Seconds(#[schemars(range(min = 1, max = RETENTION_S_MAX))] u64),
+    Text(String),
+}
 
 pub(super) async fn get(call: Call) -> Answer {
     let gateway = call.gateway();
@@ -50,12 +76,7 @@ pub(super) async fn delete(call: Call) -> Answer {
 }
 
 fn show(info: Option<RoomInfo>, status: StatusCode) -> Answer {
-    let info = info.ok_or(ReadError::UnknownRoom)?;
-    let mut out = Vec::with_capacity(256);
-    out.push(b'{');
-    write_room(&info, &mut out);
-    out.push(b'}');
-    Ok(json(status, out))
+    json_of(status, &Room::from(info.ok_or(ReadError::UnknownRoom)?))
 }
 
 /// What the body says; members that are not there stay as they are.

@@ -3,12 +3,15 @@
 use hubbub_core::message::write_json_string;
 use hubbub_core::{ErrorCode, Outcome, RoomId, UserId, What};
 use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::endpoint::Call;
 use super::page::PageQuery;
 use super::query::refuse_faults;
-use super::rooms::{write_next, write_numbers, write_settings};
-use super::{Answer, json};
+use super::types::Id;
+use super::write::{write_next, write_numbers, write_settings};
+use super::{Answer, json, json_of};
 use crate::auth::Caller;
 use crate::problem::Problem;
 
@@ -58,6 +61,14 @@ pub(super) async fn rooms(call: Call) -> Answer {
     Ok(json(StatusCode::OK, out))
 }
 
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Erased {
+    user_id: Id<UserId>,
+    /// How many were erased.
+    messages: u64,
+}
+
 /// `DELETE /v1/users/{user}`: erases the user's messages and memberships. Whoever loses the connection before the answer
 /// asks again: it goes on where it was.
 pub(super) async fn erase(call: Call) -> Answer {
@@ -76,12 +87,7 @@ pub(super) async fn erase(call: Call) -> Answer {
             _ => return Err(Problem::no_outcome()),
         }
     }
-    let mut out = b"{\"userId\":\"".to_vec();
-    out.extend_from_slice(user.as_str().as_bytes());
-    out.push(b'"');
-    write_numbers(&[("messages", erased)], &mut out);
-    out.push(b'}');
-    Ok(json(StatusCode::OK, out))
+    json_of(StatusCode::OK, &Erased { user_id: Id(user), messages: erased })
 }
 
 /// What belongs to a user is for the user, and for administrators.

@@ -2,15 +2,47 @@
 
 use hubbub_core::Fault;
 use hubbub_core::kv::KeyInfo;
-use hubbub_core::message::{write_json_string, write_u64};
 use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::key::{self, KEY_RULE};
 use crate::http::endpoint::Call;
 use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX, Page};
 use crate::http::query::{Query, refuse_faults};
-use crate::http::rooms::{write_next, write_numbers};
-use crate::http::{Answer, json};
+use crate::http::types::{Epoch, Key, Revision, Time};
+use crate::http::{Answer, json_of};
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+struct KeyItem {
+    key: Key,
+    #[schemars(with = "Revision")]
+    revision: u64,
+    /// Bytes of the value.
+    bytes: u64,
+    /// When it runs out; missing when it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Time>,
+}
+
+impl From<&KeyInfo> for KeyItem {
+    fn from(info: &KeyInfo) -> Self {
+        let KeyInfo { revision, bytes, .. } = *info;
+        Self { key: Key(key::text(&info.key)), revision, bytes, expires_at: info.expires_at.map(Time) }
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::http) struct KeyList {
+    keys: Vec<KeyItem>,
+    /// Changes behind it may not be in the list: watch `after` it.
+    revision: u64,
+    epoch: Epoch,
+    /// The `after` of the next page; `null` at the end.
+    next: Option<String>,
+}
 
 pub(in crate::http) async fn list(call: Call) -> Answer {
     let gateway = call.gateway();
@@ -33,18 +65,8 @@ pub(in crate::http) async fn list(call: Call) -> Answer {
     let keys = gateway.store.keys(&prefix, after.as_deref(), limit + 1).await?;
     gateway.keys.caught_up().await;
     let page = Page::of(keys, limit, |last| key::text(&last.key));
-    let mut out = b"{\"keys\":[".to_vec();
-    for (index, info) in page.items.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
-        write_key(info, &mut out);
-        out.push(b'}');
-    }
-    out.extend_from_slice(b"],\"revision\":");
-    write_u64(revision, &mut out);
-    out.extend_from_slice(b",\"epoch\":");
-    write_json_string(&epoch, &mut out);
-    write_next(page.next.as_deref(), &mut out);
-    Ok(json(StatusCode::OK, out))
+    let (keys, next) = (page.items.iter().map(KeyItem::from).collect(), page.next);
+    json_of(StatusCode::OK, &KeyList { keys, revision, epoch: Epoch(epoch), next })
 }
 
 /// `prefix`, empty when not given.
@@ -54,14 +76,6 @@ pub(super) fn prefix_of(query: &Query, faults: &mut Vec<Fault>) -> Vec<u8> {
         faults.push(Fault::new("prefix", "must be at most 512 bytes, written as the beginning of a key"));
         Vec::new()
     })
-}
-
-fn write_key(info: &KeyInfo, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"\"key\":\"");
-    key::write(&info.key, out);
-    out.push(b'"');
-    write_numbers(&[("revision", info.revision), ("bytes", info.bytes)], out);
-    write_expiry(info.expires_at, out);
 }
 
 /// Appends when a value runs out, if it does.

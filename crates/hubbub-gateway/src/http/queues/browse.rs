@@ -1,16 +1,18 @@
 //! Everything that is in a queue, and dead letters on their way back.
 
 use hubbub_core::draft::Loose;
-use hubbub_core::{Fault, QueueOp, QueueOutcome};
+use hubbub_core::{Fault, QueueId, QueueOp, QueueOutcome};
 use hyper::StatusCode;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::super::endpoint::Call;
 use super::super::page::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::super::query::refuse_faults;
-use super::super::rooms::{write_next, write_numbers};
-use super::super::{Answer, json};
-use super::shapes::{MESSAGE_BYTES, write_waiting};
+use super::super::types::{Id, MessageNumber};
+use super::super::write::write_next;
+use super::super::{Answer, json, json_of};
+use super::json::{MESSAGE_BYTES, write_waiting};
 use super::{message_of, no_queue};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
@@ -50,11 +52,22 @@ pub(in super::super) async fn browse(call: Call) -> Answer {
     Ok(json(StatusCode::OK, out))
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
-struct RedriveBody<'a> {
+pub(in super::super) struct RedriveBody<'a> {
+    /// Only this message.
     #[serde(borrow)]
+    #[schemars(with = "Option<MessageNumber>")]
     id: Option<Loose<'a>>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct Redriven {
+    queue: Id<QueueId>,
+    /// Messages that wait again.
+    moved: u64,
+    /// Whether to ask again: one request moves 100,000 at most.
+    more: bool,
 }
 
 /// Operations of one request; each moves up to `TAKE_MAX` messages.
@@ -87,10 +100,5 @@ pub(in super::super) async fn redrive(mut call: Call) -> Answer {
             break;
         }
     }
-    let mut out = b"{\"queue\":\"".to_vec();
-    out.extend_from_slice(queue.as_str().as_bytes());
-    out.push(b'"');
-    write_numbers(&[("moved", moved)], &mut out);
-    out.extend_from_slice(if has_more { b",\"more\":true}" } else { b",\"more\":false}" });
-    Ok(json(StatusCode::OK, out))
+    json_of(StatusCode::OK, &Redriven { queue: Id(queue), moved, more: has_more })
 }

@@ -2,13 +2,14 @@
 
 use hubbub_core::{ClientId, QueueOp, QueueOutcome};
 use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::super::endpoint::Call;
 use super::super::page::{Page, PageQuery};
 use super::super::query::refuse_faults;
-use super::super::rooms::write_next;
-use super::super::{Answer, json, no_content};
-use super::shapes::write_name;
+use super::super::types::Id;
+use super::super::{Answer, json_of, no_content};
 use crate::problem::Problem;
 
 pub(in super::super) async fn register(call: Call) -> Answer {
@@ -31,6 +32,19 @@ pub(in super::super) async fn unregister(call: Call) -> Answer {
     }
 }
 
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct Client {
+    client: Id<ClientId>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct ClientList {
+    clients: Vec<Client>,
+    /// The `after` of the next page; `null` at the end.
+    next: Option<String>,
+}
+
 pub(in super::super) async fn list(call: Call) -> Answer {
     let gateway = call.gateway();
     let query = call.query();
@@ -40,13 +54,7 @@ pub(in super::super) async fn list(call: Call) -> Answer {
     refuse_faults(faults)?;
     let clients = gateway.store.clients(after, limit + 1).await?;
     let page = Page::of(clients, limit, |last| last.as_str().to_owned());
-    let mut out = b"{\"clients\":[".to_vec();
-    for (index, client) in page.items.iter().enumerate() {
-        let name = if index == 0 { "{\"client\":\"" } else { ",{\"client\":\"" };
-        write_name(name, client.as_str(), &mut out);
-        out.push(b'}');
-    }
-    out.push(b']');
-    write_next(page.next.as_deref(), &mut out);
-    Ok(json(StatusCode::OK, out))
+    let (clients, next) =
+        (page.items.into_iter().map(|client| Client { client: Id(client) }).collect(), page.next);
+    json_of(StatusCode::OK, &ClientList { clients, next })
 }

@@ -2,26 +2,27 @@
 //! leases ([`settle`]), see what is in them ([`browse`]), and who takes part ([`clients`]).
 //!
 //! Each body is checked by the rules of `hubbub_core::queue_draft` and becomes operations of one batch; what became of
-//! them is written by [`shapes`].
+//! them is written by [`json`].
 //!
 //! Who has a name may send and take as itself alone. What concerns messages of others is for the administrator: deleting
 //! a queue or a message, looking at everything, redriving, changing settings.
 
 mod browse;
 mod clients;
+mod json;
 mod list;
 mod queue;
 mod send;
 mod settle;
-mod shapes;
 mod take;
 
-pub(super) use browse::{browse, redrive};
-pub(super) use clients::{list as clients, register, unregister};
-pub(super) use list::list;
+pub(super) use browse::{RedriveBody, Redriven, browse, redrive};
+pub(super) use clients::{ClientList, list as clients, register, unregister};
+pub(super) use json::{Queue, QueueSettings};
+pub(super) use list::{QueueList, list};
 pub(super) use queue::{delete, get as show, put};
 pub(super) use send::send;
-pub(super) use settle::{ack, ack_many, extend, nack, remove};
+pub(super) use settle::{AckManyBody, Extended, Nacked, ack, ack_many, extend, nack, remove};
 pub(super) use take::{get, get_of_client, lease, read, read_of_client};
 
 use hubbub_core::{Fault, Refusal};

@@ -7,9 +7,9 @@ use hyper::StatusCode;
 
 use super::super::endpoint::Call;
 use super::super::query::refuse_faults;
-use super::super::{Answer, json, no_content};
+use super::super::{Answer, json_of, no_content};
+use super::json::Queue;
 use super::no_queue;
-use super::shapes::write_queue;
 use crate::Gateway;
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
@@ -56,11 +56,7 @@ pub(in super::super) async fn delete(call: Call) -> Answer {
 
 async fn answer(gateway: &Gateway, queue: QueueId, status: StatusCode) -> Answer {
     let info = gateway.store.queue(queue).await?.ok_or_else(no_queue)?;
-    let mut out = Vec::with_capacity(512);
-    out.push(b'{');
-    write_queue(&info, &mut out);
-    out.push(b'}');
-    Ok(json(status, out))
+    json_of(status, &Queue::from(info))
 }
 
 /// Refuses limited deliveries where the dead-letter queue's name, made from the queue's, would be too long.

@@ -7,10 +7,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::endpoint::Call;
-use super::super::rooms::write_numbers;
+use super::super::write::{write_id, write_name, write_numbers, write_time};
 use super::super::{Answer, json};
 use super::ITEMS_MAX;
-use super::shapes::{write_id, write_name, write_time};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::json::object_of_bytes;

@@ -5,13 +5,15 @@ use hubbub_core::queue::{DURATION_MS_MAX, LeaseReceipt, Settle};
 use hubbub_core::queue_draft::number;
 use hubbub_core::{Fault, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome};
 use hyper::StatusCode;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::super::endpoint::Call;
 use super::super::query::refuse_faults;
-use super::super::{Answer, json, no_content};
+use super::super::types::{MessageNumber, Time};
+use super::super::write::write_name;
+use super::super::{Answer, json, json_of, no_content};
 use super::send::Results;
-use super::shapes::{write_id, write_name, write_time};
 use super::{ITEMS_MAX, message_of};
 use crate::Gateway;
 use crate::json::object_of_bytes;
@@ -28,6 +30,23 @@ struct SettleBody<'a> {
     delay_ms: Option<Loose<'a>>,
     #[serde(borrow)]
     lease_ms: Option<Loose<'a>>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in super::super) struct Nacked {
+    id: MessageNumber,
+    /// When it may be taken again; `null` = that was its last delivery, and it is in the dead-letter queue.
+    ready_at: Option<Time>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in super::super) struct Extended {
+    id: MessageNumber,
+    /// When the lease ends now.
+    #[schemars(with = "Time")]
+    leased_until: Option<Time>,
 }
 
 /// Which lease of a request.
@@ -50,11 +69,7 @@ pub(in super::super) async fn nack(mut call: Call) -> Answer {
     })
     .await?;
     let ready_at = lease.settle(call.gateway(), Settle::Nack { delay_ms }).await?;
-    let mut out = Vec::with_capacity(96);
-    write_id("{\"id\":\"", lease.receipt.id, &mut out);
-    write_time(",\"readyAt\":", ready_at, &mut out);
-    out.push(b'}');
-    Ok(json(StatusCode::OK, out))
+    json_of(StatusCode::OK, &Nacked { id: MessageNumber(lease.receipt.id), ready_at: ready_at.map(Time) })
 }
 
 /// It takes longer.
@@ -64,11 +79,8 @@ pub(in super::super) async fn extend(mut call: Call) -> Answer {
     })
     .await?;
     let until = lease.settle(call.gateway(), Settle::Extend { lease_ms }).await?;
-    let mut out = Vec::with_capacity(96);
-    write_id("{\"id\":\"", lease.receipt.id, &mut out);
-    write_time(",\"leasedUntil\":", until, &mut out);
-    out.push(b'}');
-    Ok(json(StatusCode::OK, out))
+    let leased_until = until.map(Time);
+    json_of(StatusCode::OK, &Extended { id: MessageNumber(lease.receipt.id), leased_until })
 }
 
 /// Reads the receipt, and what else the body holds.
@@ -110,9 +122,10 @@ impl Lease {
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct AckBody<'a> {
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(in super::super) struct AckManyBody<'a> {
     #[serde(borrow)]
+    #[schemars(with = "Vec<String>", length(max = ITEMS_MAX))]
     receipts: Vec<Loose<'a>>,
 }
 
@@ -122,7 +135,7 @@ pub(in super::super) async fn ack_many(mut call: Call) -> Answer {
     call.caller()?;
     let body = call.body().await?;
     let gateway = call.gateway();
-    let body: AckBody<'_> = object_of_bytes(&body)?;
+    let body: AckManyBody<'_> = object_of_bytes(&body)?;
     if body.receipts.len() > ITEMS_MAX {
         refuse_faults(vec![Fault::new("receipts", format!("must be at most {ITEMS_MAX}"))])?;
     }

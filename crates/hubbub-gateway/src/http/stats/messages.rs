@@ -9,8 +9,8 @@ use crate::http::consistency::Reads;
 use crate::http::endpoint::Call;
 use crate::http::history::{LIMIT_DEFAULT, PAGE_BYTES_MAX};
 use crate::http::query::{Query, refuse_faults};
-use crate::http::rooms::write_next;
 use crate::http::users::check_self;
+use crate::http::write::write_next;
 use crate::http::{Answer, json};
 use crate::problem::Problem;
 

@@ -6,14 +6,18 @@
 mod accept;
 mod audit;
 mod counts;
+mod json;
 mod messages;
 mod report;
-mod shapes;
 mod state;
 
-pub(super) use audit::audit;
+pub(super) use audit::{Audit, audit};
+pub(super) use counts::{
+    ActiveUsers, Current, HourStatsList, ParticipationList, RoomStatsList, UserStatsList,
+};
+pub(super) use json::Totals;
 pub(super) use messages::{CURSOR_RULE, messages};
-pub(super) use report::{ROWS_MAX, metrics, report};
+pub(super) use report::{Report, metrics, report};
 pub(crate) use state::SAMPLE_INTERVAL;
 pub use state::{MetricsDefault, Statistics};
 
@@ -30,7 +34,7 @@ use super::page::{LIMIT_DEFAULT, LIMIT_MAX, PageQuery};
 use super::query::{Query, refuse_faults};
 
 use super::users::check_self;
-use super::{Answer, json};
+use super::{Answer, json_of};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::problem::Problem;
@@ -146,14 +150,8 @@ fn check_administrator(caller: &Caller) -> Result<(), Problem> {
     }
 }
 
-fn answer(told: &impl Serialize) -> Answer {
-    let out = serde_json::to_vec(told).map_err(|error| unwritable(&error))?;
-    Ok(json(StatusCode::OK, out))
-}
-
-fn unwritable(error: &serde_json::Error) -> Problem {
-    tracing::error!(%error, "cannot write an answer");
-    Problem::new(ErrorCode::Internal, "the answer could not be written; see the server's log")
+fn answer(counts: &impl Serialize) -> Answer {
+    json_of(StatusCode::OK, counts)
 }
 
 /// Milliseconds since a moment of the monotonic clock, to the microsecond.

@@ -11,6 +11,7 @@ use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery, UserHistoryQuery
 use hubbub_core::store::{Cursor, HistoryQuery, ReadError};
 use hubbub_core::{RoomId, Timestamp, UserId};
 use hyper::header::{ACCEPT, HeaderValue, VARY};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::state::MetricsDefault;
@@ -24,8 +25,8 @@ use crate::problem::Problem;
 use metadata::{Metadata, Timing};
 use rows::{Hour, PairCount, RoomCount, RoomMessage, TopRoom, TopUser, UserMessage, UserRoom, newest_first};
 
-/// Most rows of `messagesPerRoom` and of `userParticipation`.
-pub(in crate::http) const ROWS_MAX: usize = 10_000;
+/// Most rows of `messagesPerRoom` and of `userParticipation`; their comments name the number, too.
+const ROWS_MAX: usize = 10_000;
 /// Rows of the lists of those with most messages.
 const TOP: usize = 10;
 /// Messages shown of the sample room and of the sample user.
@@ -38,32 +39,43 @@ const SAMPLE_ROOMS: usize = 1_000;
 const HOURS: usize = 24;
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-#[derive(Debug, Serialize)]
+/// Everything in one, as numbers and flat rows.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+pub(in crate::http) struct Report {
     core_queries: CoreQueries,
     analytics_queries: AnalyticsQueries,
     metadata: Metadata,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 struct CoreQueries {
     total_messages: u64,
+    /// Most messages first, at most 10,000 rooms.
     messages_per_room: Vec<RoomCount>,
+    /// Who wrote where: most messages first, at most 10,000 pairs of a room and a user.
     user_participation: Vec<PairCount>,
+    /// The newest ten messages of a room, newest first, with the time they were received.
     sample_room_messages: Vec<RoomMessage>,
+    /// The newest ten messages of a user, likewise.
     sample_user_history: Vec<UserMessage>,
     #[serde(rename = "activeUsersLast24h")]
     active_users_last_24h: u64,
+    /// Where that user wrote, the newest activity first.
     sample_user_rooms: Vec<UserRoom>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 struct AnalyticsQueries {
+    /// The ten with most messages.
     top_active_users: Vec<TopUser>,
+    /// The ten with most messages.
     top_active_rooms: Vec<TopRoom>,
+    /// Those of the last 24 hours that have messages, newest first.
     hourly_message_distribution: Vec<Hour>,
 }
 

@@ -77,8 +77,8 @@ pub(super) async fn file(call: Call) -> Answer {
 }
 
 /// What is said when there is nothing of that name.
-pub(super) const NO_BACKUP: &str = "there is no such backup; begin it again";
-pub(super) const NO_FILE: &str = "there is no such backup, or no such file in it";
+const NO_BACKUP: &str = "there is no such backup; begin it again";
+const NO_FILE: &str = "there is no such backup, or no such file in it";
 
 pub(super) const OCTETS: &str = "application/octet-stream";
 

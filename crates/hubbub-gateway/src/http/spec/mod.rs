@@ -6,13 +6,12 @@
 //! real server and compares the answer with the example and the schema.
 
 mod asyncapi;
-mod conversations;
+mod examples;
 mod frames;
 mod openapi;
 mod operation;
 pub(super) mod operations;
 mod schemas;
-mod values;
 
 use std::fmt;
 use std::sync::OnceLock;

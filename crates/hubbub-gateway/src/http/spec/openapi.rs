@@ -9,7 +9,8 @@ use hubbub_core::ErrorCode;
 use hubbub_core::limits::Limits;
 use serde_json::{Map, Value, json};
 
-use super::operation::{Content, Example, Media, Operation, Parameter, path_parameter};
+use super::examples::{Example, examples};
+use super::operation::{Content, Media, Operation, Parameter, path_parameter};
 use super::operations;
 use super::schemas::{self, schema};
 use crate::http::endpoint::Endpoint;
@@ -23,10 +24,10 @@ const ABOUT: &str = "A self-hosted durable messaging server: an acknowledged mes
 /// The whole document.
 pub(super) fn document(limits: &Limits) -> Value {
     let mut paths = Map::new();
-    let mut step = 0;
+    let examples = examples();
     for endpoint in ENDPOINTS {
         let Some(document) = endpoint.document else { continue };
-        let described = describe(endpoint, &document(limits), &mut step);
+        let described = describe(endpoint, &document(limits), &examples);
         let path = paths.entry(endpoint.template.replace("{*", "{")).or_insert_with(|| json!({}));
         if let Some(methods) = path.as_object_mut() {
             methods.insert(endpoint.method.as_str().to_lowercase(), described);
@@ -43,11 +44,9 @@ pub(super) fn document(limits: &Limits) -> Value {
     })
 }
 
-fn describe(endpoint: &Endpoint, operation: &Operation, step: &mut u64) -> Value {
-    let first_step = *step + 1;
+fn describe(endpoint: &Endpoint, operation: &Operation, examples: &[Example]) -> Value {
     let steps: Vec<(u64, &Example)> =
-        operation.examples.iter().zip(first_step..).map(|(e, n)| (n, e)).collect();
-    *step += operation.examples.len() as u64;
+        (1..).zip(examples).filter(|(_, example)| example.operation == operation.id).collect();
     let in_path = endpoint.parameters().map(path_parameter).collect::<Vec<_>>();
     let parameters = in_path.iter().chain(&operation.parameters);
     let parameters: Vec<Value> = parameters.map(|parameter| describe_parameter(parameter, &steps)).collect();
@@ -56,7 +55,7 @@ fn describe(endpoint: &Endpoint, operation: &Operation, step: &mut u64) -> Value
         "tags": [operation.tag],
         "summary": operation.summary,
         "responses": answers(operation, &steps),
-        "x-step": first_step,
+        "x-step": steps.first().map(|(step, _)| step),
     });
     let Some(members) = described.as_object_mut() else { return described };
     if !operation.about.is_empty() {
@@ -67,7 +66,7 @@ fn describe(endpoint: &Endpoint, operation: &Operation, step: &mut u64) -> Value
     }
     if let Some(body) = &operation.body {
         let examples = steps.iter().filter_map(|(step, example)| {
-            Some((example.name.to_owned(), example_object(*step, body, example.body.as_ref()?)))
+            Some((example.name.clone(), example_object(*step, body, example.body.as_ref()?)))
         });
         let mut body = describe_content(body, examples.collect());
         if let Some(body) = body.as_object_mut() {
@@ -79,20 +78,14 @@ fn describe(endpoint: &Endpoint, operation: &Operation, step: &mut u64) -> Value
 }
 
 fn describe_parameter(parameter: &Parameter, steps: &[(u64, &Example)]) -> Value {
-    let is_number = parameter.schema.get("type").is_some_and(|kind| kind == "integer");
     let examples: Map<String, Value> = steps
         .iter()
         .filter_map(|(step, example)| {
-            let (_, value) = example.parameters.iter().find(|(name, _)| *name == parameter.name)?;
-            // What is meant to be refused may be no number where one belongs.
-            let number = if is_number { value.parse::<u64>().ok() } else { None };
-            let value = number.map_or_else(|| json!(value), |number| json!(number));
-            let mut shown = json!({"value": value, "x-step": step});
-            let source = example.taken.iter().find(|(name, _)| *name == parameter.name);
-            if let (Some(members), Some((_, source))) = (shown.as_object_mut(), source) {
-                members.insert("x-from".into(), (*source).into());
+            let mut shown = json!({"value": example.parameters.get(parameter.name)?, "x-step": step});
+            if let (Some(members), Some(source)) = (shown.as_object_mut(), example.from.get(parameter.name)) {
+                members.insert("x-from".into(), source.clone());
             }
-            Some((example.name.to_owned(), shown))
+            Some((example.name.clone(), shown))
         })
         .collect();
     let mut described = json!({
@@ -113,7 +106,7 @@ fn answers(operation: &Operation, steps: &[(u64, &Example)]) -> Value {
     let mut answers = Map::new();
     let examples_of = |status: u16, content: &Content| -> Map<String, Value> {
         let mine = steps.iter().filter(|(_, example)| example.status == status);
-        mine.map(|(step, e)| (e.name.to_owned(), example_object(*step, content, &e.answer))).collect()
+        mine.map(|(step, e)| (e.name.clone(), example_object(*step, content, &e.answer))).collect()
     };
     for (status, content) in &operation.answers {
         let described = describe_content(content, examples_of(*status, content));

@@ -1,4 +1,4 @@
-//! The documentation of one endpoint: what it takes, what it answers, and examples of both.
+//! The documentation of one endpoint: what it takes and what it answers. `examples.jsonl` has examples of both.
 
 use hubbub_core::ErrorCode;
 use serde_json::{Value, json};
@@ -20,7 +20,6 @@ pub(in crate::http) struct Operation {
     pub(super) body: Option<Content>,
     pub(super) answers: Vec<(u16, Content)>,
     pub(super) errors: Vec<ErrorCode>,
-    pub(super) examples: Vec<Example>,
 }
 
 /// Something in the path, the query or the header.
@@ -54,18 +53,6 @@ pub(super) enum Media {
     Other(&'static str),
 }
 
-/// A request, and what a server answers that saw the examples before it and nothing else.
-pub(super) struct Example {
-    /// Unique within the operation.
-    pub(super) name: &'static str,
-    pub(super) parameters: Vec<(&'static str, &'static str)>,
-    /// Parameters whose value only the server knows: where it stands in an earlier answer.
-    pub(super) taken: Vec<(&'static str, &'static str)>,
-    pub(super) body: Option<Value>,
-    pub(super) status: u16,
-    pub(super) answer: Value,
-}
-
 /// What every operation that reads the store can meet.
 pub(super) const READING: &[ErrorCode] = &[ErrorCode::Unavailable, ErrorCode::Internal];
 
@@ -93,7 +80,6 @@ impl Operation {
             body: None,
             answers: Vec::new(),
             errors: Vec::new(),
-            examples: Vec::new(),
         }
     }
 
@@ -151,42 +137,6 @@ impl Operation {
 
     pub(super) fn refuses(mut self, errors: &[ErrorCode]) -> Self {
         self.errors.extend_from_slice(errors);
-        self
-    }
-
-    /// A request without a body.
-    pub(super) fn example(
-        mut self,
-        name: &'static str,
-        parameters: &[(&'static str, &'static str)],
-        (status, answer): (u16, Value),
-    ) -> Self {
-        let (parameters, taken) = (parameters.to_vec(), Vec::new());
-        self.examples.push(Example { name, parameters, taken, body: None, status, answer });
-        self
-    }
-
-    /// The same with a body; lines of NDJSON are an array here.
-    pub(super) fn example_with(
-        mut self,
-        name: &'static str,
-        parameters: &[(&'static str, &'static str)],
-        body: Value,
-        (status, answer): (u16, Value),
-    ) -> Self {
-        let (parameters, taken, body) = (parameters.to_vec(), Vec::new(), Some(body));
-        self.examples.push(Example { name, parameters, taken, body, status, answer });
-        self
-    }
-}
-
-impl Operation {
-    /// In the last example this parameter has the value an earlier answer gave: `beginBackup.first#/backupId`, that is
-    /// operation, example and JSON pointer. The value the example shows stands for it.
-    pub(super) fn taking(mut self, parameter: &'static str, source: &'static str) -> Self {
-        if let Some(example) = self.examples.last_mut() {
-            example.taken.push((parameter, source));
-        }
         self
     }
 }

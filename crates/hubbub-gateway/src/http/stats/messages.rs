@@ -15,7 +15,7 @@ use crate::http::{Answer, json};
 use crate::problem::Problem;
 
 /// What a cursor must be.
-pub(in crate::http) const CURSOR_RULE: &str = "must be the next of another page";
+const CURSOR_RULE: &str = "must be the next of another page";
 
 pub(in crate::http) async fn messages(call: Call) -> Answer {
     let gateway = call.gateway();

@@ -16,7 +16,7 @@ pub(super) use counts::{
     ActiveUsers, Current, HourStatsList, ParticipationList, RoomStatsList, UserStatsList,
 };
 pub(super) use json::Totals;
-pub(super) use messages::{CURSOR_RULE, messages};
+pub(super) use messages::messages;
 pub(super) use report::{Report, metrics, report};
 pub(crate) use state::SAMPLE_INTERVAL;
 pub use state::{MetricsDefault, Statistics};

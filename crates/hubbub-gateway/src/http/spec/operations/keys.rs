@@ -1,26 +1,19 @@
 //! Keys and values.
 
+use hubbub_core::ErrorCode as E;
 use hubbub_core::limits::Limits;
-use hubbub_core::{ErrorCode as E, Refusal};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::operation::{Media, READING, WRITING};
 use super::super::schemas::{integer, limit, schema};
-use super::super::values::{EPOCH, NOW, answered, inner, invalid, refusal, reset, with};
 use super::Operation;
 use crate::http::events::HEARTBEAT;
-use crate::http::kv::{ANSWER_BYTES_MAX, ITEMS_MAX, KEY_RULE, TTL_RULE};
+use crate::http::kv::{ANSWER_BYTES_MAX, ITEMS_MAX};
 use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX};
-use crate::problem::Problem;
 
 pub(super) const TAG: &str = "Keys";
 
 const OCTETS: Media = Media::Other("application/octet-stream");
-const NO_KEY: &str = "there is no such key";
-
-fn condition(revision: u64) -> Problem {
-    Problem::refusal(Refusal::Condition { revision: Some(revision) })
-}
 
 fn conditional(operation: Operation) -> Operation {
     let tags = || json!({"type": "string"});
@@ -43,21 +36,6 @@ pub(in crate::http) fn put(limits: &Limits) -> Operation {
         .gives(204, Media::None, "The key has another value.")
         .refuses(&[E::Invalid, E::Malformed, E::ConditionFailed])
         .refuses(WRITING)
-        .example_with("first", &[("key", "user:1/name"), ("If-None-Match", "*")], json!("Ada"), (201, Value::Null))
-        .example_with(
-            "again",
-            &[("key", "user:1/name"), ("If-None-Match", "*")],
-            json!("Bob"),
-            answered(&condition(1)),
-        )
-        .example_with("other", &[("key", "user:1/name"), ("If-Match", "\"1\"")], json!("Ada L."), (204, Value::Null))
-        .example_with("brief", &[("key", "user:1/at%20work"), ("Hubbub-TTL", "3600")], json!("yes"), (201, Value::Null))
-        .example_with(
-            "badTtl",
-            &[("key", "user:1/name"), ("Hubbub-TTL", "soon")],
-            json!("x"),
-            answered(&invalid(&[("Hubbub-TTL", TTL_RULE)])),
-        )
 }
 
 pub(in crate::http) fn get(_: &Limits) -> Operation {
@@ -74,16 +52,9 @@ pub(in crate::http) fn get(_: &Limits) -> Operation {
         .gives(304, Media::None, "The value the caller has.")
         .refuses(&[E::Invalid, E::UnknownKey, E::ConditionFailed])
         .refuses(READING)
-        .example("name", &[("key", "user:1/name")], (200, json!("Ada L.")))
-        .example("unchanged", &[("key", "user:1/name"), ("If-None-Match", "\"2\"")], (304, Value::Null))
-        .example("absent", &[("key", "user:2/name")], answered(&refusal(E::UnknownKey, NO_KEY)))
-        .example("noKey", &[("key", "100%")], answered(&invalid(&[("key", KEY_RULE)])))
 }
 
 pub(in crate::http) fn list(_: &Limits) -> Operation {
-    let first = json!({"key": "user:1/at%20work", "revision": 3, "bytes": 3, "expiresAt": NOW});
-    let second = json!({"key": "user:1/name", "revision": 2, "bytes": 6});
-    let page = |keys: Value, next: Value| json!({"keys": keys, "revision": 3, "epoch": EPOCH, "next": next});
     Operation::new("listKeys", TAG, "List keys")
         .about(
             "In the order of their bytes. Everything acknowledged is in the list, nothing that has run out.",
@@ -94,41 +65,9 @@ pub(in crate::http) fn list(_: &Limits) -> Operation {
         .gives(200, Media::Json(schema("KeyList")), "")
         .refuses(&[E::Invalid])
         .refuses(READING)
-        .example(
-            "first",
-            &[("prefix", "user:1/"), ("limit", "1")],
-            (200, page(json!([first]), json!("user:1/at%20work"))),
-        )
-        .example(
-            "second",
-            &[("prefix", "user:1/"), ("after", "user:1/at%20work")],
-            (200, page(json!([second]), Value::Null)),
-        )
-        .example("none", &[("prefix", "user:2/")], (200, page(json!([]), Value::Null)))
-        .example(
-            "badLimit",
-            &[("limit", "0")],
-            answered(&invalid(&[("limit", "must be between 1 and 1000")])),
-        )
 }
 
 pub(in crate::http) fn batch(limits: &Limits) -> Operation {
-    let asked = json!({
-        "put": [{"key": "colour", "value": "blue"}, {"key": "user:1/name", "value": "Eve", "ifRevision": 1}],
-        "delete": ["nowhere"],
-        "get": ["colour", "nowhere"],
-    });
-    let about = |key: &str, problem: &Problem| with(json!({"key": key}), inner(problem));
-    let answer = json!({
-        "put": [{"key": "colour", "revision": 4, "created": true}, about("user:1/name", &condition(2))],
-        "delete": [{"key": "nowhere", "deleted": false}],
-        "get": [
-            {"key": "colour", "value": "blue", "revision": 4},
-            about("nowhere", &refusal(E::UnknownKey, NO_KEY)),
-        ],
-    });
-    let faulty = json!({"put": [{"key": "a", "value": "x", "base64": "eA=="}]});
-    let rule = "item 0: value must be text, or instead base64 must be bytes in base64";
     Operation::new("changeKeys", TAG, "Change and read many keys")
         .about(format!(
             "At most {ITEMS_MAX} items, and a body of at most {} bytes. What is put comes first, then what is deleted, \
@@ -141,21 +80,13 @@ pub(in crate::http) fn batch(limits: &Limits) -> Operation {
         .gives(200, Media::Json(schema("KeyBatchAnswer")), "")
         .refuses(&[E::Malformed, E::Invalid])
         .refuses(WRITING)
-        .example_with("some", &[], asked, (200, answer))
-        .example_with("twoValues", &[], faulty, answered(&invalid(&[("put", rule)])))
 }
 
 pub(in crate::http) fn watch(_: &Limits) -> Operation {
-    let watching = json!({"epoch": EPOCH, "after": 1});
-    let changed = json!({"key": "user:1/name", "revision": 2});
-    let stream =
-        format!("event: watching\ndata: {watching}\n\nid: {EPOCH}:2\nevent: put\ndata: {changed}\n\n");
     let kinds = json!({
         "watching": schema("Watching"), "put": schema("KeyChange"), "delete": schema("KeyChange"),
         "expire": schema("KeyChange"), "error": schema("LineProblem"),
     });
-    let ahead = "changes behind revision 1000000 are not kept any more; list the keys anew";
-    let ahead = Problem { code: E::Compacted, detail: ahead.into(), ..reset(0, 4) };
     Operation::new("watchKeys", TAG, "Follow changes of keys (Server-Sent Events)")
         .about(format!(
             "First `watching`, then `put`, `delete` and `expire`, each once its change is on disk. An event's id is \
@@ -172,13 +103,6 @@ pub(in crate::http) fn watch(_: &Limits) -> Operation {
         .gives(200, Media::Events(kinds), "Does not end by itself.")
         .refuses(&[E::Invalid, E::Compacted, E::Reset])
         .refuses(READING)
-        .example("fromOne", &[("prefix", "user:1/name"), ("after", "1")], (200, stream.into()))
-        .example("ahead", &[("after", "1000000")], answered(&ahead))
-        .example(
-            "noNumber",
-            &[("after", "now")],
-            answered(&invalid(&[("after", "must be a whole number from 0 on")])),
-        )
 }
 
 pub(in crate::http) fn delete(_: &Limits) -> Operation {
@@ -187,7 +111,4 @@ pub(in crate::http) fn delete(_: &Limits) -> Operation {
         .gives(204, Media::None, "Deleted.")
         .refuses(&[E::Invalid, E::UnknownKey, E::ConditionFailed])
         .refuses(WRITING)
-        .example("stale", &[("key", "user:1/name"), ("If-Match", "\"1\"")], answered(&condition(2)))
-        .example("name", &[("key", "user:1/name")], (204, Value::Null))
-        .example("gone", &[("key", "user:1/name")], answered(&refusal(E::UnknownKey, NO_KEY)))
 }

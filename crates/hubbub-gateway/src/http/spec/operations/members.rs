@@ -2,14 +2,11 @@
 
 use hubbub_core::ErrorCode as E;
 use hubbub_core::limits::Limits;
-use serde_json::{Value, json};
 
 use super::super::operation::{Media, READING, WRITING};
 use super::super::schemas::{id, limit, schema};
-use super::super::values::{EPOCH, answered, invalid, message, no_room, refusal};
 use super::Operation;
 use crate::http::page;
-use crate::problem::Problem;
 
 pub(super) const TAG: &str = "Members";
 
@@ -25,18 +22,9 @@ pub(in crate::http) fn add(_: &Limits) -> Operation {
     .gives(204, Media::None, "A member now, or before.")
     .refuses(&[E::Invalid, E::UnknownRoom, E::NotMember])
     .refuses(WRITING)
-    .example("oneself", &[("room", "lobby"), ("user", "ada"), ("Hubbub-User", "ada")], (204, Value::Null))
-    .example("another", &[("room", "tea"), ("user", "bob"), ("Hubbub-User", "ada")], (204, Value::Null))
-    .example(
-        "stranger",
-        &[("room", "tea"), ("user", "cleo"), ("Hubbub-User", "cleo")],
-        answered(&Problem::not_member()),
-    )
-    .example("nowhere", &[("room", "nowhere"), ("user", "cleo")], answered(&no_room()))
 }
 
 pub(in crate::http) fn mark_read(_: &Limits) -> Operation {
-    let user = "is required: the header Hubbub-User, or ?user=";
     Operation::new("markRead", TAG, "Say how far one has read")
         .about(
             "The caller's own mark. It only moves forward, to the head at most; all sockets of the user are told. A \
@@ -47,13 +35,6 @@ pub(in crate::http) fn mark_read(_: &Limits) -> Operation {
         .gives(200, Media::Json(schema("ReadMark")), "How it stands now.")
         .refuses(&[E::Malformed, E::Invalid, E::UnknownRoom, E::NotMember])
         .refuses(WRITING)
-        .example_with(
-            "all",
-            &[("room", "lobby"), ("Hubbub-User", "ada")],
-            json!({"seq": 3}),
-            (200, json!({"roomId": "lobby", "readSeq": 3, "unread": 0})),
-        )
-        .example_with("nobody", &[("room", "lobby")], json!({"seq": 3}), answered(&invalid(&[("user", user)])))
 }
 
 pub(in crate::http) fn list(_: &Limits) -> Operation {
@@ -65,23 +46,9 @@ pub(in crate::http) fn list(_: &Limits) -> Operation {
         .gives(200, Media::Json(schema("MemberList")), "")
         .refuses(&[E::Invalid, E::UnknownRoom, E::NotMember])
         .refuses(READING)
-        .example(
-            "firstPage",
-            &[("room", "tea"), ("limit", "1")],
-            (200, json!({"members": [{"userId": "ada", "readSeq": 0}], "next": "ada"})),
-        )
-        .example("stranger", &[("room", "tea"), ("Hubbub-User", "cleo")], answered(&Problem::not_member()))
 }
 
 pub(in crate::http) fn user_rooms(_: &Limits) -> Operation {
-    let lobby = json!({
-        "roomId": "lobby", "title": null, "membersOnly": false, "head": 3, "oldest": 1, "messages": 3,
-        "readSeq": 3, "unread": 0, "lastMessage": message("m-3", "ada", "one", 3),
-    });
-    let tea = json!({
-        "roomId": "tea", "title": "Tea time", "membersOnly": true, "head": 0, "oldest": 1, "messages": 0,
-        "readSeq": 0, "unread": 0, "lastMessage": null,
-    });
     Operation::new("listUserRooms", TAG, "List the rooms of a user")
         .about(
             "Those the user is a member of, in the order of their ids, with what is unread: messages behind the read \
@@ -93,16 +60,6 @@ pub(in crate::http) fn user_rooms(_: &Limits) -> Operation {
         .gives(200, Media::Json(schema("UserRoomList")), "")
         .refuses(&[E::Invalid, E::Forbidden])
         .refuses(READING)
-        .example(
-            "own",
-            &[("user", "ada"), ("Hubbub-User", "ada")],
-            (200, json!({"rooms": [lobby, tea], "epoch": EPOCH, "next": null})),
-        )
-        .example(
-            "anothers",
-            &[("user", "ada"), ("Hubbub-User", "bob")],
-            answered(&refusal(E::Forbidden, "this is for 'ada' and for administrators")),
-        )
 }
 
 pub(in crate::http) fn remove(_: &Limits) -> Operation {
@@ -118,8 +75,6 @@ pub(in crate::http) fn remove(_: &Limits) -> Operation {
     .gives(204, Media::None, "No member now, or before.")
     .refuses(&[E::Invalid, E::UnknownRoom, E::NotMember])
     .refuses(WRITING)
-    .example("bob", &[("room", "tea"), ("user", "bob"), ("Hubbub-User", "ada")], (204, Value::Null))
-    .example("nowhere", &[("room", "nowhere"), ("user", "bob")], answered(&no_room()))
 }
 
 pub(in crate::http) fn erase(_: &Limits) -> Operation {
@@ -132,10 +87,4 @@ pub(in crate::http) fn erase(_: &Limits) -> Operation {
         .gives(200, Media::Json(schema("Erased")), "Gone from everything that is read.")
         .refuses(&[E::Invalid, E::Forbidden])
         .refuses(WRITING)
-        .example("cleo", &[("user", "cleo")], (200, json!({"userId": "cleo", "messages": 0})))
-        .example(
-            "another",
-            &[("user", "ada"), ("Hubbub-User", "bob")],
-            answered(&refusal(E::Forbidden, "this is for 'ada' and for administrators")),
-        )
 }

@@ -1,7 +1,7 @@
 //! Health, metrics and the documents.
 
 use hubbub_core::limits::Limits;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::operation::Media;
 use super::super::schemas::schema;
@@ -10,21 +10,10 @@ use super::Operation;
 pub(super) const TAG: &str = "Service";
 
 fn readiness(id: &'static str) -> Operation {
-    let up = json!({
-        "status": "UP", "version": env!("CARGO_PKG_VERSION"),
-        "components": {
-            "store": {"status": "UP", "reason": null, "latencyMs": 0.02},
-            "disk": {"status": "UP"},
-            "log": {"status": "UP", "kind": "direct"},
-            "bus": {"status": "UP", "kind": "local"},
-            "clock": {"status": "UP"},
-        },
-    });
     Operation::new(id, TAG, "Whether writes are taken")
         .about("Any path prefix may stand before `/health`.")
         .gives(200, Media::Json(schema("Health")), "Ready.")
         .gives(503, Media::Json(schema("Health")), "Writes are not taken; reads may be.")
-        .example("up", &[], (200, up))
 }
 
 pub(in crate::http) fn health(_: &Limits) -> Operation {
@@ -36,9 +25,11 @@ pub(in crate::http) fn ready(_: &Limits) -> Operation {
 }
 
 pub(in crate::http) fn live(_: &Limits) -> Operation {
-    Operation::new("getLiveness", TAG, "Whether the process answers")
-        .gives(200, Media::Json(schema("Live")), "")
-        .example("up", &[], (200, json!({"status": "UP"})))
+    Operation::new("getLiveness", TAG, "Whether the process answers").gives(
+        200,
+        Media::Json(schema("Live")),
+        "",
+    )
 }
 
 pub(in crate::http) fn metrics(_: &Limits) -> Operation {
@@ -48,13 +39,12 @@ pub(in crate::http) fn metrics(_: &Limits) -> Operation {
              setting `metrics.default` says which of the two is answered where `Accept` is missing or takes anything.",
         )
         .gives(200, Media::Other("application/openmetrics-text"), "OpenMetrics text.")
-        .example("text", &[], (200, Value::from("# TYPE …\n")))
 }
 
 fn document(id: &'static str, summary: &'static str) -> Operation {
     let any = json!({"type": "object", "additionalProperties": true});
     let operation = Operation::new(id, TAG, summary);
-    operation.gives(200, Media::Json(any), "").example("whole", &[], (200, json!({})))
+    operation.gives(200, Media::Json(any), "")
 }
 
 pub(in crate::http) fn openapi(_: &Limits) -> Operation {

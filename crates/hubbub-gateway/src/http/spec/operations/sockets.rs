@@ -2,17 +2,13 @@
 
 use hubbub_core::ErrorCode as E;
 use hubbub_core::limits::Limits;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::operation::Media;
 use super::super::schemas::one_of;
-use super::super::values::{answered, refusal};
 use super::Operation;
 
 pub(super) const TAG: &str = "WebSocket";
-
-const NOT_A_HANDSHAKE: &str =
-    "this path speaks WebSocket: Connection: Upgrade and Upgrade: websocket are required";
 
 pub(in crate::http) fn api(_: &Limits) -> Operation {
     Operation::new("openSocket", TAG, "Many rooms over one socket")
@@ -20,8 +16,6 @@ pub(in crate::http) fn api(_: &Limits) -> Operation {
         .caller()
         .gives(101, Media::None, "Speak WebSocket (RFC 6455).")
         .refuses(&[E::Malformed, E::Invalid, E::Forbidden])
-        .example("ada", &[("user", "ada")], (101, Value::Null))
-        .example("noHandshake", &[], answered(&refusal(E::Malformed, NOT_A_HANDSHAKE)))
 }
 
 pub(in crate::http) fn chat(_: &Limits) -> Operation {
@@ -41,6 +35,4 @@ pub(in crate::http) fn chat(_: &Limits) -> Operation {
         )
         .gives(101, Media::None, "Speak WebSocket (RFC 6455).")
         .refuses(&[E::Malformed, E::Invalid, E::Forbidden])
-        .example("lobby", &[("room", "lobby"), ("echo", "1")], (101, json!(null)))
-        .example("noHandshake", &[("room", "lobby")], answered(&refusal(E::Malformed, NOT_A_HANDSHAKE)))
 }

@@ -7,13 +7,13 @@
 //! members they do not know, so that new ones are no break.
 
 // The types of these modules are never made: they are their schemas.
-#[allow(dead_code)]
+#[expect(dead_code)]
 mod basics;
-#[allow(dead_code)]
+#[expect(dead_code)]
 mod keys;
-#[allow(dead_code)]
+#[expect(dead_code)]
 mod messages;
-#[allow(dead_code)]
+#[expect(dead_code)]
 mod queues;
 
 use hubbub_core::limits::Limits;

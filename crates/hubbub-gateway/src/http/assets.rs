@@ -8,12 +8,12 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use hubbub_core::ErrorCode;
-use hyper::body::Incoming;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, REFERRER_POLICY,
 };
-use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper::{HeaderMap, Response, StatusCode};
 
+use super::endpoint::Call;
 use super::{Answer, Body, respond};
 use crate::problem::Problem;
 
@@ -97,17 +97,17 @@ fn versioned(html: &str) -> Bytes {
 }
 
 /// `GET /`.
-pub(super) fn chat_page(request: &Request<Incoming>) -> Response<Body> {
-    page(request, CHAT_PAGE.clone())
+pub(super) async fn chat_page(call: Call) -> Answer {
+    Ok(page(&call, CHAT_PAGE.clone()))
 }
 
 /// `GET /docs`.
-pub(super) fn docs_page(request: &Request<Incoming>) -> Response<Body> {
-    page(request, DOCS_PAGE.clone())
+pub(super) async fn docs_page(call: Call) -> Answer {
+    Ok(page(&call, DOCS_PAGE.clone()))
 }
 
-fn page(request: &Request<Incoming>, content: Bytes) -> Response<Body> {
-    let mut response = answer(request.headers(), HTML, content, REVALIDATE);
+fn page(call: &Call, content: Bytes) -> Response<Body> {
+    let mut response = answer(call.headers(), HTML, content, REVALIDATE);
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(OPENER_POLICY.0, OPENER_POLICY.1);
@@ -115,14 +115,15 @@ fn page(request: &Request<Incoming>, content: Bytes) -> Response<Body> {
 }
 
 /// `GET /web/…`, with or without the version.
-pub(super) fn file(segments: &[&str], request: &Request<Incoming>) -> Answer {
-    let versioned = segments.strip_prefix(&[VERSION.as_str()]);
-    let path = versioned.unwrap_or(segments).join("/");
+pub(super) async fn file(call: Call) -> Answer {
+    let path = call.parameter("file");
+    let versioned = path.strip_prefix(VERSION.as_str()).and_then(|rest| rest.strip_prefix('/'));
+    let path = versioned.unwrap_or(path);
     let Some((_, kind, content)) = FILES.iter().find(|(name, ..)| *name == path) else {
         return Err(Problem::new(ErrorCode::NotFound, format!("the page has no file {path}")));
     };
     let caching = if versioned.is_some() { FOR_GOOD } else { REVALIDATE };
-    Ok(answer(request.headers(), kind, Bytes::from_static(content), caching))
+    Ok(answer(call.headers(), kind, Bytes::from_static(content), caching))
 }
 
 fn answer(asked: &HeaderMap, kind: &'static str, content: Bytes, caching: HeaderValue) -> Response<Body> {

@@ -4,53 +4,64 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::Either;
-use hubbub_core::backup::{BackupError, BackupStore};
+use hubbub_core::backup::{BackupError, BackupFile, BackupStore};
 use hubbub_core::id::{ID_RULE, is_valid_id};
 use hubbub_core::{ErrorCode, Fault};
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Response, StatusCode};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::query::Query;
+use super::endpoint::Call;
 use super::streamed::{Writer, streamed};
-use super::{Answer, NOSNIFF, json, respond};
+use super::types::{Epoch, Id};
+use super::{Answer, NOSNIFF, json_of, respond};
 use crate::Gateway;
-use crate::auth::Caller;
 use crate::problem::Problem;
 
 /// Read from the store at a time; with [`PIECES_MAX`] what one reader costs in memory.
 const PIECE_BYTES: usize = 256 * 1024;
 const PIECES_MAX: usize = 2;
 
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Backup {
+    backup_id: Id<String>,
+    epoch: Epoch,
+    messages: u64,
+    files: Vec<File>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct File {
+    name: String,
+    bytes: u64,
+    crc32c: u32,
+}
+
 /// `PUT /v1/backups/{backup}`: begins one, or shows the one that was begun under this name.
-pub(super) async fn begin(gateway: &Arc<Gateway>, backup: &str, request: &Request<Incoming>) -> Answer {
-    let store = backups(gateway, request)?;
+pub(super) async fn begin(call: Call) -> Answer {
+    let store = backups(&call)?;
+    let backup = call.parameter("backup");
     if !is_valid_id(backup) {
         return Err(Problem::invalid(vec![Fault::new("backup", ID_RULE)]));
     }
     let info = store.begin_backup(backup).await?;
-    let files: Vec<_> = info
-        .files
-        .iter()
-        .map(|file| serde_json::json!({"name": file.name, "bytes": file.bytes, "crc32c": file.crc32c}))
-        .collect();
-    let body = serde_json::json!({
-        "backupId": info.id, "epoch": &*info.epoch, "messages": info.messages, "files": files,
-    });
     let status = if info.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(json(status, body.to_string().into_bytes()))
+    let file = |file: BackupFile| File { name: file.name, bytes: file.bytes, crc32c: file.crc32c };
+    let files = info.files.into_iter().map(file).collect();
+    let backup = Backup { backup_id: Id(info.id), epoch: Epoch(info.epoch), messages: info.messages, files };
+    json_of(status, &backup)
 }
 
 /// `GET /v1/backups/{backup}/files/{file}`: streams one of its files.
-pub(super) async fn file(
-    gateway: &Arc<Gateway>,
-    backup: &str,
-    file: &str,
-    request: &Request<Incoming>,
-) -> Answer {
+pub(super) async fn file(call: Call) -> Answer {
+    let gateway = call.gateway();
     // Only a name that is in the list finds anything, whatever it decodes to.
-    let name = percent_encoding::percent_decode_str(file).decode_utf8_lossy().into_owned();
-    let first = backups(gateway, request)?.read_backup(backup, &name, 0, PIECE_BYTES).await?;
+    let name = percent_encoding::percent_decode_str(call.parameter("file")).decode_utf8_lossy().into_owned();
+    let backup = call.parameter("backup");
+    let first = backups(&call)?.read_backup(backup, &name, 0, PIECE_BYTES).await?;
     let Some(first) = first else {
         return Err(Problem::new(ErrorCode::NotFound, NO_FILE));
     };
@@ -66,14 +77,14 @@ pub(super) async fn file(
 }
 
 /// What is said when there is nothing of that name.
-pub(super) const NO_BACKUP: &str = "there is no such backup; begin it again";
-pub(super) const NO_FILE: &str = "there is no such backup, or no such file in it";
+const NO_BACKUP: &str = "there is no such backup; begin it again";
+const NO_FILE: &str = "there is no such backup, or no such file in it";
 
 pub(super) const OCTETS: &str = "application/octet-stream";
 
 /// `DELETE /v1/backups/{backup}`: lets go of it.
-pub(super) fn end(gateway: &Arc<Gateway>, backup: &str, request: &Request<Incoming>) -> Answer {
-    if !backups(gateway, request)?.end_backup(backup) {
+pub(super) async fn end(call: Call) -> Answer {
+    if !backups(&call)?.end_backup(call.parameter("backup")) {
         return Err(Problem::new(ErrorCode::NotFound, NO_BACKUP));
     }
     let mut response = respond(StatusCode::NO_CONTENT, OCTETS, Bytes::new());
@@ -103,13 +114,9 @@ async fn stream(gateway: Arc<Gateway>, backup: String, name: String, first: Vec<
     }
 }
 
-fn backups<'a>(
-    gateway: &'a Arc<Gateway>,
-    request: &Request<Incoming>,
-) -> Result<&'a dyn BackupStore, Problem> {
-    let caller = Caller::of(request.headers(), &Query::parse(request.uri().query()))?;
-    caller.check_administrator()?;
-    gateway.store.backups().ok_or_else(|| {
+fn backups(call: &Call) -> Result<&dyn BackupStore, Problem> {
+    call.caller()?.check_administrator()?;
+    call.gateway().store.backups().ok_or_else(|| {
         let text = "PostgreSQL is backed up with tools of its own, such as pg_basebackup, not here: see docs/postgresql.md";
         Problem::new(ErrorCode::NotSupported, text)
     })

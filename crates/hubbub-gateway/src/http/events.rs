@@ -9,13 +9,13 @@ use hubbub_core::message::write_u64;
 use hubbub_core::{Fault, Message, RoomId};
 use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Delivery, Outbox};
-use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Request, Response};
+use hyper::{HeaderMap, Response};
 
+use super::endpoint::Call;
 use super::query::{Query, refuse_faults};
 use super::streamed::{Writer, streamed};
-use super::{Answer, NOSNIFF, room_of};
+use super::{Answer, NOSNIFF};
 use crate::auth::Caller;
 use crate::follow::{Audience, Follower, OnReset, Start, Step, Wanted};
 use crate::problem::{Problem, Reset};
@@ -29,11 +29,12 @@ const CHUNKS_MAX: usize = 4;
 /// Live messages gathered into one chunk until it is so large.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-pub(super) async fn events(peer: &Arc<Peer>, room: &str, request: &Request<Incoming>) -> Answer {
-    let room = room_of(room)?;
-    let query = Query::parse(request.uri().query());
-    let caller = Caller::of(request.headers(), &query)?;
-    let wanted = wanted(request.headers(), &query)?;
+pub(super) async fn events(call: Call) -> Answer {
+    let peer = &call.peer;
+    let room = call.room()?;
+    let query = call.query();
+    let caller = call.caller_in(&query)?;
+    let wanted = wanted(call.headers(), &query)?;
     peer.gateway.check_reader(&room, &caller).await?;
     let (writer, body) = streamed(CHUNKS_MAX);
     tokio::spawn(stream(peer.clone(), room, caller, wanted, writer));

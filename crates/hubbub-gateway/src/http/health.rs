@@ -6,17 +6,19 @@ use std::time::Duration;
 use hubbub_core::clock::ClockDoubt;
 use hubbub_core::replica::ReplicaFigures;
 use hubbub_core::store::StoreHealth;
-use hubbub_pipeline::log::LogHealth;
 use hyper::StatusCode;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::{Answer, respond};
+use super::endpoint::Call;
+use super::{Answer, json_of, respond};
 use crate::Gateway;
 
 /// How long the store has to answer; whoever asks about health will not wait for ever.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
+pub(super) async fn ready(call: Call) -> Answer {
+    let gateway = call.gateway();
     let started = gateway.clock.monotonic();
     // A real read, so that the latency says something about the store and not about this function.
     let read = tokio::time::timeout(PATIENCE, gateway.store.rooms(None, 1)).await;
@@ -33,68 +35,153 @@ pub(super) async fn ready(gateway: &Arc<Gateway>) -> Answer {
     });
     let log = gateway.log.health();
     let is_up = store.is_none() && disk.is_none() && log.fault.is_none();
-    let component = |reason: &Option<String>| match reason {
-        None => json!({"status": "UP"}),
-        Some(reason) => json!({"status": "DOWN", "reason": reason}),
+    let store = StoreComponent {
+        status: Status::of(store.as_ref()),
+        reason: store.or(alarm),
+        latency_ms: (latency_ms * 1e3).round() / 1e3,
+        replicas: gateway.store.replicas().map(|r| r.replicas().into_iter().map(Replica::from).collect()),
     };
-    let mut store_component = json!({
-        "status": if store.is_none() { "UP" } else { "DOWN" }, "reason": store.or(alarm),
-        "latencyMs": (latency_ms * 1e3).round() / 1e3,
-    });
-    if let (Some(replicas), Some(members)) = (gateway.store.replicas(), store_component.as_object_mut()) {
-        members.insert("replicas".into(), replicas.replicas().iter().map(replica).collect());
-    }
-    let body = json!({
-        "status": if is_up { "UP" } else { "DOWN" },
-        "version": env!("CARGO_PKG_VERSION"),
-        "components": {
-            "store": store_component,
-            "disk": component(&disk),
-            "log": log_component(&log),
-            "bus": {"status": "UP", "kind": "local"},
-            "clock": clock_component(gateway.clock.doubt().or_else(|| gateway.store.clock_doubt())),
+    let components = Components {
+        store,
+        disk: Component { status: Status::of(disk.as_ref()), reason: disk, ..Component::default() },
+        log: Component {
+            status: Status::of(log.fault.as_ref()),
+            kind: Some(log.kind),
+            reason: log.fault,
+            depth: log.depth,
+            lag_ms: log.lag_us.map(|lag_us| lag_us / 1_000),
         },
-    });
-    let status = if is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    Ok(respond(status, "application/json", body.to_string()))
+        bus: Component { kind: Some("local"), ..Component::default() },
+        clock: gateway.clock.doubt().or_else(|| gateway.store.clock_doubt()).into(),
+    };
+    let health = Health { status: Status::when(is_up), version: env!("CARGO_PKG_VERSION"), components };
+    json_of(if is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &health)
 }
 
-/// A replica that is away makes reads slower, and nothing worse.
-fn replica(replica: &ReplicaFigures) -> Value {
-    json!({
-        "replica": replica.place,
-        "status": if replica.fault.is_none() { "UP" } else { "DOWN" },
-        "reason": replica.fault,
-        "lagMs": replica.lag_us.map(|lag_us| lag_us / 1_000),
-    })
+#[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+#[schemars(inline)]
+enum Status {
+    #[default]
+    Up,
+    Down,
 }
 
-/// A wall clock that is not believed stops nothing.
-fn clock_component(doubt: Option<ClockDoubt>) -> Value {
-    let Some(doubt) = doubt else { return json!({"status": "UP"}) };
-    let (ClockDoubt::Stepped { micros } | ClockDoubt::Unproven { micros }) = doubt;
-    json!({"status": "DEGRADED", "reason": doubt.to_string(), "stepMs": micros / 1_000})
-}
-
-fn log_component(log: &LogHealth) -> Value {
-    let mut component = serde_json::Map::new();
-    let status = if log.fault.is_none() { "UP" } else { "DOWN" };
-    let fault = log.fault.as_ref().map(|fault| json!(fault));
-    for (name, value) in [
-        ("status", Some(json!(status))),
-        ("kind", Some(json!(log.kind))),
-        ("reason", fault),
-        ("depth", log.depth.map(|depth| json!(depth))),
-        ("lagMs", log.lag_us.map(|lag_us| json!(lag_us / 1_000))),
-    ] {
-        if let Some(value) = value {
-            component.insert(name.to_owned(), value);
-        }
+impl Status {
+    fn when(is_up: bool) -> Self {
+        if is_up { Self::Up } else { Self::Down }
     }
-    Value::Object(component)
+
+    fn of(fault: Option<&String>) -> Self {
+        Self::when(fault.is_none())
+    }
 }
 
-pub(super) fn live() -> Answer {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Health {
+    status: Status,
+    version: &'static str,
+    components: Components,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct Components {
+    store: StoreComponent,
+    disk: Component,
+    log: Component,
+    bus: Component,
+    clock: ClockComponent,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+struct StoreComponent {
+    status: Status,
+    reason: Option<String>,
+    /// What a small read took.
+    latency_ms: f64,
+    /// Of a database that has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<Vec<Replica>>,
+}
+
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Component {
+    status: Status,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Messages that a broker keeps until they are stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    depth: Option<u64>,
+    /// For how long the oldest of them has been there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lag_ms: Option<u64>,
+}
+
+/// What may answer reads of history and statistics. One that is away makes reads slower, and nothing worse.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Replica {
+    replica: String,
+    status: Status,
+    /// Why it is not read from.
+    reason: Option<String>,
+    /// For how long it has lacked something.
+    lag_ms: Option<u64>,
+}
+
+impl From<ReplicaFigures> for Replica {
+    fn from(figures: ReplicaFigures) -> Self {
+        let ReplicaFigures { place, fault, lag_us, .. } = figures;
+        let status = Status::of(fault.as_ref());
+        Self { replica: place, status, reason: fault, lag_ms: lag_us.map(|lag_us| lag_us / 1_000) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+#[schemars(inline)]
+enum ClockStatus {
+    Up,
+    Degraded,
+}
+
+// A wall clock that is not believed stops nothing.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+struct ClockComponent {
+    status: ClockStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// How far the wall clock is ahead of the time the server goes by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_ms: Option<i64>,
+}
+
+impl From<Option<ClockDoubt>> for ClockComponent {
+    fn from(doubt: Option<ClockDoubt>) -> Self {
+        let Some(doubt) = doubt else {
+            return Self { status: ClockStatus::Up, reason: None, step_ms: None };
+        };
+        let (ClockDoubt::Stepped { micros } | ClockDoubt::Unproven { micros }) = doubt;
+        let reason = Some(doubt.to_string());
+        Self { status: ClockStatus::Degraded, reason, step_ms: Some(micros / 1_000) }
+    }
+}
+
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "it is its schema; the JSON is a constant")]
+pub(super) struct Live {
+    status: Status,
+}
+
+pub(super) async fn live(_: Call) -> Answer {
     Ok(respond(StatusCode::OK, "application/json", r#"{"status":"UP"}"#))
 }
 

@@ -1,30 +1,27 @@
 //! `GET /v1/rooms/{room}/messages`: history by seq or by time, newest last.
 
-use std::sync::Arc;
-
 use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery};
 use hubbub_core::{ErrorCode, Fault};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 
 use super::consistency::Reads;
+use super::endpoint::Call;
 use super::query::{Query, refuse_faults};
-use super::{Answer, json, room_of};
-use crate::Gateway;
-use crate::auth::Caller;
+use super::{Answer, json};
 use crate::problem::{Problem, Reset};
 
 pub(super) const LIMIT_DEFAULT: usize = 50;
 /// A page ends before its texts exceed this: 4 MiB.
 pub(super) const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-pub(super) async fn history(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
-    let room = room_of(room)?;
-    let query = Query::parse(request.uri().query());
+pub(super) async fn history(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let room = call.room()?;
+    let query = call.query();
     let wanted = parse(&query, gateway.limits.page_messages)?;
-    let reads = Reads::of(gateway, request.headers())?;
-    let caller = Caller::of(request.headers(), &query)?;
+    let reads = Reads::of(gateway, call.headers())?;
+    let caller = call.caller_in(&query)?;
     let page = gateway.read_as(&room, &caller, reads.history(room.clone(), wanted)).await?;
     let epoch = gateway.store.epoch();
     // From the oldest on is what every history can honour.

@@ -7,11 +7,11 @@ use http_body_util::{BodyExt, Either};
 use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::{ErrorCode, Op, OpBatch};
 use hubbub_pipeline::{Ticket, Waiter};
+use hyper::Response;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Request, Response};
 
-use super::query::Query;
+use super::endpoint::Call;
 use super::send::write_receipt;
 use super::streamed::{Gone, Writer, streamed};
 use super::{Answer, NOSNIFF};
@@ -26,8 +26,9 @@ const ANSWERS_MAX: usize = 4;
 /// Most messages submitted at once: a share of the queue that leaves room for others.
 const SUBMIT_MAX: usize = 1_000;
 
-pub(super) fn send_many(gateway: &Arc<Gateway>, request: Request<Incoming>) -> Answer {
-    let caller = Caller::of(request.headers(), &Query::parse(request.uri().query()))?;
+pub(super) async fn send_many(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let caller = call.caller()?;
     let (writer, body) = streamed(ANSWERS_MAX);
     let stream = Stream {
         gateway: gateway.clone(),
@@ -38,7 +39,7 @@ pub(super) fn send_many(gateway: &Arc<Gateway>, request: Request<Incoming>) -> A
         out: Vec::new(),
         refused_by: None,
     };
-    tokio::spawn(stream.run(request.into_body(), writer));
+    tokio::spawn(stream.run(call.request.into_body(), writer));
     let mut response = Response::new(Either::Right(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);

@@ -1,99 +1,115 @@
 //! Who belongs to a room, who follows it now, and how far they read.
 
-use std::sync::Arc;
-
 use hubbub_core::draft::Loose;
 use hubbub_core::store::ReadError;
-use hubbub_core::{Fault, Outcome, UserId, What};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
-use serde::Deserialize;
+use hubbub_core::{Fault, Outcome, RoomId, UserId, What};
+use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::query::{Query, refuse_faults};
-use super::rooms::{LIMIT_DEFAULT, LIMIT_MAX, write_next, write_numbers};
-use super::{Answer, caller_of, json, no_content, room_of, user_of, whole_body};
-use crate::Gateway;
-use crate::auth::Caller;
+use super::endpoint::Call;
+use super::page::{Page, PageQuery};
+use super::query::refuse_faults;
+use super::types::Id;
+use super::{Answer, json_of, no_content};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+struct Member {
+    user_id: Id<UserId>,
+    /// Everything up to here is read.
+    read_seq: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct MemberList {
+    members: Vec<Member>,
+    /// The `after` of the next page; `null` at the end.
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Presence {
+    /// Who follows the room now.
+    users: Vec<Id<UserId>>,
+}
+
 /// `GET /v1/rooms/{room}/members`.
-pub(super) async fn list(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
-    let room = room_of(room)?;
-    let query = Query::parse(request.uri().query());
-    let caller = Caller::of(request.headers(), &query)?;
+pub(super) async fn list(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let room = call.room()?;
+    let query = call.query();
+    let caller = call.caller_in(&query)?;
     let mut faults = Vec::new();
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
-    let after = query.after(UserId::new, &mut faults);
+    let PageQuery { after, limit } = PageQuery::of(&query, UserId::new, &mut faults);
     refuse_faults(faults)?;
     let reading = async {
         gateway.store.room(room.clone()).await?.ok_or(ReadError::UnknownRoom)?;
         gateway.store.members(room.clone(), after, limit + 1).await
     };
-    let mut members = gateway.read_as(&room, &caller, reading).await?;
-    let has_more = members.len() > limit;
-    members.truncate(limit);
-    let mut out = b"{\"members\":[".to_vec();
-    for (index, member) in members.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"{\"userId\":\"" } else { b",{\"userId\":\"" });
-        out.extend_from_slice(member.user.as_str().as_bytes());
-        out.push(b'"');
-        write_numbers(&[("readSeq", member.read_seq)], &mut out);
-        out.push(b'}');
-    }
-    out.push(b']');
-    write_next(members.last().filter(|_| has_more).map(|last| last.user.as_str()), &mut out);
-    Ok(json(StatusCode::OK, out))
+    let members = gateway.read_as(&room, &caller, reading).await?;
+    let page = Page::of(members, limit, |last| last.user.as_str().to_owned());
+    let member =
+        |member: hubbub_core::store::Member| Member { user_id: Id(member.user), read_seq: member.read_seq };
+    let (members, next) = (page.items.into_iter().map(member).collect(), page.next);
+    json_of(StatusCode::OK, &MemberList { members, next })
 }
 
 /// `PUT /v1/rooms/{room}/members/{user}`.
-pub(super) async fn add(
-    gateway: &Arc<Gateway>,
-    room: &str,
-    user: &str,
-    request: &Request<Incoming>,
-) -> Answer {
-    let (room, user) = (room_of(room)?, user_of(user)?);
+pub(super) async fn add(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let (room, user) = (call.room()?, call.user()?);
     let what = What::AddMember { room: room.as_str(), user: user.as_str() };
-    gateway.change(&caller_of(request)?, what).await?;
+    gateway.change(&call.caller()?, what).await?;
     Ok(no_content())
 }
 
 /// `DELETE /v1/rooms/{room}/members/{user}`. Once it is answered, the user gets nothing of the room any more.
-pub(super) async fn remove(
-    gateway: &Arc<Gateway>,
-    room: &str,
-    user: &str,
-    request: &Request<Incoming>,
-) -> Answer {
-    let (room, user) = (room_of(room)?, user_of(user)?);
+pub(super) async fn remove(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let (room, user) = (call.room()?, call.user()?);
     let what = What::RemoveMember { room: room.as_str(), user: user.as_str() };
-    gateway.change(&caller_of(request)?, what).await?;
+    gateway.change(&call.caller()?, what).await?;
     Ok(no_content())
 }
 
 /// `GET /v1/rooms/{room}/presence`: who follows the room now.
-pub(super) async fn presence(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
-    let room = room_of(room)?;
+pub(super) async fn presence(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let room = call.room()?;
     let reading = async { Ok(gateway.hub.present(room.as_str())) };
-    let users = gateway.read_as(&room, &caller_of(request)?, reading).await?;
-    let users: Vec<&str> = users.iter().map(UserId::as_str).collect();
-    Ok(json(StatusCode::OK, serde_json::json!({ "users": users }).to_string().into_bytes()))
+    let users = gateway.read_as(&room, &call.caller()?, reading).await?;
+    json_of(StatusCode::OK, &Presence { users: users.into_iter().map(Id).collect() })
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ReadBody<'a> {
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct ReadBody<'a> {
+    /// Everything up to here is read.
     #[serde(borrow)]
+    #[schemars(with = "u64", required)]
     seq: Option<Loose<'a>>,
 }
 
+/// How far a member has read.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ReadMark {
+    room_id: Id<RoomId>,
+    /// Everything up to here is read.
+    read_seq: u64,
+    /// Messages that are kept and lie behind it.
+    unread: u64,
+}
+
 /// `PUT /v1/rooms/{room}/read`: the caller has read everything up to `seq`.
-pub(super) async fn read(gateway: &Arc<Gateway>, room: &str, request: Request<Incoming>) -> Answer {
-    let room = room_of(room)?;
-    let (parts, body) = request.into_parts();
-    let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
-    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+pub(super) async fn mark_read(mut call: Call) -> Answer {
+    let room = call.room()?;
+    let caller = call.caller()?;
+    let body = call.body().await?;
+    let gateway = call.gateway();
     let body: ReadBody<'_> = object_of_bytes(&body)?;
     let seq = match body.seq {
         None => Err("is required"),
@@ -108,13 +124,8 @@ pub(super) async fn read(gateway: &Arc<Gateway>, room: &str, request: Request<In
     refuse_faults(faults)?;
     let what = What::MarkRead { room: room.as_str(), user: caller.as_str().unwrap_or_default(), seq };
     let Outcome::Read(mark) = gateway.change(&caller, what).await? else { return Err(Problem::no_outcome()) };
-    let mut out = Vec::with_capacity(128);
-    out.extend_from_slice(b"{\"roomId\":\"");
-    out.extend_from_slice(room.as_str().as_bytes());
-    out.push(b'"');
-    write_numbers(&[("readSeq", mark.seq), ("unread", mark.unread)], &mut out);
-    out.push(b'}');
-    Ok(json(StatusCode::OK, out))
+    let mark = ReadMark { room_id: Id(room), read_seq: mark.seq, unread: mark.unread };
+    json_of(StatusCode::OK, &mark)
 }
 
 const SEQ_RULE: &str = "must be a whole number from 0 on";

@@ -44,14 +44,15 @@ impl Query {
         value
     }
 
-    /// `after`, where lists go on, as an id.
-    pub(crate) fn after<T>(
+    /// An id, if there is one of this name.
+    pub(crate) fn id<T>(
         &self,
+        name: &'static str,
         parse: fn(&str) -> Result<T, InvalidId>,
         faults: &mut Vec<Fault>,
     ) -> Option<T> {
-        self.get("after").map(parse).transpose().unwrap_or_else(|_| {
-            faults.push(Fault::new("after", ID_RULE));
+        self.get(name).map(parse).transpose().unwrap_or_else(|_| {
+            faults.push(Fault::new(name, ID_RULE));
             None
         })
     }

@@ -1,34 +1,57 @@
 //! `GET`, `PUT` and `DELETE /v1/rooms/{room}`.
 
-use std::sync::Arc;
-
 use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
 use hubbub_core::store::{ReadError, RoomInfo};
 use hubbub_core::{Fault, Outcome, RoomSettings, What, duration};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
+use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
-use super::query::{Query, refuse_faults};
-use super::rooms::write_room;
-use super::{Answer, caller_of, json, no_content, room_of, whole_body};
-use crate::Gateway;
-use crate::auth::Caller;
+use super::endpoint::Call;
+use super::query::refuse_faults;
+use super::rooms::Room;
+use super::types::OrNull;
+use super::{Answer, json_of, no_content};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
-pub(super) async fn get(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
-    let (room, caller) = (room_of(room)?, caller_of(request)?);
+// The body of a `PUT`. It is read by `settings`, which tells `null` from what is left out and names every fault.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "it is its schema")]
+#[schemars(rename = "RoomSettings")]
+pub(super) struct RoomSettingsBody {
+    /// A name for people; `null` = none.
+    #[schemars(length(max = TITLE_BYTES_MAX))]
+    title: Option<OrNull<String>>,
+    /// Whether only members may read and write.
+    members_only: Option<bool>,
+    /// How long its messages are kept: seconds, or a time such as `12h` or `30d`; `null` = as those of other rooms.
+    retention: Option<OrNull<Retention>>,
+}
+
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+#[expect(dead_code, reason = "it is its schema")]
+enum Retention {
+    Seconds(#[schemars(range(min = 1, max = RETENTION_S_MAX))] u64),
+    Text(String),
+}
+
+pub(super) async fn get(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let (room, caller) = (call.room()?, call.caller()?);
     let info = gateway.read_as(&room, &caller, gateway.store.room(room.clone())).await?;
     show(info, StatusCode::OK)
 }
 
 /// Makes a room, or changes what the body names.
-pub(super) async fn put(gateway: &Arc<Gateway>, room: &str, request: Request<Incoming>) -> Answer {
-    let room = room_of(room)?;
-    let (parts, body) = request.into_parts();
-    let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
-    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+pub(super) async fn put(mut call: Call) -> Answer {
+    let room = call.room()?;
+    let caller = call.caller()?;
+    let body = call.body().await?;
+    let gateway = call.gateway();
     // A room needs no settings, so that no body is fine.
     let body: Map<String, Value> =
         if body.trim_ascii().is_empty() { Map::new() } else { object_of_bytes(&body)? };
@@ -42,8 +65,9 @@ pub(super) async fn put(gateway: &Arc<Gateway>, room: &str, request: Request<Inc
     show(gateway.store.room(room).await?, status)
 }
 
-pub(super) async fn delete(gateway: &Arc<Gateway>, room: &str, request: &Request<Incoming>) -> Answer {
-    let (room, caller) = (room_of(room)?, caller_of(request)?);
+pub(super) async fn delete(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let (room, caller) = (call.room()?, call.caller()?);
     match gateway.change(&caller, What::DeleteRoom { room: room.as_str() }).await? {
         Outcome::Changed { changed: true } => Ok(no_content()),
         Outcome::Changed { changed: false } => Err(ReadError::UnknownRoom.into()),
@@ -52,12 +76,7 @@ pub(super) async fn delete(gateway: &Arc<Gateway>, room: &str, request: &Request
 }
 
 fn show(info: Option<RoomInfo>, status: StatusCode) -> Answer {
-    let info = info.ok_or(ReadError::UnknownRoom)?;
-    let mut out = Vec::with_capacity(256);
-    out.push(b'{');
-    write_room(&info, &mut out);
-    out.push(b'}');
-    Ok(json(status, out))
+    json_of(status, &Room::from(info.ok_or(ReadError::UnknownRoom)?))
 }
 
 /// What the body says; members that are not there stay as they are.

@@ -1,44 +1,80 @@
 //! `GET /v1/rooms`: all rooms, page by page.
 
-use std::sync::Arc;
-
 use hubbub_core::RoomId;
-use hubbub_core::message::{write_json_string, write_u64};
+use hubbub_core::change::TITLE_BYTES_MAX;
 use hubbub_core::store::RoomInfo;
 use hubbub_pipeline::Standing;
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::query::{Query, refuse_faults};
-use super::{Answer, json};
+use super::endpoint::Call;
+use super::page::{Page, PageQuery};
+use super::query::refuse_faults;
+use super::types::{Epoch, Id, Time};
+use super::{Answer, json_of};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::problem::Problem;
 
-pub(super) const LIMIT_DEFAULT: usize = 100;
-pub(super) const LIMIT_MAX: usize = 1_000;
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Room {
+    room_id: Id<RoomId>,
+    /// A name for people; `null` = none.
+    #[schemars(length(max = TITLE_BYTES_MAX))]
+    title: Option<String>,
+    /// Whether only members may read and write.
+    members_only: bool,
+    /// Seconds its messages are kept; `null` = as those of other rooms.
+    retention: Option<u64>,
+    /// The newest message's `seq`.
+    head: u64,
+    /// The oldest message that is kept.
+    oldest: u64,
+    /// How many are kept.
+    messages: u64,
+    /// How many there are.
+    members: u64,
+    last_received_at: Option<Time>,
+}
 
-pub(super) async fn list(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let query = Query::parse(request.uri().query());
-    let caller = Caller::of(request.headers(), &query)?;
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct RoomList {
+    rooms: Vec<Room>,
+    epoch: Epoch,
+    /// The `after` of the next page; `null` at the end.
+    next: Option<String>,
+}
+
+impl From<RoomInfo> for Room {
+    fn from(info: RoomInfo) -> Self {
+        Self {
+            room_id: Id(info.room),
+            title: info.title,
+            members_only: info.members_only,
+            retention: info.retention_s,
+            head: info.head,
+            oldest: info.oldest,
+            messages: info.messages,
+            members: info.members,
+            last_received_at: info.last_received_at.map(Time),
+        }
+    }
+}
+
+pub(super) async fn list(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let query = call.query();
+    let caller = call.caller_in(&query)?;
     let mut faults = Vec::new();
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
-    let after = query.after(RoomId::new, &mut faults);
+    let PageQuery { after, limit } = PageQuery::of(&query, RoomId::new, &mut faults);
     refuse_faults(faults)?;
     let epoch = gateway.store.epoch();
-    let mut rooms = shown(gateway, &caller, after, limit + 1).await?;
-    let has_more = rooms.len() > limit;
-    rooms.truncate(limit);
-    let mut out = b"{\"rooms\":[".to_vec();
-    for (index, room) in rooms.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
-        write_room(room, &mut out);
-        out.push(b'}');
-    }
-    out.extend_from_slice(b"],\"epoch\":");
-    write_json_string(&epoch, &mut out);
-    write_next(rooms.last().filter(|_| has_more).map(|last| last.room.as_str()), &mut out);
-    Ok(json(StatusCode::OK, out))
+    let rooms = shown(gateway, &caller, after, limit + 1).await?;
+    let page = Page::of(rooms, limit, |last| last.room.as_str().to_owned());
+    let (rooms, next) = (page.items.into_iter().map(Room::from).collect(), page.next);
+    json_of(StatusCode::OK, &RoomList { rooms, epoch: Epoch(epoch), next })
 }
 
 /// Up to `limit` rooms behind `after` that the caller may know of: rooms for members only are their members' business.
@@ -72,67 +108,5 @@ async fn shown(
         }
         // However many are not shown, others get their turn.
         tokio::task::yield_now().await;
-    }
-}
-
-/// Appends where a list goes on, and its end.
-pub(super) fn write_next(next: Option<&str>, out: &mut Vec<u8>) {
-    out.extend_from_slice(b",\"next\":");
-    match next {
-        Some(next) => write_json_string(next, out),
-        None => out.extend_from_slice(b"null"),
-    }
-    out.push(b'}');
-}
-
-/// Appends the members of a room's object.
-pub(super) fn write_room(room: &RoomInfo, out: &mut Vec<u8>) {
-    write_settings(room, out);
-    out.extend_from_slice(b",\"retention\":");
-    match room.retention_s {
-        Some(seconds) => write_u64(seconds, out),
-        None => out.extend_from_slice(b"null"),
-    }
-    write_numbers(
-        &[
-            ("head", room.head),
-            ("oldest", room.oldest),
-            ("messages", room.messages),
-            ("members", room.members),
-        ],
-        out,
-    );
-    out.extend_from_slice(b",\"lastReceivedAt\":");
-    match room.last_received_at {
-        Some(time) => {
-            out.push(b'"');
-            time.write(out);
-            out.push(b'"');
-        }
-        None => out.extend_from_slice(b"null"),
-    }
-}
-
-/// Appends what somebody chose for a room and everybody in it sees.
-pub(super) fn write_settings(room: &RoomInfo, out: &mut Vec<u8>) {
-    // Ids are ASCII without anything to escape.
-    out.extend_from_slice(b"\"roomId\":\"");
-    out.extend_from_slice(room.room.as_str().as_bytes());
-    out.extend_from_slice(b"\",\"title\":");
-    match &room.title {
-        Some(title) => write_json_string(title, out),
-        None => out.extend_from_slice(b"null"),
-    }
-    out.extend_from_slice(b",\"membersOnly\":");
-    out.extend_from_slice(if room.members_only { b"true" } else { b"false" });
-}
-
-/// Appends further members that are numbers.
-pub(super) fn write_numbers(numbers: &[(&str, u64)], out: &mut Vec<u8>) {
-    for (name, value) in numbers {
-        out.extend_from_slice(b",\"");
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(b"\":");
-        write_u64(*value, out);
     }
 }

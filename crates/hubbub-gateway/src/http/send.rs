@@ -6,24 +6,21 @@ use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::{Op, OpBatch};
 use hubbub_pipeline::Waiter;
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 
-use super::query::Query;
-use super::{Answer, json, room_of, whole_body};
-use crate::Gateway;
-use crate::auth::Caller;
+use super::endpoint::Call;
+use super::{Answer, json};
 use crate::intake::Intake;
 use crate::json::object_of_bytes;
 use crate::problem::{Problem, Sent, sent};
 
-pub(super) async fn send(gateway: &Arc<Gateway>, room: &str, request: Request<Incoming>) -> Answer {
-    let room = room_of(room)?;
-    let (parts, body) = request.into_parts();
-    let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
-    let now = gateway.now();
-    let key = parts.headers.get("idempotency-key").map(|key| key.to_str().unwrap_or_default());
-    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+pub(super) async fn send(mut call: Call) -> Answer {
+    let room = call.room()?;
+    let caller = call.caller()?;
+    let now = call.gateway().now();
+    let body = call.body().await?;
+    let key = call.headers().get("idempotency-key").map(|key| key.to_str().unwrap_or_default());
+    let gateway = call.gateway();
     let mut ops = OpBatch::default();
     let draft: MessageDraft<'_> = object_of_bytes(&body)?;
     let intake = Intake { rules: Rules::Api, room: Some(room.as_str()), caller: &caller, key, now };

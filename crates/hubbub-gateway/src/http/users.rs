@@ -1,16 +1,17 @@
 //! What belongs to one user: the rooms, and everything the user wrote, to be erased.
 
-use std::sync::Arc;
-
 use hubbub_core::message::write_json_string;
 use hubbub_core::{ErrorCode, Outcome, RoomId, UserId, What};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::query::{Query, refuse_faults};
-use super::rooms::{LIMIT_DEFAULT, LIMIT_MAX, write_next, write_numbers, write_settings};
-use super::{Answer, caller_of, json, user_of};
-use crate::Gateway;
+use super::endpoint::Call;
+use super::page::PageQuery;
+use super::query::refuse_faults;
+use super::types::Id;
+use super::write::{write_next, write_numbers, write_settings};
+use super::{Answer, json, json_of};
 use crate::auth::Caller;
 use crate::problem::Problem;
 
@@ -19,13 +20,13 @@ const ROOM_BYTES: usize = 512;
 
 /// `GET /v1/users/{user}/rooms`: the rooms the user is a member of, with what is unread. Written by hand, because there
 /// may be a thousand and the list is the first thing a chat page asks for.
-pub(super) async fn rooms(gateway: &Arc<Gateway>, user: &str, request: &Request<Incoming>) -> Answer {
-    let user = user_of(user)?;
-    let query = Query::parse(request.uri().query());
-    check_self(&Caller::of(request.headers(), &query)?, &user)?;
+pub(super) async fn rooms(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let user = call.user()?;
+    let query = call.query();
+    check_self(&call.caller_in(&query)?, &user)?;
     let mut faults = Vec::new();
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
-    let after = query.after(RoomId::new, &mut faults);
+    let PageQuery { after, limit } = PageQuery::of(&query, RoomId::new, &mut faults);
     refuse_faults(faults)?;
     let epoch = gateway.store.epoch();
     let page = gateway.store.user_rooms(user, after, limit + 1).await?;
@@ -60,10 +61,19 @@ pub(super) async fn rooms(gateway: &Arc<Gateway>, user: &str, request: &Request<
     Ok(json(StatusCode::OK, out))
 }
 
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Erased {
+    user_id: Id<UserId>,
+    /// How many were erased.
+    messages: u64,
+}
+
 /// `DELETE /v1/users/{user}`: erases the user's messages and memberships. Whoever loses the connection before the answer
 /// asks again: it goes on where it was.
-pub(super) async fn erase(gateway: &Arc<Gateway>, user: &str, request: &Request<Incoming>) -> Answer {
-    let (user, caller) = (user_of(user)?, caller_of(request)?);
+pub(super) async fn erase(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let (user, caller) = (call.user()?, call.caller()?);
     check_self(&caller, &user)?;
     let mut erased = 0;
     loop {
@@ -77,12 +87,7 @@ pub(super) async fn erase(gateway: &Arc<Gateway>, user: &str, request: &Request<
             _ => return Err(Problem::no_outcome()),
         }
     }
-    let mut out = b"{\"userId\":\"".to_vec();
-    out.extend_from_slice(user.as_str().as_bytes());
-    out.push(b'"');
-    write_numbers(&[("messages", erased)], &mut out);
-    out.push(b'}');
-    Ok(json(StatusCode::OK, out))
+    json_of(StatusCode::OK, &Erased { user_id: Id(user), messages: erased })
 }
 
 /// What belongs to a user is for the user, and for administrators.

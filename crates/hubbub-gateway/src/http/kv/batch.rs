@@ -4,14 +4,12 @@
 //! are looked up when the changes are durable.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use hubbub_core::kv::Condition;
 use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::{ErrorCode, Fault, KvOp, KvOutcome, Op, OpBatch, Outcome};
 use hubbub_pipeline::kv::Value;
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 use serde::Deserialize;
 
 use super::key::{self, KEY_RULE};
@@ -19,8 +17,9 @@ use super::list::write_expiry;
 use super::value::{TTL_RULE, ttl_ms};
 use crate::Gateway;
 use crate::base64;
+use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
-use crate::http::{Answer, json, whole_body};
+use crate::http::{Answer, json};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
@@ -82,8 +81,9 @@ fn condition(if_revision: Option<u64>) -> Condition {
     }
 }
 
-pub(in crate::http) async fn batch(gateway: &Arc<Gateway>, request: Request<Incoming>) -> Answer {
-    let body = whole_body(gateway, request.into_body(), gateway.limits.body_bytes).await?;
+pub(in crate::http) async fn batch(mut call: Call) -> Answer {
+    let body = call.body().await?;
+    let gateway = call.gateway();
     let asked: Asked = object_of_bytes(&body)?;
     let (ops, gets) = check(&asked, gateway.limits.value_bytes)?;
     let applied = if ops.is_empty() { None } else { Some(gateway.apply(&ops).await?) };

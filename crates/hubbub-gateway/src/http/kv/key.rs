@@ -36,9 +36,8 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// The key that stands behind `/kv/`.
-pub(super) fn of_path(path: &str) -> Result<Cow<'_, [u8]>, Problem> {
-    let text = path.strip_prefix("/kv/").unwrap_or_default();
+/// The key a path names.
+pub(super) fn of_path(text: &str) -> Result<Cow<'_, [u8]>, Problem> {
     parse(text).ok_or_else(|| Problem::invalid(vec![Fault::new("key", KEY_RULE)]))
 }
 
@@ -117,7 +116,7 @@ mod tests {
         }
         assert_eq!(parse_prefix("").as_deref(), Some(&b""[..]));
         assert_eq!(parse_prefix(&"x".repeat(513)), None);
-        assert!(of_path("/kv/").is_err());
-        assert_eq!(of_path("/kv//a/").unwrap().as_ref(), b"/a/");
+        assert!(of_path("").is_err());
+        assert_eq!(of_path("/a/").unwrap().as_ref(), b"/a/");
     }
 }

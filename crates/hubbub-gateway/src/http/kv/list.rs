@@ -1,24 +1,52 @@
 //! `GET /v1/kv`: keys in the order of their bytes, page by page.
 
-use std::sync::Arc;
-
 use hubbub_core::Fault;
 use hubbub_core::kv::KeyInfo;
-use hubbub_core::message::{write_json_string, write_u64};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::key::{self, KEY_RULE};
-use crate::Gateway;
+use crate::http::endpoint::Call;
+use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX, Page};
 use crate::http::query::{Query, refuse_faults};
-use crate::http::rooms::{write_next, write_numbers};
-use crate::http::{Answer, json};
+use crate::http::types::{Epoch, Key, Revision, Time};
+use crate::http::{Answer, json_of};
 
-pub(crate) const LIMIT_DEFAULT: usize = 100;
-pub(crate) const LIMIT_MAX: usize = 1_000;
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+struct KeyItem {
+    key: Key,
+    #[schemars(with = "Revision")]
+    revision: u64,
+    /// Bytes of the value.
+    bytes: u64,
+    /// When it runs out; missing when it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Time>,
+}
 
-pub(in crate::http) async fn list(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let query = Query::parse(request.uri().query());
+impl From<&KeyInfo> for KeyItem {
+    fn from(info: &KeyInfo) -> Self {
+        let KeyInfo { revision, bytes, .. } = *info;
+        Self { key: Key(key::text(&info.key)), revision, bytes, expires_at: info.expires_at.map(Time) }
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::http) struct KeyList {
+    keys: Vec<KeyItem>,
+    /// Changes behind it may not be in the list: watch `after` it.
+    revision: u64,
+    epoch: Epoch,
+    /// The `after` of the next page; `null` at the end.
+    next: Option<String>,
+}
+
+pub(in crate::http) async fn list(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let query = call.query();
     let mut faults = Vec::new();
     let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     let prefix = prefix_of(&query, &mut faults);
@@ -34,23 +62,11 @@ pub(in crate::http) async fn list(gateway: &Arc<Gateway>, request: &Request<Inco
     // history of the store begins meanwhile.
     let epoch = gateway.store.epoch();
     let revision = gateway.keys.revision();
-    let mut keys = gateway.store.keys(&prefix, after.as_deref(), limit + 1).await?;
+    let keys = gateway.store.keys(&prefix, after.as_deref(), limit + 1).await?;
     gateway.keys.caught_up().await;
-    let has_more = keys.len() > limit;
-    keys.truncate(limit);
-    let mut out = b"{\"keys\":[".to_vec();
-    for (index, info) in keys.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
-        write_key(info, &mut out);
-        out.push(b'}');
-    }
-    out.extend_from_slice(b"],\"revision\":");
-    write_u64(revision, &mut out);
-    out.extend_from_slice(b",\"epoch\":");
-    write_json_string(&epoch, &mut out);
-    let next = keys.last().filter(|_| has_more).map(|last| key::text(&last.key));
-    write_next(next.as_deref(), &mut out);
-    Ok(json(StatusCode::OK, out))
+    let page = Page::of(keys, limit, |last| key::text(&last.key));
+    let (keys, next) = (page.items.iter().map(KeyItem::from).collect(), page.next);
+    json_of(StatusCode::OK, &KeyList { keys, revision, epoch: Epoch(epoch), next })
 }
 
 /// `prefix`, empty when not given.
@@ -60,14 +76,6 @@ pub(super) fn prefix_of(query: &Query, faults: &mut Vec<Fault>) -> Vec<u8> {
         faults.push(Fault::new("prefix", "must be at most 512 bytes, written as the beginning of a key"));
         Vec::new()
     })
-}
-
-fn write_key(info: &KeyInfo, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"\"key\":\"");
-    key::write(&info.key, out);
-    out.push(b'"');
-    write_numbers(&[("revision", info.revision), ("bytes", info.bytes)], out);
-    write_expiry(info.expires_at, out);
 }
 
 /// Appends when a value runs out, if it does.

@@ -13,7 +13,6 @@ mod value;
 mod watch;
 
 pub(super) use batch::{ANSWER_BYTES_MAX, ITEMS_MAX, batch};
-pub(super) use key::KEY_RULE;
-pub(super) use list::{LIMIT_DEFAULT, LIMIT_MAX, list};
-pub(super) use value::{TTL_RULE, delete, get, put};
+pub(super) use list::{KeyList, list};
+pub(super) use value::{delete, get, put};
 pub(super) use watch::watch;

@@ -1,20 +1,18 @@
 //! `GET`, `HEAD`, `PUT` and `DELETE /kv/{key}`: raw bytes in and out.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hubbub_core::kv::{Condition, TTL_MS_MAX};
 use hubbub_core::{ErrorCode, Fault, KvOp, KvOutcome, Op, OpBatch, Outcome, Refusal};
 use hubbub_pipeline::kv::Found;
-use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper::{HeaderMap, Response, StatusCode};
 
 use super::condition::Preconditions;
 use super::key;
 use crate::Gateway;
-use crate::http::{Answer, Body, NOSNIFF, no_content, revision_tag, whole_body};
+use crate::http::endpoint::Call;
+use crate::http::{Answer, Body, NOSNIFF, no_content, revision_tag};
 use crate::problem::Problem;
 
 /// How long a value stays.
@@ -28,9 +26,10 @@ pub(crate) const TTL_RULE: &str = "must be seconds, more than 0 and at most 100 
 /// How often a change is tried whose condition the store cannot judge by itself, while others change the key.
 const ATTEMPTS_MAX: usize = 16;
 
-pub(in crate::http) async fn get(gateway: &Arc<Gateway>, path: &str, request: &Request<Incoming>) -> Answer {
-    let key = key::of_path(path)?;
-    let wanted = Preconditions::of(request.headers())?;
+pub(in crate::http) async fn get(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let key = key::of_path(call.parameter("key"))?;
+    let wanted = Preconditions::of(call.headers())?;
     let Found { value, is_hit } = gateway.keys.get(&key).await?;
     let revision = value.as_ref().map(|value| value.revision);
     if !wanted.is_matched(revision) {
@@ -68,12 +67,13 @@ fn unknown_key() -> Problem {
     Problem::new(ErrorCode::UnknownKey, "there is no such key")
 }
 
-pub(in crate::http) async fn put(gateway: &Arc<Gateway>, path: &str, request: Request<Incoming>) -> Answer {
-    let key = key::of_path(path)?;
-    let (parts, body) = request.into_parts();
-    let wanted = Preconditions::of(&parts.headers)?;
-    let ttl_ms = ttl_of(&parts.headers)?;
-    let value = whole_body(gateway, body, gateway.limits.value_bytes).await?;
+pub(in crate::http) async fn put(mut call: Call) -> Answer {
+    let value_bytes = call.gateway().limits.value_bytes;
+    let key = key::of_path(call.parameter("key"))?.into_owned();
+    let wanted = Preconditions::of(call.headers())?;
+    let ttl_ms = ttl_of(call.headers())?;
+    let value = call.body_up_to(value_bytes).await?;
+    let gateway = call.gateway();
     let op = |condition| KvOp::Put { key: &key, value: &value, ttl_ms, condition };
     match change(gateway, &key, &wanted, op).await? {
         KvOutcome::Put { revision, created, .. } => Ok(changed(revision, created)),
@@ -81,13 +81,10 @@ pub(in crate::http) async fn put(gateway: &Arc<Gateway>, path: &str, request: Re
     }
 }
 
-pub(in crate::http) async fn delete(
-    gateway: &Arc<Gateway>,
-    path: &str,
-    request: &Request<Incoming>,
-) -> Answer {
-    let key = key::of_path(path)?;
-    let wanted = Preconditions::of(request.headers())?;
+pub(in crate::http) async fn delete(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let key = key::of_path(call.parameter("key"))?;
+    let wanted = Preconditions::of(call.headers())?;
     match change(gateway, &key, &wanted, |condition| KvOp::Delete { key: &key, condition }).await? {
         KvOutcome::Deleted { revision: Some(_) } => Ok(no_content()),
         KvOutcome::Deleted { revision: None } => Err(unknown_key()),

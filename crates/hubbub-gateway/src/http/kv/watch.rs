@@ -7,15 +7,15 @@ use http_body_util::Either;
 use hubbub_core::kv::{KvChange, KvChanged, KvChanges, KvHistory};
 use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::{ErrorCode, Fault};
-use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Request, Response};
+use hyper::{HeaderMap, Response};
 
 use super::key;
 use super::list::prefix_of;
 use crate::Gateway;
+use crate::http::endpoint::Call;
 use crate::http::events::HEARTBEAT;
-use crate::http::query::{Query, refuse_faults};
+use crate::http::query::refuse_faults;
 use crate::http::streamed::{Gone, Writer, streamed};
 use crate::http::{Answer, NOSNIFF};
 use crate::problem::{Problem, Reset};
@@ -28,14 +28,15 @@ const PAGE: usize = 1_000;
 /// A reader that takes no chunk for so long is let go; it resumes where it was.
 const STALLED_MAX: Duration = Duration::from_secs(30);
 
-pub(in crate::http) async fn watch(peer: &Arc<Peer>, request: &Request<Incoming>) -> Answer {
+pub(in crate::http) async fn watch(call: Call) -> Answer {
+    let peer = &call.peer;
     let gateway = &peer.gateway;
-    let query = Query::parse(request.uri().query());
+    let query = call.query();
     let mut faults = Vec::new();
     let prefix = prefix_of(&query, &mut faults);
     let after = query.number("after", &mut faults);
     refuse_faults(faults)?;
-    let resumed = last_event(request.headers())?;
+    let resumed = last_event(call.headers())?;
     let epoch = gateway.store.epoch();
     let wanted = resumed.as_ref().map(|(epoch, _)| epoch.as_str()).or(query.get("epoch"));
     let after = match resumed.as_ref().map(|(_, after)| *after).or(after) {

@@ -1,52 +1,55 @@
 //! `GET /v1/queues`: all queues, or those that hold something for somebody.
 
-use std::sync::Arc;
+use hubbub_core::{ClientId, QueueId};
+use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use hubbub_core::id::ID_RULE;
-use hubbub_core::{ClientId, Fault, QueueId};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use super::super::endpoint::Call;
+use super::super::page::{Page, PageQuery};
+use super::super::query::refuse_faults;
+use super::super::types::Id;
+use super::super::{Answer, json_of};
+use super::json::Queue;
 
-use super::super::query::{Query, refuse_faults};
-use super::super::rooms::{LIMIT_DEFAULT, LIMIT_MAX, write_next};
-use super::super::{Answer, json};
-use super::shapes::{write_name, write_queue};
-use crate::Gateway;
-use crate::auth::Caller;
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct QueueList {
+    queues: Vec<QueueItem>,
+    /// The `after` of the next page; `null` at the end.
+    next: Option<String>,
+}
 
-pub(in super::super) async fn list(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let query = Query::parse(request.uri().query());
-    let caller = Caller::of(request.headers(), &query)?;
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+enum QueueItem {
+    Whole(Queue),
+    /// With `receiver`.
+    Name {
+        queue: Id,
+    },
+}
+
+pub(in super::super) async fn list(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let query = call.query();
+    let caller = call.caller_in(&query)?;
     let mut faults = Vec::new();
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
-    let after = query.after(QueueId::new, &mut faults);
-    let receiver = query.get("receiver").map(ClientId::new).transpose().unwrap_or_else(|_| {
-        faults.push(Fault::new("receiver", ID_RULE));
-        None
-    });
+    let PageQuery { after, limit } = PageQuery::of(&query, QueueId::new, &mut faults);
+    let receiver = query.id("receiver", ClientId::new, &mut faults);
     refuse_faults(faults)?;
-    let mut out = b"{\"queues\":[".to_vec();
-    let last = match receiver {
+    let (queues, next) = match receiver {
         Some(receiver) => {
             caller.check_client(receiver.as_str())?;
             let names = gateway.store.queues_holding(receiver, after, limit + 1).await?;
-            for (index, name) in names.iter().take(limit).enumerate() {
-                write_name(if index == 0 { "{\"queue\":\"" } else { ",{\"queue\":\"" }, name, &mut out);
-                out.push(b'}');
-            }
-            names.get(limit - 1).filter(|_| names.len() > limit).cloned()
+            let page = Page::of(names, limit, ToString::to_string);
+            (page.items.into_iter().map(|queue| QueueItem::Name { queue: Id(queue) }).collect(), page.next)
         }
         None => {
             let queues = gateway.store.queues(after, limit + 1).await?;
-            for (index, queue) in queues.iter().take(limit).enumerate() {
-                out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
-                write_queue(queue, &mut out);
-                out.push(b'}');
-            }
-            queues.get(limit - 1).filter(|_| queues.len() > limit).map(|last| last.queue.clone())
+            let page = Page::of(queues, limit, |last| last.queue.to_string());
+            (page.items.into_iter().map(|info| QueueItem::Whole(info.into())).collect(), page.next)
         }
     };
-    out.push(b']');
-    write_next(last.as_deref(), &mut out);
-    Ok(json(StatusCode::OK, out))
+    json_of(StatusCode::OK, &QueueList { queues, next })
 }

@@ -1,28 +1,25 @@
 //! `PUT`, `GET` and `DELETE /v1/queues/{queue}`.
 
-use std::sync::Arc;
-
 use hubbub_core::queue::QueueSettings;
 use hubbub_core::queue_draft::{QueueSettingsDraft, dead_letter_name};
 use hubbub_core::{QueueId, QueueOp, QueueOutcome};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 
-use super::super::query::{Query, refuse_faults};
-use super::super::{Answer, caller_of, json, no_content, whole_body};
-use super::shapes::write_queue;
-use super::{no_queue, queue_of};
+use super::super::endpoint::Call;
+use super::super::query::refuse_faults;
+use super::super::{Answer, json_of, no_content};
+use super::json::Queue;
+use super::no_queue;
 use crate::Gateway;
-use crate::auth::Caller;
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
 /// Makes a queue, or changes what the body names.
-pub(in super::super) async fn put(gateway: &Arc<Gateway>, queue: &str, request: Request<Incoming>) -> Answer {
-    let queue = queue_of(queue)?;
-    let (parts, body) = request.into_parts();
-    Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?.check_administrator()?;
-    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+pub(in super::super) async fn put(mut call: Call) -> Answer {
+    let queue = call.queue()?;
+    call.caller()?.check_administrator()?;
+    let body = call.body().await?;
+    let gateway = call.gateway();
     // A queue needs no settings, so that no body is fine.
     let draft: QueueSettingsDraft<'_> =
         if body.trim_ascii().is_empty() { QueueSettingsDraft::default() } else { object_of_bytes(&body)? };
@@ -39,24 +36,18 @@ pub(in super::super) async fn put(gateway: &Arc<Gateway>, queue: &str, request: 
     answer(gateway, queue, status).await
 }
 
-pub(in super::super) async fn get(
-    gateway: &Arc<Gateway>,
-    queue: &str,
-    request: &Request<Incoming>,
-) -> Answer {
-    let queue = queue_of(queue)?;
-    caller_of(request)?;
+pub(in super::super) async fn get(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let queue = call.queue()?;
+    call.caller()?;
     answer(gateway, queue, StatusCode::OK).await
 }
 
-pub(in super::super) async fn delete(
-    gateway: &Arc<Gateway>,
-    queue: &str,
-    request: &Request<Incoming>,
-) -> Answer {
-    let queue = queue_of(queue)?;
-    caller_of(request)?.check_administrator()?;
-    let force = Query::parse(request.uri().query()).is_set("force");
+pub(in super::super) async fn delete(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let queue = call.queue()?;
+    call.caller()?.check_administrator()?;
+    let force = call.query().is_set("force");
     match gateway.apply_queue(QueueOp::Delete { queue: queue.as_str(), force }).await? {
         QueueOutcome::Deleted { .. } => Ok(no_content()),
         _ => Err(Problem::no_outcome()),
@@ -65,11 +56,7 @@ pub(in super::super) async fn delete(
 
 async fn answer(gateway: &Gateway, queue: QueueId, status: StatusCode) -> Answer {
     let info = gateway.store.queue(queue).await?.ok_or_else(no_queue)?;
-    let mut out = Vec::with_capacity(512);
-    out.push(b'{');
-    write_queue(&info, &mut out);
-    out.push(b'}');
-    Ok(json(status, out))
+    json_of(status, &Queue::from(info))
 }
 
 /// Refuses limited deliveries where the dead-letter queue's name, made from the queue's, would be too long.

@@ -1,34 +1,26 @@
 //! `POST /v1/queues/{queue}/messages`: one message, or an array of them, each with its result.
 
-use std::sync::Arc;
-
 use hubbub_core::queue_draft::QueueSendDraft;
 use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::query::Query;
-use super::super::rooms::write_numbers;
-use super::super::{Answer, json, whole_body};
-use super::shapes::{write_id, write_name, write_time};
-use super::{ITEMS_MAX, queue_of};
+use super::super::endpoint::Call;
+use super::super::write::{write_id, write_name, write_numbers, write_time};
+use super::super::{Answer, json};
+use super::ITEMS_MAX;
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
-pub(in super::super) async fn send(
-    gateway: &Arc<Gateway>,
-    queue: &str,
-    request: Request<Incoming>,
-) -> Answer {
-    let queue = queue_of(queue)?;
-    let (parts, body) = request.into_parts();
-    let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
-    let key = parts.headers.get("idempotency-key").map(|key| key.to_str().unwrap_or_default());
-    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+pub(in super::super) async fn send(mut call: Call) -> Answer {
+    let queue = call.queue()?;
+    let caller = call.caller()?;
+    let body = call.body().await?;
+    let key = call.headers().get("idempotency-key").map(|key| key.to_str().unwrap_or_default());
+    let gateway = call.gateway();
     let intake = Intake { gateway, queue: queue.as_str(), caller: &caller };
     if body.trim_ascii_start().starts_with(b"[") {
         return intake.send_many(&body).await;

@@ -1,22 +1,21 @@
 //! Ending and extending leases, and deleting one message.
 
-use std::sync::Arc;
-
 use hubbub_core::draft::Loose;
 use hubbub_core::queue::{DURATION_MS_MAX, LeaseReceipt, Settle};
 use hubbub_core::queue_draft::number;
 use hubbub_core::{Fault, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
-use serde::Deserialize;
+use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::super::query::{Query, refuse_faults};
-use super::super::{Answer, caller_of, json, no_content, whole_body};
+use super::super::endpoint::Call;
+use super::super::query::refuse_faults;
+use super::super::types::{MessageNumber, Time};
+use super::super::write::write_name;
+use super::super::{Answer, json, json_of, no_content};
 use super::send::Results;
-use super::shapes::{write_id, write_name, write_time};
-use super::{ITEMS_MAX, message_of, queue_of};
+use super::{ITEMS_MAX, message_of};
 use crate::Gateway;
-use crate::auth::Caller;
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
@@ -33,6 +32,23 @@ struct SettleBody<'a> {
     lease_ms: Option<Loose<'a>>,
 }
 
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in super::super) struct Nacked {
+    id: MessageNumber,
+    /// When it may be taken again; `null` = that was its last delivery, and it is in the dead-letter queue.
+    ready_at: Option<Time>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in super::super) struct Extended {
+    id: MessageNumber,
+    /// When the lease ends now.
+    #[schemars(with = "Time")]
+    leased_until: Option<Time>,
+}
+
 /// Which lease of a request.
 struct Lease {
     queue: QueueId,
@@ -40,66 +56,41 @@ struct Lease {
 }
 
 /// The message is done.
-pub(in super::super) async fn ack(
-    gateway: &Arc<Gateway>,
-    queue: &str,
-    id: &str,
-    request: Request<Incoming>,
-) -> Answer {
-    let (lease, ()) = read(gateway, queue, id, request, |_, _| ()).await?;
-    lease.settle(gateway, Settle::Ack).await?;
+pub(in super::super) async fn ack(mut call: Call) -> Answer {
+    let (lease, ()) = read(&mut call, |_, _| ()).await?;
+    lease.settle(call.gateway(), Settle::Ack).await?;
     Ok(no_content())
 }
 
 /// Somebody else shall try.
-pub(in super::super) async fn nack(
-    gateway: &Arc<Gateway>,
-    queue: &str,
-    id: &str,
-    request: Request<Incoming>,
-) -> Answer {
-    let (lease, delay_ms) = read(gateway, queue, id, request, |body, faults| {
+pub(in super::super) async fn nack(mut call: Call) -> Answer {
+    let (lease, delay_ms) = read(&mut call, |body, faults| {
         number("delayMs", body.delay_ms.as_ref(), 0..=DURATION_MS_MAX, faults)
     })
     .await?;
-    let ready_at = lease.settle(gateway, Settle::Nack { delay_ms }).await?;
-    let mut out = Vec::with_capacity(96);
-    write_id("{\"id\":\"", lease.receipt.id, &mut out);
-    write_time(",\"readyAt\":", ready_at, &mut out);
-    out.push(b'}');
-    Ok(json(StatusCode::OK, out))
+    let ready_at = lease.settle(call.gateway(), Settle::Nack { delay_ms }).await?;
+    json_of(StatusCode::OK, &Nacked { id: MessageNumber(lease.receipt.id), ready_at: ready_at.map(Time) })
 }
 
 /// It takes longer.
-pub(in super::super) async fn extend(
-    gateway: &Arc<Gateway>,
-    queue: &str,
-    id: &str,
-    request: Request<Incoming>,
-) -> Answer {
-    let (lease, lease_ms) = read(gateway, queue, id, request, |body, faults| {
+pub(in super::super) async fn extend(mut call: Call) -> Answer {
+    let (lease, lease_ms) = read(&mut call, |body, faults| {
         number("leaseMs", body.lease_ms.as_ref(), 1..=DURATION_MS_MAX, faults)
     })
     .await?;
-    let until = lease.settle(gateway, Settle::Extend { lease_ms }).await?;
-    let mut out = Vec::with_capacity(96);
-    write_id("{\"id\":\"", lease.receipt.id, &mut out);
-    write_time(",\"leasedUntil\":", until, &mut out);
-    out.push(b'}');
-    Ok(json(StatusCode::OK, out))
+    let until = lease.settle(call.gateway(), Settle::Extend { lease_ms }).await?;
+    let leased_until = until.map(Time);
+    json_of(StatusCode::OK, &Extended { id: MessageNumber(lease.receipt.id), leased_until })
 }
 
 /// Reads the receipt, and what else the body holds.
 async fn read<T>(
-    gateway: &Gateway,
-    queue: &str,
-    id: &str,
-    request: Request<Incoming>,
+    call: &mut Call,
     rest: impl FnOnce(&SettleBody<'_>, &mut Vec<Fault>) -> T,
 ) -> Result<(Lease, T), Problem> {
-    let (queue, id) = (queue_of(queue)?, message_of(id)?);
-    caller_of(&request)?;
-    let body = whole_body(gateway, request.into_body(), gateway.limits.body_bytes).await?;
+    let (queue, id) = (call.queue()?, message_of(call.parameter("id"))?);
+    call.caller()?;
+    let body = call.body().await?;
     let body: SettleBody<'_> = object_of_bytes(&body)?;
     let mut faults = Vec::new();
     let receipt = match &body.receipt {
@@ -131,23 +122,20 @@ impl Lease {
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct AckBody<'a> {
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(in super::super) struct AckManyBody<'a> {
     #[serde(borrow)]
+    #[schemars(with = "Vec<String>", length(max = ITEMS_MAX))]
     receipts: Vec<Loose<'a>>,
 }
 
 /// `POST /v1/queues/{queue}/ack`: many messages are done; each receipt has its result.
-pub(in super::super) async fn ack_many(
-    gateway: &Arc<Gateway>,
-    queue: &str,
-    request: Request<Incoming>,
-) -> Answer {
-    let queue = queue_of(queue)?;
-    let (parts, body) = request.into_parts();
-    Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
-    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
-    let body: AckBody<'_> = object_of_bytes(&body)?;
+pub(in super::super) async fn ack_many(mut call: Call) -> Answer {
+    let queue = call.queue()?;
+    call.caller()?;
+    let body = call.body().await?;
+    let gateway = call.gateway();
+    let body: AckManyBody<'_> = object_of_bytes(&body)?;
     if body.receipts.len() > ITEMS_MAX {
         refuse_faults(vec![Fault::new("receipts", format!("must be at most {ITEMS_MAX}"))])?;
     }
@@ -182,14 +170,10 @@ pub(in super::super) async fn ack_many(
 }
 
 /// `DELETE /v1/queues/{queue}/messages/{id}`: whoever it waits for, leased or not.
-pub(in super::super) async fn remove(
-    gateway: &Arc<Gateway>,
-    queue: &str,
-    id: &str,
-    request: &Request<Incoming>,
-) -> Answer {
-    let (queue, id) = (queue_of(queue)?, message_of(id)?);
-    caller_of(request)?.check_administrator()?;
+pub(in super::super) async fn remove(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let (queue, id) = (call.queue()?, message_of(call.parameter("id"))?);
+    call.caller()?.check_administrator()?;
     match gateway.apply_queue(QueueOp::Remove { queue: queue.as_str(), id }).await? {
         QueueOutcome::Deleted { .. } => Ok(no_content()),
         _ => Err(Problem::no_outcome()),

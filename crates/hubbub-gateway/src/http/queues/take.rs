@@ -1,7 +1,6 @@
 //! `POST /v1/queues/{queue}/get`, `/read`, `/lease`, and `/v1/clients/{client}/get`, `/read`: take messages, or look at
 //! them, and wait a while when there is none.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::draft::Loose;
@@ -9,17 +8,16 @@ use hubbub_core::queue::{Delivery, Take, TakeHow, Wanted};
 use hubbub_core::queue_draft::{CheckedTake, TakeDraft};
 use hubbub_core::{ClientId, Fault, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome};
 use hubbub_pipeline::takers::Wants;
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 use tokio::time::Instant;
 
-use super::super::query::{Query, refuse_faults};
-use super::super::{Answer, json, whole_body};
-use super::shapes::write_deliveries;
-use super::{client_of, no_queue, queue_of};
+use super::super::endpoint::Call;
+use super::super::query::refuse_faults;
+use super::super::{Answer, json};
+use super::json::write_deliveries;
+use super::no_queue;
 use crate::Gateway;
 use crate::apply::Applied;
-use crate::auth::Caller;
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 use crate::server::Peer;
@@ -33,57 +31,41 @@ enum Kind {
 }
 
 /// Takes messages away. Whoever is gone when the answer comes has lost them: delivered once at most.
-pub(in super::super) async fn get(peer: &Arc<Peer>, queue: &str, request: Request<Incoming>) -> Answer {
-    of_queue(peer, queue, request, Kind::Get).await
+pub(in super::super) async fn get(call: Call) -> Answer {
+    of_queue(call, Kind::Get).await
 }
 
-pub(in super::super) async fn read(peer: &Arc<Peer>, queue: &str, request: Request<Incoming>) -> Answer {
-    of_queue(peer, queue, request, Kind::Read).await
+pub(in super::super) async fn read(call: Call) -> Answer {
+    of_queue(call, Kind::Read).await
 }
 
 /// Takes messages on lease. Whoever is gone when the answer comes never acknowledges them, and they come back.
-pub(in super::super) async fn lease(peer: &Arc<Peer>, queue: &str, request: Request<Incoming>) -> Answer {
-    of_queue(peer, queue, request, Kind::Lease).await
+pub(in super::super) async fn lease(call: Call) -> Answer {
+    of_queue(call, Kind::Lease).await
 }
 
-pub(in super::super) async fn get_of_client(
-    peer: &Arc<Peer>,
-    client: &str,
-    request: Request<Incoming>,
-) -> Answer {
-    of_client(peer, client, request, Kind::Get).await
+pub(in super::super) async fn get_of_client(call: Call) -> Answer {
+    of_client(call, Kind::Get).await
 }
 
-pub(in super::super) async fn read_of_client(
-    peer: &Arc<Peer>,
-    client: &str,
-    request: Request<Incoming>,
-) -> Answer {
-    of_client(peer, client, request, Kind::Read).await
+pub(in super::super) async fn read_of_client(call: Call) -> Answer {
+    of_client(call, Kind::Read).await
 }
 
-async fn of_queue(peer: &Arc<Peer>, queue: &str, request: Request<Incoming>, kind: Kind) -> Answer {
-    let queue = queue_of(queue)?;
-    answer(peer, Some(queue), None, request, kind).await
+async fn of_queue(call: Call, kind: Kind) -> Answer {
+    let queue = call.queue()?;
+    answer(call, Some(queue), None, kind).await
 }
 
 /// By sender, over all queues.
-async fn of_client(peer: &Arc<Peer>, client: &str, request: Request<Incoming>, kind: Kind) -> Answer {
-    let client = client_of(client)?;
-    answer(peer, None, Some(client), request, kind).await
+async fn of_client(call: Call, kind: Kind) -> Answer {
+    let client = call.client()?;
+    answer(call, None, Some(client), kind).await
 }
 
-async fn answer(
-    peer: &Arc<Peer>,
-    queue: Option<QueueId>,
-    receiver: Option<ClientId>,
-    request: Request<Incoming>,
-    kind: Kind,
-) -> Answer {
-    let gateway = &peer.gateway;
-    let (parts, body) = request.into_parts();
-    let caller = Caller::of(&parts.headers, &Query::parse(parts.uri.query()))?;
-    let body = whole_body(gateway, body, gateway.limits.body_bytes).await?;
+async fn answer(mut call: Call, queue: Option<QueueId>, receiver: Option<ClientId>, kind: Kind) -> Answer {
+    let caller = call.caller()?;
+    let body = call.body().await?;
     let mut draft: TakeDraft<'_> =
         if body.trim_ascii().is_empty() { TakeDraft::default() } else { object_of_bytes(&body)? };
     let mut faults = Vec::new();
@@ -99,7 +81,7 @@ async fn answer(
         caller.check_client(receiver)?;
     }
     let queue = queue.as_ref().map(QueueId::as_str);
-    let found = Taking { gateway, queue, take, kind }.run(peer).await?;
+    let found = Taking { gateway: call.gateway(), queue, take, kind }.run(&call.peer).await?;
     Ok(json(StatusCode::OK, write_deliveries(found.deliveries()?)))
 }
 

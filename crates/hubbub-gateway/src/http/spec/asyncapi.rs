@@ -6,8 +6,9 @@
 use hubbub_core::limits::Limits;
 use serde_json::{Map, Value, json};
 
+use super::examples::{Line, conversations};
 use super::frames::{self, Channel, Frame};
-use super::{conversations, schemas};
+use super::schemas;
 use crate::ws::CLOSE_CODES;
 
 const ABOUT: &str = "JSON text frames. Unknown members are ignored; what is wrong gets an error frame and the socket \
@@ -35,8 +36,9 @@ pub(super) fn document(limits: &Limits) -> Value {
     let mut channels = Map::new();
     let mut operations = Map::new();
     let mut messages = Map::new();
+    let said = conversations();
     for (channel, name, address, about) in CHANNELS {
-        let lines = conversations::of(*channel);
+        let lines: Vec<&Line> = said.iter().filter(|line| line.channel == *name).collect();
         let mine: Vec<&Frame> = frames.iter().filter(|frame| frame.channel == *channel).collect();
         let references: Map<String, Value> = mine
             .iter()
@@ -47,16 +49,17 @@ pub(super) fn document(limits: &Limits) -> Value {
         let conversation: Vec<Value> = lines
             .iter()
             .map(|line| {
-                let known = mine.iter().find(|frame| frame.name == line.frame);
+                let known = mine.iter().find(|frame| line.frame.as_deref() == Some(frame.name));
                 let is_from_client = known.is_none_or(|frame| frame.is_from_client);
                 let from = if is_from_client { "client" } else { "server" };
                 json!({"socket": line.socket, "from": from, "message": known.map(|frame| frame.name), "payload": line.payload})
             })
             .collect();
-        let before: Vec<Value> = conversations::before(*channel)
-            .iter()
-            .map(|(method, path, user)| json!({"method": method, "path": path, "user": user}))
-            .collect();
+        // Whoever makes a room is its first member.
+        let before = match channel {
+            Channel::Api => json!([{"method": "PUT", "path": "/v1/rooms/tea", "user": "ada"}]),
+            Channel::Chat => json!([]),
+        };
         let mut described = json!({
             "address": address,
             "description": about,
@@ -72,7 +75,7 @@ pub(super) fn document(limits: &Limits) -> Value {
         channels.insert((*name).to_owned(), described);
         for frame in mine {
             operations.insert(frame.name.to_owned(), operation(frame, name));
-            let examples = lines.iter().filter(|line| line.frame == frame.name);
+            let examples = lines.iter().filter(|line| line.frame.as_deref() == Some(frame.name));
             let examples: Vec<Value> = examples.map(|line| json!({"payload": line.payload})).collect();
             messages.insert(
                 frame.name.to_owned(),

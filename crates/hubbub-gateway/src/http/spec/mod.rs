@@ -1,37 +1,29 @@
 //! `/openapi.json`, `/asyncapi.json` and the page at `/docs` that shows them: the API in a form programs can read.
 //!
-//! The documents are built from tables in the code when somebody first asks: [`operations`] lists what HTTP takes,
-//! [`frames`] what sockets say, [`schemas`] the shapes both share. Limits, error codes and versions come from where
-//! they are defined.
-//!
-//! **To add an operation**: write its line in the router (`http/mod.rs`), then an [`Operation`] in the file of its tag
-//! under `operations/`, with at least one example that succeeds and, if it takes anything, one that is refused. The
-//! examples are a walk: from first to last they work, one after another, on a fresh server. `the_router_is_documented`
-//! fails while the two tables differ; the process test `documents_are_true` sends every example to a real server and
-//! holds the answer against the example and the schema.
+//! The documents are built from the code when somebody first asks: the table of endpoints names what HTTP takes, with its
+//! documentation from [`operations`]; [`frames`] lists what sockets say, [`schemas`] the schemas both share. Limits, error
+//! codes and versions come from where they are defined. The process test `documents_are_true` sends every example to a
+//! real server and compares the answer with the example and the schema.
 
 mod asyncapi;
-mod conversations;
+mod examples;
 mod frames;
 mod openapi;
 mod operation;
-mod operations;
-#[cfg(test)]
-mod router_tests;
+pub(super) mod operations;
 mod schemas;
-mod values;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 use serde_json::Value;
 
+use super::endpoint::Call;
 use super::{Answer, respond};
-use crate::Gateway;
-use operation::Operation;
+pub(super) use operation::Operation;
 
 /// The documents of one server, each built when it is first asked for.
 #[derive(Default)]
@@ -47,13 +39,15 @@ impl fmt::Debug for Documents {
 }
 
 /// `GET /openapi.json`.
-pub(super) fn openapi(gateway: &Arc<Gateway>) -> Answer {
+pub(super) async fn openapi(call: Call) -> Answer {
+    let gateway = call.gateway();
     let build = || openapi::document(&gateway.limits).to_string().into();
     Ok(document(gateway.documents.openapi.get_or_init(build)))
 }
 
 /// `GET /asyncapi.json`.
-pub(super) fn asyncapi(gateway: &Arc<Gateway>) -> Answer {
+pub(super) async fn asyncapi(call: Call) -> Answer {
+    let gateway = call.gateway();
     let build = || asyncapi::document(&gateway.limits).to_string().into();
     Ok(document(gateway.documents.asyncapi.get_or_init(build)))
 }

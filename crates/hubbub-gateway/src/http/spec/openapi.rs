@@ -1,4 +1,4 @@
-//! The table of operations as an OpenAPI 3.1 document.
+//! The table of endpoints as an OpenAPI 3.1 document.
 //!
 //! Examples of a request and of its answer have the same name. `x-step` numbers them all in the order in which they
 //! work one after another on a fresh server; OpenAPI itself gives operations and examples no order.
@@ -9,9 +9,12 @@ use hubbub_core::ErrorCode;
 use hubbub_core::limits::Limits;
 use serde_json::{Map, Value, json};
 
-use super::operation::{Content, Example, Media, Parameter};
+use super::examples::{Example, examples};
+use super::operation::{Content, Media, Operation, Parameter, path_parameter};
+use super::operations;
 use super::schemas::{self, schema};
-use super::{Operation, operations};
+use crate::http::endpoint::Endpoint;
+use crate::http::endpoints::ENDPOINTS;
 
 const ABOUT: &str = "A self-hosted durable messaging server: an acknowledged message is on disk, is delivered once, in \
     order, and anybody who reconnects continues without a gap. Times are RFC 3339 in UTC, on input also decimal \
@@ -21,12 +24,13 @@ const ABOUT: &str = "A self-hosted durable messaging server: an acknowledged mes
 /// The whole document.
 pub(super) fn document(limits: &Limits) -> Value {
     let mut paths = Map::new();
-    let mut step = 0;
-    for operation in operations::all(limits) {
-        let described = describe(&operation, &mut step);
-        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+    let examples = examples();
+    for endpoint in ENDPOINTS {
+        let Some(document) = endpoint.document else { continue };
+        let described = describe(endpoint, &document(limits), &examples);
+        let path = paths.entry(endpoint.template.replace("{*", "{")).or_insert_with(|| json!({}));
         if let Some(methods) = path.as_object_mut() {
-            methods.insert(operation.method.to_owned(), described);
+            methods.insert(endpoint.method.as_str().to_lowercase(), described);
         }
     }
     let tags = operations::TAGS.iter().map(|(name, about)| json!({"name": name, "description": about}));
@@ -40,29 +44,29 @@ pub(super) fn document(limits: &Limits) -> Value {
     })
 }
 
-fn describe(operation: &Operation, step: &mut u64) -> Value {
-    let first_step = *step + 1;
+fn describe(endpoint: &Endpoint, operation: &Operation, examples: &[Example]) -> Value {
     let steps: Vec<(u64, &Example)> =
-        operation.examples.iter().zip(first_step..).map(|(e, n)| (n, e)).collect();
-    *step += operation.examples.len() as u64;
-    let parameters = operation.parameters.iter().map(|parameter| describe_parameter(parameter, &steps));
+        (1..).zip(examples).filter(|(_, example)| example.operation == operation.id).collect();
+    let in_path = endpoint.parameters().map(path_parameter).collect::<Vec<_>>();
+    let parameters = in_path.iter().chain(&operation.parameters);
+    let parameters: Vec<Value> = parameters.map(|parameter| describe_parameter(parameter, &steps)).collect();
     let mut described = json!({
         "operationId": operation.id,
         "tags": [operation.tag],
         "summary": operation.summary,
         "responses": answers(operation, &steps),
-        "x-step": first_step,
+        "x-step": steps.first().map(|(step, _)| step),
     });
     let Some(members) = described.as_object_mut() else { return described };
     if !operation.about.is_empty() {
         members.insert("description".into(), operation.about.clone().into());
     }
-    if !operation.parameters.is_empty() {
-        members.insert("parameters".into(), parameters.collect());
+    if !parameters.is_empty() {
+        members.insert("parameters".into(), parameters.into());
     }
     if let Some(body) = &operation.body {
         let examples = steps.iter().filter_map(|(step, example)| {
-            Some((example.name.to_owned(), example_object(*step, body, example.body.as_ref()?)))
+            Some((example.name.clone(), example_object(*step, body, example.body.as_ref()?)))
         });
         let mut body = describe_content(body, examples.collect());
         if let Some(body) = body.as_object_mut() {
@@ -74,20 +78,14 @@ fn describe(operation: &Operation, step: &mut u64) -> Value {
 }
 
 fn describe_parameter(parameter: &Parameter, steps: &[(u64, &Example)]) -> Value {
-    let is_number = parameter.schema.get("type").is_some_and(|kind| kind == "integer");
     let examples: Map<String, Value> = steps
         .iter()
         .filter_map(|(step, example)| {
-            let (_, value) = example.parameters.iter().find(|(name, _)| *name == parameter.name)?;
-            // What is meant to be refused may be no number where one belongs.
-            let number = if is_number { value.parse::<u64>().ok() } else { None };
-            let value = number.map_or_else(|| json!(value), |number| json!(number));
-            let mut shown = json!({"value": value, "x-step": step});
-            let source = example.taken.iter().find(|(name, _)| *name == parameter.name);
-            if let (Some(members), Some((_, source))) = (shown.as_object_mut(), source) {
-                members.insert("x-from".into(), (*source).into());
+            let mut shown = json!({"value": example.parameters.get(parameter.name)?, "x-step": step});
+            if let (Some(members), Some(source)) = (shown.as_object_mut(), example.from.get(parameter.name)) {
+                members.insert("x-from".into(), source.clone());
             }
-            Some((example.name.to_owned(), shown))
+            Some((example.name.clone(), shown))
         })
         .collect();
     let mut described = json!({
@@ -108,7 +106,7 @@ fn answers(operation: &Operation, steps: &[(u64, &Example)]) -> Value {
     let mut answers = Map::new();
     let examples_of = |status: u16, content: &Content| -> Map<String, Value> {
         let mine = steps.iter().filter(|(_, example)| example.status == status);
-        mine.map(|(step, e)| (e.name.to_owned(), example_object(*step, content, &e.answer))).collect()
+        mine.map(|(step, e)| (e.name.clone(), example_object(*step, content, &e.answer))).collect()
     };
     for (status, content) in &operation.answers {
         let described = describe_content(content, examples_of(*status, content));

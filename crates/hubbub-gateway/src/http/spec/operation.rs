@@ -1,4 +1,4 @@
-//! One operation of the API: what it takes, what it answers, and examples of both.
+//! The documentation of one endpoint: what it takes and what it answers. `examples.jsonl` has examples of both.
 
 use hubbub_core::ErrorCode;
 use serde_json::{Value, json};
@@ -6,12 +6,8 @@ use serde_json::{Value, json};
 use super::schemas::{id, one_of, schema};
 use crate::http::consistency;
 
-/// A path and a method of the API.
-pub(super) struct Operation {
-    /// In lower case, as OpenAPI writes it.
-    pub(super) method: &'static str,
-    /// `/v1/rooms/{room}`.
-    pub(super) path: &'static str,
+/// What OpenAPI calls an operation: an endpoint without its method and path.
+pub(in crate::http) struct Operation {
     /// Unique, for generated clients: `sendMessage`.
     pub(super) id: &'static str,
     pub(super) tag: &'static str,
@@ -19,11 +15,11 @@ pub(super) struct Operation {
     pub(super) summary: &'static str,
     /// What a caller has to know beyond it, in Markdown; may be empty.
     pub(super) about: String,
+    /// Those of the query and the header; the template of the endpoint names those of the path.
     pub(super) parameters: Vec<Parameter>,
     pub(super) body: Option<Content>,
     pub(super) answers: Vec<(u16, Content)>,
     pub(super) errors: Vec<ErrorCode>,
-    pub(super) examples: Vec<Example>,
 }
 
 /// Something in the path, the query or the header.
@@ -57,18 +53,6 @@ pub(super) enum Media {
     Other(&'static str),
 }
 
-/// A request, and what a server answers that saw the examples before it and nothing else.
-pub(super) struct Example {
-    /// Unique within the operation.
-    pub(super) name: &'static str,
-    pub(super) parameters: Vec<(&'static str, &'static str)>,
-    /// Parameters whose value only the server knows: where it stands in an earlier answer.
-    pub(super) taken: Vec<(&'static str, &'static str)>,
-    pub(super) body: Option<Value>,
-    pub(super) status: u16,
-    pub(super) answer: Value,
-}
-
 /// What every operation that reads the store can meet.
 pub(super) const READING: &[ErrorCode] = &[ErrorCode::Unavailable, ErrorCode::Internal];
 
@@ -86,25 +70,16 @@ pub(super) const WRITING: &[ErrorCode] = &[
 ];
 
 impl Operation {
-    pub(super) fn new(
-        (method, path): (&'static str, &'static str),
-        id: &'static str,
-        tag: &'static str,
-        summary: &'static str,
-    ) -> Self {
-        let parameters = path_parameters(path).map(path_parameter);
+    pub(super) fn new(id: &'static str, tag: &'static str, summary: &'static str) -> Self {
         Self {
-            method,
-            path,
             id,
             tag,
             summary,
             about: String::new(),
-            parameters: parameters.collect(),
+            parameters: Vec::new(),
             body: None,
             answers: Vec::new(),
             errors: Vec::new(),
-            examples: Vec::new(),
         }
     }
 
@@ -164,50 +139,10 @@ impl Operation {
         self.errors.extend_from_slice(errors);
         self
     }
-
-    /// A request without a body.
-    pub(super) fn example(
-        mut self,
-        name: &'static str,
-        parameters: &[(&'static str, &'static str)],
-        (status, answer): (u16, Value),
-    ) -> Self {
-        let (parameters, taken) = (parameters.to_vec(), Vec::new());
-        self.examples.push(Example { name, parameters, taken, body: None, status, answer });
-        self
-    }
-
-    /// The same with a body; lines of NDJSON are an array here.
-    pub(super) fn example_with(
-        mut self,
-        name: &'static str,
-        parameters: &[(&'static str, &'static str)],
-        body: Value,
-        (status, answer): (u16, Value),
-    ) -> Self {
-        let (parameters, taken, body) = (parameters.to_vec(), Vec::new(), Some(body));
-        self.examples.push(Example { name, parameters, taken, body, status, answer });
-        self
-    }
 }
 
-impl Operation {
-    /// In the last example this parameter has the value an earlier answer gave: `beginBackup.first#/backupId`, that is
-    /// operation, example and JSON pointer. The value the example shows stands for it.
-    pub(super) fn taking(mut self, parameter: &'static str, source: &'static str) -> Self {
-        if let Some(example) = self.examples.last_mut() {
-            example.taken.push((parameter, source));
-        }
-        self
-    }
-}
-
-/// The names in braces.
-fn path_parameters(path: &'static str) -> impl Iterator<Item = &'static str> {
-    path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
-}
-
-fn path_parameter(name: &'static str) -> Parameter {
+/// What is to be said about a parameter of a path.
+pub(super) fn path_parameter(name: &'static str) -> Parameter {
     let about = match name {
         "room" => "The room's id.",
         "user" => "The user's id.",

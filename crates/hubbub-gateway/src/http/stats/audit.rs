@@ -1,29 +1,29 @@
 //! `POST /v1/stats/audit`: counts everything anew, and says where the counts differ.
 
-use std::sync::Arc;
-
 use hubbub_core::ErrorCode;
-use hyper::Request;
-use hyper::body::Incoming;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::counts::Told;
+use super::counts::Current;
 use super::{administrators_query, answer};
 use crate::Gateway;
 use crate::http::Answer;
+use crate::http::endpoint::Call;
 use crate::problem::Problem;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct AuditJson {
+pub(in crate::http) struct Audit {
+    /// Gone through.
     messages: u64,
+    /// Empty when all counts are right.
     differences: Vec<String>,
     took_ms: f64,
 }
 
-pub(in crate::http) async fn audit(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    administrators_query(request)?;
-    let gateway = gateway.clone();
+pub(in crate::http) async fn audit(call: Call) -> Answer {
+    administrators_query(&call)?;
+    let gateway = call.gateway().clone();
     // It goes on when the caller is gone, and is still the only one then.
     match tokio::spawn(async move { run(&gateway).await }).await {
         Ok(answer) => answer,
@@ -48,7 +48,7 @@ async fn run(gateway: &Gateway) -> Answer {
     if !audit.value.differences.is_empty() {
         tracing::error!(differences = ?audit.value.differences, "the statistics are wrong");
     }
-    answer(&Told::of(audit, |audit| AuditJson {
+    answer(&Current::of(audit, |audit| Audit {
         messages: audit.messages,
         differences: audit.differences,
         took_ms,

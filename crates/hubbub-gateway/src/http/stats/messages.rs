@@ -1,36 +1,29 @@
 //! `GET /v1/users/{user}/messages`: what a user wrote, over all rooms, newest last.
 
-use std::sync::Arc;
-
 use hubbub_core::message::{MessageRun, write_json_string};
 use hubbub_core::stats::{UserHistoryCursor, UserHistoryPage, UserHistoryQuery};
 use hubbub_core::{Fault, RoomId, Timestamp};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 
-use crate::Gateway;
-use crate::auth::Caller;
 use crate::http::consistency::Reads;
+use crate::http::endpoint::Call;
 use crate::http::history::{LIMIT_DEFAULT, PAGE_BYTES_MAX};
 use crate::http::query::{Query, refuse_faults};
-use crate::http::rooms::write_next;
 use crate::http::users::check_self;
-use crate::http::{Answer, json, user_of};
+use crate::http::write::write_next;
+use crate::http::{Answer, json};
 use crate::problem::Problem;
 
 /// What a cursor must be.
-pub(in crate::http) const CURSOR_RULE: &str = "must be the next of another page";
+const CURSOR_RULE: &str = "must be the next of another page";
 
-pub(in crate::http) async fn messages(
-    gateway: &Arc<Gateway>,
-    user: &str,
-    request: &Request<Incoming>,
-) -> Answer {
-    let user = user_of(user)?;
-    let query = Query::parse(request.uri().query());
-    check_self(&Caller::of(request.headers(), &query)?, &user)?;
+pub(in crate::http) async fn messages(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let user = call.user()?;
+    let query = call.query();
+    check_self(&call.caller_in(&query)?, &user)?;
     let wanted = parse(&query, gateway.limits.page_messages)?;
-    let reads = Reads::of(gateway, request.headers())?;
+    let reads = Reads::of(gateway, call.headers())?;
     let epoch = gateway.store.epoch();
     let page = reads.stats().user_history(user, wanted).await?;
     Ok(json(StatusCode::OK, write_page(&page, &epoch)))

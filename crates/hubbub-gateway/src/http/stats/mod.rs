@@ -6,32 +6,35 @@
 mod accept;
 mod audit;
 mod counts;
+mod json;
 mod messages;
 mod report;
-mod shapes;
 mod state;
 
-pub(super) use audit::audit;
-pub(super) use messages::{CURSOR_RULE, messages};
-pub(super) use report::{ROWS_MAX, metrics, report};
+pub(super) use audit::{Audit, audit};
+pub(super) use counts::{
+    ActiveUsers, Current, HourStatsList, ParticipationList, RoomStatsList, UserStatsList,
+};
+pub(super) use json::Totals;
+pub(super) use messages::messages;
+pub(super) use report::{Report, metrics, report};
 pub(crate) use state::SAMPLE_INTERVAL;
 pub use state::{MetricsDefault, Statistics};
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::id::{ID_RULE, InvalidId};
 use hubbub_core::stats::{ActiveUsersQuery, HoursQuery};
-use hubbub_core::{ErrorCode, Fault, RoomId, UserId};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hubbub_core::{ErrorCode, RoomId, UserId};
+use hyper::StatusCode;
 use serde::Serialize;
 
 use super::consistency::Reads;
+use super::endpoint::Call;
+use super::page::{LIMIT_DEFAULT, LIMIT_MAX, PageQuery};
 use super::query::{Query, refuse_faults};
-use super::rooms::{LIMIT_DEFAULT, LIMIT_MAX};
+
 use super::users::check_self;
-use super::{Answer, json, user_of};
+use super::{Answer, json_of};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::problem::Problem;
@@ -40,20 +43,22 @@ use crate::problem::Problem;
 pub(super) const TOP_DEFAULT: usize = 10;
 
 /// `GET /v1/stats`.
-pub(super) async fn totals(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    administrators_query(request)?;
-    let reads = Reads::of(gateway, request.headers())?;
+pub(super) async fn totals(call: Call) -> Answer {
+    let gateway = call.gateway();
+    administrators_query(&call)?;
+    let reads = Reads::of(gateway, call.headers())?;
     answer(&counts::totals(reads.stats()).await?)
 }
 
 /// `GET /v1/stats/rooms`: those with most messages, or one.
-pub(super) async fn rooms(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let query = administrators_query(request)?;
+pub(super) async fn rooms(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let query = administrators_query(&call)?;
     let mut faults = Vec::new();
     let limit = query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
-    let room = named(&query, "room", RoomId::new, &mut faults);
+    let room = query.id("room", RoomId::new, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, request.headers())?;
+    let reads = Reads::of(gateway, call.headers())?;
     match room {
         Some(room) => answer(&counts::one_room(reads.stats(), room).await?),
         None => answer(&counts::rooms(reads.stats(), limit).await?),
@@ -61,14 +66,15 @@ pub(super) async fn rooms(gateway: &Arc<Gateway>, request: &Request<Incoming>) -
 }
 
 /// `GET /v1/stats/users`: those with most messages, or one.
-pub(super) async fn users(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let query = Query::parse(request.uri().query());
-    let caller = Caller::of(request.headers(), &Query::default())?;
+pub(super) async fn users(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let query = call.query();
+    let caller = Caller::of(call.headers(), &Query::default())?;
     let mut faults = Vec::new();
     let limit = query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
-    let user = named(&query, "user", UserId::new, &mut faults);
+    let user = query.id("user", UserId::new, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, request.headers())?;
+    let reads = Reads::of(gateway, call.headers())?;
     match user {
         Some(user) => {
             check_self(&caller, &user)?;
@@ -82,56 +88,58 @@ pub(super) async fn users(gateway: &Arc<Gateway>, request: &Request<Incoming>) -
 }
 
 /// `GET /v1/stats/hourly`.
-pub(super) async fn hourly(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let query = administrators_query(request)?;
+pub(super) async fn hourly(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let query = administrators_query(&call)?;
     let mut faults = Vec::new();
     let (from, to) = (query.time("from", &mut faults), query.time("to", &mut faults));
     let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, request.headers())?;
+    let reads = Reads::of(gateway, call.headers())?;
     answer(&counts::hours(reads.stats(), HoursQuery { from, to, limit }).await?)
 }
 
 /// `GET /v1/stats/active-users`.
-pub(super) async fn active_users(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let query = administrators_query(request)?;
+pub(super) async fn active_users(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let query = administrators_query(&call)?;
     let mut faults = Vec::new();
     let (from, to) = (query.time("from", &mut faults), query.time("to", &mut faults));
-    let after = query.after(UserId::new, &mut faults);
+    let after = query.id("after", UserId::new, &mut faults);
     // Here nothing but the number may be wanted.
     let limit = match query.get("limit") {
         Some("0") => 0,
         _ => query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults),
     };
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, request.headers())?;
+    let reads = Reads::of(gateway, call.headers())?;
     let query = ActiveUsersQuery { from, to, after, limit };
     answer(&counts::active_users(reads.stats(), query, gateway.now()).await?)
 }
 
 /// `GET /v1/stats/users/{user}/rooms`: where the user wrote.
-pub(super) async fn user_rooms(gateway: &Arc<Gateway>, user: &str, request: &Request<Incoming>) -> Answer {
-    let user = user_of(user)?;
-    let query = Query::parse(request.uri().query());
-    check_self(&Caller::of(request.headers(), &query)?, &user)?;
+pub(super) async fn user_rooms(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let user = call.user()?;
+    let query = call.query();
+    check_self(&call.caller_in(&query)?, &user)?;
     let mut faults = Vec::new();
-    let after = query.after(RoomId::new, &mut faults);
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+    let PageQuery { after, limit } = PageQuery::of(&query, RoomId::new, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, request.headers())?;
+    let reads = Reads::of(gateway, call.headers())?;
     answer(&counts::user_rooms(reads.stats(), user, after, limit).await?)
 }
 
 /// The query of a request that only administrators may make, where `user` in it is not who calls.
-fn administrators_only(request: &Request<Incoming>) -> Result<Query, Problem> {
-    check_administrator(&Caller::of(request.headers(), &Query::default())?)?;
-    Ok(Query::parse(request.uri().query()))
+fn administrators_only(call: &Call) -> Result<Query, Problem> {
+    check_administrator(&Caller::of(call.headers(), &Query::default())?)?;
+    Ok(call.query())
 }
 
 /// The query of a request that only administrators may make.
-fn administrators_query(request: &Request<Incoming>) -> Result<Query, Problem> {
-    let query = Query::parse(request.uri().query());
-    check_administrator(&Caller::of(request.headers(), &query)?)?;
+fn administrators_query(call: &Call) -> Result<Query, Problem> {
+    let query = call.query();
+    check_administrator(&call.caller_in(&query)?)?;
     Ok(query)
 }
 
@@ -142,27 +150,8 @@ fn check_administrator(caller: &Caller) -> Result<(), Problem> {
     }
 }
 
-/// The thing the query names, if it names one.
-fn named<T>(
-    query: &Query,
-    name: &'static str,
-    parse: fn(&str) -> Result<T, InvalidId>,
-    faults: &mut Vec<Fault>,
-) -> Option<T> {
-    query.get(name).map(parse).transpose().unwrap_or_else(|_| {
-        faults.push(Fault::new(name, ID_RULE));
-        None
-    })
-}
-
-fn answer(told: &impl Serialize) -> Answer {
-    let out = serde_json::to_vec(told).map_err(|error| unwritable(&error))?;
-    Ok(json(StatusCode::OK, out))
-}
-
-fn unwritable(error: &serde_json::Error) -> Problem {
-    tracing::error!(%error, "cannot write an answer");
-    Problem::new(ErrorCode::Internal, "the answer could not be written; see the server's log")
+fn answer(counts: &impl Serialize) -> Answer {
+    json_of(StatusCode::OK, counts)
 }
 
 /// Milliseconds since a moment of the monotonic clock, to the microsecond.

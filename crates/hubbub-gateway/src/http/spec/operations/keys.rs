@@ -1,29 +1,19 @@
 //! Keys and values.
 
+use hubbub_core::ErrorCode as E;
 use hubbub_core::limits::Limits;
-use hubbub_core::{ErrorCode as E, Refusal};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::operation::{Media, READING, WRITING};
 use super::super::schemas::{integer, limit, schema};
-use super::super::values::{EPOCH, NOW, answered, inner, invalid, refusal, reset, with};
 use super::Operation;
 use crate::http::events::HEARTBEAT;
-use crate::http::kv::{ANSWER_BYTES_MAX, ITEMS_MAX, KEY_RULE, LIMIT_DEFAULT, LIMIT_MAX, TTL_RULE};
-use crate::problem::Problem;
+use crate::http::kv::{ANSWER_BYTES_MAX, ITEMS_MAX};
+use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX};
 
 pub(super) const TAG: &str = "Keys";
 
 const OCTETS: Media = Media::Other("application/octet-stream");
-const NO_KEY: &str = "there is no such key";
-
-pub(super) fn all(limits: &Limits) -> Vec<Operation> {
-    vec![put(limits), get(), list(), batch(limits), watch(), delete()]
-}
-
-fn condition(revision: u64) -> Problem {
-    Problem::refusal(Refusal::Condition { revision: Some(revision) })
-}
 
 fn conditional(operation: Operation) -> Operation {
     let tags = || json!({"type": "string"});
@@ -32,8 +22,8 @@ fn conditional(operation: Operation) -> Operation {
     operation.header("If-Match", tags(), about).header("If-None-Match", tags(), none)
 }
 
-fn put(limits: &Limits) -> Operation {
-    let operation = Operation::new(("put", "/kv/{key}"), "putKey", TAG, "Set a key to a value");
+pub(in crate::http) fn put(limits: &Limits) -> Operation {
+    let operation = Operation::new("putKey", TAG, "Set a key to a value");
     conditional(operation)
         .about(format!(
             "Any bytes, at most {}. Answered once the value is on disk; every read that begins then gives it, or a \
@@ -46,26 +36,11 @@ fn put(limits: &Limits) -> Operation {
         .gives(204, Media::None, "The key has another value.")
         .refuses(&[E::Invalid, E::Malformed, E::ConditionFailed])
         .refuses(WRITING)
-        .example_with("first", &[("key", "user:1/name"), ("If-None-Match", "*")], json!("Ada"), (201, Value::Null))
-        .example_with(
-            "again",
-            &[("key", "user:1/name"), ("If-None-Match", "*")],
-            json!("Bob"),
-            answered(&condition(1)),
-        )
-        .example_with("other", &[("key", "user:1/name"), ("If-Match", "\"1\"")], json!("Ada L."), (204, Value::Null))
-        .example_with("brief", &[("key", "user:1/at%20work"), ("Hubbub-TTL", "3600")], json!("yes"), (201, Value::Null))
-        .example_with(
-            "badTtl",
-            &[("key", "user:1/name"), ("Hubbub-TTL", "soon")],
-            json!("x"),
-            answered(&invalid(&[("Hubbub-TTL", TTL_RULE)])),
-        )
 }
 
-fn get() -> Operation {
+pub(in crate::http) fn get(_: &Limits) -> Operation {
     let tags = json!({"type": "string"});
-    Operation::new(("get", "/kv/{key}"), "getKey", TAG, "Read a value")
+    Operation::new("getKey", TAG, "Read a value")
         .about(
             "The value's bytes, with its revision as `ETag`, with `Hubbub-TTL` when it runs out (seconds that are left), \
              and with `Hubbub-Cache`: `hit` when it was in memory, else `miss`. Never older than what anybody was told \
@@ -77,17 +52,10 @@ fn get() -> Operation {
         .gives(304, Media::None, "The value the caller has.")
         .refuses(&[E::Invalid, E::UnknownKey, E::ConditionFailed])
         .refuses(READING)
-        .example("name", &[("key", "user:1/name")], (200, json!("Ada L.")))
-        .example("unchanged", &[("key", "user:1/name"), ("If-None-Match", "\"2\"")], (304, Value::Null))
-        .example("absent", &[("key", "user:2/name")], answered(&refusal(E::UnknownKey, NO_KEY)))
-        .example("noKey", &[("key", "100%")], answered(&invalid(&[("key", KEY_RULE)])))
 }
 
-fn list() -> Operation {
-    let first = json!({"key": "user:1/at%20work", "revision": 3, "bytes": 3, "expiresAt": NOW});
-    let second = json!({"key": "user:1/name", "revision": 2, "bytes": 6});
-    let page = |keys: Value, next: Value| json!({"keys": keys, "revision": 3, "epoch": EPOCH, "next": next});
-    Operation::new(("get", "/v1/kv"), "listKeys", TAG, "List keys")
+pub(in crate::http) fn list(_: &Limits) -> Operation {
+    Operation::new("listKeys", TAG, "List keys")
         .about(
             "In the order of their bytes. Everything acknowledged is in the list, nothing that has run out.",
         )
@@ -97,42 +65,10 @@ fn list() -> Operation {
         .gives(200, Media::Json(schema("KeyList")), "")
         .refuses(&[E::Invalid])
         .refuses(READING)
-        .example(
-            "first",
-            &[("prefix", "user:1/"), ("limit", "1")],
-            (200, page(json!([first]), json!("user:1/at%20work"))),
-        )
-        .example(
-            "second",
-            &[("prefix", "user:1/"), ("after", "user:1/at%20work")],
-            (200, page(json!([second]), Value::Null)),
-        )
-        .example("none", &[("prefix", "user:2/")], (200, page(json!([]), Value::Null)))
-        .example(
-            "badLimit",
-            &[("limit", "0")],
-            answered(&invalid(&[("limit", "must be between 1 and 1000")])),
-        )
 }
 
-fn batch(limits: &Limits) -> Operation {
-    let asked = json!({
-        "put": [{"key": "colour", "value": "blue"}, {"key": "user:1/name", "value": "Eve", "ifRevision": 1}],
-        "delete": ["nowhere"],
-        "get": ["colour", "nowhere"],
-    });
-    let about = |key: &str, problem: &Problem| with(json!({"key": key}), inner(problem));
-    let answer = json!({
-        "put": [{"key": "colour", "revision": 4, "created": true}, about("user:1/name", &condition(2))],
-        "delete": [{"key": "nowhere", "deleted": false}],
-        "get": [
-            {"key": "colour", "value": "blue", "revision": 4},
-            about("nowhere", &refusal(E::UnknownKey, NO_KEY)),
-        ],
-    });
-    let faulty = json!({"put": [{"key": "a", "value": "x", "base64": "eA=="}]});
-    let rule = "item 0: value must be text, or instead base64 must be bytes in base64";
-    Operation::new(("post", "/v1/kv"), "changeKeys", TAG, "Change and read many keys")
+pub(in crate::http) fn batch(limits: &Limits) -> Operation {
+    Operation::new("changeKeys", TAG, "Change and read many keys")
         .about(format!(
             "At most {ITEMS_MAX} items, and a body of at most {} bytes. What is put comes first, then what is deleted, \
              then what is read; the changes are made durable together, and each is judged by itself. Values beyond {} \
@@ -144,22 +80,14 @@ fn batch(limits: &Limits) -> Operation {
         .gives(200, Media::Json(schema("KeyBatchAnswer")), "")
         .refuses(&[E::Malformed, E::Invalid])
         .refuses(WRITING)
-        .example_with("some", &[], asked, (200, answer))
-        .example_with("twoValues", &[], faulty, answered(&invalid(&[("put", rule)])))
 }
 
-fn watch() -> Operation {
-    let watching = json!({"epoch": EPOCH, "after": 1});
-    let changed = json!({"key": "user:1/name", "revision": 2});
-    let stream =
-        format!("event: watching\ndata: {watching}\n\nid: {EPOCH}:2\nevent: put\ndata: {changed}\n\n");
+pub(in crate::http) fn watch(_: &Limits) -> Operation {
     let kinds = json!({
         "watching": schema("Watching"), "put": schema("KeyChange"), "delete": schema("KeyChange"),
         "expire": schema("KeyChange"), "error": schema("LineProblem"),
     });
-    let ahead = "changes behind revision 1000000 are not kept any more; list the keys anew";
-    let ahead = Problem { code: E::Compacted, detail: ahead.into(), ..reset(0, 4) };
-    Operation::new(("get", "/v1/kv/watch"), "watchKeys", TAG, "Follow changes of keys (Server-Sent Events)")
+    Operation::new("watchKeys", TAG, "Follow changes of keys (Server-Sent Events)")
         .about(format!(
             "First `watching`, then `put`, `delete` and `expire`, each once its change is on disk. An event's id is \
              `epoch:revision`, so that a browser's `EventSource` resumes by itself. The last {} changes of the store \
@@ -175,22 +103,12 @@ fn watch() -> Operation {
         .gives(200, Media::Events(kinds), "Does not end by itself.")
         .refuses(&[E::Invalid, E::Compacted, E::Reset])
         .refuses(READING)
-        .example("fromOne", &[("prefix", "user:1/name"), ("after", "1")], (200, stream.into()))
-        .example("ahead", &[("after", "1000000")], answered(&ahead))
-        .example(
-            "noNumber",
-            &[("after", "now")],
-            answered(&invalid(&[("after", "must be a whole number from 0 on")])),
-        )
 }
 
-fn delete() -> Operation {
-    let operation = Operation::new(("delete", "/kv/{key}"), "deleteKey", TAG, "Delete a key");
+pub(in crate::http) fn delete(_: &Limits) -> Operation {
+    let operation = Operation::new("deleteKey", TAG, "Delete a key");
     conditional(operation)
         .gives(204, Media::None, "Deleted.")
         .refuses(&[E::Invalid, E::UnknownKey, E::ConditionFailed])
         .refuses(WRITING)
-        .example("stale", &[("key", "user:1/name"), ("If-Match", "\"1\"")], answered(&condition(2)))
-        .example("name", &[("key", "user:1/name")], (204, Value::Null))
-        .example("gone", &[("key", "user:1/name")], answered(&refusal(E::UnknownKey, NO_KEY)))
 }

@@ -1,25 +1,17 @@
 //! Members, read marks, and what belongs to one user.
 
 use hubbub_core::ErrorCode as E;
-use serde_json::{Value, json};
+use hubbub_core::limits::Limits;
 
 use super::super::operation::{Media, READING, WRITING};
 use super::super::schemas::{id, limit, schema};
-use super::super::values::{EPOCH, answered, invalid, message, no_room, refusal};
-use super::{Operation, rooms as room_operations};
-use crate::http::rooms;
-use crate::problem::Problem;
+use super::Operation;
+use crate::http::page;
 
 pub(super) const TAG: &str = "Members";
 
-pub(super) fn all() -> Vec<Operation> {
-    vec![add(), mark(), list(), user_rooms(), remove(), erase(), room_operations::delete()]
-}
-
-fn add() -> Operation {
-    Operation::new(
-        ("put", "/v1/rooms/{room}/members/{user}"),
-        "addMember",
+pub(in crate::http) fn add(_: &Limits) -> Operation {
+    Operation::new("addMember",
         TAG,
         "Make somebody a member",
     )
@@ -30,19 +22,10 @@ fn add() -> Operation {
     .gives(204, Media::None, "A member now, or before.")
     .refuses(&[E::Invalid, E::UnknownRoom, E::NotMember])
     .refuses(WRITING)
-    .example("oneself", &[("room", "lobby"), ("user", "ada"), ("Hubbub-User", "ada")], (204, Value::Null))
-    .example("another", &[("room", "tea"), ("user", "bob"), ("Hubbub-User", "ada")], (204, Value::Null))
-    .example(
-        "stranger",
-        &[("room", "tea"), ("user", "cleo"), ("Hubbub-User", "cleo")],
-        answered(&Problem::not_member()),
-    )
-    .example("nowhere", &[("room", "nowhere"), ("user", "cleo")], answered(&no_room()))
 }
 
-fn mark() -> Operation {
-    let user = "is required: the header Hubbub-User, or ?user=";
-    Operation::new(("put", "/v1/rooms/{room}/read"), "markRead", TAG, "Say how far one has read")
+pub(in crate::http) fn mark_read(_: &Limits) -> Operation {
+    Operation::new("markRead", TAG, "Say how far one has read")
         .about(
             "The caller's own mark. It only moves forward, to the head at most; all sockets of the user are told. A \
              message a member sends moves the mark along if it stood at the head.",
@@ -52,68 +35,35 @@ fn mark() -> Operation {
         .gives(200, Media::Json(schema("ReadMark")), "How it stands now.")
         .refuses(&[E::Malformed, E::Invalid, E::UnknownRoom, E::NotMember])
         .refuses(WRITING)
-        .example_with(
-            "all",
-            &[("room", "lobby"), ("Hubbub-User", "ada")],
-            json!({"seq": 3}),
-            (200, json!({"roomId": "lobby", "readSeq": 3, "unread": 0})),
-        )
-        .example_with("nobody", &[("room", "lobby")], json!({"seq": 3}), answered(&invalid(&[("user", user)])))
 }
 
-fn list() -> Operation {
-    Operation::new(("get", "/v1/rooms/{room}/members"), "listMembers", TAG, "List a room's members")
+pub(in crate::http) fn list(_: &Limits) -> Operation {
+    Operation::new("listMembers", TAG, "List a room's members")
         .about("In the order of their ids.")
         .caller()
         .query("after", id(), "Members behind this one: the `next` of the page before.")
-        .query("limit", limit(rooms::LIMIT_DEFAULT, rooms::LIMIT_MAX), "Most members of the page.")
+        .query("limit", limit(page::LIMIT_DEFAULT, page::LIMIT_MAX), "Most members of the page.")
         .gives(200, Media::Json(schema("MemberList")), "")
         .refuses(&[E::Invalid, E::UnknownRoom, E::NotMember])
         .refuses(READING)
-        .example(
-            "firstPage",
-            &[("room", "tea"), ("limit", "1")],
-            (200, json!({"members": [{"userId": "ada", "readSeq": 0}], "next": "ada"})),
-        )
-        .example("stranger", &[("room", "tea"), ("Hubbub-User", "cleo")], answered(&Problem::not_member()))
 }
 
-fn user_rooms() -> Operation {
-    let lobby = json!({
-        "roomId": "lobby", "title": null, "membersOnly": false, "head": 3, "oldest": 1, "messages": 3,
-        "readSeq": 3, "unread": 0, "lastMessage": message("m-3", "ada", "one", 3),
-    });
-    let tea = json!({
-        "roomId": "tea", "title": "Tea time", "membersOnly": true, "head": 0, "oldest": 1, "messages": 0,
-        "readSeq": 0, "unread": 0, "lastMessage": null,
-    });
-    Operation::new(("get", "/v1/users/{user}/rooms"), "listUserRooms", TAG, "List the rooms of a user")
+pub(in crate::http) fn user_rooms(_: &Limits) -> Operation {
+    Operation::new("listUserRooms", TAG, "List the rooms of a user")
         .about(
             "Those the user is a member of, in the order of their ids, with what is unread: messages behind the read \
              mark. For the user, and for administrators.",
         )
         .caller_by_header()
         .query("after", id(), "Rooms behind this one: the `next` of the page before.")
-        .query("limit", limit(rooms::LIMIT_DEFAULT, rooms::LIMIT_MAX), "Most rooms of the page.")
+        .query("limit", limit(page::LIMIT_DEFAULT, page::LIMIT_MAX), "Most rooms of the page.")
         .gives(200, Media::Json(schema("UserRoomList")), "")
         .refuses(&[E::Invalid, E::Forbidden])
         .refuses(READING)
-        .example(
-            "own",
-            &[("user", "ada"), ("Hubbub-User", "ada")],
-            (200, json!({"rooms": [lobby, tea], "epoch": EPOCH, "next": null})),
-        )
-        .example(
-            "anothers",
-            &[("user", "ada"), ("Hubbub-User", "bob")],
-            answered(&refusal(E::Forbidden, "this is for 'ada' and for administrators")),
-        )
 }
 
-fn remove() -> Operation {
-    Operation::new(
-        ("delete", "/v1/rooms/{room}/members/{user}"),
-        "removeMember",
+pub(in crate::http) fn remove(_: &Limits) -> Operation {
+    Operation::new("removeMember",
         TAG,
         "End a membership",
     )
@@ -125,12 +75,10 @@ fn remove() -> Operation {
     .gives(204, Media::None, "No member now, or before.")
     .refuses(&[E::Invalid, E::UnknownRoom, E::NotMember])
     .refuses(WRITING)
-    .example("bob", &[("room", "tea"), ("user", "bob"), ("Hubbub-User", "ada")], (204, Value::Null))
-    .example("nowhere", &[("room", "nowhere"), ("user", "bob")], answered(&no_room()))
 }
 
-fn erase() -> Operation {
-    Operation::new(("delete", "/v1/users/{user}"), "eraseUser", TAG, "Erase a user")
+pub(in crate::http) fn erase(_: &Limits) -> Operation {
+    Operation::new("eraseUser", TAG, "Erase a user")
         .about(
             "All messages the user wrote, in all rooms, and the memberships. For the user, and for administrators. It \
              may take a while; whoever loses the connection asks again, and it goes on where it was.",
@@ -139,10 +87,4 @@ fn erase() -> Operation {
         .gives(200, Media::Json(schema("Erased")), "Gone from everything that is read.")
         .refuses(&[E::Invalid, E::Forbidden])
         .refuses(WRITING)
-        .example("cleo", &[("user", "cleo")], (200, json!({"userId": "cleo", "messages": 0})))
-        .example(
-            "another",
-            &[("user", "ada"), ("Hubbub-User", "bob")],
-            answered(&refusal(E::Forbidden, "this is for 'ada' and for administrators")),
-        )
 }

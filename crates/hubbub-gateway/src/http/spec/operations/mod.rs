@@ -1,21 +1,17 @@
-//! What HTTP takes, one file for each tag.
-//!
-//! The order of the lists is the order in which the examples work on a fresh server.
+//! What the documents say about each endpoint of `http/endpoints.rs`, one file for each tag.
 
-mod backups;
-mod keys;
-mod leases;
-mod members;
-mod messages;
-mod queue_messages;
-mod queues;
-mod report;
-mod rooms;
-mod service;
-mod sockets;
-mod stats;
-
-use hubbub_core::limits::Limits;
+pub(in crate::http) mod backups;
+pub(in crate::http) mod keys;
+pub(in crate::http) mod leases;
+pub(in crate::http) mod members;
+pub(in crate::http) mod messages;
+pub(in crate::http) mod queue_messages;
+pub(in crate::http) mod queues;
+pub(in crate::http) mod report;
+pub(in crate::http) mod rooms;
+pub(in crate::http) mod service;
+pub(in crate::http) mod sockets;
+pub(in crate::http) mod stats;
 
 use super::Operation;
 
@@ -37,21 +33,3 @@ pub(super) const TAGS: &[(&str, &str)] = &[
     ),
     (service::TAG, "Health, metrics and these documents."),
 ];
-
-/// Every operation.
-pub(super) fn all(limits: &Limits) -> Vec<Operation> {
-    let mut all = messages::all(limits);
-    all.extend(stats::all(limits));
-    all.extend(rooms::all());
-    all.extend(members::all());
-    all.extend(sockets::all());
-    all.extend(backups::all());
-    // A backup's files depend on what is stored: these come behind it.
-    all.extend(keys::all(limits));
-    all.extend(queues::first());
-    all.extend(queue_messages::all(limits));
-    all.extend(leases::all());
-    all.extend(queues::last());
-    all.extend(service::all());
-    all
-}

@@ -1,6 +1,7 @@
 //! Health, metrics and the documents.
 
-use serde_json::{Value, json};
+use hubbub_core::limits::Limits;
+use serde_json::json;
 
 use super::super::operation::Media;
 use super::super::schemas::schema;
@@ -8,46 +9,48 @@ use super::Operation;
 
 pub(super) const TAG: &str = "Service";
 
-pub(super) fn all() -> Vec<Operation> {
-    let up = json!({
-        "status": "UP", "version": env!("CARGO_PKG_VERSION"),
-        "components": {
-            "store": {"status": "UP", "reason": null, "latencyMs": 0.02},
-            "disk": {"status": "UP"},
-            "log": {"status": "UP", "kind": "direct"},
-            "bus": {"status": "UP", "kind": "local"},
-            "clock": {"status": "UP"},
-        },
-    });
-    let ready = |path, id| {
-        Operation::new(("get", path), id, TAG, "Whether writes are taken")
-            .about("Any path prefix may stand before `/health`.")
-            .gives(200, Media::Json(schema("Health")), "Ready.")
-            .gives(503, Media::Json(schema("Health")), "Writes are not taken; reads may be.")
-            .example("up", &[], (200, up.clone()))
-    };
-    let document = |path, id, summary| {
-        let any = json!({"type": "object", "additionalProperties": true});
-        Operation::new(("get", path), id, TAG, summary).gives(200, Media::Json(any), "").example(
-            "whole",
-            &[],
-            (200, json!({})),
+fn readiness(id: &'static str) -> Operation {
+    Operation::new(id, TAG, "Whether writes are taken")
+        .about("Any path prefix may stand before `/health`.")
+        .gives(200, Media::Json(schema("Health")), "Ready.")
+        .gives(503, Media::Json(schema("Health")), "Writes are not taken; reads may be.")
+}
+
+pub(in crate::http) fn health(_: &Limits) -> Operation {
+    readiness("getHealth")
+}
+
+pub(in crate::http) fn ready(_: &Limits) -> Operation {
+    readiness("getReadiness")
+}
+
+pub(in crate::http) fn live(_: &Limits) -> Operation {
+    Operation::new("getLiveness", TAG, "Whether the process answers").gives(
+        200,
+        Media::Json(schema("Live")),
+        "",
+    )
+}
+
+pub(in crate::http) fn metrics(_: &Limits) -> Operation {
+    Operation::new("getMetrics", TAG, "Counters and latencies for Prometheus")
+        .about(
+            "With `Accept: application/json` the report of `/v1/stats/report` instead, with its parameters; the \
+             setting `metrics.default` says which of the two is answered where `Accept` is missing or takes anything.",
         )
-    };
-    vec![
-        ready("/health", "getHealth"),
-        ready("/health/ready", "getReadiness"),
-        Operation::new(("get", "/health/live"), "getLiveness", TAG, "Whether the process answers")
-            .gives(200, Media::Json(schema("Live")), "")
-            .example("up", &[], (200, json!({"status": "UP"}))),
-        Operation::new(("get", "/metrics"), "getMetrics", TAG, "Counters and latencies for Prometheus")
-            .about(
-                "With `Accept: application/json` the report of `/v1/stats/report` instead, with its parameters; the \
-                 setting `metrics.default` says which of the two is answered where `Accept` is missing or takes anything.",
-            )
-            .gives(200, Media::Other("application/openmetrics-text"), "OpenMetrics text.")
-            .example("text", &[], (200, Value::from("# TYPE …\n"))),
-        document("/openapi.json", "getOpenApi", "The HTTP API, as OpenAPI 3.1"),
-        document("/asyncapi.json", "getAsyncApi", "The sockets, as AsyncAPI 3.0"),
-    ]
+        .gives(200, Media::Other("application/openmetrics-text"), "OpenMetrics text.")
+}
+
+fn document(id: &'static str, summary: &'static str) -> Operation {
+    let any = json!({"type": "object", "additionalProperties": true});
+    let operation = Operation::new(id, TAG, summary);
+    operation.gives(200, Media::Json(any), "")
+}
+
+pub(in crate::http) fn openapi(_: &Limits) -> Operation {
+    document("getOpenApi", "The HTTP API, as OpenAPI 3.1")
+}
+
+pub(in crate::http) fn asyncapi(_: &Limits) -> Operation {
+    document("getAsyncApi", "The sockets, as AsyncAPI 3.0")
 }

@@ -1,35 +1,26 @@
 //! Where sockets begin.
 
 use hubbub_core::ErrorCode as E;
-use serde_json::{Value, json};
+use hubbub_core::limits::Limits;
+use serde_json::json;
 
 use super::super::operation::Media;
 use super::super::schemas::one_of;
-use super::super::values::{answered, refusal};
 use super::Operation;
 
 pub(super) const TAG: &str = "WebSocket";
 
-const NOT_A_HANDSHAKE: &str =
-    "this path speaks WebSocket: Connection: Upgrade and Upgrade: websocket are required";
-
-pub(super) fn all() -> Vec<Operation> {
-    vec![api(), chat()]
-}
-
-fn api() -> Operation {
-    Operation::new(("get", "/v1/ws"), "openSocket", TAG, "Many rooms over one socket")
+pub(in crate::http) fn api(_: &Limits) -> Operation {
+    Operation::new("openSocket", TAG, "Many rooms over one socket")
         .about("JSON frames with a `type`: subscribe, send, typing; see the channel `api`.")
         .caller()
         .gives(101, Media::None, "Speak WebSocket (RFC 6455).")
         .refuses(&[E::Malformed, E::Invalid, E::Forbidden])
-        .example("ada", &[("user", "ada")], (101, Value::Null))
-        .example("noHandshake", &[], answered(&refusal(E::Malformed, NOT_A_HANDSHAKE)))
 }
 
-fn chat() -> Operation {
+pub(in crate::http) fn chat(_: &Limits) -> Operation {
     let switch = || one_of(&["1", "true", ""]);
-    Operation::new(("get", "/chat/{room}"), "openChat", TAG, "One room, for simple clients")
+    Operation::new("openChat", TAG, "One room, for simple clients")
         .about(
             "Each text frame is a message, each is answered in order once durable; see the channel `chat`. Any path \
              prefix may stand before `/chat`.",
@@ -44,6 +35,4 @@ fn chat() -> Operation {
         )
         .gives(101, Media::None, "Speak WebSocket (RFC 6455).")
         .refuses(&[E::Malformed, E::Invalid, E::Forbidden])
-        .example("lobby", &[("room", "lobby"), ("echo", "1")], (101, json!(null)))
-        .example("noHandshake", &[("room", "lobby")], answered(&refusal(E::Malformed, NOT_A_HANDSHAKE)))
 }

@@ -1,113 +1,126 @@
-//! Keys and values.
+//! Batches of keys, which are written by hand, and events of keys; these are their schemas.
 
-use hubbub_core::kv::{KEY_BYTES_MAX, TTL_MS_MAX};
-use hubbub_core::limits::Limits;
-use serde_json::{Value, json};
+use hubbub_core::kv::TTL_MS_MAX;
+use schemars::JsonSchema;
 
-use super::{Named, described, integer, merged, object, schema};
-use crate::http::kv::ITEMS_MAX;
+use super::super::super::types::{Epoch, Key, Revision, Time};
+use super::LineProblem;
 
-pub(super) fn all(limits: &Limits) -> Named {
-    let about = "A key as it is written in text, in paths as well as here: percent-encoded, so that a key from a list \
-        goes into a path unchanged. Slashes and what else a path may hold stand for themselves, and on input so does \
-        everything beyond ASCII, as UTF-8.";
-    let key = json!({"type": "string", "minLength": 1, "maxLength": 3 * KEY_BYTES_MAX, "description": about});
-    let revision =
-        "The store's number of the change that made the value: greater than any before, never used again.";
-    let expires =
-        json!({"expiresAt": described(schema("Time"), "When it runs out; missing when it does not.")});
-    let info = object(
-        "",
-        json!({"key": schema("Key"), "revision": schema("Revision"), "bytes": described(integer(0), "Bytes of the value.")}),
-        expires.clone(),
-    );
-    let next = json!({"type": ["string", "null"], "description": "The `after` of the next page; `null` at the end."});
-    let list = object(
-        "",
-        json!({
-            "keys": {"type": "array", "items": info},
-            "revision": described(integer(0), "Changes behind it may not be in the list: watch `after` it."),
-            "epoch": schema("Epoch"),
-            "next": next,
-        }),
-        json!({}),
-    );
-    let change = object("", json!({"key": schema("Key"), "revision": schema("Revision")}), json!({}));
-    let watching = object(
-        "Where the events begin.",
-        json!({"epoch": schema("Epoch"), "after": described(integer(0), "The revision they lie behind.")}),
-        json!({}),
-    );
-    vec![
-        ("Key", key),
-        ("Revision", described(integer(1), revision)),
-        ("KeyList", list),
-        ("KeyChange", change),
-        ("Watching", watching),
-        ("KeyBatch", batch(limits)),
-        ("KeyBatchAnswer", answers(&expires)),
-    ]
+#[derive(JsonSchema)]
+pub(super) struct KeyChange {
+    key: Key,
+    revision: Revision,
 }
 
-fn value() -> Value {
-    json!({
-        "value": {"type": "string", "description": "The value as text."},
-        "base64": {"type": "string", "contentEncoding": "base64", "description": "Instead of `value`: bytes that are no UTF-8."},
-    })
+/// Where the events begin.
+#[derive(JsonSchema)]
+pub(super) struct Watching {
+    epoch: Epoch,
+    /// The revision they lie behind.
+    after: u64,
 }
 
-fn batch(limits: &Limits) -> Value {
-    let condition = json!({"ifRevision": described(integer(0), "Only if the key has this revision; 0 = only if it is not there.")});
-    let put = merged(
-        &format!("A value of at most {} bytes.", limits.value_bytes),
-        &[
-            &object("", json!({"key": schema("Key")}), value()),
-            &object(
-                "",
-                json!({}),
-                json!({"ttl": {"type": "number", "exclusiveMinimum": 0, "maximum": TTL_MS_MAX / 1_000, "description": "Seconds it stays."}}),
-            ),
-            &object("", json!({}), condition.clone()),
-        ],
-    );
-    let delete = json!({"anyOf": [schema("Key"), object("", json!({"key": schema("Key")}), condition)]});
-    object(
-        &format!("At most {ITEMS_MAX} items together."),
-        json!({}),
-        json!({
-            "put": {"type": "array", "items": put},
-            "delete": {"type": "array", "items": delete},
-            "get": {"type": "array", "items": schema("Key")},
-        }),
-    )
+/// At most 1,000 items together.
+#[derive(JsonSchema)]
+pub(super) struct KeyBatch {
+    put: Option<Vec<Put>>,
+    delete: Option<Vec<Delete>>,
+    get: Option<Vec<Key>>,
 }
 
-fn answers(expires: &Value) -> Value {
-    let key = json!({"key": schema("Key")});
-    let refused = merged("", &[&object("", key.clone(), json!({})), &super::basics::problem(false)]);
-    let done = |required: Value, optional: Value| {
-        merged(
-            "",
-            &[
-                &object("", key.clone(), json!({})),
-                &object("", required, json!({})),
-                &object("", json!({}), optional),
-            ],
-        )
-    };
-    let either = |done: Value| json!({"type": "array", "items": {"anyOf": [done, refused]}});
-    let created = json!({"type": "boolean", "description": "Whether the key was not there before."});
-    let put = done(json!({"revision": schema("Revision"), "created": created}), expires.clone());
-    let deleted =
-        done(json!({"deleted": {"type": "boolean", "description": "Whether it was there."}}), json!({}));
-    let mut found = value();
-    if let (Some(found), Some(expires)) = (found.as_object_mut(), expires.as_object()) {
-        found.extend(expires.clone());
-    }
-    let found = done(json!({"revision": schema("Revision")}), found);
-    object(
-        "An answer for each item, in its order.",
-        json!({"put": either(put), "delete": either(deleted), "get": either(found)}),
-        json!({}),
-    )
+/// A value of at most {value_bytes} bytes.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+struct Put {
+    key: Key,
+    #[serde(flatten)]
+    value: Value,
+    /// Seconds it stays.
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = TTL_MS_MAX / 1_000))]
+    ttl: Option<f64>,
+    /// Only if the key has this revision; 0 = only if it is not there.
+    if_revision: Option<u64>,
+}
+
+#[derive(JsonSchema)]
+struct Value {
+    /// The value as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    /// Instead of `value`: bytes that are no UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("contentEncoding" = "base64"))]
+    base64: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+enum Delete {
+    Key(Key),
+    #[serde(rename_all = "camelCase")]
+    If {
+        key: Key,
+        /// Only if the key has this revision; 0 = only if it is not there.
+        if_revision: Option<u64>,
+    },
+}
+
+/// An answer for each item, in its order.
+#[derive(JsonSchema)]
+pub(super) struct KeyBatchAnswer {
+    put: Vec<OrRefused<PutDone>>,
+    delete: Vec<OrRefused<Deleted>>,
+    get: Vec<OrRefused<Found>>,
+}
+
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+enum OrRefused<T> {
+    Done(T),
+    Refused(Refused),
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline)]
+struct Refused {
+    key: Key,
+    #[serde(flatten)]
+    problem: LineProblem,
+}
+
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+struct PutDone {
+    key: Key,
+    revision: Revision,
+    /// Whether the key was not there before.
+    created: bool,
+    /// When it runs out; missing when it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Time>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline)]
+struct Deleted {
+    key: Key,
+    /// Whether it was there.
+    deleted: bool,
+}
+
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+struct Found {
+    key: Key,
+    revision: Revision,
+    #[serde(flatten)]
+    value: Value,
+    /// When it runs out; missing when it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Time>,
 }

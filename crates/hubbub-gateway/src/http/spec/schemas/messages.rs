@@ -1,77 +1,132 @@
-//! Messages, as they are sent and as they are kept.
+//! Messages and their receipts. Both are written by hand and read by `MessageDraft`; these are their schemas.
 
-use hubbub_core::limits::Limits;
-use serde_json::json;
+use hubbub_core::change::TITLE_BYTES_MAX;
+use schemars::JsonSchema;
 
-use super::{Named, described, id, integer, merged, object, schema, time};
+use super::super::super::types::{AnyId, AnyTime, Epoch, Id, MessageType, Seq, Time};
+use super::LineProblem;
 
-pub(super) fn all(limits: &Limits) -> Named {
-    let mut all: Named = Vec::new();
-    let text = json!({
-        "type": "string", "minLength": 1,
-        "description": format!("The text: at most {} bytes, anything but U+0000.", limits.message_bytes),
-    });
-    let username = json!({"type": "string", "minLength": 1, "maxLength": 255, "description": "The sender's name as it is shown."});
-    let kind = json!({"$ref": "#/components/schemas/MessageType", "description": "In any case; `TEXT` unless said.", "default": "TEXT"});
-    let optional = json!({
-        "userId": described(schema("AnyId"), "The sender; may be left out when the caller is known, and must otherwise be the caller."),
-        "messageId": described(schema("AnyId"), "The sender's idempotency key; made by the server unless given."),
-        "username": username,
-        "messageType": kind,
-        "timestamp": described(time(), "The sender's clock; now unless given."),
-    });
-    let draft = object("A message as it is sent.", json!({"message": text}), optional);
-    let room = object("", json!({"roomId": schema("AnyId")}), json!({}));
-    all.push((
-        "DraftWithRoom",
-        merged("A message as it is sent, where no path names the room.", &[&draft, &room]),
-    ));
-    all.push(("Draft", draft));
-    all.push((
-        "Message",
-        object(
-            "A message as it is kept.",
-            json!({
-                "messageId": id(), "roomId": id(), "userId": id(), "message": {"type": "string"},
-                "messageType": schema("MessageType"),
-                "timestamp": described(schema("Time"), "The sender's clock: kept, never used for order."),
-                "seq": schema("Seq"),
-                "receivedAt": described(schema("Time"), "The server's clock; never decreases within a room."),
-            }),
-            json!({"username": {"type": "string"}}),
-        ),
-    ));
-    all.push((
-        "Receipt",
-        object(
-            "The message is on disk.",
-            json!({
-                "messageId": id(), "seq": schema("Seq"), "epoch": schema("Epoch"), "receivedAt": schema("Time"),
-                "duplicate": {"type": "boolean", "description": "The id was stored before; `seq` is the first one's."},
-            }),
-            json!({}),
-        ),));
-    all.push((
-        "Accepted",
-        object(
-            "The message is on the disk of a broker. What number it gets, and whether its id was there before, is \
-             decided when it is stored.",
-            json!({"messageId": id()}),
-            json!({}),
-        ),
-    ));
-    let line_answers = ["Receipt", "Accepted", "LineProblem"].map(schema);
-    all.push(("LineAnswer", json!({"anyOf": line_answers})));
-    all.push((
-        "HistoryPage",
-        object(
-            "",
-            json!({
-                "messages": {"type": "array", "items": schema("Message"), "description": "Newest last."},
-                "epoch": schema("Epoch"), "oldest": integer(0), "head": integer(0),
-                "next": {"type": ["integer", "null"], "description": "The `after` or `before` of the next page; `null` at the end."},
-            }),
-            json!({}),
-        ),));
-    all
+/// A message as it is sent.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Draft {
+    /// The text: at most {message_bytes} bytes, anything but U+0000.
+    #[schemars(length(min = 1))]
+    message: String,
+    /// The sender; may be left out when the caller is known, and must otherwise be the caller.
+    user_id: Option<AnyId>,
+    /// The sender's idempotency key; made by the server unless given.
+    message_id: Option<AnyId>,
+    /// The sender's name as it is shown.
+    #[schemars(length(min = 1, max = 255))]
+    username: Option<String>,
+    /// In any case; `TEXT` unless said.
+    #[schemars(extend("default" = "TEXT"))]
+    message_type: Option<MessageType>,
+    /// The sender's clock; now unless given.
+    timestamp: Option<AnyTime>,
+}
+
+/// A message as it is sent, where no path names the room.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DraftWithRoom {
+    #[serde(flatten)]
+    draft: Draft,
+    room_id: AnyId,
+}
+
+/// A message as it is kept.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Message {
+    message_id: Id,
+    room_id: Id,
+    user_id: Id,
+    message: String,
+    message_type: MessageType,
+    /// The sender's clock: kept, never used for order.
+    timestamp: Time,
+    seq: Seq,
+    /// The server's clock; never decreases within a room.
+    received_at: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    username: Option<String>,
+}
+
+/// The message is on disk.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Receipt {
+    message_id: Id,
+    seq: Seq,
+    epoch: Epoch,
+    received_at: Time,
+    /// The id was stored before; `seq` is the first one's.
+    duplicate: bool,
+}
+
+/// The message is on the disk of a broker. What number it gets, and whether its id was there before, is decided when it
+/// is stored.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Accepted {
+    message_id: Id,
+}
+
+#[derive(JsonSchema)]
+#[serde(untagged)]
+pub(super) enum LineAnswer {
+    Receipt(Receipt),
+    Accepted(Accepted),
+    Problem(LineProblem),
+}
+
+#[derive(JsonSchema)]
+pub(super) struct HistoryPage {
+    /// Newest last.
+    messages: Vec<Message>,
+    epoch: Epoch,
+    oldest: u64,
+    head: u64,
+    /// The `after` or `before` of the next page; `null` at the end.
+    next: Option<u64>,
+}
+
+#[derive(JsonSchema)]
+pub(super) struct UserMessages {
+    /// Newest last.
+    messages: Vec<Message>,
+    epoch: Epoch,
+    /// The `before` of the page with older ones; `null` at the end.
+    next: Option<String>,
+}
+
+/// A room as one of its members sees it.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UserRoom {
+    room_id: Id,
+    /// A name for people; `null` = none.
+    #[schemars(length(max = TITLE_BYTES_MAX))]
+    title: Option<String>,
+    /// Whether only members may read and write.
+    members_only: bool,
+    head: u64,
+    oldest: u64,
+    messages: u64,
+    /// Everything up to here is read.
+    read_seq: u64,
+    /// Messages that are kept and lie behind it.
+    unread: u64,
+    /// The newest one that is kept.
+    last_message: Option<Message>,
+}
+
+#[derive(JsonSchema)]
+pub(super) struct UserRoomList {
+    rooms: Vec<UserRoom>,
+    epoch: Epoch,
+    /// The `after` of the next page; `null` at the end.
+    next: Option<String>,
 }

@@ -1,22 +1,33 @@
-//! The shapes of bodies and frames, as JSON Schema; one file for each subject.
+//! The schemas of bodies, answers and frames, derived from Rust types.
+//!
+//! An answer that is serialized has its type beside its handler. What is written or read by hand has a type here that
+//! only says what it is like; the process test `documents_are_true` compares both kinds with real answers.
 //!
 //! What the server writes is described completely: the tests refuse a member that is not listed. Clients shall ignore
 //! members they do not know, so that new ones are no break.
 
+// The types of these modules are never made: they are their schemas.
+#[expect(dead_code)]
 mod basics;
+#[expect(dead_code)]
 mod keys;
+#[expect(dead_code)]
 mod messages;
+#[expect(dead_code)]
 mod queues;
-mod rooms;
-mod service;
-mod stats;
 
 use hubbub_core::limits::Limits;
+use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
+
+use self::basics::{LineProblem, Position, Problem};
+use self::{keys as key_types, messages as message_types, queues as queue_types};
+use crate::http::types::{AnyId, AnyTime, OR_NULL, reference};
+use crate::http::{backups, health, kv, members, queues as queue_answers, room, rooms, stats, users};
 
 /// A reference to one of [`all`].
 pub(super) fn schema(name: &str) -> Value {
-    json!({"$ref": format!("#/components/schemas/{name}")})
+    reference(name)
 }
 
 /// An id as it is written in paths, queries and answers.
@@ -84,19 +95,113 @@ pub(super) fn merged(about: &str, parts: &[&Value]) -> Value {
     json!({"type": "object", "description": about, "properties": members, "required": required})
 }
 
-/// Every shape by its name, in the order of the files.
+/// Every schema by its name.
 pub(super) fn all(limits: &Limits) -> Map<String, Value> {
-    let lists = [
-        basics::all(),
-        messages::all(limits),
-        rooms::all(),
-        queues::all(limits),
-        keys::all(limits),
-        stats::all(),
-        service::all(),
-    ];
-    lists.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
+    macro_rules! schemas_of {
+        ($settings:expr; $($type:ty),* $(,)?) => {{
+            let mut generator = generator($settings);
+            $(generator.subschema_for::<$type>();)*
+            generator.take_definitions(false)
+        }};
+    }
+    let mut all = schemas_of!(SchemaSettings::draft2020_12().for_deserialize();
+        AnyId, AnyTime,
+        message_types::DraftWithRoom, message_types::Draft,
+        room::RoomSettingsBody, members::ReadBody<'_>,
+        queue_answers::QueueSettings, queue_types::QueueDraft, queue_types::QueueDrafts, queue_types::Take,
+        queue_types::TakeOnLease, queue_types::TakeOfSender, queue_types::AckBody, queue_types::NackBody,
+        queue_types::ExtendBody, queue_answers::AckManyBody<'_>, queue_answers::RedriveBody<'_>,
+        key_types::KeyBatch,
+    );
+    all.extend(schemas_of!(SchemaSettings::draft2020_12().for_serialize();
+        Position, Problem, LineProblem,
+        message_types::Message, message_types::Receipt, message_types::Accepted, message_types::LineAnswer,
+        message_types::HistoryPage,
+        rooms::Room, rooms::RoomList, members::Presence, members::ReadMark, members::MemberList,
+        message_types::UserRoomList, users::Erased,
+        queue_answers::Queue, queue_answers::QueueList, queue_types::QueueReceipt, queue_types::QueueReceipts,
+        queue_types::QueueMessages, queue_types::WaitingMessages, queue_answers::ClientList,
+        queue_answers::Nacked, queue_answers::Extended, queue_types::Acked, queue_answers::Redriven,
+        kv::KeyList, key_types::KeyChange, key_types::Watching, key_types::KeyBatchAnswer,
+        stats::Current<stats::Totals>, stats::Current<stats::RoomStatsList>, stats::Current<stats::UserStatsList>,
+        stats::Current<stats::HourStatsList>, stats::Current<stats::ActiveUsers>,
+        stats::Current<stats::ParticipationList>, message_types::UserMessages, stats::Current<stats::Audit>,
+        stats::Report,
+        health::Health, health::Live, backups::Backup,
+    ));
+    all.values_mut().for_each(|schema| finish(schema, limits));
+    all
 }
 
-/// The shapes of one subject.
-type Named = Vec<(&'static str, Value)>;
+fn generator(settings: SchemaSettings) -> SchemaGenerator {
+    settings.with(|settings| settings.definitions_path = "/components/schemas".into()).into_generator()
+}
+
+/// Brings a derived schema into the form of the documents: limits in descriptions, no formats of Rust's numbers, and
+/// members that may be left out are not nullable, too.
+fn finish(schema: &mut Value, limits: &Limits) {
+    let Some(keywords) = schema.as_object_mut() else { return };
+    if let Some(Value::String(about)) = keywords.get_mut("description") {
+        *about = with_limits(about, limits);
+    }
+    if keywords.get("format").and_then(Value::as_str).is_some_and(is_rust_number) {
+        keywords.remove("format");
+    }
+    let required: Vec<Value> =
+        keywords.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    for (keyword, value) in keywords.iter_mut() {
+        match (keyword.as_str(), value) {
+            ("properties", Value::Object(members)) => {
+                for (name, member) in members {
+                    finish(member, limits);
+                    if !required.iter().any(|one| one == name.as_str()) {
+                        strip_null(member);
+                    }
+                }
+            }
+            ("anyOf", Value::Array(choices)) => choices.iter_mut().for_each(|one| finish(one, limits)),
+            ("items" | "additionalProperties", value) => finish(value, limits),
+            _ => {}
+        }
+    }
+}
+
+/// One line, with the limits of this server for the names in braces.
+fn with_limits(about: &str, limits: &Limits) -> String {
+    let values = [
+        ("{message_bytes}", limits.message_bytes),
+        ("{queue_message_bytes}", limits.queue_message_bytes),
+        ("{value_bytes}", limits.value_bytes),
+    ];
+    let about = about.replace('\n', " ");
+    values.iter().fold(about, |about, (name, value)| about.replace(name, &value.to_string()))
+}
+
+fn is_rust_number(format: &str) -> bool {
+    format.starts_with("uint") || format.starts_with("int") || ["float", "double"].contains(&format)
+}
+
+/// Takes `null` out of what an `Option` takes, unless it is marked.
+fn strip_null(member: &mut Value) {
+    let Some(keywords) = member.as_object_mut() else { return };
+    if keywords.remove(OR_NULL).is_some() {
+        return;
+    }
+    if let Some(Value::Array(kinds)) = keywords.get_mut("type") {
+        kinds.retain(|kind| kind != "null");
+        if let [kind] = kinds.as_slice() {
+            let kind = kind.clone();
+            keywords.insert("type".to_owned(), kind);
+        }
+    }
+    if let Some(Value::Array(choices)) = keywords.get_mut("anyOf") {
+        choices.retain(|choice| choice.get("type").is_none_or(|kind| kind != "null"));
+        if let [Value::Object(only)] = choices.as_slice() {
+            let only = only.clone();
+            keywords.remove("anyOf");
+            only.into_iter().for_each(|(keyword, value)| {
+                keywords.entry(keyword).or_insert(value);
+            });
+        }
+    }
+}

@@ -1,8 +1,10 @@
 //! What the report says about itself and about the server.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hubbub_core::Timestamp;
+use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -12,12 +14,16 @@ use super::rows::PlainTime;
 use crate::Gateway;
 
 /// How current the answer to a query is, and what it took.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Timing {
     #[serde(skip)]
     name: &'static str,
+    /// Everything acknowledged up to here is in the answer.
     as_of: PlainTime,
+    /// What the query took, in milliseconds.
+    #[schemars(range(min = 0))]
     took_ms: f64,
 }
 
@@ -42,33 +48,49 @@ impl Serialize for Timings {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Metadata {
+    /// When the report was made, in UTC.
     timestamp: PlainTime,
+    /// The oldest `asOf` of all queries.
     as_of: PlainTime,
     version: &'static str,
+    #[schemars(range(min = 0))]
     uptime_seconds: f64,
     current_rates: CurrentRates,
+    /// Zeros where the store needs no connections.
     database_connection_pool: ConnectionPool,
+    /// Each of the queries above by its name.
+    #[schemars(with = "BTreeMap<String, Timing>")]
     queries: Timings,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 struct CurrentRates {
     messages_per_second: InOut,
+    /// How many seconds these are: the last ten, about.
+    #[schemars(range(min = 0))]
     over_seconds: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
 struct InOut {
+    /// Acknowledged to senders.
     #[serde(rename = "in")]
+    #[schemars(range(min = 0))]
     messages_in: f64,
+    /// Handed to subscribers' sockets.
+    #[schemars(range(min = 0))]
     out: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 struct ConnectionPool {
     active_connections: u64,

@@ -6,29 +6,27 @@
 mod metadata;
 mod rows;
 
-use std::sync::Arc;
-
 use hubbub_core::message::MessageRun;
 use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery, UserHistoryQuery, hour_of};
 use hubbub_core::store::{Cursor, HistoryQuery, ReadError};
 use hubbub_core::{RoomId, Timestamp, UserId};
-use hyper::Request;
-use hyper::body::Incoming;
 use hyper::header::{ACCEPT, HeaderValue, VARY};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::state::MetricsDefault;
-use super::{accept, administrators_only, answer, named};
+use super::{accept, administrators_only, answer};
 use crate::Gateway;
 use crate::http::consistency::Reads;
+use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
 use crate::http::{Answer, health};
 use crate::problem::Problem;
 use metadata::{Metadata, Timing};
 use rows::{Hour, PairCount, RoomCount, RoomMessage, TopRoom, TopUser, UserMessage, UserRoom, newest_first};
 
-/// Most rows of `messagesPerRoom` and of `userParticipation`.
-pub(in crate::http) const ROWS_MAX: usize = 10_000;
+/// Most rows of `messagesPerRoom` and of `userParticipation`; their comments name the number, too.
+const ROWS_MAX: usize = 10_000;
 /// Rows of the lists of those with most messages.
 const TOP: usize = 10;
 /// Messages shown of the sample room and of the sample user.
@@ -41,54 +39,67 @@ const SAMPLE_ROOMS: usize = 1_000;
 const HOURS: usize = 24;
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-#[derive(Debug, Serialize)]
+/// Everything in one, as numbers and flat rows.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+pub(in crate::http) struct Report {
     core_queries: CoreQueries,
     analytics_queries: AnalyticsQueries,
     metadata: Metadata,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 struct CoreQueries {
     total_messages: u64,
+    /// Most messages first, at most 10,000 rooms.
     messages_per_room: Vec<RoomCount>,
+    /// Who wrote where: most messages first, at most 10,000 pairs of a room and a user.
     user_participation: Vec<PairCount>,
+    /// The newest ten messages of a room, newest first, with the time they were received.
     sample_room_messages: Vec<RoomMessage>,
+    /// The newest ten messages of a user, likewise.
     sample_user_history: Vec<UserMessage>,
     #[serde(rename = "activeUsersLast24h")]
     active_users_last_24h: u64,
+    /// Where that user wrote, the newest activity first.
     sample_user_rooms: Vec<UserRoom>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 struct AnalyticsQueries {
+    /// The ten with most messages.
     top_active_users: Vec<TopUser>,
+    /// The ten with most messages.
     top_active_rooms: Vec<TopRoom>,
+    /// Those of the last 24 hours that have messages, newest first.
     hourly_message_distribution: Vec<Hour>,
 }
 
 /// `GET /metrics`.
-pub(in crate::http) async fn metrics(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let wanted = accept::wanted(request.headers(), gateway.statistics.metrics_default);
+pub(in crate::http) async fn metrics(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let wanted = accept::wanted(call.headers(), gateway.statistics.metrics_default);
     let mut response = match wanted {
         MetricsDefault::Prometheus => health::metrics(gateway)?,
-        MetricsDefault::Report => report(gateway, request).await?,
+        MetricsDefault::Report => report(call).await?,
     };
     response.headers_mut().insert(VARY, HeaderValue::from(ACCEPT));
     Ok(response)
 }
 
 /// `GET /v1/stats/report`.
-pub(in crate::http) async fn report(gateway: &Arc<Gateway>, request: &Request<Incoming>) -> Answer {
-    let query = administrators_only(request)?;
+pub(in crate::http) async fn report(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let query = administrators_only(&call)?;
     let mut faults = Vec::new();
-    let room = named(&query, "room", RoomId::new, &mut faults);
-    let user = named(&query, "user", UserId::new, &mut faults);
+    let room = query.id("room", RoomId::new, &mut faults);
+    let user = query.id("user", UserId::new, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, request.headers())?;
+    let reads = Reads::of(gateway, call.headers())?;
     let mut queries = Queries { gateway, reads, now: gateway.now(), timings: Vec::new() };
     let core_queries = queries.core(room, user).await?;
     let analytics_queries = queries.analytics().await?;

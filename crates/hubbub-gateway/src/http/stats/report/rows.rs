@@ -1,8 +1,11 @@
 //! The rows of the report, flat, for tools that read a table of numbers.
 
+use std::borrow::Cow;
+
 use hubbub_core::Timestamp;
 use hubbub_core::message::{Message, MessageRun};
 use hubbub_core::stats::{HourStats, PairStats, Participation, RoomStats, UserStats};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 
 /// Largest number that every reader of JSON takes exactly: 2^53 - 1.
@@ -35,6 +38,24 @@ impl Serialize for ReportId {
     }
 }
 
+impl JsonSchema for ReportId {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "ReportId".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["integer", "string"],
+            "description": "An integer where the id is a decimal number without leading zeros up to 2^53 - 1, else a \
+                string.",
+        })
+    }
+}
+
 /// Written as `YYYY-MM-DD hh:mm:ss.ffffff`, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PlainTime(pub(super) Timestamp);
@@ -48,8 +69,27 @@ impl Serialize for PlainTime {
     }
 }
 
-#[derive(Debug, Serialize)]
+impl JsonSchema for PlainTime {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "PlainTime".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}\.\d{6}$",
+            "description": "`YYYY-MM-DD hh:mm:ss.ffffff`, in UTC.",
+        })
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 pub(super) struct RoomCount {
     room_id: ReportId,
     message_count: u64,
@@ -61,8 +101,9 @@ impl From<&RoomStats> for RoomCount {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 pub(super) struct PairCount {
     room_id: ReportId,
     user_id: ReportId,
@@ -77,8 +118,9 @@ impl From<PairStats> for PairCount {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 pub(super) struct RoomMessage {
     message_id: String,
     user_id: ReportId,
@@ -86,8 +128,9 @@ pub(super) struct RoomMessage {
     timestamp: PlainTime,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 pub(super) struct UserMessage {
     message_id: String,
     room_id: ReportId,
@@ -121,8 +164,9 @@ where
     rows
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 pub(super) struct UserRoom {
     room_id: ReportId,
     message_count: u64,
@@ -137,8 +181,9 @@ impl From<Participation> for UserRoom {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 pub(super) struct TopUser {
     user_id: ReportId,
     total_messages: u64,
@@ -159,8 +204,9 @@ impl From<&UserStats> for TopUser {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 pub(super) struct TopRoom {
     room_id: ReportId,
     total_messages: u64,
@@ -181,8 +227,9 @@ impl From<&RoomStats> for TopRoom {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 pub(super) struct Hour {
     hour: PlainTime,
     total_messages: u64,

@@ -1,11 +1,16 @@
-//! Queues and their messages as JSON. Written by hand, because a take is what is asked for most.
+//! Queues and their messages as JSON. Messages are written by hand, because a take is what is asked for most.
 
-use hubbub_core::Timestamp;
-use hubbub_core::message::{write_json_string, write_u64};
-use hubbub_core::queue::{Delivery, QueueInfo, Waiting, WaitingState};
+use std::borrow::Cow;
+
+use hubbub_core::message::write_json_string;
+use hubbub_core::queue::{DURATION_MS_MAX, Delivery, QueueInfo, Waiting, WaitingState, WhenFull};
 use hubbub_core::queue_draft::dead_letter_name;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+use serde_json::Value;
 
-use super::super::rooms::write_numbers;
+use super::super::types::{Id, OR_NULL, Time};
+use super::super::write::{write_id, write_name, write_numbers, write_time};
 
 /// Bytes of a message's object besides its text: about.
 pub(super) const MESSAGE_BYTES: usize = 256;
@@ -69,85 +74,125 @@ pub(super) fn write_waiting(waiting: &Waiting, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the members of a queue.
-pub(super) fn write_queue(info: &QueueInfo, out: &mut Vec<u8>) {
-    let settings = &info.settings;
-    write_name("\"queue\":\"", &info.queue, out);
-    let number = |value: Option<u64>| value.unwrap_or_default();
-    write_numbers(
-        &[
-            ("leaseMs", number(settings.lease_ms)),
-            ("maxDeliveries", settings.deliveries_max.unwrap_or_default().into()),
-        ],
-        out,
-    );
-    out.extend_from_slice(b",\"deadLetter\":");
-    match dead_letter_name(&info.queue, settings.dead_letter.as_deref()) {
-        Ok(name) => write_json_string(&name, out),
-        Err(_) => out.extend_from_slice(b"null"),
+// What may be set of a queue, as an answer shows it: everything.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Settings {
+    /// Lease of takers that ask for none.
+    #[schemars(range(min = 1, max = DURATION_MS_MAX))]
+    lease_ms: u64,
+    /// After so many deliveries on lease without an ack it is a dead letter; 0 = never.
+    max_deliveries: u32,
+    /// Where messages go that were delivered `maxDeliveries` times; empty = the queue's name with `.dead`.
+    dead_letter: Option<String>,
+    /// How long messages wait at most that were sent without a limit; 0 = for ever.
+    #[schemars(range(max = DURATION_MS_MAX))]
+    ttl_ms: u64,
+    /// Messages it may hold; 0 = any number.
+    max_messages: u64,
+    /// Bytes of texts it may hold; 0 = any number.
+    max_bytes: u64,
+    /// What becomes of a message too many: it is refused, or the oldest go that are not on lease.
+    #[schemars(extend("enum" = [WhenFull::Refuse.as_str(), WhenFull::DropOldest.as_str()]))]
+    on_full: &'static str,
+    /// How long a message given back waits the first time, doubled each time.
+    #[schemars(range(max = DURATION_MS_MAX))]
+    backoff_ms: u64,
+    /// The longest such wait.
+    #[schemars(range(max = DURATION_MS_MAX))]
+    backoff_max_ms: u64,
+}
+
+/// The body of a `PUT`: the settings of an answer, all of them optional. `QueueSettingsDraft` reads it.
+pub(in crate::http) struct QueueSettings;
+
+impl JsonSchema for QueueSettings {
+    fn schema_name() -> Cow<'static, str> {
+        "QueueSettings".into()
     }
-    write_numbers(
-        &[
-            ("ttlMs", number(settings.ttl_ms)),
-            ("maxMessages", number(settings.messages_max)),
-            ("maxBytes", number(settings.bytes_max)),
-        ],
-        out,
-    );
-    write_name(",\"onFull\":\"", settings.when_full.unwrap_or_default().as_str(), out);
-    write_numbers(
-        &[
-            ("backoffMs", number(settings.backoff_ms)),
-            ("backoffMaxMs", number(settings.backoff_max_ms)),
-            ("messages", info.messages()),
-            ("ready", info.ready),
-            ("delayed", info.delayed),
-            ("leased", info.leased),
-            ("bytes", info.bytes),
-            ("sent", info.sent),
-            ("done", info.done),
-            ("dropped", info.dropped),
-            ("dead", info.dead),
-        ],
-        out,
-    );
-    write_time(",\"oldestSentAt\":", info.oldest_sent_at, out);
-    out.extend_from_slice(b",\"isDeadLetter\":");
-    out.extend_from_slice(if info.is_dead_letter { b"true" } else { b"false" });
-}
 
-/// Appends a member whose value is a number's digits as a string; `name` as far as its quotation mark.
-pub(super) fn write_id(name: &str, id: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(name.as_bytes());
-    write_u64(id, out);
-    out.push(b'"');
-}
-
-/// Appends a member whose value needs no escaping; `name` as far as its quotation mark.
-pub(super) fn write_name(name: &str, value: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(value.as_bytes());
-    out.push(b'"');
-}
-
-/// Appends a member whose value is a time or `null`; `name` as far as its colon.
-pub(super) fn write_time(name: &str, time: Option<Timestamp>, out: &mut Vec<u8>) {
-    out.extend_from_slice(name.as_bytes());
-    match time {
-        Some(time) => {
-            out.push(b'"');
-            time.write(out);
-            out.push(b'"');
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = Settings::json_schema(generator);
+        schema.remove("required");
+        schema.insert("description".to_owned(), "What is left out stays as it is.".into());
+        if let Some(dead_letter) = schema.pointer_mut("/properties/deadLetter").and_then(Value::as_object_mut)
+        {
+            dead_letter.insert(OR_NULL.to_owned(), true.into());
         }
-        None => out.extend_from_slice(b"null"),
+        schema
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct Queue {
+    queue: Id,
+    #[serde(flatten)]
+    settings: Settings,
+    /// How many it holds, in any state.
+    messages: u64,
+    /// Those that may be taken now, or behind others of their group.
+    ready: u64,
+    /// Those that may not be taken yet.
+    delayed: u64,
+    /// Those on lease.
+    leased: u64,
+    /// Bytes of all their texts.
+    bytes: u64,
+    /// Sent to it since it was made.
+    sent: u64,
+    /// Taken away or acknowledged.
+    done: u64,
+    /// Outlived their time, or went as the oldest of too many.
+    dropped: u64,
+    /// Given to its dead-letter queue.
+    dead: u64,
+    /// When the oldest of them was sent.
+    oldest_sent_at: Option<Time>,
+    /// Whether it holds messages other queues gave up.
+    is_dead_letter: bool,
+}
+
+impl From<QueueInfo> for Queue {
+    fn from(info: QueueInfo) -> Self {
+        let settings = &info.settings;
+        let settings = Settings {
+            lease_ms: settings.lease_ms.unwrap_or_default(),
+            max_deliveries: settings.deliveries_max.unwrap_or_default(),
+            dead_letter: dead_letter_name(&info.queue, settings.dead_letter.as_deref())
+                .ok()
+                .map(|name| name.to_string()),
+            ttl_ms: settings.ttl_ms.unwrap_or_default(),
+            max_messages: settings.messages_max.unwrap_or_default(),
+            max_bytes: settings.bytes_max.unwrap_or_default(),
+            on_full: settings.when_full.unwrap_or_default().as_str(),
+            backoff_ms: settings.backoff_ms.unwrap_or_default(),
+            backoff_max_ms: settings.backoff_max_ms.unwrap_or_default(),
+        };
+        Self {
+            messages: info.messages(),
+            queue: Id(info.queue),
+            settings,
+            ready: info.ready,
+            delayed: info.delayed,
+            leased: info.leased,
+            bytes: info.bytes,
+            sent: info.sent,
+            done: info.done,
+            dropped: info.dropped,
+            dead: info.dead,
+            oldest_sent_at: info.oldest_sent_at.map(Time),
+            is_dead_letter: info.is_dead_letter,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hubbub_core::Timestamp;
     use hubbub_core::queue::{DeadLetter, DeadReason, LeaseReceipt};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn delivery() -> Delivery {
         Delivery {

@@ -1,32 +1,28 @@
 //! Everything that is in a queue, and dead letters on their way back.
 
-use std::sync::Arc;
-
 use hubbub_core::draft::Loose;
-use hubbub_core::{Fault, QueueOp, QueueOutcome};
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
-use serde::Deserialize;
+use hubbub_core::{Fault, QueueId, QueueOp, QueueOutcome};
+use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::super::query::{Query, refuse_faults};
-use super::super::rooms::{LIMIT_DEFAULT, LIMIT_MAX, write_next, write_numbers};
-use super::super::{Answer, caller_of, json, whole_body};
-use super::shapes::{MESSAGE_BYTES, write_waiting};
-use super::{message_of, no_queue, queue_of};
-use crate::Gateway;
-use crate::auth::Caller;
+use super::super::endpoint::Call;
+use super::super::page::{LIMIT_DEFAULT, LIMIT_MAX};
+use super::super::query::refuse_faults;
+use super::super::types::{Id, MessageNumber};
+use super::super::write::write_next;
+use super::super::{Answer, json, json_of};
+use super::json::{MESSAGE_BYTES, write_waiting};
+use super::{message_of, no_queue};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
 /// `GET /v1/queues/{queue}/messages`: messages in any state, whomever they wait for, in the order of their ids.
-pub(in super::super) async fn waiting(
-    gateway: &Arc<Gateway>,
-    queue: &str,
-    request: &Request<Incoming>,
-) -> Answer {
-    let queue = queue_of(queue)?;
-    let query = Query::parse(request.uri().query());
-    Caller::of(request.headers(), &query)?.check_administrator()?;
+pub(in super::super) async fn browse(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let queue = call.queue()?;
+    let query = call.query();
+    call.caller_in(&query)?.check_administrator()?;
     let mut faults = Vec::new();
     let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     let after = query.number("after", &mut faults).unwrap_or(0);
@@ -56,25 +52,33 @@ pub(in super::super) async fn waiting(
     Ok(json(StatusCode::OK, out))
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
-struct RedriveBody<'a> {
+pub(in super::super) struct RedriveBody<'a> {
+    /// Only this message.
     #[serde(borrow)]
+    #[schemars(with = "Option<MessageNumber>")]
     id: Option<Loose<'a>>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct Redriven {
+    queue: Id<QueueId>,
+    /// Messages that wait again.
+    moved: u64,
+    /// Whether to ask again: one request moves 100,000 at most.
+    more: bool,
 }
 
 /// Operations of one request; each moves up to `TAKE_MAX` messages.
 const ROUNDS_MAX: usize = 100;
 
 /// `POST /v1/queues/{queue}/redrive`: dead letters go back to where they came from.
-pub(in super::super) async fn redrive(
-    gateway: &Arc<Gateway>,
-    queue: &str,
-    request: Request<Incoming>,
-) -> Answer {
-    let queue = queue_of(queue)?;
-    caller_of(&request)?.check_administrator()?;
-    let body = whole_body(gateway, request.into_body(), gateway.limits.body_bytes).await?;
+pub(in super::super) async fn redrive(mut call: Call) -> Answer {
+    let queue = call.queue()?;
+    call.caller()?.check_administrator()?;
+    let body = call.body().await?;
+    let gateway = call.gateway();
     let body: RedriveBody<'_> =
         if body.trim_ascii().is_empty() { RedriveBody::default() } else { object_of_bytes(&body)? };
     let id = match &body.id {
@@ -96,10 +100,5 @@ pub(in super::super) async fn redrive(
             break;
         }
     }
-    let mut out = b"{\"queue\":\"".to_vec();
-    out.extend_from_slice(queue.as_str().as_bytes());
-    out.push(b'"');
-    write_numbers(&[("moved", moved)], &mut out);
-    out.extend_from_slice(if has_more { b",\"more\":true}" } else { b",\"more\":false}" });
-    Ok(json(StatusCode::OK, out))
+    json_of(StatusCode::OK, &Redriven { queue: Id(queue), moved, more: has_more })
 }

@@ -1,0 +1,356 @@
+//! An endpoint, and a request on its way to it.
+//!
+//! Endpoints are found by `matchit`. What it does not find is compared with every template in turn: paths with a prefix,
+//! which it cannot express, and empty segments, which it refuses and which must be answered like other invalid ids.
+
+use std::borrow::Cow;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hubbub_core::id::{ID_RULE, InvalidId};
+use hubbub_core::limits::Limits;
+use hubbub_core::{ClientId, ErrorCode, Fault, QueueId, RoomId, UserId};
+use hyper::body::Incoming;
+use hyper::{HeaderMap, Method, Request};
+
+use super::Answer;
+use super::endpoints::ENDPOINTS;
+use super::query::Query;
+use super::spec::Operation;
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::problem::Problem;
+use crate::server::Peer;
+
+/// An answer under way. It is boxed, so that an idle connection does not reserve room for the largest of them.
+pub(super) type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// Answers one request.
+pub(super) type Handler = fn(Call) -> Answering;
+
+/// A method and a path, who answers, and what the documents say about it.
+pub(super) struct Endpoint {
+    pub(super) method: Method,
+    /// `/v1/rooms/{room}`; a last `{*name}` takes the rest of the path, slashes included.
+    pub(super) template: &'static str,
+    pub(super) handler: Handler,
+    /// `None` for pages, which are not part of the API.
+    pub(super) document: Option<fn(&Limits) -> Operation>,
+    has_head: bool,
+    has_prefix: bool,
+}
+
+const fn endpoint(method: Method, template: &'static str, handler: Handler) -> Endpoint {
+    Endpoint { method, template, handler, document: None, has_head: false, has_prefix: false }
+}
+
+/// A page or its files: `GET` and `HEAD`, not documented.
+pub(super) const fn page(template: &'static str, handler: Handler) -> Endpoint {
+    endpoint(Method::GET, template, handler).with_head()
+}
+
+macro_rules! documented {
+    ($($name:ident = $method:ident),*) => {$(
+        pub(super) const fn $name(
+            template: &'static str,
+            handler: Handler,
+            document: fn(&Limits) -> Operation,
+        ) -> Endpoint {
+            let mut endpoint = endpoint(Method::$method, template, handler);
+            endpoint.document = Some(document);
+            endpoint
+        }
+    )*};
+}
+
+documented!(get = GET, post = POST, put = PUT, delete = DELETE);
+
+impl Endpoint {
+    /// Answers `HEAD` too.
+    pub(super) const fn with_head(mut self) -> Self {
+        self.has_head = true;
+        self
+    }
+
+    /// Is found under any prefix too: `/chat/{room}` also at `/team/chat/{room}`.
+    pub(super) const fn under_any_prefix(mut self) -> Self {
+        self.has_prefix = true;
+        self
+    }
+
+    pub(super) fn takes(&self, method: &Method) -> bool {
+        *method == self.method || (self.has_head && *method == Method::HEAD)
+    }
+
+    /// The names of the template's parameters, in their order.
+    pub(super) fn parameters(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.template.split('/').filter_map(parameter_name)
+    }
+
+    /// Whether the path is of this template; a parameter may be empty.
+    fn covers(&self, path: &str) -> bool {
+        let mut segments = if self.has_prefix { self.tail(path) } else { path }.split('/');
+        for wanted in self.template.split('/') {
+            let Some(segment) = segments.next() else { return false };
+            if wanted.starts_with("{*") {
+                return true;
+            }
+            if wanted != segment && parameter_name(wanted).is_none() {
+                return false;
+            }
+        }
+        segments.next().is_none()
+    }
+
+    /// As many of the path's last segments as the template has.
+    fn tail<'a>(&self, path: &'a str) -> &'a str {
+        let segments = self.template.matches('/').count();
+        let start = path.rmatch_indices('/').nth(segments.saturating_sub(1));
+        start.and_then(|(start, _)| path.get(start..)).unwrap_or(path)
+    }
+
+    /// What the path has for a parameter, still percent-encoded; empty when the template has none of this name.
+    fn parameter<'a>(&self, name: &str, path: &'a str) -> &'a str {
+        if let Some((fixed, _)) = self.template.split_once("{*") {
+            return path.strip_prefix(fixed).unwrap_or_default();
+        }
+        // From the end, because there may be a prefix.
+        let mut pairs = self.template.rsplit('/').zip(path.rsplit('/'));
+        let found = pairs.find(|(wanted, _)| parameter_name(wanted) == Some(name));
+        found.map(|(_, segment)| segment).unwrap_or_default()
+    }
+}
+
+fn parameter_name(segment: &str) -> Option<&str> {
+    let name = segment.strip_prefix('{')?.strip_suffix('}')?;
+    Some(name.strip_prefix('*').unwrap_or(name))
+}
+
+/// The endpoints of one template.
+type Methods = Vec<&'static Endpoint>;
+
+static ROUTER: LazyLock<matchit::Router<Methods>> = LazyLock::new(|| {
+    let mut router = matchit::Router::new();
+    for endpoint in ENDPOINTS {
+        // A template that is there already, or that cannot be told from another, is found by comparing.
+        let _ = router.insert(endpoint.template, of_template(endpoint.template));
+    }
+    router
+});
+
+fn of_template(template: &str) -> Methods {
+    ENDPOINTS.iter().filter(|endpoint| endpoint.template == template).collect()
+}
+
+/// The endpoints of a path; none when nothing is served there.
+pub(super) fn find(path: &str) -> Cow<'static, [&'static Endpoint]> {
+    if let Ok(found) = ROUTER.at(path) {
+        return Cow::Borrowed(found.value.as_slice());
+    }
+    let covering = ENDPOINTS.iter().find(|endpoint| endpoint.covers(path));
+    Cow::Owned(covering.map(|endpoint| of_template(endpoint.template)).unwrap_or_default())
+}
+
+/// The methods of a path as the header `Allow` lists them. `HEAD` goes without saying.
+pub(super) fn allowed(endpoints: &[&Endpoint]) -> String {
+    let order = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
+    let methods = order.iter().filter(|method| endpoints.iter().any(|one| one.method == **method));
+    methods.map(Method::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// One request to an endpoint.
+pub(super) struct Call {
+    pub(super) peer: Arc<Peer>,
+    pub(super) endpoint: &'static Endpoint,
+    pub(super) request: Request<Incoming>,
+}
+
+impl Call {
+    pub(super) fn gateway(&self) -> &Arc<Gateway> {
+        &self.peer.gateway
+    }
+
+    pub(super) fn headers(&self) -> &HeaderMap {
+        self.request.headers()
+    }
+
+    pub(super) fn query(&self) -> Query {
+        Query::parse(self.request.uri().query())
+    }
+
+    /// Who calls, by the header or the query.
+    pub(super) fn caller(&self) -> Result<Caller, Problem> {
+        self.caller_in(&self.query())
+    }
+
+    /// The same where the query is there already.
+    pub(super) fn caller_in(&self, query: &Query) -> Result<Caller, Problem> {
+        Caller::of(self.headers(), query)
+    }
+
+    /// A parameter of the path, still percent-encoded.
+    pub(super) fn parameter(&self, name: &str) -> &str {
+        self.endpoint.parameter(name, self.request.uri().path())
+    }
+
+    pub(super) fn room(&self) -> Result<RoomId, Problem> {
+        parse_id(self.parameter("room"), "roomId", RoomId::new)
+    }
+
+    pub(super) fn user(&self) -> Result<UserId, Problem> {
+        parse_id(self.parameter("user"), "userId", UserId::new)
+    }
+
+    pub(super) fn queue(&self) -> Result<QueueId, Problem> {
+        parse_id(self.parameter("queue"), "queue", QueueId::new)
+    }
+
+    pub(super) fn client(&self) -> Result<ClientId, Problem> {
+        parse_id(self.parameter("client"), "client", ClientId::new)
+    }
+
+    /// The whole body, of as many bytes as bodies may have.
+    pub(super) async fn body(&mut self) -> Result<Bytes, Problem> {
+        self.body_up_to(self.gateway().limits.body_bytes).await
+    }
+
+    /// The whole body of at most `limit` bytes, in the time the server allows.
+    pub(super) async fn body_up_to(&mut self, limit: usize) -> Result<Bytes, Problem> {
+        let body_timeout = self.peer.gateway.server.body_timeout;
+        let read = Limited::new(self.request.body_mut(), limit).collect();
+        match tokio::time::timeout(body_timeout, read).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                Err(Problem::new(ErrorCode::TooLarge, format!("the body may have at most {limit} bytes")))
+            }
+            Ok(Err(error)) => {
+                Err(Problem::new(ErrorCode::Malformed, format!("the body ended early: {error}")))
+            }
+            Err(_) => {
+                let seconds = body_timeout.as_secs();
+                Err(Problem::new(ErrorCode::RequestTimeout, format!("the body took longer than {seconds} s")))
+            }
+        }
+    }
+}
+
+/// An id in a path; percent-encoding is undone.
+pub(super) fn parse_id<T>(
+    segment: &str,
+    field: &'static str,
+    parse: fn(&str) -> Result<T, InvalidId>,
+) -> Result<T, Problem> {
+    let decoded = percent_encoding::percent_decode_str(segment).decode_utf8_lossy();
+    parse(&decoded).map_err(|_| Problem::invalid(vec![Fault::new(field, ID_RULE)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The template a path leads to, and its methods.
+    fn route(path: &str) -> (&'static str, String) {
+        let found = find(path);
+        (found.first().map_or("", |endpoint| endpoint.template), allowed(&found))
+    }
+
+    #[test]
+    fn every_endpoint_is_found_at_its_own_path() {
+        let mut seen = BTreeSet::new();
+        for endpoint in ENDPOINTS {
+            let path = endpoint.template.replace(['{', '}', '*'], "");
+            let found = find(&path);
+            assert!(found.iter().any(|one| std::ptr::eq(*one, endpoint)), "{path}");
+            assert_eq!(found.iter().filter(|one| one.takes(&endpoint.method)).count(), 1, "{path}");
+            assert!(ROUTER.at(&path).is_ok(), "{path} is found without comparing");
+            assert!(seen.insert((endpoint.template, endpoint.method.as_str())));
+            for name in endpoint.parameters() {
+                assert_eq!(endpoint.parameter(name, &path), name, "{path}");
+            }
+        }
+        assert!(seen.len() > 60, "{seen:?}");
+    }
+
+    #[test]
+    fn only_pages_are_not_documented() {
+        let pages: Vec<&str> =
+            ENDPOINTS.iter().filter(|e| e.document.is_none()).map(|e| e.template).collect();
+        assert_eq!(pages, ["/", "/docs", "/web/{*file}"]);
+    }
+
+    #[test]
+    fn paths_lead_to_their_endpoints() {
+        for (path, template, methods) in [
+            ("/", "/", "GET"),
+            ("/web/app/main.js", "/web/{*file}", "GET"),
+            ("/v1/rooms", "/v1/rooms", "GET"),
+            ("/v1/rooms/lobby", "/v1/rooms/{room}", "GET, PUT, DELETE"),
+            ("/v1/rooms/lobby/members/ada", "/v1/rooms/{room}/members/{user}", "PUT, DELETE"),
+            ("/v1/queues/get/messages/7/ack", "/v1/queues/{queue}/messages/{id}/ack", "POST"),
+            ("/v1/kv/watch", "/v1/kv/watch", "GET"),
+            ("/kv/a", "/kv/{*key}", "GET, PUT, DELETE"),
+            ("/kv/a/b//c/", "/kv/{*key}", "GET, PUT, DELETE"),
+            ("/kv/chat/x", "/kv/{*key}", "GET, PUT, DELETE"),
+            ("/v1/rooms/chat", "/v1/rooms/{room}", "GET, PUT, DELETE"),
+            ("/v1/queues/chat/messages", "/v1/queues/{queue}/messages", "GET, POST"),
+            ("/v1/rooms/health", "/v1/rooms/{room}", "GET, PUT, DELETE"),
+            // What matchit refuses, and what is no id, is still said to be no id.
+            ("/kv/", "/kv/{*key}", "GET, PUT, DELETE"),
+            ("/v1/rooms/", "/v1/rooms/{room}", "GET, PUT, DELETE"),
+            ("/v1/rooms//messages", "/v1/rooms/{room}/messages", "GET, POST"),
+            ("/chat/", "/chat/{room}", "GET"),
+            // Under any prefix.
+            ("/chat/lobby", "/chat/{room}", "GET"),
+            ("/a/b/chat/lobby", "/chat/{room}", "GET"),
+            ("/v1/chat/lobby", "/chat/{room}", "GET"),
+            ("/health", "/health", "GET"),
+            ("/a/health", "/health", "GET"),
+            ("/a/b/health/ready", "/health/ready", "GET"),
+            ("//health/live", "/health/live", "GET"),
+        ] {
+            assert_eq!(route(path), (template, methods.to_owned()), "{path}");
+        }
+        for path in ["", "/v1", "/v1/", "/kv", "/nowhere", "/chat", "/v1/rooms/a/b", "/a/metrics", "/v1/kv/"]
+        {
+            assert_eq!(route(path), ("", String::new()), "{path}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_what_stands_in_their_place() {
+        let read = |path: &str, name: &str| {
+            find(path).first().map(|endpoint| endpoint.parameter(name, path).to_owned()).unwrap_or_default()
+        };
+        assert_eq!(read("/v1/rooms/a%20b/members/ada", "room"), "a%20b");
+        assert_eq!(read("/v1/rooms/a%20b/members/ada", "user"), "ada");
+        assert_eq!(read("/a/b/chat/lobby", "room"), "lobby");
+        assert_eq!(read("/chat/", "room"), "");
+        assert_eq!(read("/kv//a/", "key"), "/a/");
+        assert_eq!(read("/v1/rooms/lobby", "user"), "", "a parameter that is not there");
+    }
+
+    proptest::proptest! {
+        /// What matchit finds is what comparing the templates one after another finds.
+        #[test]
+        fn both_ways_of_finding_agree(segments in proptest::collection::vec(
+            proptest::sample::select(vec![
+                "v1", "rooms", "kv", "queues", "clients", "messages", "members", "users", "stats", "watch", "ack",
+                "backups", "files", "get", "read", "web", "x", "a.b",
+            ]), 0..7)) {
+            let path = format!("/{}", segments.join("/"));
+            if let Ok(found) = ROUTER.at(&path) {
+                let template = found.value.first().map(|endpoint| endpoint.template);
+                let covering: Vec<&str> =
+                    ENDPOINTS.iter().filter(|e| e.covers(&path)).map(|e| e.template).collect();
+                proptest::prop_assert!(template.is_some_and(|found| covering.contains(&found)), "{path}");
+            } else {
+                proptest::prop_assert!(
+                    !ENDPOINTS.iter().any(|e| !e.has_prefix && e.covers(&path)), "{path} is missed");
+            }
+        }
+    }
+}

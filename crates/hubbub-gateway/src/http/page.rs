@@ -1,0 +1,64 @@
+//! Pages of lists: every list of the API goes on behind `after`, where `next` of the page before says.
+
+use hubbub_core::Fault;
+use hubbub_core::id::InvalidId;
+
+use super::query::Query;
+
+/// Items of a page, unless said.
+pub(super) const LIMIT_DEFAULT: usize = 100;
+/// Most items of a page.
+pub(super) const LIMIT_MAX: usize = 1_000;
+
+/// Which page of a list.
+#[derive(Debug)]
+pub(super) struct PageQuery<T> {
+    pub(super) after: Option<T>,
+    pub(super) limit: usize,
+}
+
+impl<T> PageQuery<T> {
+    /// `after` and `limit` of the query.
+    pub(super) fn of(
+        query: &Query,
+        parse: fn(&str) -> Result<T, InvalidId>,
+        faults: &mut Vec<Fault>,
+    ) -> Self {
+        let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, faults);
+        Self { after: query.id("after", parse, faults), limit }
+    }
+}
+
+/// One page of a list.
+#[derive(Debug)]
+pub(super) struct Page<T> {
+    pub(super) items: Vec<T>,
+    /// The `after` of the next page, if there is one.
+    pub(super) next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// Out of up to `limit` items and one more, which says that there is another page.
+    pub(super) fn of(mut items: Vec<T>, limit: usize, cursor: impl FnOnce(&T) -> String) -> Self {
+        let has_more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().filter(|_| has_more).map(cursor);
+        Self { items, next }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_item_more_than_asked_for_means_another_page() {
+        let page = |count: u32, limit| {
+            let page = Page::of((0..count).collect(), limit, |last: &u32| last.to_string());
+            (page.items.len(), page.next)
+        };
+        assert_eq!(page(0, 2), (0, None));
+        assert_eq!(page(2, 2), (2, None));
+        assert_eq!(page(3, 2), (2, Some("1".into())));
+    }
+}

@@ -1,0 +1,154 @@
+//! Counts as JSON, made from those of the store.
+
+use hubbub_core::stats::{self, FirstLast, TypeCounts};
+use hubbub_core::{RoomId, UserId};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::http::types::{Id, Time};
+
+/// How many messages of each type.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+struct MessagesByType {
+    text: u64,
+    join: u64,
+    leave: u64,
+}
+
+impl From<TypeCounts> for MessagesByType {
+    fn from(counts: TypeCounts) -> Self {
+        let TypeCounts { text, join, leave } = counts;
+        Self { text, join, leave }
+    }
+}
+
+// When the first and the last message were received.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Span {
+    first_message_at: Time,
+    last_message_at: Time,
+}
+
+impl From<FirstLast> for Span {
+    fn from(received: FirstLast) -> Self {
+        Self { first_message_at: Time(received.first), last_message_at: Time(received.last) }
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct Totals {
+    /// How many are kept.
+    messages: u64,
+    messages_by_type: MessagesByType,
+    /// Distinct senders.
+    users: u64,
+    /// Rooms with messages.
+    rooms: u64,
+    /// `null` where there is no message.
+    first_message_at: Option<Time>,
+    /// `null` where there is no message.
+    last_message_at: Option<Time>,
+}
+
+impl From<stats::Totals> for Totals {
+    fn from(totals: stats::Totals) -> Self {
+        Self {
+            messages: totals.messages.total(),
+            messages_by_type: totals.messages.into(),
+            users: totals.users,
+            rooms: totals.rooms,
+            first_message_at: totals.received.map(|times| Time(times.first)),
+            last_message_at: totals.received.map(|times| Time(times.last)),
+        }
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RoomStats {
+    pub(super) room_id: Id<RoomId>,
+    /// How many are kept.
+    messages: u64,
+    /// Distinct senders.
+    unique_users: u64,
+    #[serde(flatten)]
+    span: Span,
+}
+
+impl From<stats::RoomStats> for RoomStats {
+    fn from(stats: stats::RoomStats) -> Self {
+        let stats::RoomStats { room, messages, users, received } = stats;
+        Self { room_id: Id(room), messages, unique_users: users, span: received.into() }
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UserStats {
+    pub(super) user_id: Id<UserId>,
+    /// How many are kept.
+    messages: u64,
+    /// Rooms they are in.
+    rooms: u64,
+    #[serde(flatten)]
+    span: Span,
+}
+
+impl From<stats::UserStats> for UserStats {
+    fn from(stats: stats::UserStats) -> Self {
+        let stats::UserStats { user, messages, rooms, received } = stats;
+        Self { user_id: Id(user), messages, rooms, span: received.into() }
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Participation {
+    room_id: Id<RoomId>,
+    /// The user's.
+    messages: u64,
+    #[serde(flatten)]
+    span: Span,
+}
+
+impl From<stats::Participation> for Participation {
+    fn from(stats: stats::Participation) -> Self {
+        let stats::Participation { room, messages, received } = stats;
+        Self { room_id: Id(room), messages, span: received.into() }
+    }
+}
+
+/// An hour with messages, in UTC.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct HourStats {
+    /// Its begin.
+    hour: Time,
+    /// How many are kept.
+    messages: u64,
+    messages_by_type: MessagesByType,
+    /// Distinct senders.
+    unique_users: u64,
+    /// Rooms with messages.
+    active_rooms: u64,
+}
+
+impl From<stats::HourStats> for HourStats {
+    fn from(stats: stats::HourStats) -> Self {
+        Self {
+            hour: Time(stats.hour),
+            messages: stats.messages.total(),
+            messages_by_type: stats.messages.into(),
+            unique_users: stats.users,
+            active_rooms: stats.rooms,
+        }
+    }
+}
+
+/// Each of them as JSON.
+pub(super) fn as_json<T, J: From<T>>(all: Vec<T>) -> Vec<J> {
+    all.into_iter().map(J::from).collect()
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, QueueOp, QueueOutcome};
 use hubbub_pipeline::{Log, Metrics, SendLane, Ticket, Waiter};
 
-use super::wording;
+use super::responses;
 use crate::problem::Problem;
 
 /// Unanswered commands after which the connection is not read any more.
@@ -69,7 +69,7 @@ impl Answers {
             Err(error) => {
                 metrics.reject(Problem::from(error).code, self.staged as u64);
                 self.refusing.append(&mut self.staged_queues);
-                Entry::Words(wording::ERROR, self.staged)
+                Entry::Words(responses::ERROR, self.staged)
             }
         };
         self.staged_queues.clear();
@@ -86,7 +86,7 @@ impl Answers {
     /// Answers a message that [`Self::refuses`] is true for. What is staged must have been submitted.
     pub(super) fn refuse(&mut self, metrics: &Metrics) {
         metrics.reject(ErrorCode::Overloaded, 1);
-        self.push(wording::ERROR);
+        self.push(responses::ERROR);
     }
 
     /// Everything is answered and nothing more has come: what comes next is sent by somebody who can know the answers.
@@ -135,13 +135,13 @@ impl Answers {
                     Some(Ok(outcomes)) => {
                         for outcome in outcomes {
                             has_registered |= matches!(outcome, Outcome::Queue(QueueOutcome::Client { .. }));
-                            wording::write_outcome(outcome, client, out);
+                            responses::write_outcome(outcome, client, out);
                         }
                         ticket.count()
                     }
                     Some(Err(_)) => {
                         self.refusing.extend(self.waiter.learn(ticket).into_iter().filter_map(queue_of));
-                        (0..ticket.count()).for_each(|_| out.extend_from_slice(wording::ERROR));
+                        (0..ticket.count()).for_each(|_| out.extend_from_slice(responses::ERROR));
                         ticket.count()
                     }
                 },

@@ -1,6 +1,6 @@
 //! From bytes to commands, without I/O. The same bytes make the same commands wherever the reads cut them.
 
-use super::terms::{Malformed, Terms, looks_like_terms};
+use super::arguments::{Malformed, Terms, looks_like_terms};
 
 /// Longest line, its end not counted.
 pub(super) const LINE_BYTES_MAX: usize = 64 * 1024;

@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::all::WantedRooms;
+use super::answers::{Sends, Wording};
 use super::frames::{write_error, write_ref, write_simple};
-use super::labels::{About, Label};
-use super::sends::{Sends, Wording};
+use super::request_queue::{About, Label};
 use super::subscriptions::{Announce, Subscriptions};
 use super::write_mark;
 use crate::Gateway;

@@ -6,8 +6,8 @@ use hubbub_core::{Op, OpBatch, ReadMark, RoomId, Timestamp};
 use hubbub_ws::write;
 
 use super::align::align;
-use super::labels::{About, Label};
-use super::sends::{Sends, Wording};
+use super::answers::{Sends, Wording};
+use super::request_queue::{About, Label};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::intake::Intake;

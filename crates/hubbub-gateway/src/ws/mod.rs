@@ -1,22 +1,22 @@
 //! WebSockets: `/v1/ws`, many rooms over one socket, and `/chat/{room}`, one room for simple clients.
 //!
-//! The way of a frame: [`socket`] reads into a buffer all connections of a thread share and unmasks in place →
-//! [`connection`] hands each text to the socket's dialect ([`chat`] or [`api`]) → a checked message joins the batch
-//! of this read in [`sends`], which submits it once for each read → when its batch is through, the connection is
+//! The way of a frame: [`crate::connection::socket`] reads into a buffer all connections of a thread share and unmasks in place →
+//! [`protocol`] hands each text to the socket's dialect ([`chat`] or [`api`]) → a checked message joins the batch
+//! of this read in [`answers`], which submits it once for each read → when its batch is through, the connection is
 //! woken and writes all finished answers, in order, with one write. Live messages come ready-made from the hub's
 //! outbox; [`subscriptions`] reads what a subscriber missed.
 
 mod align;
 mod all;
+mod answers;
 mod api;
 mod chat;
 mod close;
-mod connection;
 mod frames;
-mod labels;
+mod protocol;
 mod refusing;
-mod sends;
-mod socket;
+mod request_queue;
+
 mod subscriptions;
 
 use std::sync::Arc;
@@ -43,7 +43,7 @@ use crate::http::{Answer, Body, room_of};
 use crate::problem::Problem;
 use crate::server::Peer;
 pub(crate) use close::CLOSE_CODES;
-use connection::{Connection, Dialect};
+use protocol::{Connection, Dialect};
 
 /// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
 const FRAME_OVERHEAD: usize = 4 * 1024;

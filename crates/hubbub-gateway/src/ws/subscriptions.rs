@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use super::all::{AllRooms, Next, WantedRooms};
 use super::encode_live;
 use super::frames::{write_all_live, write_error, write_room_frame};
-use super::socket::Socket;
 use crate::Gateway;
+use crate::connection::socket::Socket;
 use crate::follow::{Follower, Step, Wanted};
 use crate::problem::Problem;
 

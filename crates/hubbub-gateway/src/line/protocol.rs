@@ -20,8 +20,8 @@ use tokio::time::Sleep;
 
 use super::answers::Answers;
 use super::parse::{Command, Parser, Wish};
-use super::reads::{self, Look};
-use super::wording::{BAD_REQUEST, ERROR, Name, OK};
+use super::queries::{self, Look};
+use super::responses::{BAD_REQUEST, ERROR, Name, OK};
 use crate::Gateway;
 use crate::server::Shutdown;
 
@@ -230,7 +230,7 @@ impl Connection {
             }
             Some(Barrier::Look(look)) => {
                 let answer: Pin<Box<dyn Future<Output = Vec<u8>> + Send>> =
-                    Box::pin(reads::answer(self.gateway.clone(), look));
+                    Box::pin(queries::answer(self.gateway.clone(), look));
                 looked(answer, context, out)
             }
             Some(Barrier::Looking(answer)) => looked(answer, context, out),

@@ -17,14 +17,14 @@ use hubbub_ws::{Event, Reader, write};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
+use super::answers::{Sends, UNANSWERED_MAX};
 use super::api::{self, ApiWording};
 use super::chat::{self, ChatRoom, ChatWording};
 use super::close;
-use super::sends::{Sends, UNANSWERED_MAX};
-use super::socket::{READ_BYTES, Socket};
 use super::subscriptions::{Announce, BACKLOG_BYTES_MAX, Subscriptions};
 use crate::Gateway;
 use crate::auth::Caller;
+use crate::connection::socket::{READ_BYTES, Socket};
 use crate::follow::{Audience, OnReset, Start, Wanted};
 use crate::server::Shutdown;
 

@@ -6,7 +6,7 @@ use hubbub_core::queue::Wanted;
 use hubbub_core::store::ReadError;
 use hubbub_core::{ClientId, QueueId};
 
-use super::wording::{self, Name};
+use super::responses::{self, Name};
 use crate::Gateway;
 
 /// Entries of one page of a list.
@@ -27,7 +27,7 @@ pub(super) async fn answer(gateway: Arc<Gateway>, look: Look) -> Vec<u8> {
     if let Err(error) = write(&gateway, look, &mut out).await {
         tracing::error!(%error, "a read for the line protocol failed");
         out.clear();
-        out.extend_from_slice(wording::ERROR);
+        out.extend_from_slice(responses::ERROR);
     }
     out
 }
@@ -45,7 +45,7 @@ async fn write(gateway: &Gateway, look: Look, out: &mut Vec<u8>) -> Result<(), R
                     break;
                 }
             }
-            wording::write_list("users", all.iter().map(ClientId::as_str), out);
+            responses::write_list("users", all.iter().map(ClientId::as_str), out);
         }
         Look::Queues => {
             let mut all = Vec::new();
@@ -57,7 +57,7 @@ async fn write(gateway: &Gateway, look: Look, out: &mut Vec<u8>) -> Result<(), R
                     break;
                 }
             }
-            wording::write_list("queues", all.iter().map(|queue| &**queue), out);
+            responses::write_list("queues", all.iter().map(|queue| &**queue), out);
         }
         Look::Holding { receiver } => {
             let mut all = Vec::new();
@@ -72,7 +72,7 @@ async fn write(gateway: &Gateway, look: Look, out: &mut Vec<u8>) -> Result<(), R
                     }
                 }
             }
-            wording::write_list("queues", all.iter().map(|queue| &**queue), out);
+            responses::write_list("queues", all.iter().map(|queue| &**queue), out);
         }
         Look::Message { queue, sender, receiver, newest_first } => {
             let (queue, sender, receiver) = (queue.map(Name::of), sender.map(Name::of), Name::of(receiver));
@@ -83,7 +83,7 @@ async fn write(gateway: &Gateway, look: Look, out: &mut Vec<u8>) -> Result<(), R
                 newest_first,
             };
             let found = store.look(wanted, 1).await?;
-            wording::write_look(found.as_deref(), out);
+            responses::write_look(found.as_deref(), out);
         }
     }
     Ok(())

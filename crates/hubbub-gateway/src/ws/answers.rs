@@ -6,8 +6,8 @@ use std::sync::Arc;
 use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, ReadMark, Refusal, RoomId};
 use hubbub_pipeline::{Log, Metrics, SendLane, Ticket, Waiter};
 
-use super::labels::{About, Label, Labels};
 use super::refusing::RefusingRooms;
+use super::request_queue::{About, Label, Labels};
 use crate::problem::{Problem, Sent, sent};
 
 /// Unanswered frames after which the socket is not read any more.

@@ -10,13 +10,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// Bytes one read takes. Larger ones halve the rate of connections that send one message at a time.
-pub(super) const READ_BYTES: usize = 16 * 1024;
+pub(crate) const READ_BYTES: usize = 16 * 1024;
 /// Buffers gathered into one write.
 const SLICES_MAX: usize = 64;
 /// An emptied buffer larger than this is given back rather than kept for the next answers.
 const KEPT_BYTES_MAX: usize = 8 * 1024;
 
-pub(super) struct Socket {
+pub(crate) struct Socket {
     stream: TcpStream,
     /// Shared frames, and own ones that must go before them.
     queue: VecDeque<Bytes>,
@@ -31,23 +31,23 @@ pub(super) struct Socket {
 
 impl Socket {
     /// `sent` bytes of the stream were sent before: the response to the handshake.
-    pub(super) fn new(stream: TcpStream, sent: u64) -> Self {
+    pub(crate) fn new(stream: TcpStream, sent: u64) -> Self {
         let (queue, tail) = (VecDeque::new(), Vec::new());
         Self { stream, queue, tail, written: 0, queued_bytes: 0, before_tail: sent }
     }
 
     /// The place in the connection's stream where the buffer of [`Self::out`] begins.
-    pub(super) fn out_begins_at(&self) -> u64 {
+    pub(crate) fn out_begins_at(&self) -> u64 {
         self.before_tail
     }
 
     /// The buffer to which own frames are appended.
-    pub(super) fn out(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.tail
     }
 
     /// Adds frames that are shared with other connections.
-    pub(super) fn push(&mut self, frames: Bytes) {
+    pub(crate) fn push(&mut self, frames: Bytes) {
         self.seal_tail();
         self.before_tail += frames.len() as u64;
         self.queued_bytes += frames.len();
@@ -66,13 +66,13 @@ impl Socket {
     }
 
     /// Bytes that wait for the peer.
-    pub(super) fn backlog_bytes(&self) -> usize {
+    pub(crate) fn backlog_bytes(&self) -> usize {
         self.queued_bytes + self.tail.len() - self.written
     }
 
     /// Forgets what waits behind the first buffer, which may be written in part, to make place for the close frame. What
     /// the peer gets is then a prefix of what it was to get: it resumes behind it.
-    pub(super) fn drop_backlog(&mut self) {
+    pub(crate) fn drop_backlog(&mut self) {
         let Some(first) = self.queue.front() else { return };
         self.queued_bytes = first.len();
         self.queue.truncate(1);
@@ -81,7 +81,7 @@ impl Socket {
     }
 
     /// Writes until nothing is left or the peer takes no more.
-    pub(super) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.backlog_bytes() > 0 {
             let count = ready!(self.poll_write(context))?;
             if count == 0 {
@@ -131,7 +131,7 @@ impl Socket {
     }
 
     /// Reads into `buffer`; `Ok(0)` when the peer has finished.
-    pub(super) fn poll_read(
+    pub(crate) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
         buffer: &mut [u8],
@@ -142,12 +142,12 @@ impl Socket {
     }
 
     /// Tells the peer that nothing more comes.
-    pub(super) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 
     /// Gives memory back; for connections that fall idle.
-    pub(super) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         if self.backlog_bytes() == 0 {
             self.tail = Vec::new();
             self.queue = VecDeque::new();

@@ -1,0 +1,3 @@
+//! What connections of every protocol share.
+
+pub(crate) mod socket;

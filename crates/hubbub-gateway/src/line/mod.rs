@@ -17,8 +17,13 @@ mod protocol;
 mod queries;
 mod responses;
 
+use std::sync::Arc;
+
+use hubbub_pipeline::Waiter;
 use tokio::net::TcpStream;
 
+use crate::connection::Connection;
+use crate::connection::socket::Socket;
 use crate::server::Peer;
 
 /// Serves one connection until it ends.
@@ -28,6 +33,8 @@ pub(crate) async fn serve(peer: Peer, stream: TcpStream) {
     }
     let metrics = peer.gateway.metrics.clone();
     metrics.line_connections.inc();
-    protocol::Connection::new(peer.gateway.clone(), stream).run(&peer.shutdown).await;
+    let waiter = Arc::new(Waiter::ordered());
+    let protocol = protocol::LineProtocol::new(peer.gateway.clone(), waiter.clone());
+    Connection::new(Socket::new(stream), waiter, protocol).run(&peer.shutdown).await;
     metrics.line_connections.dec();
 }

@@ -1,57 +1,54 @@
-//! One WebSocket from its upgrade to its end.
-//!
-//! A turn: answers that are ready, then live frames, then one write, then a read and what it brought. The task is
-//! woken by the socket, by the batch it waits for, by its outbox, by its timer, or by the shutdown; whichever it
-//! was, the whole turn is taken, so no wake-up can be lost between them.
+//! WebSocket as a protocol of [`crate::connection`]: frames in, frames out, pings in between.
 
-use std::cell::RefCell;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::Context;
 
-use bytes::Bytes;
-use hubbub_core::{OpBatch, RoomId};
+use hubbub_core::{OpBatch, Timestamp};
 use hubbub_pipeline::Waiter;
-use hubbub_ws::{Event, Reader, write};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep};
+use hubbub_ws::{Event, Reader, Role, write};
 
-use super::answers::{Sends, UNANSWERED_MAX};
-use super::api::{self, ApiWording};
-use super::chat::{self, ChatRoom, ChatWording};
+use super::answers::{Answers, Responses};
 use super::close;
-use super::subscriptions::{Announce, BACKLOG_BYTES_MAX, Subscriptions};
+use super::subscriptions::Subscriptions;
 use crate::Gateway;
 use crate::auth::Caller;
-use crate::connection::socket::{READ_BYTES, Socket};
-use crate::follow::{Audience, OnReset, Start, Wanted};
-use crate::server::Shutdown;
+use crate::connection::socket::Socket;
+use crate::connection::{Flow, Io, Protocol};
 
-/// Reads before other connections of the thread get their turn.
-const READS_PER_TURN: usize = 8;
-/// Time for the close frame to be sent and the peer's to come.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
+const FRAME_OVERHEAD: usize = 4 * 1024;
 
-/// What the socket speaks.
-pub(super) enum Dialect {
-    /// `/v1/ws`.
-    Api { caller: Caller },
-    /// `/chat/{room}`.
-    Chat { room: RoomId, caller: Caller, echo: bool, live: bool, pad: bool },
+/// What the texts on a WebSocket mean.
+pub(super) trait Dialect {
+    /// How answers are encoded.
+    type Responses<'a>: Responses
+    where
+        Self: 'a;
+
+    fn caller(&self) -> &Caller;
+    /// Begins what the socket follows without asking.
+    fn on_start(&self, subscriptions: &mut Subscriptions);
+    /// Takes one text frame.
+    fn on_text(&self, turn: &mut Turn<'_>, text: &str);
+    /// `out_begins_at`: the position in the connection's stream of the buffer that answers are appended to.
+    fn responses(&self, gateway: &Gateway, out_begins_at: u64) -> Self::Responses<'_>;
 }
 
-enum State {
-    Open,
-    /// Nothing is read any more; what was submitted is still answered.
-    Draining {
-        code: u16,
-        reason: String,
-    },
-    /// The close frame is on its way; whatever comes is dropped until the peer closes.
-    Closing {
-        has_shut_down: bool,
-    },
+/// What a text frame can act on.
+pub(super) struct Turn<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) answers: &'a mut Answers,
+    pub(super) subscriptions: &'a mut Subscriptions,
+    /// Operations of this read.
+    pub(super) ops: &'a mut OpBatch,
+    pub(super) now: Timestamp,
+}
+
+impl Turn<'_> {
+    /// Answers with a frame that needs no operation, behind the answers before it.
+    pub(super) fn answer(&mut self, frame: Vec<u8>) {
+        self.answers.push_frame(self.gateway, self.ops, frame);
+    }
 }
 
 /// Where the connection stands between two pings.
@@ -65,325 +62,159 @@ enum Heartbeat {
     Answered,
 }
 
-/// Buffers that all connections of a thread share: a read is processed before the thread turns to the next one.
-struct Scratch {
-    bytes: Vec<u8>,
-    ops: OpBatch,
+impl Heartbeat {
+    fn on_pong(&mut self) {
+        if *self == Self::Pinged {
+            *self = Self::Answered;
+        }
+    }
 }
 
-thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch { bytes: vec![0; READ_BYTES], ops: OpBatch::default() });
-}
-
-pub(super) struct Connection {
+pub(super) struct WebSocket<D> {
     gateway: Arc<Gateway>,
-    socket: Socket,
+    dialect: D,
     reader: Reader,
-    dialect: Dialect,
-    waiter: Arc<Waiter>,
-    sends: Sends,
+    answers: Answers,
     subscriptions: Subscriptions,
-    timer: Pin<Box<Sleep>>,
     heartbeat: Heartbeat,
-    state: State,
-    /// What the client sent together with its handshake.
-    early: Bytes,
+    /// Code and reason of the close frame, once the connection is to end.
+    end: Option<(u16, String)>,
 }
 
-impl Connection {
-    /// `early`: what the client sent together with its handshake. `sent`: bytes of the response to that.
-    pub(super) fn new(
-        gateway: Arc<Gateway>,
-        stream: TcpStream,
-        (early, sent): (Bytes, u64),
-        dialect: Dialect,
-    ) -> Self {
-        let waiter = Arc::new(Waiter::ordered());
-        let (Dialect::Api { caller } | Dialect::Chat { caller, .. }) = &dialect;
-        let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone(), caller.user.clone());
-        if matches!(dialect, Dialect::Api { .. }) {
-            subscriptions.open();
-        }
-        if let Dialect::Chat { room, live: true, .. } = &dialect {
-            let (start, on_reset, audience) = (Start::Live, OnReset::Live, Audience::Readers);
-            let wanted = Wanted { start, epoch: None, on_reset, audience };
-            // The first subscription of a socket is within every limit.
-            let _ = subscriptions.subscribe(room.clone(), wanted, Announce::Not);
-        }
+impl<D: Dialect> WebSocket<D> {
+    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, dialect: D) -> Self {
+        let user = dialect.caller().user.clone();
+        let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone(), user);
+        dialect.on_start(&mut subscriptions);
+        // JSON may escape every byte of a text as \u00XX.
+        let frame_bytes = gateway.limits.message_bytes.saturating_mul(6) + FRAME_OVERHEAD;
         Self {
-            socket: Socket::new(stream, sent),
-            reader: super::reader(&gateway),
             dialect,
-            sends: Sends::new(waiter.clone()),
-            waiter,
+            reader: Reader::new(Role::Server, frame_bytes),
+            answers: Answers::new(waiter),
             subscriptions,
-            timer: Box::pin(tokio::time::sleep(gateway.server.ping_interval)),
             heartbeat: Heartbeat::Quiet,
-            state: State::Open,
-            early,
+            end: None,
             gateway,
         }
     }
 
-    /// Serves the socket until it is closed, at the latest at shutdown.
-    pub(super) async fn run(mut self, shutdown: &Shutdown) {
-        let mut stop = Box::pin({
-            let mut shutdown = shutdown.clone();
-            async move { shutdown.requested().await }
-        });
-        let mut is_registered = false;
-        std::future::poll_fn(|context| {
-            self.waiter.register(context);
-            // A task's waker stays the same, so being polled once is enough to be woken by timer and shutdown.
-            if !is_registered {
-                is_registered = true;
-                let _ = self.timer.as_mut().poll(context);
-                let _ = stop.as_mut().poll(context);
-            }
-            if shutdown.is_requested() && matches!(self.state, State::Open) {
-                let seconds = self.gateway.server.drain_timeout.as_secs().max(1);
-                self.drain(close::GOING_AWAY, format!("shutting down; reconnect within {seconds} s"));
-            }
-            if self.timer.is_elapsed() && self.on_timer(context).is_ready() {
-                return Poll::Ready(());
-            }
-            self.turn(context)
-        })
-        .await;
-    }
-
-    fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.emit(context);
-        if self.subscriptions.is_cut() && !matches!(self.state, State::Closing { .. }) {
-            self.socket.drop_backlog();
-            self.close(close::TOO_SLOW, "too slow: resume from your last seq");
-        }
-        if self.is_drained()
-            && let State::Draining { code, reason } = std::mem::replace(&mut self.state, State::Open)
-        {
-            self.close(code, &reason);
-        }
-        if !self.flush(context) {
-            return Poll::Ready(());
-        }
-        match self.state {
-            State::Open => self.read(context),
-            State::Draining { .. } => Poll::Pending,
-            State::Closing { .. } => self.finish(context),
-        }
-    }
-
-    /// Appends everything that is ready for the peer.
-    fn emit(&mut self, context: &mut Context<'_>) {
-        if matches!(self.state, State::Closing { .. }) {
-            return;
-        }
-        self.answer();
-        loop {
-            // A room that is followed again begins behind the answer that ended it before.
-            let may_catch_up = !self.sends.waits_for_outbox();
-            self.subscriptions.poll(context, &mut self.socket, may_catch_up);
-            if may_catch_up || !self.answer() {
-                return;
-            }
-        }
-    }
-
     /// Appends the answers that are ready; `false` when there are none.
-    fn answer(&mut self) -> bool {
-        let Self { gateway, socket, sends, dialect, subscriptions, .. } = self;
-        let has_passed = |end| subscriptions.has_passed(end);
-        if !sends.has_answers(has_passed) {
+    fn answer(&mut self, socket: &mut Socket) -> bool {
+        let Self { gateway, dialect, answers, subscriptions, .. } = self;
+        if !answers.may_be_ready() {
             return false;
         }
-        match dialect {
-            Dialect::Api { caller } => {
-                let wording = ApiWording { epoch: &gateway.store.epoch(), caller };
-                sends.answer(&wording, has_passed, socket.out());
-            }
-            Dialect::Chat { pad, .. } => {
-                let aligned_from = pad.then(|| socket.out_begins_at());
-                let wording = ChatWording { now: gateway.now(), aligned_from };
-                sends.answer(&wording, has_passed, socket.out());
-            }
-        }
-        true
+        let responses = dialect.responses(gateway, socket.out_begins_at());
+        answers.encode(responses, |end| subscriptions.has_passed(end), socket)
     }
 
-    /// Writes what waits, as much as the peer takes; `false` when the connection is lost.
-    fn flush(&mut self, context: &mut Context<'_>) -> bool {
-        let is_held_back = self.subscriptions.take_held_back();
-        match self.socket.poll_flush(context) {
-            Poll::Ready(Err(error)) => {
-                tracing::debug!(%error, "write failed");
-                return false;
-            }
-            // There may be more where this came from: it was held back for a backlog that is gone already, and nobody
-            // else wakes this task for it.
-            Poll::Ready(Ok(())) if is_held_back => context.waker().wake_by_ref(),
-            _ => {}
-        }
-        true
+    fn cut(&mut self, code: u16, reason: &str) -> Flow {
+        self.end = Some((code, reason.to_owned()));
+        Flow::Cut
+    }
+}
+
+impl<D: Dialect> Protocol for WebSocket<D> {
+    const UNANSWERED_MAX: usize = 1_024;
+    /// WebSockets end with a close frame; a stream that ends without one is broken.
+    const ANSWERS_HALF_CLOSED: bool = false;
+
+    fn on_start(&mut self, context: &mut Context<'_>, io: &mut Io) {
+        io.timer.set(context, self.gateway.server.ping_interval);
     }
 
-    fn read(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        for _ in 0..READS_PER_TURN {
-            // Whoever is not read is woken when its answers are ready, or when its peer takes more.
-            if self.sends.unanswered() >= UNANSWERED_MAX || self.socket.backlog_bytes() > BACKLOG_BYTES_MAX {
-                return Poll::Pending;
+    fn decode(
+        &mut self,
+        _context: &mut Context<'_>,
+        io: &mut Io,
+        input: &mut [u8],
+        ops: &mut OpBatch,
+    ) -> Flow {
+        let Self { gateway, dialect, reader, answers, subscriptions, heartbeat, .. } = self;
+        let now = gateway.now();
+        let mut frames = reader.feed(input);
+        let end = loop {
+            match frames.next() {
+                Ok(Some(Event::Text(text))) => {
+                    dialect.on_text(&mut Turn { gateway, answers, subscriptions, ops, now }, text);
+                }
+                Ok(Some(Event::Ping(payload))) => write::write_pong(io.socket.out(), payload),
+                Ok(Some(Event::Pong(payload))) => {
+                    answers.on_pong(payload);
+                    heartbeat.on_pong();
+                }
+                Ok(Some(Event::Binary(_))) => {
+                    break Some((close::BINARY, "binary frames are not taken".to_owned()));
+                }
+                Ok(Some(Event::Close { code, .. })) => {
+                    break Some((code.unwrap_or(close::NORMAL), String::new()));
+                }
+                Ok(None) => break None,
+                Err(error) => break Some((error.close_code(), error.to_string())),
             }
-            let count = SCRATCH.with_borrow_mut(|scratch| {
-                let count = if self.early.is_empty() {
-                    std::task::ready!(self.socket.poll_read(context, &mut scratch.bytes))
-                } else {
-                    let part = self.early.split_to(self.early.len().min(scratch.bytes.len()));
-                    scratch.bytes.get_mut(..part.len()).unwrap_or_default().copy_from_slice(&part);
-                    Ok(part.len())
-                };
-                let count = count.unwrap_or_else(|error| {
-                    tracing::debug!(%error, "read failed");
-                    0
-                });
-                self.take(scratch.bytes.get_mut(..count).unwrap_or_default(), &mut scratch.ops);
-                Poll::Ready(count)
-            });
-            match count {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(0) => return Poll::Ready(()),
-                Poll::Ready(_) => {}
-            }
-            if !matches!(self.state, State::Open) {
-                return self.turn(context);
-            }
-            self.emit(context);
-            if !self.flush(context) {
-                return Poll::Ready(());
-            }
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
+        };
+        answers.submit(gateway, ops);
+        self.end = end;
+        if self.end.is_some() { Flow::Drain } else { Flow::Continue }
     }
 
-    /// Processes what one read brought, and submits it.
-    fn take(&mut self, bytes: &mut [u8], ops: &mut OpBatch) {
-        let now = self.gateway.now();
-        let mut end = None;
-        let mut frames = self.reader.feed(bytes);
+    fn encode(&mut self, context: &mut Context<'_>, io: &mut Io) -> Flow {
+        self.answer(&mut io.socket);
         loop {
-            let event = match frames.next() {
-                Ok(Some(event)) => event,
-                Ok(None) => break,
-                Err(error) => {
-                    end = Some((error.close_code(), error.to_string()));
-                    break;
-                }
-            };
-            match event {
-                Event::Text(text) => match &self.dialect {
-                    Dialect::Chat { room, caller, echo, .. } => {
-                        let chat = ChatRoom { room, caller, echo: *echo };
-                        chat::on_text(&self.gateway, &chat, &mut self.sends, ops, text, now);
-                    }
-                    Dialect::Api { caller } => {
-                        let (gateway, sends) = (&*self.gateway, &mut self.sends);
-                        let subscriptions = &mut self.subscriptions;
-                        api::on_text(
-                            &mut api::Parts { gateway, caller, sends, subscriptions, ops },
-                            text,
-                            now,
-                        );
-                    }
-                },
-                Event::Binary(_) => {
-                    end = Some((close::BINARY, "binary frames are not taken".to_owned()));
-                    break;
-                }
-                Event::Ping(payload) => write::write_pong(self.socket.out(), payload),
-                Event::Pong(payload) => {
-                    self.sends.pong(payload);
-                    if self.heartbeat == Heartbeat::Pinged {
-                        self.heartbeat = Heartbeat::Answered;
-                    }
-                }
-                Event::Close { code, .. } => {
-                    end = Some((code.unwrap_or(close::NORMAL), String::new()));
-                    break;
-                }
+            // A room that is followed again begins behind the answer that ended it before.
+            let may_catch_up = !self.answers.waits_for_outbox();
+            self.subscriptions.poll(context, &mut io.socket, may_catch_up);
+            if may_catch_up || !self.answer(&mut io.socket) {
+                break;
             }
         }
-        self.sends.submit(&self.gateway.log, &self.gateway.metrics, ops);
-        if let Some((code, reason)) = end {
-            self.drain(code, reason);
+        if self.subscriptions.is_cut() {
+            return self.cut(close::TOO_SLOW, "too slow: resume from your last seq");
         }
+        Flow::Continue
     }
 
-    fn drain(&mut self, code: u16, reason: String) {
-        self.state = State::Draining { code, reason };
+    fn unanswered(&self) -> usize {
+        self.answers.unanswered()
     }
 
-    fn is_drained(&self) -> bool {
-        matches!(self.state, State::Draining { .. }) && self.sends.unanswered() == 0
+    fn is_drained(&self, _socket: &Socket) -> bool {
+        self.answers.unanswered() == 0
     }
 
-    fn close(&mut self, code: u16, reason: &str) {
-        write::write_close(self.socket.out(), code, reason);
-        self.state = State::Closing { has_shut_down: false };
-        self.timer.as_mut().reset(Instant::now() + CLOSE_TIMEOUT);
-    }
-
-    /// Waits for the peer to close after our close frame; what it still sends is dropped, so that the system does
-    /// not reset the connection before the peer has read our last words.
-    fn finish(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.timer.as_mut().poll(context).is_ready() {
-            return Poll::Ready(());
-        }
-        if self.socket.backlog_bytes() > 0 {
-            return Poll::Pending;
-        }
-        if let State::Closing { has_shut_down } = &mut self.state
-            && !*has_shut_down
-        {
-            *has_shut_down = self.socket.poll_shutdown(context).is_ready();
-        }
-        SCRATCH.with_borrow_mut(|scratch| {
-            loop {
-                match self.socket.poll_read(context, &mut scratch.bytes) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
-                    Poll::Ready(Ok(_)) => {}
-                    Poll::Pending => return Poll::Pending,
-                }
-            }
-        })
-    }
-
-    /// Pings, or gives up; ready when the connection is over.
-    fn on_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if matches!(self.state, State::Closing { .. }) {
-            return Poll::Ready(());
-        }
+    /// Pings, or gives up.
+    fn on_timer(&mut self, context: &mut Context<'_>, io: &mut Io) -> Flow {
         let limits = &self.gateway.server;
         let next = match self.heartbeat {
             Heartbeat::Quiet => {
                 self.heartbeat = Heartbeat::Pinged;
-                let payload = self.sends.ping_payload();
-                write::write_ping(self.socket.out(), payload.as_ref().map_or(&[][..], |number| number));
+                let payload = self.answers.ping_payload();
+                write::write_ping(io.socket.out(), payload.as_ref().map_or(&[][..], |number| number));
                 // A connection that is pinged has often been idle for long: let it cost nothing.
-                self.sends.release();
+                self.answers.release();
                 limits.pong_timeout
             }
             Heartbeat::Answered => {
                 self.heartbeat = Heartbeat::Quiet;
-                self.socket.release();
+                io.socket.release();
                 limits.ping_interval.saturating_sub(limits.pong_timeout)
             }
-            Heartbeat::Pinged => {
-                self.socket.drop_backlog();
-                self.close(close::NO_PONG, "no pong");
-                return Poll::Pending;
-            }
+            Heartbeat::Pinged => return self.cut(close::NO_PONG, "no pong"),
         };
-        self.timer.as_mut().reset(Instant::now() + next);
-        let _ = self.timer.as_mut().poll(context);
-        Poll::Pending
+        io.timer.set(context, next);
+        Flow::Continue
+    }
+
+    fn on_shutdown(&mut self, _io: &mut Io) {
+        let seconds = self.gateway.server.drain_timeout.as_secs().max(1);
+        let reason = || (close::GOING_AWAY, format!("shutting down; reconnect within {seconds} s"));
+        self.end.get_or_insert_with(reason);
+    }
+
+    fn on_close(&mut self, socket: &mut Socket) {
+        if let Some((code, reason)) = &self.end {
+            write::write_close(socket.out(), *code, reason);
+        }
     }
 }

@@ -10,6 +10,7 @@ use crate::error::Fault;
 use crate::id::{ID_RULE, is_valid_id};
 use crate::limits::Limits;
 use crate::message::{MessageType, Send};
+use crate::text::check_text;
 use crate::time::{TIMESTAMP_RULE, Timestamp};
 
 /// A JSON value where a string or number belongs; anything else is remembered by its type's name, so that the
@@ -71,6 +72,11 @@ impl Loose<'_> {
             Self::Int(_, digits) => Some(digits.as_str()),
             Self::Float(_) | Self::Other(_) => None,
         }
+    }
+
+    /// The value as a whole number from 0 on.
+    pub fn as_u64(&self) -> Option<u64> {
+        if let Self::Int(number, _) = self { u64::try_from(*number).ok() } else { None }
     }
 
     pub(crate) fn as_text(&self) -> Option<&str> {
@@ -257,15 +263,13 @@ impl MessageDraft<'_> {
             None => Fault::new("message", REQUIRED),
             Some(None) => Fault::new("message", STRING),
             Some(Some("")) => Fault::new("message", "must not be empty"),
-            Some(Some(text)) if text.contains('\0') => Fault::new("message", "must not contain U+0000"),
-            // Counting characters is needed only where bytes do not already decide.
-            Some(Some(text)) if rules == Rules::Chat && text.len() > 500 && text.chars().count() > 500 => {
-                Fault::new("message", "must be 1 to 500 characters")
+            Some(Some(text)) => {
+                let chars_max = (rules == Rules::Chat).then_some(500);
+                match check_text(text, chars_max, limits.message_bytes) {
+                    Ok(()) => return Some(text),
+                    Err(rule) => Fault::new("message", rule),
+                }
             }
-            Some(Some(text)) if text.len() > limits.message_bytes => {
-                Fault::new("message", format!("must be at most {} bytes", limits.message_bytes))
-            }
-            Some(Some(text)) => return Some(text),
         };
         faults.push(fault);
         None

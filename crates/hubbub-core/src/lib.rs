@@ -20,6 +20,7 @@ mod kv_head;
 mod lease_receipt;
 pub mod limits;
 pub mod message;
+pub mod number;
 pub mod op;
 pub mod queue;
 pub mod queue_draft;
@@ -29,6 +30,7 @@ pub mod replica;
 pub mod rules;
 pub mod stats;
 pub mod store;
+pub mod text;
 pub mod time;
 
 pub use change::{Change, ReadMark, RoomSettings, What};

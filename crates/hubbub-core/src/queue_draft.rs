@@ -12,6 +12,7 @@ use crate::limits::Limits;
 use crate::queue::{
     Audience, DEAD_LETTER_SUFFIX, DURATION_MS_MAX, Due, QueueSend, QueueSettings, TAKE_MAX, WhenFull,
 };
+use crate::text::check_text;
 use crate::time::TIMESTAMP_RULE;
 
 /// A message for a queue as somebody wrote it. Unknown fields are ignored; `null` counts as absent.
@@ -100,11 +101,10 @@ impl QueueSendDraft<'_> {
             None => Fault::new("message", REQUIRED),
             Some(None) => Fault::new("message", STRING),
             Some(Some("")) => Fault::new("message", "must not be empty"),
-            Some(Some(text)) if text.contains('\0') => Fault::new("message", "must not contain U+0000"),
-            Some(Some(text)) if text.len() > limits.queue_message_bytes => {
-                Fault::new("message", format!("must be at most {} bytes", limits.queue_message_bytes))
-            }
-            Some(Some(text)) => return Some(text),
+            Some(Some(text)) => match check_text(text, None, limits.queue_message_bytes) {
+                Ok(()) => return Some(text),
+                Err(rule) => Fault::new("message", rule),
+            },
         };
         faults.push(fault);
         None
@@ -315,10 +315,7 @@ pub fn number(
     range: RangeInclusive<u64>,
     faults: &mut Vec<Fault>,
 ) -> Option<u64> {
-    let number = match value? {
-        Loose::Int(number, _) => u64::try_from(*number).ok().filter(|number| range.contains(number)),
-        _ => None,
-    };
+    let number = value?.as_u64().filter(|number| range.contains(number));
     if number.is_none() {
         let rule = format!("must be a whole number from {} to {}", range.start(), range.end());
         faults.push(Fault::new(field, rule));

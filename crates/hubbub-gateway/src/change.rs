@@ -1,12 +1,34 @@
 //! Changes of rooms, members and read marks on their way to the log, and who may look.
 
+use hubbub_core::draft::Loose;
+use hubbub_core::number::WHOLE_NUMBER_RULE;
 use hubbub_core::store::ReadError;
-use hubbub_core::{Change, Op, OpBatch, Outcome, RoomId, What};
+use hubbub_core::{Change, Fault, Op, OpBatch, Outcome, RoomId, What};
 use hubbub_pipeline::Standing;
 
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::problem::Problem;
+
+/// Checks a request to move the caller's read mark in a room to `seq`, and adds to `faults` what is wrong with it.
+pub(crate) fn mark_read<'a>(
+    room: Option<&'a RoomId>,
+    caller: &'a Caller,
+    seq: Option<&Loose<'_>>,
+    faults: &mut Vec<Fault>,
+) -> Option<Change<'a>> {
+    let seq = match seq {
+        None => Err("is required"),
+        Some(seq) => seq.as_u64().ok_or(WHOLE_NUMBER_RULE),
+    };
+    let seq = seq.map_err(|rule| faults.push(Fault::new("seq", rule))).ok();
+    let user = caller.as_str();
+    if user.is_none() {
+        faults.extend(Problem::no_user().faults);
+    }
+    let (room, user, seq) = (room?.as_str(), user?, seq?);
+    Some(Change { by: Some(user), what: What::MarkRead { room, user, seq } })
+}
 
 impl Gateway {
     /// Submits one change and waits until it is durable. Whether the caller may make it is for the store to judge.

@@ -87,7 +87,7 @@ pub(crate) enum Step {
 #[derive(Debug)]
 enum Stage {
     /// Nothing is known of the room yet.
-    Asked(Wanted),
+    Requested(Wanted),
     /// The last so many up to the head that was announced are to be read.
     Last { count: usize, head: u64 },
     /// Everything up to this seq was handed out.
@@ -127,7 +127,7 @@ pub(crate) struct Follower {
     /// The page that follows a reset.
     page: Option<MessageRun>,
     /// Whether it asked to go live, and what is published since is held.
-    has_asked: bool,
+    has_tried_to_join: bool,
 }
 
 impl Follower {
@@ -149,12 +149,12 @@ impl Follower {
             attachment,
             outbox,
             on_reset: wanted.on_reset,
-            stage: Stage::Asked(wanted),
+            stage: Stage::Requested(wanted),
             read_on_from: None,
             fetch: None,
             has_cursor: false,
             page: None,
-            has_asked: false,
+            has_tried_to_join: false,
         }
     }
 
@@ -180,8 +180,8 @@ impl Follower {
                         self.fetch(if is_same { AGAIN_AFTER } else { Duration::ZERO });
                         // The next time it is its turn it may ask twice again: an outbox holds for one room, and two
                         // that take that from each other with every question would never go live.
-                        self.has_asked = !self.has_asked;
-                        if !self.has_asked {
+                        self.has_tried_to_join = !self.has_tried_to_join;
+                        if !self.has_tried_to_join {
                             return Poll::Ready(Step::Outrun);
                         }
                     }
@@ -209,7 +209,7 @@ impl Follower {
     fn take(&mut self, fetched: Fetched) -> Option<Step> {
         match fetched {
             Fetched::Info(epoch, Ok((standing, info))) => {
-                let Stage::Asked(wanted) = &self.stage else { return None };
+                let Stage::Requested(wanted) = &self.stage else { return None };
                 if epoch != self.gateway.store.epoch() {
                     // Another history began meanwhile, and nobody knows which one this is of.
                     return None;
@@ -277,7 +277,7 @@ impl Follower {
                 let cursor = last.unwrap_or(*cursor).max(page.head);
                 Stage::Behind { cursor, is_at_end: true }
             }
-            (Stage::Asked(_) | Stage::Live | Stage::Over, _) => return None,
+            (Stage::Requested(_) | Stage::Live | Stage::Over, _) => return None,
         };
         self.has_cursor = true;
         let missed = Some(page.messages).filter(|messages| !messages.is_empty());
@@ -350,7 +350,7 @@ fn begin_fetch(
     let (gateway, room, user) = (gateway.clone(), room.clone(), user.clone());
     let page_bytes = if gateway.hub.memory().is_exceeded() { SMALL_PAGE_BYTES } else { PAGE_BYTES };
     let (cursor, limit, bytes_max) = match stage {
-        Stage::Asked(_) => {
+        Stage::Requested(_) => {
             return Box::pin(async move {
                 let epoch = gateway.store.epoch();
                 let info = match standing(&gateway, &room, user).await {

@@ -10,6 +10,7 @@ mod apply;
 mod auth;
 mod base64;
 mod change;
+mod connection;
 mod follow;
 mod http;
 mod intake;

@@ -28,7 +28,32 @@ pub(crate) struct Shutdown {
     _alive: mpsc::Sender<()>,
 }
 
+/// Shuts the server down, and waits for its connections.
+pub(crate) struct Stopper {
+    stop: watch::Sender<bool>,
+    alive: mpsc::Receiver<()>,
+}
+
+impl Stopper {
+    /// Tells every connection that the server shuts down.
+    pub(crate) fn stop(&self) {
+        // Receivers may all be gone, when there is no connection.
+        let _ = self.stop.send(true);
+    }
+
+    /// Comes back when the last connection has ended.
+    async fn all_gone(&mut self) {
+        let _ = self.alive.recv().await;
+    }
+}
+
 impl Shutdown {
+    pub(crate) fn new() -> (Stopper, Self) {
+        let (stopper, stop) = watch::channel(false);
+        let (alive, receiver) = mpsc::channel(1);
+        (Stopper { stop: stopper, alive: receiver }, Self { stop, _alive: alive })
+    }
+
     /// Whether the server shuts down. Cheap: looks for any change of what is only ever changed for that.
     pub(crate) fn is_requested(&self) -> bool {
         self.stop.has_changed().unwrap_or(true)
@@ -92,9 +117,7 @@ impl Listeners {
 /// After it returned nothing refers to the listeners any more, everything accepted is durable and answered, and
 /// WebSockets are closed with 1001. Connections that do not finish in time are dropped.
 pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Future<Output = Duration>) {
-    let (stopper, stop_receiver) = watch::channel(false);
-    let (alive, mut gone) = mpsc::channel(1);
-    let shutdown = Shutdown { stop: stop_receiver, _alive: alive };
+    let (mut stopper, shutdown) = Shutdown::new();
     let permits = Arc::new(Semaphore::new(gateway.server.connections));
     tokio::pin!(stop);
     let mut sampling = tokio::time::interval(SAMPLE_INTERVAL);
@@ -128,9 +151,8 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
     };
     drop(listeners);
     drop(shutdown);
-    // Receivers may all be gone, when there is no connection.
-    let _ = stopper.send(true);
-    if tokio::time::timeout(drain_timeout, gone.recv()).await.is_err() {
+    stopper.stop();
+    if tokio::time::timeout(drain_timeout, stopper.all_gone()).await.is_err() {
         tracing::warn!("some connections did not finish in time and are dropped");
     }
     gateway.log.close().await;

@@ -36,7 +36,7 @@ pub struct Reader {
     max_message_bytes: usize,
     /// Start of a header that a read cut off.
     head: [u8; HEADER_BYTES_MAX],
-    head_bytes: u8,
+    head_bytes: usize,
     role: Role,
     /// Kind of the fragmented message under way.
     message: Option<Opcode>,
@@ -156,7 +156,7 @@ impl Frames<'_> {
     fn read_header(&mut self) -> Result<Option<Partial>, ProtocolError> {
         let reader = &mut *self.reader;
         let input = self.input.get(self.at..).unwrap_or_default();
-        let known = usize::from(reader.head_bytes);
+        let known = reader.head_bytes;
         let parsed = if known == 0 {
             Header::parse(input, reader.role)?
         } else {
@@ -173,7 +173,7 @@ impl Frames<'_> {
                 }
             }
             // Fewer than a longest header's bytes, or it would have parsed.
-            reader.head_bytes = u8::try_from(known + input.len()).unwrap_or(0);
+            reader.head_bytes = known + input.len();
             self.at = self.input.len();
             return Ok(None);
         };

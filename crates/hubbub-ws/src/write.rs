@@ -20,8 +20,7 @@ fn header(out: &mut Vec<u8>, opcode: Opcode, payload_bytes: usize, mask_bit: u8)
         out.extend_from_slice(&medium.to_be_bytes());
     } else {
         out.push(mask_bit | 127);
-        // usize has at most 64 bits.
-        out.extend_from_slice(&u64::try_from(payload_bytes).unwrap_or(u64::MAX).to_be_bytes());
+        out.extend_from_slice(&(payload_bytes as u64).to_be_bytes());
     }
 }
 

@@ -1,161 +1,184 @@
-//! Operations on their way from one connection to the log, and all answers on the way back, in order.
+//! The operations of one connection of the line protocol on their way to the log, and all its answers on the way back.
 
-use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use hubbub_core::invariant::broken;
 use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, QueueOp, QueueOutcome};
-use hubbub_pipeline::{Log, Metrics, SendLane, Ticket, Waiter};
+use hubbub_pipeline::{SendLane, Waiter};
 
-use super::wording;
+use super::queries::{self, Query};
+use super::responses::{self, ERROR, OK};
+use crate::Gateway;
+use crate::connection::pending::{Encoder, Pending};
+use crate::connection::socket::Socket;
 use crate::problem::Problem;
 
-/// Unanswered commands after which the connection is not read any more.
-pub(super) const UNANSWERED_MAX: usize = 256;
-/// Places for answers that an idle connection keeps.
-const PLACES_KEPT: usize = 8;
+/// An answer that needs no operation.
+enum Answer {
+    /// So many times the same line.
+    Line(&'static [u8], usize),
+    /// The answer of a query, which begins once everything before it is answered.
+    Query(Query),
+    Running(Pin<Box<dyn Future<Output = Vec<u8>> + Send>>),
+    Found(Vec<u8>),
+    /// The last answer of the connection.
+    Leave,
+}
 
-enum Entry {
-    /// Submitted operations.
-    Submitted(Ticket),
-    /// So many times the same words.
-    Words(&'static [u8], usize),
+/// What became of the requests behind which nothing is decoded.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Encoded {
+    /// The connection is the client now that it asked to be.
+    pub(super) has_registered: bool,
+    pub(super) has_left: bool,
 }
 
 /// One connection's answers.
 pub(super) struct Answers {
-    waiter: Arc<Waiter>,
-    entries: VecDeque<Entry>,
-    /// Operations of the current read that are not submitted yet.
-    staged: usize,
+    pending: Pending<Answer>,
     /// Queues of the staged messages.
     staged_queues: Vec<String>,
-    unanswered: usize,
     /// Queues whose messages are refused until the connection is quiet: an earlier one was not stored, and its sender
     /// cannot know that yet.
     refusing: Vec<String>,
+    /// Whether the last request must be answered before anything behind it is decoded.
+    is_barred: bool,
 }
 
 impl Answers {
     pub(super) fn new(waiter: Arc<Waiter>) -> Self {
-        Self {
-            waiter,
-            entries: VecDeque::new(),
-            staged: 0,
-            staged_queues: Vec::new(),
-            unanswered: 0,
-            refusing: Vec::new(),
-        }
+        let (staged_queues, refusing) = (Vec::new(), Vec::new());
+        Self { pending: Pending::new(waiter), staged_queues, refusing, is_barred: false }
     }
 
-    /// Takes an operation; it goes to the log with the others of this read. `ops` collects them.
-    pub(super) fn stage(&mut self, ops: &mut OpBatch, op: QueueOp<'_>) {
-        if let QueueOp::Send(send) = &op
-            && self.staged_queues.last().is_none_or(|last| last != send.queue)
-        {
-            self.staged_queues.push(send.queue.to_owned());
+    /// Takes an operation; it goes to the log with the others of this read in `ops`. A message to a queue in which an
+    /// earlier one was refused is refused.
+    pub(super) fn stage(&mut self, gateway: &Gateway, ops: &mut OpBatch, op: QueueOp<'_>) {
+        if let QueueOp::Send(send) = &op {
+            if self.refusing.iter().any(|queue| queue == send.queue) {
+                gateway.metrics.reject(ErrorCode::Overloaded, 1);
+                return self.push_line(gateway, ops, ERROR);
+            }
+            if self.staged_queues.last().is_none_or(|last| last != send.queue) {
+                self.staged_queues.push(send.queue.to_owned());
+            }
         }
-        ops.push(&Op::Queue(op));
-        self.staged += 1;
-        self.unanswered += 1;
+        self.pending.stage(ops, &Op::Queue(op));
     }
 
     /// Submits what is staged. What the log does not take is answered `Error`; nothing of it was stored.
-    pub(super) fn submit(&mut self, log: &Log, metrics: &Metrics, ops: &mut OpBatch) {
-        if self.staged == 0 {
-            return;
-        }
-        let entry = match log.submit(ops, &self.waiter) {
-            Ok(ticket) => Entry::Submitted(ticket),
-            Err(error) => {
-                metrics.reject(Problem::from(error).code, self.staged as u64);
-                self.refusing.append(&mut self.staged_queues);
-                Entry::Words(wording::ERROR, self.staged)
-            }
-        };
-        self.staged_queues.clear();
-        self.entries.push_back(entry);
-        self.staged = 0;
-        ops.clear();
+    pub(super) fn submit(&mut self, gateway: &Gateway, ops: &mut OpBatch) {
+        let Self { pending, staged_queues, refusing, .. } = self;
+        pending.submit(gateway, ops, |_, count| {
+            refusing.append(staged_queues);
+            Answer::Line(ERROR, count)
+        });
+        staged_queues.clear();
     }
 
-    /// Whether a message to this queue must be refused.
-    pub(super) fn refuses(&self, queue: &str) -> bool {
-        self.refusing.iter().any(|refusing| refusing == queue)
+    /// Answers with a line, behind everything before it.
+    pub(super) fn push_line(&mut self, gateway: &Gateway, ops: &mut OpBatch, line: &'static [u8]) {
+        self.submit(gateway, ops);
+        self.pending.push(Answer::Line(line, 1));
     }
 
-    /// Answers a message that [`Self::refuses`] is true for. What is staged must have been submitted.
-    pub(super) fn refuse(&mut self, metrics: &Metrics) {
-        metrics.reject(ErrorCode::Overloaded, 1);
-        self.push(wording::ERROR);
+    /// Answers a query, which sees everything before it. Nothing behind it is decoded before.
+    pub(super) fn push_query(&mut self, gateway: &Gateway, ops: &mut OpBatch, query: Query) {
+        self.submit(gateway, ops);
+        self.pending.push(Answer::Query(query));
+        self.is_barred = true;
+    }
+
+    /// Ends the connection behind everything before.
+    pub(super) fn push_leave(&mut self, gateway: &Gateway, ops: &mut OpBatch) {
+        self.submit(gateway, ops);
+        self.pending.push(Answer::Leave);
+        self.is_barred = true;
+    }
+
+    /// Has nothing decoded before everything so far is answered.
+    pub(super) fn bar(&mut self) {
+        self.is_barred = true;
+    }
+
+    pub(super) fn is_barred(&self) -> bool {
+        self.is_barred && self.unanswered() > 0
     }
 
     /// Everything is answered and nothing more has come: what comes next is sent by somebody who can know the answers.
-    pub(super) fn quiet(&mut self) {
+    pub(super) fn on_quiet(&mut self) {
         self.refusing = Vec::new();
     }
 
-    /// Puts an answer in its place. What is staged must have been submitted.
-    pub(super) fn push(&mut self, words: &'static [u8]) {
-        self.unanswered += 1;
-        match self.entries.back_mut() {
-            Some(Entry::Words(last, count)) if *last == words => *count += 1,
-            _ => self.entries.push_back(Entry::Words(words, 1)),
+    /// Requests that are not answered yet.
+    pub(super) fn unanswered(&self) -> usize {
+        self.pending.unanswered()
+    }
+
+    /// Appends the answers that are ready, in order. `client` is whom a registration was for.
+    pub(super) fn encode(
+        &mut self,
+        gateway: &Arc<Gateway>,
+        context: &mut Context<'_>,
+        client: u64,
+        socket: &mut Socket,
+    ) -> Encoded {
+        let Self { pending, refusing, .. } = self;
+        let encoded = Encoded::default();
+        let mut encoder = LineEncoder { gateway, context, client, refusing, encoded };
+        pending.encode(&mut encoder, socket);
+        let encoded = encoder.encoded;
+        self.is_barred &= self.unanswered() > 0;
+        encoded
+    }
+}
+
+struct LineEncoder<'a, 'c> {
+    gateway: &'a Arc<Gateway>,
+    context: &'a mut Context<'c>,
+    client: u64,
+    refusing: &'a mut Vec<String>,
+    encoded: Encoded,
+}
+
+impl Encoder<Answer> for LineEncoder<'_, '_> {
+    fn is_ready(&mut self, answer: &mut Answer) -> bool {
+        if let Answer::Query(query) = answer {
+            *answer = Answer::Running(Box::pin(queries::answer(self.gateway.clone(), *query)));
         }
+        let Answer::Running(running) = answer else { return true };
+        match running.as_mut().poll(self.context) {
+            Poll::Ready(found) => *answer = Answer::Found(found),
+            Poll::Pending => return false,
+        }
+        true
     }
 
-    /// Whether as much is unanswered as may be.
-    pub(super) fn is_full(&self) -> bool {
-        self.unanswered >= UNANSWERED_MAX
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.unanswered == 0
-    }
-
-    /// Whether the oldest command can be answered now.
-    pub(super) fn is_ready(&self) -> bool {
-        self.entries.front().is_some_and(|entry| match entry {
-            Entry::Submitted(ticket) => ticket.outcomes().is_some(),
-            Entry::Words(..) => true,
-        })
-    }
-
-    /// Appends the answers that are ready, in order, until `out` has `bytes_max`. `client` is whom a registration was
-    /// for; whether one went through is answered.
-    pub(super) fn write(&mut self, client: u64, bytes_max: usize, out: &mut Vec<u8>) -> bool {
-        let mut has_registered = false;
-        while let Some(entry) = self.entries.front() {
-            let count = match entry {
-                Entry::Words(words, count) => {
-                    (0..*count).for_each(|_| out.extend_from_slice(words));
-                    *count
-                }
-                Entry::Submitted(ticket) => match ticket.outcomes() {
-                    None => break,
-                    Some(Ok(outcomes)) => {
-                        for outcome in outcomes {
-                            has_registered |= matches!(outcome, Outcome::Queue(QueueOutcome::Client { .. }));
-                            wording::write_outcome(outcome, client, out);
-                        }
-                        ticket.count()
-                    }
-                    Some(Err(_)) => {
-                        self.refusing.extend(self.waiter.learn(ticket).into_iter().filter_map(queue_of));
-                        (0..ticket.count()).for_each(|_| out.extend_from_slice(wording::ERROR));
-                        ticket.count()
-                    }
-                },
-            };
-            self.unanswered -= count;
-            self.entries.pop_front();
-            if out.len() >= bytes_max {
-                break;
+    fn answer(&mut self, answer: Answer, out: &mut Vec<u8>) {
+        match answer {
+            Answer::Line(line, count) => (0..count).for_each(|_| out.extend_from_slice(line)),
+            Answer::Found(found) => out.extend_from_slice(&found),
+            Answer::Leave => {
+                out.extend_from_slice(OK);
+                self.encoded.has_left = true;
+            }
+            Answer::Query(_) | Answer::Running(_) => {
+                broken("a query is answered once it has ended");
+                out.extend_from_slice(ERROR);
             }
         }
-        if self.entries.is_empty() && self.entries.capacity() > PLACES_KEPT {
-            self.entries = VecDeque::new();
-        }
-        has_registered
+    }
+
+    fn outcome(&mut self, outcome: &Outcome, out: &mut Vec<u8>) {
+        self.encoded.has_registered |= matches!(outcome, Outcome::Queue(QueueOutcome::Client { .. }));
+        responses::write_outcome(outcome, self.client, out);
+    }
+
+    fn failure(&mut self, _: &Problem, count: usize, lanes: Vec<SendLane>, out: &mut Vec<u8>) {
+        self.refusing.extend(lanes.into_iter().filter_map(queue_of));
+        (0..count).for_each(|_| out.extend_from_slice(ERROR));
     }
 }
 

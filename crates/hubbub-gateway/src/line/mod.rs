@@ -1,9 +1,9 @@
 //! The line protocol: queues over plain TCP, simple enough for netcat. Its bytes are in `docs/line-protocol.md`.
 //!
-//! The way of a command: [`connection`] reads into a buffer all connections of a thread share → [`parse`] cuts whole
-//! commands out of it in place, [`terms`] reads their second line → what changes something joins the batch of this read
+//! The way of a command: [`protocol`] reads into a buffer all connections of a thread share → [`parse`] cuts whole
+//! commands out of it in place, [`arguments`] reads their second line → what changes something joins the batch of this read
 //! in [`answers`], which submits it once for each read → when its batch is through, the connection is woken and writes
-//! all finished answers, in order, with one write; [`wording`] says what they look like. What only looks ([`reads`])
+//! all finished answers, in order, with one write; [`responses`] says what they look like. What only looks ([`queries`])
 //! waits until everything before it is answered, and holds up what follows it.
 //!
 //! Invariants
@@ -11,14 +11,19 @@
 //! - Nothing that is sent here closes the connection but `un_register` and the end of the stream.
 
 mod answers;
-mod connection;
+mod arguments;
 mod parse;
-mod reads;
-mod terms;
-mod wording;
+mod protocol;
+mod queries;
+mod responses;
 
+use std::sync::Arc;
+
+use hubbub_pipeline::Waiter;
 use tokio::net::TcpStream;
 
+use crate::connection::Connection;
+use crate::connection::socket::Socket;
 use crate::server::Peer;
 
 /// Serves one connection until it ends.
@@ -28,6 +33,8 @@ pub(crate) async fn serve(peer: Peer, stream: TcpStream) {
     }
     let metrics = peer.gateway.metrics.clone();
     metrics.line_connections.inc();
-    connection::Connection::new(peer.gateway.clone(), stream).run(&peer.shutdown).await;
+    let waiter = Arc::new(Waiter::ordered());
+    let protocol = protocol::LineProtocol::new(peer.gateway.clone(), waiter.clone());
+    Connection::new(Socket::new(stream), waiter, protocol).run(&peer.shutdown).await;
     metrics.line_connections.dec();
 }

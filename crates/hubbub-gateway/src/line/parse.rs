@@ -1,6 +1,6 @@
 //! From bytes to commands, without I/O. The same bytes make the same commands wherever the reads cut them.
 
-use super::terms::{Malformed, Terms, looks_like_terms};
+use super::arguments::{Malformed, Terms, looks_like_terms};
 
 /// Longest line, its end not counted.
 pub(super) const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -27,8 +27,8 @@ pub(super) enum Command<'a> {
         receiver: Option<u64>,
         content: &'a str,
     },
-    Get(Wish),
-    Read(Wish),
+    Get(Selection),
+    Read(Selection),
     Ping,
     /// Something else, answered `Bad Request`.
     Bad,
@@ -36,7 +36,7 @@ pub(super) enum Command<'a> {
 
 /// Which message is wanted: of a queue, of a sender, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct Selection {
     pub(super) queue: Option<u64>,
     pub(super) sender: Option<u64>,
     /// Missing where the connection has registered.
@@ -173,7 +173,7 @@ impl Parser {
     }
 
     /// Whether a command waits for its terms.
-    pub(super) fn waits_for_terms(&self) -> bool {
+    pub(super) fn waits_for_arguments(&self) -> bool {
         matches!(self.state, State::Terms(_))
     }
 
@@ -199,20 +199,20 @@ impl Verb {
                 receiver: terms.maybe_receiver()?.filter(|receiver| *receiver > 0),
                 content: terms.content.ok_or(Malformed)?,
             },
-            Self::Get => Command::Get(wish(terms)?),
-            Self::Read => Command::Read(wish(terms)?),
+            Self::Get => Command::Get(selection(terms)?),
+            Self::Read => Command::Read(selection(terms)?),
             Self::Ping => Command::Ping,
         })
     }
 }
 
-fn wish(terms: &Terms<'_>) -> Result<Wish, Malformed> {
+fn selection(terms: &Terms<'_>) -> Result<Selection, Malformed> {
     let (queue, sender) = (terms.maybe_queue()?, terms.maybe_sender()?);
     if queue.is_none() && sender.is_none() {
         return Err(Malformed);
     }
     let (receiver, newest_first) = (terms.maybe_receiver()?, terms.is_newest_first()?);
-    Ok(Wish { queue, sender, receiver, newest_first })
+    Ok(Selection { queue, sender, receiver, newest_first })
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
-//! Keeps replies of `/chat/{room}` from crossing a multiple of 16,384 bytes of the connection's stream.
+//! Keeps replies of `/chat/{room}` from crossing a multiple of 16,384 bytes of the connection's stream (a mark).
 //!
-//! A widespread client, the WebSocket of the JDK, reads through a buffer of that size, and hands a text that crosses its
-//! end to the program in two parts; many programs take each part for a reply. So when the next reply could cross the mark,
-//! the present one is filled up to it with spaces behind its JSON. A reply that is longer than was expected, and would
-//! cross after all, is preceded by unsolicited pongs up to the mark (RFC 6455 §5.5.3).
+//! A widespread client, the WebSocket of the JDK, reads through a buffer of that size. It passes a text that crosses the
+//! buffer's end to the program in two parts, and many programs take each part for a reply. So when the next reply could
+//! cross the mark, the present one is padded up to it with spaces behind its JSON. A reply that is longer than expected
+//! and would still cross is preceded by unsolicited pongs up to the mark (RFC 6455 §5.5.3).
+
+use hubbub_core::invariant::saturate;
 
 /// The size of the client's buffer.
 const BLOCK_BYTES: usize = 16 * 1024;
-/// How much longer than this reply the next one is expected to be at most.
+/// The next reply is expected to be at most this much longer than the present one.
 const SLACK_BYTES: usize = 64;
 /// First byte of a final text frame, and of a pong.
 const TEXT: u8 = 0x81;
@@ -15,7 +17,7 @@ const PONG: u8 = 0x8a;
 /// Longest payload of a frame with a header of two bytes.
 const SHORT_MAX: usize = 125;
 
-/// Aligns the reply, one whole frame, that stands in `out` from `start` on. `out` begins at `out_begins_at` in the stream.
+/// Aligns the reply in `out` from `start` on, which is one whole frame. `out` begins at `out_begins_at` in the stream.
 /// A reply longer than a block stays as it is.
 pub(super) fn align(out_begins_at: u64, mut start: usize, out: &mut Vec<u8>) {
     let bytes = out.len() - start;
@@ -35,13 +37,13 @@ pub(super) fn align(out_begins_at: u64, mut start: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes from a place in `out` to the next mark, 1 at least.
-fn left_of_block(out_begins_at: u64, place: usize) -> usize {
-    let in_block = (out_begins_at + place as u64) % BLOCK_BYTES as u64;
-    BLOCK_BYTES - usize::try_from(in_block).unwrap_or(0)
+/// Bytes from a position in `out` to the next mark, 1 at least.
+fn left_of_block(out_begins_at: u64, position: usize) -> usize {
+    let in_block = (out_begins_at + position as u64) % BLOCK_BYTES as u64;
+    BLOCK_BYTES - saturate::<u64, usize>(in_block)
 }
 
-/// Pongs of `bytes` together, or of one more where there is no pong so short.
+/// Pongs of `bytes` in total, or of one more where no pong is so short.
 fn pongs(bytes: usize) -> Vec<u8> {
     let mut pongs = Vec::with_capacity(bytes + 1);
     while pongs.len() < bytes {
@@ -51,18 +53,18 @@ fn pongs(bytes: usize) -> Vec<u8> {
             left if left == SHORT_MAX + 3 => SHORT_MAX - 1,
             left => (left - 2).min(SHORT_MAX),
         };
-        pongs.extend([PONG, u8::try_from(payload).unwrap_or(0)]);
+        pongs.extend([PONG, saturate(payload)]);
         pongs.resize(pongs.len() + payload, 0);
     }
     pongs
 }
 
-/// Appends spaces to the frame that begins at `start`, until it has `bytes`, or one or two less where no frame has so many.
+/// Pads the frame at `start` with spaces to `bytes`, or to one or two fewer where no frame has that size.
 fn fill(start: usize, bytes: usize, out: &mut Vec<u8>) {
     let is_short = out.get(start + 1).is_some_and(|length| usize::from(*length) <= SHORT_MAX);
     let (old_header, header) = (if is_short { 2 } else { 4 }, if bytes < SHORT_MAX + 5 { 2 } else { 4 });
     let payload = if header == 2 { (bytes - 2).min(SHORT_MAX) } else { bytes - 4 };
-    let [high, low] = u16::try_from(payload).unwrap_or(0).to_be_bytes();
+    let [high, low] = saturate::<usize, u16>(payload).to_be_bytes();
     let new: &[u8] = if header == 2 { &[TEXT, low] } else { &[TEXT, 126, high, low] };
     out.splice(start..start + old_header, new.iter().copied());
     out.resize(start + header + payload, b' ');

@@ -2,22 +2,26 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use hubbub_core::draft::{Loose, MessageDraft, Rules};
 use hubbub_core::id::ID_RULE;
-use hubbub_core::{Change, ErrorCode, Fault, Op, OpBatch, ReadMark, RoomId, Timestamp, What};
+use hubbub_core::number::WHOLE_NUMBER_RULE;
+use hubbub_core::{ErrorCode, Fault, Op, ReadMark, RoomId};
 use hubbub_ws::write;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::all::WantedRooms;
+use super::all_rooms::AllRoomsRequest;
+use super::answers::Responses;
 use super::frames::{write_error, write_ref, write_simple};
-use super::labels::{About, Label};
-use super::sends::{Sends, Wording};
+use super::protocol::{Dialect, Turn};
+use super::request_queue::{Request, Subject};
 use super::subscriptions::{Announce, Subscriptions};
 use super::write_mark;
 use crate::Gateway;
 use crate::auth::Caller;
+use crate::change::mark_read;
 use crate::follow::{Audience, OnReset, Start, Wanted};
 use crate::http::send_receipt;
 use crate::intake::Intake;
@@ -27,30 +31,55 @@ use crate::problem::{Problem, Sent};
 /// Longest `ref` a client may ask to have repeated, as JSON.
 const REF_BYTES_MAX: usize = 256;
 
-/// How answers of `/v1/ws` are worded.
-pub(super) struct ApiWording<'a> {
-    pub(super) epoch: &'a str,
-    pub(super) caller: &'a Caller,
+/// One `/v1/ws` socket.
+pub(super) struct Api {
+    pub(super) caller: Caller,
 }
 
-impl Wording for ApiWording<'_> {
-    fn success(&self, id: &str, label: Label<'_>, sent: Sent<'_>, out: &mut Vec<u8>) {
+impl Dialect for Api {
+    type Responses<'a> = ApiResponses<'a>;
+
+    fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    fn on_start(&self, subscriptions: &mut Subscriptions) {
+        subscriptions.open();
+    }
+
+    fn on_text(&self, turn: &mut Turn<'_>, text: &str) {
+        self.handle(turn, text);
+    }
+
+    fn responses(&self, gateway: &Gateway, _: u64) -> ApiResponses<'_> {
+        ApiResponses { epoch: gateway.store.epoch(), caller: &self.caller }
+    }
+}
+
+/// The answers of `/v1/ws`.
+pub(super) struct ApiResponses<'a> {
+    epoch: Arc<str>,
+    caller: &'a Caller,
+}
+
+impl Responses for ApiResponses<'_> {
+    fn success(&self, id: &str, request: Request<'_>, sent: Sent<'_>, out: &mut Vec<u8>) {
         let start = write::begin_text(out);
         out.extend_from_slice(b"{\"type\":\"ack\",");
-        write_ref(label.extra, out);
-        send_receipt(id, sent, self.epoch, out);
+        write_ref(request.extra, out);
+        send_receipt(id, sent, &self.epoch, out);
         out.push(b'}');
         write::end_text(out, start);
     }
 
-    fn marked(&self, room: &str, label: Label<'_>, mark: &ReadMark, out: &mut Vec<u8>) {
+    fn marked(&self, room: &str, request: Request<'_>, mark: &ReadMark, out: &mut Vec<u8>) {
         // Whoever gave no ref asked for no answer; if the mark moved, all sockets of the user are told.
-        if label.extra.is_empty() {
+        if request.extra.is_empty() {
             return;
         }
         let start = write::begin_text(out);
         out.extend_from_slice(b"{\"type\":\"read\",");
-        write_ref(label.extra, out);
+        write_ref(request.extra, out);
         // Ids are ASCII without anything to escape.
         for part in
             ["\"roomId\":\"", room, "\",\"userId\":\"", self.caller.as_str().unwrap_or_default(), "\""]
@@ -62,13 +91,13 @@ impl Wording for ApiWording<'_> {
         write::end_text(out, start);
     }
 
-    fn failure(&self, label: Label<'_>, problem: &Problem, out: &mut Vec<u8>) {
-        match label.about {
-            About::Message(id) => {
+    fn failure(&self, request: Request<'_>, problem: &Problem, out: &mut Vec<u8>) {
+        match request.subject {
+            Subject::Message(id) => {
                 let problem = Problem { message_id: Some(id.to_owned()), ..problem.clone() };
-                write_error(label.extra, &problem, out);
+                write_error(request.extra, &problem, out);
             }
-            About::Mark(_) => write_error(label.extra, problem, out),
+            Subject::Mark(_) => write_error(request.extra, problem, out),
         }
     }
 
@@ -106,96 +135,51 @@ impl Frame<'_> {
     }
 }
 
-/// The parts of a connection that a frame can touch.
-pub(super) struct Parts<'a> {
-    pub(super) gateway: &'a Gateway,
-    pub(super) caller: &'a Caller,
-    pub(super) sends: &'a mut Sends,
-    pub(super) subscriptions: &'a mut Subscriptions,
-    pub(super) ops: &'a mut OpBatch,
-}
-
-/// Takes one text frame.
-pub(super) fn on_text(parts: &mut Parts<'_>, text: &str, now: Timestamp) {
-    let frame: Frame<'_> = match json::object(text) {
-        Ok(frame) => frame,
-        Err(problem) => return parts.refuse("", problem),
-    };
-    let reference = frame.reference.map_or("", RawValue::get);
-    if reference.len() > REF_BYTES_MAX {
-        let rule = format!("must be at most {REF_BYTES_MAX} bytes of JSON");
-        return parts.refuse("", Problem::invalid(vec![Fault::new("ref", rule)]));
-    }
-    let result = match frame.kind.as_deref() {
-        Some("send") => parts.send(text, reference, now),
-        Some("subscribe") if frame.is_all() => parts.subscribe_all(&frame, reference),
-        Some("subscribe") => parts.subscribe(&frame, reference),
-        Some("unsubscribe") => parts.unsubscribe(&frame, reference),
-        Some("read") => parts.read(&frame, reference, now),
-        Some("typing") => parts.typing(&frame),
-        Some("ping") => {
-            parts.answer(|out| write_simple("pong", reference, None, out));
-            Ok(())
+impl Api {
+    /// Takes one text frame.
+    fn handle(&self, turn: &mut Turn<'_>, text: &str) {
+        let frame: Frame<'_> = match json::object(text) {
+            Ok(frame) => frame,
+            Err(problem) => return refuse(turn, "", &problem),
+        };
+        let reference = frame.reference.map_or("", RawValue::get);
+        if reference.len() > REF_BYTES_MAX {
+            let rule = format!("must be at most {REF_BYTES_MAX} bytes of JSON");
+            return refuse(turn, "", &Problem::invalid(vec![Fault::new("ref", rule)]));
         }
-        Some(other) => Err(Problem::new(
-            ErrorCode::UnknownType,
-            format!("type '{other}' is not one of send, subscribe, unsubscribe, read, typing, ping"),
-        )),
-        None => Err(Problem::invalid(vec![Fault::new("type", "is required")])),
-    };
-    if let Err(problem) = result {
-        parts.refuse(reference, problem);
-    }
-}
-
-impl Parts<'_> {
-    fn answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut frame = Vec::new();
-        write(&mut frame);
-        self.sends.submit(&self.gateway.log, &self.gateway.metrics, self.ops);
-        self.sends.push_frame(frame);
-    }
-
-    fn refuse(&mut self, reference: &str, problem: Problem) {
-        self.gateway.metrics.reject(problem.code, 1);
-        self.answer(|out| write_error(reference, &problem, out));
+        let result = match frame.kind.as_deref() {
+            Some("send") => self.send(turn, text, reference),
+            Some("subscribe") if frame.is_all() => self.subscribe_all(turn, &frame, reference),
+            Some("subscribe") => subscribe(turn, &frame, reference),
+            Some("unsubscribe") => unsubscribe(turn, &frame, reference),
+            Some("read") => self.mark_read(turn, &frame, reference),
+            Some("typing") => typing(turn, &frame),
+            Some("ping") => {
+                turn.answer(frame_of(|out| write_simple("pong", reference, None, out)));
+                Ok(())
+            }
+            Some(other) => Err(Problem::new(
+                ErrorCode::UnknownType,
+                format!("type '{other}' is not one of send, subscribe, unsubscribe, read, typing, ping"),
+            )),
+            None => Err(Problem::invalid(vec![Fault::new("type", "is required")])),
+        };
+        if let Err(problem) = result {
+            refuse(turn, reference, &problem);
+        }
     }
 
-    fn send(&mut self, text: &str, reference: &str, now: Timestamp) -> Result<(), Problem> {
+    fn send(&self, turn: &mut Turn<'_>, text: &str, reference: &str) -> Result<(), Problem> {
         let draft: MessageDraft<'_> = json::object(text)?;
-        let intake = Intake { rules: Rules::Api, room: None, caller: self.caller, key: None, now };
-        self.gateway.check(&draft, &intake, |sent| {
-            let label = Label { about: About::Message(sent.id), extra: reference, received_at: now };
-            self.sends.stage(&self.gateway.log, &self.gateway.metrics, self.ops, &Op::Send(*sent), label);
+        let Turn { gateway, answers, ops, now, .. } = turn;
+        let intake = Intake { rules: Rules::Api, room: None, caller: &self.caller, key: None, now: *now };
+        gateway.check(&draft, &intake, |sent| {
+            let request = Request { subject: Subject::Message(sent.id), extra: reference, received_at: *now };
+            answers.stage(gateway, ops, &Op::Send(*sent), request);
         })
     }
 
-    fn subscribe(&mut self, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
-        let mut faults = Vec::new();
-        let room = room(frame, &mut faults);
-        let after = number("after", frame.after.as_ref(), &mut faults);
-        let last = number("last", frame.last.as_ref(), &mut faults);
-        let epoch = epoch(frame, &mut faults);
-        let on_reset = on_reset(frame, &mut faults);
-        if after.is_some() && last.is_some() {
-            faults.push(Fault::new("last", "cannot be combined with after"));
-        }
-        let page_max = self.gateway.limits.page_messages;
-        let start = match (after, last.map(usize::try_from)) {
-            (Some(after), _) => Start::After(after),
-            (None, None | Some(Ok(0))) => Start::Live,
-            (None, Some(Ok(last))) if last <= page_max => Start::Last(last),
-            (None, Some(_)) => {
-                faults.push(Fault::new("last", format!("must be at most {page_max}")));
-                Start::Live
-            }
-        };
-        let Some(room) = room.filter(|_| faults.is_empty()) else { return Err(Problem::invalid(faults)) };
-        let wanted = Wanted { start, epoch, on_reset, audience: Audience::Readers };
-        self.subscriptions.subscribe(room, wanted, Announce::With(reference.into()))
-    }
-
-    fn subscribe_all(&mut self, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
+    fn subscribe_all(&self, turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
         let mut faults = Vec::new();
         for (field, given) in [("after", &frame.after), ("last", &frame.last)] {
             if given.is_some() {
@@ -220,7 +204,7 @@ impl Parts<'_> {
         let Some(cursors) = cursors.filter(|_| faults.is_empty()) else {
             return Err(Problem::invalid(faults));
         };
-        self.subscriptions.subscribe_all(WantedRooms {
+        turn.subscriptions.subscribe_all(AllRoomsRequest {
             reference: reference.into(),
             cursors,
             epoch,
@@ -229,51 +213,78 @@ impl Parts<'_> {
     }
 
     /// A read mark goes to the log like a message, and is answered in its order.
-    fn read(&mut self, frame: &Frame<'_>, reference: &str, now: Timestamp) -> Result<(), Problem> {
+    fn mark_read(&self, turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
         let mut faults = Vec::new();
         let room = room(frame, &mut faults);
-        if frame.seq.is_none() {
-            faults.push(Fault::new("seq", "is required"));
-        }
-        let seq = number("seq", frame.seq.as_ref(), &mut faults);
-        if self.caller.user.is_none() {
-            faults.extend(Problem::no_user().faults);
-        }
-        let (Some(room), Some(seq), Some(user)) = (room, seq, self.caller.as_str()) else {
-            return Err(Problem::invalid(faults));
-        };
-        let what = What::MarkRead { room: room.as_str(), user, seq };
-        let label = Label { about: About::Mark(room.as_str()), extra: reference, received_at: now };
-        let op = Op::Change(Change { by: Some(user), what });
-        self.sends.stage(&self.gateway.log, &self.gateway.metrics, self.ops, &op, label);
+        let change = mark_read(room.as_ref(), &self.caller, frame.seq.as_ref(), &mut faults);
+        let (Some(room), Some(change)) = (&room, change) else { return Err(Problem::invalid(faults)) };
+        let request =
+            Request { subject: Subject::Mark(room.as_str()), extra: reference, received_at: turn.now };
+        let op = Op::Change(change);
+        turn.answers.stage(turn.gateway, turn.ops, &op, request);
         Ok(())
     }
+}
 
-    fn typing(&mut self, frame: &Frame<'_>) -> Result<(), Problem> {
-        let mut faults = Vec::new();
+fn frame_of(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write(&mut frame);
+    frame
+}
+
+fn refuse(turn: &mut Turn<'_>, reference: &str, problem: &Problem) {
+    turn.gateway.metrics.reject(problem.code, 1);
+    turn.answer(frame_of(|out| write_error(reference, problem, out)));
+}
+
+fn subscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
+    let mut faults = Vec::new();
+    let room = room(frame, &mut faults);
+    let after = number("after", frame.after.as_ref(), &mut faults);
+    let last = number("last", frame.last.as_ref(), &mut faults);
+    let epoch = epoch(frame, &mut faults);
+    let on_reset = on_reset(frame, &mut faults);
+    if after.is_some() && last.is_some() {
+        faults.push(Fault::new("last", "cannot be combined with after"));
+    }
+    let page_max = turn.gateway.limits.page_messages;
+    let start = match (after, last.map(usize::try_from)) {
+        (Some(after), _) => Start::After(after),
+        (None, None | Some(Ok(0))) => Start::Live,
+        (None, Some(Ok(last))) if last <= page_max => Start::Last(last),
+        (None, Some(_)) => {
+            faults.push(Fault::new("last", format!("must be at most {page_max}")));
+            Start::Live
+        }
+    };
+    let Some(room) = room.filter(|_| faults.is_empty()) else { return Err(Problem::invalid(faults)) };
+    let wanted = Wanted { start, epoch, on_reset, audience: Audience::Readers };
+    turn.subscriptions.subscribe(room, wanted, Announce::With(reference.into()))
+}
+
+fn typing(turn: &mut Turn<'_>, frame: &Frame<'_>) -> Result<(), Problem> {
+    let mut faults = Vec::new();
+    let Some(room) = room(frame, &mut faults) else { return Err(Problem::invalid(faults)) };
+    turn.subscriptions.typing(&room)
+}
+
+fn unsubscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
+    let mut faults = Vec::new();
+    let (name, was_subscribed) = if frame.is_all() {
+        ("*".to_owned(), turn.subscriptions.unsubscribe_all())
+    } else {
         let Some(room) = room(frame, &mut faults) else { return Err(Problem::invalid(faults)) };
-        self.subscriptions.typing(&room)
+        (room.to_string(), turn.subscriptions.unsubscribe(&room))
+    };
+    if !was_subscribed {
+        let fault = Fault::new("roomId", "is not subscribed on this socket");
+        return Err(Problem::invalid(vec![fault]));
     }
-
-    fn unsubscribe(&mut self, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
-        let mut faults = Vec::new();
-        let (name, was_subscribed) = if frame.is_all() {
-            ("*".to_owned(), self.subscriptions.unsubscribe_all())
-        } else {
-            let Some(room) = room(frame, &mut faults) else { return Err(Problem::invalid(faults)) };
-            (room.to_string(), self.subscriptions.unsubscribe(&room))
-        };
-        if !was_subscribed {
-            let fault = Fault::new("roomId", "is not subscribed on this socket");
-            return Err(Problem::invalid(vec![fault]));
-        }
-        // Nothing of the room may follow the answer, and nothing of the others may change its order for that.
-        let mut frame = Vec::new();
-        write_simple("unsubscribed", reference, Some(&name), &mut frame);
-        self.sends.submit(&self.gateway.log, &self.gateway.metrics, self.ops);
-        self.sends.push_behind_outbox(frame, self.subscriptions.outbox_end());
-        Ok(())
-    }
+    // Nothing of the room may follow the answer, and nothing of the others may change its order for that.
+    let frame = frame_of(|out| write_simple("unsubscribed", reference, Some(&name), out));
+    let end = turn.subscriptions.outbox_end();
+    turn.answers.push_behind_outbox(turn.gateway, turn.ops, frame, end);
+    Ok(())
 }
 
 fn epoch(frame: &Frame<'_>, faults: &mut Vec<Fault>) -> Option<String> {
@@ -314,12 +325,9 @@ fn room(frame: &Frame<'_>, faults: &mut Vec<Fault>) -> Option<RoomId> {
 }
 
 fn number(field: &'static str, value: Option<&Loose<'_>>, faults: &mut Vec<Fault>) -> Option<u64> {
-    let number = match value? {
-        Loose::Int(number, _) => u64::try_from(*number).ok(),
-        _ => None,
-    };
+    let number = value?.as_u64();
     if number.is_none() {
-        faults.push(Fault::new(field, "must be a whole number from 0 on"));
+        faults.push(Fault::new(field, WHOLE_NUMBER_RULE));
     }
     number
 }

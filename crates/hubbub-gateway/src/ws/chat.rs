@@ -2,27 +2,86 @@
 
 use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::message::{write_json_string, write_u64};
-use hubbub_core::{Op, OpBatch, ReadMark, RoomId, Timestamp};
+use hubbub_core::{Op, ReadMark, RoomId, Timestamp};
 use hubbub_ws::write;
 
 use super::align::align;
-use super::labels::{About, Label};
-use super::sends::{Sends, Wording};
+use super::answers::Responses;
+use super::protocol::{Dialect, Turn};
+use super::request_queue::{Request, Subject};
+use super::subscriptions::{Announce, Subscriptions};
 use crate::Gateway;
 use crate::auth::Caller;
+use crate::follow::{Audience, OnReset, Start, Wanted};
 use crate::intake::Intake;
 use crate::json;
 use crate::problem::{Problem, Sent};
 
-/// How answers of `/chat` are worded.
-pub(super) struct ChatWording {
-    pub(super) now: Timestamp,
-    /// Where in the connection's stream the buffer of the answers begins; `None` = they are not aligned.
-    pub(super) aligned_from: Option<u64>,
+/// One `/chat/{room}` socket.
+pub(super) struct Chat {
+    pub(super) room: RoomId,
+    pub(super) caller: Caller,
+    /// Whether replies repeat the message.
+    pub(super) echo: bool,
+    /// Whether the messages of others are sent, too.
+    pub(super) live: bool,
+    /// Whether replies are aligned to the client's buffer.
+    pub(super) pad: bool,
 }
 
-impl Wording for ChatWording {
-    fn success(&self, id: &str, label: Label<'_>, sent: Sent<'_>, out: &mut Vec<u8>) {
+impl Dialect for Chat {
+    type Responses<'a> = ChatResponses;
+
+    fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    fn on_start(&self, subscriptions: &mut Subscriptions) {
+        if self.live {
+            let (start, on_reset, audience) = (Start::Live, OnReset::Live, Audience::Readers);
+            let wanted = Wanted { start, epoch: None, on_reset, audience };
+            // The first subscription of a socket is within every limit.
+            let _ = subscriptions.subscribe(self.room.clone(), wanted, Announce::Nothing);
+        }
+    }
+
+    fn on_text(&self, turn: &mut Turn<'_>, text: &str) {
+        if let Err(problem) = self.send(turn, text) {
+            turn.gateway.metrics.reject(problem.code, 1);
+            let mut frame = Vec::new();
+            write_error(problem.message_id.as_deref().unwrap_or_default(), &problem, &mut frame);
+            turn.answer(frame);
+        }
+    }
+
+    fn responses(&self, gateway: &Gateway, out_begins_at: u64) -> ChatResponses {
+        ChatResponses { now: gateway.now(), aligned_from: self.pad.then_some(out_begins_at) }
+    }
+}
+
+impl Chat {
+    fn send(&self, turn: &mut Turn<'_>, text: &str) -> Result<(), Problem> {
+        let draft: MessageDraft<'_> = json::object(text)?;
+        let Turn { gateway, answers, ops, now, .. } = turn;
+        let room = Some(self.room.as_str());
+        let intake = Intake { rules: Rules::Chat, room, caller: &self.caller, key: None, now: *now };
+        gateway.check(&draft, &intake, |sent| {
+            let extra = if self.echo { text } else { "" };
+            let request = Request { subject: Subject::Message(sent.id), extra, received_at: *now };
+            answers.stage(gateway, ops, &Op::Send(*sent), request);
+        })
+    }
+}
+
+/// The answers of `/chat`.
+pub(super) struct ChatResponses {
+    now: Timestamp,
+    /// The position in the connection's stream at which the buffer of the answers begins; `None` = they are not aligned.
+    aligned_from: Option<u64>,
+}
+
+impl Responses for ChatResponses {
+    fn success(&self, id: &str, request: Request<'_>, sent: Sent<'_>, out: &mut Vec<u8>) {
         let start = write::begin_text(out);
         out.extend_from_slice(b"{\"status\":\"success\",\"messageId\":\"");
         out.extend_from_slice(id.as_bytes());
@@ -32,26 +91,26 @@ impl Wording for ChatWording {
             write_u64(receipt.seq, out);
         }
         out.extend_from_slice(b",\"serverReceiveTime\":\"");
-        label.received_at.write(out);
+        request.received_at.write(out);
         out.extend_from_slice(b"\",\"serverSendTime\":\"");
         self.now.write(out);
         out.push(b'"');
         if matches!(sent, Sent::Stored(_, true)) {
             out.extend_from_slice(b",\"duplicate\":true");
         }
-        if !label.extra.is_empty() {
+        if !request.extra.is_empty() {
             out.extend_from_slice(b",\"originalMessage\":");
-            out.extend_from_slice(label.extra.as_bytes());
+            out.extend_from_slice(request.extra.as_bytes());
         }
         out.push(b'}');
         write::end_text(out, start);
     }
 
     /// There are no read marks in this dialect.
-    fn marked(&self, _: &str, _: Label<'_>, _: &ReadMark, _: &mut Vec<u8>) {}
+    fn marked(&self, _: &str, _: Request<'_>, _: &ReadMark, _: &mut Vec<u8>) {}
 
-    fn failure(&self, label: Label<'_>, problem: &Problem, out: &mut Vec<u8>) {
-        if let About::Message(id) = label.about {
+    fn failure(&self, request: Request<'_>, problem: &Problem, out: &mut Vec<u8>) {
+        if let Subject::Message(id) = request.subject {
             write_error(id, problem, out);
         }
     }
@@ -90,47 +149,4 @@ fn write_error(message_id: &str, problem: &Problem, out: &mut Vec<u8>) {
     }
     out.push(b'}');
     write::end_text(out, start);
-}
-
-/// What one `/chat` socket is about.
-pub(super) struct ChatRoom<'a> {
-    pub(super) room: &'a RoomId,
-    pub(super) caller: &'a Caller,
-    pub(super) echo: bool,
-}
-
-/// Takes one text frame.
-pub(super) fn on_text(
-    gateway: &Gateway,
-    chat: &ChatRoom<'_>,
-    sends: &mut Sends,
-    ops: &mut OpBatch,
-    text: &str,
-    now: Timestamp,
-) {
-    if let Err(problem) = take(gateway, chat, sends, ops, text, now) {
-        gateway.metrics.reject(problem.code, 1);
-        sends.submit(&gateway.log, &gateway.metrics, ops);
-        let mut frame = Vec::new();
-        write_error(problem.message_id.as_deref().unwrap_or_default(), &problem, &mut frame);
-        sends.push_frame(frame);
-    }
-}
-
-fn take(
-    gateway: &Gateway,
-    chat: &ChatRoom<'_>,
-    sends: &mut Sends,
-    ops: &mut OpBatch,
-    text: &str,
-    now: Timestamp,
-) -> Result<(), Problem> {
-    let draft: MessageDraft<'_> = json::object(text)?;
-    let room = Some(chat.room.as_str());
-    let intake = Intake { rules: Rules::Chat, room, caller: chat.caller, key: None, now };
-    gateway.check(&draft, &intake, |sent| {
-        let extra = if chat.echo { text } else { "" };
-        let label = Label { about: About::Message(sent.id), extra, received_at: now };
-        sends.stage(&gateway.log, &gateway.metrics, ops, &Op::Send(*sent), label);
-    })
 }

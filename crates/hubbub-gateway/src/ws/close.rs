@@ -1,10 +1,10 @@
-//! Why sockets are closed.
+//! Close codes of WebSockets.
 
-/// Orderly end, asked for by the peer.
+/// The peer has closed.
 pub(super) const NORMAL: u16 = 1000;
-/// The server shuts down; reconnect after the seconds given in the reason.
+/// The server shuts down. The reason says after how many seconds to reconnect.
 pub(super) const GOING_AWAY: u16 = 1001;
-/// Binary frames are not taken.
+/// A binary frame was received.
 pub(super) const BINARY: u16 = 4400;
 /// No pong came.
 pub(super) const NO_PONG: u16 = 4408;

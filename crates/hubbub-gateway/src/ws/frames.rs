@@ -1,4 +1,4 @@
-//! The frames of `/v1/ws` that are written in more than one place, or have nothing to do with the log.
+//! Encodes the frames of `/v1/ws` that are used in several places or answer no operation.
 
 use hubbub_core::RoomId;
 use hubbub_core::message::{write_json_string, write_u64};
@@ -40,7 +40,7 @@ pub(super) fn write_simple(kind: &str, reference: &str, room: Option<&str>, out:
     write::end_text(out, start);
 }
 
-/// Appends how a room stands: `subscribed`, perhaps with the read mark, or `reset`.
+/// Appends a `subscribed` or `reset` frame: the room's position, and perhaps the read mark.
 pub(super) fn write_room_frame(
     kind: &str,
     reference: &str,
@@ -60,7 +60,7 @@ pub(super) fn write_room_frame(
     write::end_text(out, start);
 }
 
-/// Appends the frame that says that all rooms there are were announced and are live.
+/// Appends the frame that says that all rooms of the user are live.
 pub(super) fn write_all_live(reference: &str, rooms: usize, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
     begin_frame("subscribed", reference, "*", out);

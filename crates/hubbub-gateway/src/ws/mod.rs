@@ -1,22 +1,22 @@
 //! WebSockets: `/v1/ws`, many rooms over one socket, and `/chat/{room}`, one room for simple clients.
 //!
-//! The way of a frame: [`socket`] reads into a buffer all connections of a thread share and unmasks in place →
-//! [`connection`] hands each text to the socket's dialect ([`chat`] or [`api`]) → a checked message joins the batch
-//! of this read in [`sends`], which submits it once for each read → when its batch is through, the connection is
+//! The way of a frame: [`crate::connection::socket`] reads into a buffer all connections of a thread share and unmasks in place →
+//! [`protocol`] hands each text to the socket's dialect ([`chat`] or [`api`]) → a checked message joins the batch
+//! of this read in [`answers`], which submits it once for each read → when its batch is through, the connection is
 //! woken and writes all finished answers, in order, with one write. Live messages come ready-made from the hub's
 //! outbox; [`subscriptions`] reads what a subscriber missed.
 
 mod align;
-mod all;
+mod all_rooms;
+mod answers;
 mod api;
 mod chat;
 mod close;
-mod connection;
 mod frames;
-mod labels;
+mod protocol;
 mod refusing;
-mod sends;
-mod socket;
+mod request_queue;
+
 mod subscriptions;
 
 use std::sync::Arc;
@@ -25,8 +25,9 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hubbub_core::message::write_u64;
 use hubbub_core::{ErrorCode, Message, ReadMark, RoomId};
+use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Encode, Notice};
-use hubbub_ws::{Role, handshake, write};
+use hubbub_ws::{handshake, write};
 use hyper::body::Incoming;
 use hyper::header::{
     CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION,
@@ -36,17 +37,17 @@ use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::Gateway;
 use crate::auth::Caller;
+use crate::connection::Connection;
+use crate::connection::socket::Socket;
 use crate::http::query::Query;
 use crate::http::{Answer, Body, room_of};
 use crate::problem::Problem;
 use crate::server::Peer;
+use api::Api;
+use chat::Chat;
 pub(crate) use close::CLOSE_CODES;
-use connection::{Connection, Dialect};
-
-/// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
-const FRAME_OVERHEAD: usize = 4 * 1024;
+use protocol::{Dialect, WebSocket};
 
 /// How the hub shows what happens in a room: as frames of `/v1/ws`.
 pub const ENCODE: Encode = Encode { message: encode_live, notice: encode_notice };
@@ -117,7 +118,7 @@ pub(crate) fn live_members(frame: &[u8]) -> &[u8] {
 /// `GET /v1/ws`.
 pub(crate) fn upgrade_api(peer: &Arc<Peer>, request: Request<Incoming>) -> Answer {
     let caller = Caller::of(request.headers(), &Query::parse(request.uri().query()))?;
-    upgrade(peer, Dialect::Api { caller }, request)
+    upgrade(peer, Api { caller }, request)
 }
 
 /// `GET /chat/{room}`.
@@ -127,10 +128,13 @@ pub(crate) fn upgrade_chat(peer: &Arc<Peer>, room: &str, request: Request<Incomi
     let caller = Caller::of(request.headers(), &query)?;
     let (echo, live) = (query.is_set("echo"), query.is_set("live"));
     let pad = query.get("pad").is_none_or(|pad| pad != "0");
-    upgrade(peer, Dialect::Chat { room, caller, echo, live, pad }, request)
+    upgrade(peer, Chat { room, caller, echo, live, pad }, request)
 }
 
-fn upgrade(peer: &Arc<Peer>, dialect: Dialect, mut request: Request<Incoming>) -> Answer {
+fn upgrade<D>(peer: &Arc<Peer>, dialect: D, mut request: Request<Incoming>) -> Answer
+where
+    D: Dialect + Send + 'static,
+{
     let key = check_handshake(request.headers())?;
     let accept = handshake::accept_key(key);
     let upgrade = hyper::upgrade::on(&mut request);
@@ -144,8 +148,10 @@ fn upgrade(peer: &Arc<Peer>, dialect: Dialect, mut request: Request<Incoming>) -
             Ok(Ok(parts)) => {
                 let stream = parts.io.into_inner();
                 gateway.metrics.websockets.inc();
-                let connection = Connection::new(gateway.clone(), stream, (parts.read_buf, sent), dialect);
-                connection.run(&peer.shutdown).await;
+                let socket = Socket::upgraded(stream, parts.read_buf, sent);
+                let waiter = Arc::new(Waiter::ordered());
+                let protocol = WebSocket::new(gateway.clone(), waiter.clone(), dialect);
+                Connection::new(socket, waiter, protocol).run(&peer.shutdown).await;
                 gateway.metrics.websockets.dec();
             }
             Ok(Err(_)) => tracing::error!("an upgraded connection is not the TCP stream it began as"),
@@ -194,10 +200,4 @@ fn check_handshake(headers: &HeaderMap) -> Result<&str, Problem> {
     let key = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok());
     key.filter(|key| handshake::is_valid_key(key))
         .ok_or(refuse("Sec-WebSocket-Key must be 16 bytes in base64"))
-}
-
-/// A reader for what clients send.
-fn reader(gateway: &Gateway) -> hubbub_ws::Reader {
-    // JSON may escape every byte of a text as \u00XX.
-    hubbub_ws::Reader::new(Role::Server, gateway.limits.message_bytes.saturating_mul(6) + FRAME_OVERHEAD)
 }

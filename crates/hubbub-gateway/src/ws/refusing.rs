@@ -1,7 +1,7 @@
-//! Rooms in which a socket's messages are refused, because an earlier one was and the client cannot know it yet.
+//! Rooms in which a socket's messages are refused because an earlier one was, and the client may not know that yet.
 //!
-//! A retry must not fall behind what the client had already sent. The refusal is preceded by a ping: whatever comes
-//! before its pong was sent before the client could read the refusal, wherever in between it was waiting.
+//! A retry must not be stored behind what the client had already sent. So the server sends a ping before the refusal.
+//! Whatever arrives before the pong may have been sent before the client could read the refusal.
 
 use hubbub_core::RoomId;
 use hubbub_ws::write;
@@ -11,7 +11,7 @@ const ROOMS_MAX: usize = 1_024;
 
 #[derive(Default)]
 pub(super) struct RefusingRooms {
-    /// Each with the number of the ping before its refusal, once that is written.
+    /// Each with the number of the ping before its refusal, once that ping is written.
     rooms: Vec<(RoomId, Option<u64>)>,
     pings: u64,
 }
@@ -28,7 +28,7 @@ impl RefusingRooms {
         }
     }
 
-    /// To be called before the first refusal in this room is written: appends the ping.
+    /// Appends the ping. Must be called before the first refusal in this room is written.
     pub(super) fn write_ping(&mut self, room: &RoomId, out: &mut Vec<u8>) {
         let refusing = self.rooms.iter_mut().find(|(refusing, _)| refusing == room);
         if let Some((_, ping @ None)) = refusing {
@@ -38,14 +38,14 @@ impl RefusingRooms {
         }
     }
 
-    /// The payload of any other ping: a client may answer the last one alone.
+    /// The payload of any other ping, because a client may answer only the last one.
     pub(super) fn ping_payload(&self) -> Option<[u8; 8]> {
         (!self.rooms.is_empty()).then(|| self.pings.to_be_bytes())
     }
 
-    /// Takes a pong. Messages of the rooms whose refusals were written behind that ping, or an earlier one, are taken
-    /// again.
-    pub(super) fn pong(&mut self, payload: &[u8]) {
+    /// Accepts messages again in the rooms whose refusals were written behind the ping that this pong answers, or behind
+    /// an earlier one.
+    pub(super) fn on_pong(&mut self, payload: &[u8]) {
         if let Ok(payload) = payload.try_into() {
             let number = u64::from_be_bytes(payload);
             self.rooms.retain(|(_, ping)| ping.is_none_or(|ping| ping > number));
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pong_ends_what_was_told_before_its_ping() {
+    fn a_pong_ends_the_refusals_behind_its_ping() {
         let (a, b) = (RoomId::new("a").unwrap(), RoomId::new("b").unwrap());
         let (mut refusing, mut out) = (RefusingRooms::default(), Vec::new());
         refusing.insert(&a);
@@ -66,14 +66,14 @@ mod tests {
         refusing.write_ping(&a, &mut out);
         assert_eq!(out, [0x89, 8, 0, 0, 0, 0, 0, 0, 0, 1], "once");
         refusing.insert(&b);
-        refusing.pong(b"");
-        refusing.pong(&0_u64.to_be_bytes());
+        refusing.on_pong(b"");
+        refusing.on_pong(&0_u64.to_be_bytes());
         assert!(refusing.contains("a") && refusing.contains("b"));
-        refusing.pong(&1_u64.to_be_bytes());
+        refusing.on_pong(&1_u64.to_be_bytes());
         assert!(!refusing.contains("a"));
         assert!(refusing.contains("b"), "its refusal is not written yet");
         refusing.write_ping(&b, &mut out);
-        refusing.pong(&2_u64.to_be_bytes());
+        refusing.on_pong(&2_u64.to_be_bytes());
         assert!(!refusing.contains("b"));
     }
 }

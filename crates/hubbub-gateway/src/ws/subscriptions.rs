@@ -1,4 +1,4 @@
-//! The rooms one socket follows: each asked for by name, or all of its user's (`"*"`). A room is followed once.
+//! The rooms that one socket follows: by name, or as one of all rooms of its user (`"*"`). Each is followed once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,74 +11,72 @@ use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Delivery, Outbox};
 use tokio::time::Instant;
 
-use super::all::{AllRooms, Next, WantedRooms};
+use super::all_rooms::{AllRooms, AllRoomsRequest, Next};
 use super::encode_live;
 use super::frames::{write_all_live, write_error, write_room_frame};
-use super::socket::Socket;
 use crate::Gateway;
+use crate::connection::socket::{BACKLOG_BYTES_MAX, Socket};
 use crate::follow::{Follower, Step, Wanted};
 use crate::problem::Problem;
 
-/// Nothing is read from the store or the socket, and nothing taken from the outbox, while so much waits for the peer.
-pub(super) const BACKLOG_BYTES_MAX: usize = 256 * 1024;
-/// The same while live messages take too much memory.
+/// Bytes that may wait for the peer while live messages take too much memory. With more, nothing is read from the store
+/// and nothing taken from the outbox.
 const SMALL_BACKLOG_BYTES: usize = 16 * 1024;
 
-/// Others are told that somebody writes at most this often.
+/// Followers of a room are notified at most this often that the socket's user is typing.
 const TYPING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How a subscription answers its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Announce {
-    /// With `subscribed`, and the client's `ref` as JSON.
+    /// With `subscribed` and the client's `ref` as JSON.
     With(Arc<str>),
-    /// The same, as one of all rooms of the user, with the read mark.
-    AsMine(Arc<str>, u64),
+    /// The same for one of all rooms of the user, with its read mark.
+    AsOneOfAll(Arc<str>, u64),
     /// With messages only.
-    Not,
+    Nothing,
 }
 
 impl Announce {
-    fn is_mine(&self) -> bool {
-        matches!(self, Self::AsMine(..))
+    fn is_one_of_all(&self) -> bool {
+        matches!(self, Self::AsOneOfAll(..))
     }
 }
 
 struct Subscription {
     follower: Follower,
     announce: Announce,
-    /// When the others were last told that this one's user writes.
+    /// When the followers were last notified that the user is typing.
     typed_at: Option<Instant>,
-    /// The user was made a member, with this read mark, while the room was followed by name: should that end, the room
-    /// is one of all.
+    /// Read mark of a user who became a member while the room was followed by name. When that subscription ends, the room
+    /// is followed as one of all.
     joined: Option<u64>,
-    /// The end of the outbox when it began.
+    /// The end of the outbox when the subscription began.
     begun_at: u64,
 }
 
 pub(super) struct Subscriptions {
     gateway: Arc<Gateway>,
     waiter: Arc<Waiter>,
-    /// Who counts as present in the rooms.
+    /// Who is present in the rooms.
     user: Option<UserId>,
-    /// Made with the first subscription, or for the user.
+    /// Created for the user, or with the first subscription.
     outbox: Option<Arc<Outbox>>,
     rooms: HashMap<RoomId, Subscription>,
-    /// Rooms that are not live yet; they catch up one after another.
-    behind: VecDeque<RoomId>,
+    /// Rooms that are not live yet. They catch up one after another.
+    catching_up: VecDeque<RoomId>,
     all: Option<AllRooms>,
-    /// Rooms followed as some of all.
-    mine: usize,
-    is_held_back: bool,
+    /// How many rooms are followed as one of all.
+    of_all: usize,
 }
 
 impl Subscriptions {
     pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, user: Option<UserId>) -> Self {
-        let (rooms, behind) = (HashMap::new(), VecDeque::new());
-        Self { gateway, waiter, user, outbox: None, rooms, behind, all: None, mine: 0, is_held_back: false }
+        let (rooms, catching_up) = (HashMap::new(), VecDeque::new());
+        Self { gateway, waiter, user, outbox: None, rooms, catching_up, all: None, of_all: 0 }
     }
 
-    /// Has what concerns the user, and no room that is followed, come to this socket.
+    /// Registers the socket for what concerns its user rather than a room that it follows.
     pub(super) fn open(&mut self) {
         if let Some(user) = self.user.clone() {
             let outbox = self.outbox();
@@ -102,7 +100,7 @@ impl Subscriptions {
             return Err(subscribed_already());
         }
         let most = self.gateway.limits.subscriptions;
-        if self.rooms.len() - self.mine >= most {
+        if self.rooms.len() - self.of_all >= most {
             let detail = format!("one socket may follow at most {most} rooms by name");
             return Err(Problem::new(ErrorCode::TooManySubscriptions, detail));
         }
@@ -112,24 +110,24 @@ impl Subscriptions {
 
     fn follow(&mut self, room: RoomId, wanted: Wanted, announce: Announce) {
         let outbox = self.outbox();
-        self.mine += usize::from(announce.is_mine());
+        self.of_all += usize::from(announce.is_one_of_all());
         let begun_at = outbox.end();
         let follower = Follower::new(self.gateway.clone(), room.clone(), self.user.clone(), wanted, outbox);
         let subscription = Subscription { follower, announce, typed_at: None, joined: None, begun_at };
         self.rooms.insert(room.clone(), subscription);
-        self.behind.push_back(room);
+        self.catching_up.push_back(room);
     }
 
     /// Begins to follow all rooms of the user.
-    pub(super) fn subscribe_all(&mut self, wanted: WantedRooms) -> Result<(), Problem> {
+    pub(super) fn subscribe_all(&mut self, request: AllRoomsRequest) -> Result<(), Problem> {
         let Some(user) = self.user.clone() else { return Err(Problem::no_user()) };
         if self.all.is_some() {
             return Err(subscribed_already());
         }
-        // Before the first are read, so that none is missed that comes meanwhile.
+        // Before the first page is read, so that no room is missed that the user joins meanwhile.
         let outbox = self.outbox();
         self.gateway.hub.follow_all(&user, &outbox, true);
-        self.all = Some(AllRooms::new(wanted));
+        self.all = Some(AllRooms::new(request));
         Ok(())
     }
 
@@ -137,19 +135,19 @@ impl Subscriptions {
     pub(super) fn unsubscribe(&mut self, room: &RoomId) -> bool {
         let Some(ended) = self.remove(room) else { return false };
         if let Some(read_seq) = ended.joined {
-            self.follow_mine(room.clone(), read_seq);
+            self.follow_as_one_of_all(room.clone(), read_seq);
         }
         true
     }
 
     fn remove(&mut self, room: &RoomId) -> Option<Subscription> {
         let removed = self.rooms.remove(room)?;
-        self.behind.retain(|other| other != room);
-        self.mine -= usize::from(removed.announce.is_mine());
+        self.catching_up.retain(|other| other != room);
+        self.of_all -= usize::from(removed.announce.is_one_of_all());
         Some(removed)
     }
 
-    /// Ends all that came through `"*"`; `false` when it was not asked for.
+    /// Ends the subscription to all rooms; `false` when there is none.
     pub(super) fn unsubscribe_all(&mut self) -> bool {
         if self.all.take().is_none() {
             return false;
@@ -157,28 +155,28 @@ impl Subscriptions {
         if let (Some(user), Some(outbox)) = (&self.user, &self.outbox) {
             self.gateway.hub.follow_all(user, outbox, false);
         }
-        self.rooms.retain(|_, subscription| !subscription.announce.is_mine());
-        self.behind.retain(|room| self.rooms.contains_key(room));
+        self.rooms.retain(|_, subscription| !subscription.announce.is_one_of_all());
+        self.catching_up.retain(|room| self.rooms.contains_key(room));
         self.rooms.values_mut().for_each(|subscription| subscription.joined = None);
-        self.mine = 0;
+        self.of_all = 0;
         true
     }
 
-    /// Follows a room as one of all, unless it is followed by name.
-    fn follow_mine(&mut self, room: RoomId, read_seq: u64) {
+    /// Follows a room as one of all, unless it is followed by name already.
+    fn follow_as_one_of_all(&mut self, room: RoomId, read_seq: u64) {
         let Some(all) = &mut self.all else { return };
         match self.rooms.get_mut(&room) {
-            Some(known) if known.announce.is_mine() => {}
+            Some(known) if known.announce.is_one_of_all() => {}
             Some(named) => named.joined = Some(read_seq),
             None => {
-                let announce = Announce::AsMine(all.wanted.reference.clone(), read_seq);
+                let announce = Announce::AsOneOfAll(all.request.reference.clone(), read_seq);
                 let wanted = all.begin(&room, read_seq);
                 self.follow(room, wanted, announce);
             }
         }
     }
 
-    /// Tells the others in the room that this socket's user writes; more often than once a second it is dropped.
+    /// Notifies the other followers of the room that the user is typing. Drops what comes too soon after the last time.
     pub(super) fn typing(&mut self, room: &RoomId) -> Result<(), Problem> {
         if self.user.is_none() {
             return Err(Problem::no_user());
@@ -199,7 +197,7 @@ impl Subscriptions {
         self.outbox.as_ref().map_or(0, |outbox| outbox.end())
     }
 
-    /// Whether everything that was in the outbox before `end` was handed to the socket.
+    /// Whether everything in the outbox before `end` was moved to the socket.
     pub(super) fn has_passed(&self, end: u64) -> bool {
         self.outbox.as_ref().is_none_or(|outbox| outbox.has_passed(end))
     }
@@ -208,21 +206,21 @@ impl Subscriptions {
         self.outbox.as_ref()?.pop()
     }
 
-    /// Does what a delivery is about, and gives what is to be told.
-    fn take(&mut self, delivery: Delivery) -> Option<Bytes> {
+    /// Applies a delivery, and returns the frames for the peer.
+    fn apply(&mut self, delivery: Delivery) -> Option<Bytes> {
         match delivery {
             Delivery::Parcel(parcel) => {
                 self.gateway.metrics.delivered.inc_by(parcel.messages() as u64);
                 Some(parcel.frames())
             }
-            // A client that has ended it by itself meanwhile is told so. Should it follow the room again, that is another
-            // subscription.
+            // A client that has unsubscribed meanwhile gets the answer to that. If it has subscribed again, this is not
+            // about its new subscription.
             Delivery::Ended { room, notice } => {
                 let begun_at = self.rooms.get(&room)?.begun_at;
                 self.has_passed(begun_at + 1).then(|| self.remove(&room)).map(|_| notice.frames())
             }
             Delivery::Joined { room, read_seq } => {
-                self.follow_mine(room, read_seq);
+                self.follow_as_one_of_all(room, read_seq);
                 None
             }
         }
@@ -233,27 +231,23 @@ impl Subscriptions {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_cut())
     }
 
-    /// Moves live frames, and pages of what was missed if `may_catch_up`, to the socket, as much as it takes.
+    /// Moves live frames to the socket, and pages of missed messages if `may_catch_up`, as its backlog allows.
     pub(super) fn poll(&mut self, context: &mut Context<'_>, socket: &mut Socket, may_catch_up: bool) {
         let most = self.backlog_max();
         self.drain_outbox(socket, most);
         while may_catch_up && socket.backlog_bytes() < most {
-            let polled = match self.behind.front().cloned() {
+            let polled = match self.catching_up.front().cloned() {
                 Some(room) => self.poll_room(&room, context, (socket, most)),
                 None => self.poll_all(context, socket),
             };
             if polled.is_pending() {
-                self.is_held_back = false;
                 return;
             }
         }
-        // Not where only an answer is waited for, which wakes this task: it would ask again without a pause.
-        self.is_held_back = socket.backlog_bytes() >= most;
-    }
-
-    /// Whether there may be more for the peer than its backlog allowed for; said once.
-    pub(super) fn take_held_back(&mut self) -> bool {
-        std::mem::take(&mut self.is_held_back)
+        // Not where only a read is waited for, which wakes this task: it would poll again without a pause.
+        if socket.backlog_bytes() >= most {
+            socket.hold_back();
+        }
     }
 
     fn backlog_max(&self) -> usize {
@@ -267,22 +261,22 @@ impl Subscriptions {
         (socket, most): (&mut Socket, usize),
     ) -> Poll<()> {
         let Some(Subscription { follower, announce, .. }) = self.rooms.get_mut(room) else {
-            self.behind.pop_front();
+            self.catching_up.pop_front();
             return Poll::Ready(());
         };
         match ready!(follower.poll_step(context)) {
             Step::Begun { at, is_reset } => {
                 let (reference, read_seq) = match announce {
                     Announce::With(reference) => (&**reference, None),
-                    Announce::AsMine(reference, read_seq) => (&**reference, Some(*read_seq)),
-                    Announce::Not => return Poll::Ready(()),
+                    Announce::AsOneOfAll(reference, read_seq) => (&**reference, Some(*read_seq)),
+                    Announce::Nothing => return Poll::Ready(()),
                 };
                 write_room_frame("subscribed", reference, room, (&at, read_seq), socket.out());
                 if is_reset {
                     write_room_frame("reset", "", room, (&at, None), socket.out());
                 }
             }
-            Step::Reset(_) if *announce == Announce::Not => {}
+            Step::Reset(_) if *announce == Announce::Nothing => {}
             Step::Reset(at) => write_room_frame("reset", "", room, (&at, None), socket.out()),
             Step::Missed(messages) => {
                 let mut page = Vec::new();
@@ -290,19 +284,19 @@ impl Subscriptions {
                 socket.push(self.gateway.hub.memory().frames(page));
                 self.gateway.metrics.delivered.inc_by(messages.len() as u64);
             }
-            Step::Outrun => self.behind.rotate_left(1),
+            Step::Outrun => self.catching_up.rotate_left(1),
             Step::Live => {
-                self.behind.pop_front();
+                self.catching_up.pop_front();
                 self.drain_outbox(socket, most);
             }
             Step::Gone => {
                 self.remove(room);
             }
             Step::Failed(problem) => match announce.clone() {
-                // A room that cannot be read would be missing from all: the client asks again for all of them.
-                Announce::AsMine(..) => self.fail_all(&problem, socket),
+                // Without this room it would not be all rooms, so the client requests all of them again.
+                Announce::AsOneOfAll(..) => self.fail_all(&problem, socket),
                 Announce::With(reference) => self.fail(room, &reference, &problem, socket),
-                Announce::Not => self.fail(room, "", &problem, socket),
+                Announce::Nothing => self.fail(room, "", &problem, socket),
             },
         }
         Poll::Ready(())
@@ -311,7 +305,7 @@ impl Subscriptions {
     fn poll_all(&mut self, context: &mut Context<'_>, socket: &mut Socket) -> Poll<()> {
         let (Some(all), Some(user)) = (&mut self.all, &self.user) else { return Poll::Pending };
         let most = self.gateway.limits.all_rooms;
-        if self.mine > most {
+        if self.of_all > most {
             let detail = format!("\"*\" may be at most {most} rooms, and the user is a member of more");
             self.fail_all(&Problem::new(ErrorCode::TooManySubscriptions, detail), socket);
             return Poll::Ready(());
@@ -319,10 +313,10 @@ impl Subscriptions {
         match ready!(all.poll_next(&self.gateway, user, context)) {
             Next::Rooms(rooms) => {
                 for (room, read_seq) in rooms {
-                    self.follow_mine(room, read_seq);
+                    self.follow_as_one_of_all(room, read_seq);
                 }
             }
-            Next::Tell => write_all_live(&all.wanted.reference, self.mine, socket.out()),
+            Next::Announce => write_all_live(&all.request.reference, self.of_all, socket.out()),
             Next::Failed(error) => self.fail_all(&error.into(), socket),
         }
         Poll::Ready(())
@@ -335,7 +329,7 @@ impl Subscriptions {
     }
 
     fn fail_all(&mut self, problem: &Problem, socket: &mut Socket) {
-        let reference = self.all.as_ref().map(|all| all.wanted.reference.clone());
+        let reference = self.all.as_ref().map(|all| all.request.reference.clone());
         self.gateway.metrics.reject(problem.code, 1);
         write_error(reference.as_deref().unwrap_or_default(), problem, socket.out());
         self.unsubscribe_all();
@@ -345,7 +339,7 @@ impl Subscriptions {
         while socket.backlog_bytes() < most
             && let Some(delivery) = self.next_delivery()
         {
-            if let Some(frames) = self.take(delivery) {
+            if let Some(frames) = self.apply(delivery) {
                 socket.push(frames);
             }
         }

@@ -30,7 +30,8 @@ fn one(input: &str) -> Command<'_> {
 
 #[test]
 fn each_command_is_read() {
-    let wish = |queue, sender, receiver, newest_first| Wish { queue, sender, receiver, newest_first };
+    let selection =
+        |queue, sender, receiver, newest_first| Selection { queue, sender, receiver, newest_first };
     for (input, command) in [
         ("register\nid:7\n", Command::Register { client: 7 }),
         ("un_register\n", Command::Unregister),
@@ -51,9 +52,9 @@ fn each_command_is_read() {
             "send msg\nreceiver:0;sender:1;queue:3;content:\n",
             Command::Send { queue: 3, sender: 1, receiver: None, content: "" },
         ),
-        ("get msg\nqueue:2;receiver:3\n", Command::Get(wish(Some(2), None, Some(3), true))),
-        ("read msg\nqueue:2;order:oldest\n", Command::Read(wish(Some(2), None, None, false))),
-        ("get msg\nsender:1;receiver:2\n", Command::Get(wish(None, Some(1), Some(2), true))),
+        ("get msg\nqueue:2;receiver:3\n", Command::Get(selection(Some(2), None, Some(3), true))),
+        ("read msg\nqueue:2;order:oldest\n", Command::Read(selection(Some(2), None, None, false))),
+        ("get msg\nsender:1;receiver:2\n", Command::Get(selection(None, Some(1), Some(2), true))),
         ("ping\nanything:at;all:1\n", Command::Ping),
         ("ping\n\n", Command::Ping),
     ] {
@@ -100,10 +101,10 @@ fn terms_of_an_unknown_command_are_swallowed_once() {
 fn terms_that_come_too_late_are_swallowed() {
     let mut parser = Parser::default();
     assert_eq!(parser.next(b"register\n"), (9, None));
-    assert!(parser.waits_for_terms());
+    assert!(parser.waits_for_arguments());
     assert_eq!(parser.next(b"id:"), (0, None));
     parser.give_up();
-    assert!(!parser.waits_for_terms());
+    assert!(!parser.waits_for_arguments());
     assert_eq!(parser.next(b"id:7\nlist users\n"), (16, Some(Command::ListUsers)));
 }
 

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use hubbub_core::message::write_u64;
+use hubbub_core::number::parse_canonical;
 use hubbub_core::queue::Delivery;
 use hubbub_core::{Outcome, QueueOutcome, Refusal};
 
@@ -36,8 +37,7 @@ impl Name {
 
 /// The number that a name is the digits of; 0 when it is not.
 pub(super) fn number_of(name: &str) -> u64 {
-    let is_number = !name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { name.parse().unwrap_or(0) } else { 0 }
+    parse_canonical(name).unwrap_or(0)
 }
 
 /// Appends what an operation is answered. `client` is whom a registration was for.
@@ -54,7 +54,7 @@ pub(super) fn write_outcome(outcome: &Outcome, client: u64, out: &mut Vec<u8>) {
 }
 
 /// Appends what a look is answered; `None` = there is no such queue.
-pub(super) fn write_look(found: Option<&[Delivery]>, out: &mut Vec<u8>) {
+pub(super) fn write_found(found: Option<&[Delivery]>, out: &mut Vec<u8>) {
     match found {
         Some(found) => write_first(found, out),
         None => out.extend_from_slice(NO_QUEUE),
@@ -158,10 +158,10 @@ mod tests {
             ("1", None, "a\nb\r\nc\rd\n", "OK\nid:3;sender:1;receiver:0;queue:2;content:a\\nb\\nc\rd\\n\n"),
         ] {
             let taken = [delivery(sender, receiver, text)];
-            assert_eq!(text_of(|out| write_look(Some(&taken), out)), answer);
+            assert_eq!(text_of(|out| write_found(Some(&taken), out)), answer);
         }
-        assert_eq!(text_of(|out| write_look(Some(&[]), out)), "Empty queue\n");
-        assert_eq!(text_of(|out| write_look(None, out)), "Non existing queue\n");
+        assert_eq!(text_of(|out| write_found(Some(&[]), out)), "Empty queue\n");
+        assert_eq!(text_of(|out| write_found(None, out)), "Non existing queue\n");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `"*"`: all rooms its user is a member of. Those of today are read page by page, each followed as soon as it is
-//! known; those of tomorrow come through the outbox.
+//! `"*"`: all rooms that a user is a member of. Present memberships are read page by page, and each room is followed as
+//! soon as it is read. Later memberships come through the outbox.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -12,15 +12,15 @@ use hubbub_core::{RoomId, UserId};
 use crate::Gateway;
 use crate::follow::{Audience, OnReset, Start, Wanted};
 
-/// Rooms read at once; the next are read when these are live.
+/// Rooms of one page. The next page is read when these rooms are live.
 const PAGE_ROOMS: usize = 100;
 
-/// What a client asked for.
+/// A client's request to follow all rooms.
 #[derive(Debug, Clone)]
-pub(super) struct WantedRooms {
+pub(super) struct AllRoomsRequest {
     /// The client's `ref` as JSON.
     pub(super) reference: Arc<str>,
-    /// Where to begin in some rooms; in the others at the read mark.
+    /// Where to begin in some rooms. In the others it is the read mark.
     pub(super) cursors: HashMap<RoomId, u64>,
     /// The history the cursors belong to.
     pub(super) epoch: Option<String>,
@@ -30,36 +30,36 @@ pub(super) struct WantedRooms {
 enum Stage {
     /// Rooms behind this one are to be read.
     Reading { after: Option<RoomId> },
-    /// All are known and followed; the client is to be told once they are live.
-    Known,
-    /// The client was told.
-    Told,
+    /// All rooms are followed. The client is notified once they are live.
+    Listed,
+    /// The client was notified.
+    Announced,
 }
 
 type Fetch = Pin<Box<dyn Future<Output = Result<UserRooms, ReadError>> + Send>>;
 
-/// What is next.
+/// The next step.
 pub(super) enum Next {
-    /// These rooms, and their read marks.
+    /// Follow these rooms, which have these read marks.
     Rooms(Vec<(RoomId, u64)>),
-    /// To tell the client that all are live; once.
-    Tell,
-    /// To give up.
+    /// Notify the client that all are live. Comes once.
+    Announce,
+    /// Give up.
     Failed(ReadError),
 }
 
 pub(super) struct AllRooms {
-    pub(super) wanted: WantedRooms,
+    pub(super) request: AllRoomsRequest,
     stage: Stage,
     fetch: Option<Fetch>,
 }
 
 impl AllRooms {
-    pub(super) fn new(wanted: WantedRooms) -> Self {
-        Self { wanted, stage: Stage::Reading { after: None }, fetch: None }
+    pub(super) fn new(request: AllRoomsRequest) -> Self {
+        Self { request, stage: Stage::Reading { after: None }, fetch: None }
     }
 
-    /// What is to be done when all rooms known so far are live; pending for good once the client was told.
+    /// The next step once all rooms listed so far are live. Pending for good after [`Next::Announce`].
     pub(super) fn poll_next(
         &mut self,
         gateway: &Arc<Gateway>,
@@ -68,11 +68,11 @@ impl AllRooms {
     ) -> Poll<Next> {
         let after = match &self.stage {
             Stage::Reading { after } => after.clone(),
-            Stage::Known => {
-                self.stage = Stage::Told;
-                return Poll::Ready(Next::Tell);
+            Stage::Listed => {
+                self.stage = Stage::Announced;
+                return Poll::Ready(Next::Announce);
             }
-            Stage::Told => return Poll::Pending,
+            Stage::Announced => return Poll::Pending,
         };
         let fetch = self.fetch.get_or_insert_with(|| {
             let (store, user) = (gateway.store.clone(), user.clone());
@@ -88,7 +88,7 @@ impl AllRooms {
                     Some((last, _)) if rooms.len() == PAGE_ROOMS => {
                         Stage::Reading { after: Some(last.clone()) }
                     }
-                    _ => Stage::Known,
+                    _ => Stage::Listed,
                 };
                 Next::Rooms(rooms)
             }
@@ -98,10 +98,10 @@ impl AllRooms {
 
     /// Where to begin in a room.
     pub(super) fn begin(&mut self, room: &RoomId, read_seq: u64) -> Wanted {
-        let (on_reset, audience) = (self.wanted.on_reset, Audience::Members);
-        match self.wanted.cursors.remove(room) {
+        let (on_reset, audience) = (self.request.on_reset, Audience::Members);
+        match self.request.cursors.remove(room) {
             Some(after) => {
-                Wanted { start: Start::After(after), epoch: self.wanted.epoch.clone(), on_reset, audience }
+                Wanted { start: Start::After(after), epoch: self.request.epoch.clone(), on_reset, audience }
             }
             None => Wanted { start: Start::Mark(read_seq), epoch: None, on_reset, audience },
         }

@@ -1,4 +1,4 @@
-//! Commands that only look, answered by the store.
+//! Commands that change nothing, answered by the store.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use hubbub_core::queue::Wanted;
 use hubbub_core::store::ReadError;
 use hubbub_core::{ClientId, QueueId};
 
-use super::wording::{self, Name};
+use super::responses::{self, Name};
 use crate::Gateway;
 
 /// Entries of one page of a list.
@@ -14,7 +14,7 @@ const PAGE: usize = 1_000;
 
 /// What is looked at.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Look {
+pub(super) enum Query {
     Users,
     Queues,
     Holding { receiver: u64 },
@@ -22,20 +22,20 @@ pub(super) enum Look {
 }
 
 /// The answer, as it is sent.
-pub(super) async fn answer(gateway: Arc<Gateway>, look: Look) -> Vec<u8> {
+pub(super) async fn answer(gateway: Arc<Gateway>, query: Query) -> Vec<u8> {
     let mut out = Vec::new();
-    if let Err(error) = write(&gateway, look, &mut out).await {
+    if let Err(error) = write(&gateway, query, &mut out).await {
         tracing::error!(%error, "a read for the line protocol failed");
         out.clear();
-        out.extend_from_slice(wording::ERROR);
+        out.extend_from_slice(responses::ERROR);
     }
     out
 }
 
-async fn write(gateway: &Gateway, look: Look, out: &mut Vec<u8>) -> Result<(), ReadError> {
+async fn write(gateway: &Gateway, query: Query, out: &mut Vec<u8>) -> Result<(), ReadError> {
     let store = &gateway.store;
-    match look {
-        Look::Users => {
+    match query {
+        Query::Users => {
             let mut all: Vec<ClientId> = Vec::new();
             loop {
                 let page = store.clients(all.last().cloned(), PAGE).await?;
@@ -45,9 +45,9 @@ async fn write(gateway: &Gateway, look: Look, out: &mut Vec<u8>) -> Result<(), R
                     break;
                 }
             }
-            wording::write_list("users", all.iter().map(ClientId::as_str), out);
+            responses::write_list("users", all.iter().map(ClientId::as_str), out);
         }
-        Look::Queues => {
+        Query::Queues => {
             let mut all = Vec::new();
             loop {
                 let page = store.queues(last_queue(&all), PAGE).await?;
@@ -57,9 +57,9 @@ async fn write(gateway: &Gateway, look: Look, out: &mut Vec<u8>) -> Result<(), R
                     break;
                 }
             }
-            wording::write_list("queues", all.iter().map(|queue| &**queue), out);
+            responses::write_list("queues", all.iter().map(|queue| &**queue), out);
         }
-        Look::Holding { receiver } => {
+        Query::Holding { receiver } => {
             let mut all = Vec::new();
             // Digits are an identifier.
             if let Ok(receiver) = ClientId::new(Name::of(receiver).as_str()) {
@@ -72,9 +72,9 @@ async fn write(gateway: &Gateway, look: Look, out: &mut Vec<u8>) -> Result<(), R
                     }
                 }
             }
-            wording::write_list("queues", all.iter().map(|queue| &**queue), out);
+            responses::write_list("queues", all.iter().map(|queue| &**queue), out);
         }
-        Look::Message { queue, sender, receiver, newest_first } => {
+        Query::Message { queue, sender, receiver, newest_first } => {
             let (queue, sender, receiver) = (queue.map(Name::of), sender.map(Name::of), Name::of(receiver));
             let wanted = Wanted {
                 queue: queue.as_ref().map(Name::as_str),
@@ -83,7 +83,7 @@ async fn write(gateway: &Gateway, look: Look, out: &mut Vec<u8>) -> Result<(), R
                 newest_first,
             };
             let found = store.look(wanted, 1).await?;
-            wording::write_look(found.as_deref(), out);
+            responses::write_found(found.as_deref(), out);
         }
     }
     Ok(())

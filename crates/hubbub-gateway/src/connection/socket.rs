@@ -1,4 +1,4 @@
-//! Bytes in and out of one socket: reads into a buffer shared by all connections of a thread, writes that gather.
+//! Bytes in and out of one stream: reads into a buffer that the caller shares between connections, writes that gather.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -9,55 +9,98 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Bytes one read takes. Larger ones halve the rate of connections that send one message at a time.
-pub(super) const READ_BYTES: usize = 16 * 1024;
+/// Bytes that may wait for the peer. With more, nothing is read, and nothing more is encoded.
+pub(crate) const BACKLOG_BYTES_MAX: usize = 256 * 1024;
 /// Buffers gathered into one write.
 const SLICES_MAX: usize = 64;
-/// An emptied buffer larger than this is given back rather than kept for the next answers.
-const KEPT_BYTES_MAX: usize = 8 * 1024;
+/// A lent buffer that grew beyond this is freed rather than given back.
+const SPARE_BYTES_MAX: usize = 4 * BACKLOG_BYTES_MAX;
 
-pub(super) struct Socket {
+pub(crate) struct Socket {
     stream: TcpStream,
-    /// Shared frames, and own ones that must go before them.
+    /// What the peer sent together with its handshake.
+    early: Bytes,
+    /// Shared buffers, and own ones that must go before them.
     queue: VecDeque<Bytes>,
-    /// Own frames that go after the queue.
+    /// Own bytes that go after the queue.
     tail: Vec<u8>,
     /// Bytes of `tail` that are written already.
     written: usize,
     queued_bytes: usize,
     /// Bytes of the connection's stream before `tail`.
     before_tail: u64,
+    /// Whether `tail` is a buffer that other connections use, too.
+    is_lent: bool,
+    /// Whether the backlog kept something back.
+    is_held_back: bool,
 }
 
 impl Socket {
-    /// `sent` bytes of the stream were sent before: the response to the handshake.
-    pub(super) fn new(stream: TcpStream, sent: u64) -> Self {
-        let (queue, tail) = (VecDeque::new(), Vec::new());
-        Self { stream, queue, tail, written: 0, queued_bytes: 0, before_tail: sent }
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self::upgraded(stream, Bytes::new(), 0)
     }
 
-    /// The place in the connection's stream where the buffer of [`Self::out`] begins.
-    pub(super) fn out_begins_at(&self) -> u64 {
+    /// A stream on which the peer has sent `early`, and the server `sent_bytes`.
+    pub(crate) fn upgraded(stream: TcpStream, early: Bytes, sent_bytes: u64) -> Self {
+        Self {
+            stream,
+            early,
+            queue: VecDeque::new(),
+            tail: Vec::new(),
+            written: 0,
+            queued_bytes: 0,
+            before_tail: sent_bytes,
+            is_lent: false,
+            is_held_back: false,
+        }
+    }
+
+    /// Uses `spare` for what is appended until [`Self::reclaim`], unless something waits for the peer already.
+    pub(crate) fn lend(&mut self, spare: &mut Vec<u8>) {
+        self.is_lent = self.tail.is_empty();
+        if self.is_lent {
+            std::mem::swap(&mut self.tail, spare);
+        }
+    }
+
+    /// Gives the buffer back. What the peer has not taken moves to one of the connection's own.
+    pub(crate) fn reclaim(&mut self, spare: &mut Vec<u8>) {
+        if self.is_lent {
+            std::mem::swap(&mut self.tail, spare);
+            self.tail = spare.get(self.written..).unwrap_or_default().to_vec();
+            self.before_tail += self.written as u64;
+            self.written = 0;
+            spare.clear();
+            if spare.capacity() > SPARE_BYTES_MAX {
+                *spare = Vec::new();
+            }
+        } else if self.tail.is_empty() {
+            self.tail = Vec::new();
+        }
+    }
+
+    /// The position in the connection's stream at which the buffer of [`Self::out`] begins.
+    pub(crate) fn out_begins_at(&self) -> u64 {
         self.before_tail
     }
 
-    /// The buffer to which own frames are appended.
-    pub(super) fn out(&mut self) -> &mut Vec<u8> {
+    /// The buffer to which own bytes are appended.
+    pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.tail
     }
 
-    /// Adds frames that are shared with other connections.
-    pub(super) fn push(&mut self, frames: Bytes) {
+    /// Appends bytes that are shared with other connections.
+    pub(crate) fn push(&mut self, shared: Bytes) {
         self.seal_tail();
-        self.before_tail += frames.len() as u64;
-        self.queued_bytes += frames.len();
-        self.queue.push_back(frames);
+        self.before_tail += shared.len() as u64;
+        self.queued_bytes += shared.len();
+        self.queue.push_back(shared);
     }
 
     fn seal_tail(&mut self) {
         self.before_tail += self.tail.len() as u64;
         if self.tail.len() > self.written {
-            let own = Bytes::from(std::mem::take(&mut self.tail)).slice(self.written..);
+            let own = Bytes::copy_from_slice(self.tail.get(self.written..).unwrap_or_default());
             self.queued_bytes += own.len();
             self.queue.push_back(own);
         }
@@ -66,13 +109,23 @@ impl Socket {
     }
 
     /// Bytes that wait for the peer.
-    pub(super) fn backlog_bytes(&self) -> usize {
+    pub(crate) fn backlog_bytes(&self) -> usize {
         self.queued_bytes + self.tail.len() - self.written
     }
 
-    /// Forgets what waits behind the first buffer, which may be written in part, to make place for the close frame. What
+    /// Notes that there may be more for the peer than the backlog allows for.
+    pub(crate) fn hold_back(&mut self) {
+        self.is_held_back = true;
+    }
+
+    /// Whether something was held back; said once.
+    pub(crate) fn take_held_back(&mut self) -> bool {
+        std::mem::take(&mut self.is_held_back)
+    }
+
+    /// Forgets what waits behind the first buffer, which may be written in part, to make room for a close frame. What
     /// the peer gets is then a prefix of what it was to get: it resumes behind it.
-    pub(super) fn drop_backlog(&mut self) {
+    pub(crate) fn drop_backlog(&mut self) {
         let Some(first) = self.queue.front() else { return };
         self.queued_bytes = first.len();
         self.queue.truncate(1);
@@ -81,7 +134,7 @@ impl Socket {
     }
 
     /// Writes until nothing is left or the peer takes no more.
-    pub(super) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.backlog_bytes() > 0 {
             let count = ready!(self.poll_write(context))?;
             if count == 0 {
@@ -124,32 +177,33 @@ impl Socket {
             self.before_tail += self.tail.len() as u64;
             self.tail.clear();
             self.written = 0;
-            if self.tail.capacity() > KEPT_BYTES_MAX {
-                self.tail = Vec::new();
-            }
         }
     }
 
     /// Reads into `buffer`; `Ok(0)` when the peer has finished.
-    pub(super) fn poll_read(
+    pub(crate) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        if !self.early.is_empty() {
+            let part = self.early.split_to(self.early.len().min(buffer.len()));
+            buffer.get_mut(..part.len()).unwrap_or_default().copy_from_slice(&part);
+            return Poll::Ready(Ok(part.len()));
+        }
         let mut buffer = ReadBuf::new(buffer);
         ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
     /// Tells the peer that nothing more comes.
-    pub(super) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 
     /// Gives memory back; for connections that fall idle.
-    pub(super) fn release(&mut self) {
-        if self.backlog_bytes() == 0 {
-            self.tail = Vec::new();
+    pub(crate) fn release(&mut self) {
+        if self.queue.is_empty() {
             self.queue = VecDeque::new();
         }
     }
@@ -167,7 +221,7 @@ mod tests {
         for (has_shared, has_own) in [(true, true), (true, false), (false, true)] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            let mut socket = Socket::new(listener.accept().await.unwrap().0, 0);
+            let mut socket = Socket::new(listener.accept().await.unwrap().0);
             let (mut all, mut number) = (Vec::new(), 0_u64);
             // Until the peer takes no more, with much that is not even begun.
             let mut is_blocked = false;

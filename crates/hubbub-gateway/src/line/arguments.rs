@@ -1,5 +1,7 @@
 //! The second line of a command: `key:value` terms joined by `;`.
 
+use hubbub_core::number::parse_digits;
+
 /// The terms that are known; what else there is is ignored. A known one may stand there once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Terms<'a> {
@@ -69,21 +71,21 @@ impl<'a> Terms<'a> {
             let Some((key @ ("sender" | "receiver" | "queue"), value)) = term.split_once(':') else {
                 return false;
             };
-            number(value).is_some() && seen.take(key, value).is_ok()
+            parse_digits(value).is_some() && seen.take(key, value).is_ok()
         });
         if are_terms { (content, Some(after)) } else { (whole, None) }
     }
 
     pub(super) fn id(&self) -> Result<u64, Malformed> {
-        self.id.and_then(number).ok_or(Malformed)
+        self.id.and_then(parse_digits).ok_or(Malformed)
     }
 
     pub(super) fn queue(&self) -> Result<u64, Malformed> {
-        self.queue.and_then(number).ok_or(Malformed)
+        self.queue.and_then(parse_digits).ok_or(Malformed)
     }
 
     pub(super) fn sender(&self) -> Result<u64, Malformed> {
-        self.sender.and_then(number).ok_or(Malformed)
+        self.sender.and_then(parse_digits).ok_or(Malformed)
     }
 
     /// What may be missing, but not be something else.
@@ -96,7 +98,7 @@ impl<'a> Terms<'a> {
     }
 
     pub(super) fn maybe_receiver(&self) -> Result<Option<u64>, Malformed> {
-        self.receiver.map(|text| number(text).ok_or(Malformed)).transpose()
+        self.receiver.map(|text| parse_digits(text).ok_or(Malformed)).transpose()
     }
 
     /// Newest first unless said otherwise.
@@ -107,12 +109,6 @@ impl<'a> Terms<'a> {
             Some(_) => Err(Malformed),
         }
     }
-}
-
-/// Digits, and nothing else.
-fn number(text: &str) -> Option<u64> {
-    // `parse` alone would take a sign.
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 #[cfg(test)]

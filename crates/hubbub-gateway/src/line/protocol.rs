@@ -1,0 +1,229 @@
+//! The line protocol as a protocol of [`crate::connection`]: commands in, lines out.
+
+use std::sync::Arc;
+use std::task::Context;
+
+use hubbub_core::OpBatch;
+use hubbub_core::queue::{Audience, Due, QueueOp, QueueSend, Take, TakeHow, Wanted};
+use hubbub_core::text::check_text;
+use hubbub_pipeline::Waiter;
+
+use super::answers::Answers;
+use super::parse::{Command, Parser, Selection};
+use super::queries::Query;
+use super::responses::{BAD_REQUEST, ERROR, Name, OK};
+use crate::Gateway;
+use crate::connection::socket::Socket;
+use crate::connection::{Flow, Io, Protocol};
+
+/// Characters of a message.
+const CONTENT_CHARS_MAX: usize = 3_000;
+
+pub(super) struct LineProtocol {
+    gateway: Arc<Gateway>,
+    parser: Parser,
+    answers: Answers,
+    /// Whom the connection registered as.
+    client: Option<u64>,
+    /// Whom it asked to register as, last.
+    registering: u64,
+    /// What was read and is no whole command, or waits for what is before it.
+    input: Vec<u8>,
+    /// Whether `input` may hold whole commands.
+    holds_commands: bool,
+}
+
+impl LineProtocol {
+    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>) -> Self {
+        Self {
+            gateway,
+            parser: Parser::default(),
+            answers: Answers::new(waiter),
+            client: None,
+            registering: 0,
+            input: Vec::new(),
+            holds_commands: false,
+        }
+    }
+
+    /// Processes the commands of `input`, submits them, and keeps what is left. How many there were.
+    fn process(&mut self, input: &[u8], ops: &mut OpBatch) -> u64 {
+        let (mut rest, mut commands) = (input, 0);
+        self.holds_commands = false;
+        loop {
+            if self.answers.is_barred() || self.answers.unanswered() >= Self::UNANSWERED_MAX {
+                self.holds_commands = !rest.is_empty();
+                break;
+            }
+            let (used, command) = self.parser.next(rest);
+            rest = rest.get(used..).unwrap_or_default();
+            let Some(command) = command else { break };
+            commands += 1;
+            self.on_command(command, ops);
+        }
+        self.answers.submit(&self.gateway, ops);
+        self.input.extend_from_slice(rest);
+        commands
+    }
+
+    fn on_command(&mut self, command: Command<'_>, ops: &mut OpBatch) {
+        match command {
+            Command::Register { client } => {
+                self.stage(QueueOp::Register { client: Name::of(client).as_str() }, ops);
+                self.registering = client;
+                self.answers.bar();
+            }
+            Command::Unregister => self.answers.push_leave(&self.gateway, ops),
+            Command::CreateQueue => self.stage(QueueOp::PutNumbered, ops),
+            Command::DeleteQueue { queue } => {
+                self.stage(QueueOp::Delete { queue: Name::of(queue).as_str(), force: false }, ops);
+            }
+            Command::Send { queue, sender, receiver, content } => {
+                self.on_send(queue, sender, receiver, content, ops);
+            }
+            Command::Get(selection) => match self.client.or(selection.receiver) {
+                Some(receiver) => self.on_get(&selection, receiver, ops),
+                None => self.refuse(ops),
+            },
+            Command::Read(selection) => match self.client.or(selection.receiver) {
+                Some(receiver) => {
+                    let Selection { queue, sender, newest_first, .. } = selection;
+                    self.query(Query::Message { queue, sender, receiver, newest_first }, ops);
+                }
+                None => self.refuse(ops),
+            },
+            Command::ListUsers => self.query(Query::Users, ops),
+            Command::ListQueues => self.query(Query::Queues, ops),
+            Command::ListHolding { receiver } => self.query(Query::Holding { receiver }, ops),
+            Command::Ping => self.answers.push_line(&self.gateway, ops, OK),
+            Command::Bad => self.refuse(ops),
+        }
+    }
+
+    fn on_send(&mut self, queue: u64, sender: u64, receiver: Option<u64>, content: &str, ops: &mut OpBatch) {
+        let bytes_max = self.gateway.limits.queue_message_bytes;
+        if check_text(content, Some(CONTENT_CHARS_MAX), bytes_max).is_err() {
+            return self.answers.push_line(&self.gateway, ops, ERROR);
+        }
+        let (queue, sender, receiver) = (Name::of(queue), Name::of(sender), receiver.map(Name::of));
+        let send = QueueSend {
+            queue: queue.as_str(),
+            sender: sender.as_str(),
+            audience: receiver.as_ref().map_or(Audience::Anyone, |name| Audience::One(name.as_str())),
+            text: content,
+            message_id: None,
+            due: Due::Now,
+            group: None,
+            ttl_ms: None,
+            registers: false,
+        };
+        self.stage(QueueOp::Send(send), ops);
+    }
+
+    fn on_get(&mut self, selection: &Selection, receiver: u64, ops: &mut OpBatch) {
+        let (queue, sender) = (selection.queue.map(Name::of), selection.sender.map(Name::of));
+        let receiver = Name::of(receiver);
+        let wanted = Wanted {
+            queue: queue.as_ref().map(Name::as_str),
+            receiver: Some(receiver.as_str()),
+            sender: sender.as_ref().map(Name::as_str),
+            newest_first: selection.newest_first,
+        };
+        self.stage(QueueOp::Take(Take { wanted, max: 1, how: TakeHow::Away, registers: false }), ops);
+    }
+
+    fn stage(&mut self, op: QueueOp<'_>, ops: &mut OpBatch) {
+        self.answers.stage(&self.gateway, ops, op);
+    }
+
+    fn query(&mut self, query: Query, ops: &mut OpBatch) {
+        self.answers.push_query(&self.gateway, ops, query);
+    }
+
+    fn refuse(&mut self, ops: &mut OpBatch) {
+        self.gateway.metrics.line_bad_requests.inc();
+        self.answers.push_line(&self.gateway, ops, BAD_REQUEST);
+    }
+
+    fn drop_input(&mut self, io: &mut Io) {
+        (self.input, self.holds_commands) = (Vec::new(), false);
+        io.timer.stop();
+    }
+}
+
+impl Protocol for LineProtocol {
+    const UNANSWERED_MAX: usize = 256;
+    /// `netcat` finishes sending at the end of its input.
+    const ANSWERS_HALF_CLOSED: bool = true;
+
+    fn decode(
+        &mut self,
+        context: &mut Context<'_>,
+        io: &mut Io,
+        input: &mut [u8],
+        ops: &mut OpBatch,
+    ) -> Flow {
+        let commands = if self.input.is_empty() {
+            self.process(input, ops)
+        } else {
+            let mut kept = std::mem::take(&mut self.input);
+            kept.extend_from_slice(input);
+            self.process(&kept, ops)
+        };
+        self.gateway.metrics.line_commands.inc_by(commands);
+        if !self.parser.waits_for_arguments() {
+            io.timer.stop();
+        } else if commands > 0 || !io.timer.is_set() {
+            io.timer.set(context, self.gateway.server.terms_timeout);
+        }
+        Flow::Continue
+    }
+
+    fn encode(&mut self, context: &mut Context<'_>, io: &mut Io) -> Flow {
+        let encoded = self.answers.encode(&self.gateway, context, self.registering, &mut io.socket);
+        if encoded.has_registered {
+            self.client = Some(self.registering);
+        }
+        if encoded.has_left {
+            self.drop_input(io);
+            return Flow::Drain;
+        }
+        Flow::Continue
+    }
+
+    fn unanswered(&self) -> usize {
+        self.answers.unanswered()
+    }
+
+    fn is_barred(&self) -> bool {
+        self.answers.is_barred()
+    }
+
+    fn holds_input(&self) -> bool {
+        self.holds_commands
+    }
+
+    /// The peer has all the time it takes for its answers; only the end of the stream is timed.
+    fn is_drained(&self, socket: &Socket) -> bool {
+        self.answers.unanswered() == 0 && !self.holds_commands && socket.backlog_bytes() == 0
+    }
+
+    fn on_quiet(&mut self) {
+        self.answers.on_quiet();
+    }
+
+    /// Refuses a command whose arguments did not come.
+    fn on_timer(&mut self, _context: &mut Context<'_>, _io: &mut Io) -> Flow {
+        self.parser.give_up();
+        self.refuse(&mut OpBatch::default());
+        Flow::Continue
+    }
+
+    fn on_shutdown(&mut self, io: &mut Io) {
+        self.drop_input(io);
+    }
+
+    fn on_half_close(&mut self, io: &mut Io) {
+        self.drop_input(io);
+    }
+}

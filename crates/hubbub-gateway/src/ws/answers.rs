@@ -1,0 +1,239 @@
+//! The messages and read marks of one WebSocket on their way to the log, and all its answers on the way back.
+
+use std::sync::Arc;
+
+use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, ReadMark, Refusal, RoomId};
+use hubbub_pipeline::{SendLane, Waiter};
+
+use super::refusing::RefusingRooms;
+use super::request_queue::{Request, RequestQueue, Subject};
+use crate::Gateway;
+use crate::connection::pending::{Encoder, Pending};
+use crate::connection::socket::Socket;
+use crate::problem::{Problem, Sent, sent};
+
+/// How a dialect encodes its answers.
+pub(super) trait Responses {
+    /// Appends the frame that says a message is durable.
+    fn success(&self, id: &str, request: Request<'_>, sent: Sent<'_>, out: &mut Vec<u8>);
+    /// Appends the frame, if one is wanted, that gives a room's read mark.
+    fn marked(&self, room: &str, request: Request<'_>, mark: &ReadMark, out: &mut Vec<u8>);
+    /// Appends the frame that says why a request was refused.
+    fn failure(&self, request: Request<'_>, problem: &Problem, out: &mut Vec<u8>);
+    /// Called when the answer that begins at `start` is whole.
+    fn finish(&self, start: usize, out: &mut Vec<u8>);
+}
+
+/// An answer that needs no operation.
+enum Answer {
+    /// The refusal of operations of one room that were not submitted.
+    Refused { problem: Problem, count: usize, room: Option<RoomId> },
+    /// A frame that answers something else.
+    Frame(Vec<u8>),
+    /// A frame that must follow everything in the outbox before position `end`.
+    BehindOutbox { frame: Vec<u8>, end: u64 },
+}
+
+/// One socket's answers. What is staged at one time is of one room.
+pub(super) struct Answers {
+    pending: Pending<Answer>,
+    requests: RequestQueue,
+    /// Answers that are an [`Answer::BehindOutbox`].
+    behind_outbox: usize,
+    staged_room: String,
+    refusing: RefusingRooms,
+}
+
+impl Answers {
+    pub(super) fn new(waiter: Arc<Waiter>) -> Self {
+        Self {
+            pending: Pending::new(waiter),
+            requests: RequestQueue::default(),
+            behind_outbox: 0,
+            staged_room: String::new(),
+            refusing: RefusingRooms::default(),
+        }
+    }
+
+    /// Takes a checked operation of one room; it goes to the log with the others of this read in `ops`.
+    pub(super) fn stage(&mut self, gateway: &Gateway, ops: &mut OpBatch, op: &Op<'_>, request: Request<'_>) {
+        let room = op.room().unwrap_or_default();
+        if self.refusing.contains(room) {
+            return self.refuse(gateway, ops, room, request);
+        }
+        let goes_alone = gateway.log.parts_messages()
+            && ops.get(0).is_some_and(|first| is_message(&first) != is_message(op));
+        if self.pending.staged() > 0 && (self.staged_room != room || goes_alone) {
+            self.submit(gateway, ops);
+        }
+        if self.pending.staged() == 0 {
+            self.staged_room.clear();
+            self.staged_room.push_str(room);
+        }
+        self.pending.stage(ops, op);
+        self.requests.push(request);
+    }
+
+    fn refuse(&mut self, gateway: &Gateway, ops: &mut OpBatch, room: &str, request: Request<'_>) {
+        self.submit(gateway, ops);
+        gateway.metrics.reject(ErrorCode::Overloaded, 1);
+        self.requests.push(request);
+        let problem = Problem::refusal(Refusal::OutOfOrder);
+        self.pending.push(Answer::Refused { problem, count: 1, room: RoomId::new(room).ok() });
+    }
+
+    /// Submits what is staged.
+    pub(super) fn submit(&mut self, gateway: &Gateway, ops: &mut OpBatch) {
+        let Self { pending, refusing, staged_room, .. } = self;
+        pending.submit(gateway, ops, |problem, count| {
+            let room = RoomId::new(staged_room).ok();
+            room.iter().for_each(|room| refusing.insert(room));
+            Answer::Refused { problem, count, room }
+        });
+    }
+
+    /// Answers with a frame, behind everything before it.
+    pub(super) fn push_frame(&mut self, gateway: &Gateway, ops: &mut OpBatch, frame: Vec<u8>) {
+        self.submit(gateway, ops);
+        self.pending.push(Answer::Frame(frame));
+    }
+
+    /// Answers with a frame, behind everything before it and everything in the outbox up to `end`.
+    pub(super) fn push_behind_outbox(
+        &mut self,
+        gateway: &Gateway,
+        ops: &mut OpBatch,
+        frame: Vec<u8>,
+        end: u64,
+    ) {
+        self.submit(gateway, ops);
+        self.behind_outbox += 1;
+        self.pending.push(Answer::BehindOutbox { frame, end });
+    }
+
+    /// Whether an answer waits, now or behind others, for the outbox.
+    pub(super) fn waits_for_outbox(&self) -> bool {
+        self.behind_outbox > 0
+    }
+
+    /// The payload of a ping that is sent for another reason.
+    pub(super) fn ping_payload(&self) -> Option<[u8; 8]> {
+        self.refusing.ping_payload()
+    }
+
+    pub(super) fn on_pong(&mut self, payload: &[u8]) {
+        self.refusing.on_pong(payload);
+    }
+
+    /// Requests that are not answered yet.
+    pub(super) fn unanswered(&self) -> usize {
+        self.pending.unanswered()
+    }
+
+    /// Whether the oldest answer may be ready.
+    pub(super) fn may_be_ready(&self) -> bool {
+        self.pending.may_be_ready()
+    }
+
+    /// Appends all answers that are ready, in order; `false` when there are none. `has_passed` says of a position in the
+    /// outbox whether everything before it was appended.
+    pub(super) fn encode(
+        &mut self,
+        responses: impl Responses,
+        has_passed: impl Fn(u64) -> bool,
+        socket: &mut Socket,
+    ) -> bool {
+        let Self { pending, requests, behind_outbox, refusing, .. } = self;
+        pending.encode(&mut FrameEncoder { responses, has_passed, requests, behind_outbox, refusing }, socket)
+    }
+
+    /// Gives memory back; for connections that fall idle.
+    pub(super) fn release(&mut self) {
+        self.pending.release();
+        self.requests.release();
+    }
+}
+
+fn is_message(op: &Op<'_>) -> bool {
+    matches!(op, Op::Send(_))
+}
+
+/// Answers as frames of one dialect.
+struct FrameEncoder<'a, R, F> {
+    responses: R,
+    has_passed: F,
+    requests: &'a mut RequestQueue,
+    behind_outbox: &'a mut usize,
+    refusing: &'a mut RefusingRooms,
+}
+
+impl<R: Responses, F: Fn(u64) -> bool> FrameEncoder<'_, R, F> {
+    fn frame(&self, frame: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(frame);
+        self.responses.finish(start, out);
+    }
+
+    fn refuse(&mut self, problem: &Problem, count: usize, out: &mut Vec<u8>) {
+        for _ in 0..count {
+            let start = out.len();
+            self.requests.pop(|request| self.responses.failure(request, problem, out));
+            self.responses.finish(start, out);
+        }
+    }
+}
+
+impl<R: Responses, F: Fn(u64) -> bool> Encoder<Answer> for FrameEncoder<'_, R, F> {
+    fn is_ready(&mut self, answer: &mut Answer) -> bool {
+        match answer {
+            Answer::Refused { .. } | Answer::Frame(_) => true,
+            Answer::BehindOutbox { end, .. } => (self.has_passed)(*end),
+        }
+    }
+
+    fn answer(&mut self, answer: Answer, out: &mut Vec<u8>) {
+        match answer {
+            Answer::Frame(frame) => self.frame(&frame, out),
+            Answer::BehindOutbox { frame, .. } => {
+                *self.behind_outbox -= 1;
+                self.frame(&frame, out);
+            }
+            Answer::Refused { problem, count, room } => {
+                room.iter().for_each(|room| self.refusing.write_ping(room, out));
+                self.refuse(&problem, count, out);
+            }
+        }
+    }
+
+    fn outcome(&mut self, outcome: &Outcome, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.requests.pop(|request| encode_outcome(&self.responses, request, outcome, out));
+        self.responses.finish(start, out);
+    }
+
+    fn failure(&mut self, problem: &Problem, count: usize, lanes: Vec<SendLane>, out: &mut Vec<u8>) {
+        for lane in lanes {
+            if let SendLane::Room(room) = lane
+                && let Ok(room) = RoomId::new(&room)
+            {
+                self.refusing.insert(&room);
+                self.refusing.write_ping(&room, out);
+            }
+        }
+        self.refuse(problem, count, out);
+    }
+}
+
+fn encode_outcome(responses: &impl Responses, request: Request<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
+    match (request.subject, outcome) {
+        (Subject::Message(id), outcome) => match sent(outcome) {
+            Ok(sent) => responses.success(id, request, sent, out),
+            Err(problem) => responses.failure(request, &problem, out),
+        },
+        (Subject::Mark(room), Outcome::Read(mark)) => responses.marked(room, request, mark, out),
+        (Subject::Mark(_), Outcome::Refused(refusal)) => {
+            responses.failure(request, &Problem::refusal(*refusal), out);
+        }
+        (Subject::Mark(_), _) => responses.failure(request, &Problem::no_outcome(), out),
+    }
+}

@@ -1,0 +1,220 @@
+//! WebSocket as a protocol of [`crate::connection`]: frames in, frames out, pings in between.
+
+use std::sync::Arc;
+use std::task::Context;
+
+use hubbub_core::{OpBatch, Timestamp};
+use hubbub_pipeline::Waiter;
+use hubbub_ws::{Event, Reader, Role, write};
+
+use super::answers::{Answers, Responses};
+use super::close;
+use super::subscriptions::Subscriptions;
+use crate::Gateway;
+use crate::auth::Caller;
+use crate::connection::socket::Socket;
+use crate::connection::{Flow, Io, Protocol};
+
+/// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
+const FRAME_OVERHEAD: usize = 4 * 1024;
+
+/// What the texts on a WebSocket mean.
+pub(super) trait Dialect {
+    /// How answers are encoded.
+    type Responses<'a>: Responses
+    where
+        Self: 'a;
+
+    fn caller(&self) -> &Caller;
+    /// Begins what the socket follows without asking.
+    fn on_start(&self, subscriptions: &mut Subscriptions);
+    /// Takes one text frame.
+    fn on_text(&self, turn: &mut Turn<'_>, text: &str);
+    /// `out_begins_at`: the position in the connection's stream of the buffer that answers are appended to.
+    fn responses(&self, gateway: &Gateway, out_begins_at: u64) -> Self::Responses<'_>;
+}
+
+/// What a text frame can act on.
+pub(super) struct Turn<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) answers: &'a mut Answers,
+    pub(super) subscriptions: &'a mut Subscriptions,
+    /// Operations of this read.
+    pub(super) ops: &'a mut OpBatch,
+    pub(super) now: Timestamp,
+}
+
+impl Turn<'_> {
+    /// Answers with a frame that needs no operation, behind the answers before it.
+    pub(super) fn answer(&mut self, frame: Vec<u8>) {
+        self.answers.push_frame(self.gateway, self.ops, frame);
+    }
+}
+
+/// Where the connection stands between two pings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heartbeat {
+    /// The timer ends the time until the next ping.
+    Quiet,
+    /// The timer ends the time for the pong.
+    Pinged,
+    /// The pong came before the timer.
+    Answered,
+}
+
+impl Heartbeat {
+    fn on_pong(&mut self) {
+        if *self == Self::Pinged {
+            *self = Self::Answered;
+        }
+    }
+}
+
+pub(super) struct WebSocket<D> {
+    gateway: Arc<Gateway>,
+    dialect: D,
+    reader: Reader,
+    answers: Answers,
+    subscriptions: Subscriptions,
+    heartbeat: Heartbeat,
+    /// Code and reason of the close frame, once the connection is to end.
+    end: Option<(u16, String)>,
+}
+
+impl<D: Dialect> WebSocket<D> {
+    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, dialect: D) -> Self {
+        let user = dialect.caller().user.clone();
+        let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone(), user);
+        dialect.on_start(&mut subscriptions);
+        // JSON may escape every byte of a text as \u00XX.
+        let frame_bytes = gateway.limits.message_bytes.saturating_mul(6) + FRAME_OVERHEAD;
+        Self {
+            dialect,
+            reader: Reader::new(Role::Server, frame_bytes),
+            answers: Answers::new(waiter),
+            subscriptions,
+            heartbeat: Heartbeat::Quiet,
+            end: None,
+            gateway,
+        }
+    }
+
+    /// Appends the answers that are ready; `false` when there are none.
+    fn answer(&mut self, socket: &mut Socket) -> bool {
+        let Self { gateway, dialect, answers, subscriptions, .. } = self;
+        if !answers.may_be_ready() {
+            return false;
+        }
+        let responses = dialect.responses(gateway, socket.out_begins_at());
+        answers.encode(responses, |end| subscriptions.has_passed(end), socket)
+    }
+
+    fn cut(&mut self, code: u16, reason: &str) -> Flow {
+        self.end = Some((code, reason.to_owned()));
+        Flow::Cut
+    }
+}
+
+impl<D: Dialect> Protocol for WebSocket<D> {
+    const UNANSWERED_MAX: usize = 1_024;
+    /// WebSockets end with a close frame; a stream that ends without one is broken.
+    const ANSWERS_HALF_CLOSED: bool = false;
+
+    fn on_start(&mut self, context: &mut Context<'_>, io: &mut Io) {
+        io.timer.set(context, self.gateway.server.ping_interval);
+    }
+
+    fn decode(
+        &mut self,
+        _context: &mut Context<'_>,
+        io: &mut Io,
+        input: &mut [u8],
+        ops: &mut OpBatch,
+    ) -> Flow {
+        let Self { gateway, dialect, reader, answers, subscriptions, heartbeat, .. } = self;
+        let now = gateway.now();
+        let mut frames = reader.feed(input);
+        let end = loop {
+            match frames.next() {
+                Ok(Some(Event::Text(text))) => {
+                    dialect.on_text(&mut Turn { gateway, answers, subscriptions, ops, now }, text);
+                }
+                Ok(Some(Event::Ping(payload))) => write::write_pong(io.socket.out(), payload),
+                Ok(Some(Event::Pong(payload))) => {
+                    answers.on_pong(payload);
+                    heartbeat.on_pong();
+                }
+                Ok(Some(Event::Binary(_))) => {
+                    break Some((close::BINARY, "binary frames are not taken".to_owned()));
+                }
+                Ok(Some(Event::Close { code, .. })) => {
+                    break Some((code.unwrap_or(close::NORMAL), String::new()));
+                }
+                Ok(None) => break None,
+                Err(error) => break Some((error.close_code(), error.to_string())),
+            }
+        };
+        answers.submit(gateway, ops);
+        self.end = end;
+        if self.end.is_some() { Flow::Drain } else { Flow::Continue }
+    }
+
+    fn encode(&mut self, context: &mut Context<'_>, io: &mut Io) -> Flow {
+        self.answer(&mut io.socket);
+        loop {
+            // A room that is followed again begins behind the answer that ended it before.
+            let may_catch_up = !self.answers.waits_for_outbox();
+            self.subscriptions.poll(context, &mut io.socket, may_catch_up);
+            if may_catch_up || !self.answer(&mut io.socket) {
+                break;
+            }
+        }
+        if self.subscriptions.is_cut() {
+            return self.cut(close::TOO_SLOW, "too slow: resume from your last seq");
+        }
+        Flow::Continue
+    }
+
+    fn unanswered(&self) -> usize {
+        self.answers.unanswered()
+    }
+
+    fn is_drained(&self, _socket: &Socket) -> bool {
+        self.answers.unanswered() == 0
+    }
+
+    /// Pings, or gives up.
+    fn on_timer(&mut self, context: &mut Context<'_>, io: &mut Io) -> Flow {
+        let limits = &self.gateway.server;
+        let next = match self.heartbeat {
+            Heartbeat::Quiet => {
+                self.heartbeat = Heartbeat::Pinged;
+                let payload = self.answers.ping_payload();
+                write::write_ping(io.socket.out(), payload.as_ref().map_or(&[][..], |number| number));
+                // A connection that is pinged has often been idle for long: let it cost nothing.
+                self.answers.release();
+                limits.pong_timeout
+            }
+            Heartbeat::Answered => {
+                self.heartbeat = Heartbeat::Quiet;
+                io.socket.release();
+                limits.ping_interval.saturating_sub(limits.pong_timeout)
+            }
+            Heartbeat::Pinged => return self.cut(close::NO_PONG, "no pong"),
+        };
+        io.timer.set(context, next);
+        Flow::Continue
+    }
+
+    fn on_shutdown(&mut self, _io: &mut Io) {
+        let seconds = self.gateway.server.drain_timeout.as_secs().max(1);
+        let reason = || (close::GOING_AWAY, format!("shutting down; reconnect within {seconds} s"));
+        self.end.get_or_insert_with(reason);
+    }
+
+    fn on_close(&mut self, socket: &mut Socket) {
+        if let Some((code, reason)) = &self.end {
+            write::write_close(socket.out(), *code, reason);
+        }
+    }
+}

@@ -14,8 +14,8 @@ use hubbub_core::id::write_uuid_v7;
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Message, MessageRun, MessageType, RandomSource, Send, Timestamp};
 use hubbub_store::embedded::Hidden;
+use hubbub_store::embedded::IdFilter;
 use hubbub_store::embedded::disk::{Disk, FileDisk};
-use hubbub_store::embedded::filter::IdFilter;
 use hubbub_store::embedded::segment::{
     BLOCK_CACHE_BYTES, BlockCache, Codec, IdHasher, SEGMENTS_DIR, Segment, SegmentWriter, merge,
 };

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::segment::SegmentError;
+use crate::embedded::segment::SegmentError;
 
 /// Why a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]

@@ -18,12 +18,12 @@ use hubbub_core::store::{
 use hubbub_core::{Clock, OpBatch, Outcome, RandomSource, RoomId, RoomStore, StatsStore, Store, UserId};
 use parking_lot::Mutex;
 
-use super::data_dir::{self, DirLock};
-use super::disk::{Disk, FileDisk};
-use super::engine::Engine;
-use super::error::{MaintainError, OpenError};
-use super::options::EngineOptions;
-use super::slow_disk::SlowDisk;
+use crate::embedded::disk::data_dir::{self, DirLock};
+use crate::embedded::disk::{Disk, FileDisk};
+use crate::embedded::engine::Engine;
+use crate::embedded::error::{MaintainError, OpenError};
+use crate::embedded::options::EngineOptions;
+use crate::embedded::slow_disk::SlowDisk;
 
 /// Background work is looked for at least this often; also how soon returning disk space is seen.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

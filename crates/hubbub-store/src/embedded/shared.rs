@@ -13,24 +13,24 @@ use hubbub_core::Clock;
 use hubbub_core::store::ReadError;
 use parking_lot::{Mutex, RwLock};
 
-use super::bell::Bell;
-use super::compact::Compacting;
-use super::dir_syncs::CheckedDirs;
-use super::disk::Disk;
-use super::error::MaintainError;
-use super::format;
-use super::journal::end::EndFile;
-use super::journal::slot::SlotPool;
-use super::kv::Keys;
-use super::manifest::Manifest;
-use super::options::EngineOptions;
-use super::queues::QueueShared;
-use super::refilter::FreshFilter;
-use super::rooms::Rooms;
-use super::segment::{BlockCache, IdHasher};
-use super::stats::Stats;
-use super::status::Status;
-use super::view::View;
+use crate::embedded::dedup::FreshFilter;
+use crate::embedded::disk::Disk;
+use crate::embedded::disk::checked_dirs::CheckedDirs;
+use crate::embedded::disk::format_file;
+use crate::embedded::engine::wakeup::Bell;
+use crate::embedded::error::MaintainError;
+use crate::embedded::journal::end::EndFile;
+use crate::embedded::journal::slot::SlotPool;
+use crate::embedded::kv::Keys;
+use crate::embedded::manifest::Manifest;
+use crate::embedded::merge::segments::Compacting;
+use crate::embedded::options::EngineOptions;
+use crate::embedded::queues::QueueShared;
+use crate::embedded::rooms::Rooms;
+use crate::embedded::segment::{BlockCache, IdHasher};
+use crate::embedded::stats::Stats;
+use crate::embedded::status::Status;
+use crate::embedded::view::View;
 
 pub(crate) struct Shared {
     pub(crate) options: EngineOptions,
@@ -105,7 +105,7 @@ impl Shared {
     /// name be removed or overwritten.
     pub(crate) fn renew_manifest(&self) -> Result<(), MaintainError> {
         if self.dirs.keeps_all() {
-            format::create(&*self.disk)?;
+            format_file::create(&*self.disk)?;
             self.change_manifest(|_| {})?;
             self.dirs.keep_all(false);
         }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::kv::{ChangeLog, Run};
-use super::rooms::RoomNumber;
-use super::segment::Segment;
-use super::tail::{Span, Tail};
+use crate::embedded::kv::{ChangeLog, Run};
+use crate::embedded::rooms::RoomNumber;
+use crate::embedded::segment::Segment;
+use crate::embedded::tail::{Span, Tail};
 
 /// Segments and tails that together hold every message once, and with the runs every key. Replaced as a whole, never changed.
 #[derive(Debug, Default, Clone)]

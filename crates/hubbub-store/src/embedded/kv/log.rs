@@ -15,9 +15,9 @@ use super::changes::Changes;
 use super::{KV_DIR, Key, log_path, unfinished_path};
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError};
-use crate::embedded::segment::bytes::{Cursor, put_varint};
-use crate::embedded::segment::codec::{Compressor, decompress};
-use crate::embedded::segment::stored::{BLOCK_RAW_BYTES_MAX, Stored};
+use crate::embedded::file::block::{BLOCK_RAW_BYTES_MAX, Stored};
+use crate::embedded::file::codec::{Compressor, decompress};
+use crate::embedded::file::cursor::{Cursor, put_varint};
 use crate::embedded::segment::{Codec, SegmentError};
 
 const MAGIC: &[u8; 8] = b"HUBKVLOG";

@@ -11,12 +11,10 @@
 //! that is proven ([`hubbub_core::Clock::proven`]).
 
 pub(crate) mod changes;
-mod compact;
 mod list;
 mod log;
 mod lookup;
 pub(crate) mod run;
-mod seal;
 mod service;
 pub(crate) mod state;
 pub(crate) mod tail;
@@ -28,7 +26,7 @@ use std::sync::Arc;
 use hubbub_core::Timestamp;
 use hubbub_core::kv::has_expired;
 
-use super::varint;
+use crate::embedded::file::varint;
 pub(crate) use log::ChangeLog;
 pub(crate) use run::{Patience, Run, count_keys};
 pub(crate) use state::{Keys, OpenedKeys};
@@ -47,7 +45,7 @@ pub(crate) fn log_path(number: u64) -> String {
 }
 
 /// Name of a run or log while it is written; whatever has such a name after a crash is rubbish.
-fn unfinished_path(number: u64) -> String {
+pub(crate) fn unfinished_path(number: u64) -> String {
     format!("{KV_DIR}/{number:08}.tmp")
 }
 

@@ -9,15 +9,16 @@ use hubbub_core::kv::KvHistory;
 use parking_lot::{Mutex, RwLock};
 
 use super::changes::Changes;
-use super::compact::ReservedRuns;
 use super::run::{Block, Run};
 use super::tail::Written;
 use super::{ChangeLog, KV_DIR, Key, KeyCatalog};
+use crate::embedded::dedup::filter::Tier;
 use crate::embedded::disk::Disk;
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
-use crate::embedded::filter::Tier;
+use crate::embedded::file::cache::BlockCache;
+use crate::embedded::merge::keys::ReservedRuns;
 use crate::embedded::options::EngineOptions;
-use crate::embedded::segment::{BlockCache, IdHasher};
+use crate::embedded::segment::IdHasher;
 
 const TAIL_FILTER_BITS_PER_KEY: u64 = 12;
 
@@ -34,12 +35,12 @@ pub(crate) struct Keys {
     /// Every key that runs out, and perhaps versions that are not the newest any more.
     due: Mutex<BTreeMap<Due, Key>>,
     changes: RwLock<Changes>,
-    pub(super) cache: Arc<BlockCache<Block>>,
-    pub(super) hasher: IdHasher,
+    pub(crate) cache: Arc<BlockCache<Block>>,
+    pub(crate) hasher: IdHasher,
     /// Keys of one slot at most.
     slot_keys_max: u64,
     /// Numbers of runs under way.
-    pub(super) reserved: Mutex<ReservedRuns>,
+    pub(crate) reserved: Mutex<ReservedRuns>,
 }
 
 /// What was found on the disk.
@@ -97,7 +98,7 @@ impl Keys {
     }
 
     /// Enters changes that are durable; the tail's index, which has them, lets no reader in meanwhile.
-    pub(super) fn publish(&self, written: &[Written]) {
+    pub(crate) fn publish(&self, written: &[Written]) {
         let Some(last) = written.last() else { return };
         {
             let mut changes = self.changes.write();
@@ -122,7 +123,7 @@ impl Keys {
     }
 
     /// An empty filter for the keys of a slot.
-    pub(super) fn tail_filter(&self) -> Tier {
+    pub(crate) fn tail_filter(&self) -> Tier {
         Tier::new(self.slot_keys_max, TAIL_FILTER_BITS_PER_KEY)
     }
 
@@ -159,7 +160,7 @@ impl Keys {
     }
 
     /// How long until the next key runs out.
-    pub(super) fn due_in(&self, now: i64) -> Option<Duration> {
+    pub(crate) fn due_in(&self, now: i64) -> Option<Duration> {
         let next = self.due.lock().first_key_value()?.0.0;
         Some(Duration::from_micros(u64::try_from(next.saturating_sub(now)).unwrap_or(0)))
     }
@@ -170,7 +171,7 @@ impl Keys {
     }
 
     /// Writes a log of the changes up to a revision.
-    pub(super) fn write_log(
+    pub(crate) fn write_log(
         &self,
         disk: &dyn Disk,
         number: u64,

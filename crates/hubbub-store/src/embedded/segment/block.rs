@@ -2,9 +2,9 @@
 
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
-use super::bytes::{Cursor, put_varint, put_zigzag};
-use super::cache::Cached;
 use super::uuid::{UUID_BYTES, UUID_TEXT_BYTES, pack_uuid, unpack_uuid};
+use crate::embedded::file::cache::Cached;
+use crate::embedded::file::cursor::{Cursor, put_varint, put_zigzag};
 
 /// A block is closed before the message that would bring it over this; a larger message has a block of its own.
 pub(super) const BLOCK_BYTES: usize = 16 * 1024;

@@ -5,13 +5,13 @@ use std::hash::Hasher;
 use crc32c::crc32c_append;
 
 use super::block::Block;
-use super::error::SegmentError;
 use super::id_hash::IdHasher;
 use super::id_table::{ENTRY_BYTES, PAGE_BYTES};
 use super::ids::{DAMAGED_PAGE, check_page, entry};
 use super::index::RoomEntry;
 use super::open::Segment;
 use super::postings::Posting;
+use crate::embedded::file::error::SegmentError;
 use crate::embedded::tail::hash::Mix;
 
 /// Bytes read at a time.

@@ -2,7 +2,7 @@
 
 use crc32c::crc32c;
 
-use super::bytes::Cursor;
+use crate::embedded::file::cursor::Cursor;
 
 /// Format written, and the only one read.
 pub(super) const VERSION: u32 = 1;

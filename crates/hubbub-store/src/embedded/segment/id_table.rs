@@ -5,7 +5,7 @@ use std::io;
 use crc32c::crc32c;
 
 use super::format::{Section, section};
-use super::output::Output;
+use crate::embedded::file::output::Output;
 
 /// Pages are as large as those of the operating system's cache.
 pub(super) const PAGE_BYTES: usize = 4096;

@@ -4,10 +4,10 @@ use crc32c::crc32c;
 
 use hubbub_core::Message;
 
-use super::bytes::Cursor;
-use super::error::SegmentError;
 use super::id_table::{ENTRY_BYTES, PAGE_BYTES};
 use super::open::Segment;
+use crate::embedded::file::cursor::Cursor;
+use crate::embedded::file::error::SegmentError;
 
 /// Read at a time when all hashes are wanted.
 const STREAM_BYTES: usize = 256 * PAGE_BYTES;

@@ -2,7 +2,7 @@
 
 use hubbub_core::Timestamp;
 
-use super::bytes::{Cursor, put_varint, put_zigzag};
+use crate::embedded::file::cursor::{Cursor, put_varint, put_zigzag};
 
 /// A room's part of a segment.
 #[derive(Debug, Clone, Copy)]

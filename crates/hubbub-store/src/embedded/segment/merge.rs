@@ -7,14 +7,14 @@ use std::io;
 
 use hubbub_core::Message;
 
-use super::error::SegmentError;
 use super::id_table::{IdTableWriter, PAGE_BYTES};
 use super::ids::IdStream;
 use super::merge_users::merge_users;
 use super::open::Segment;
-use super::output::Output;
 use super::scan::Scan;
 use super::writer::SegmentWriter;
+use crate::embedded::file::error::SegmentError;
+use crate::embedded::file::output::Output;
 
 /// Read at a time of each source's table of ids.
 const STEP_BYTES: usize = 16 * PAGE_BYTES;

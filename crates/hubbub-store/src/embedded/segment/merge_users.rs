@@ -1,12 +1,12 @@
 //! The tables of users of many segments into one, without memory per message.
 
-use super::error::SegmentError;
 use super::merge::{MergeError, Moves};
 use super::open::Segment;
-use super::output::Output;
 use super::postings::{Posting, PostingDecoder};
 use super::user_table::UserTableWriter;
 use super::users::{UserPart, UserScan};
+use crate::embedded::file::error::SegmentError;
+use crate::embedded::file::output::Output;
 
 /// Writes the users of the messages that were kept, with their new ordinals.
 pub(super) fn merge_users(

@@ -44,11 +44,7 @@
 //! Not here: which segments there are (the manifest), what is not sealed yet (the tail).
 
 mod block;
-pub(super) mod bytes;
-pub(super) mod cache;
 mod check;
-pub(super) mod codec;
-mod error;
 mod format;
 mod id_hash;
 mod id_table;
@@ -57,12 +53,10 @@ mod index;
 mod merge;
 mod merge_users;
 mod open;
-pub(super) mod output;
 mod paged;
 mod postings;
 mod read;
 mod scan;
-pub(super) mod stored;
 mod user_table;
 mod users;
 mod uuid;
@@ -71,9 +65,13 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use cache::{BLOCK_CACHE_BYTES, BlockCache};
-pub use codec::Codec;
-pub use error::SegmentError;
+pub use crate::embedded::file::cache::BLOCK_CACHE_BYTES;
+
+/// Decoded blocks of all segments.
+pub type BlockCache = crate::embedded::file::cache::BlockCache<block::Block>;
+
+pub use crate::embedded::file::codec::Codec;
+pub use crate::embedded::file::error::SegmentError;
 pub use id_hash::IdHasher;
 pub use merge::{MergeError, merge};
 pub use open::{RoomSpan, Segment};

@@ -8,18 +8,18 @@ use crc32c::{crc32c, crc32c_append};
 
 use hubbub_core::{Message, Timestamp};
 
+use super::BlockCache;
 use super::block::Block;
-use super::cache::BlockCache;
-use super::codec::decompress;
-use super::error::SegmentError;
 use super::format::{self, FOOTER_BYTES, Fault, Footer, HEADER_BYTES, Section, VERSION, section};
 use super::id_table::{PAGE_ENTRIES, ids_bytes};
 use super::index::{BlockEntry, RoomEntry, RoomIndex, read_blocks};
 use super::paged::Paged;
 use super::segment_path;
-use super::stored::{BLOCK_RAW_BYTES_MAX, Stored};
 use super::users::UserFences;
 use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::file::block::{BLOCK_RAW_BYTES_MAX, Stored};
+use crate::embedded::file::codec::decompress;
+use crate::embedded::file::error::SegmentError;
 
 /// A room's part of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use std::ops::Range;
 
 use crc32c::crc32c;
 
-use super::error::SegmentError;
 use super::format::Section;
 use super::open::Segment;
-use super::output::Output;
+use crate::embedded::file::error::SegmentError;
+use crate::embedded::file::output::Output;
 
 const PAGE_BYTES: u64 = 4096;
 const CRC_BYTES: u64 = 4;

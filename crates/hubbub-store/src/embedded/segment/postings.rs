@@ -2,9 +2,9 @@
 
 use hubbub_core::MessageType;
 
-use super::bytes::{Cursor, put_varint};
-use super::error::SegmentError;
 use super::paged::PagedReader;
+use crate::embedded::file::cursor::{Cursor, put_varint};
+use crate::embedded::file::error::SegmentError;
 
 const KIND_MASK: u64 = 0b11;
 

@@ -6,9 +6,9 @@ use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Message, MessageRun, Timestamp};
 
 use super::block::Block;
-use super::error::SegmentError;
 use super::index::RoomEntry;
 use super::open::Segment;
+use crate::embedded::file::error::SegmentError;
 use crate::embedded::rooms::Hidden;
 
 /// How a read ended.

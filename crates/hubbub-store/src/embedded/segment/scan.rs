@@ -3,8 +3,8 @@
 use hubbub_core::Message;
 
 use super::block::Block;
-use super::error::SegmentError;
 use super::open::Segment;
+use crate::embedded::file::error::SegmentError;
 
 /// Goes through a segment, every checksum on the way verified. Reads past the cache.
 #[derive(Debug)]

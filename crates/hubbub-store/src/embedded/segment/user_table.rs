@@ -5,11 +5,11 @@ use std::io;
 use hashbrown::HashMap;
 use hubbub_core::Message;
 
-use super::bytes::{put_varint, put_zigzag};
 use super::format::{Section, section};
-use super::output::Output;
 use super::paged::PagedWriter;
 use super::postings::{Posting, PostingEncoder};
+use crate::embedded::file::cursor::{put_varint, put_zigzag};
+use crate::embedded::file::output::Output;
 
 /// Users between two fences: so many are read to find one.
 const FENCE_USERS: u64 = 64;

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::bytes::Cursor;
-use super::error::SegmentError;
 use super::open::Segment;
 use super::paged::PagedReader;
 use super::postings::{Posting, PostingDecoder};
+use crate::embedded::file::cursor::Cursor;
+use crate::embedded::file::error::SegmentError;
 
 /// More than any entry takes: a name and four numbers.
 const USER_BYTES_MAX: usize = 1 + 255 + 4 * 10;

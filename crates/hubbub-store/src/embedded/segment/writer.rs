@@ -9,16 +9,16 @@ use crc32c::crc32c;
 use hubbub_core::Message;
 
 use super::block::BlockBuilder;
-use super::codec::{Codec, Compressor};
 use super::format::{self, Footer, Section, VERSION, section};
 use super::id_hash::IdHasher;
 use super::id_table::IdTableWriter;
 use super::index::{BlockEntry, RoomIndex, write_blocks};
-use super::output::Output;
-use super::stored::{BLOCK_RAW_BYTES_MAX, Stored};
 use super::user_table::{UserCollector, UserSections, UserTableWriter};
 use super::{SEGMENTS_DIR, segment_path, unfinished_path};
 use crate::embedded::disk::Disk;
+use crate::embedded::file::block::{BLOCK_RAW_BYTES_MAX, Stored};
+use crate::embedded::file::codec::{Codec, Compressor};
+use crate::embedded::file::output::Output;
 
 /// Writes one segment.
 ///

@@ -2,10 +2,11 @@
 
 use super::Verifier;
 use crate::embedded::error::OpenError;
+use crate::embedded::file::cache::BlockCache;
 use crate::embedded::kv::{ChangeLog, Run, count_keys, run_path};
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::record::KeyChange;
-use crate::embedded::segment::{BlockCache, IdHasher, SegmentError};
+use crate::embedded::segment::{IdHasher, SegmentError};
 
 impl Verifier<'_> {
     /// Runs must be readable, hold as many keys as the manifest says, and nothing newer than it knows.

@@ -1,8 +1,8 @@
 //! A block of a run: entries in the order of their keys, and where each begins.
 
+use crate::embedded::file::cache::Cached;
+use crate::embedded::file::cursor::{Cursor, put_varint};
 use crate::embedded::kv::Version;
-use crate::embedded::segment::bytes::{Cursor, put_varint};
-use crate::embedded::segment::cache::Cached;
 
 /// Bytes of entries after which a block is full.
 const BLOCK_BYTES: usize = 4 * 1024;

@@ -2,7 +2,7 @@
 
 use crc32c::crc32c;
 
-use crate::embedded::segment::bytes::Cursor;
+use crate::embedded::file::cursor::Cursor;
 
 const MAGIC: &[u8; 8] = b"HUBKVRUN";
 const END_MAGIC: &[u8; 4] = b"HBKE";

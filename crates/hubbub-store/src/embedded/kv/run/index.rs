@@ -1,6 +1,6 @@
 //! Which block holds which keys: the first key of each.
 
-use crate::embedded::segment::bytes::{Cursor, put_varint};
+use crate::embedded::file::cursor::{Cursor, put_varint};
 
 /// A block, as the index knows it.
 #[derive(Debug, Clone, Copy)]

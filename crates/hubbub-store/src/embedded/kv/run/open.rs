@@ -8,13 +8,14 @@ use crc32c::{crc32c, crc32c_append};
 use super::block::{Block, Entry, Value};
 use super::footer::{self, FOOTER_BYTES, Fault, Footer, HEADER_BYTES, Part, VERSION};
 use super::index::Index;
+use crate::embedded::dedup::filter::Tier;
 use crate::embedded::disk::{Disk, DiskFile};
-use crate::embedded::filter::Tier;
+use crate::embedded::file::block::{BLOCK_RAW_BYTES_MAX, Stored};
+use crate::embedded::file::cache::BlockCache;
+use crate::embedded::file::codec::decompress;
+use crate::embedded::file::cursor::Cursor;
 use crate::embedded::kv::run_path;
-use crate::embedded::segment::bytes::Cursor;
-use crate::embedded::segment::codec::decompress;
-use crate::embedded::segment::stored::{BLOCK_RAW_BYTES_MAX, Stored};
-use crate::embedded::segment::{BlockCache, SegmentError};
+use crate::embedded::segment::SegmentError;
 
 /// Whether a read may wait for the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 use super::{Patience, Run, RunWriter, merge};
 use crate::embedded::disk::Disk;
+use crate::embedded::file::cache::BlockCache;
 use crate::embedded::kv::{KV_DIR, Version, run_path};
-use crate::embedded::segment::{BlockCache, IdHasher, SegmentError};
+use crate::embedded::segment::{IdHasher, SegmentError};
 use crate::embedded::sim::SimDisk;
 
 type Keys = std::collections::BTreeMap<Vec<u8>, (Version, Vec<u8>)>;

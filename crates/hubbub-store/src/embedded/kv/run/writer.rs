@@ -8,13 +8,13 @@ use crc32c::crc32c;
 use super::block::{BlockBuilder, Entry, INLINE_BYTES_MAX, Value};
 use super::footer::{self, Footer, Part};
 use super::index::Index;
+use crate::embedded::dedup::filter::Tier;
 use crate::embedded::disk::Disk;
-use crate::embedded::filter::Tier;
+use crate::embedded::file::block::Stored;
+use crate::embedded::file::codec::Compressor;
+use crate::embedded::file::cursor::put_varint;
+use crate::embedded::file::output::Output;
 use crate::embedded::kv::{KV_DIR, Version, run_path, unfinished_path};
-use crate::embedded::segment::bytes::put_varint;
-use crate::embedded::segment::codec::Compressor;
-use crate::embedded::segment::output::Output;
-use crate::embedded::segment::stored::Stored;
 use crate::embedded::segment::{Codec, IdHasher};
 
 const FILTER_BITS_PER_KEY: u64 = 10;

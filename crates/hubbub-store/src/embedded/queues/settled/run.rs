@@ -19,11 +19,11 @@ use crc32c::{crc32c, crc32c_append};
 use hubbub_core::queue::ID_KEPT_MS;
 
 use super::record::{RECORD_BYTES, SettledId};
+use crate::embedded::dedup::filter::Tier;
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError, OpenError, READING};
-use crate::embedded::filter::Tier;
+use crate::embedded::file::cursor::Cursor;
 use crate::embedded::queues::time::{Now, micros};
-use crate::embedded::segment::bytes::Cursor;
 
 pub(super) const MAGIC: &[u8; 8] = b"HubQIds\n";
 pub(super) const END_MAGIC: &[u8; 4] = b"HQIE";

@@ -109,7 +109,7 @@ impl Embedded {
     }
 
     fn stop(&self) {
-        self.engine.shared.bell.stop();
+        self.engine.shared.wakeup.stop();
         for worker in std::mem::take(&mut *self.workers.lock()) {
             if worker.join().is_err() {
                 tracing::error!("a background thread of the store panicked");
@@ -151,9 +151,9 @@ type Step = fn(&Engine) -> Result<bool, MaintainError>;
 
 /// Does one kind of background work as it comes up, until stopped.
 fn work(engine: &Engine, name: &'static str, step: Step, every: Duration) {
-    let bell = &engine.shared.bell;
+    let wakeup = &engine.shared.wakeup;
     let mut trouble = String::new();
-    while let Some(heard) = bell.heard() {
+    while let Some(seen) = wakeup.last() {
         Essential::writer(name).step();
         match step(engine) {
             Ok(true) => {
@@ -171,7 +171,7 @@ fn work(engine: &Engine, name: &'static str, step: Step, every: Duration) {
                 trouble = again;
             }
         }
-        bell.wait(heard, every);
+        wakeup.wait(seen, every);
     }
 }
 

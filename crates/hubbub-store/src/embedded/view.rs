@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::embedded::kv::{ChangeLog, Run};
+use crate::embedded::kv::{ChangeLog, KeyRun};
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::segment::Segment;
 use crate::embedded::tail::{Span, Tail};
@@ -13,7 +13,7 @@ pub(crate) struct View {
     /// Immutable segments, in the order of what they hold.
     pub(crate) segments: Vec<Segment>,
     /// Immutable runs of keys, oldest first.
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<KeyRun>,
     /// The last changes of keys in sealed journals.
     pub(crate) key_log: Option<ChangeLog>,
     /// Journals that are not sealed, oldest first; the last one is being written.

@@ -120,7 +120,7 @@ impl Engine {
     /// The store as it is at a moment during this call; see [`BackupStore::begin_backup`].
     pub fn begin_snapshot(&self, id: &str) -> Result<BackupInfo, BackupError> {
         // Held, so that the segments are what the rooms of the barrier say, and that one snapshot is made at a time.
-        let _compacting = self.shared.compacting.lock();
+        let _merging = self.shared.merging.lock();
         self.snapshots.forget_unused(self.shared.clock.monotonic());
         if let Some(info) = self.snapshots.find(id) {
             return Ok(info);

@@ -16,7 +16,7 @@ const LINE_BITS: u64 = 512;
 
 /// A filter of fixed size.
 #[derive(Debug)]
-pub(crate) struct Tier {
+pub(crate) struct BloomFilter {
     /// One line more than used, so that lines can begin where the processor's do.
     words: Vec<u64>,
     first_word: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Tier {
     ids_max: u64,
 }
 
-impl Tier {
+impl BloomFilter {
     /// An empty one for so many hashes.
     pub(crate) fn new(ids_max: u64, bits_per_id: u64) -> Self {
         Self::with_lines((ids_max * bits_per_id).div_ceil(LINE_BITS).max(1), ids_max)
@@ -95,7 +95,7 @@ fn bits(hash: u64) -> impl Iterator<Item = u64> {
 /// A set of 64-bit hashes that may say "maybe" about one it does not hold, and never "no" about one it holds.
 #[derive(Debug)]
 pub struct IdFilter {
-    tiers: Vec<Tier>,
+    tiers: Vec<BloomFilter>,
 }
 
 impl Default for IdFilter {
@@ -107,7 +107,7 @@ impl Default for IdFilter {
 impl IdFilter {
     /// An empty filter; takes 1.5 MiB.
     pub fn new() -> Self {
-        Self { tiers: vec![Tier::new(FIRST_TIER_IDS, FIRST_TIER_BITS_PER_ID)] }
+        Self { tiers: vec![BloomFilter::new(FIRST_TIER_IDS, FIRST_TIER_BITS_PER_ID)] }
     }
 
     /// Adds a hash. One added before counts again.
@@ -118,7 +118,7 @@ impl IdFilter {
         }
         let grown = self.tiers.len() as u64;
         let bits_per_id = (FIRST_TIER_BITS_PER_ID + grown).min(BITS_PER_ID_MAX);
-        let mut tier = Tier::new(FIRST_TIER_IDS << grown.min(32), bits_per_id);
+        let mut tier = BloomFilter::new(FIRST_TIER_IDS << grown.min(32), bits_per_id);
         tier.insert(hash);
         self.tiers.push(tier);
     }
@@ -169,20 +169,20 @@ mod tests {
 
     #[test]
     fn lines_begin_where_the_processors_do() {
-        let tier = Tier::new(1_000, 12);
+        let tier = BloomFilter::new(1_000, 12);
         assert_eq!(tier.words[tier.first_word..].as_ptr().align_offset(64), 0);
         assert!(tier.line(u64::MAX).is_some());
     }
 
     #[test]
     fn a_tier_comes_back_from_its_bytes() {
-        let mut tier = Tier::new(1_000, 10);
+        let mut tier = BloomFilter::new(1_000, 10);
         (0..1_000_u64).for_each(|hash| tier.insert(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
-        let back = Tier::from_bytes(&tier.to_bytes()).unwrap();
+        let back = BloomFilter::from_bytes(&tier.to_bytes()).unwrap();
         for hash in (0..100_000_u64).map(|hash| hash.wrapping_mul(0x9E37_79B9_7F4A_7C15)) {
             assert_eq!(back.may_contain(hash), tier.may_contain(hash));
         }
-        assert!(Tier::from_bytes(&[0; 65]).is_none() && Tier::from_bytes(&[]).is_none());
+        assert!(BloomFilter::from_bytes(&[0; 65]).is_none() && BloomFilter::from_bytes(&[]).is_none());
     }
 
     proptest! {

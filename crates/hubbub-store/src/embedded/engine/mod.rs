@@ -26,7 +26,7 @@ use crate::embedded::disk::Disk;
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
 use crate::embedded::journal::end::JournalEnd;
 use crate::embedded::journal::slot_path;
-use crate::embedded::kv::Run;
+use crate::embedded::kv::KeyRun;
 use crate::embedded::merge::segments::RETENTION_PARTS;
 use crate::embedded::options::{Durability, EngineOptions, WAITING_SLOTS_MAX, WAITING_SLOTS_SLOW};
 use crate::embedded::recovery;
@@ -203,7 +203,7 @@ impl Engine {
         let view = self.shared.view();
         let (sync_us_last, sync_us_max) = self.shared.status.sync_us();
         let runs: u64 =
-            view.runs.iter().map(Run::bytes).chain(view.key_log.iter().map(|log| log.bytes)).sum();
+            view.runs.iter().map(KeyRun::bytes).chain(view.key_log.iter().map(|log| log.bytes)).sum();
         let sealed: u64 = runs + view.segments.iter().map(|segment| segment.bytes()).sum::<u64>();
         let (messages, rooms) = {
             let rooms = self.shared.rooms.read();

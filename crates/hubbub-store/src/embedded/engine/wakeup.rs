@@ -7,31 +7,31 @@ use parking_lot::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
 struct State {
-    rings: u64,
+    signals: u64,
     stopped: bool,
 }
 
-/// A bell that is not missed: whoever waits says which ring it has heard last.
+/// A signal that no waiter misses: each says which one it has seen last.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct WakeupSignal {
     state: Mutex<State>,
-    rung: Condvar,
-    /// The same as `stopped`, to be asked often.
+    changed: Condvar,
+    /// The same as `stopped`, to be read often.
     is_stopped: AtomicBool,
 }
 
-impl Bell {
+impl WakeupSignal {
     /// There may be work.
-    pub(crate) fn ring(&self) {
-        self.state.lock().rings += 1;
-        self.rung.notify_all();
+    pub(crate) fn notify(&self) {
+        self.state.lock().signals += 1;
+        self.changed.notify_all();
     }
 
     /// There will be no more work.
     pub(crate) fn stop(&self) {
         self.state.lock().stopped = true;
         self.is_stopped.store(true, Ordering::Relaxed);
-        self.rung.notify_all();
+        self.changed.notify_all();
     }
 
     /// Whether work under way is to be given up.
@@ -39,15 +39,15 @@ impl Bell {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// The last ring, `None` once stopped.
-    pub(crate) fn heard(&self) -> Option<u64> {
+    /// The last signal, `None` once stopped.
+    pub(crate) fn last(&self) -> Option<u64> {
         let state = self.state.lock();
-        (!state.stopped).then_some(state.rings)
+        (!state.stopped).then_some(state.signals)
     }
 
-    /// Waits for a ring after `heard`, or a stop, at most for `timeout`.
-    pub(crate) fn wait(&self, heard: u64, timeout: Duration) {
+    /// Waits for a signal after `seen`, or a stop, at most for `timeout`.
+    pub(crate) fn wait(&self, seen: u64, timeout: Duration) {
         let mut state = self.state.lock();
-        self.rung.wait_while_for(&mut state, |state| state.rings == heard && !state.stopped, timeout);
+        self.changed.wait_while_for(&mut state, |state| state.signals == seen && !state.stopped, timeout);
     }
 }

@@ -1,10 +1,11 @@
-//! Decoded blocks, bounded by bytes, shared by all segments.
+//! Decoded blocks, bounded by bytes, shared by all files of a kind.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_core::cache;
+use hubbub_core::invariant::saturate;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -47,7 +48,7 @@ pub struct BlockCache<B: Cached> {
 impl<B: Cached> BlockCache<B> {
     /// A cache that holds at most about `bytes_max` bytes of memory.
     pub fn new(bytes_max: u64) -> Arc<Self> {
-        let items = usize::try_from(bytes_max / BLOCK_MEMORY_BYTES).unwrap_or(usize::MAX);
+        let items: usize = saturate(bytes_max / BLOCK_MEMORY_BYTES);
         let options = cache::options(items.max(16), bytes_max, LARGEST_BYTES);
         Arc::new(Self {
             blocks: Cache::with_options(options, ByBytes, Default::default(), Default::default()),
@@ -55,17 +56,44 @@ impl<B: Cached> BlockCache<B> {
         })
     }
 
-    /// A number no other open file has: file numbers alone could come again with other content.
-    pub(crate) fn new_owner(&self) -> u64 {
-        self.owners.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(crate) fn get(&self, owner: u64, block: u32) -> Option<Arc<B>> {
+    fn get(&self, owner: u64, block: u32) -> Option<Arc<B>> {
         self.blocks.get(&Key { owner, block })
     }
 
-    pub(crate) fn insert(&self, owner: u64, block: u32, content: Arc<B>) {
+    fn insert(&self, owner: u64, block: u32, content: Arc<B>) {
         self.blocks.insert(Key { owner, block }, content);
+    }
+}
+
+/// The cached blocks of one open file.
+#[derive(Debug)]
+pub(crate) struct CachedBlocks<B: Cached> {
+    cache: Arc<BlockCache<B>>,
+    /// A number no other open file has: file numbers alone could come again with other content.
+    owner: u64,
+}
+
+impl<B: Cached> CachedBlocks<B> {
+    /// Those of a file that was opened now.
+    pub(crate) fn new(cache: Arc<BlockCache<B>>) -> Self {
+        let owner = cache.owners.fetch_add(1, Ordering::Relaxed);
+        Self { cache, owner }
+    }
+
+    /// The block with this index in the file, from the cache, or loaded and put into it.
+    pub(crate) fn get_or_load<E>(
+        &self,
+        index: usize,
+        load: impl FnOnce() -> Result<B, E>,
+    ) -> Result<Arc<B>, E> {
+        // A block whose index has no such key is not kept; an index of 2^32 blocks does not fit in memory.
+        let Ok(key) = u32::try_from(index) else { return load().map(Arc::new) };
+        if let Some(block) = self.cache.get(self.owner, key) {
+            return Ok(block);
+        }
+        let block = Arc::new(load()?);
+        self.cache.insert(self.owner, key, Arc::clone(&block));
+        Ok(block)
     }
 }
 
@@ -93,14 +121,14 @@ mod tests {
 
     #[test]
     fn it_stays_within_its_bound_and_owners_do_not_meet() {
-        let block = Arc::new(Kilobytes(20));
+        let block = Kilobytes(20);
         let cache = BlockCache::new(100 * block.memory_bytes());
-        let (first, second) = (cache.new_owner(), cache.new_owner());
-        for place in 0..1_000 {
-            cache.insert(first, place, Arc::clone(&block));
-            assert!(cache.get(second, place).is_none());
+        let (first, second) = (CachedBlocks::new(Arc::clone(&cache)), CachedBlocks::new(Arc::clone(&cache)));
+        for index in 0..1_000 {
+            first.get_or_load(index, || Ok::<_, ()>(Kilobytes(20))).unwrap();
+            assert!(second.get_or_load(index, || Err(())).is_err());
             assert!(cache.blocks.weight() <= 100 * block.memory_bytes());
         }
-        assert!((0..1_000).any(|place| cache.get(first, place).is_some()));
+        assert!((0..1_000).any(|index| first.get_or_load(index, || Err(())).is_ok()));
     }
 }

@@ -5,12 +5,12 @@ use std::io;
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 
-/// How the blocks of a segment are compressed. Every block says so itself, so both can be read at any time.
+/// How the blocks of a file are compressed. Every block says so itself, so both can be read at any time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
-    /// For fresh segments: fast to write and to read.
+    /// For fresh files: fast to write and to read.
     Lz4,
-    /// For old, merged ones: a fifth smaller, half as fast to read.
+    /// For merged segments: a fifth smaller, half as fast to read.
     Zstd,
 }
 

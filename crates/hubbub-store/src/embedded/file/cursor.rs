@@ -1,17 +1,28 @@
-//! Variable-length numbers, and a cursor over bytes that says "too short" instead of panicking.
+//! A cursor over bytes that says "too short" instead of panicking, and what it reads.
+
+use super::varint;
 
 /// Appends `value`, seven bits a byte, lowest first.
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(u8::try_from(value & 0x7F).unwrap_or(0) | 0x80);
-        value >>= 7;
-    }
-    out.push(u8::try_from(value).unwrap_or(0));
+pub(crate) fn put_varint(out: &mut Vec<u8>, value: u64) {
+    varint::write(value, out);
 }
 
 /// Appends a difference so that small ones of either sign are short.
 pub(crate) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
-    put_varint(out, ((value << 1) ^ (value >> 63)).cast_unsigned());
+    varint::write(varint::zigzag(value), out);
+}
+
+/// Appends bytes behind their length.
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    varint::write(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+/// A number of 32 bits as an index: memory is addressed with as many bits at least.
+#[inline]
+pub(crate) const fn index(number: u32) -> usize {
+    const { assert!(usize::BITS >= u32::BITS) };
+    number as usize
 }
 
 /// Reads forward; `None` when there are not enough bytes.
@@ -60,23 +71,42 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    pub(crate) fn i64(&mut self) -> Option<i64> {
+        self.array().map(i64::from_le_bytes)
+    }
+
     #[inline]
     pub(crate) fn varint(&mut self) -> Option<u64> {
-        let mut value = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7F) << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
+        varint::read(&mut self.rest)
     }
 
     #[inline]
     pub(crate) fn zigzag(&mut self) -> Option<i64> {
-        let value = self.varint()?;
-        Some((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+        self.varint().map(varint::unzigzag)
+    }
+
+    /// A variable-length number that fits 32 bits.
+    #[inline]
+    pub(crate) fn varint_u32(&mut self) -> Option<u32> {
+        u32::try_from(self.varint()?).ok()
+    }
+
+    /// A variable-length number that is a length in memory.
+    #[inline]
+    pub(crate) fn length(&mut self) -> Option<usize> {
+        usize::try_from(self.varint()?).ok()
+    }
+
+    /// Bytes behind their length, as [`put_bytes`] writes them.
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = self.length()?;
+        self.take(length)
+    }
+
+    /// A string of 255 bytes at most behind its length in one byte.
+    pub(crate) fn name(&mut self) -> Option<&'a str> {
+        let length = self.byte()?;
+        std::str::from_utf8(self.take(length.into())?).ok()
     }
 }
 
@@ -98,6 +128,14 @@ mod tests {
             prop_assert_eq!(cursor.zigzag(), Some(small));
             prop_assert!(cursor.is_empty());
             prop_assert_eq!(cursor.varint(), None);
+        }
+
+        #[test]
+        fn bytes_come_back_and_cut_ones_do_not(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut out = Vec::new();
+            put_bytes(&mut out, &bytes);
+            prop_assert_eq!(Cursor::new(&out).bytes(), Some(bytes.as_slice()));
+            prop_assert_eq!(Cursor::new(&out[..out.len() - 1]).bytes(), None);
         }
     }
 }

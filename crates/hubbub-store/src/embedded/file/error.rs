@@ -1,11 +1,11 @@
-//! What can be wrong with a segment.
+//! What can be wrong with a file of the store.
 
 use std::io;
 
-/// Why a segment could not be read.
+/// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SegmentError {
+pub enum FileError {
     /// The medium failed; the bytes may still be right.
     #[error("reading {file} at byte {offset} failed: {source}")]
     Io {
@@ -27,7 +27,7 @@ pub enum SegmentError {
         what: &'static str,
     },
     /// Written in a format this program does not read; use the version that wrote it, or a newer one.
-    #[error("{file} has segment format {found}; this program reads format {supported}")]
+    #[error("{file} has format {found}; this program reads format {supported}")]
     Version {
         /// The file, relative to the data directory.
         file: String,

@@ -44,6 +44,11 @@ impl Output {
         if self.pending.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
+    /// The file itself.
+    pub(crate) fn into_file(self) -> Arc<dyn DiskFile> {
+        self.file
+    }
+
     /// Hands everything over and syncs it.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.flush()?;

@@ -13,6 +13,7 @@ pub(crate) fn write(mut value: u64, out: &mut Vec<u8>) {
 }
 
 /// Takes a number off the front of `input`; `None` when it is cut short or longer than a `u64`.
+#[inline]
 pub(crate) fn read(input: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {

@@ -9,13 +9,14 @@ use hubbub_core::kv::KvHistory;
 use parking_lot::{Mutex, RwLock};
 
 use super::changes::Changes;
-use super::run::{Block, Run};
+use super::run::{KeyBlock, KeyRun};
 use super::tail::Written;
 use super::{ChangeLog, KV_DIR, Key, KeyCatalog};
-use crate::embedded::dedup::filter::Tier;
+use crate::embedded::dedup::filter::BloomFilter;
 use crate::embedded::disk::Disk;
-use crate::embedded::error::{DoingOn, MaintainError, OpenError};
-use crate::embedded::file::cache::BlockCache;
+use crate::embedded::error::{MaintainError, OpenError};
+use crate::embedded::file::BlockCache;
+use crate::embedded::file::kind::remove_unnamed;
 use crate::embedded::merge::keys::ReservedRuns;
 use crate::embedded::options::EngineOptions;
 use crate::embedded::segment::IdHasher;
@@ -35,7 +36,7 @@ pub(crate) struct Keys {
     /// Every key that runs out, and perhaps versions that are not the newest any more.
     due: Mutex<BTreeMap<Due, Key>>,
     changes: RwLock<Changes>,
-    pub(crate) cache: Arc<BlockCache<Block>>,
+    pub(crate) cache: Arc<BlockCache<KeyBlock>>,
     pub(crate) hasher: IdHasher,
     /// Keys of one slot at most.
     slot_keys_max: u64,
@@ -46,7 +47,7 @@ pub(crate) struct Keys {
 /// What was found on the disk.
 pub(crate) struct OpenedKeys {
     pub(crate) keys: Keys,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<KeyRun>,
     pub(crate) log: Option<ChangeLog>,
 }
 
@@ -59,18 +60,12 @@ impl Keys {
         options: &EngineOptions,
     ) -> Result<OpenedKeys, OpenError> {
         let named: HashSet<String> = catalog.paths().collect();
-        for name in disk.list(KV_DIR).doing("listing the directory", KV_DIR)? {
-            let path = format!("{KV_DIR}/{name}");
-            let is_ours = [".run", ".log", ".tmp"].iter().any(|end| name.ends_with(end));
-            if is_ours && !named.contains(&path) {
-                disk.remove(&path).doing("removing", &path)?;
-            }
-        }
+        remove_unnamed(disk, KV_DIR, &["run", "log"], &named)?;
         let cache = BlockCache::new(options.block_cache_bytes);
         let mut due = BTreeMap::new();
         let mut runs = Vec::new();
         for number in &catalog.runs {
-            let run = Run::open(disk, *number, Arc::clone(&cache))?;
+            let run = KeyRun::open(disk, *number, Arc::clone(&cache))?;
             run.each_expiring(|key| {
                 due.insert((key.expires, key.revision), Key::from(key.key));
             })?;
@@ -123,8 +118,8 @@ impl Keys {
     }
 
     /// An empty filter for the keys of a slot.
-    pub(crate) fn tail_filter(&self) -> Tier {
-        Tier::new(self.slot_keys_max, TAIL_FILTER_BITS_PER_KEY)
+    pub(crate) fn tail_filter(&self) -> BloomFilter {
+        BloomFilter::new(self.slot_keys_max, TAIL_FILTER_BITS_PER_KEY)
     }
 
     /// Revision of the last durable change.
@@ -173,7 +168,7 @@ impl Keys {
     /// Writes a log of the changes up to a revision.
     pub(crate) fn write_log(
         &self,
-        disk: &dyn Disk,
+        disk: Arc<dyn Disk>,
         number: u64,
         revision: u64,
     ) -> Result<ChangeLog, MaintainError> {

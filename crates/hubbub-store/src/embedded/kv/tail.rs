@@ -9,7 +9,7 @@ use hubbub_core::kv::KvChanged;
 use parking_lot::RwLock;
 
 use super::{Key, Keys, Version};
-use crate::embedded::dedup::filter::Tier;
+use crate::embedded::dedup::filter::BloomFilter;
 use crate::embedded::error::{MaintainError, READING};
 use crate::embedded::journal::slot::SlotLease;
 use crate::embedded::journal::slot_path;
@@ -60,7 +60,7 @@ pub(crate) struct KeyIndex {
 #[derive(Debug, Default)]
 struct State {
     /// Which keys may be here: most that are asked for are not, and this says so with one look at memory.
-    filter: Option<Tier>,
+    filter: Option<BloomFilter>,
     keys: BTreeMap<Key, KeyPlace>,
     revision: u64,
     more_keys: i64,

@@ -31,17 +31,17 @@ impl Shared {
 
     /// Hides what is too old and drops segments that hold nothing else. Says whether it dropped any.
     pub(crate) fn expire(&self) -> Result<bool, MaintainError> {
-        let mut compacting = self.compacting.lock();
+        let mut merging = self.merging.lock();
         let monotonic = self.clock.monotonic();
-        if monotonic < compacting.expire_at {
+        if monotonic < merging.expire_at {
             return Ok(false);
         }
         let Some(shortest) = self.retentions().0 else {
-            compacting.expire_at = monotonic.saturating_add(LOOK_MAX);
+            merging.expire_at = monotonic.saturating_add(LOOK_MAX);
             return Ok(false);
         };
         let look = Duration::from_micros(u64::try_from(shortest / RETENTION_PARTS).unwrap_or(0));
-        compacting.expire_at = monotonic.saturating_add(look.clamp(LOOK_MIN, LOOK_MAX));
+        merging.expire_at = monotonic.saturating_add(look.clamp(LOOK_MIN, LOOK_MAX));
         let old = self.hide_expired()?;
         if old.is_empty() {
             return Ok(false);
@@ -140,20 +140,20 @@ impl Shared {
 
     /// Rewrites a segment that holds something hidden. Says whether there was one to look at now.
     pub(crate) fn scrub_one(&self) -> Result<bool, MaintainError> {
-        let mut compacting = self.compacting.lock();
+        let mut merging = self.merging.lock();
         let hidings = self.rooms.read().hidings();
         let now = self.clock.monotonic();
-        if compacting.scrubbed == Some(hidings) || now < compacting.scrub_at {
+        if merging.scrubbed == Some(hidings) || now < merging.scrub_at {
             return Ok(false);
         }
         let view = self.view();
         if let Some(segment) =
             view.segments.iter().find(|segment| self.holds_hidden(segment) && !self.is_damaged(segment))
         {
-            return self.rewrite(std::slice::from_ref(segment), &mut compacting);
+            return self.rewrite(std::slice::from_ref(segment), &mut merging);
         }
-        compacting.scrubbed = Some(hidings);
-        compacting.scrub_at = now.saturating_add(self.options.scrub_interval);
+        merging.scrubbed = Some(hidings);
+        merging.scrub_at = now.saturating_add(self.options.scrub_interval);
         Ok(false)
     }
 

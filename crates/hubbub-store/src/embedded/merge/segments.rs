@@ -1,22 +1,24 @@
-//! Fewer and fewer segments: neighbours are merged, and what is hidden stays behind.
+//! Merging neighbouring segments, which also removes hidden messages from the disk.
 //!
 //! Merging takes the neighbours that are smallest together, so that a message is rewritten a few times at most, and
 //! keeps the order of segments. Files are removed only after the manifest stopped naming them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::Message;
+use hubbub_core::invariant::saturate;
 
-use crate::embedded::error::{DoingOn, MaintainError};
+use super::{MergeEnd, replace_neighbours, smallest_neighbours};
+use crate::embedded::error::MaintainError;
 use crate::embedded::manifest::may_be_named;
-use crate::embedded::segment::{Codec, MergeError, Segment, SegmentWriter, merge, segment_path};
+use crate::embedded::segment::{Codec, Segment, SegmentWriter, merge, segment_path};
 use crate::embedded::shared::Shared;
 
 /// What the work on segments remembers from step to step.
 #[derive(Debug, Default)]
-pub(crate) struct Compacting {
+pub(crate) struct MergeState {
     /// The number reserved for the segment that is being written, kept until a manifest may name it.
     pub(super) reserved: Option<u64>,
     /// When to look again for what is too old.
@@ -33,77 +35,61 @@ pub(crate) const RETENTION_PARTS: i64 = 8;
 impl Shared {
     /// The retention time in microseconds.
     pub(crate) fn retention_micros(&self) -> Option<i64> {
-        self.options.retention.map(|time| i64::try_from(time.as_micros()).unwrap_or(i64::MAX))
+        self.options.retention.map(|time| saturate(time.as_micros()))
     }
 
     /// Merges neighbours when there are many segments. Says whether it did.
     pub(crate) fn merge_one(&self) -> Result<bool, MaintainError> {
-        let mut compacting = self.compacting.lock();
+        let mut merging = self.merging.lock();
         let Some(sources) = self.merge_candidates() else { return Ok(false) };
-        self.rewrite(&sources, &mut compacting)
+        self.rewrite(&sources, &mut merging)
     }
 
     /// Puts one segment with what is not hidden into the place of neighbours. Says whether it did.
     pub(super) fn rewrite(
         &self,
         sources: &[Segment],
-        compacting: &mut Compacting,
+        merging: &mut MergeState,
     ) -> Result<bool, MaintainError> {
-        let number = *compacting.reserved.get_or_insert_with(|| self.reserve_segment());
+        let number = *merging.reserved.get_or_insert_with(|| self.reserve_segment());
         let path = segment_path(number);
-        let disk = Arc::clone(&self.disk);
-        let mut writer =
-            SegmentWriter::create(disk, number, Codec::Zstd, self.hasher).doing("making", &path)?;
+        let writer = SegmentWriter::create(Arc::clone(&self.disk), number, Codec::Zstd, self.hasher);
         let hidden = self.rooms.read().hidden();
-        let is_kept = |message: &Message<'_>| {
+        let is_visible = |message: &Message<'_>| {
             hidden.is_empty() || hidden.get(message.sent.room).is_none_or(|hidden| !hidden.hides(message.seq))
         };
-        // When the store closes, nothing more is kept, and what was written is of no use.
-        let merged = merge(sources, &mut writer, |message| !self.bell.is_stopped() && is_kept(message));
-        if self.bell.is_stopped() {
-            writer.discard().doing("removing", &path)?;
-            return Ok(false);
-        }
-        if let Err(error) = merged {
-            // Only to give the space back at once; the next attempt writes the same file.
-            let _ = writer.discard();
-            return Err(match error {
-                MergeError::Read(error) => error.into(),
-                MergeError::Write(source) => MaintainError::Io { attempted: "writing", path, source },
-            });
-        }
-        if writer.messages() == 0 {
-            writer.discard().doing("removing", &path)?;
-            self.replace(sources, None)?;
-            return Ok(true);
-        }
-        writer.finish().doing("finishing", &path)?;
-        let merged = Segment::open(&*self.disk, number, Arc::clone(&self.cache))?;
+        let end = self.write_merged(&path, writer, |writer| {
+            merge(sources, writer, |message| !self.wakeup.is_stopped() && is_visible(message))
+        })?;
+        let merged = match end {
+            MergeEnd::Stopped => return Ok(false),
+            MergeEnd::Empty => {
+                self.replace(sources, None)?;
+                return Ok(true);
+            }
+            MergeEnd::Written => Segment::open(&*self.disk, number, Arc::clone(&self.cache))?,
+        };
         let replaced = self.replace(sources, Some(merged));
         if may_be_named(&replaced) {
-            compacting.reserved = None;
+            merging.reserved = None;
         }
         replaced.map(|()| true)
     }
 
     /// The neighbours that are smallest together, if there are too many segments.
     fn merge_candidates(&self) -> Option<Vec<Segment>> {
-        let merging = self.options.merge;
+        let options = self.options.merge;
         let view = self.view();
-        if view.segments.len() <= merging.segments_max || merging.fan_in < 2 {
+        if view.segments.len() <= options.segments_max || options.fan_in < 2 {
             return None;
         }
         let part = self.retention_micros().map(|retention| retention / RETENTION_PARTS);
-        let bytes = |group: &&[Segment]| group.iter().map(Segment::bytes).sum::<u64>();
-        let group = view
-            .segments
-            .windows(merging.fan_in)
-            .filter(|group| {
-                !group.iter().any(|segment| self.is_damaged(segment))
-                    && bytes(group) <= merging.bytes_max
-                    && part.is_none_or(|part| age_span(group) <= part)
-            })
-            .min_by_key(bytes)?;
+        let may_merge = |group: &[Segment], bytes: u64| {
+            !group.iter().any(|segment| self.is_damaged(segment))
+                && bytes <= options.bytes_max
+                && part.is_none_or(|part| age_span(group) <= part)
+        };
+        let (_, group) = smallest_neighbours(&view.segments, options.fan_in, Segment::bytes, may_merge)?;
         Some(group.to_vec())
     }
 
@@ -114,37 +100,22 @@ impl Shared {
 
     /// Puts `by` in the place of neighbours, in the manifest, in the view, then on the disk.
     pub(super) fn replace(&self, old: &[Segment], by: Option<Segment>) -> Result<(), MaintainError> {
-        let gone: HashSet<u64> = old.iter().map(Segment::number).collect();
-        let first = old.first().map(Segment::number);
+        let gone: Vec<u64> = old.iter().map(Segment::number).collect();
+        let by_number = by.as_ref().map(Segment::number);
         let now = self.clock.proven().as_micros();
         self.change_manifest(|manifest| {
-            let place = manifest.segments.iter().position(|number| Some(*number) == first);
-            if let (Some(by), Some(place)) = (&by, place) {
-                manifest.segments.insert(place, by.number());
-            }
-            manifest.segments.retain(|number| !gone.contains(number));
+            replace_neighbours(&mut manifest.segments, |number| *number, &gone, by_number);
             let there_by = there_by(old, &manifest.there_by, now);
             manifest.there_by.retain(|number, _| !gone.contains(number));
-            if let (Some(by), Some(time)) = (&by, there_by) {
-                manifest.there_by.insert(by.number(), time);
+            if let (Some(by), Some(time)) = (by_number, there_by) {
+                manifest.there_by.insert(by, time);
             }
         })?;
-        let numbers: Vec<u64> = gone.iter().copied().collect();
         let mut counted = self.stats.exchange();
-        counted.replaced(&numbers, by.as_ref().map(Segment::number));
-        self.change_view(|view| {
-            let place = view.segments.iter().position(|segment| Some(segment.number()) == first);
-            if let (Some(by), Some(place)) = (by, place) {
-                view.segments.insert(place, by);
-            }
-            view.segments.retain(|segment| !gone.contains(&segment.number()));
-        });
+        counted.replaced(&gone, by_number);
+        self.change_view(|view| replace_neighbours(&mut view.segments, Segment::number, &gone, by));
         drop(counted);
-        for number in gone {
-            let path = segment_path(number);
-            self.disk.remove(&path).doing("removing", &path)?;
-        }
-        Ok(())
+        self.remove_files(gone.into_iter().map(segment_path))
     }
 }
 

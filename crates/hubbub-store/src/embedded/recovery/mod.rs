@@ -20,8 +20,9 @@ use crate::embedded::dedup::Dedup;
 use crate::embedded::disk::Disk;
 use crate::embedded::disk::checked_dirs::CheckedDirs;
 use crate::embedded::disk::format_file;
-use crate::embedded::engine::wakeup::Bell;
+use crate::embedded::engine::wakeup::WakeupSignal;
 use crate::embedded::error::{DoingOn, OpenError};
+use crate::embedded::file::kind::remove_unnamed;
 use crate::embedded::journal::block;
 use crate::embedded::journal::end::{EndFile, JournalEnd, end_path};
 use crate::embedded::journal::scan::{self, Chain, Unsealed};
@@ -138,9 +139,9 @@ pub(crate) fn open(
         keys,
         stats: Stats::new(block_seed),
         fresh_filter: Mutex::default(),
-        bell: Bell::default(),
+        wakeup: WakeupSignal::default(),
         sealing: Mutex::default(),
-        compacting: Mutex::default(),
+        merging: Mutex::default(),
     };
     if lost {
         // Sealed now, what is left cannot be taken for damaged, nor what is void for acknowledged, by later starts.
@@ -223,13 +224,7 @@ fn open_segments(
     cache: &Arc<BlockCache>,
 ) -> Result<Vec<Segment>, OpenError> {
     let named: HashSet<String> = manifest.segments.iter().map(|number| segment_path(*number)).collect();
-    for name in disk.list(SEGMENTS_DIR).doing("listing the directory", SEGMENTS_DIR)? {
-        let path = format!("{SEGMENTS_DIR}/{name}");
-        let is_segment = name.ends_with(".seg") || name.ends_with(".tmp");
-        if is_segment && !named.contains(&path) {
-            disk.remove(&path).doing("removing", &path)?;
-        }
-    }
+    remove_unnamed(disk, SEGMENTS_DIR, &["seg"], &named)?;
     manifest.segments.iter().map(|number| Ok(Segment::open(disk, *number, Arc::clone(cache))?)).collect()
 }
 

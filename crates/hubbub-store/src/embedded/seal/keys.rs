@@ -1,10 +1,11 @@
-//! From the keys of a full slot to a run.
+//! Sealing the keys of a full slot into a run.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::embedded::error::{DoingOn, MaintainError};
-use crate::embedded::kv::run::{Run, RunWriter};
+use crate::embedded::file::write_sorted;
+use crate::embedded::kv::run::{KeyRun, RunWriter};
 use crate::embedded::kv::tail::{KeyPlace, read_change};
 use crate::embedded::kv::{ChangeLog, Key, KeyCatalog, Patience, log_path, run_path};
 use crate::embedded::shared::Shared;
@@ -17,7 +18,7 @@ const PAGE: usize = 1_000;
 /// What a slot leaves of its keys. All of it is durable, nothing of it is named in the manifest yet.
 #[derive(Debug)]
 pub(crate) struct SealedKeys {
-    run: Run,
+    run: KeyRun,
     log: ChangeLog,
     revision: u64,
     more_keys: i64,
@@ -25,7 +26,7 @@ pub(crate) struct SealedKeys {
 
 impl SealedKeys {
     /// Names it in the manifest.
-    pub(crate) fn enter(&self, catalog: &mut KeyCatalog) {
+    pub(crate) fn add_to(&self, catalog: &mut KeyCatalog) {
         catalog.runs.push(self.run.number());
         catalog.log = self.log.number;
         catalog.revision = catalog.revision.max(self.revision);
@@ -33,7 +34,7 @@ impl SealedKeys {
     }
 
     /// Shows it to readers. Answers the log that is of no use any more.
-    pub(crate) fn show(self, view: &mut View) -> Option<ChangeLog> {
+    pub(crate) fn publish(self, view: &mut View) -> Option<ChangeLog> {
         view.runs.push(self.run);
         view.key_log.replace(self.log)
     }
@@ -52,17 +53,11 @@ impl Shared {
         };
         let path = run_path(number);
         let keys_max = tail.keys.len() as u64;
-        let mut writer = RunWriter::create(Arc::clone(&self.disk), number, keys_max, self.hasher)
-            .doing("making", &path)?;
-        if let Err(error) = write_keys(tail, &mut writer, &path) {
-            // Only to give the space back at once; the next attempt writes the same file.
-            let _ = writer.discard();
-            return Err(error);
-        }
-        writer.finish().doing("finishing", &path)?;
-        let run = Run::open(&*self.disk, number, Arc::clone(&self.keys.cache))?;
+        let writer = RunWriter::create(Arc::clone(&self.disk), number, keys_max, self.hasher);
+        write_sorted(&path, writer, |writer| write_keys(tail, writer, &path))?;
+        let run = KeyRun::open(&*self.disk, number, Arc::clone(&self.keys.cache))?;
         let revision = tail.keys.revision();
-        let log = self.keys.write_log(&*self.disk, number, revision)?;
+        let log = self.keys.write_log(Arc::clone(&self.disk), number, revision)?;
         Ok(Some(SealedKeys { run, log, revision, more_keys: tail.keys.more_keys() }))
     }
 

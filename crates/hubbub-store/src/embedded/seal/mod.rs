@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::embedded::error::{DoingOn, MaintainError, READING};
+use crate::embedded::file::write_sorted;
 use crate::embedded::journal::slot_path;
 use crate::embedded::manifest::{MANIFEST, Manifest, may_be_named};
 use crate::embedded::queues::Files;
@@ -49,7 +50,7 @@ impl Shared {
                 manifest.queues.clone_from(&kept.files);
             }
             if let Some(keys) = &keys {
-                keys.enter(&mut manifest.keys);
+                keys.add_to(&mut manifest.keys);
             }
             manifest.segments.extend(segment.as_ref().map(Segment::number));
         });
@@ -70,7 +71,7 @@ impl Shared {
             counted.sealed(&tail, segment.as_ref().map(Segment::number));
             self.change_view(|view| {
                 view.segments.extend(segment);
-                old_log = keys.and_then(|keys| keys.show(view));
+                old_log = keys.and_then(|keys| keys.publish(view));
                 view.tails.retain(|other| other.journal != tail.journal);
             });
         }
@@ -127,19 +128,9 @@ impl Shared {
     fn write_segment(&self, tail: &Tail, number: u64) -> Result<Option<Segment>, MaintainError> {
         let path = segment_path(number);
         let disk = Arc::clone(&self.disk);
-        let mut writer =
-            SegmentWriter::create(disk, number, Codec::Lz4, self.hasher).doing("making", &path)?;
-        match self.copy_sorted(tail, &mut writer, &path) {
-            Ok(()) if writer.messages() == 0 => {
-                writer.discard().doing("removing", &path)?;
-                return Ok(None);
-            }
-            Ok(()) => writer.finish().doing("finishing", &path)?,
-            Err(error) => {
-                // Only to give the space back at once; the next attempt writes the same file.
-                let _ = writer.discard();
-                return Err(error);
-            }
+        let writer = SegmentWriter::create(disk, number, Codec::Lz4, self.hasher);
+        if !write_sorted(&path, writer, |writer| self.copy_sorted(tail, writer, &path))? {
+            return Ok(None);
         }
         Ok(Some(Segment::open(&*self.disk, number, Arc::clone(&self.cache))?))
     }

@@ -68,16 +68,16 @@ mod tests;
 pub use crate::embedded::file::cache::BLOCK_CACHE_BYTES;
 
 /// Decoded blocks of all segments.
-pub type BlockCache = crate::embedded::file::cache::BlockCache<block::Block>;
+pub type BlockCache = crate::embedded::file::cache::BlockCache<block::MessageBlock>;
 
 pub use crate::embedded::file::codec::Codec;
-pub use crate::embedded::file::error::SegmentError;
+pub use crate::embedded::file::error::FileError;
 pub use id_hash::IdHasher;
 pub use merge::{MergeError, merge};
 pub use open::{RoomSpan, Segment};
 pub use postings::Posting;
 pub use read::ReadEnd;
-pub use scan::Scan;
+pub use scan::MessageScan;
 pub use users::{Postings, UserPart, UserScan};
 pub use writer::SegmentWriter;
 
@@ -86,10 +86,5 @@ pub const SEGMENTS_DIR: &str = "segments";
 
 /// Name of a finished segment, relative to the data directory.
 pub fn segment_path(number: u64) -> String {
-    format!("{SEGMENTS_DIR}/{number:08}.seg")
-}
-
-/// Name of a segment while it is written; whatever has such a name after a crash is rubbish.
-pub fn unfinished_path(number: u64) -> String {
-    format!("{SEGMENTS_DIR}/{number:08}.tmp")
+    format::SEGMENT.path(number)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::error::MaintainError;
+use crate::embedded::error::MaintainError;
 
 /// Files listed at most; the reads that meet others are still counted.
 const FILES_MAX: usize = 1_000;

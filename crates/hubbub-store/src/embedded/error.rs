@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::segment::SegmentError;
+use crate::embedded::file::FileError;
 
 /// Why a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -66,9 +66,9 @@ pub enum MaintainError {
         /// The refusal.
         source: io::Error,
     },
-    /// A segment cannot be read.
+    /// A file of messages or keys cannot be read.
     #[error(transparent)]
-    Segment(#[from] SegmentError),
+    File(#[from] FileError),
     /// A record that was readable when it was written is not any more.
     #[error(
         "{path} is damaged at byte {offset}: no record stands there; restore the data directory from a backup"
@@ -84,7 +84,7 @@ pub enum MaintainError {
 impl MaintainError {
     /// Whether it was not to wait for the medium and would have had to.
     pub(crate) fn would_block(&self) -> bool {
-        let (Self::Io { source, .. } | Self::Segment(SegmentError::Io { source, .. })) = self else {
+        let (Self::Io { source, .. } | Self::File(FileError::Io { source, .. })) = self else {
             return false;
         };
         source.kind() == io::ErrorKind::WouldBlock
@@ -94,8 +94,8 @@ impl MaintainError {
     pub(crate) fn unreadable_file(&self) -> Option<&str> {
         let file = match self {
             Self::Damaged { path, .. } | Self::Io { attempted: READING, path, .. } => path,
-            Self::Segment(SegmentError::Damaged { file, .. } | SegmentError::Io { file, .. }) => file,
-            Self::Io { .. } | Self::Segment(SegmentError::Version { .. }) => return None,
+            Self::File(FileError::Damaged { file, .. } | FileError::Io { file, .. }) => file,
+            Self::Io { .. } | Self::File(FileError::Version { .. }) => return None,
         };
         (!self.would_block()).then_some(file)
     }
@@ -129,7 +129,7 @@ impl From<MaintainError> for OpenError {
             MaintainError::Io { attempted, path, source } => {
                 Self::Unreadable { attempted, path: path.into(), source }
             }
-            MaintainError::Segment(error) => error.into(),
+            MaintainError::File(error) => error.into(),
             MaintainError::Damaged { path, offset } => {
                 Self::Damaged { file: path, offset, what: "no record stands there".into() }
             }
@@ -137,14 +137,14 @@ impl From<MaintainError> for OpenError {
     }
 }
 
-impl From<SegmentError> for OpenError {
-    fn from(error: SegmentError) -> Self {
+impl From<FileError> for OpenError {
+    fn from(error: FileError) -> Self {
         match error {
-            SegmentError::Io { file, source, .. } => {
+            FileError::Io { file, source, .. } => {
                 Self::Unreadable { attempted: "reading", path: file.into(), source }
             }
-            SegmentError::Damaged { file, offset, what } => Self::Damaged { file, offset, what: what.into() },
-            SegmentError::Version { found, supported, .. } => {
+            FileError::Damaged { file, offset, what } => Self::Damaged { file, offset, what: what.into() },
+            FileError::Version { found, supported, .. } => {
                 Self::NewerFormat { found: found.into(), known: supported.into() }
             }
         }

@@ -16,11 +16,11 @@ use std::io;
 
 use hubbub_core::Timestamp;
 
-use super::disk::Disk;
-use super::error::{DoingOn, MaintainError, OpenError};
-use super::kv::KeyCatalog;
-use super::queues::Files;
-use super::varint;
+use crate::embedded::disk::Disk;
+use crate::embedded::error::{DoingOn, MaintainError, OpenError};
+use crate::embedded::file::varint;
+use crate::embedded::kv::KeyCatalog;
+use crate::embedded::queues::Files;
 
 /// Name of the manifest.
 pub(crate) const MANIFEST: &str = "MANIFEST";

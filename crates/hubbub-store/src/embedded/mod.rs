@@ -10,57 +10,41 @@
 //! - Readers never wait for a write or a sync.
 //! - No byte read back is believed without its checksum.
 
-#[cfg(test)]
-mod backup_tests;
-mod bell;
-mod compact;
+mod backup;
 mod damage;
-mod data_dir;
 mod dedup;
-mod dir_syncs;
 pub mod disk;
 mod engine;
-#[cfg(test)]
-mod engine_tests;
 mod error;
-mod expire;
-#[cfg(test)]
-mod expire_tests;
-pub mod filter;
-mod format;
-mod history;
+mod file;
 mod journal;
 mod kv;
 mod manifest;
+mod merge;
 mod options;
 mod queues;
 mod record;
-mod recover;
-mod refilter;
-mod restore;
+mod recovery;
 mod rooms;
 mod seal;
 pub mod segment;
 mod service;
-#[cfg(test)]
-mod service_tests;
 mod shared;
 #[cfg(any(test, feature = "simulated-disk"))]
 pub mod sim;
 mod slow_disk;
-mod snapshot;
 mod stats;
 mod status;
 mod tail;
-mod varint;
 mod verify;
 mod view;
 mod writer;
 
+pub use backup::{RestoreError, file_crc32c, restore};
+pub use dedup::filter::IdFilter;
 pub use engine::Engine;
 pub use error::{MaintainError, OpenError};
 pub use options::{BroadcastOptions, Durability, EngineOptions, MergeOptions};
-pub use restore::{RestoreError, file_crc32c, restore};
 pub use rooms::Hidden;
 pub use service::Embedded;
 pub use slow_disk::SlowDisk;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::queues::QueueLimits;
+use crate::embedded::queues::QueueLimits;
 
 /// What survives which crash once a message is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

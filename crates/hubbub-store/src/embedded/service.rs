@@ -18,12 +18,12 @@ use hubbub_core::store::{
 use hubbub_core::{Clock, OpBatch, Outcome, RandomSource, RoomId, RoomStore, StatsStore, Store, UserId};
 use parking_lot::Mutex;
 
-use super::data_dir::{self, DirLock};
-use super::disk::{Disk, FileDisk};
-use super::engine::Engine;
-use super::error::{MaintainError, OpenError};
-use super::options::EngineOptions;
-use super::slow_disk::SlowDisk;
+use crate::embedded::disk::data_dir::{self, DirLock};
+use crate::embedded::disk::{Disk, FileDisk};
+use crate::embedded::engine::Engine;
+use crate::embedded::error::{MaintainError, OpenError};
+use crate::embedded::options::EngineOptions;
+use crate::embedded::slow_disk::SlowDisk;
 
 /// Background work is looked for at least this often; also how soon returning disk space is seen.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -109,7 +109,7 @@ impl Embedded {
     }
 
     fn stop(&self) {
-        self.engine.shared.bell.stop();
+        self.engine.shared.wakeup.stop();
         for worker in std::mem::take(&mut *self.workers.lock()) {
             if worker.join().is_err() {
                 tracing::error!("a background thread of the store panicked");
@@ -151,9 +151,9 @@ type Step = fn(&Engine) -> Result<bool, MaintainError>;
 
 /// Does one kind of background work as it comes up, until stopped.
 fn work(engine: &Engine, name: &'static str, step: Step, every: Duration) {
-    let bell = &engine.shared.bell;
+    let wakeup = &engine.shared.wakeup;
     let mut trouble = String::new();
-    while let Some(heard) = bell.heard() {
+    while let Some(seen) = wakeup.last() {
         Essential::writer(name).step();
         match step(engine) {
             Ok(true) => {
@@ -171,7 +171,7 @@ fn work(engine: &Engine, name: &'static str, step: Step, every: Duration) {
                 trouble = again;
             }
         }
-        bell.wait(heard, every);
+        wakeup.wait(seen, every);
     }
 }
 

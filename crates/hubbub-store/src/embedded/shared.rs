@@ -1,6 +1,6 @@
 //! What the writer, the readers and the background work of one engine share.
 //!
-//! Locks, in the order in which they may be taken: `compacting` → `sealing` → the writer → `catalog` → `stats` (its
+//! Locks, in the order in which they may be taken: `merging` → `sealing` → the writer → `catalog` → `stats` (its
 //! `rebuilding`, then its `state`) → `rooms` → `view` → a tail's index. Readers of rooms take the last three, each alone and
 //! for moments; `catalog` is held while the manifest is written, by background work only; whoever takes segments or full
 //! tails out of the view holds `stats` meanwhile. A writer takes `stats` never. The lock of `queues` is taken behind the
@@ -13,24 +13,24 @@ use hubbub_core::Clock;
 use hubbub_core::store::ReadError;
 use parking_lot::{Mutex, RwLock};
 
-use super::bell::Bell;
-use super::compact::Compacting;
-use super::dir_syncs::CheckedDirs;
-use super::disk::Disk;
-use super::error::MaintainError;
-use super::format;
-use super::journal::end::EndFile;
-use super::journal::slot::SlotPool;
-use super::kv::Keys;
-use super::manifest::Manifest;
-use super::options::EngineOptions;
-use super::queues::QueueShared;
-use super::refilter::FreshFilter;
-use super::rooms::Rooms;
-use super::segment::{BlockCache, IdHasher};
-use super::stats::Stats;
-use super::status::Status;
-use super::view::View;
+use crate::embedded::dedup::FreshFilter;
+use crate::embedded::disk::Disk;
+use crate::embedded::disk::checked_dirs::CheckedDirs;
+use crate::embedded::disk::format_file;
+use crate::embedded::engine::wakeup::WakeupSignal;
+use crate::embedded::error::MaintainError;
+use crate::embedded::journal::end::EndFile;
+use crate::embedded::journal::slot::SlotPool;
+use crate::embedded::kv::Keys;
+use crate::embedded::manifest::Manifest;
+use crate::embedded::merge::segments::MergeState;
+use crate::embedded::options::EngineOptions;
+use crate::embedded::queues::QueueShared;
+use crate::embedded::rooms::Rooms;
+use crate::embedded::segment::{BlockCache, IdHasher};
+use crate::embedded::stats::Stats;
+use crate::embedded::status::Status;
+use crate::embedded::view::View;
 
 pub(crate) struct Shared {
     pub(crate) options: EngineOptions,
@@ -56,12 +56,12 @@ pub(crate) struct Shared {
     pub(crate) stats: Stats,
     /// A filter that the writer may go on with.
     pub(crate) fresh_filter: Mutex<Option<FreshFilter>>,
-    /// Rung when background work comes up.
-    pub(crate) bell: Bell,
+    /// Wakes the background threads.
+    pub(crate) wakeup: WakeupSignal,
     /// One seal at a time; the number reserved for its segment.
     pub(crate) sealing: Mutex<Option<u64>>,
     /// One merge or removal at a time.
-    pub(crate) compacting: Mutex<Compacting>,
+    pub(crate) merging: Mutex<MergeState>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -105,7 +105,7 @@ impl Shared {
     /// name be removed or overwritten.
     pub(crate) fn renew_manifest(&self) -> Result<(), MaintainError> {
         if self.dirs.keeps_all() {
-            format::create(&*self.disk)?;
+            format_file::create(&*self.disk)?;
             self.change_manifest(|_| {})?;
             self.dirs.keep_all(false);
         }

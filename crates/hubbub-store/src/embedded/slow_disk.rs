@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::disk::{Disk, DiskFile};
-use super::journal::JOURNAL_DIR;
+use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::journal::JOURNAL_DIR;
 
 /// Sleeps before each sync of a journal slot.
 #[derive(Debug)]

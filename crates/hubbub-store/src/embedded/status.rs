@@ -6,7 +6,7 @@ use std::time::Duration;
 use hubbub_core::store::{ApplyError, StoreHealth};
 use parking_lot::Mutex;
 
-use super::damage::Damage;
+use crate::embedded::damage::Damage;
 
 /// Why writes are refused until it passes.
 #[derive(Debug, Clone, PartialEq, Eq)]

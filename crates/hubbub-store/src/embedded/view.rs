@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::kv::{ChangeLog, Run};
-use super::rooms::RoomNumber;
-use super::segment::Segment;
-use super::tail::{Span, Tail};
+use crate::embedded::kv::{ChangeLog, KeyRun};
+use crate::embedded::rooms::RoomNumber;
+use crate::embedded::segment::Segment;
+use crate::embedded::tail::{Span, Tail};
 
 /// Segments and tails that together hold every message once, and with the runs every key. Replaced as a whole, never changed.
 #[derive(Debug, Default, Clone)]
@@ -13,7 +13,7 @@ pub(crate) struct View {
     /// Immutable segments, in the order of what they hold.
     pub(crate) segments: Vec<Segment>,
     /// Immutable runs of keys, oldest first.
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<KeyRun>,
     /// The last changes of keys in sealed journals.
     pub(crate) key_log: Option<ChangeLog>,
     /// Journals that are not sealed, oldest first; the last one is being written.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hubbub_core::Timestamp;
 use hubbub_core::kv::KeyInfo;
 
-use super::run::Scan;
+use super::run::KeyScan;
 use super::tail::KeyPlace;
 use super::{Key, Version};
 use crate::embedded::error::MaintainError;
@@ -20,7 +20,7 @@ const TAIL_PAGE: usize = 256;
 /// Keys of one tail or run, from some key on.
 enum Source {
     Tail { tail: Arc<Tail>, page: VecDeque<(Key, KeyPlace)> },
-    Run(Scan),
+    Run(KeyScan),
 }
 
 impl Source {

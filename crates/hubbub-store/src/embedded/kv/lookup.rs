@@ -5,12 +5,12 @@ use hubbub_core::kv::KvEntry;
 
 use super::{Patience, Version, tail};
 use crate::embedded::error::MaintainError;
-use crate::embedded::segment::SegmentError;
+use crate::embedded::file::FileError;
 use crate::embedded::view::View;
 
 impl View {
     /// The newest version of a key with its hash, one that says that it is deleted included.
-    pub(crate) fn key_version(&self, key: &[u8], hash: u64) -> Result<Option<Version>, SegmentError> {
+    pub(crate) fn key_version(&self, key: &[u8], hash: u64) -> Result<Option<Version>, FileError> {
         if let Some(place) = self.tails.iter().rev().find_map(|tail| tail.keys.find(key, hash)) {
             return Ok(Some(place.version));
         }

@@ -11,12 +11,10 @@
 //! that is proven ([`hubbub_core::Clock::proven`]).
 
 pub(crate) mod changes;
-mod compact;
 mod list;
 mod log;
 mod lookup;
 pub(crate) mod run;
-mod seal;
 mod service;
 pub(crate) mod state;
 pub(crate) mod tail;
@@ -28,9 +26,10 @@ use std::sync::Arc;
 use hubbub_core::Timestamp;
 use hubbub_core::kv::has_expired;
 
-use super::varint;
+pub(crate) use crate::embedded::file::Patience;
+use crate::embedded::file::varint;
 pub(crate) use log::ChangeLog;
-pub(crate) use run::{Patience, Run, count_keys};
+pub(crate) use run::{KEY_RUN, KeyRun, count_keys};
 pub(crate) use state::{Keys, OpenedKeys};
 
 /// Directory of runs and logs of changes.
@@ -38,17 +37,12 @@ pub(crate) const KV_DIR: &str = "kv";
 
 /// Name of a finished run, relative to the data directory.
 pub(crate) fn run_path(number: u64) -> String {
-    format!("{KV_DIR}/{number:08}.run")
+    KEY_RUN.path(number)
 }
 
 /// Name of a log of changes.
 pub(crate) fn log_path(number: u64) -> String {
-    format!("{KV_DIR}/{number:08}.log")
-}
-
-/// Name of a run or log while it is written; whatever has such a name after a crash is rubbish.
-fn unfinished_path(number: u64) -> String {
-    format!("{KV_DIR}/{number:08}.tmp")
+    log::CHANGE_LOG.path(number)
 }
 
 /// What there is of a key somewhere.

@@ -9,15 +9,17 @@ use hubbub_core::kv::KvHistory;
 use parking_lot::{Mutex, RwLock};
 
 use super::changes::Changes;
-use super::compact::ReservedRuns;
-use super::run::{Block, Run};
+use super::run::{KeyBlock, KeyRun};
 use super::tail::Written;
 use super::{ChangeLog, KV_DIR, Key, KeyCatalog};
+use crate::embedded::dedup::filter::BloomFilter;
 use crate::embedded::disk::Disk;
-use crate::embedded::error::{DoingOn, MaintainError, OpenError};
-use crate::embedded::filter::Tier;
+use crate::embedded::error::{MaintainError, OpenError};
+use crate::embedded::file::BlockCache;
+use crate::embedded::file::kind::remove_unnamed;
+use crate::embedded::merge::keys::ReservedRuns;
 use crate::embedded::options::EngineOptions;
-use crate::embedded::segment::{BlockCache, IdHasher};
+use crate::embedded::segment::IdHasher;
 
 const TAIL_FILTER_BITS_PER_KEY: u64 = 12;
 
@@ -34,18 +36,18 @@ pub(crate) struct Keys {
     /// Every key that runs out, and perhaps versions that are not the newest any more.
     due: Mutex<BTreeMap<Due, Key>>,
     changes: RwLock<Changes>,
-    pub(super) cache: Arc<BlockCache<Block>>,
-    pub(super) hasher: IdHasher,
+    pub(crate) cache: Arc<BlockCache<KeyBlock>>,
+    pub(crate) hasher: IdHasher,
     /// Keys of one slot at most.
     slot_keys_max: u64,
     /// Numbers of runs under way.
-    pub(super) reserved: Mutex<ReservedRuns>,
+    pub(crate) reserved: Mutex<ReservedRuns>,
 }
 
 /// What was found on the disk.
 pub(crate) struct OpenedKeys {
     pub(crate) keys: Keys,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<KeyRun>,
     pub(crate) log: Option<ChangeLog>,
 }
 
@@ -58,18 +60,12 @@ impl Keys {
         options: &EngineOptions,
     ) -> Result<OpenedKeys, OpenError> {
         let named: HashSet<String> = catalog.paths().collect();
-        for name in disk.list(KV_DIR).doing("listing the directory", KV_DIR)? {
-            let path = format!("{KV_DIR}/{name}");
-            let is_ours = [".run", ".log", ".tmp"].iter().any(|end| name.ends_with(end));
-            if is_ours && !named.contains(&path) {
-                disk.remove(&path).doing("removing", &path)?;
-            }
-        }
+        remove_unnamed(disk, KV_DIR, &["run", "log"], &named)?;
         let cache = BlockCache::new(options.block_cache_bytes);
         let mut due = BTreeMap::new();
         let mut runs = Vec::new();
         for number in &catalog.runs {
-            let run = Run::open(disk, *number, Arc::clone(&cache))?;
+            let run = KeyRun::open(disk, *number, Arc::clone(&cache))?;
             run.each_expiring(|key| {
                 due.insert((key.expires, key.revision), Key::from(key.key));
             })?;
@@ -97,7 +93,7 @@ impl Keys {
     }
 
     /// Enters changes that are durable; the tail's index, which has them, lets no reader in meanwhile.
-    pub(super) fn publish(&self, written: &[Written]) {
+    pub(crate) fn publish(&self, written: &[Written]) {
         let Some(last) = written.last() else { return };
         {
             let mut changes = self.changes.write();
@@ -122,8 +118,8 @@ impl Keys {
     }
 
     /// An empty filter for the keys of a slot.
-    pub(super) fn tail_filter(&self) -> Tier {
-        Tier::new(self.slot_keys_max, TAIL_FILTER_BITS_PER_KEY)
+    pub(crate) fn tail_filter(&self) -> BloomFilter {
+        BloomFilter::new(self.slot_keys_max, TAIL_FILTER_BITS_PER_KEY)
     }
 
     /// Revision of the last durable change.
@@ -159,7 +155,7 @@ impl Keys {
     }
 
     /// How long until the next key runs out.
-    pub(super) fn due_in(&self, now: i64) -> Option<Duration> {
+    pub(crate) fn due_in(&self, now: i64) -> Option<Duration> {
         let next = self.due.lock().first_key_value()?.0.0;
         Some(Duration::from_micros(u64::try_from(next.saturating_sub(now)).unwrap_or(0)))
     }
@@ -170,9 +166,9 @@ impl Keys {
     }
 
     /// Writes a log of the changes up to a revision.
-    pub(super) fn write_log(
+    pub(crate) fn write_log(
         &self,
-        disk: &dyn Disk,
+        disk: Arc<dyn Disk>,
         number: u64,
         revision: u64,
     ) -> Result<ChangeLog, MaintainError> {

@@ -9,8 +9,8 @@ use hubbub_core::kv::KvChanged;
 use parking_lot::RwLock;
 
 use super::{Key, Keys, Version};
+use crate::embedded::dedup::filter::BloomFilter;
 use crate::embedded::error::{MaintainError, READING};
-use crate::embedded::filter::Tier;
 use crate::embedded::journal::slot::SlotLease;
 use crate::embedded::journal::slot_path;
 use crate::embedded::kv::Patience;
@@ -60,7 +60,7 @@ pub(crate) struct KeyIndex {
 #[derive(Debug, Default)]
 struct State {
     /// Which keys may be here: most that are asked for are not, and this says so with one look at memory.
-    filter: Option<Tier>,
+    filter: Option<BloomFilter>,
     keys: BTreeMap<Key, KeyPlace>,
     revision: u64,
     more_keys: i64,
@@ -87,22 +87,22 @@ impl KeyIndex {
     }
 
     /// How many keys.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.state.read().keys.len()
     }
 
     /// Revision of the last change; 0 when there is none.
-    pub(super) fn revision(&self) -> u64 {
+    pub(crate) fn revision(&self) -> u64 {
         self.state.read().revision
     }
 
     /// By how many keys there are more after these changes.
-    pub(super) fn more_keys(&self) -> i64 {
+    pub(crate) fn more_keys(&self) -> i64 {
         self.state.read().more_keys
     }
 
     /// The newest version of a key with its hash.
-    pub(super) fn find(&self, key: &[u8], hash: u64) -> Option<KeyPlace> {
+    pub(crate) fn find(&self, key: &[u8], hash: u64) -> Option<KeyPlace> {
         let state = self.state.read();
         if !state.filter.as_ref()?.may_contain(hash) {
             return None;
@@ -111,7 +111,7 @@ impl KeyIndex {
     }
 
     /// Up to `limit` keys from a bound on, in their order.
-    pub(super) fn page(&self, from: Bound<&[u8]>, limit: usize) -> Vec<(Key, KeyPlace)> {
+    pub(crate) fn page(&self, from: Bound<&[u8]>, limit: usize) -> Vec<(Key, KeyPlace)> {
         let state = self.state.read();
         let keys = state.keys.range::<[u8], _>((from, Bound::Unbounded));
         keys.take(limit).map(|(key, place)| (Key::clone(key), *place)).collect()
@@ -119,7 +119,7 @@ impl KeyIndex {
 }
 
 /// Shows `visit` the change of `key` whose record stands at `place`.
-pub(super) fn read_change<T>(
+pub(crate) fn read_change<T>(
     slot: &SlotLease,
     key: &[u8],
     place: &KeyPlace,

@@ -33,12 +33,12 @@ use super::time::{Now, micros};
 use super::{Broadcast, Dead, Queues};
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::OpenError;
+use crate::embedded::file::varint;
 use crate::embedded::record::{
     read_byte, read_rules, read_text, read_time, read_u32, reason_number, reason_of, take_u32, write_rules,
     write_text,
 };
 use crate::embedded::rooms::Position;
-use crate::embedded::varint;
 
 const MAGIC: [u8; 8] = *b"HubQueu\n";
 const HEADER_BYTES: usize = 12;

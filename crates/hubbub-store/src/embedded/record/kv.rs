@@ -7,7 +7,7 @@
 
 use hubbub_core::kv::KvChanged;
 
-use crate::embedded::varint;
+use crate::embedded::file::varint;
 
 /// The kind byte of a change of a key.
 pub(super) const KIND_KEY: u8 = 4;

@@ -5,7 +5,7 @@
 //! missing as 0 or value + 1 (a text as 0 or length + 1)
 //! ```
 
-use crate::embedded::varint;
+use crate::embedded::file::varint;
 
 /// The kind byte of a change.
 pub(super) const KIND_CHANGE: u8 = 2;

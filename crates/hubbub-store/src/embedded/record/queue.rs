@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use hubbub_core::QueueRules;
 
+use crate::embedded::file::varint;
 use crate::embedded::queues::{DeadReason, WhenFull};
-use crate::embedded::varint;
 
 /// The kind byte of an operation on queues.
 pub(super) const KIND_QUEUE: u8 = 3;

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use super::snapshot::{write_bytes, write_room};
 use super::users::{UserNumber, Users};
 use super::{Position, Room, RoomNumber, Rooms};
-use crate::embedded::varint;
+use crate::embedded::file::varint;
 
 /// One hold of the lock encodes so many rooms at most, and ends earlier once it wrote so many bytes.
 const STEP_ROOMS: usize = 256;

@@ -10,6 +10,7 @@
 
 mod change;
 mod copy;
+mod history;
 mod room;
 mod snapshot;
 mod users;

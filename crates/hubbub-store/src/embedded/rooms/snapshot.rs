@@ -14,7 +14,7 @@ use roaring::RoaringTreemap;
 use super::copy::RoomsCopy;
 use super::users::UserNumber;
 use super::{Position, Room, Rooms};
-use crate::embedded::varint;
+use crate::embedded::file::varint;
 
 const EXISTS: u64 = 1;
 const MEMBERS_ONLY: u64 = 2;

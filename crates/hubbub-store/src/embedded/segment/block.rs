@@ -1,10 +1,13 @@
 //! One block of messages: packed in columns on disk, laid out for searching in memory.
 
+use std::io;
+
+use hubbub_core::invariant::cast;
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
-use super::bytes::{Cursor, put_varint, put_zigzag};
-use super::cache::Cached;
 use super::uuid::{UUID_BYTES, UUID_TEXT_BYTES, pack_uuid, unpack_uuid};
+use crate::embedded::file::cursor::{index, put_varint, put_zigzag};
+use crate::embedded::file::{Cached, Cursor};
 
 /// A block is closed before the message that would bring it over this; a larger message has a block of its own.
 pub(super) const BLOCK_BYTES: usize = 16 * 1024;
@@ -19,7 +22,7 @@ pub(super) struct BlockBuilder {
     heads: Vec<u8>,
     uuids: Vec<u8>,
     names: Vec<u8>,
-    texts: Vec<u8>,
+    payloads: Vec<u8>,
     messages: u32,
     last_seq: u64,
     last_received: i64,
@@ -32,12 +35,12 @@ impl BlockBuilder {
 
     /// Whether the block must be closed before a message with so many bytes of strings.
     pub(super) fn is_full_for(&self, bytes: usize) -> bool {
-        let now = self.heads.len() + self.uuids.len() + self.names.len() + self.texts.len();
+        let now = self.heads.len() + self.uuids.len() + self.names.len() + self.payloads.len();
         self.messages > 0 && now + bytes > BLOCK_BYTES
     }
 
     /// Adds a message behind the others.
-    pub(super) fn push(&mut self, message: &Message<'_>) {
+    pub(super) fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
         let sent = &message.sent;
         let uuid = pack_uuid(sent.id);
         let name_bit = if sent.username.is_some() { HAS_USERNAME } else { 0 };
@@ -47,43 +50,51 @@ impl BlockBuilder {
         let received = message.received_at.as_micros();
         put_zigzag(&mut self.heads, received.wrapping_sub(self.last_received));
         put_zigzag(&mut self.heads, sent.timestamp.as_micros().wrapping_sub(received));
-        self.push_name(sent.user);
+        self.push_name(sent.user)?;
         if let Some(username) = sent.username {
-            self.push_name(username);
+            self.push_name(username)?;
         }
         match uuid {
             Some(uuid) => self.uuids.extend_from_slice(&uuid),
-            None => self.push_name(sent.id),
+            None => self.push_name(sent.id)?,
         }
         put_varint(&mut self.heads, sent.text.len() as u64);
-        self.texts.extend_from_slice(sent.text.as_bytes());
+        self.payloads.extend_from_slice(sent.text.as_bytes());
         (self.last_seq, self.last_received) = (message.seq, received);
         self.messages += 1;
+        Ok(())
     }
 
-    fn push_name(&mut self, name: &str) {
-        // Limited to 255 bytes when the message was checked.
-        self.heads.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+    fn push_name(&mut self, name: &str) -> io::Result<()> {
+        self.heads.push(name_bytes(name)?);
         self.names.extend_from_slice(name.as_bytes());
+        Ok(())
     }
 
     /// Writes the payload into `raw`, in place of what was there, and begins anew.
-    pub(super) fn finish_into(&mut self, raw: &mut Vec<u8>) {
+    pub(super) fn finish_into(&mut self, raw: &mut Vec<u8>) -> io::Result<()> {
         raw.clear();
         let uuids = self.uuids.len() / UUID_BYTES;
         for count in [self.heads.len(), uuids, self.names.len()] {
-            raw.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+            let count: u32 = cast(count, "a block has less than 4 GiB").map_err(io::Error::other)?;
+            raw.extend_from_slice(&count.to_le_bytes());
         }
-        for part in [&mut self.heads, &mut self.uuids, &mut self.names, &mut self.texts] {
+        for part in [&mut self.heads, &mut self.uuids, &mut self.names, &mut self.payloads] {
             raw.extend_from_slice(part);
             part.clear();
         }
         (self.messages, self.last_seq, self.last_received) = (0, 0, 0);
+        Ok(())
     }
 }
 
+/// Length of a name in one byte.
+pub(super) fn name_bytes(name: &str) -> io::Result<u8> {
+    cast(name.len(), "a name of a checked message has 255 bytes at most").map_err(io::Error::other)
+}
+
 #[derive(Debug, Clone, Copy)]
-struct Head {
+struct MessageHead {
     seq: u64,
     received: i64,
     timestamp: i64,
@@ -98,20 +109,20 @@ struct Head {
 
 /// A decoded block. Its messages' rooms follow from their ordinals and are given by the reader.
 #[derive(Debug)]
-pub struct Block {
-    heads: Vec<Head>,
+pub struct MessageBlock {
+    heads: Vec<MessageHead>,
     /// All texts, then user, username and id of each message.
     strings: String,
 }
 
-impl Block {
+impl MessageBlock {
     /// From a payload that holds `messages` messages; `None` when it is not one.
     pub(super) fn decode(raw: &[u8], messages: usize) -> Option<Self> {
         let mut cursor = Cursor::new(raw);
         let [heads_bytes, uuids, names_bytes] = [cursor.u32()?, cursor.u32()?, cursor.u32()?];
-        let mut packed = Cursor::new(cursor.take(usize::try_from(heads_bytes).ok()?)?);
-        let mut uuids = Cursor::new(cursor.take(usize::try_from(uuids).ok()?.checked_mul(UUID_BYTES)?)?);
-        let mut names = Cursor::new(cursor.take(usize::try_from(names_bytes).ok()?)?);
+        let mut packed = Cursor::new(cursor.take(index(heads_bytes))?);
+        let mut uuids = Cursor::new(cursor.take(index(uuids).checked_mul(UUID_BYTES)?)?);
+        let mut names = Cursor::new(cursor.take(index(names_bytes))?);
         let texts = std::str::from_utf8(cursor.rest()).ok()?;
 
         let mut heads = Vec::with_capacity(messages);
@@ -136,20 +147,20 @@ impl Block {
                 expanded.extend_from_slice(&unpack_uuid(uuids.array()?));
                 36
             };
-            let text_bytes = packed.varint()?;
-            heads.push(Head {
+            let text_bytes = packed.varint_u32()?;
+            heads.push(MessageHead {
                 seq,
                 received,
                 timestamp,
                 text_at: u32::try_from(text_at).ok()?,
-                text_bytes: u32::try_from(text_bytes).ok()?,
+                text_bytes,
                 names_at,
                 user_bytes,
                 id_bytes,
                 username_bytes,
                 kind: MessageType::from_u8(flags & KIND_BITS)?,
             });
-            text_at = text_at.checked_add(usize::try_from(text_bytes).ok()?)?;
+            text_at = text_at.checked_add(index(text_bytes))?;
         }
         let all_used = packed.is_empty() && uuids.is_empty() && names.is_empty() && text_at == texts.len();
         let expanded = std::str::from_utf8(&expanded).ok()?;
@@ -195,14 +206,15 @@ impl Block {
 
     #[inline]
     fn slice(&self, at: u32, bytes: u32) -> Option<&str> {
-        let start = usize::try_from(at).ok()?;
-        self.strings.get(start..start + usize::try_from(bytes).ok()?)
+        let start = index(at);
+        self.strings.get(start..start + index(bytes))
     }
 }
 
-impl Cached for Block {
+impl Cached for MessageBlock {
     fn memory_bytes(&self) -> u64 {
-        (size_of::<Self>() + self.heads.capacity() * size_of::<Head>() + self.strings.capacity()) as u64
+        (size_of::<Self>() + self.heads.capacity() * size_of::<MessageHead>() + self.strings.capacity())
+            as u64
     }
 }
 
@@ -214,7 +226,7 @@ mod tests {
     proptest! {
         #[test]
         fn rubbish_is_no_block(raw in proptest::collection::vec(any::<u8>(), 0..200), messages in 0_usize..9) {
-            let _ = Block::decode(&raw, messages);
+            let _ = MessageBlock::decode(&raw, messages);
         }
     }
 }

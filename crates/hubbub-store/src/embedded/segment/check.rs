@@ -4,26 +4,26 @@ use std::hash::Hasher;
 
 use crc32c::crc32c_append;
 
-use super::block::Block;
-use super::error::SegmentError;
+use super::block::MessageBlock;
 use super::id_hash::IdHasher;
 use super::id_table::{ENTRY_BYTES, PAGE_BYTES};
 use super::ids::{DAMAGED_PAGE, check_page, entry};
 use super::index::RoomEntry;
 use super::open::Segment;
 use super::postings::Posting;
+use crate::embedded::file::FileError;
 use crate::embedded::tail::hash::Mix;
 
 /// Bytes read at a time.
-const STEP_BYTES: usize = 256 * PAGE_BYTES;
+const STEP_BYTES: u64 = 256 * PAGE_BYTES as u64;
 
 const OUT_OF_ORDER: &str = "a message is out of order, or not where the index says";
 
-/// What one segment's check knows on the way.
-struct Check<'a> {
+/// State of the check of one segment.
+struct SegmentCheck<'a> {
     segment: &'a Segment,
     hasher: &'a IdHasher,
-    fault: &'a mut dyn FnMut(SegmentError),
+    fault: &'a mut dyn FnMut(FileError),
     faults: u64,
     /// Place of the room that the next message belongs to.
     room: usize,
@@ -37,10 +37,10 @@ struct Check<'a> {
 
 impl Segment {
     /// Reads everything: each block, the order of messages, whether they are where the indexes say, the tables of ids
-    /// and users against the messages, and the checksum of the whole. Tells `fault` whatever is wrong, and goes on behind it.
+    /// and users against the messages, and the checksum of the whole. Reports to `fault` whatever is wrong, and goes on behind it.
     /// The hasher is the one the segment was written with.
-    pub fn check(&self, hasher: &IdHasher, fault: &mut dyn FnMut(SegmentError)) {
-        let mut check = Check {
+    pub fn check(&self, hasher: &IdHasher, fault: &mut dyn FnMut(FileError)) {
+        let mut check = SegmentCheck {
             segment: self,
             hasher,
             fault,
@@ -68,14 +68,14 @@ impl Segment {
     }
 }
 
-impl Check<'_> {
-    fn tell(&mut self, error: SegmentError) {
+impl SegmentCheck<'_> {
+    fn report(&mut self, error: FileError) {
         self.faults += 1;
         (self.fault)(error);
     }
 
     fn damaged(&mut self, offset: u64, what: &'static str) {
-        self.tell(self.segment.damaged(offset, what));
+        self.report(self.segment.damaged(offset, what));
     }
 
     fn blocks(&mut self) {
@@ -89,7 +89,7 @@ impl Check<'_> {
                     }
                 }
                 Err(error) => {
-                    self.tell(error);
+                    self.report(error);
                     self.before = None;
                 }
             }
@@ -97,7 +97,7 @@ impl Check<'_> {
     }
 
     /// `None` when a message is not what the indexes say.
-    fn block(&mut self, place: usize, block: &Block) -> Option<()> {
+    fn block(&mut self, place: usize, block: &MessageBlock) -> Option<()> {
         let index = *self.segment.blocks().get(place)?;
         for (at, ordinal) in self.segment.ordinals(place).enumerate() {
             while self.segment.room_entry(self.room).is_some_and(|room| ordinal >= room.end()) {
@@ -125,11 +125,11 @@ impl Check<'_> {
         let range = self.segment.ids_range().clone();
         let (mut at, mut sum, mut page_number, mut last) = (range.start, 0_u64, 0, (0, 0));
         while at < range.end {
-            let step = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(STEP_BYTES);
+            let step = (range.end - at).min(STEP_BYTES);
             let pages = match self.segment.read(at, step) {
                 Ok(pages) => pages,
                 Err(error) => {
-                    self.tell(error);
+                    self.report(error);
                     return sum;
                 }
             };
@@ -171,7 +171,7 @@ impl Check<'_> {
                 break Err(error);
             }
         };
-        result.map_err(|error| self.tell(error)).ok()
+        result.map_err(|error| self.report(error)).ok()
     }
 
     /// Parts that this version does not know have no other checksum than that of the whole.
@@ -179,12 +179,12 @@ impl Check<'_> {
         let body = *self.segment.body();
         let (mut at, mut crc) = (0, 0);
         while at < body.bytes {
-            let step = usize::try_from(body.bytes - at).unwrap_or(usize::MAX).min(STEP_BYTES);
+            let step = (body.bytes - at).min(STEP_BYTES);
             match self.segment.read(at, step) {
                 Ok(bytes) => crc = crc32c_append(crc, &bytes),
-                Err(error) => return self.tell(error),
+                Err(error) => return self.report(error),
             }
-            at += step as u64;
+            at += step;
         }
         if crc != body.crc {
             self.damaged(

@@ -1,16 +1,18 @@
-//! The fixed parts of the file: header, table of sections, footer.
+//! The fixed parts of the file: table of sections and footer.
 
-use crc32c::crc32c;
+use super::SEGMENTS_DIR;
+use crate::embedded::file::{Cursor, FileKind};
 
-use super::bytes::Cursor;
+/// Segments.
+pub(crate) static SEGMENT: FileKind = FileKind {
+    dir: SEGMENTS_DIR,
+    extension: "seg",
+    magic: b"HUBSEGMT",
+    end_magic: b"HBSE",
+    version: 1,
+    wrong_magic: "it does not begin as a segment does",
+};
 
-/// Format written, and the only one read.
-pub(super) const VERSION: u32 = 1;
-
-const MAGIC: &[u8; 8] = b"HUBSEGMT";
-const END_MAGIC: &[u8; 4] = b"HBSE";
-
-pub(super) const HEADER_BYTES: usize = 16;
 pub(super) const FOOTER_BYTES: usize = 32;
 const TABLE_ENTRY_BYTES: usize = 32;
 
@@ -29,16 +31,9 @@ pub(super) mod section {
     pub(in super::super) const BODY: u32 = 16;
 }
 
-/// What is wrong with a fixed part.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    Damaged(&'static str),
-    Version(u32),
-}
-
-/// Where a section stands.
+/// Where a section stands, as the table says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Section {
+pub(super) struct SectionEntry {
     pub(super) kind: u32,
     pub(super) crc: u32,
     pub(super) offset: u64,
@@ -55,30 +50,7 @@ pub(super) struct Footer {
     pub(super) number: u64,
 }
 
-pub(super) fn header(version: u32) -> Vec<u8> {
-    let mut out = MAGIC.to_vec();
-    out.extend_from_slice(&version.to_le_bytes());
-    out.extend_from_slice(&crc32c(&out).to_le_bytes());
-    out
-}
-
-pub(super) fn check_header(bytes: &[u8]) -> Result<(), Fault> {
-    let mut cursor = Cursor::new(bytes);
-    let magic = cursor.array::<8>();
-    let (version, crc) = (cursor.u32(), cursor.u32());
-    if magic.as_ref() != Some(MAGIC) {
-        return Err(Fault::Damaged("it does not begin as a segment does"));
-    }
-    if crc != bytes.get(..HEADER_BYTES - 4).map(crc32c) {
-        return Err(Fault::Damaged("the header's checksum does not match"));
-    }
-    match version {
-        Some(VERSION) => Ok(()),
-        other => Err(Fault::Version(other.unwrap_or_default())),
-    }
-}
-
-pub(super) fn table(sections: &[Section]) -> Vec<u8> {
+pub(super) fn table(sections: &[SectionEntry]) -> Vec<u8> {
     let mut out = Vec::with_capacity(sections.len() * TABLE_ENTRY_BYTES);
     for entry in sections {
         out.extend_from_slice(&entry.kind.to_le_bytes());
@@ -90,36 +62,34 @@ pub(super) fn table(sections: &[Section]) -> Vec<u8> {
     out
 }
 
-pub(super) fn read_table(bytes: &[u8]) -> Option<Vec<Section>> {
+pub(super) fn read_table(bytes: &[u8]) -> Option<Vec<SectionEntry>> {
     let mut cursor = Cursor::new(bytes);
     let mut sections = Vec::new();
     while !cursor.is_empty() {
         let (kind, crc) = (cursor.u32()?, cursor.u32()?);
         let (offset, bytes, items) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
-        sections.push(Section { kind, crc, offset, bytes, items });
+        sections.push(SectionEntry { kind, crc, offset, bytes, items });
     }
     Some(sections)
 }
 
 impl Footer {
-    pub(super) fn write(&self) -> Vec<u8> {
+    /// Its fields, without checksum and end magic.
+    pub(super) fn fields(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FOOTER_BYTES);
         out.extend_from_slice(&self.table_offset.to_le_bytes());
         out.extend_from_slice(&self.sections.to_le_bytes());
         out.extend_from_slice(&self.table_crc.to_le_bytes());
         out.extend_from_slice(&self.number.to_le_bytes());
-        out.extend_from_slice(&crc32c(&out).to_le_bytes());
-        out.extend_from_slice(END_MAGIC);
         out
     }
 
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let mut cursor = Cursor::new(bytes);
+    /// From the whole footer; `None` when it is damaged.
+    pub(super) fn read(footer: &[u8]) -> Option<Self> {
+        let mut cursor = SEGMENT.check_footer(footer)?;
         let table_offset = cursor.u64()?;
         let (sections, table_crc) = (cursor.u32()?, cursor.u32()?);
-        let (number, crc) = (cursor.u64()?, cursor.u32()?);
-        let whole = crc == crc32c(bytes.get(..FOOTER_BYTES - 8)?) && cursor.rest() == END_MAGIC;
-        whole.then_some(Self { table_offset, sections, table_crc, number })
+        Some(Self { table_offset, sections, table_crc, number: cursor.u64()? })
     }
 
     /// Length of the table in bytes.

@@ -4,8 +4,8 @@ use std::io;
 
 use crc32c::crc32c;
 
-use super::format::{Section, section};
-use super::output::Output;
+use super::format::{SectionEntry, section};
+use crate::embedded::file::Output;
 
 /// Pages are as large as those of the operating system's cache.
 pub(super) const PAGE_BYTES: usize = 4096;
@@ -38,10 +38,10 @@ impl IdTableWriter {
     }
 
     /// Where the table stands, and the fences.
-    pub(super) fn finish(mut self, output: &mut Output) -> io::Result<(Section, Vec<u8>)> {
+    pub(super) fn finish(mut self, output: &mut Output) -> io::Result<(SectionEntry, Vec<u8>)> {
         self.write_page(output)?;
         let bytes = output.position() - self.offset;
-        let ids = Section { kind: section::IDS, crc: 0, offset: self.offset, bytes, items: self.ids };
+        let ids = SectionEntry { kind: section::IDS, crc: 0, offset: self.offset, bytes, items: self.ids };
         Ok((ids, self.fences))
     }
 

@@ -4,20 +4,19 @@ use crc32c::crc32c;
 
 use hubbub_core::Message;
 
-use super::bytes::Cursor;
-use super::error::SegmentError;
 use super::id_table::{ENTRY_BYTES, PAGE_BYTES};
 use super::open::Segment;
+use crate::embedded::file::{Cursor, FileError};
 
 /// Read at a time when all hashes are wanted.
-const STREAM_BYTES: usize = 256 * PAGE_BYTES;
+const STREAM_BYTES: u64 = 256 * PAGE_BYTES as u64;
 
 pub(super) const DAMAGED_PAGE: &str = "the checksum of a page of ids does not match";
 
-/// The entries of a page; `None` when its checksum does not match.
+/// What a page holds before its checksum; `None` when that does not match.
 pub(super) fn check_page(page: &[u8]) -> Option<&[u8]> {
-    let (entries, crc) = page.split_last_chunk::<4>()?;
-    (crc32c(entries) == u32::from_le_bytes(*crc)).then_some(entries)
+    let (content, crc) = page.split_last_chunk::<4>()?;
+    (crc32c(content) == u32::from_le_bytes(*crc)).then_some(content)
 }
 
 pub(super) fn entry(bytes: &[u8]) -> Option<(u64, u32)> {
@@ -28,11 +27,7 @@ pub(super) fn entry(bytes: &[u8]) -> Option<(u64, u32)> {
 impl Segment {
     /// Shows `visit` each message whose id has this hash, until it says that the right one was found (`true`).
     /// Whether it said so is the answer. The hash alone proves nothing: compare room and id.
-    pub fn find_id(
-        &self,
-        hash: u64,
-        mut visit: impl FnMut(&Message<'_>) -> bool,
-    ) -> Result<bool, SegmentError> {
+    pub fn find_id(&self, hash: u64, mut visit: impl FnMut(&Message<'_>) -> bool) -> Result<bool, FileError> {
         let fences = self.fences();
         let first = fences.partition_point(|fence| *fence < hash).saturating_sub(1);
         for (page, fence) in fences.iter().enumerate().skip(first) {
@@ -49,9 +44,9 @@ impl Segment {
     }
 
     /// Shows `visit` the hashes of all ids, in rising order, many at a time.
-    pub fn id_hashes(&self, mut visit: impl FnMut(&[u64])) -> Result<(), SegmentError> {
+    pub fn id_hashes(&self, mut visit: impl FnMut(&[u64])) -> Result<(), FileError> {
         let mut stream = self.id_stream(STREAM_BYTES);
-        let mut hashes = Vec::with_capacity(STREAM_BYTES / ENTRY_BYTES);
+        let mut hashes = Vec::new();
         while stream.refill()? {
             hashes.clear();
             hashes.extend(stream.entries.iter().map(|(hash, _)| *hash));
@@ -61,20 +56,20 @@ impl Segment {
     }
 
     /// Goes through all (hash, ordinal) pairs, reading so many bytes at a time, a multiple of a page.
-    pub(super) fn id_stream(&self, step_bytes: usize) -> IdStream {
+    pub(super) fn id_stream(&self, step_bytes: u64) -> IdStream {
         IdStream { segment: self.clone(), step_bytes, done: 0, entries: Vec::new(), next: 0 }
     }
 
     /// Offset and length of the table.
-    fn ids_place(&self) -> (u64, u64) {
+    fn ids_location(&self) -> (u64, u64) {
         let range = self.ids_range();
         (range.start, range.end - range.start)
     }
 
-    fn ordinals_in_page(&self, page: usize, hash: u64) -> Result<Vec<u32>, SegmentError> {
-        let (start, bytes) = self.ids_place();
+    fn ordinals_in_page(&self, page: usize, hash: u64) -> Result<Vec<u32>, FileError> {
+        let (start, bytes) = self.ids_location();
         let within = (page * PAGE_BYTES) as u64;
-        let length = usize::try_from(bytes.saturating_sub(within)).unwrap_or(PAGE_BYTES).min(PAGE_BYTES);
+        let length = bytes.saturating_sub(within).min(PAGE_BYTES as u64);
         let page = self.read(start + within, length)?;
         let entries = check_page(&page).ok_or_else(|| self.damaged(start + within, DAMAGED_PAGE))?;
         let (exact, _) = entries.as_chunks::<ENTRY_BYTES>();
@@ -88,7 +83,7 @@ impl Segment {
 /// All (hash, ordinal) pairs of a segment in rising order.
 pub(super) struct IdStream {
     segment: Segment,
-    step_bytes: usize,
+    step_bytes: u64,
     /// Bytes of the table read so far.
     done: u64,
     entries: Vec<(u64, u32)>,
@@ -97,7 +92,7 @@ pub(super) struct IdStream {
 
 impl IdStream {
     /// The next pair.
-    pub(super) fn next(&mut self) -> Result<Option<(u64, u32)>, SegmentError> {
+    pub(super) fn next(&mut self) -> Result<Option<(u64, u32)>, FileError> {
         if self.next >= self.entries.len() && !self.refill()? {
             return Ok(None);
         }
@@ -106,10 +101,10 @@ impl IdStream {
     }
 
     /// Replaces `entries` by those that follow; `false` when there are none.
-    fn refill(&mut self) -> Result<bool, SegmentError> {
-        let (start, bytes) = self.segment.ids_place();
+    fn refill(&mut self) -> Result<bool, FileError> {
+        let (start, bytes) = self.segment.ids_location();
         let at = start + self.done;
-        let step = usize::try_from(bytes - self.done).unwrap_or(usize::MAX).min(self.step_bytes);
+        let step = (bytes - self.done).min(self.step_bytes);
         self.entries.clear();
         self.next = 0;
         let pages = self.segment.read(at, step)?;
@@ -118,7 +113,7 @@ impl IdStream {
             let (exact, _) = entries.as_chunks::<ENTRY_BYTES>();
             self.entries.extend(exact.iter().filter_map(|bytes| entry(bytes)));
         }
-        self.done += step as u64;
+        self.done += step;
         Ok(!self.entries.is_empty())
     }
 }

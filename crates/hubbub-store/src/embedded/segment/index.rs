@@ -2,7 +2,8 @@
 
 use hubbub_core::Timestamp;
 
-use super::bytes::{Cursor, put_varint, put_zigzag};
+use crate::embedded::file::Cursor;
+use crate::embedded::file::cursor::{index, put_varint, put_zigzag};
 
 /// A room's part of a segment.
 #[derive(Debug, Clone, Copy)]
@@ -41,8 +42,8 @@ impl RoomIndex {
     }
 
     pub(super) fn name(&self, entry: &RoomEntry) -> &str {
-        let start = usize::try_from(entry.name_at).unwrap_or(usize::MAX);
-        self.names.get(start..start.saturating_add(entry.name_bytes.into())).unwrap_or_default()
+        let start = index(entry.name_at);
+        self.names.get(start..start + usize::from(entry.name_bytes)).unwrap_or_default()
     }
 
     pub(super) fn find(&self, room: &str) -> Option<&RoomEntry> {
@@ -101,12 +102,11 @@ impl RoomIndex {
         let mut index = Self::default();
         let mut ordinal = 0_u32;
         while !cursor.is_empty() {
-            let name_bytes = cursor.byte()?;
-            let name = std::str::from_utf8(cursor.take(name_bytes.into())?).ok()?;
+            let name = cursor.name()?;
             if index.last_name().is_some_and(|last| last >= name) {
                 return None;
             }
-            let count = u32::try_from(cursor.varint()?).ok()?;
+            let count = cursor.varint_u32()?;
             let first_seq = cursor.varint()?;
             let last_seq = first_seq.wrapping_add(cursor.varint()?);
             let first_received = cursor.zigzag()?;
@@ -162,8 +162,7 @@ pub(super) fn read_blocks(bytes: &[u8], mut offset: u64) -> Option<(Vec<BlockEnt
     let mut blocks = Vec::new();
     let mut ordinal = 0_u32;
     while !cursor.is_empty() {
-        let stored_bytes = u32::try_from(cursor.varint()?).ok()?;
-        let messages = u32::try_from(cursor.varint()?).ok()?;
+        let (stored_bytes, messages) = (cursor.varint_u32()?, cursor.varint_u32()?);
         let (first_seq, first_received) = (cursor.varint()?, cursor.zigzag()?);
         blocks.push(BlockEntry { offset, first_seq, first_received, first_ordinal: ordinal, stored_bytes });
         offset = offset.checked_add(stored_bytes.into())?;

@@ -7,17 +7,16 @@ use std::io;
 
 use hubbub_core::Message;
 
-use super::error::SegmentError;
 use super::id_table::{IdTableWriter, PAGE_BYTES};
 use super::ids::IdStream;
 use super::merge_users::merge_users;
 use super::open::Segment;
-use super::output::Output;
-use super::scan::Scan;
+use super::scan::MessageScan;
 use super::writer::SegmentWriter;
+use crate::embedded::file::{FileError, Output};
 
 /// Read at a time of each source's table of ids.
-const STEP_BYTES: usize = 16 * PAGE_BYTES;
+const STEP_BYTES: u64 = 16 * PAGE_BYTES as u64;
 
 /// Why a merge was given up. Its sources are as they were.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +24,7 @@ const STEP_BYTES: usize = 16 * PAGE_BYTES;
 pub enum MergeError {
     /// A source could not be read.
     #[error(transparent)]
-    Read(#[from] SegmentError),
+    Read(#[from] FileError),
     /// The new segment could not be written; try again when there is space.
     #[error("writing a merged segment failed: {0}")]
     Write(#[from] io::Error),
@@ -56,7 +55,7 @@ pub fn merge(
 }
 
 /// Place of the scan whose message comes first.
-fn first_of(scans: &[Scan]) -> Option<usize> {
+fn first_of(scans: &[MessageScan]) -> Option<usize> {
     let keys = scans.iter().enumerate().filter_map(|(place, scan)| {
         let message = scan.current()?;
         Some((message.sent.room, message.seq, place))
@@ -95,7 +94,7 @@ struct KeptIds<'a> {
 }
 
 impl KeptIds<'_> {
-    fn advance(&mut self) -> Result<(), SegmentError> {
+    fn advance(&mut self) -> Result<(), FileError> {
         self.current = None;
         while let Some((hash, ordinal)) = self.stream.next()? {
             if let Some(ordinal) = self.moves.find(ordinal) {

@@ -1,12 +1,11 @@
 //! The tables of users of many segments into one, without memory per message.
 
-use super::error::SegmentError;
 use super::merge::{MergeError, Moves};
 use super::open::Segment;
-use super::output::Output;
 use super::postings::{Posting, PostingDecoder};
 use super::user_table::UserTableWriter;
 use super::users::{UserPart, UserScan};
+use crate::embedded::file::{FileError, Output};
 
 /// Writes the users of the messages that were kept, with their new ordinals.
 pub(super) fn merge_users(
@@ -58,13 +57,13 @@ struct KeptUsers<'a> {
 }
 
 impl KeptUsers<'_> {
-    fn advance(&mut self) -> Result<(), SegmentError> {
+    fn advance(&mut self) -> Result<(), FileError> {
         self.part = self.scan.next()?.map(|(_, part)| part);
         Ok(())
     }
 
     /// Begins the messages of this user, if the scan stands at it.
-    fn begin(&mut self, name: &str) -> Result<(), SegmentError> {
+    fn begin(&mut self, name: &str) -> Result<(), FileError> {
         if let Some(part) = self.part.as_ref().filter(|_| self.scan.name() == name) {
             self.decoder = Some(self.scan.begin_postings(part));
             self.advance_posting()?;
@@ -72,7 +71,7 @@ impl KeptUsers<'_> {
         Ok(())
     }
 
-    fn advance_posting(&mut self) -> Result<(), SegmentError> {
+    fn advance_posting(&mut self) -> Result<(), FileError> {
         self.current = None;
         let Some(decoder) = &mut self.decoder else { return Ok(()) };
         while let Some(posting) = self.scan.next_posting(decoder)? {
@@ -85,7 +84,7 @@ impl KeptUsers<'_> {
     }
 
     /// Goes on to the next user if this one was copied.
-    fn end(&mut self) -> Result<(), SegmentError> {
+    fn end(&mut self) -> Result<(), FileError> {
         if self.decoder.take().is_some() { self.advance() } else { Ok(()) }
     }
 }

@@ -44,11 +44,7 @@
 //! Not here: which segments there are (the manifest), what is not sealed yet (the tail).
 
 mod block;
-pub(super) mod bytes;
-pub(super) mod cache;
 mod check;
-pub(super) mod codec;
-mod error;
 mod format;
 mod id_hash;
 mod id_table;
@@ -57,12 +53,10 @@ mod index;
 mod merge;
 mod merge_users;
 mod open;
-pub(super) mod output;
 mod paged;
 mod postings;
 mod read;
 mod scan;
-pub(super) mod stored;
 mod user_table;
 mod users;
 mod uuid;
@@ -71,15 +65,19 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use cache::{BLOCK_CACHE_BYTES, BlockCache};
-pub use codec::Codec;
-pub use error::SegmentError;
+pub use crate::embedded::file::cache::BLOCK_CACHE_BYTES;
+
+/// Decoded blocks of all segments.
+pub type BlockCache = crate::embedded::file::cache::BlockCache<block::MessageBlock>;
+
+pub use crate::embedded::file::codec::Codec;
+pub use crate::embedded::file::error::FileError;
 pub use id_hash::IdHasher;
 pub use merge::{MergeError, merge};
 pub use open::{RoomSpan, Segment};
 pub use postings::Posting;
 pub use read::ReadEnd;
-pub use scan::Scan;
+pub use scan::MessageScan;
 pub use users::{Postings, UserPart, UserScan};
 pub use writer::SegmentWriter;
 
@@ -88,10 +86,5 @@ pub const SEGMENTS_DIR: &str = "segments";
 
 /// Name of a finished segment, relative to the data directory.
 pub fn segment_path(number: u64) -> String {
-    format!("{SEGMENTS_DIR}/{number:08}.seg")
-}
-
-/// Name of a segment while it is written; whatever has such a name after a crash is rubbish.
-pub fn unfinished_path(number: u64) -> String {
-    format!("{SEGMENTS_DIR}/{number:08}.tmp")
+    format::SEGMENT.path(number)
 }

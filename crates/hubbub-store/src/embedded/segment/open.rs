@@ -4,22 +4,21 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crc32c::{crc32c, crc32c_append};
+use crc32c::crc32c_append;
 
 use hubbub_core::{Message, Timestamp};
 
-use super::block::Block;
-use super::cache::BlockCache;
-use super::codec::decompress;
-use super::error::SegmentError;
-use super::format::{self, FOOTER_BYTES, Fault, Footer, HEADER_BYTES, Section, VERSION, section};
+use super::BlockCache;
+use super::block::MessageBlock;
+use super::format::{self, FOOTER_BYTES, Footer, SEGMENT, SectionEntry, section};
 use super::id_table::{PAGE_ENTRIES, ids_bytes};
 use super::index::{BlockEntry, RoomEntry, RoomIndex, read_blocks};
 use super::paged::Paged;
-use super::segment_path;
-use super::stored::{BLOCK_RAW_BYTES_MAX, Stored};
 use super::users::UserFences;
 use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::file::cursor::index;
+use crate::embedded::file::reader::read_u64s;
+use crate::embedded::file::{CachedBlocks, DataFile, FileError, FileKind, Section};
 
 /// A room's part of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +44,9 @@ pub struct Segment {
 }
 
 struct Inner {
-    file: Arc<dyn DiskFile>,
-    path: String,
+    file: DataFile,
     number: u64,
-    bytes: u64,
-    body: Section,
+    body: SectionEntry,
     crc: u32,
     messages: u32,
     rooms: RoomIndex,
@@ -60,74 +57,60 @@ struct Inner {
     postings: Paged,
     user_fences: UserFences,
     user_count: u64,
-    cache: Arc<BlockCache>,
-    owner: u64,
+    cached: CachedBlocks<MessageBlock>,
 }
 
 impl Segment {
     /// Opens segment `number` and checks everything but blocks, ids and users, which are checked as they are read. Decoded
     /// blocks are kept in `cache`. Indexes take about 32 bytes of memory per block, 8 per 341 ids, 50 per room, 30 per 64 users.
-    pub fn open(disk: &dyn Disk, number: u64, cache: Arc<BlockCache>) -> Result<Self, SegmentError> {
-        let path = segment_path(number);
-        let io = |source| SegmentError::Io { file: path.clone(), offset: 0, source };
-        let file = disk.open(&path).map_err(io)?;
-        let bytes = file.len().map_err(io)?;
-        let parts = Parts { file: &*file, path: &path, bytes };
-        parts.check_header()?;
-        let (sections, end) = parts.sections(number)?;
+    pub fn open(disk: &dyn Disk, number: u64, cache: Arc<BlockCache>) -> Result<Self, FileError> {
+        let file = DataFile::open(disk, &SEGMENT, number)?;
+        let (sections, end) = read_sections(&file, number)?;
+        let sections = Sections { file: &file, entries: &sections };
 
-        let (at, found) = parts.section(&sections, section::ROOMS)?;
+        let (at, found) = sections.read(section::ROOMS)?;
         let rooms = RoomIndex::read(&found)
-            .ok_or_else(|| parts.damaged(at.offset, "the index of rooms is not one"))?;
-        let (blocks_at, found) = parts.section(&sections, section::BLOCKS)?;
-        let (blocks, messages, blocks_end) = read_blocks(&found, HEADER_BYTES as u64)
-            .ok_or_else(|| parts.damaged(blocks_at.offset, "the index of blocks is not one"))?;
-        let (_, found) = parts.section(&sections, section::FENCES)?;
-        let (exact, _) = found.as_chunks::<8>();
-        let fences: Vec<u64> = exact.iter().map(|hash| u64::from_le_bytes(*hash)).collect();
-        let ids = parts.find(&sections, section::IDS)?;
-        let body = parts.find(&sections, section::BODY)?;
+            .ok_or_else(|| file.damaged(at.offset, "the index of rooms is not one"))?;
+        let (blocks_at, found) = sections.read(section::BLOCKS)?;
+        let (blocks, messages, blocks_end) = read_blocks(&found, FileKind::HEADER_BYTES as u64)
+            .ok_or_else(|| file.damaged(blocks_at.offset, "the index of blocks is not one"))?;
+        let fences = read_u64s(&sections.read(section::FENCES)?.1);
+        let ids = sections.find(section::IDS)?;
+        let body = sections.find(section::BODY)?;
 
-        let (at, found) = parts.section(&sections, section::USER_FENCES)?;
+        let (at, found) = sections.read(section::USER_FENCES)?;
         let user_fences = UserFences::read(&found)
-            .ok_or_else(|| parts.damaged(at.offset, "the index of users is not one"))?;
-        let (users, postings) =
-            (parts.find(&sections, section::USERS)?, parts.find(&sections, section::POSTINGS)?);
+            .ok_or_else(|| file.damaged(at.offset, "the index of users is not one"))?;
+        let (users, postings) = (sections.find(section::USERS)?, sections.find(section::POSTINGS)?);
         let user_count = users.items;
         let (Some(users), Some(all_postings)) = (Paged::of(&users), Paged::of(&postings)) else {
-            return Err(parts.damaged(users.offset, "the pages of users are cut"));
+            return Err(file.damaged(users.offset, "the pages of users are cut"));
         };
 
         let fits = blocks_end == ids.offset
             && postings.items == u64::from(messages)
             && rooms.entries().last().map_or(0, RoomEntry::end) == messages
             && ids.bytes == ids_bytes(messages.into())
-            && body.bytes + end.len() as u64 == bytes
+            && body.bytes + end.len() as u64 == file.bytes()
             && fences.len() as u64 == u64::from(messages).div_ceil(PAGE_ENTRIES as u64);
         if !fits {
-            return Err(parts.damaged(blocks_at.offset, "the indexes do not fit each other"));
+            return Err(file.damaged(blocks_at.offset, "the indexes do not fit each other"));
         }
-        let ids = ids.offset..ids.offset + ids.bytes;
-        let owner = cache.new_owner();
-        let crc = crc32c_append(body.crc, &end);
         let inner = Inner {
-            file,
-            path,
             number,
-            bytes,
             body,
-            crc,
+            crc: crc32c_append(body.crc, &end),
             messages,
             rooms,
             blocks,
-            ids,
+            ids: ids.offset..ids.offset + ids.bytes,
             fences,
             users,
             postings: all_postings,
             user_fences,
             user_count,
-            cache,
-            owner,
+            cached: CachedBlocks::new(cache),
+            file,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -139,7 +122,7 @@ impl Segment {
 
     /// Length of the file.
     pub fn bytes(&self) -> u64 {
-        self.inner.bytes
+        self.inner.file.bytes()
     }
 
     /// Checksum of the whole file, as it was written.
@@ -149,7 +132,7 @@ impl Segment {
 
     /// The open file.
     pub(crate) fn file(&self) -> &Arc<dyn DiskFile> {
-        &self.inner.file
+        self.inner.file.handle()
     }
 
     /// How many messages it holds.
@@ -254,44 +237,31 @@ impl Segment {
         self.inner.rooms.entries().get(place)
     }
 
-    pub(super) fn body(&self) -> &Section {
+    pub(super) fn body(&self) -> &SectionEntry {
         &self.inner.body
     }
 
-    pub(super) fn damaged(&self, offset: u64, what: &'static str) -> SegmentError {
-        SegmentError::Damaged { file: self.inner.path.clone(), offset, what }
+    pub(super) fn damaged(&self, offset: u64, what: &'static str) -> FileError {
+        self.inner.file.damaged(offset, what)
     }
 
-    pub(super) fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>, SegmentError> {
-        let mut buffer = vec![0; bytes];
-        match self.inner.file.read_exact_at(&mut buffer, offset) {
-            Ok(()) => Ok(buffer),
-            Err(source) => Err(SegmentError::Io { file: self.inner.path.clone(), offset, source }),
-        }
+    pub(super) fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, FileError> {
+        self.inner.file.read(offset, bytes)
     }
 
     /// The block at `place`, from the cache or put into it.
-    pub(super) fn block(&self, place: usize) -> Result<Arc<Block>, SegmentError> {
-        let key = u32::try_from(place).unwrap_or(u32::MAX);
-        if let Some(block) = self.inner.cache.get(self.inner.owner, key) {
-            return Ok(block);
-        }
-        let block = Arc::new(self.load_block(place)?);
-        self.inner.cache.insert(self.inner.owner, key, Arc::clone(&block));
-        Ok(block)
+    pub(super) fn block(&self, place: usize) -> Result<Arc<MessageBlock>, FileError> {
+        self.inner.cached.get_or_load(place, || self.load_block(place))
     }
 
     /// The block at `place`, past the cache.
-    pub(super) fn load_block(&self, place: usize) -> Result<Block, SegmentError> {
+    pub(super) fn load_block(&self, place: usize) -> Result<MessageBlock, FileError> {
         let entry = self.inner.blocks.get(place);
         let entry = entry.ok_or_else(|| self.damaged(0, "there is no such block"))?;
-        let stored = self.read(entry.offset, usize::try_from(entry.stored_bytes).unwrap_or(usize::MAX))?;
-        let block = Stored::check(&stored).and_then(|stored| {
-            let raw_bytes = usize::try_from(stored.raw_bytes).ok().filter(|b| *b <= BLOCK_RAW_BYTES_MAX)?;
-            let raw = decompress(stored.codec, stored.payload, raw_bytes)?;
-            Block::decode(&raw, self.ordinals(place).len())
-        });
-        block.ok_or_else(|| self.damaged(entry.offset, "a block does not match its checksum or its index"))
+        let stored = self.read(entry.offset, entry.stored_bytes.into())?;
+        let raw = self.inner.file.unpack(&stored, entry.offset)?;
+        MessageBlock::decode(&raw, self.ordinals(place).len())
+            .ok_or_else(|| self.damaged(entry.offset, "a block does not match its index"))
     }
 
     /// Shows `visit` the message with this ordinal.
@@ -299,12 +269,12 @@ impl Segment {
         &self,
         ordinal: u32,
         visit: impl FnOnce(&Message<'_>) -> T,
-    ) -> Result<T, SegmentError> {
+    ) -> Result<T, FileError> {
         let place = self.block_of(ordinal);
         let block = self.block(place)?;
-        let index = ordinal.saturating_sub(self.ordinals(place).start);
+        let at = index(ordinal.saturating_sub(self.ordinals(place).start));
         let room = self.inner.rooms.of_ordinal(ordinal).map_or("", |entry| self.inner.rooms.name(entry));
-        let message = block.message(usize::try_from(index).unwrap_or(usize::MAX), room);
+        let message = block.message(at, room);
         let offset = self.inner.blocks.get(place).map_or(0, |entry| entry.offset);
         Ok(visit(&message.ok_or_else(|| self.damaged(offset, "a message does not fit its block"))?))
     }
@@ -312,76 +282,40 @@ impl Segment {
 
 impl fmt::Debug for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Segment").field("path", &self.inner.path).finish_non_exhaustive()
+        f.debug_tuple("Segment").field(&self.inner.file).finish()
     }
 }
 
-/// The file while it is being opened.
-struct Parts<'a> {
-    file: &'a dyn DiskFile,
-    path: &'a str,
-    bytes: u64,
+/// The table of sections, and the end of the file as it is, from the table on.
+fn read_sections(file: &DataFile, number: u64) -> Result<(Vec<SectionEntry>, Vec<u8>), FileError> {
+    let (at, last) = file.read_footer(FOOTER_BYTES)?;
+    let footer = Footer::read(&last).ok_or_else(|| file.damaged(at, "it does not end as a segment does"))?;
+    if footer.number != number {
+        return Err(file.damaged(at, "it is another segment than its name says"));
+    }
+    let table = Section { offset: footer.table_offset, bytes: footer.table_bytes(), crc: footer.table_crc };
+    let mut end = file.read_section(&table, "the checksum of the table of sections does not match")?;
+    let sections = format::read_table(&end)
+        .ok_or_else(|| file.damaged(footer.table_offset, "the table of sections is cut"))?;
+    end.extend_from_slice(&last);
+    Ok((sections, end))
 }
 
-impl Parts<'_> {
-    fn damaged(&self, offset: u64, what: &'static str) -> SegmentError {
-        SegmentError::Damaged { file: self.path.to_owned(), offset, what }
+/// The sections of a file that is being opened.
+struct Sections<'a> {
+    file: &'a DataFile,
+    entries: &'a [SectionEntry],
+}
+
+impl Sections<'_> {
+    fn find(&self, kind: u32) -> Result<SectionEntry, FileError> {
+        let found = self.entries.iter().find(|section| section.kind == kind);
+        found.copied().ok_or_else(|| self.file.damaged(self.file.bytes(), "a section is missing"))
     }
 
-    fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, SegmentError> {
-        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
-            return Err(self.damaged(self.bytes, "the file is too short"));
-        }
-        let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
-        match self.file.read_exact_at(&mut buffer, offset) {
-            Ok(()) => Ok(buffer),
-            Err(source) => Err(SegmentError::Io { file: self.path.to_owned(), offset, source }),
-        }
-    }
-
-    fn check_header(&self) -> Result<(), SegmentError> {
-        let found = self.read(0, HEADER_BYTES as u64)?;
-        match format::check_header(&found) {
-            Ok(()) => Ok(()),
-            Err(Fault::Damaged(what)) => Err(self.damaged(0, what)),
-            Err(Fault::Version(found)) => {
-                Err(SegmentError::Version { file: self.path.to_owned(), found, supported: VERSION })
-            }
-        }
-    }
-
-    /// The table of sections, and the end of the file as it is, from the table on.
-    fn sections(&self, number: u64) -> Result<(Vec<Section>, Vec<u8>), SegmentError> {
-        let at = self.bytes.saturating_sub(FOOTER_BYTES as u64);
-        let last = self.read(at, FOOTER_BYTES as u64)?;
-        let footer =
-            Footer::read(&last).ok_or_else(|| self.damaged(at, "it does not end as a segment does"))?;
-        if footer.number != number {
-            return Err(self.damaged(at, "it is another segment than its name says"));
-        }
-        let mut table = self.read(footer.table_offset, footer.table_bytes())?;
-        if crc32c(&table) != footer.table_crc {
-            return Err(
-                self.damaged(footer.table_offset, "the checksum of the table of sections does not match")
-            );
-        }
-        let sections = format::read_table(&table)
-            .ok_or_else(|| self.damaged(footer.table_offset, "the table of sections is cut"))?;
-        table.extend_from_slice(&last);
-        Ok((sections, table))
-    }
-
-    fn find(&self, sections: &[Section], kind: u32) -> Result<Section, SegmentError> {
-        let found = sections.iter().find(|section| section.kind == kind);
-        found.copied().ok_or_else(|| self.damaged(self.bytes, "a section is missing"))
-    }
-
-    fn section(&self, sections: &[Section], kind: u32) -> Result<(Section, Vec<u8>), SegmentError> {
-        let section = self.find(sections, kind)?;
-        let found = self.read(section.offset, section.bytes)?;
-        if crc32c(&found) != section.crc {
-            return Err(self.damaged(section.offset, "the checksum of an index does not match"));
-        }
-        Ok((section, found))
+    fn read(&self, kind: u32) -> Result<(SectionEntry, Vec<u8>), FileError> {
+        let entry = self.find(kind)?;
+        let section = Section { offset: entry.offset, bytes: entry.bytes, crc: entry.crc };
+        Ok((entry, self.file.read_section(&section, "the checksum of an index does not match")?))
     }
 }

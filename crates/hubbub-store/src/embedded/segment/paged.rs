@@ -8,15 +8,19 @@ use std::io;
 use std::ops::Range;
 
 use crc32c::crc32c;
+use hubbub_core::invariant::saturate;
 
-use super::error::SegmentError;
-use super::format::Section;
+use super::format::SectionEntry;
+use super::ids::check_page;
 use super::open::Segment;
-use super::output::Output;
+use crate::embedded::file::{FileError, Output};
 
 const PAGE_BYTES: u64 = 4096;
 const CRC_BYTES: u64 = 4;
 const PAYLOAD_BYTES: u64 = PAGE_BYTES - CRC_BYTES;
+/// The same two as lengths in memory.
+const PAGE_LENGTH: usize = 4096;
+const PAYLOAD_LENGTH: usize = PAGE_LENGTH - 4;
 
 /// Pages read with one call when a long part is wanted.
 const STEP_PAGES: u64 = 64;
@@ -43,11 +47,11 @@ impl PagedWriter {
     pub(super) fn write(&mut self, mut bytes: &[u8], output: &mut Output) -> io::Result<()> {
         self.bytes += bytes.len() as u64;
         while !bytes.is_empty() {
-            let room = usize::try_from(PAYLOAD_BYTES).unwrap_or(usize::MAX).saturating_sub(self.page.len());
-            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            let space = PAYLOAD_LENGTH.saturating_sub(self.page.len());
+            let (now, later) = bytes.split_at(space.min(bytes.len()));
             self.page.extend_from_slice(now);
             bytes = later;
-            if self.page.len() as u64 == PAYLOAD_BYTES {
+            if self.page.len() == PAYLOAD_LENGTH {
                 self.write_page(output)?;
             }
         }
@@ -55,9 +59,9 @@ impl PagedWriter {
     }
 
     /// Ends the stream. Where it stands, as a section of this kind that holds so many things.
-    pub(super) fn finish(mut self, kind: u32, items: u64, output: &mut Output) -> io::Result<Section> {
+    pub(super) fn finish(mut self, kind: u32, items: u64, output: &mut Output) -> io::Result<SectionEntry> {
         self.write_page(output)?;
-        Ok(Section { kind, crc: 0, offset: self.offset, bytes: output.position() - self.offset, items })
+        Ok(SectionEntry { kind, crc: 0, offset: self.offset, bytes: output.position() - self.offset, items })
     }
 
     fn write_page(&mut self, output: &mut Output) -> io::Result<()> {
@@ -82,7 +86,7 @@ pub(super) struct Paged {
 
 impl Paged {
     /// The stream of a section; `None` when no stream is stored in so many bytes.
-    pub(super) fn of(section: &Section) -> Option<Self> {
+    pub(super) fn of(section: &SectionEntry) -> Option<Self> {
         let rest = section.bytes % PAGE_BYTES;
         (rest == 0 || rest > CRC_BYTES)
             .then_some(Self { offset: section.offset, stored_bytes: section.bytes })
@@ -125,7 +129,7 @@ impl PagedReader {
 
     /// What comes next: at least so many bytes unless the part ends before.
     #[inline]
-    pub(super) fn peek(&mut self, bytes: usize) -> Result<&[u8], SegmentError> {
+    pub(super) fn peek(&mut self, bytes: usize) -> Result<&[u8], FileError> {
         while self.buffer.len() - self.used < bytes && self.at < self.end {
             self.refill()?;
         }
@@ -140,48 +144,43 @@ impl PagedReader {
 
     /// Goes on by so many bytes, read or not.
     pub(super) fn skip(&mut self, bytes: u64) {
-        let here = (self.buffer.len() - self.used) as u64;
-        if bytes <= here {
-            self.used += usize::try_from(bytes).unwrap_or(usize::MAX);
-        } else {
-            self.at = self.at.saturating_add(bytes - here).min(self.end);
-            self.buffer.clear();
-            self.used = 0;
+        let here = self.buffer.len() - self.used;
+        match usize::try_from(bytes) {
+            Ok(bytes) if bytes <= here => self.used += bytes,
+            _ => {
+                self.at = self.at.saturating_add(bytes - here as u64).min(self.end);
+                self.buffer.clear();
+                self.used = 0;
+            }
         }
     }
 
     /// That what stands here is not what it should be.
-    pub(super) fn damaged(&self, what: &'static str) -> SegmentError {
+    pub(super) fn damaged(&self, what: &'static str) -> FileError {
         self.segment.damaged(self.paged.offset + self.position() / PAYLOAD_BYTES * PAGE_BYTES, what)
     }
 
-    fn refill(&mut self) -> Result<(), SegmentError> {
+    fn refill(&mut self) -> Result<(), FileError> {
         self.buffer.drain(..self.used);
         self.used = 0;
         let first = self.at / PAYLOAD_BYTES;
         let behind = self.end.div_ceil(PAYLOAD_BYTES).min(first + STEP_PAGES);
         let start = first * PAGE_BYTES;
         let stored = (behind * PAGE_BYTES).min(self.paged.stored_bytes).saturating_sub(start);
-        let stored = usize::try_from(stored).unwrap_or(usize::MAX);
         let pages = self.segment.read(self.paged.offset + start, stored)?;
         let mut page_at = first * PAYLOAD_BYTES;
-        for page in pages.chunks(usize::try_from(PAGE_BYTES).unwrap_or(usize::MAX)) {
+        for page in pages.chunks(PAGE_LENGTH) {
             let payload = check_page(page).ok_or_else(|| {
                 let offset = self.paged.offset + page_at / PAYLOAD_BYTES * PAGE_BYTES;
                 self.segment.damaged(offset, "the checksum of a page of users does not match")
             })?;
-            let skipped = usize::try_from(self.at - page_at).unwrap_or(usize::MAX);
-            let wanted = usize::try_from(self.end - page_at).unwrap_or(usize::MAX).min(payload.len());
+            // Both are within a page, or cut to its end.
+            let skipped = saturate(self.at - page_at);
+            let wanted = saturate::<_, usize>(self.end - page_at).min(payload.len());
             self.buffer.extend_from_slice(payload.get(skipped..wanted).unwrap_or_default());
             page_at += PAYLOAD_BYTES;
             self.at = page_at.min(self.end);
         }
         Ok(())
     }
-}
-
-/// What a page holds; `None` when its checksum does not match.
-fn check_page(page: &[u8]) -> Option<&[u8]> {
-    let (payload, crc) = page.split_last_chunk::<4>()?;
-    (crc32c(payload) == u32::from_le_bytes(*crc)).then_some(payload)
 }

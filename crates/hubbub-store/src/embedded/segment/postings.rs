@@ -2,9 +2,10 @@
 
 use hubbub_core::MessageType;
 
-use super::bytes::{Cursor, put_varint};
-use super::error::SegmentError;
 use super::paged::PagedReader;
+use crate::embedded::file::cursor::put_varint;
+use crate::embedded::file::varint::{unzigzag, zigzag};
+use crate::embedded::file::{Cursor, FileError};
 
 const KIND_MASK: u64 = 0b11;
 
@@ -45,9 +46,8 @@ impl PostingEncoder {
     pub(super) fn write(&mut self, posting: &Posting, out: &mut Vec<u8>) {
         put_varint(out, posting.ordinal.wrapping_sub(self.next_ordinal).into());
         let step = posting.received.wrapping_sub(self.received);
-        let zigzag = ((step << 1) ^ (step >> 63)).cast_unsigned();
         // Times fit 58 bits, so two more have room in a number.
-        put_varint(out, zigzag << 2 | u64::from(posting.kind as u8));
+        put_varint(out, zigzag(step) << 2 | u64::from(posting.kind as u8));
         self.next_ordinal = posting.ordinal.wrapping_add(1);
         self.received = posting.received;
     }
@@ -71,7 +71,7 @@ impl PostingDecoder {
 
     /// The next posting; `None` behind the last one, or an error when there is none but should be.
     #[inline]
-    pub(super) fn next(&mut self, reader: &mut PagedReader) -> Result<Option<Posting>, SegmentError> {
+    pub(super) fn next(&mut self, reader: &mut PagedReader) -> Result<Option<Posting>, FileError> {
         if self.left == 0 {
             return Ok(None);
         }
@@ -89,12 +89,10 @@ impl PostingDecoder {
 
     #[inline]
     fn decode(&mut self, cursor: &mut Cursor<'_>) -> Option<Posting> {
-        let ordinal = self.next_ordinal.checked_add(u32::try_from(cursor.varint()?).ok()?)?;
+        let ordinal = self.next_ordinal.checked_add(cursor.varint_u32()?)?;
         let packed = cursor.varint()?;
-        let zigzag = packed >> 2;
-        let step = (zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed();
         let kind = MessageType::from_u8(u8::try_from(packed & KIND_MASK).ok()?)?;
-        self.received = self.received.wrapping_add(step);
+        self.received = self.received.wrapping_add(unzigzag(packed >> 2));
         self.next_ordinal = ordinal.checked_add(1)?;
         (ordinal < self.ordinals).then_some(Posting { ordinal, received: self.received, kind })
     }

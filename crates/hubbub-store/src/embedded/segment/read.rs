@@ -5,10 +5,11 @@ use std::ops::Range;
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Message, MessageRun, Timestamp};
 
-use super::block::Block;
-use super::error::SegmentError;
+use super::block::MessageBlock;
 use super::index::RoomEntry;
 use super::open::Segment;
+use crate::embedded::file::FileError;
+use crate::embedded::file::cursor::index;
 use crate::embedded::rooms::Hidden;
 
 /// How a read ended.
@@ -31,7 +32,7 @@ impl Segment {
         query: &HistoryQuery,
         hidden: &Hidden,
         out: &mut MessageRun,
-    ) -> Result<ReadEnd, SegmentError> {
+    ) -> Result<ReadEnd, FileError> {
         let Some(entry) = self.room(room) else { return Ok(ReadEnd::Exhausted) };
         match query.cursor {
             Cursor::After(seq) => self.read_forward((room, entry), seq, query, hidden, out),
@@ -46,7 +47,7 @@ impl Segment {
         query: &HistoryQuery,
         hidden: &Hidden,
         out: &mut MessageRun,
-    ) -> Result<ReadEnd, SegmentError> {
+    ) -> Result<ReadEnd, FileError> {
         let after = after.max(hidden.floor);
         let too_early = |seq, received| seq <= after || query.from.is_some_and(|from| received < from);
         let too_late = |received| query.to.is_some_and(|to| received >= to);
@@ -79,7 +80,7 @@ impl Segment {
         query: &HistoryQuery,
         hidden: &Hidden,
         out: &mut MessageRun,
-    ) -> Result<ReadEnd, SegmentError> {
+    ) -> Result<ReadEnd, FileError> {
         let early_enough = |seq, received| seq < before && query.to.is_none_or(|to| received < to);
         let too_early = |seq, received| seq <= hidden.floor || query.from.is_some_and(|from| received < from);
         if !early_enough(entry.first_seq, Timestamp::from_micros(entry.first_received))
@@ -116,17 +117,17 @@ impl Segment {
     /// Which messages of the block at `place` belong to the room.
     fn indexes(&self, place: usize, entry: &RoomEntry) -> Range<usize> {
         let block = self.ordinals(place);
-        let index = |ordinal: u32| usize::try_from(ordinal.saturating_sub(block.start)).unwrap_or(usize::MAX);
-        index(entry.first_ordinal)..index(entry.end().min(block.end))
+        let place = |ordinal: u32| index(ordinal.saturating_sub(block.start));
+        place(entry.first_ordinal)..place(entry.end().min(block.end))
     }
 
     fn message<'a>(
         &self,
         place: usize,
-        block: &'a Block,
+        block: &'a MessageBlock,
         index: usize,
         room: &'a str,
-    ) -> Result<Message<'a>, SegmentError> {
+    ) -> Result<Message<'a>, FileError> {
         let offset = || self.blocks().get(place).map_or(0, |entry| entry.offset);
         block.message(index, room).ok_or_else(|| self.damaged(offset(), "a message does not fit its block"))
     }

@@ -2,15 +2,15 @@
 
 use hubbub_core::Message;
 
-use super::block::Block;
-use super::error::SegmentError;
+use super::block::MessageBlock;
 use super::open::Segment;
+use crate::embedded::file::FileError;
 
 /// Goes through a segment, every checksum on the way verified. Reads past the cache.
 #[derive(Debug)]
-pub struct Scan {
+pub struct MessageScan {
     segment: Segment,
-    block: Option<Block>,
+    block: Option<MessageBlock>,
     /// Place of the block to read next.
     next_block: usize,
     /// Index in the block of the message under the cursor.
@@ -21,15 +21,15 @@ pub struct Scan {
 
 impl Segment {
     /// A scan that stands before the first message.
-    pub fn scan(&self) -> Scan {
-        Scan { segment: self.clone(), block: None, next_block: 0, index: 0, ordinal: 0, room: 0 }
+    pub fn scan(&self) -> MessageScan {
+        MessageScan { segment: self.clone(), block: None, next_block: 0, index: 0, ordinal: 0, room: 0 }
     }
 }
 
-impl Scan {
+impl MessageScan {
     /// Moves to the next message; `None` behind the last one.
     #[allow(clippy::should_implement_trait)] // what is lent cannot outlive the next call
-    pub fn next(&mut self) -> Result<Option<Message<'_>>, SegmentError> {
+    pub fn next(&mut self) -> Result<Option<Message<'_>>, FileError> {
         if self.block.is_some() {
             self.index += 1;
             self.ordinal = self.ordinal.saturating_add(1);

@@ -4,12 +4,14 @@ use std::io;
 
 use hashbrown::HashMap;
 use hubbub_core::Message;
+use hubbub_core::invariant::cast;
 
-use super::bytes::{put_varint, put_zigzag};
-use super::format::{Section, section};
-use super::output::Output;
+use super::block::name_bytes;
+use super::format::{SectionEntry, section};
 use super::paged::PagedWriter;
 use super::postings::{Posting, PostingEncoder};
+use crate::embedded::file::Output;
+use crate::embedded::file::cursor::{index, put_varint, put_zigzag};
 
 /// Users between two fences: so many are read to find one.
 const FENCE_USERS: u64 = 64;
@@ -31,8 +33,8 @@ pub(super) struct UserTableWriter {
 
 /// The three sections of a finished table, the last one with its bytes, which are still to be written.
 pub(super) struct UserSections {
-    pub(super) postings: Section,
-    pub(super) users: Section,
+    pub(super) postings: SectionEntry,
+    pub(super) users: SectionEntry,
     pub(super) fences: Vec<u8>,
     pub(super) fence_count: u64,
 }
@@ -79,12 +81,12 @@ impl UserTableWriter {
         self.postings.write(&self.list, output)?;
         self.list.clear();
         if self.count.is_multiple_of(FENCE_USERS) {
-            put_name(&mut self.fences, name);
+            put_name(&mut self.fences, name)?;
             put_varint(&mut self.fences, self.users.len() as u64);
             put_varint(&mut self.fences, begin);
             self.fence_count += 1;
         }
-        put_name(&mut self.users, name);
+        put_name(&mut self.users, name)?;
         put_varint(&mut self.users, count);
         put_varint(&mut self.users, self.postings.position() - begin);
         put_zigzag(&mut self.users, first.wrapping_sub(self.base));
@@ -104,10 +106,10 @@ impl UserTableWriter {
     }
 }
 
-fn put_name(out: &mut Vec<u8>, name: &str) {
-    // Limited to 64 bytes when the message was checked.
-    out.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+fn put_name(out: &mut Vec<u8>, name: &str) -> io::Result<()> {
+    out.push(name_bytes(name)?);
     out.extend_from_slice(name.as_bytes());
+    Ok(())
 }
 
 /// The users of messages that come in the order of their ordinals. Takes 12 bytes of memory per message.
@@ -120,13 +122,15 @@ pub(super) struct UserCollector {
 }
 
 impl UserCollector {
-    /// Enters the next message.
+    /// Adds the next message.
     #[inline]
-    pub(super) fn push(&mut self, message: &Message<'_>) {
+    pub(super) fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
         let user = match self.numbers.get(message.sent.user) {
             Some(user) => *user,
             None => {
-                let user = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+                let user =
+                    cast(self.numbers.len(), "a segment has fewer users than messages, of which 2^32 - 1")
+                        .map_err(io::Error::other)?;
                 self.numbers.insert(message.sent.user.into(), user);
                 user
             }
@@ -134,6 +138,7 @@ impl UserCollector {
         self.users.push(user);
         // Times fit 58 bits, so the type has room beside them.
         self.times.push(message.received_at.as_micros() << 2 | i64::from(message.sent.kind as u8));
+        Ok(())
     }
 
     /// Writes all of them into the table.
@@ -141,7 +146,6 @@ impl UserCollector {
         let mut names: Vec<(Box<str>, u32)> = self.numbers.into_iter().collect();
         names.sort_unstable();
         // Ordinals grouped by user: first how many each has, then one after another in its group.
-        let index = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         let mut ends = vec![0_u32; names.len()];
         for user in &self.users {
             if let Some(end) = ends.get_mut(index(*user)) {

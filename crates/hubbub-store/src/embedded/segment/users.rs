@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::bytes::Cursor;
-use super::error::SegmentError;
 use super::open::Segment;
 use super::paged::PagedReader;
 use super::postings::{Posting, PostingDecoder};
+use crate::embedded::file::cursor::index;
+use crate::embedded::file::{Cursor, FileError};
 
 /// More than any entry takes: a name and four numbers.
 const USER_BYTES_MAX: usize = 1 + 255 + 4 * 10;
@@ -43,7 +43,7 @@ impl UserFences {
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (mut cursor, mut all) = (Cursor::new(bytes), Self::default());
         while !cursor.is_empty() {
-            let name = read_name(&mut cursor)?;
+            let name = cursor.name()?;
             let name_at = u32::try_from(all.names.len()).ok()?;
             all.names.push_str(name);
             let name_bytes = u8::try_from(name.len()).ok()?;
@@ -56,8 +56,8 @@ impl UserFences {
     }
 
     fn name(&self, fence: &Fence) -> &str {
-        let start = usize::try_from(fence.name_at).unwrap_or(usize::MAX);
-        self.names.get(start..start.saturating_add(fence.name_bytes.into())).unwrap_or_default()
+        let start = index(fence.name_at);
+        self.names.get(start..start + usize::from(fence.name_bytes)).unwrap_or_default()
     }
 
     /// Where in users and postings to begin, and where the users end, to find this name; `None` when it comes before
@@ -70,14 +70,9 @@ impl UserFences {
     }
 }
 
-fn read_name<'a>(cursor: &mut Cursor<'a>) -> Option<&'a str> {
-    let bytes = cursor.byte()?;
-    std::str::from_utf8(cursor.take(bytes.into())?).ok()
-}
-
 impl Segment {
     /// What a user has here; `None` when nothing.
-    pub fn user(&self, name: &str) -> Result<Option<UserPart>, SegmentError> {
+    pub fn user(&self, name: &str) -> Result<Option<UserPart>, FileError> {
         let Some((begin, end, postings)) = self.user_fences().around(name) else { return Ok(None) };
         let mut scan = UserScan::new(self, begin..end, postings);
         while let Some((found, part)) = scan.next()? {
@@ -112,7 +107,7 @@ impl Postings {
     /// The next message; `None` behind the last one.
     #[allow(clippy::should_implement_trait)] // reading can fail
     #[inline]
-    pub fn next(&mut self) -> Result<Option<Posting>, SegmentError> {
+    pub fn next(&mut self) -> Result<Option<Posting>, FileError> {
         self.decoder.next(&mut self.reader)
     }
 }
@@ -141,7 +136,7 @@ impl UserScan {
 
     /// The next user; `None` behind the last one.
     #[allow(clippy::should_implement_trait)] // what is lent cannot outlive the next call
-    pub fn next(&mut self) -> Result<Option<(&str, UserPart)>, SegmentError> {
+    pub fn next(&mut self) -> Result<Option<(&str, UserPart)>, FileError> {
         if self.users.is_at_end() {
             return Ok(None);
         }
@@ -175,12 +170,12 @@ impl UserScan {
     pub(super) fn next_posting(
         &mut self,
         decoder: &mut PostingDecoder,
-    ) -> Result<Option<Posting>, SegmentError> {
+    ) -> Result<Option<Posting>, FileError> {
         decoder.next(&mut self.postings)
     }
 
     /// Shows `visit` the messages of the user that `next` gave last.
-    pub fn postings(&mut self, part: &UserPart, mut visit: impl FnMut(Posting)) -> Result<(), SegmentError> {
+    pub fn postings(&mut self, part: &UserPart, mut visit: impl FnMut(Posting)) -> Result<(), FileError> {
         let mut decoder = self.begin_postings(part);
         while let Some(posting) = decoder.next(&mut self.postings)? {
             visit(posting);
@@ -190,7 +185,7 @@ impl UserScan {
 }
 
 fn read_user<'a>(cursor: &mut Cursor<'a>, base: i64) -> Option<(&'a str, u64, u64, i64, i64)> {
-    let name = read_name(cursor)?;
+    let name = cursor.name()?;
     let (count, postings) = (cursor.varint()?, cursor.varint()?);
     let first = base.wrapping_add(cursor.zigzag()?);
     let last = first.wrapping_add(cursor.zigzag()?);

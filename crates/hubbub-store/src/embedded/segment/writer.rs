@@ -4,32 +4,26 @@ use std::cmp::Ordering;
 use std::io;
 use std::sync::Arc;
 
-use crc32c::crc32c;
-
 use hubbub_core::Message;
+use hubbub_core::invariant::cast;
 
 use super::block::BlockBuilder;
-use super::codec::{Codec, Compressor};
-use super::format::{self, Footer, Section, VERSION, section};
+use super::format::{self, Footer, SEGMENT, SectionEntry, section};
 use super::id_hash::IdHasher;
 use super::id_table::IdTableWriter;
 use super::index::{BlockEntry, RoomIndex, write_blocks};
-use super::output::Output;
-use super::stored::{BLOCK_RAW_BYTES_MAX, Stored};
 use super::user_table::{UserCollector, UserSections, UserTableWriter};
-use super::{SEGMENTS_DIR, segment_path, unfinished_path};
 use crate::embedded::disk::Disk;
+use crate::embedded::file::writer::invalid;
+use crate::embedded::file::{Codec, FileWriter, Output, SortedFileWriter};
 
 /// Writes one segment.
 ///
 /// Until [`Self::finish`] returned, the segment is not there; after a crash in between, write it again under the
 /// same number.
 pub struct SegmentWriter {
-    disk: Arc<dyn Disk>,
-    number: u64,
+    file: FileWriter,
     hasher: IdHasher,
-    compressor: Compressor,
-    output: Output,
     block: BlockBuilder,
     /// Seq and time of the first message of the block being filled.
     block_first: (u64, i64),
@@ -40,7 +34,7 @@ pub struct SegmentWriter {
     /// Hash and ordinal of what was pushed; empty when the ids are written otherwise.
     ids: Vec<(u64, u32)>,
     /// The table of ids and its fences, once written.
-    id_table: Option<(Section, Vec<u8>)>,
+    id_table: Option<(SectionEntry, Vec<u8>)>,
     /// The users of what was pushed; empty when they are written otherwise.
     users: UserCollector,
     /// The table of users, once written.
@@ -50,14 +44,9 @@ pub struct SegmentWriter {
 impl SegmentWriter {
     /// Begins segment `number`, in place of an unfinished one.
     pub fn create(disk: Arc<dyn Disk>, number: u64, codec: Codec, hasher: IdHasher) -> io::Result<Self> {
-        let mut output = Output::new(disk.create(&unfinished_path(number))?);
-        output.append(|out| out.extend_from_slice(&format::header(VERSION)))?;
         Ok(Self {
-            disk,
-            number,
+            file: FileWriter::create(disk, &SEGMENT, number, codec)?,
             hasher,
-            compressor: Compressor::new(codec)?,
-            output,
             block: BlockBuilder::default(),
             block_first: (0, 0),
             raw: Vec::new(),
@@ -81,7 +70,7 @@ impl SegmentWriter {
     pub fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
         let ordinal = self.push_without_indexes(message)?;
         self.ids.push((self.hasher.hash(message.sent.room, message.sent.id), ordinal));
-        self.users.push(message);
+        self.users.push(message)?;
         Ok(())
     }
 
@@ -100,7 +89,7 @@ impl SegmentWriter {
         if self.block.messages() == 0 {
             self.block_first = (message.seq, message.received_at.as_micros());
         }
-        self.block.push(message);
+        self.block.push(message)?;
         self.messages += 1;
         Ok(ordinal)
     }
@@ -111,9 +100,9 @@ impl SegmentWriter {
         fill: impl FnOnce(&mut IdTableWriter, &mut Output) -> Result<(), E>,
     ) -> Result<(), E> {
         self.close_block()?;
-        let mut table = IdTableWriter::begin(&self.output);
-        fill(&mut table, &mut self.output)?;
-        self.id_table = Some(table.finish(&mut self.output)?);
+        let mut table = IdTableWriter::begin(&self.file.output);
+        fill(&mut table, &mut self.file.output)?;
+        self.id_table = Some(table.finish(&mut self.file.output)?);
         Ok(())
     }
 
@@ -122,9 +111,9 @@ impl SegmentWriter {
         &mut self,
         fill: impl FnOnce(&mut UserTableWriter, &mut Output) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut table = UserTableWriter::begin(&self.output, self.rooms.base_time());
-        fill(&mut table, &mut self.output)?;
-        self.user_table = Some(table.finish(&mut self.output)?);
+        let mut table = UserTableWriter::begin(&self.file.output, self.rooms.base_time());
+        fill(&mut table, &mut self.file.output)?;
+        self.user_table = Some(table.finish(&mut self.file.output)?);
         Ok(())
     }
 
@@ -138,41 +127,36 @@ impl SegmentWriter {
         let (ids, fences) =
             self.id_table.take().ok_or_else(|| invalid("a segment needs its table of ids"))?;
         let users = self.user_table.take().ok_or_else(|| invalid("a segment needs its table of users"))?;
-        let user_fences = usize::try_from(users.fence_count).unwrap_or(usize::MAX);
         let (rooms, blocks) = (self.rooms.write(), write_blocks(&self.blocks, self.messages));
         let sections = [
             ids,
             users.postings,
             users.users,
-            self.write_section(section::FENCES, &fences, fences.len() / 8)?,
-            self.write_section(section::ROOMS, &rooms, self.rooms.len())?,
-            self.write_section(section::BLOCKS, &blocks, self.blocks.len())?,
-            self.write_section(section::USER_FENCES, &users.fences, user_fences)?,
-            Section {
+            self.write_section(section::FENCES, &fences, fences.len() as u64 / 8)?,
+            self.write_section(section::ROOMS, &rooms, self.rooms.len() as u64)?,
+            self.write_section(section::BLOCKS, &blocks, self.blocks.len() as u64)?,
+            self.write_section(section::USER_FENCES, &users.fences, users.fence_count)?,
+            SectionEntry {
                 kind: section::BODY,
-                crc: self.output.crc(),
+                crc: self.file.output.crc(),
                 offset: 0,
-                bytes: self.output.position(),
+                bytes: self.file.output.position(),
                 items: 0,
             },
         ];
-        let table = format::table(&sections);
+        let table = self.file.append_section(&format::table(&sections))?;
         let footer = Footer {
-            table_offset: self.output.position(),
-            sections: u32::try_from(sections.len()).unwrap_or(u32::MAX),
-            table_crc: crc32c(&table),
-            number: self.number,
+            table_offset: table.offset,
+            sections: cast(sections.len(), "a segment has a few sections").map_err(io::Error::other)?,
+            table_crc: table.crc,
+            number: self.file.number(),
         };
-        self.output.append(|out| out.extend_from_slice(&table))?;
-        self.output.append(|out| out.extend_from_slice(&footer.write()))?;
-        self.output.sync()?;
-        self.disk.rename(&unfinished_path(self.number), &segment_path(self.number))?;
-        self.disk.sync_dir(SEGMENTS_DIR)
+        self.file.finish_with_footer(footer.fields()).map(drop)
     }
 
     /// Gives up and removes what was written.
     pub fn discard(self) -> io::Result<()> {
-        self.disk.remove(&unfinished_path(self.number))
+        self.file.discard()
     }
 
     fn write_collected_ids(&mut self) -> io::Result<()> {
@@ -183,7 +167,7 @@ impl SegmentWriter {
         })
     }
 
-    /// Enters the message into the room index and refuses what is out of order.
+    /// Adds the message to the room index and refuses what is out of order.
     fn count(&mut self, message: &Message<'_>, ordinal: u32) -> io::Result<()> {
         let (room, received) = (message.sent.room, message.received_at.as_micros());
         let order = self.rooms.last_name().map_or(Ordering::Less, |last| last.cmp(room));
@@ -208,30 +192,36 @@ impl SegmentWriter {
         if messages == 0 {
             return Ok(());
         }
-        self.block.finish_into(&mut self.raw);
-        if self.raw.len() > BLOCK_RAW_BYTES_MAX {
-            return Err(invalid("a message must fit a block of 64 MiB"));
-        }
-        let (codec, payload) = self.compressor.compress(&self.raw)?;
-        let raw_bytes = u32::try_from(self.raw.len()).unwrap_or(u32::MAX);
+        self.block.finish_into(&mut self.raw)?;
+        let location = self.file.append_block(&self.raw)?;
         let (first_seq, first_received) = self.block_first;
+        let first_ordinal = self.messages.saturating_sub(messages);
         self.blocks.push(BlockEntry {
-            offset: self.output.position(),
+            offset: location.offset,
             first_seq,
             first_received,
-            first_ordinal: self.messages.saturating_sub(messages),
-            stored_bytes: u32::try_from(payload.len() + Stored::HEADER_BYTES).unwrap_or(u32::MAX),
+            first_ordinal,
+            stored_bytes: location.stored_bytes,
         });
-        self.output.append(|out| Stored { codec, raw_bytes, payload }.write(out))
+        Ok(())
     }
 
-    fn write_section(&mut self, kind: u32, bytes: &[u8], items: usize) -> io::Result<Section> {
-        let offset = self.output.position();
-        self.output.append(|out| out.extend_from_slice(bytes))?;
-        Ok(Section { kind, crc: crc32c(bytes), offset, bytes: bytes.len() as u64, items: items as u64 })
+    fn write_section(&mut self, kind: u32, bytes: &[u8], items: u64) -> io::Result<SectionEntry> {
+        let section = self.file.append_section(bytes)?;
+        Ok(SectionEntry { kind, crc: section.crc, offset: section.offset, bytes: section.bytes, items })
     }
 }
 
-fn invalid(rule: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, rule)
+impl SortedFileWriter for SegmentWriter {
+    fn items(&self) -> u64 {
+        self.messages()
+    }
+
+    fn finish(self) -> io::Result<()> {
+        Self::finish(self)
+    }
+
+    fn discard(self) -> io::Result<()> {
+        Self::discard(self)
+    }
 }

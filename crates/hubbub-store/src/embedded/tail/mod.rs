@@ -4,16 +4,15 @@
 //! for copying places and never across a read or write of the disk.
 
 pub(crate) mod hash;
-pub(crate) mod ids;
 mod read;
 
 use std::collections::HashMap;
 
 use parking_lot::RwLock;
 
-use super::journal::slot::SlotLease;
-use super::kv::tail::KeyIndex;
-use super::rooms::RoomNumber;
+use crate::embedded::journal::slot::SlotLease;
+use crate::embedded::kv::tail::KeyIndex;
+use crate::embedded::rooms::RoomNumber;
 use hash::MixState;
 
 /// Where one message stands in its slot.

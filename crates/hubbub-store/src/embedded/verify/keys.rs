@@ -2,19 +2,21 @@
 
 use super::Verifier;
 use crate::embedded::error::OpenError;
-use crate::embedded::kv::{ChangeLog, Run, count_keys, run_path};
+use crate::embedded::file::FileError;
+use crate::embedded::file::cache::BlockCache;
+use crate::embedded::kv::{ChangeLog, KeyRun, count_keys, run_path};
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::record::KeyChange;
-use crate::embedded::segment::{BlockCache, IdHasher, SegmentError};
+use crate::embedded::segment::IdHasher;
 
 impl Verifier<'_> {
     /// Runs must be readable, hold as many keys as the manifest says, and nothing newer than it knows.
     pub(super) fn keys(&mut self, manifest: &Manifest) -> Result<(), OpenError> {
         let catalog = &manifest.keys;
         let (hasher, cache) = (IdHasher::new(manifest.id_key), BlockCache::new(0));
-        let (mut runs, mut errors): (_, Vec<SegmentError>) = (Vec::new(), Vec::new());
+        let (mut runs, mut errors): (_, Vec<FileError>) = (Vec::new(), Vec::new());
         for number in &catalog.runs {
-            match Run::open(self.disk, *number, cache.clone()) {
+            match KeyRun::open(self.disk, *number, cache.clone()) {
                 Ok(run) => {
                     run.check(&hasher, &mut |error| errors.push(error));
                     if run.revision() > catalog.revision {

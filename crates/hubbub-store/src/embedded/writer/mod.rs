@@ -219,7 +219,7 @@ impl Writer {
         let begun = shared.clock.monotonic();
         self.place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0, begun };
         self.proven = None;
-        shared.bell.ring();
+        shared.wakeup.notify();
         Ok(())
     }
 

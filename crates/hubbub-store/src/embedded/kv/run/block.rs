@@ -1,8 +1,13 @@
 //! A block of a run: entries in the order of their keys, and where each begins.
 
+use crate::embedded::file::block::BlockLocation;
+use crate::embedded::file::cursor::{index, put_varint};
+use crate::embedded::file::{Cached, Cursor};
+use std::io;
+
+use hubbub_core::invariant::cast;
+
 use crate::embedded::kv::Version;
-use crate::embedded::segment::bytes::{Cursor, put_varint};
-use crate::embedded::segment::cache::Cached;
 
 /// Bytes of entries after which a block is full.
 const BLOCK_BYTES: usize = 4 * 1024;
@@ -11,44 +16,44 @@ const BLOCK_BYTES: usize = 4 * 1024;
 pub(super) const INLINE_BYTES_MAX: usize = 1_024;
 
 const DELETED: u8 = 1;
-const RUNS_OUT: u8 = 2;
+const EXPIRES: u8 = 2;
 const OUTSIDE: u8 = 4;
 
 /// Where the value of an entry stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
-    /// Here.
-    Here(&'a [u8]),
-    /// Compressed, with its checksum, elsewhere in the file.
-    At { offset: u64, stored_bytes: u32 },
+pub(crate) enum StoredValue<'a> {
+    /// In the entry.
+    Inline(&'a [u8]),
+    /// In a block of its own.
+    Outside(BlockLocation),
 }
 
 /// One key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct KeyEntry<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) version: Version,
-    pub(crate) value: Value<'a>,
+    pub(crate) value: StoredValue<'a>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> KeyEntry<'a> {
     fn write(&self, out: &mut Vec<u8>) {
         let Version { revision, expires, deleted, value_bytes } = self.version;
-        let outside = if matches!(self.value, Value::At { .. }) { OUTSIDE } else { 0 };
+        let outside = if matches!(self.value, StoredValue::Outside(_)) { OUTSIDE } else { 0 };
         let deleted = if deleted { DELETED } else { 0 };
-        out.push(deleted | outside | if expires.is_some() { RUNS_OUT } else { 0 });
+        out.push(deleted | outside | if expires.is_some() { EXPIRES } else { 0 });
         put_varint(out, self.key.len() as u64);
         put_varint(out, revision);
         put_varint(out, value_bytes.into());
         if let Some(expires) = expires {
             out.extend_from_slice(&expires.to_le_bytes());
         }
-        if let Value::At { offset, stored_bytes } = self.value {
+        if let StoredValue::Outside(BlockLocation { offset, stored_bytes }) = self.value {
             put_varint(out, offset);
             put_varint(out, stored_bytes.into());
         }
         out.extend_from_slice(self.key);
-        if let Value::Here(value) = self.value {
+        if let StoredValue::Inline(value) = self.value {
             out.extend_from_slice(value);
         }
     }
@@ -56,19 +61,14 @@ impl<'a> Entry<'a> {
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let mut from = Cursor::new(bytes);
         let flags = from.byte()?;
-        let key = usize::try_from(from.varint()?).ok()?;
-        let revision = from.varint()?;
-        let value_bytes = u32::try_from(from.varint()?).ok()?;
-        let expires = if flags & RUNS_OUT != 0 { Some(i64::from_le_bytes(from.array()?)) } else { None };
-        let at = if flags & OUTSIDE != 0 {
-            Some(Value::At { offset: from.varint()?, stored_bytes: u32::try_from(from.varint()?).ok()? })
+        let key = from.length()?;
+        let (revision, value_bytes) = (from.varint()?, from.varint_u32()?);
+        let expires = if flags & EXPIRES != 0 { Some(from.i64()?) } else { None };
+        let (key, value) = if flags & OUTSIDE != 0 {
+            let location = BlockLocation { offset: from.varint()?, stored_bytes: from.varint_u32()? };
+            (from.take(key)?, StoredValue::Outside(location))
         } else {
-            None
-        };
-        let key = from.take(key)?;
-        let value = match at {
-            Some(at) => at,
-            None => Value::Here(from.take(usize::try_from(value_bytes).ok()?)?),
+            (from.take(key)?, StoredValue::Inline(from.take(index(value_bytes))?))
         };
         let version = Version { revision, expires, deleted: flags & DELETED != 0, value_bytes };
         Some(Self { key, version, value })
@@ -92,34 +92,38 @@ impl BlockBuilder {
         !self.is_empty() && self.entries.len() + bytes > BLOCK_BYTES
     }
 
-    pub(super) fn push(&mut self, entry: &Entry<'_>) {
-        // Every entry but the first begins within the first 4 KiB.
-        self.starts.push(u16::try_from(self.entries.len()).unwrap_or(u16::MAX));
+    pub(super) fn push(&mut self, entry: &KeyEntry<'_>) -> io::Result<()> {
+        let start = cast(self.entries.len(), "an entry but the first begins within 4 KiB of its block");
+        self.starts.push(start.map_err(io::Error::other)?);
         entry.write(&mut self.entries);
+        Ok(())
     }
 
     /// Puts the block into `raw` and begins the next.
-    pub(super) fn finish_into(&mut self, raw: &mut Vec<u8>) {
+    pub(super) fn finish_into(&mut self, raw: &mut Vec<u8>) -> io::Result<()> {
         raw.clear();
         raw.append(&mut self.entries);
         for start in &self.starts {
             raw.extend_from_slice(&start.to_le_bytes());
         }
-        raw.extend_from_slice(&u16::try_from(self.starts.len()).unwrap_or(u16::MAX).to_le_bytes());
+        let entries: u16 = cast(self.starts.len(), "a block of 4 KiB has fewer than 65,536 entries")
+            .map_err(io::Error::other)?;
+        raw.extend_from_slice(&entries.to_le_bytes());
         self.starts.clear();
+        Ok(())
     }
 }
 
 /// A block that was read.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub(crate) struct KeyBlock {
     raw: Vec<u8>,
     /// Where the list of starts begins.
     starts_at: usize,
     entries: usize,
 }
 
-impl Block {
+impl KeyBlock {
     /// `None` when the bytes are no block.
     pub(super) fn decode(raw: Vec<u8>) -> Option<Self> {
         let entries = usize::from(u16::from_le_bytes(*raw.last_chunk()?));
@@ -132,10 +136,10 @@ impl Block {
     }
 
     /// The entry at `index`; `None` when there is none, or when it is damaged.
-    pub(crate) fn entry(&self, index: usize) -> Option<Entry<'_>> {
+    pub(crate) fn entry(&self, index: usize) -> Option<KeyEntry<'_>> {
         let (entries, starts) = self.raw.split_at_checked(self.starts_at)?;
         let start = starts.get(2 * index..)?.first_chunk().filter(|_| index < self.entries)?;
-        Entry::read(entries.get(usize::from(u16::from_le_bytes(*start))..)?)
+        KeyEntry::read(entries.get(usize::from(u16::from_le_bytes(*start))..)?)
     }
 
     /// Index of the first entry whose key is `key` or behind it. `None` when the block is damaged.
@@ -153,7 +157,7 @@ impl Block {
     }
 }
 
-impl Cached for Block {
+impl Cached for KeyBlock {
     fn memory_bytes(&self) -> u64 {
         (size_of::<Self>() + self.raw.capacity()) as u64
     }

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::block::Value;
-use super::open::{Patience, Run};
-use crate::embedded::segment::{IdHasher, SegmentError};
+use super::block::StoredValue;
+use super::open::KeyRun;
+use crate::embedded::file::FileError;
+use crate::embedded::file::Patience;
+use crate::embedded::segment::IdHasher;
 
-impl Run {
+impl KeyRun {
     /// Tells `fault` whatever is wrong.
-    pub(crate) fn check(&self, hasher: &IdHasher, fault: &mut dyn FnMut(SegmentError)) {
+    pub(crate) fn check(&self, hasher: &IdHasher, fault: &mut dyn FnMut(FileError)) {
         let mut expiring = BTreeSet::new();
         if let Err(error) = self.each_expiring(|key| {
             expiring.insert((key.key.to_vec(), key.revision, key.expires));
@@ -48,13 +50,13 @@ impl Run {
                 {
                     wrong("a key that runs out is not listed");
                 }
-                if let Value::At { .. } = entry.value {
+                if let StoredValue::Outside(_) = entry.value {
                     match self.value(entry.value, Patience::Wait) {
                         Ok(value) if value.len() as u64 != u64::from(entry.version.value_bytes) => {
                             wrong("a value has another length");
                         }
                         Ok(_) => {}
-                        Err(SegmentError::Damaged { what, .. }) => wrong(what),
+                        Err(FileError::Damaged { what, .. }) => wrong(what),
                         Err(_) => wrong("a value cannot be read"),
                     }
                 }

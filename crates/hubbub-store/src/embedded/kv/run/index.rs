@@ -1,29 +1,29 @@
 //! Which block holds which keys: the first key of each.
 
-use crate::embedded::segment::bytes::{Cursor, put_varint};
+use crate::embedded::file::Cursor;
+use crate::embedded::file::block::BlockLocation;
+use crate::embedded::file::cursor::{index, put_bytes, put_varint};
 
-/// A block, as the index knows it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct BlockEntry {
-    pub(super) offset: u64,
-    pub(super) stored_bytes: u32,
+struct BlockEntry {
+    location: BlockLocation,
     /// Where its first key ends among all of them.
     key_end: u32,
 }
 
 /// The blocks of a run in the order of their keys.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct BlockIndex {
     keys: Vec<u8>,
     blocks: Vec<BlockEntry>,
 }
 
-impl Index {
+impl BlockIndex {
     /// Adds the next block. `None` when the keys are too long together.
-    pub(super) fn push(&mut self, key: &[u8], offset: u64, stored_bytes: u32) -> Option<()> {
+    pub(super) fn push(&mut self, key: &[u8], location: BlockLocation) -> Option<()> {
         self.keys.extend_from_slice(key);
         let key_end = u32::try_from(self.keys.len()).ok()?;
-        self.blocks.push(BlockEntry { offset, stored_bytes, key_end });
+        self.blocks.push(BlockEntry { location, key_end });
         Some(())
     }
 
@@ -31,18 +31,14 @@ impl Index {
         self.blocks.len()
     }
 
-    pub(super) fn get(&self, place: usize) -> Option<&BlockEntry> {
-        self.blocks.get(place)
+    pub(super) fn get(&self, place: usize) -> Option<&BlockLocation> {
+        self.blocks.get(place).map(|block| &block.location)
     }
 
     pub(super) fn first_key(&self, place: usize) -> &[u8] {
-        let end = |place: usize| self.blocks.get(place).map_or(0, |block| block.key_end);
+        let end = |place: usize| self.blocks.get(place).map_or(0, |block| index(block.key_end));
         let start = place.checked_sub(1).map_or(0, end);
-        let (start, end) = (usize::try_from(start), usize::try_from(end(place)));
-        match (start, end) {
-            (Ok(start), Ok(end)) => self.keys.get(start..end).unwrap_or_default(),
-            _ => &[],
-        }
+        self.keys.get(start..end(place)).unwrap_or_default()
     }
 
     /// Place of the only block that may hold `key`; 0 when it is before all.
@@ -63,12 +59,11 @@ impl Index {
         let mut out = Vec::with_capacity(self.keys.len() + 8 * self.blocks.len());
         let mut before = 0;
         for (place, block) in self.blocks.iter().enumerate() {
-            let key = self.first_key(place);
-            put_varint(&mut out, key.len() as u64);
-            out.extend_from_slice(key);
-            put_varint(&mut out, block.offset.wrapping_sub(before));
-            put_varint(&mut out, block.stored_bytes.into());
-            before = block.offset;
+            let BlockLocation { offset, stored_bytes } = block.location;
+            put_bytes(&mut out, self.first_key(place));
+            put_varint(&mut out, offset.wrapping_sub(before));
+            put_varint(&mut out, stored_bytes.into());
+            before = offset;
         }
         out
     }
@@ -76,10 +71,9 @@ impl Index {
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (mut index, mut from, mut offset) = (Self::default(), Cursor::new(bytes), 0_u64);
         while !from.is_empty() {
-            let key = usize::try_from(from.varint()?).ok()?;
-            let key = from.take(key)?;
+            let key = from.bytes()?;
             offset = offset.checked_add(from.varint()?)?;
-            index.push(key, offset, u32::try_from(from.varint()?).ok()?)?;
+            index.push(key, BlockLocation { offset, stored_bytes: from.varint_u32()? })?;
         }
         Some(index)
     }

@@ -2,16 +2,19 @@
 
 use std::io;
 
-use super::block::{Entry, Value};
-use super::open::{Patience, Run};
-use super::scan::Scan;
+use super::block::{KeyEntry, StoredValue};
+use super::open::KeyRun;
+use super::scan::KeyScan;
 use super::writer::RunWriter;
-use crate::embedded::segment::{MergeError, SegmentError};
+use crate::embedded::file::FileError;
+use crate::embedded::file::Patience;
+use crate::embedded::file::block::BlockLocation;
+use crate::embedded::segment::MergeError;
 
 /// Writes the newest version of each key of `runs`, which are neighbours, oldest first. Deleted keys stay out when
 /// `drop_deleted`: nothing older is left that they could hide. Ends early when `go_on` says so.
 pub(crate) fn merge(
-    runs: &[Run],
+    runs: &[KeyRun],
     drop_deleted: bool,
     writer: &mut RunWriter,
     go_on: impl Fn() -> bool,
@@ -24,8 +27,8 @@ pub(crate) fn merge(
             return Ok(());
         }
         match entry.value {
-            Value::Here(value) => writer.push(entry.key, entry.version, value)?,
-            Value::At { offset, stored_bytes } => {
+            StoredValue::Inline(value) => writer.push(entry.key, entry.version, value)?,
+            StoredValue::Outside(BlockLocation { offset, stored_bytes }) => {
                 let stored = run.stored_value(offset, stored_bytes, Patience::Wait)?;
                 // Damage must not get a name of its own.
                 run.unpack(&stored, offset)?;
@@ -37,9 +40,9 @@ pub(crate) fn merge(
 }
 
 /// How many keys all runs of a store hold that are not deleted.
-pub(crate) fn count_keys(runs: &[Run]) -> Result<u64, SegmentError> {
+pub(crate) fn count_keys(runs: &[KeyRun]) -> Result<u64, FileError> {
     let mut keys = 0;
-    each_newest::<SegmentError>(runs, |_, entry| {
+    each_newest::<FileError>(runs, |_, entry| {
         keys += u64::from(!entry.version.deleted);
         Ok(())
     })?;
@@ -47,12 +50,12 @@ pub(crate) fn count_keys(runs: &[Run]) -> Result<u64, SegmentError> {
 }
 
 /// Shows `visit` the newest version of each key of `runs`, oldest run first, and the run that has it.
-fn each_newest<E: From<SegmentError>>(
-    runs: &[Run],
-    mut visit: impl FnMut(&Run, &Entry<'_>) -> Result<(), E>,
+fn each_newest<E: From<FileError>>(
+    runs: &[KeyRun],
+    mut visit: impl FnMut(&KeyRun, &KeyEntry<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     // Newest first, so that of equal keys the first one counts.
-    let scans: Result<Vec<Scan>, SegmentError> = runs.iter().rev().map(|run| run.scan(&[])).collect();
+    let scans: Result<Vec<KeyScan>, FileError> = runs.iter().rev().map(|run| run.scan(&[])).collect();
     let mut scans = scans?;
     while let Some((place, key)) = smallest(&scans) {
         if let Some(scan) = scans.get(place)
@@ -70,7 +73,7 @@ fn each_newest<E: From<SegmentError>>(
 }
 
 /// The smallest key, and the first scan that stands at it.
-fn smallest(scans: &[Scan]) -> Option<(usize, Vec<u8>)> {
+fn smallest(scans: &[KeyScan]) -> Option<(usize, Vec<u8>)> {
     let keys = scans.iter().enumerate().filter_map(|(place, scan)| Some((scan.current()?.key, place)));
     keys.min().map(|(key, place)| (place, key.to_vec()))
 }

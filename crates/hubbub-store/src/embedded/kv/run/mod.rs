@@ -1,6 +1,6 @@
 //! A run: the newest version of each of its keys, sorted by key, compressed, immutable.
 //!
-//! Written once by [`RunWriter`] (a seal or a merge), then read by [`Run`]: the filter says whether a key may be there
+//! Written once by [`RunWriter`] (a seal or a merge), then read by [`KeyRun`]: the filter says whether a key may be there
 //! → the block by a binary search over the first key of each → the entry by one in the block.
 //!
 //! ```text
@@ -37,8 +37,9 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use block::Block;
+pub(crate) use block::KeyBlock;
+pub(crate) use footer::KEY_RUN;
 pub(crate) use merge::{count_keys, merge};
-pub(crate) use open::{Patience, Run};
-pub(crate) use scan::Scan;
+pub(crate) use open::KeyRun;
+pub(crate) use scan::KeyScan;
 pub(crate) use writer::RunWriter;

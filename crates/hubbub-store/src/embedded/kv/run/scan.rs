@@ -1,25 +1,26 @@
 //! The entries of a run in order, from any key on.
 
-use super::block::{Block, Entry};
-use super::open::{Patience, Run};
-use crate::embedded::segment::SegmentError;
+use super::block::{KeyBlock, KeyEntry};
+use super::open::KeyRun;
+use crate::embedded::file::FileError;
+use crate::embedded::file::Patience;
 
 /// Goes through a run, every checksum on the way verified. Reads past the cache, one block at a time.
 #[derive(Debug)]
-pub(crate) struct Scan {
-    run: Run,
-    block: Option<Block>,
+pub(crate) struct KeyScan {
+    run: KeyRun,
+    block: Option<KeyBlock>,
     /// Place of the block to read next.
     next_block: usize,
     /// Index in the block of the entry under the cursor.
     index: usize,
 }
 
-impl Run {
+impl KeyRun {
     /// A scan that stands at the first key that is `from` or behind it.
-    pub(crate) fn scan(&self, from: &[u8]) -> Result<Scan, SegmentError> {
+    pub(crate) fn scan(&self, from: &[u8]) -> Result<KeyScan, FileError> {
         let next_block = self.index().find(from);
-        let mut scan = Scan { run: self.clone(), block: None, next_block, index: 0 };
+        let mut scan = KeyScan { run: self.clone(), block: None, next_block, index: 0 };
         scan.load()?;
         if let Some(block) = &scan.block {
             let found = block.search(from);
@@ -30,25 +31,25 @@ impl Run {
     }
 }
 
-impl Scan {
+impl KeyScan {
     /// The run it goes through.
-    pub(crate) fn run(&self) -> &Run {
+    pub(crate) fn run(&self) -> &KeyRun {
         &self.run
     }
 
     /// The entry under the cursor; `None` behind the last one.
-    pub(crate) fn current(&self) -> Option<Entry<'_>> {
+    pub(crate) fn current(&self) -> Option<KeyEntry<'_>> {
         self.block.as_ref()?.entry(self.index)
     }
 
     /// Moves to the next entry.
-    pub(crate) fn advance(&mut self) -> Result<(), SegmentError> {
+    pub(crate) fn advance(&mut self) -> Result<(), FileError> {
         self.index += 1;
         self.settle()
     }
 
     /// Goes on to the next block at the end of one.
-    fn settle(&mut self) -> Result<(), SegmentError> {
+    fn settle(&mut self) -> Result<(), FileError> {
         while self.block.as_ref().is_some_and(|block| self.index >= block.len()) {
             self.load()?;
         }
@@ -60,7 +61,7 @@ impl Scan {
         }
     }
 
-    fn load(&mut self) -> Result<(), SegmentError> {
+    fn load(&mut self) -> Result<(), FileError> {
         self.index = 0;
         self.block = None;
         if self.next_block < self.run.index().len() {

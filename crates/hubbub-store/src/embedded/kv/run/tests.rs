@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{Patience, Run, RunWriter, merge};
+use super::{KeyRun, RunWriter, merge};
 use crate::embedded::disk::Disk;
+use crate::embedded::file::Patience;
+use crate::embedded::file::cache::BlockCache;
+use crate::embedded::file::{FileError, SortedFileWriter};
 use crate::embedded::kv::{KV_DIR, Version, run_path};
-use crate::embedded::segment::{BlockCache, IdHasher, SegmentError};
+use crate::embedded::segment::IdHasher;
 use crate::embedded::sim::SimDisk;
 
 type Keys = std::collections::BTreeMap<Vec<u8>, (Version, Vec<u8>)>;
@@ -22,15 +25,15 @@ fn disk() -> SimDisk {
     disk
 }
 
-fn open(disk: &SimDisk, number: u64) -> Result<Run, SegmentError> {
-    Run::open(disk, number, BlockCache::new(1 << 20))
+fn open(disk: &SimDisk, number: u64) -> Result<KeyRun, FileError> {
+    KeyRun::open(disk, number, BlockCache::new(1 << 20))
 }
 
 fn writer(disk: &SimDisk, number: u64, keys: u64) -> RunWriter {
     RunWriter::create(Arc::new(disk.clone()), number, keys, hasher()).unwrap()
 }
 
-fn write(disk: &SimDisk, number: u64, keys: &Keys) -> Run {
+fn write(disk: &SimDisk, number: u64, keys: &Keys) -> KeyRun {
     let mut writer = writer(disk, number, keys.len() as u64);
     for (key, (version, value)) in keys {
         writer.push(key, *version, value).unwrap();
@@ -44,7 +47,7 @@ fn version(revision: u64, expires: Option<i64>, value: Option<&[u8]>) -> Version
     Version { revision, expires: expires.filter(|_| value.is_some()), deleted: value.is_none(), value_bytes }
 }
 
-fn read(run: &Run) -> Result<Keys, SegmentError> {
+fn read(run: &KeyRun) -> Result<Keys, FileError> {
     let (mut keys, mut scan) = (Keys::new(), run.scan(&[])?);
     while let Some(entry) = scan.current() {
         let value = run.value(entry.value, Patience::Wait)?;
@@ -54,7 +57,7 @@ fn read(run: &Run) -> Result<Keys, SegmentError> {
     Ok(keys)
 }
 
-fn faults(run: &Run) -> Vec<SegmentError> {
+fn faults(run: &KeyRun) -> Vec<FileError> {
     let mut faults = Vec::new();
     run.check(&hasher(), &mut |fault| faults.push(fault));
     faults
@@ -108,8 +111,8 @@ proptest! {
     #[test]
     fn merged_runs_hold_the_newest_of_each_key(parts in proptest::collection::vec(keys(), 2..5), drop_deleted: bool) {
         let disk = disk();
-        let runs: Vec<Run> = (1..).zip(&parts).map(|(number, keys)| write(&disk, number, keys)).collect();
-        let mut writer = writer(&disk, 9, runs.iter().map(Run::keys).sum());
+        let runs: Vec<KeyRun> = (1..).zip(&parts).map(|(number, keys)| write(&disk, number, keys)).collect();
+        let mut writer = writer(&disk, 9, runs.iter().map(KeyRun::keys).sum());
         merge(&runs, drop_deleted, &mut writer, || true).unwrap();
         writer.finish().unwrap();
         let merged = open(&disk, 9).unwrap();
@@ -144,7 +147,7 @@ fn every_damaged_byte_is_seen() {
     for offset in 0..bytes {
         disk.flip(&run_path(1), offset);
         let seen = match open(&disk, 1) {
-            Err(SegmentError::Damaged { .. } | SegmentError::Version { .. }) => true,
+            Err(FileError::Damaged { .. } | FileError::Version { .. }) => true,
             Err(error) => panic!("byte {offset}: {error}"),
             Ok(run) => {
                 // Whatever is read is right or an error.
@@ -172,6 +175,6 @@ fn a_run_of_another_number_or_cut_short_is_refused() {
     for length in [all.len(), all.len() - 1, 100, 20, 0] {
         let file = disk.create(&run_path(2)).unwrap();
         file.write_all_at(&all[..length], 0).unwrap();
-        assert!(matches!(open(&disk, 2), Err(SegmentError::Damaged { .. })), "{length} bytes");
+        assert!(matches!(open(&disk, 2), Err(FileError::Damaged { .. })), "{length} bytes");
     }
 }

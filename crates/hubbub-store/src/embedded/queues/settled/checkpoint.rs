@@ -11,9 +11,9 @@ use super::super::time::{Now, micros};
 use super::super::{QueueShared, Queues};
 use super::{SettledId, id_run_path, merge, merge_candidates, spill};
 use crate::embedded::error::MaintainError;
+use crate::embedded::file::varint;
 use crate::embedded::record::{read_time, read_u32, take_u32};
 use crate::embedded::shared::Shared;
-use crate::embedded::varint;
 
 impl Copied {
     /// Writes the ids that stand in no file. `queues`: those there are.

@@ -19,11 +19,11 @@ use crc32c::{crc32c, crc32c_append};
 use hubbub_core::queue::ID_KEPT_MS;
 
 use super::record::{RECORD_BYTES, SettledId};
+use crate::embedded::dedup::filter::BloomFilter;
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError, OpenError, READING};
-use crate::embedded::filter::Tier;
+use crate::embedded::file::cursor::Cursor;
 use crate::embedded::queues::time::{Now, micros};
-use crate::embedded::segment::bytes::Cursor;
 
 pub(super) const MAGIC: &[u8; 8] = b"HubQIds\n";
 pub(super) const END_MAGIC: &[u8; 4] = b"HQIE";
@@ -50,7 +50,7 @@ pub(super) struct Inner {
     pub(super) footer: Footer,
     /// First half of the hash of each block's first record.
     pub(super) index: Vec<u64>,
-    pub(super) filter: Tier,
+    pub(super) filter: BloomFilter,
     /// What the wall clock is ahead of the store's time by, as the times in the file have it.
     pub(super) ahead: i64,
     /// Nothing in it is remembered longer, by the store's time.
@@ -180,7 +180,8 @@ impl IdRun {
         if crc32c_append(crc32c(&index), &filter) != footer.parts_crc {
             return Err(damaged(index_at, "its index or filter does not match the checksum"));
         }
-        let filter = Tier::from_bytes(&filter).ok_or_else(|| damaged(filter_at, "the filter is none"))?;
+        let filter =
+            BloomFilter::from_bytes(&filter).ok_or_else(|| damaged(filter_at, "the filter is none"))?;
         let index = index.as_chunks::<8>().0.iter().map(|first| u64::from_le_bytes(*first)).collect();
         let ahead = now.wall.saturating_sub(now.at);
         let kept = i64::try_from(micros(ID_KEPT_MS)).unwrap_or(i64::MAX);

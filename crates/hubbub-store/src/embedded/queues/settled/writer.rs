@@ -8,12 +8,12 @@ use crc32c::{crc32c, crc32c_append};
 
 use super::record::SettledId;
 use super::run::{BLOCK_BYTES, BLOCK_RECORDS, Footer, IdRun, Inner, header, id_run_path};
+use crate::embedded::dedup::filter::BloomFilter;
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError};
-use crate::embedded::filter::Tier;
+use crate::embedded::file::output::Output;
 use crate::embedded::queues::QUEUES_DIR;
 use crate::embedded::queues::time::Now;
-use crate::embedded::segment::output::Output;
 
 /// Bits of the filter for each id: one in about 500 that are not there passes.
 const FILTER_BITS_PER_ID: u64 = 16;
@@ -60,7 +60,7 @@ fn write_to(
         output: Output::new(Arc::clone(file)),
         block: Vec::new(),
         index: Vec::new(),
-        filter: Tier::new(count, FILTER_BITS_PER_ID),
+        filter: BloomFilter::new(count, FILTER_BITS_PER_ID),
         footer: Footer { number, newest: i64::MIN, ..Footer::default() },
         ahead: now.wall.saturating_sub(now.at),
     };
@@ -103,7 +103,7 @@ struct Writer {
     output: Output,
     block: Vec<u8>,
     index: Vec<u8>,
-    filter: Tier,
+    filter: BloomFilter,
     footer: Footer,
     ahead: i64,
 }

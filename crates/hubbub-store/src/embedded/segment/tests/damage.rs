@@ -4,13 +4,14 @@ use crc32c::crc32c;
 
 use super::users::{look_up_users, read_users};
 use super::{KEY, Owned, Place, examples, scan_all};
-use crate::embedded::segment::format::{HEADER_BYTES, VERSION, header};
-use crate::embedded::segment::{Codec, IdHasher, Segment, SegmentError, unfinished_path};
+use crate::embedded::file::FileKind;
+use crate::embedded::segment::format::SEGMENT;
+use crate::embedded::segment::{Codec, FileError, IdHasher, Segment};
 
 type Everything = (Vec<Owned>, Vec<u64>, Vec<String>);
 
 /// Reads everything there is, ids and users too.
-fn read_everything(segment: &Segment) -> Result<Everything, SegmentError> {
+fn read_everything(segment: &Segment) -> Result<Everything, FileError> {
     let mut hashes = Vec::new();
     segment.id_hashes(|some| hashes.extend_from_slice(some))?;
     let all = scan_all(segment)?;
@@ -24,11 +25,11 @@ fn read_everything(segment: &Segment) -> Result<Everything, SegmentError> {
     Ok((all, hashes, postings))
 }
 
-fn names_the_place(error: &SegmentError, file_bytes: u64) -> bool {
+fn names_the_place(error: &FileError, file_bytes: u64) -> bool {
     let text = error.to_string();
     let in_file = match error {
-        SegmentError::Damaged { offset, .. } | SegmentError::Io { offset, .. } => *offset <= file_bytes,
-        SegmentError::Version { .. } => true,
+        FileError::Damaged { offset, .. } | FileError::Io { offset, .. } => *offset <= file_bytes,
+        FileError::Version { .. } => true,
     };
     in_file && text.contains("segments/00000001.seg")
 }
@@ -65,7 +66,7 @@ fn every_byte_is_under_a_checksum() {
 }
 
 /// What a full check finds.
-fn check(segment: &Segment, key: [u64; 2]) -> Vec<SegmentError> {
+fn check(segment: &Segment, key: [u64; 2]) -> Vec<FileError> {
     let mut faults = Vec::new();
     segment.check(&IdHasher::new(key), &mut |fault| faults.push(fault));
     faults
@@ -90,8 +91,8 @@ fn a_check_finds_every_flipped_byte_and_says_where() {
         };
         assert_eq!(found.len(), 1, "byte {at}: {found:?}");
         let is_near = match &found[0] {
-            SegmentError::Damaged { offset, .. } => *offset <= at as u64,
-            _ => at < HEADER_BYTES,
+            FileError::Damaged { offset, .. } => *offset <= at as u64,
+            _ => at < FileKind::HEADER_BYTES,
         };
         assert!(is_near, "byte {at}: {found:?}");
     }
@@ -128,7 +129,7 @@ fn a_cut_or_longer_file_is_refused() {
         assert!(names_the_place(&error, good.len() as u64), "{bytes} bytes: {error}");
     }
     std::fs::write(place.file(1), [&good[..], b"x"].concat()).unwrap();
-    assert!(matches!(place.open(1), Err(SegmentError::Damaged { .. })));
+    assert!(matches!(place.open(1), Err(FileError::Damaged { .. })));
 }
 
 #[test]
@@ -136,11 +137,11 @@ fn another_format_version_is_told_from_damage() {
     let (place, all) = (Place::new(), examples(50));
     place.write(1, Codec::Lz4, &all);
     let mut bytes = std::fs::read(place.file(1)).unwrap();
-    for version in [VERSION - 1, VERSION + 1] {
-        bytes[..HEADER_BYTES].copy_from_slice(&header(version));
+    for version in [SEGMENT.version - 1, SEGMENT.version + 1] {
+        bytes[..FileKind::HEADER_BYTES].copy_from_slice(&FileKind { version, ..SEGMENT }.header());
         std::fs::write(place.file(1), &bytes).unwrap();
         let error = place.open(1).unwrap_err();
-        assert!(matches!(error, SegmentError::Version { found, .. } if found == version), "{error}");
+        assert!(matches!(error, FileError::Version { found, .. } if found == version), "{error}");
     }
 }
 
@@ -177,8 +178,8 @@ fn a_segment_under_another_name_is_refused() {
     let (place, all) = (Place::new(), examples(50));
     place.write(1, Codec::Lz4, &all);
     std::fs::rename(place.file(1), place.file(2)).unwrap();
-    assert!(matches!(place.open(2), Err(SegmentError::Damaged { .. })));
-    assert!(matches!(place.open(1), Err(SegmentError::Io { .. })));
+    assert!(matches!(place.open(2), Err(FileError::Damaged { .. })));
+    assert!(matches!(place.open(1), Err(FileError::Io { .. })));
 }
 
 #[test]
@@ -188,7 +189,7 @@ fn writing_again_after_a_crash_gives_the_same_file() {
     all.iter().take(200).for_each(|message| abandoned.push(&message.as_message()).unwrap());
     drop(abandoned);
     assert_eq!(place.disk.list("segments").unwrap(), ["00000001.tmp"]);
-    assert!(std::fs::exists(place.dir.path().join(unfinished_path(1))).unwrap());
+    assert!(std::fs::exists(place.dir.path().join(SEGMENT.unfinished_path(1))).unwrap());
     place.write(1, Codec::Lz4, &all);
     let first = std::fs::read(place.file(1)).unwrap();
     place.write(1, Codec::Lz4, &all);

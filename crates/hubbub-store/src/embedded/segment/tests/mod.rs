@@ -102,7 +102,7 @@ impl Place {
         writer.finish().unwrap();
     }
 
-    pub(super) fn open(&self, number: u64) -> Result<Segment, SegmentError> {
+    pub(super) fn open(&self, number: u64) -> Result<Segment, FileError> {
         Segment::open(&*self.disk, number, BlockCache::new(1 << 20))
     }
 
@@ -111,7 +111,7 @@ impl Place {
     }
 }
 
-pub(super) fn scan_all(segment: &Segment) -> Result<Vec<Owned>, SegmentError> {
+pub(super) fn scan_all(segment: &Segment) -> Result<Vec<Owned>, FileError> {
     let (mut scan, mut all) = (segment.scan(), Vec::new());
     while let Some(message) = scan.next()? {
         all.push(Owned::of(&message));

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{Owned, Place, examples};
-use crate::embedded::segment::{Codec, Posting, Segment, SegmentError, merge};
+use crate::embedded::segment::{Codec, FileError, Posting, Segment, merge};
 
 type Users = BTreeMap<String, Vec<Posting>>;
 
 /// Every user with all messages, by one pass; what is said about a user must agree with the messages.
-pub(super) fn read_users(segment: &Segment) -> Result<Users, SegmentError> {
+pub(super) fn read_users(segment: &Segment) -> Result<Users, FileError> {
     let (mut scan, mut users) = (segment.users(), Users::new());
     while let Some((name, part)) = scan.next()? {
         let (name, mut postings) = (name.to_owned(), Vec::new());
@@ -27,7 +27,7 @@ pub(super) fn read_users(segment: &Segment) -> Result<Users, SegmentError> {
 pub(super) fn look_up_users<'a>(
     segment: &Segment,
     names: impl Iterator<Item = &'a String>,
-) -> Result<Users, SegmentError> {
+) -> Result<Users, FileError> {
     let mut users = Users::new();
     for name in names {
         let Some(part) = segment.user(name)? else { continue };

@@ -1,0 +1,296 @@
+//! The whole store at one moment, readable while writing goes on.
+//!
+//! A barrier between two batches: the writer goes on to the next slot, and the rooms are copied before it writes
+//! anything there → what was written before is sealed → the segments, all of them immutable, and a manifest made for
+//! just that moment are the snapshot, and so with the runs of keys; for queues their state and their texts are written
+//! for it. Holding its files open is what keeps a merge from taking them away, so a
+//! snapshot leaves nothing on the disk, and a crash nothing to clean up. Slots are not part of it: they are
+//! overwritten.
+
+mod restore;
+#[cfg(test)]
+mod tests;
+
+pub use restore::{RestoreError, file_crc32c, restore};
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crc32c::crc32c;
+use hubbub_core::backup::{BACKUP_UNUSED_MAX, Backing, BackupError, BackupFile, BackupInfo, BackupStore};
+use parking_lot::Mutex;
+
+use crate::embedded::disk::DiskFile;
+use crate::embedded::disk::format_file::{self, FORMAT};
+use crate::embedded::engine::Engine;
+use crate::embedded::error::MaintainError;
+use crate::embedded::kv::{log_path, run_path};
+use crate::embedded::manifest::{MANIFEST, Manifest};
+use crate::embedded::queues::Copied;
+use crate::embedded::rooms::{EncodedRooms, RoomsCopy};
+use crate::embedded::segment::{Segment, segment_path};
+use crate::embedded::service::Embedded;
+
+/// Snapshots kept at once; a new one takes the place of that which was not read for longest.
+const SNAPSHOTS_MAX: usize = 4;
+
+/// Attempts to find a free slot for what comes behind the barrier.
+const SLOT_ATTEMPTS: usize = 32;
+
+/// Attempts to seal everything up to the barrier before anything more is hidden.
+const SEAL_ATTEMPTS: usize = 16;
+
+/// The state at a line between two batches.
+#[derive(Debug)]
+struct Barrier {
+    /// The last journal before it.
+    journal: u64,
+    /// The rooms.
+    rooms: EncodedRooms,
+    /// Messages kept in them.
+    messages: u64,
+    /// What was hidden then.
+    hidings: u64,
+    queues: Box<Copied>,
+}
+
+/// The snapshots being read.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    kept: Mutex<Vec<Snapshot>>,
+}
+
+#[derive(Debug)]
+struct Snapshot {
+    info: BackupInfo,
+    /// Where the content of each file is, in the order of `info.files`.
+    contents: Vec<Content>,
+    /// When it was read last.
+    used: Duration,
+}
+
+#[derive(Clone)]
+enum Content {
+    File(Arc<dyn DiskFile>),
+    Bytes(Arc<[u8]>),
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::File(_) => "File",
+            Self::Bytes(_) => "Bytes",
+        })
+    }
+}
+
+impl Snapshots {
+    /// Lets go of those that nobody read for long.
+    pub(crate) fn forget_unused(&self, now: Duration) {
+        self.kept.lock().retain(|snapshot| now < snapshot.used + BACKUP_UNUSED_MAX);
+    }
+
+    fn keep(&self, snapshot: Snapshot) {
+        let mut kept = self.kept.lock();
+        if kept.len() >= SNAPSHOTS_MAX
+            && let Some((place, _)) = kept.iter().enumerate().min_by_key(|(_, old)| old.used)
+        {
+            kept.remove(place);
+        }
+        kept.push(snapshot);
+    }
+
+    fn find(&self, id: &str) -> Option<BackupInfo> {
+        let kept = self.kept.lock();
+        let known = kept.iter().find(|snapshot| snapshot.info.id == id)?;
+        Some(BackupInfo { is_new: false, ..known.info.clone() })
+    }
+
+    fn content(&self, id: &str, file: &str, now: Duration) -> Option<(Content, u64)> {
+        let mut kept = self.kept.lock();
+        let snapshot = kept.iter_mut().find(|snapshot| snapshot.info.id == id)?;
+        snapshot.used = now;
+        let place = snapshot.info.files.iter().position(|known| known.name == file)?;
+        Some((snapshot.contents.get(place)?.clone(), snapshot.info.files.get(place)?.bytes))
+    }
+}
+
+impl Engine {
+    /// The store as it is at a moment during this call; see [`BackupStore::begin_backup`].
+    pub fn begin_snapshot(&self, id: &str) -> Result<BackupInfo, BackupError> {
+        // Held, so that the segments are what the rooms of the barrier say, and that one snapshot is made at a time.
+        let _merging = self.shared.merging.lock();
+        self.snapshots.forget_unused(self.shared.clock.monotonic());
+        if let Some(info) = self.snapshots.find(id) {
+            return Ok(info);
+        }
+        let mut sealing = self.shared.sealing.lock();
+        let Barrier { journal, rooms, messages, queues, .. } = self.sealed_barrier(&mut sealing)?;
+        let queues = self.shared.back_up_queues(queues)?;
+        let view = self.shared.view();
+        let segments = view.segments.clone();
+        let manifest = {
+            let catalog = self.shared.catalog.lock();
+            let numbers = segments.iter().map(Segment::number).collect();
+            Manifest {
+                applied: journal,
+                unsynced: false,
+                segments: numbers,
+                keys: catalog.keys.clone(),
+                queues: queues.named,
+                there_by: catalog.there_by.clone(),
+                // That of the last seal: with the present time, two backups of the same would differ.
+                proven: catalog.proven,
+                rooms: rooms.into_bytes(),
+                ..*catalog
+            }
+        };
+
+        let (mut files, mut contents) = (Vec::new(), Vec::new());
+        for segment in segments {
+            let name = segment_path(segment.number());
+            files.push(BackupFile { name, bytes: segment.bytes(), crc32c: segment.crc32c() });
+            contents.push(Content::File(Arc::clone(segment.file())));
+        }
+        for run in &view.runs {
+            let name = run_path(run.number());
+            files.push(BackupFile { name, bytes: run.bytes(), crc32c: run.crc32c() });
+            contents.push(Content::File(Arc::clone(run.file())));
+        }
+        if let Some(log) = &view.key_log {
+            files.push(BackupFile { name: log_path(log.number), bytes: log.bytes, crc32c: log.crc });
+            contents.push(Content::File(Arc::clone(&log.file)));
+        }
+        for (file, content) in queues.files {
+            files.push(file);
+            contents.push(Content::File(content));
+        }
+        for (name, bytes) in [(MANIFEST, manifest.encode()), (FORMAT, format_file::content().into_bytes())] {
+            files.push(BackupFile { name: name.into(), bytes: bytes.len() as u64, crc32c: crc32c(&bytes) });
+            contents.push(Content::Bytes(bytes.into()));
+        }
+        let info = BackupInfo { id: id.to_owned(), is_new: true, epoch: self.epoch(), messages, files };
+        let used = self.shared.clock.monotonic();
+        self.snapshots.keep(Snapshot { info: info.clone(), contents, used });
+        Ok(info)
+    }
+
+    /// A barrier up to which everything is sealed, with no more left out than is hidden at the barrier.
+    fn sealed_barrier(&self, sealing: &mut Option<u64>) -> Result<Barrier, BackupError> {
+        for _ in 0..SEAL_ATTEMPTS {
+            let barrier = self.barrier(sealing)?;
+            while self.shared.view().tails.first().is_some_and(|tail| tail.journal <= barrier.journal) {
+                self.shared.seal(sealing)?;
+            }
+            // A seal leaves out what is hidden by then. What was hidden behind the barrier would be missing in front of
+            // it; the next attempt has little to seal.
+            if self.shared.rooms.read().hidings() == barrier.hidings {
+                return Ok(barrier);
+            }
+        }
+        Err(BackupError::Overloaded)
+    }
+
+    /// Draws a line between two batches.
+    fn barrier(&self, sealing: &mut Option<u64>) -> Result<Barrier, BackupError> {
+        for _ in 0..SLOT_ATTEMPTS {
+            // Mostly encoded before the writer is stopped.
+            let copy = RoomsCopy::begin(&self.shared.rooms);
+            let mut writer = self.writer.lock();
+            if writer.place.batch == 1 || writer.next_slot(&self.shared).is_ok() {
+                let queues = self.shared.queues.copied(&*self.shared.clock)?;
+                let rooms = self.shared.rooms.read();
+                return Ok(Barrier {
+                    journal: writer.place.tail.journal.saturating_sub(1),
+                    rooms: copy.finish(&rooms),
+                    messages: rooms.messages(),
+                    hidings: rooms.hidings(),
+                    queues,
+                });
+            }
+            drop(writer);
+            // Whoever seals waits for this call, so it has to find a slot itself.
+            if !self.prepare_step()? && self.shared.waiting_slots() > 0 {
+                self.shared.seal(sealing)?;
+            }
+        }
+        Err(BackupError::Overloaded)
+    }
+
+    /// A piece of a snapshot's file; see [`BackupStore::read_backup`].
+    pub fn read_snapshot(
+        &self,
+        id: &str,
+        file: &str,
+        offset: u64,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<u8>>, BackupError> {
+        let now = self.shared.clock.monotonic();
+        let Some((content, bytes)) = self.snapshots.content(id, file, now) else { return Ok(None) };
+        let length = usize::try_from(bytes.saturating_sub(offset)).unwrap_or(usize::MAX).min(bytes_max);
+        match content {
+            Content::File(open) => {
+                let mut piece = vec![0; length];
+                open.read_exact_at(&mut piece, offset).map_err(|error| BackupError::Unavailable {
+                    reason: format!("reading {file} failed: {error}"),
+                })?;
+                Ok(Some(piece))
+            }
+            Content::Bytes(bytes) => {
+                let found = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)?.get(..length));
+                Ok(Some(found.unwrap_or_default().to_vec()))
+            }
+        }
+    }
+
+    /// Lets go of a snapshot. Says whether there was one.
+    pub fn end_snapshot(&self, id: &str) -> bool {
+        let mut kept = self.snapshots.kept.lock();
+        let before = kept.len();
+        kept.retain(|snapshot| snapshot.info.id != id);
+        kept.len() < before
+    }
+}
+
+impl From<MaintainError> for BackupError {
+    fn from(error: MaintainError) -> Self {
+        Self::Unavailable { reason: error.to_string() }
+    }
+}
+
+impl Embedded {
+    fn backing<T, F>(&self, step: F) -> Backing<'_, T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Engine) -> Result<T, BackupError> + Send + 'static,
+    {
+        let engine = Arc::clone(self.engine());
+        Box::pin(async move {
+            let answer = tokio::task::spawn_blocking(move || step(&engine)).await;
+            answer.unwrap_or_else(|_| Err(BackupError::Unavailable { reason: "the task ended early".into() }))
+        })
+    }
+}
+
+impl BackupStore for Embedded {
+    fn begin_backup(&self, backup: &str) -> Backing<'_, BackupInfo> {
+        let backup = backup.to_owned();
+        self.backing(move |engine| engine.begin_snapshot(&backup))
+    }
+
+    fn read_backup(
+        &self,
+        backup: &str,
+        file: &str,
+        offset: u64,
+        bytes_max: usize,
+    ) -> Backing<'_, Option<Vec<u8>>> {
+        let (backup, file) = (backup.to_owned(), file.to_owned());
+        self.backing(move |engine| engine.read_snapshot(&backup, &file, offset, bytes_max))
+    }
+
+    fn end_backup(&self, backup: &str) -> bool {
+        self.engine().end_snapshot(backup)
+    }
+}

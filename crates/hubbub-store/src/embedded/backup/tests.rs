@@ -1,0 +1,417 @@
+//! Snapshots, restoring and verifying, on the real file system.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use hubbub_core::change::{Change, RoomSettings, What};
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::kv::{Condition, KeyInfo, KvHistory};
+use hubbub_core::store::{Cursor, HistoryQuery};
+use hubbub_core::{KvOp, MessageType, Op, OpBatch, Send, Timestamp};
+use tempfile::TempDir;
+
+use crate::embedded::disk::FileDisk;
+use crate::embedded::manifest::Manifest;
+use crate::embedded::{DataFault, Engine, EngineOptions, MergeOptions, RestoreError, restore, verify};
+use hubbub_core::backup::{BACKUP_UNUSED_MAX, BackupInfo};
+
+struct Place {
+    dir: TempDir,
+    clock: Arc<ManualClock>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+        Self { dir: tempfile::tempdir().unwrap(), clock }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn open(&self, name: &str) -> Engine {
+        let path = self.path(name);
+        std::fs::create_dir_all(&path).unwrap();
+        let merge = MergeOptions { segments_max: 3, fan_in: 2, ..MergeOptions::default() };
+        let options =
+            EngineOptions { slot_bytes: 16 * 1024, reserve_bytes: 0, merge, ..EngineOptions::default() };
+        let clock = Arc::clone(&self.clock);
+        Engine::open(options, Arc::new(FileDisk::new(path)), clock, &SeededRandom::new(5)).unwrap()
+    }
+
+    /// Copies a snapshot as a client would, in small pieces.
+    fn fetch(&self, engine: &Engine, info: &BackupInfo, name: &str) {
+        for file in &info.files {
+            let path = self.path(name).join(&file.name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let mut bytes = Vec::new();
+            loop {
+                let piece = engine.read_snapshot(&info.id, &file.name, bytes.len() as u64, 1_000);
+                match piece.unwrap().unwrap() {
+                    piece if piece.is_empty() => break,
+                    piece => bytes.extend(piece),
+                }
+            }
+            assert_eq!((bytes.len() as u64, crc32c::crc32c(&bytes)), (file.bytes, file.crc32c), "{file:?}");
+            std::fs::write(path, bytes).unwrap();
+        }
+    }
+
+    fn restore(&self, info: &BackupInfo, from: &str, to: &str) -> Result<String, RestoreError> {
+        restore(&self.path(from), &self.path(to), &info.files, &SeededRandom::new(77))
+    }
+}
+
+fn send(engine: &Engine, room: &str, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let (id, text) = (format!("m{number}"), format!("text {number} {}", "x".repeat(100)));
+        let mut batch = OpBatch::default();
+        batch.push(&Op::Send(Send {
+            room,
+            user: "ada",
+            id: &id,
+            username: None,
+            text: &text,
+            kind: MessageType::Text,
+            timestamp: Timestamp::from_micros(7),
+        }));
+        engine.apply(&batch).unwrap();
+        while engine.seal_step().unwrap() {}
+    }
+}
+
+fn put(engine: &Engine, keys: std::ops::Range<u64>, value: &str) {
+    for first in keys.clone().step_by(40) {
+        let mut batch = OpBatch::default();
+        for number in first..keys.end.min(first + 40) {
+            let (key, value) = (format!("k{number}"), format!("{value} {number}"));
+            let (key, value) = (key.as_bytes(), value.as_bytes());
+            batch.push(&Op::Kv(KvOp::Put { key, value, ttl_ms: None, condition: Condition::Always }));
+        }
+        engine.apply(&batch).unwrap();
+        while engine.seal_step().unwrap() {}
+    }
+}
+
+fn values(engine: &Engine) -> Vec<(String, String, u64)> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let keys = engine.keys(b"", None, usize::MAX).unwrap();
+    let value = |info: &KeyInfo| {
+        let entry = engine.value(&info.key).unwrap().unwrap();
+        (text(&info.key), text(&entry.value), entry.revision)
+    };
+    keys.iter().map(value).collect()
+}
+
+fn ids(engine: &Engine, room: &str) -> Vec<String> {
+    let query =
+        HistoryQuery { cursor: Cursor::After(0), from: None, to: None, limit: 10_000, bytes_max: usize::MAX };
+    let page = engine.history(room, &query).unwrap();
+    page.messages.iter().map(|message| message.sent.id.to_owned()).collect()
+}
+
+fn faults(dir: &Path) -> Vec<DataFault> {
+    let mut faults = Vec::new();
+    verify(dir, &mut |fault| faults.push(fault)).unwrap();
+    faults
+}
+
+fn named(numbers: std::ops::Range<u64>) -> Vec<String> {
+    numbers.map(|number| format!("m{number}")).collect()
+}
+
+#[test]
+fn a_snapshot_is_one_moment_whatever_happens_after_it() {
+    let place = Place::new();
+    let engine = place.open("data");
+    send(&engine, "a", 0..300);
+    send(&engine, "b", 0..7);
+    let info = engine.begin_snapshot("one").unwrap();
+    assert_eq!((info.messages, info.epoch.clone()), (307, engine.epoch()));
+    // More messages, and merges that remove the segments of the snapshot.
+    send(&engine, "a", 300..900);
+    send(&engine, "c", 0..5);
+    while engine.merge_step().unwrap() {}
+    let gone = info.files.iter().filter(|file| !place.path("data").join(&file.name).exists()).count();
+    assert!(gone > 0, "nothing was merged away");
+
+    place.fetch(&engine, &info, "backup");
+    assert_eq!(faults(&place.path("backup")), []);
+    let epoch = place.restore(&info, "backup", "restored").unwrap();
+    assert_ne!(epoch, *engine.epoch());
+    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}")).unwrap();
+    assert_eq!((found.messages, found.rooms, found.epoch), (307, 2, epoch.clone()));
+    let restored = place.open("restored");
+    assert_eq!(*restored.epoch(), epoch);
+    assert_eq!((ids(&restored, "a"), ids(&restored, "b")), (named(0..300), named(0..7)));
+    assert!(restored.room("c").is_none());
+    assert_eq!(restored.room("a").unwrap().head, 300);
+    // It knows its ids, and goes on behind its heads.
+    send(&restored, "a", 299..302);
+    assert_eq!(ids(&restored, "a"), named(0..302));
+    assert_eq!(restored.room("a").unwrap().head, 302);
+}
+
+#[test]
+fn keys_are_as_they_were_and_no_revision_comes_twice() {
+    let place = Place::new();
+    let engine = place.open("data");
+    put(&engine, 0..2_000, "first");
+    put(&engine, 0..200, "second");
+    let (before, revision) = (values(&engine), engine.shared.keys.revision());
+    let info = engine.begin_snapshot("one").unwrap();
+    assert!(info.files.iter().filter(|file| file.name.ends_with(".run")).count() > 2, "{:?}", info.files);
+    put(&engine, 0..4_000, "third");
+    while engine.merge_step().unwrap() {}
+    let gone = |end: &str| {
+        let of_kind = info.files.iter().filter(|file| file.name.ends_with(end));
+        of_kind.filter(|file| !place.path("data").join(&file.name).exists()).count()
+    };
+    assert!(gone(".run") > 0 && gone(".log") > 0, "nothing was merged away");
+    let last = engine.shared.keys.revision();
+
+    place.fetch(&engine, &info, "backup");
+    assert_eq!(faults(&place.path("backup")), []);
+    place.restore(&info, "backup", "restored").unwrap();
+    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}")).unwrap();
+    assert_eq!(found.keys, 2_000);
+    let restored = place.open("restored");
+    assert_eq!(values(&restored), before);
+    // What came after the backup is not there, so who watched it begins anew, whatever it saw last.
+    for after in [revision, last] {
+        let history = restored.shared.keys.changes(b"", after, 10);
+        assert!(matches!(history, KvHistory::Compacted { .. }), "{history:?}");
+    }
+    put(&restored, 0..1, "fourth");
+    assert!(restored.shared.keys.revision() > last);
+    // A run that the manifest does not name any more is missed.
+    let backup = FileDisk::new(place.path("backup"));
+    let mut manifest = Manifest::load(&backup).unwrap().unwrap();
+    manifest.keys.runs.remove(9);
+    manifest.store(&backup).unwrap();
+    let found = faults(&place.path("backup"));
+    assert!(matches!(&found[..], [fault] if fault.what.contains("its runs hold")), "{found:?}");
+    let mut cut = info.clone();
+    cut.files.retain(|file| !file.name.ends_with(".log"));
+    assert!(matches!(place.restore(&cut, "backup", "cut"), Err(RestoreError::Damaged { .. })));
+}
+
+#[test]
+fn an_empty_store_and_a_clean_slot_are_backed_up_too() {
+    let place = Place::new();
+    let engine = place.open("data");
+    let empty = engine.begin_snapshot("empty").unwrap();
+    assert_eq!((empty.messages, empty.files.len()), (0, 2));
+    place.fetch(&engine, &empty, "empty");
+    place.restore(&empty, "empty", "restored").unwrap();
+    assert!(place.open("restored").rooms(None, 10).is_empty());
+
+    send(&engine, "a", 0..3);
+    let (first, second) = (engine.begin_snapshot("1").unwrap(), engine.begin_snapshot("2").unwrap());
+    assert_eq!(first.files, second.files, "nothing was written in between");
+    assert_eq!(first.messages, 3);
+}
+
+#[test]
+fn a_snapshot_is_made_while_seals_are_behind() {
+    let place = Place::new();
+    let engine = place.open("data");
+    send(&engine, "a", 0..1);
+    let mut sent = 0;
+    let batch = |number: u64| {
+        let mut batch = OpBatch::default();
+        batch.push(&Op::Send(Send {
+            room: "b",
+            user: "ada",
+            id: &number.to_string(),
+            username: None,
+            text: &"x".repeat(6_000),
+            kind: MessageType::Text,
+            timestamp: Timestamp::from_micros(7),
+        }));
+        batch
+    };
+    // Nobody seals until writes are refused.
+    while engine.apply(&batch(sent)).is_ok() {
+        sent += 1;
+        engine.prepare_step().unwrap();
+    }
+    assert!(sent > 4);
+    assert_eq!(engine.begin_snapshot("one").unwrap().messages, sent + 1);
+}
+
+#[test]
+fn members_marks_and_what_is_gone_are_as_they_were() {
+    let place = Place::new();
+    let engine = place.open("data");
+    let change = |what| {
+        let mut batch = OpBatch::default();
+        batch.push(&Op::Change(Change { by: None, what }));
+        engine.apply(&batch).unwrap();
+    };
+    send(&engine, "a", 0..200);
+    send(&engine, "gone", 0..50);
+    let settings = RoomSettings { title: Some("Ä"), members_only: Some(true), ..RoomSettings::default() };
+    change(What::PutRoom { room: "a", settings });
+    change(What::AddMember { room: "a", user: "bob" });
+    change(What::DeleteRoom { room: "gone" });
+    let info = engine.begin_snapshot("one").unwrap();
+    assert_eq!(info.messages, 200);
+    // Behind the barrier everything goes, but not from the snapshot.
+    change(What::RemoveMember { room: "a", user: "bob" });
+    while !ids(&engine, "a").is_empty() {
+        change(What::EraseUser { user: "ada" });
+    }
+    while engine.merge_step().unwrap() {}
+
+    place.fetch(&engine, &info, "backup");
+    assert_eq!(faults(&place.path("backup")), []);
+    place.restore(&info, "backup", "restored").unwrap();
+    let restored = place.open("restored");
+    assert_eq!(ids(&restored, "a"), named(0..200));
+    let room = restored.room("a").unwrap();
+    assert_eq!((room.messages, room.title.as_deref(), room.members_only), (200, Some("Ä"), true));
+    assert!(restored.room("gone").is_none());
+    send(&restored, "gone", 0..1);
+    assert_eq!(restored.room("gone").unwrap().head, 51, "no number comes twice");
+    drop(restored);
+    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}")).unwrap();
+    assert_eq!((found.messages, found.rooms), (201, 2));
+    // What was erased, and dropped from its segments, is not missed in the original either.
+    drop(engine);
+    assert_eq!(faults(&place.path("data")), []);
+}
+
+#[test]
+fn a_missing_segment_is_missed_whatever_the_manifest_says() {
+    let place = Place::new();
+    let engine = place.open("data");
+    send(&engine, "a", 0..400);
+    let info = engine.begin_snapshot("one").unwrap();
+    place.fetch(&engine, &info, "backup");
+    let backup = FileDisk::new(place.path("backup"));
+    let mut manifest = Manifest::load(&backup).unwrap().unwrap();
+    assert!(manifest.segments.len() > 2);
+    manifest.segments.remove(1);
+    manifest.store(&backup).unwrap();
+    let found = faults(&place.path("backup"));
+    assert!(matches!(&found[..], [fault] if fault.what.contains("of room a are missing")), "{found:?}");
+}
+
+#[test]
+fn snapshots_end() {
+    let place = Place::new();
+    let engine = place.open("data");
+    send(&engine, "a", 0..3);
+    let first = engine.begin_snapshot("first").unwrap();
+    send(&engine, "a", 3..4);
+    let again = engine.begin_snapshot("first").unwrap();
+    assert_eq!((again.is_new, again.messages, &again.files), (false, 3, &first.files), "asked twice");
+    let read = |info: &BackupInfo, file: &str| engine.read_snapshot(&info.id, file, 0, 10).unwrap();
+    assert!(read(&first, "MANIFEST").is_some());
+    for file in ["LOCK", "../data/MANIFEST", "segments", "/etc/passwd", ""] {
+        assert_eq!(read(&first, file), None, "{file}");
+    }
+    assert_eq!(engine.read_snapshot(&first.id, "FORMAT", 1_000, 10).unwrap(), Some(Vec::new()));
+    assert!(engine.end_snapshot(&first.id) && !engine.end_snapshot(&first.id));
+    assert_eq!(read(&first, "MANIFEST"), None);
+    // The one that was not read for longest gives way.
+    let mut all = Vec::new();
+    for number in 0..4 {
+        all.push(engine.begin_snapshot(&number.to_string()).unwrap());
+        place.clock.advance_micros(1_000_000);
+    }
+    assert!(read(&all[0], "FORMAT").is_some());
+    all.push(engine.begin_snapshot("4").unwrap());
+    let kept: Vec<bool> = all.iter().map(|info| read(info, "FORMAT").is_some()).collect();
+    assert_eq!(kept, [true, false, true, true, true]);
+    place.clock.advance_micros(i64::try_from(BACKUP_UNUSED_MAX.as_micros()).unwrap());
+    engine.merge_step().unwrap();
+    assert_eq!(read(&all[4], "FORMAT"), None, "nobody read it for long");
+}
+
+#[test]
+fn nothing_is_left_of_a_restore_that_fails() {
+    let place = Place::new();
+    let engine = place.open("data");
+    send(&engine, "a", 0..300);
+    let info = engine.begin_snapshot("one").unwrap();
+    place.fetch(&engine, &info, "backup");
+    for file in &info.files {
+        let path = place.path("backup").join(&file.name);
+        let good = std::fs::read(&path).unwrap();
+        let mut bad = good.clone();
+        bad[good.len() / 2] ^= 1;
+        for bad in [&bad[..], &good[..good.len() - 1]] {
+            std::fs::write(&path, bad).unwrap();
+            let error = place.restore(&info, "backup", "restored").unwrap_err();
+            assert!(error.to_string().contains(&file.name), "{error}");
+            assert!(!place.path("restored").exists());
+        }
+        std::fs::write(&path, good).unwrap();
+    }
+    let mut cut = info.clone();
+    cut.files.remove(0);
+    assert!(matches!(place.restore(&cut, "backup", "restored"), Err(RestoreError::Damaged { .. })));
+    let mut outside = info.clone();
+    outside.files[0].name = "../secret".into();
+    assert!(matches!(place.restore(&outside, "backup", "restored"), Err(RestoreError::Damaged { .. })));
+    std::fs::create_dir(place.path("restored")).unwrap();
+    place.restore(&info, "backup", "restored").unwrap();
+    assert!(matches!(place.restore(&info, "backup", "restored"), Err(RestoreError::NotEmpty { .. })));
+}
+
+#[test]
+fn every_part_of_a_data_directory_is_verified() {
+    let place = Place::new();
+    {
+        let engine = place.open("data");
+        send(&engine, "a", 0..300);
+        put(&engine, 0..300, "value");
+        send(&engine, "b", 0..20);
+    }
+    let data = place.path("data");
+    assert_eq!(faults(&data), []);
+    let found = verify(&data, &mut |fault| panic!("{fault}")).unwrap();
+    assert_eq!((found.messages, found.rooms, found.keys), (320, 2, 300));
+    assert!(found.segments > 1 && found.unsealed > 0, "{found:?}");
+    let newest = std::fs::read_dir(data.join("journal")).unwrap().map(|entry| entry.unwrap());
+    let newest = newest.filter(|entry| entry.file_name().to_string_lossy().starts_with("slot-"));
+    let newest = newest.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap()).unwrap();
+    let slot = format!("journal/{}", newest.file_name().to_string_lossy());
+    let of_keys = |end: &str| {
+        let names = std::fs::read_dir(data.join("kv")).unwrap().map(|entry| entry.unwrap().file_name());
+        let name = names.map(|name| name.into_string().unwrap()).find(|name| name.ends_with(end));
+        format!("kv/{}", name.unwrap())
+    };
+    let (run, log) = (of_keys(".run"), of_keys(".log"));
+    // Byte 60 of the slot is in its first block.
+    for (file, at) in [
+        ("FORMAT", 3),
+        ("MANIFEST", 40),
+        ("segments/00000001.seg", 3),
+        ("segments/00000001.seg", 500),
+        (&run, 60),
+        (&log, 60),
+        (&slot, 60),
+    ] {
+        let path = data.join(file);
+        let good = std::fs::read(&path).unwrap();
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        std::fs::write(&path, &bad).unwrap();
+        let found = faults(&data);
+        assert!(
+            found.iter().any(|fault| fault.file == file && fault.offset <= at as u64),
+            "{file}: {found:?}"
+        );
+        std::fs::remove_file(&path).unwrap();
+        if !file.starts_with("journal") {
+            let found = faults(&data);
+            assert!(found.iter().any(|fault| fault.file == file), "{file}: {found:?}");
+        }
+        std::fs::write(&path, good).unwrap();
+    }
+    assert_eq!(faults(&data), []);
+}

@@ -1,0 +1,224 @@
+//! Which ids are stored: a filter over all of them, a map for each slot that is not sealed, and the segments.
+//!
+//! Ids enter filter and map when their batch is durable, and until then stand in a map of the batch, so that none is
+//! ever in no place. Only the writer looks here, so nothing is locked.
+
+pub(crate) mod filter;
+mod rebuild_filter;
+mod slot_ids;
+
+pub(crate) use rebuild_filter::FreshFilter;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hubbub_core::{Message, Op, Receipt, Send};
+
+use crate::embedded::dedup::filter::IdFilter;
+use crate::embedded::dedup::slot_ids::SlotIds;
+use crate::embedded::error::MaintainError;
+use crate::embedded::record;
+use crate::embedded::segment::{IdHasher, Segment};
+use crate::embedded::tail::Tail;
+
+/// Maps kept for the next slot instead of being made anew.
+const SPARE_MAPS: usize = 2;
+
+/// What is known about an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// No message of the room has it.
+    New,
+    /// The same message is stored.
+    Same(Receipt),
+    /// Another message has it.
+    Other {
+        /// Its number.
+        seq: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Recent {
+    tail: Arc<Tail>,
+    ids: SlotIds,
+}
+
+/// Everything that tells whether an id is new.
+#[derive(Debug)]
+pub(crate) struct Dedup {
+    hasher: IdHasher,
+    filter: IdFilter,
+    /// Oldest slot first.
+    recent: VecDeque<Recent>,
+    spare: Vec<SlotIds>,
+    /// Ids of the batch under way, with the place of their records in its block.
+    batch: SlotIds,
+    /// Journals up to this one are in no map any more.
+    forgotten_through: u64,
+    slot_messages_max: usize,
+}
+
+impl Dedup {
+    /// Knows nothing yet.
+    pub(crate) fn new(hasher: IdHasher, slot_messages_max: usize) -> Self {
+        Self {
+            hasher,
+            filter: IdFilter::new(),
+            recent: VecDeque::new(),
+            spare: Vec::new(),
+            batch: SlotIds::with_capacity(0),
+            forgotten_through: 0,
+            slot_messages_max,
+        }
+    }
+
+    /// The hash by which an id is known here.
+    #[inline]
+    pub(crate) fn hash(&self, send: &Send<'_>) -> u64 {
+        self.hasher.hash(send.room, send.id)
+    }
+
+    /// Learns the ids of a segment.
+    pub(crate) fn learn(&mut self, segment: &Segment) -> Result<(), MaintainError> {
+        segment.id_hashes(|hashes| hashes.iter().for_each(|hash| self.filter.insert(*hash)))?;
+        Ok(())
+    }
+
+    /// From now on ids are inserted into the map of this slot.
+    pub(crate) fn begin_slot(&mut self, tail: Arc<Tail>) {
+        let ids = self.spare.pop().unwrap_or_else(|| SlotIds::with_capacity(self.slot_messages_max));
+        self.recent.push_back(Recent { tail, ids });
+    }
+
+    /// Lets go of slots whose messages are in segments.
+    pub(crate) fn forget_sealed(&mut self, sealed_through: u64) {
+        while self.recent.front().is_some_and(|recent| recent.tail.journal <= sealed_through) {
+            if let Some(Recent { mut ids, tail }) = self.recent.pop_front() {
+                self.forgotten_through = tail.journal;
+                if self.spare.len() < SPARE_MAPS {
+                    ids.clear();
+                    self.spare.push(ids);
+                }
+            }
+        }
+    }
+
+    /// Goes on with a filter built from segments, or gives it back when it lacks messages whose slot is forgotten.
+    pub(crate) fn replace_filter(&mut self, mut fresh: FreshFilter) -> Option<FreshFilter> {
+        if self.forgotten_through > fresh.through {
+            return Some(fresh);
+        }
+        for recent in self.recent.iter().filter(|recent| recent.tail.journal > fresh.through) {
+            recent.ids.hashes().for_each(|hash| fresh.filter.insert(hash));
+        }
+        self.filter = fresh.filter;
+        None
+    }
+
+    /// How many ids the filter was given.
+    pub(crate) fn filter_ids(&self) -> u64 {
+        self.filter.len()
+    }
+
+    /// Adds ids that are durable now, with where their records begin in the newest slot.
+    pub(crate) fn insert(&mut self, ids: &[(u64, u32)]) {
+        for (hash, _) in ids {
+            self.filter.insert(*hash);
+        }
+        if let Some(newest) = self.recent.back_mut() {
+            for (hash, offset) in ids {
+                newest.ids.insert(*hash, *offset);
+            }
+        }
+    }
+
+    /// Begins a batch: the hash of each operation's id, and whether the filter has it.
+    pub(crate) fn begin_batch(&mut self, ops: &[Op<'_>], hashes: &mut Vec<u64>, maybe_known: &mut Vec<bool>) {
+        self.batch.clear();
+        hashes.clear();
+        hashes.extend(ops.iter().map(|op| match op {
+            Op::Send(send) => self.hash(send),
+            Op::Change(_) | Op::Queue(_) | Op::Kv(_) => 0,
+        }));
+        maybe_known.clear();
+        maybe_known.extend(hashes.iter().map(|hash| self.filter.may_contain(*hash)));
+    }
+
+    /// Remembers an id of the batch under way, whose record begins at `begin` of its block.
+    #[inline]
+    pub(crate) fn note_in_batch(&mut self, hash: u64, begin: u32) {
+        self.batch.insert(hash, begin);
+    }
+
+    /// Whether the room has a message with this id, the batch under way and its block included, and those left out
+    /// whose seq is `hidden`. `segments` hold everything that is in no slot known here.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        hash: u64,
+        maybe_known: bool,
+        send: &Send<'_>,
+        block: &[u8],
+        segments: &[Segment],
+        hidden: impl Fn(u64) -> bool,
+    ) -> Result<Known, MaintainError> {
+        if !maybe_known && !self.batch.contains(hash) {
+            return Ok(Known::New);
+        }
+        self.look_up(hash, send, block, segments, hidden)
+    }
+
+    #[cold]
+    fn look_up(
+        &self,
+        hash: u64,
+        send: &Send<'_>,
+        block: &[u8],
+        segments: &[Segment],
+        hidden: impl Fn(u64) -> bool,
+    ) -> Result<Known, MaintainError> {
+        let mut known = Known::New;
+        let mut is_it = |message: &Message<'_>| {
+            let found = message.sent.id == send.id && message.sent.room == send.room && !hidden(message.seq);
+            if found {
+                known = judge(message, send);
+            }
+            found
+        };
+        for begin in self.batch.find(hash) {
+            let begin = usize::try_from(begin).unwrap_or(usize::MAX);
+            let mut record = block.get(begin..).unwrap_or_default();
+            if record::read_message(&mut record).is_some_and(|message| is_it(&message)) {
+                return Ok(known);
+            }
+        }
+        // Where one place cannot be read, another may still have it.
+        let mut unreadable = None;
+        for recent in self.recent.iter().rev() {
+            for offset in recent.ids.find(hash) {
+                match recent.tail.visit(offset, &mut is_it) {
+                    Ok(true) => return Ok(known),
+                    Ok(false) => {}
+                    Err(error) => unreadable = Some(error),
+                }
+            }
+        }
+        for segment in segments.iter().rev() {
+            match segment.find_id(hash, &mut is_it) {
+                Ok(true) => return Ok(known),
+                Ok(false) => {}
+                Err(error) => unreadable = Some(error.into()),
+            }
+        }
+        unreadable.map_or(Ok(Known::New), Err)
+    }
+}
+
+fn judge(stored: &Message<'_>, send: &Send<'_>) -> Known {
+    if stored.sent.same_content(send) {
+        Known::Same(Receipt { seq: stored.seq, received_at: stored.received_at })
+    } else {
+        Known::Other { seq: stored.seq }
+    }
+}

@@ -1,0 +1,81 @@
+//! The directory itself: made durably, and for one process at a time by the file `LOCK`.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use crate::embedded::error::OpenError;
+
+/// Holds the lock on a data directory until dropped, or until the process ends however it ends.
+#[derive(Debug)]
+pub(crate) struct DirLock {
+    _file: File,
+}
+
+impl DirLock {
+    /// Takes the lock, or says who has it.
+    pub(crate) fn take(dir: &Path) -> Result<Self, OpenError> {
+        let path = dir.join("LOCK");
+        let unreadable = |attempted, source| OpenError::Unreadable { attempted, path: path.clone(), source };
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|error| unreadable("opening", error))?;
+        hold(&mut file, dir, unreadable)?;
+        // Only for the message above, so a full disk is no reason not to start.
+        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        Ok(Self { _file: file })
+    }
+
+    /// The same without changing anything; `None` where there is no file `LOCK`, so that no server can have it.
+    pub(crate) fn take_if_there(dir: &Path) -> Result<Option<Self>, OpenError> {
+        let path = dir.join("LOCK");
+        let unreadable = |attempted, source| OpenError::Unreadable { attempted, path: path.clone(), source };
+        match File::open(&path) {
+            Ok(mut file) => {
+                hold(&mut file, dir, unreadable)?;
+                Ok(Some(Self { _file: file }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unreadable("opening", error)),
+        }
+    }
+}
+
+/// Locks the file, or says who has it locked.
+fn hold(
+    file: &mut File,
+    dir: &Path,
+    unreadable: impl Fn(&'static str, io::Error) -> OpenError,
+) -> Result<(), OpenError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // The number is only for the message.
+            let _ = file.read_to_string(&mut holder);
+            let owner = match holder.trim() {
+                "" => "another process".to_owned(),
+                pid => format!("process {pid}"),
+            };
+            Err(OpenError::Locked { path: dir.to_owned(), owner })
+        }
+        Err(TryLockError::Error(error)) => Err(unreadable("locking", error)),
+    }
+}
+
+/// Makes a directory and whatever leads to it, so that a power cut does not take them back.
+pub(crate) fn make(dir: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();
+    fs::create_dir_all(dir)?;
+    for path in missing.into_iter().rev() {
+        // A directory's name stands in the one above; above a plain name that is the current one.
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(above)?.sync_all()?;
+    }
+    Ok(())
+}

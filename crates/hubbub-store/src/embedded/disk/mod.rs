@@ -1,0 +1,144 @@
+//! The disk behind a small trait, so that tests can lose what was not synced, tear a write, fail the Nth one.
+//!
+//! Paths are relative to the data directory, with `/` between parts.
+//!
+//! What a crash leaves, and so what callers may rely on: bytes written are there after `sync_data` of their file; a
+//! file's name, a rename, a removal are there after `sync_dir` of the directory. Without the sync each may be there
+//! or not, and a write may be there in part, by sectors of 512 bytes, in any order.
+
+pub(crate) mod checked_dirs;
+pub(crate) mod data_dir;
+pub(crate) mod format_file;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::io::ReadWriteFlags;
+
+/// A directory tree of files.
+pub trait Disk: Send + Sync + 'static {
+    /// Opens an existing file for reading and writing at offsets.
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Creates an empty file, in place of one that may be there.
+    fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Makes `to` name what `from` named, at once, replacing what it named before.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file. Open handles keep reading it.
+    fn remove(&self, path: &str) -> io::Result<()>;
+    /// Names of the files in a directory, in no order.
+    fn list(&self, dir: &str) -> io::Result<Vec<String>>;
+    /// Makes a directory and its parents durable; fine if it is there.
+    fn make_dir(&self, dir: &str) -> io::Result<()>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &str) -> io::Result<()>;
+    /// Bytes that can still be written.
+    fn free_bytes(&self) -> io::Result<u64>;
+}
+
+/// An open file; reads and writes say where.
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "a file is measured to find its end, never asked whether it is empty"
+)]
+pub trait DiskFile: Send + Sync + 'static {
+    /// Fills `buffer` from `offset`; `UnexpectedEof` when the file ends before.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// The same, if that needs no wait for the medium; `WouldBlock` otherwise.
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
+    /// Writes all of `bytes` at `offset`, growing the file where needed.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes everything written to the file durable.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Length in bytes.
+    fn len(&self) -> io::Result<u64>;
+}
+
+/// The real file system below one directory.
+#[derive(Debug)]
+pub struct FileDisk {
+    root: PathBuf,
+    writes: bool,
+}
+
+impl FileDisk {
+    /// Everything below `root`, which exists.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), writes: true }
+    }
+
+    /// The same, opening files for reading alone.
+    pub fn read_only(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), writes: false }
+    }
+}
+
+impl Disk for FileDisk {
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(fs::OpenOptions::new().read(true).write(self.writes).open(self.root.join(path))?))
+    }
+
+    fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        Ok(Arc::new(options.open(self.root.join(path))?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.root.join(from), self.root.join(to))
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        fs::remove_file(self.root.join(path))
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        fs::read_dir(self.root.join(dir))?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    fn make_dir(&self, dir: &str) -> io::Result<()> {
+        fs::create_dir_all(self.root.join(dir))?;
+        fs::File::open(&self.root)?.sync_all()
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        fs::File::open(self.root.join(dir))?.sync_all()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+impl DiskFile for fs::File {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, buffer, offset)
+    }
+
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let wanted = buffer.len();
+        let read =
+            rustix::io::preadv2(self, &mut [io::IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
+        // Whatever went wrong, a read that may wait tells it better.
+        if read == Ok(wanted) { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        fs::File::sync_data(self)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}

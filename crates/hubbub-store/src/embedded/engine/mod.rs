@@ -1,0 +1,348 @@
+//! The engine without threads of its own: whoever has it decides when background work is done.
+
+#[cfg(test)]
+mod service_tests;
+#[cfg(test)]
+mod tests;
+pub(crate) mod wakeup;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hubbub_core::stats::{
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, PairStats, ParticipationPage,
+    RoomStats, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
+};
+use hubbub_core::store::{
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, ReadError, RoomInfo, StoreFigures,
+    StoreHealth, UserRooms,
+};
+use hubbub_core::{Clock, OpBatch, Outcome, RandomSource};
+use parking_lot::Mutex;
+
+use crate::embedded::backup::Snapshots;
+use crate::embedded::disk::Disk;
+use crate::embedded::error::{DoingOn, MaintainError, OpenError};
+use crate::embedded::journal::end::JournalEnd;
+use crate::embedded::journal::slot_path;
+use crate::embedded::kv::KeyRun;
+use crate::embedded::merge::segments::RETENTION_PARTS;
+use crate::embedded::options::{Durability, EngineOptions, WAITING_SLOTS_MAX, WAITING_SLOTS_SLOW};
+use crate::embedded::recovery;
+use crate::embedded::shared::Shared;
+use crate::embedded::status::Trouble;
+use crate::embedded::writer::Writer;
+
+/// Batches while syncs are fast, and while they are slow.
+const CAP_FAST: BatchCap = BatchCap { ops: 2_000, bytes: 512 * 1024 };
+const CAP_SLOW: BatchCap = BatchCap { ops: 8_192, bytes: 4 * 1024 * 1024 };
+
+/// Longest time one batch is held back when seals are behind.
+const DELAY_MAX: Duration = Duration::from_millis(50);
+
+/// An open data directory.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) shared: Shared,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) snapshots: Snapshots,
+}
+
+impl Engine {
+    /// Opens the data directory that `disk` is, or makes one in it.
+    ///
+    /// Everything acknowledged before is there when this returns, and on the disk. The caller sees to it that no
+    /// other engine has the directory open.
+    pub fn open(
+        options: EngineOptions,
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+        random: &dyn RandomSource,
+    ) -> Result<Self, OpenError> {
+        let (shared, writer) = recovery::open(options, disk, clock, random)?;
+        shared.status.set_trouble(shared.reserve_is_touched().map(Trouble::DiskFull));
+        // What was too old before is not in sight again, whether or not a manifest says so yet: its ids may be used anew.
+        if let Err(error) = shared.hide_expired() {
+            tracing::warn!("hiding what is too old failed and is tried again: {error}");
+        }
+        Ok(Self { shared, writer: Mutex::new(writer), snapshots: Snapshots::default() })
+    }
+
+    /// Makes a batch durable; see [`hubbub_core::Store::apply`].
+    pub fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        let delay = self.delay(batch.bytes());
+        if !delay.is_zero() {
+            std::thread::sleep(delay);
+        }
+        self.writer.lock().apply(&self.shared, batch)
+    }
+
+    /// How long to hold a batch back so that seals keep up: in proportion to how far they are behind.
+    fn delay(&self, bytes: usize) -> Duration {
+        let behind = self.shared.waiting_slots().saturating_sub(WAITING_SLOTS_SLOW - 1);
+        let rate = self.shared.status.seal_bytes_per_s.load(Ordering::Relaxed);
+        if behind == 0 || rate == 0 {
+            return Duration::ZERO;
+        }
+        #[allow(clippy::cast_precision_loss)]
+        let seconds = bytes as f64 / rate as f64 * behind as f64;
+        Duration::try_from_secs_f64(seconds).unwrap_or(DELAY_MAX).min(DELAY_MAX)
+    }
+
+    /// How large a batch is wanted now.
+    pub fn batch_cap(&self) -> BatchCap {
+        let slow = self.shared.status.slow_syncs.load(Ordering::Relaxed);
+        let cap = if slow { CAP_SLOW } else { CAP_FAST };
+        let slot = usize::try_from(self.shared.options.slot_bytes / 8).unwrap_or(usize::MAX);
+        BatchCap { bytes: cap.bytes.min(slot), ..cap }
+    }
+
+    /// A page of a room's messages; see [`hubbub_core::RoomStore::history`].
+    pub fn history(&self, room: &str, query: &HistoryQuery) -> Result<HistoryPage, ReadError> {
+        self.shared.history(room, query)
+    }
+
+    /// One room; `None` when there is none of that name.
+    pub fn room(&self, room: &str) -> Option<RoomInfo> {
+        self.shared.room(room)
+    }
+
+    /// Up to `limit` rooms in the order of their names, beginning behind `after`.
+    pub fn rooms(&self, after: Option<&str>, limit: usize) -> Vec<RoomInfo> {
+        self.shared.rooms(after, limit)
+    }
+
+    /// See [`hubbub_core::StatsStore::totals`].
+    pub fn totals(&self) -> Result<Counted<Totals>, ReadError> {
+        self.shared.totals()
+    }
+
+    /// See [`hubbub_core::StatsStore::room_stats`].
+    pub fn room_stats(&self, room: &str) -> Result<Counted<Option<RoomStats>>, ReadError> {
+        self.shared.room_stats(room)
+    }
+
+    /// See [`hubbub_core::StatsStore::top_rooms`].
+    pub fn top_rooms(&self, limit: usize) -> Result<Counted<Vec<RoomStats>>, ReadError> {
+        self.shared.top_rooms(limit)
+    }
+
+    /// See [`hubbub_core::StatsStore::user_stats`].
+    pub fn user_stats(&self, user: &str) -> Result<Counted<Option<UserStats>>, ReadError> {
+        self.shared.user_stats(user)
+    }
+
+    /// See [`hubbub_core::StatsStore::top_users`].
+    pub fn top_users(&self, limit: usize) -> Result<Counted<Vec<UserStats>>, ReadError> {
+        self.shared.top_users(limit)
+    }
+
+    /// See [`hubbub_core::StatsStore::top_pairs`].
+    pub fn top_pairs(&self, limit: usize) -> Result<Counted<Vec<PairStats>>, ReadError> {
+        self.shared.top_pairs(limit)
+    }
+
+    /// See [`hubbub_core::StatsStore::hours`].
+    pub fn hours(&self, query: &HoursQuery) -> Result<Counted<HoursPage>, ReadError> {
+        self.shared.hours(query)
+    }
+
+    /// See [`hubbub_core::StatsStore::active_users`].
+    pub fn active_users(&self, query: &ActiveUsersQuery) -> Result<Counted<ActiveUsers>, ReadError> {
+        self.shared.active_users(query)
+    }
+
+    /// See [`hubbub_core::StatsStore::participation`].
+    pub fn participation(
+        &self,
+        user: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Counted<ParticipationPage>, ReadError> {
+        self.shared.participation(user, after, limit)
+    }
+
+    /// See [`hubbub_core::StatsStore::user_history`].
+    pub fn user_history(&self, user: &str, query: &UserHistoryQuery) -> Result<UserHistoryPage, ReadError> {
+        self.shared.user_history(user, query)
+    }
+
+    /// See [`hubbub_core::StatsStore::audit`].
+    pub fn audit(&self) -> Result<Counted<Audit>, ReadError> {
+        self.shared.audit()
+    }
+
+    /// How a user stands to a room.
+    pub fn access(&self, room: &str, user: &str) -> Access {
+        self.shared.access(room, user)
+    }
+
+    /// Up to `limit` members of a room in the order of their names, beginning behind `after`.
+    pub fn members(&self, room: &str, after: Option<&str>, limit: usize) -> Vec<Member> {
+        self.shared.members(room, after, limit)
+    }
+
+    /// Up to `limit` rooms of a user in the order of their names, beginning behind `after`.
+    pub fn user_rooms(&self, user: &str, after: Option<&str>, limit: usize) -> Result<UserRooms, ReadError> {
+        self.shared.user_rooms(user, after, limit)
+    }
+
+    /// The id of this history.
+    pub fn epoch(&self) -> Arc<str> {
+        Arc::clone(&self.shared.epoch)
+    }
+
+    /// Whether it takes writes.
+    pub fn health(&self) -> StoreHealth {
+        self.shared.status.health()
+    }
+
+    /// What it holds and does.
+    pub fn figures(&self) -> StoreFigures {
+        let view = self.shared.view();
+        let (sync_us_last, sync_us_max) = self.shared.status.sync_us();
+        let runs: u64 =
+            view.runs.iter().map(KeyRun::bytes).chain(view.key_log.iter().map(|log| log.bytes)).sum();
+        let sealed: u64 = runs + view.segments.iter().map(|segment| segment.bytes()).sum::<u64>();
+        let (messages, rooms) = {
+            let rooms = self.shared.rooms.read();
+            (rooms.messages(), rooms.known())
+        };
+        let mut figures = StoreFigures {
+            messages,
+            rooms,
+            keys: self.shared.keys.count(),
+            disk_bytes: sealed + self.shared.slots.bytes(),
+            segments: view.segments.len() as u64,
+            unsealed_slots: self.shared.waiting_slots() as u64,
+            sync_us_last,
+            sync_us_max,
+            unreadable: self.shared.status.damage.reads(),
+            ..StoreFigures::default()
+        };
+        self.shared.queues.figures(&*self.shared.clock, &mut figures);
+        figures
+    }
+
+    /// Prepares the next slot, if there is none. Says whether it did.
+    pub fn prepare_step(&self) -> Result<bool, MaintainError> {
+        let wanted = self.shared.slots.wants_one() && !self.shared.dirs.keeps_all();
+        if wanted {
+            self.shared.slots.prepare()?;
+        }
+        Ok(wanted)
+    }
+
+    /// Does the most urgent piece of journal work: prepare the next slot, else seal the oldest full one, else begin a
+    /// new slot because what stands in this one grows too old. Says whether there was any. Also sees whether the
+    /// disk is full, or not any more.
+    pub fn seal_step(&self) -> Result<bool, MaintainError> {
+        let result = self.journal_work();
+        let trouble = match &result {
+            Err(error) if error.is_disk_full() => Some(Trouble::DiskFull(error.to_string())),
+            Err(error) if self.shared.waiting_slots() >= WAITING_SLOTS_MAX => {
+                Some(Trouble::Stuck(error.to_string()))
+            }
+            _ => self.shared.reserve_is_touched().map(Trouble::DiskFull),
+        };
+        self.shared.status.set_trouble(trouble);
+        result
+    }
+
+    fn journal_work(&self) -> Result<bool, MaintainError> {
+        self.shared.renew_manifest()?;
+        Ok(self.prepare_step()? || self.shared.seal_one()? || self.retire_old_slot())
+    }
+
+    /// Begins a new slot when messages of the present one would be kept too long if they waited for it to fill up. Goes by
+    /// the slot's age, not by the messages' times, which may lie ahead.
+    fn retire_old_slot(&self) -> bool {
+        let Some(retention) = self.shared.retention_micros() else { return false };
+        let part = Duration::from_micros(u64::try_from(retention / RETENTION_PARTS).unwrap_or(0));
+        let mut writer = self.writer.lock();
+        let age = self.shared.clock.monotonic().saturating_sub(writer.place.begun);
+        writer.place.tail.messages() > 0 && age > part && writer.next_slot(&self.shared).is_ok()
+    }
+
+    /// Hides and drops what is too old, else removes what is hidden from a segment, else merges small segments, else runs of keys, else
+    /// builds a new filter. Says whether there was anything to do. Also lets go of snapshots that nobody reads any more.
+    pub fn merge_step(&self) -> Result<bool, MaintainError> {
+        let shared = &self.shared;
+        self.snapshots.forget_unused(shared.clock.monotonic());
+        Ok(shared.expire()?
+            || shared.scrub_one()?
+            || shared.merge_one()?
+            || shared.merge_keys()?
+            || shared.refilter()?)
+    }
+
+    /// Counts what is not counted yet, so that questions about statistics find little to do. Says whether there was a
+    /// lot.
+    pub fn count_step(&self) -> Result<bool, MaintainError> {
+        self.shared.count_some()
+    }
+
+    /// Records where the journal ends if that is not recorded and nothing was written for a moment. Never says that
+    /// there is more to do.
+    pub fn record_end_step(&self) -> Result<bool, MaintainError> {
+        // Whoever has the lock is writing.
+        let Some(end) = self.writer.try_lock().map(|writer| writer.end) else { return Ok(false) };
+        if self.shared.end.is_due(end, self.shared.clock.monotonic()) {
+            self.record(end)?;
+        }
+        Ok(false)
+    }
+
+    /// Records where the journal ends now, so that the next start knows what must be there.
+    pub fn record_end(&self) -> Result<(), MaintainError> {
+        let end = self.writer.lock().end;
+        self.record(end)
+    }
+
+    /// Records a batch as the last one that must be there. After a failed write or sync nothing is recorded: the next
+    /// start finds out what there is.
+    fn record(&self, end: JournalEnd) -> Result<(), MaintainError> {
+        if self.shared.options.durability == Durability::Os {
+            self.sync_journal()?;
+        }
+        if self.shared.status.is_failed() { Ok(()) } else { self.shared.end.record(end) }
+    }
+
+    /// Makes durable what was written without waiting. When that fails, what is not on the disk would pass for durable
+    /// at the next attempt, so there is none before a restart.
+    fn sync_journal(&self) -> Result<(), MaintainError> {
+        for tail in &self.shared.view().tails {
+            let path = slot_path(tail.slot.number);
+            if let Err(error) = tail.slot.file.sync_data() {
+                self.shared
+                    .status
+                    .fail(format!("syncing {path} failed: {error}; see to the disk, then restart"));
+                return Err(error).doing("syncing", &path);
+            }
+        }
+        Ok(())
+    }
+
+    /// File and offset of the last block of the journal that is recorded as durable; `None` when the journal holds
+    /// nothing that is recorded and not sealed.
+    pub fn recorded_end(&self) -> Option<(String, u64)> {
+        let end = self.shared.end.recorded()?;
+        let is_sealed = end.journal <= self.shared.status.sealed_through.load(Ordering::Acquire);
+        (end.batch > 0 && !is_sealed).then(|| (slot_path(end.slot), end.offset))
+    }
+
+    /// Lets go of the data in order: the journal is synced and its end recorded, so that the next start knows what must
+    /// be there. Nothing acknowledged depends on it, except under [`Durability::Os`], where it makes the end a clean one.
+    pub fn close(&self) -> Result<(), MaintainError> {
+        let writer = self.writer.lock();
+        if self.shared.status.is_failed() {
+            return Ok(());
+        }
+        self.record(writer.end)?;
+        if self.shared.options.durability == Durability::Os {
+            self.shared.change_manifest(|manifest| manifest.unsynced = false)?;
+        }
+        Ok(())
+    }
+}

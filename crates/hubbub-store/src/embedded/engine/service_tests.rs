@@ -1,0 +1,87 @@
+//! The store as a server has it: a directory, a lock, threads.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::store::{Cursor, HistoryQuery};
+use hubbub_core::{MessageType, Op, OpBatch, RoomId, RoomStore, Send, Store, Timestamp};
+
+use crate::embedded::{Embedded, EngineOptions, OpenError};
+
+fn open(dir: &Path) -> Result<Embedded, OpenError> {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+    let options = EngineOptions { slot_bytes: 64 * 1024, reserve_bytes: 0, ..EngineOptions::default() };
+    Embedded::open(dir, options, clock, &SeededRandom::new(3))
+}
+
+fn send(store: &Embedded, id: u32) -> bool {
+    let mut batch = OpBatch::default();
+    let (id, text) = (id.to_string(), "x".repeat(500));
+    batch.push(&Op::Send(Send {
+        room: "lobby",
+        user: "ada",
+        id: &id,
+        username: None,
+        text: &text,
+        kind: MessageType::Text,
+        timestamp: Timestamp::from_micros(7),
+    }));
+    store.apply(&batch).is_ok()
+}
+
+#[test]
+fn a_directory_is_for_one_process() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("new/data");
+    let store = open(&dir).unwrap();
+    let Err(OpenError::Locked { owner, .. }) = open(&dir) else { panic!("opened twice") };
+    assert_eq!(owner, format!("process {}", std::process::id()));
+    store.close();
+    open(&dir).unwrap();
+}
+
+#[test]
+fn a_newer_or_broken_directory_is_refused_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).unwrap().close();
+    std::fs::write(dir.path().join("FORMAT"), "hubbub data format 2\n").unwrap();
+    let error = open(dir.path()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "data directory has format 2, this version reads up to 1; start the version that wrote it"
+    );
+    std::fs::write(dir.path().join("FORMAT"), "something else").unwrap();
+    assert!(matches!(open(dir.path()), Err(OpenError::Damaged { file, .. }) if file == "FORMAT"));
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = open(&file).unwrap_err();
+    assert!(matches!(error, OpenError::Unreadable { .. }), "{error}");
+    assert!(error.to_string().contains("file"), "{error}");
+}
+
+#[test]
+fn threads_seal_while_messages_come_and_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let store = open(dir.path()).unwrap();
+    for id in 0..2_000 {
+        while !send(&store, id) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let room = || RoomId::new("lobby").unwrap();
+    let query =
+        HistoryQuery { cursor: Cursor::After(0), from: None, to: None, limit: 10_000, bytes_max: usize::MAX };
+    let page = runtime.block_on(store.history(room(), query)).unwrap();
+    assert_eq!((page.messages.len(), page.head, page.oldest, page.more), (2_000, 2_000, 1, false));
+    assert!(store.figures().segments > 0);
+    store.close();
+    drop(store);
+    let store = open(dir.path()).unwrap();
+    let again = runtime.block_on(store.history(room(), query)).unwrap();
+    assert!(again.messages.iter().eq(page.messages.iter()));
+    let info = runtime.block_on(store.room(room())).unwrap().unwrap();
+    assert_eq!(runtime.block_on(store.rooms(None, 10)).unwrap(), [info]);
+}

@@ -1,0 +1,129 @@
+//! The engine on the real file system.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::store::{Cursor, HistoryQuery, ReadError};
+use hubbub_core::{MessageType, Op, OpBatch, Outcome, Refusal, Send, Timestamp};
+
+use crate::embedded::disk::FileDisk;
+use crate::embedded::{Engine, EngineOptions};
+
+fn options() -> EngineOptions {
+    EngineOptions { slot_bytes: 16 * 1024, ..EngineOptions::default() }
+}
+
+fn open(dir: &std::path::Path, options: EngineOptions) -> Engine {
+    open_at(dir, options, &Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000))))
+}
+
+fn open_at(dir: &std::path::Path, options: EngineOptions, clock: &Arc<ManualClock>) -> Engine {
+    let clock = Arc::clone(clock);
+    Engine::open(options, Arc::new(FileDisk::new(dir)), clock, &SeededRandom::new(5)).unwrap()
+}
+
+fn batch(room: &str, ids: std::ops::Range<u64>) -> OpBatch {
+    let mut batch = OpBatch::default();
+    for id in ids {
+        let (id, text) = (format!("m{id}"), format!("text {id} {}", "x".repeat(80)));
+        batch.push(&Op::Send(Send {
+            room,
+            user: "ada",
+            id: &id,
+            username: Some("Ada"),
+            text: &text,
+            kind: MessageType::Text,
+            timestamp: Timestamp::from_micros(7),
+        }));
+    }
+    batch
+}
+
+fn query(cursor: Cursor) -> HistoryQuery {
+    HistoryQuery { cursor, from: None, to: None, limit: 1_000, bytes_max: usize::MAX }
+}
+
+fn ids(engine: &Engine, room: &str, cursor: Cursor) -> Vec<String> {
+    let page = engine.history(room, &query(cursor)).unwrap();
+    page.messages.iter().map(|message| message.sent.id.to_owned()).collect()
+}
+
+#[test]
+fn what_was_sent_is_read_before_and_after_seal_and_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let expected: Vec<String> = (0..400).map(|id| format!("m{id}")).collect();
+    {
+        let engine = open(dir.path(), options());
+        for part in 0..40 {
+            engine.apply(&batch("lobby", part * 10..part * 10 + 10)).unwrap();
+            engine.apply(&batch("other", part..part + 1)).unwrap();
+            if part % 2 == 0 {
+                while engine.seal_step().unwrap() {}
+            }
+        }
+        assert!(engine.figures().segments > 2);
+        assert_eq!(ids(&engine, "lobby", Cursor::After(0)), expected);
+        assert_eq!(engine.figures().messages, 440);
+    }
+    let engine = open(dir.path(), options());
+    assert_eq!(ids(&engine, "lobby", Cursor::After(0)), expected);
+    assert_eq!(ids(&engine, "lobby", Cursor::Before(u64::MAX)), expected);
+    assert_eq!(ids(&engine, "lobby", Cursor::After(399)), ["m399"]);
+    let room = engine.room("other").unwrap();
+    assert_eq!((room.head, room.oldest, room.messages), (40, 1, 40));
+    assert!(matches!(engine.history("none", &query(Cursor::After(0))), Err(ReadError::UnknownRoom)));
+    for part in 0..40 {
+        let again = engine.apply(&batch("lobby", part * 10..part * 10 + 10)).unwrap();
+        assert!(
+            again.iter().zip(part * 10 + 1..).all(|(outcome, seq)| {
+                matches!(outcome, Outcome::Duplicate(receipt) if receipt.seq == seq)
+            })
+        );
+    }
+    while engine.seal_step().unwrap() {}
+    let mut other = OpBatch::default();
+    for text in ["one", "one", "two"] {
+        other.push(&Op::Send(Send {
+            room: "lobby",
+            user: "eve",
+            id: "new",
+            username: None,
+            text,
+            kind: MessageType::Text,
+            timestamp: Timestamp::from_micros(7),
+        }));
+    }
+    let outcomes = engine.apply(&other).unwrap();
+    assert!(matches!(outcomes[0], Outcome::Stored(receipt) if receipt.seq == 401));
+    assert!(matches!(outcomes[1], Outcome::Duplicate(receipt) if receipt.seq == 401));
+    assert_eq!(outcomes[2], Outcome::Refused(Refusal::IdReused { seq: 401 }));
+}
+
+#[test]
+fn the_filter_forgets_what_was_dropped_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+    let options = EngineOptions { retention: Some(Duration::from_secs(40)), ..options() };
+    let engine = open_at(dir.path(), options, &clock);
+    let filter_ids = || engine.shared.status.filter_ids.load(Ordering::Relaxed);
+    let mut filter_ids_max = 0;
+    for part in 0..400 {
+        engine.apply(&batch("lobby", part * 10..part * 10 + 10)).unwrap();
+        filter_ids_max = filter_ids_max.max(filter_ids());
+        clock.advance_micros(1_000_000);
+        // The writer goes on between the building of a filter and its taking over.
+        if part % 3 == 0 {
+            while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
+        }
+        let kept = engine.room("lobby").unwrap();
+        let oldest_part = (kept.oldest - 1).div_ceil(10);
+        let again = engine.apply(&batch("lobby", oldest_part * 10..oldest_part * 10 + 10)).unwrap();
+        assert!(again.iter().all(|outcome| matches!(outcome, Outcome::Duplicate(_))), "{part}: {again:?}");
+    }
+    assert!(
+        filter_ids_max < 2_500,
+        "{filter_ids_max} ids in the filter, 4,000 were sent, about 450 are kept"
+    );
+}

@@ -1,0 +1,107 @@
+//! Writing a file: under another name until all of it is synced, so that it is there whole or not at all.
+
+use std::io;
+use std::sync::Arc;
+
+use crc32c::crc32c;
+
+use super::block::{self, BlockLocation};
+use super::codec::Compressor;
+use super::{Codec, FileKind, Output, Section};
+use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::error::{DoingOn, MaintainError};
+
+/// Writes one file. After a crash before [`Self::finish`] returned, write it again under the same number.
+pub(crate) struct FileWriter {
+    disk: Arc<dyn Disk>,
+    kind: &'static FileKind,
+    number: u64,
+    compressor: Compressor,
+    pub(crate) output: Output,
+}
+
+impl FileWriter {
+    /// Begins file `number` of a kind, in place of an unfinished one.
+    pub(crate) fn create(
+        disk: Arc<dyn Disk>,
+        kind: &'static FileKind,
+        number: u64,
+        codec: Codec,
+    ) -> io::Result<Self> {
+        let mut output = Output::new(disk.create(&kind.unfinished_path(number))?);
+        output.append(|out| out.extend_from_slice(&kind.header()))?;
+        Ok(Self { disk, kind, number, compressor: Compressor::new(codec)?, output })
+    }
+
+    /// The number in the file's name.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Appends a block.
+    pub(crate) fn append_block(&mut self, raw: &[u8]) -> io::Result<BlockLocation> {
+        block::append(raw, &mut self.compressor, &mut self.output)
+    }
+
+    /// Appends bytes as they are.
+    pub(crate) fn append_section(&mut self, bytes: &[u8]) -> io::Result<Section> {
+        let offset = self.output.position();
+        self.output.append(|out| out.extend_from_slice(bytes))?;
+        Ok(Section { offset, bytes: bytes.len() as u64, crc: crc32c(bytes) })
+    }
+
+    /// Appends a footer with these fields, then does what [`Self::finish`] does.
+    pub(crate) fn finish_with_footer(mut self, mut fields: Vec<u8>) -> io::Result<Arc<dyn DiskFile>> {
+        self.kind.finish_footer(&mut fields);
+        self.output.append(|out| out.extend_from_slice(&fields))?;
+        self.finish()
+    }
+
+    /// Syncs everything and gives the file its name. Durable when it returns.
+    pub(crate) fn finish(mut self) -> io::Result<Arc<dyn DiskFile>> {
+        self.output.sync()?;
+        self.disk.rename(&self.kind.unfinished_path(self.number), &self.kind.path(self.number))?;
+        self.disk.sync_dir(self.kind.dir)?;
+        Ok(self.output.into_file())
+    }
+
+    /// Gives up and removes what was written.
+    pub(crate) fn discard(self) -> io::Result<()> {
+        self.disk.remove(&self.kind.unfinished_path(self.number))
+    }
+}
+
+/// A writer of one kind of sorted file.
+pub(crate) trait SortedFileWriter {
+    /// Messages or keys so far.
+    fn items(&self) -> u64;
+    /// Writes the indexes and makes the file durable under its name.
+    fn finish(self) -> io::Result<()>;
+    /// Gives up and removes what was written.
+    fn discard(self) -> io::Result<()>;
+}
+
+/// Writes a file with what `fill` adds, whole or not at all. `false`, and no file, when that is nothing.
+pub(crate) fn write_sorted<W: SortedFileWriter>(
+    path: &str,
+    writer: io::Result<W>,
+    fill: impl FnOnce(&mut W) -> Result<(), MaintainError>,
+) -> Result<bool, MaintainError> {
+    let mut writer = writer.doing("making", path)?;
+    if let Err(error) = fill(&mut writer) {
+        // Only to give the space back at once; the next attempt writes the same file.
+        let _ = writer.discard();
+        return Err(error);
+    }
+    if writer.items() == 0 {
+        writer.discard().doing("removing", path)?;
+        return Ok(false);
+    }
+    writer.finish().doing("finishing", path)?;
+    Ok(true)
+}
+
+/// That a caller broke a rule of the format.
+pub(crate) fn invalid(rule: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, rule)
+}

@@ -1,0 +1,217 @@
+//! What is too old, deleted or erased goes, and takes its bytes with it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::clock::{ManualClock, SeededRandom, SteadyClock, TRUST_AFTER};
+use hubbub_core::store::{Cursor, HistoryQuery};
+use hubbub_core::{Change, MessageType, Op, OpBatch, Outcome, RoomSettings, Send, Timestamp, What};
+
+use crate::embedded::disk::FileDisk;
+use crate::embedded::{Engine, EngineOptions};
+
+const SECOND: i64 = 1_000_000;
+
+struct Place {
+    dir: tempfile::TempDir,
+    clock: Arc<ManualClock>,
+    engine: Engine,
+}
+
+impl Place {
+    fn new(retention: Option<Duration>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+        let options = EngineOptions {
+            slot_bytes: 16 * 1024,
+            retention,
+            reserve_bytes: 0,
+            scrub_interval: Duration::ZERO,
+            ..EngineOptions::default()
+        };
+        let disk = Arc::new(FileDisk::new(dir.path()));
+        let engine = Engine::open(options, disk, Arc::clone(&clock) as _, &SeededRandom::new(5)).unwrap();
+        Self { dir, clock, engine }
+    }
+
+    fn apply(&self, op: &Op<'_>) -> Outcome {
+        let mut batch = OpBatch::default();
+        batch.push(op);
+        let outcome = self.engine.apply(&batch).unwrap()[0].clone();
+        self.work();
+        outcome
+    }
+
+    fn work(&self) {
+        while self.engine.seal_step().unwrap() || self.engine.merge_step().unwrap() {}
+    }
+
+    fn change(&self, what: What<'_>) -> Outcome {
+        self.apply(&Op::Change(Change { by: None, what }))
+    }
+
+    fn keep_for(&self, room: &str, seconds: u64) {
+        let settings = RoomSettings { retention_s: Some(seconds), ..RoomSettings::default() };
+        self.change(What::PutRoom { room, settings });
+    }
+
+    fn send(&self, room: &str, user: &str, id: u64) {
+        let (id, timestamp) = (format!("{room}-{user}-{id}"), Timestamp::from_micros(7));
+        let text = format!("text of {id} {}", "x".repeat(60));
+        let kind = MessageType::Text;
+        let send = Send { room, user, id: &id, username: None, text: &text, kind, timestamp };
+        assert!(matches!(self.apply(&Op::Send(send)), Outcome::Stored(_)));
+    }
+
+    /// Sends so much elsewhere that every slot is written anew.
+    fn fill(&self, ids: std::ops::Range<u64>) {
+        for id in ids {
+            self.send("elsewhere", "nobody", id);
+        }
+    }
+
+    fn count(&self, room: &str) -> u64 {
+        let query = HistoryQuery {
+            cursor: Cursor::After(0),
+            from: None,
+            to: None,
+            limit: usize::MAX,
+            bytes_max: usize::MAX,
+        };
+        let read = self.engine.history(room, &query).unwrap().messages.len() as u64;
+        assert_eq!(self.engine.room(room).unwrap().messages, read);
+        read
+    }
+
+    /// Messages of a room that stand in segments, seen or not.
+    fn in_segments(&self, room: &str) -> u64 {
+        let view = self.engine.shared.view();
+        view.segments.iter().filter_map(|segment| segment.span(room)).map(|span| span.count).sum()
+    }
+}
+
+fn holds(dir: &Path, needle: &[u8]) -> bool {
+    std::fs::read_dir(dir).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            holds(&path, needle)
+        } else {
+            std::fs::read(&path).unwrap().windows(needle.len()).any(|window| window == needle)
+        }
+    })
+}
+
+#[test]
+fn a_room_keeps_messages_as_long_as_it_says() {
+    let place = Place::new(Some(Duration::from_secs(100)));
+    place.keep_for("short", 10);
+    place.keep_for("long", 10_000);
+    for id in 0..200 {
+        for room in ["short", "usual", "long"] {
+            place.send(room, "ada", id);
+        }
+        place.clock.advance_micros(SECOND);
+    }
+    place.fill(0..2_000);
+    // An eighth of the shortest time may pass before somebody looks.
+    let (short, usual) = (place.count("short"), place.count("usual"));
+    assert!((10..=12).contains(&short), "{short}");
+    assert!((100..=200).contains(&usual), "{usual}");
+    assert_eq!(place.count("long"), 200);
+    place.clock.advance_micros(150 * SECOND);
+    place.work();
+    assert_eq!((place.count("short"), place.count("usual"), place.count("long")), (0, 0, 200));
+    assert_eq!((place.in_segments("short"), place.in_segments("usual")), (0, 0));
+    place.clock.advance_micros(20_000 * SECOND);
+    place.work();
+    assert_eq!((place.count("long"), place.in_segments("long")), (0, 0));
+    place.send("long", "ada", 200);
+    let room = place.engine.room("long").unwrap();
+    assert_eq!((room.head, room.oldest, room.messages), (201, 201, 1));
+}
+
+#[test]
+fn what_is_erased_or_deleted_leaves_the_disk() {
+    let place = Place::new(None);
+    for id in 0..300 {
+        place.send("kept", "ada", id);
+        place.send("kept", "eve", id);
+        place.send("gone", "ada", id);
+    }
+    place.fill(0..2_000);
+    assert_eq!((place.count("kept"), place.in_segments("kept")), (600, 600));
+    assert!(holds(place.dir.path(), b"eve"));
+    while matches!(place.change(What::EraseUser { user: "eve" }), Outcome::Erased { more: true, .. }) {}
+    place.change(What::DeleteRoom { room: "gone" });
+    assert_eq!((place.count("kept"), place.in_segments("kept")), (300, 300));
+    assert_eq!(place.in_segments("gone"), 0);
+    // The record of an erasure names the user too, until its slot is written anew.
+    place.fill(2_000..4_000);
+    assert!(!holds(place.dir.path(), b"eve"), "something of the erased user is left on the disk");
+}
+
+const YEAR: i64 = 365 * 24 * 3_600 * SECOND;
+
+#[test]
+fn messages_of_a_wrong_clock_grow_old_too() {
+    let place = Place::new(Some(Duration::from_secs(100)));
+    place.keep_for("short", 10);
+    place.clock.step_micros(YEAR);
+    for id in 0..100 {
+        place.send("usual", "ada", id);
+        place.send("short", "ada", id);
+    }
+    place.fill(0..300);
+    place.clock.step_micros(-YEAR);
+    place.fill(300..600);
+    place.clock.advance_micros(2 * SECOND);
+    place.work();
+    assert_eq!((place.count("usual"), place.count("short")), (100, 100), "they are as young as any");
+    place.clock.advance_micros(20 * SECOND);
+    place.work();
+    assert_eq!((place.count("usual"), place.count("short")), (100, 0));
+    place.send("late", "ada", 1);
+    place.fill(600..900);
+    place.clock.advance_micros(85 * SECOND);
+    place.work();
+    assert_eq!(place.count("late"), 1, "a merge makes nothing older");
+    place.clock.advance_micros(150 * SECOND);
+    place.work();
+    assert_eq!((place.count("usual"), place.in_segments("usual")), (0, 0));
+}
+
+#[test]
+fn a_clock_that_proves_nothing_deletes_nothing() {
+    let place = Place::new(Some(Duration::from_secs(100)));
+    place.send("usual", "ada", 1);
+    place.fill(0..300);
+    let Place { dir, clock, engine } = place;
+    drop(engine);
+    clock.step_micros(YEAR);
+    let open = || {
+        let options = EngineOptions {
+            slot_bytes: 16 * 1024,
+            retention: Some(Duration::from_secs(100)),
+            reserve_bytes: 0,
+            ..EngineOptions::default()
+        };
+        let steady = SteadyClock::new(Arc::clone(&clock) as _, TRUST_AFTER);
+        let disk = Arc::new(FileDisk::new(dir.path()));
+        Engine::open(options, disk, Arc::new(steady), &SeededRandom::new(6)).unwrap()
+    };
+    let engine = open();
+    while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
+    assert_eq!(engine.room("usual").unwrap().messages, 1, "a year has passed, or the clock is wrong");
+    drop(engine);
+    clock.step_micros(-YEAR - 3_600 * SECOND);
+    let engine = open();
+    while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
+    assert_eq!(engine.room("usual").unwrap().messages, 1, "the clock is an hour behind");
+    drop(engine);
+    clock.step_micros(YEAR);
+    let engine = open();
+    clock.advance_micros(61 * SECOND);
+    while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
+    assert_eq!(engine.room("usual").unwrap().messages, 0, "a year has passed");
+}

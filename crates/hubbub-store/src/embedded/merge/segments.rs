@@ -1,0 +1,138 @@
+//! Merging neighbouring segments, which also removes hidden messages from the disk.
+//!
+//! Merging takes the neighbours that are smallest together, so that a message is rewritten a few times at most, and
+//! keeps the order of segments. Files are removed only after the manifest stopped naming them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::Message;
+use hubbub_core::invariant::saturate;
+
+use super::{MergeEnd, replace_neighbours, smallest_neighbours};
+use crate::embedded::error::MaintainError;
+use crate::embedded::manifest::may_be_named;
+use crate::embedded::segment::{Codec, Segment, SegmentWriter, merge, segment_path};
+use crate::embedded::shared::Shared;
+
+/// What the work on segments remembers from step to step.
+#[derive(Debug, Default)]
+pub(crate) struct MergeState {
+    /// The number reserved for the segment that is being written, kept until a manifest may name it.
+    pub(super) reserved: Option<u64>,
+    /// When to look again for what is too old.
+    pub(super) expire_at: Duration,
+    /// What was hidden when segments were last found to hold nothing hidden; `None` = never looked.
+    pub(super) scrubbed: Option<u64>,
+    /// When to look again for what is hidden.
+    pub(super) scrub_at: Duration,
+}
+
+/// Into so many parts of the retention time messages are grouped, so that they go at most one part too late.
+pub(crate) const RETENTION_PARTS: i64 = 8;
+
+impl Shared {
+    /// The retention time in microseconds.
+    pub(crate) fn retention_micros(&self) -> Option<i64> {
+        self.options.retention.map(|time| saturate(time.as_micros()))
+    }
+
+    /// Merges neighbours when there are many segments. Says whether it did.
+    pub(crate) fn merge_one(&self) -> Result<bool, MaintainError> {
+        let mut merging = self.merging.lock();
+        let Some(sources) = self.merge_candidates() else { return Ok(false) };
+        self.rewrite(&sources, &mut merging)
+    }
+
+    /// Puts one segment with what is not hidden into the place of neighbours. Says whether it did.
+    pub(super) fn rewrite(
+        &self,
+        sources: &[Segment],
+        merging: &mut MergeState,
+    ) -> Result<bool, MaintainError> {
+        let number = *merging.reserved.get_or_insert_with(|| self.reserve_segment());
+        let path = segment_path(number);
+        let writer = SegmentWriter::create(Arc::clone(&self.disk), number, Codec::Zstd, self.hasher);
+        let hidden = self.rooms.read().hidden();
+        let is_visible = |message: &Message<'_>| {
+            hidden.is_empty() || hidden.get(message.sent.room).is_none_or(|hidden| !hidden.hides(message.seq))
+        };
+        let end = self.write_merged(&path, writer, |writer| {
+            merge(sources, writer, |message| !self.wakeup.is_stopped() && is_visible(message))
+        })?;
+        let merged = match end {
+            MergeEnd::Stopped => return Ok(false),
+            MergeEnd::Empty => {
+                self.replace(sources, None)?;
+                return Ok(true);
+            }
+            MergeEnd::Written => Segment::open(&*self.disk, number, Arc::clone(&self.cache))?,
+        };
+        let replaced = self.replace(sources, Some(merged));
+        if may_be_named(&replaced) {
+            merging.reserved = None;
+        }
+        replaced.map(|()| true)
+    }
+
+    /// The neighbours that are smallest together, if there are too many segments.
+    fn merge_candidates(&self) -> Option<Vec<Segment>> {
+        let options = self.options.merge;
+        let view = self.view();
+        if view.segments.len() <= options.segments_max || options.fan_in < 2 {
+            return None;
+        }
+        let part = self.retention_micros().map(|retention| retention / RETENTION_PARTS);
+        let may_merge = |group: &[Segment], bytes: u64| {
+            !group.iter().any(|segment| self.is_damaged(segment))
+                && bytes <= options.bytes_max
+                && part.is_none_or(|part| age_span(group) <= part)
+        };
+        let (_, group) = smallest_neighbours(&view.segments, options.fan_in, Segment::bytes, may_merge)?;
+        Some(group.to_vec())
+    }
+
+    /// Whether a read of a segment has failed. Rewriting it would fail again each time, and give nothing back.
+    pub(super) fn is_damaged(&self, segment: &Segment) -> bool {
+        self.status.damage.has(&segment_path(segment.number()))
+    }
+
+    /// Puts `by` in the place of neighbours, in the manifest, in the view, then on the disk.
+    pub(super) fn replace(&self, old: &[Segment], by: Option<Segment>) -> Result<(), MaintainError> {
+        let gone: Vec<u64> = old.iter().map(Segment::number).collect();
+        let by_number = by.as_ref().map(Segment::number);
+        let now = self.clock.proven().as_micros();
+        self.change_manifest(|manifest| {
+            replace_neighbours(&mut manifest.segments, |number| *number, &gone, by_number);
+            let there_by = there_by(old, &manifest.there_by, now);
+            manifest.there_by.retain(|number, _| !gone.contains(number));
+            if let (Some(by), Some(time)) = (by_number, there_by) {
+                manifest.there_by.insert(by, time);
+            }
+        })?;
+        let mut counted = self.stats.exchange();
+        counted.replaced(&gone, by_number);
+        self.change_view(|view| replace_neighbours(&mut view.segments, Segment::number, &gone, by));
+        drop(counted);
+        self.remove_files(gone.into_iter().map(segment_path))
+    }
+}
+
+/// By when all messages of these segments were there, where that is noted of any of them: the latest of what is noted, and
+/// for the others their newest message, or now where that one lies ahead.
+fn there_by(sources: &[Segment], noted: &BTreeMap<u64, i64>, now: i64) -> Option<i64> {
+    let last = |segment: &Segment| segment.times().map_or(i64::MIN, |(_, last)| last.as_micros());
+    let by = |segment: &Segment| noted.get(&segment.number()).copied().unwrap_or(last(segment).min(now));
+    let is_noted = sources.iter().any(|segment| noted.contains_key(&segment.number()));
+    sources.iter().map(by).max().filter(|_| is_noted)
+}
+
+/// Time between the oldest and the newest message of a group.
+fn age_span(group: &[Segment]) -> i64 {
+    let times = group.iter().filter_map(Segment::times);
+    let (first, last) = times.fold((i64::MAX, i64::MIN), |(first, last), times| {
+        (first.min(times.0.as_micros()), last.max(times.1.as_micros()))
+    });
+    last.saturating_sub(first)
+}

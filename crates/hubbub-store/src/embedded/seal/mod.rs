@@ -1,0 +1,190 @@
+//! From a full slot to a segment and a run of keys: sort, write, name it in the manifest, swap the view; then the slot is
+//! free. What is to be kept of queues is written and named with it.
+//!
+//! A crash anywhere leaves either the old manifest, and the slot is sealed again, or the new one, and the slot is
+//! free. A segment that no manifest names is removed at the next start.
+
+mod keys;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::embedded::error::{DoingOn, MaintainError, READING};
+use crate::embedded::file::write_sorted;
+use crate::embedded::journal::slot_path;
+use crate::embedded::manifest::{MANIFEST, Manifest, may_be_named};
+use crate::embedded::queues::Files;
+use crate::embedded::record;
+use crate::embedded::rooms::RoomsCopy;
+use crate::embedded::segment::{Codec, Segment, SegmentWriter, segment_path};
+use crate::embedded::shared::Shared;
+use crate::embedded::tail::{Place, Tail};
+
+impl Shared {
+    /// Seals the oldest slot that waits for it. Says whether there was one.
+    pub(crate) fn seal_one(&self) -> Result<bool, MaintainError> {
+        let mut reserved = self.sealing.lock();
+        if self.waiting_slots() == 0 { Ok(false) } else { self.seal(&mut reserved) }
+    }
+
+    /// Seals the oldest slot, even if it is the only one. Nothing may be written to it any more.
+    pub(crate) fn seal_oldest(&self) -> Result<bool, MaintainError> {
+        self.seal(&mut self.sealing.lock())
+    }
+
+    /// Seals the oldest slot for whoever holds `sealing`. The number stays reserved when a seal fails before a manifest
+    /// may name it, so that the next attempt replaces what this one left.
+    pub(crate) fn seal(&self, reserved: &mut Option<u64>) -> Result<bool, MaintainError> {
+        let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
+        let begin = self.clock.monotonic();
+        let number = *reserved.get_or_insert_with(|| self.reserve_segment());
+        let hidings = self.rooms.read().hidings();
+        let segment = if tail.messages() > 0 { self.write_segment(&tail, number)? } else { None };
+        let keys = self.seal_keys(&tail)?;
+        let queues = self.keep_queues(tail.journal)?;
+        let mut queues_before = Files::default();
+        let changed = self.change_manifest(|manifest| {
+            manifest.applied = tail.journal;
+            queues_before.clone_from(&manifest.queues);
+            if let Some(kept) = &queues {
+                manifest.queues.clone_from(&kept.files);
+            }
+            if let Some(keys) = &keys {
+                keys.add_to(&mut manifest.keys);
+            }
+            manifest.segments.extend(segment.as_ref().map(Segment::number));
+        });
+        if may_be_named(&changed) {
+            self.release_sealed_run();
+            if segment.is_some() {
+                *reserved = None;
+            }
+        } else if let Some(kept) = &queues {
+            self.discard_snapshot(kept);
+        }
+        changed?;
+        self.forget_queue_files(tail.journal, queues.as_ref(), &queues_before);
+        self.finish_tail(&tail);
+        let mut old_log = None;
+        {
+            let mut counted = self.stats.exchange();
+            counted.sealed(&tail, segment.as_ref().map(Segment::number));
+            self.change_view(|view| {
+                view.segments.extend(segment);
+                old_log = keys.and_then(|keys| keys.publish(view));
+                view.tails.retain(|other| other.journal != tail.journal);
+            });
+        }
+        self.status.sealed_through.store(tail.journal, Ordering::Release);
+        self.rooms.write().look_again(hidings);
+        self.remove_old_log(old_log)?;
+        let took = self.clock.monotonic().saturating_sub(begin).as_secs_f64();
+        if took > 0.0 {
+            #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let rate = (tail.slot.bytes as f64 / took) as u64;
+            self.status.seal_bytes_per_s.store(rate, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
+    /// A number for a new segment that no other has.
+    pub(crate) fn reserve_segment(&self) -> u64 {
+        let mut catalog = self.catalog.lock();
+        let number = catalog.next_segment;
+        catalog.next_segment += 1;
+        number
+    }
+
+    /// Stores a changed manifest, with the rooms as they are now. What is not stored is not changed.
+    pub(crate) fn change_manifest(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), MaintainError> {
+        let mut catalog = self.catalog.lock();
+        let mut next = Manifest {
+            rooms: Vec::new(),
+            segments: catalog.segments.clone(),
+            keys: catalog.keys.clone(),
+            queues: catalog.queues.clone(),
+            there_by: catalog.there_by.clone(),
+            proven: Some(self.clock.proven()),
+            ..*catalog
+        };
+        change(&mut next);
+        // Mostly encoded before, so that readers of rooms wait for a moment only.
+        let copy = RoomsCopy::begin(&self.rooms);
+        let encoded = copy.finish(&self.rooms.read());
+        next.rooms = encoded.into_bytes();
+        next.store(&*self.disk)?;
+        tracing::debug!(
+            file = MANIFEST,
+            segments = next.segments.len(),
+            applied = next.applied,
+            "manifest replaced"
+        );
+        next.rooms = Vec::new();
+        *catalog = next;
+        Ok(())
+    }
+
+    /// `None` when everything in the slot is hidden by now.
+    fn write_segment(&self, tail: &Tail, number: u64) -> Result<Option<Segment>, MaintainError> {
+        let path = segment_path(number);
+        let disk = Arc::clone(&self.disk);
+        let writer = SegmentWriter::create(disk, number, Codec::Lz4, self.hasher);
+        if !write_sorted(&path, writer, |writer| self.copy_sorted(tail, writer, &path))? {
+            return Ok(None);
+        }
+        Ok(Some(Segment::open(&*self.disk, number, Arc::clone(&self.cache))?))
+    }
+
+    fn copy_sorted(&self, tail: &Tail, writer: &mut SegmentWriter, path: &str) -> Result<(), MaintainError> {
+        let slot = slot_path(tail.slot.number);
+        let mut rooms: Vec<_> = {
+            let all = self.rooms.read();
+            tail.rooms()
+                .into_iter()
+                .filter_map(|number| {
+                    let room = all.get(number)?;
+                    Some((Arc::clone(&room.name), number, room.hidden()))
+                })
+                .collect()
+        };
+        rooms.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let mut bytes = Vec::new();
+        for (_, room, hidden) in rooms {
+            let mut places = tail.places(room);
+            places.retain(|place| !hidden.hides(place.seq));
+            let mut rest = places.as_slice();
+            while let Some((near, others)) = rest.split_at_checked(count_near(rest)) {
+                let (Some(first), Some(last)) = (near.first(), near.last()) else { break };
+                let length = u64::from(last.offset) + u64::from(last.bytes) - u64::from(first.offset);
+                bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
+                tail.slot.file.read_exact_at(&mut bytes, first.offset.into()).doing(READING, &slot)?;
+                for place in near {
+                    let at = usize::try_from(place.offset - first.offset).unwrap_or(usize::MAX);
+                    let mut record = bytes.get(at..).unwrap_or_default();
+                    let message = record::read_message(&mut record).ok_or_else(|| {
+                        MaintainError::Damaged { path: slot.clone(), offset: place.offset.into() }
+                    })?;
+                    writer.push(&message).doing("writing", path)?;
+                }
+                rest = others;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Records so near to each other are read at once, up to so many bytes. Reading the whole slot into memory instead
+/// costs its size, and more time for clearing that memory than for the reads it saves.
+const NEAR_BYTES: u64 = 1_024;
+const READ_BYTES: u64 = 64 * 1024;
+
+/// How many of the first places are read at once; at least one of any.
+fn count_near(places: &[Place]) -> usize {
+    let Some(first) = places.first() else { return 0 };
+    let end = |place: &Place| u64::from(place.offset) + u64::from(place.bytes);
+    let pairs = places.iter().zip(places.iter().skip(1));
+    let near = pairs.take_while(|(place, next)| {
+        u64::from(next.offset) <= end(place) + NEAR_BYTES && end(next) <= u64::from(first.offset) + READ_BYTES
+    });
+    1 + near.count()
+}

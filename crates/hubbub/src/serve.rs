@@ -55,7 +55,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()));
     let begin_anew = {
         let hub = hub.clone();
-        Arc::new(move || hub.begin_anew())
+        Arc::new(move || hub.reset())
     };
     let store = stores::open(config, clock.clone(), random.clone(), begin_anew).await?;
     tokio::spawn(report_doubts(clock.clone(), store.clone()));

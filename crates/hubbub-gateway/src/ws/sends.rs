@@ -203,7 +203,7 @@ impl Sends {
                 }
             }
             Some(Err(error)) => {
-                for lane in self.waiter.learn(ticket) {
+                for lane in self.waiter.acknowledge_failure(ticket) {
                     if let SendLane::Room(room) = lane
                         && let Ok(room) = RoomId::new(&room)
                     {

@@ -140,7 +140,8 @@ impl Answers {
                         ticket.count()
                     }
                     Some(Err(_)) => {
-                        self.refusing.extend(self.waiter.acknowledge_failure(ticket).into_iter().filter_map(queue_of));
+                        self.refusing
+                            .extend(self.waiter.acknowledge_failure(ticket).into_iter().filter_map(queue_of));
                         (0..ticket.count()).for_each(|_| out.extend_from_slice(wording::ERROR));
                         ticket.count()
                     }

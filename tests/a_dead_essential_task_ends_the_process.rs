@@ -46,10 +46,7 @@ async fn each_ends_it(setup: Setup, expected: &[&str]) {
         let status = server.exit().await;
         let log = server.log();
         assert_eq!(status.code(), Some(1), "{name}\n{log}");
-        assert!(
-            log.contains(&format!("the server cannot go on and ends: its {name} panicked")),
-            "{name}\n{log}"
-        );
+        assert!(log.contains(&format!("the server exits because its {name} panicked")), "{name}\n{log}");
         std::fs::write(&victim, "").unwrap();
         server.restart();
         until("what was acknowledged", async || server.history("r").await.len() >= acknowledged).await;

@@ -136,7 +136,7 @@ async fn rooms_and_members_are_changed() {
     let server = Server::start();
     let run = async |arguments: &[&str]| client(&server, arguments, "").await;
     let made = run(&["room", "set", "tea", "--title", "Tea", "--members-only", "--retention", "30d"]).await;
-    assert_eq!(made.success(), "made: tea\n");
+    assert_eq!(made.success(), "created: tea\n");
     let changed = run(&["room", "set", "tea", "--title", "", "--retention", "off", "--json"]).await.success();
     let room = &json_lines(&changed)[0];
     assert_eq!(

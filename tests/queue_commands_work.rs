@@ -16,7 +16,7 @@ async fn queue_commands_work() {
         server.run(&arguments, input).await
     };
     let make = ["create", "jobs", "--lease", "5min", "--max-deliveries", "1", "--on-full", "drop-oldest"];
-    assert_eq!(run(&make, "").await.success(), "made: jobs\n");
+    assert_eq!(run(&make, "").await.success(), "created: jobs\n");
     let changed = json_lines(&run(&["create", "jobs", "--ttl", "7d", "--json"], "").await.success());
     let set = |name: &str| changed[0][name].clone();
     let settings = (set("leaseMs"), set("ttlMs"), set("onFull"), set("maxDeliveries"));
@@ -55,7 +55,7 @@ async fn queue_commands_work() {
     let peeked = run(&["peek", "jobs.dead"], "").await.success();
     assert!(peeked.contains("three  [from jobs: rejected, deliveries 1]"), "{peeked}");
     let redriven = run(&["redrive", "jobs.dead"], "").await.success();
-    assert_eq!(redriven, "1 message waits again where they came from\n");
+    assert_eq!(redriven, "moved 1 message back where they came from\n");
     let list = run(&["ls"], "").await.success();
     assert!(list.lines().any(|line| line.starts_with("jobs ")), "{list}");
     assert_eq!(run(&["ls", "--for", "ann"], "").await.success(), "jobs\n");

@@ -1,4 +1,4 @@
-//! Copying a store while it is written to.
+//! Online backups: copying a store while it is written to.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,16 +6,14 @@ use std::sync::Arc;
 
 /// A store that can be copied while it is written to.
 ///
-/// A backup is a list of files as they were at one moment. They stay readable, unchanged, until the backup is ended,
-/// is not read for [`BACKUP_UNUSED_MAX`], gives way to newer ones, or the process ends.
+/// A backup is a list of files at one moment. They stay readable and unchanged until the backup is ended, is not read
+/// for [`BACKUP_UNUSED_MAX`], is replaced by newer ones, or the process ends.
 pub trait BackupStore: Send + Sync {
-    /// Begins a backup that is called `backup` from now on: everything acknowledged before this was called is in it,
-    /// and of what came later a beginning. Writes go on meanwhile. When there is one of that name already, it is the
-    /// answer, so that a request may be repeated.
+    /// Begins a backup named `backup`. It contains everything acknowledged before this call, and a prefix of later changes.
+    /// Writes continue meanwhile. If there is a backup of that name, returns it, so that a request may be repeated.
     fn begin_backup(&self, backup: &str) -> Backing<'_, BackupInfo>;
 
-    /// Up to `bytes_max` bytes of one file from `offset` on, none at its end. `None` when there is no such backup, or
-    /// no file of that name in it.
+    /// Up to `bytes_max` bytes of one file from `offset` on; empty at its end. `None` if there is no such backup or file.
     fn read_backup(
         &self,
         backup: &str,
@@ -24,39 +22,39 @@ pub trait BackupStore: Send + Sync {
         bytes_max: usize,
     ) -> Backing<'_, Option<Vec<u8>>>;
 
-    /// Lets go of a backup. Says whether there was one.
+    /// Releases a backup. Returns whether there was one.
     fn end_backup(&self, backup: &str) -> bool;
 }
 
-/// A backup that nobody read for so long is given up: its reader went away.
+/// A backup that is not read for this time is released: its reader is gone.
 pub const BACKUP_UNUSED_MAX: std::time::Duration = std::time::Duration::from_secs(3_600);
 
-/// What a step of a backup answers, when it comes.
+/// The future result of a step of a backup.
 pub type Backing<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackupError>> + Send + 'a>>;
 
 /// A backup that can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupInfo {
-    /// What it was called when it was begun.
+    /// Its name.
     pub id: String,
     /// Whether this call began it.
     pub is_new: bool,
-    /// The id of the history it is of.
+    /// The epoch of its data.
     pub epoch: Arc<str>,
     /// Messages in it.
     pub messages: u64,
-    /// Its files, in the order in which a copy is best made.
+    /// Its files, in the best order for copying.
     pub files: Vec<BackupFile>,
 }
 
 /// A file of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupFile {
-    /// Its place below the data directory, with `/` between parts.
+    /// Path below the data directory, with `/` as the separator.
     pub name: String,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// Checksum of all of it.
+    /// Checksum of the whole file.
     pub crc32c: u32,
 }
 
@@ -66,7 +64,7 @@ pub enum BackupError {
     /// Background work is behind; retry later.
     #[error("the store is behind with its background work; try again later")]
     Overloaded,
-    /// The medium failed.
+    /// Reading or writing failed.
     #[error("the backup cannot go on: {reason}")]
     Unavailable {
         /// What was attempted and how it failed.

@@ -1,8 +1,8 @@
-//! How caches are divided into shards: by what they hold, never by the machine's cores.
+//! Number of shards of a cache: by its capacity and largest entry, not by the machine's cores.
 //!
-//! The cache library locks each shard by itself and gives it an equal part of the capacity; an entry that is larger
-//! than this part is never kept. Left alone, it makes four shards for each core, so a large entry that is kept on a
-//! small machine is never kept on a large one.
+//! The cache library locks each shard separately and gives it an equal part of the capacity. It never keeps an entry that
+//! is larger than this part. By default it makes four shards per core, so a large entry that is kept on a small machine
+//! would never be kept on a large one.
 
 use quick_cache::{Options, OptionsBuilder};
 
@@ -11,12 +11,11 @@ const SHARDS_MAX: u64 = 16;
 /// How many of the largest entries each shard can hold.
 const LARGEST_PER_SHARD: u64 = 4;
 
-/// The options of a cache that holds entries of `capacity` in weight altogether, about `entries` of them, of which the
-/// largest that must be kept weighs `largest`. If `capacity` is less than `largest`, there is one shard, and such an
-/// entry is not kept.
+/// Options of a cache with a total weight of `capacity`, about `entries` entries, and a largest entry of weight `largest`
+/// that must be kept. If `capacity` is less than `largest`, there is one shard, and such an entry is not kept.
 pub fn options(entries: usize, capacity: u64, largest: u64) -> Options {
     let shards = capacity / largest.max(1).saturating_mul(LARGEST_PER_SHARD);
-    // The greatest power of two that is not more: the library rounds up.
+    // Rounded down to a power of two: the library would round up.
     let shards = 1 << shards.clamp(1, SHARDS_MAX).ilog2();
     let mut options = OptionsBuilder::new();
     options.shards(shards).estimated_items_capacity(entries).weight_capacity(capacity);

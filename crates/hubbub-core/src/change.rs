@@ -1,92 +1,93 @@
-//! Changes of rooms, members and read marks: everything about a room besides its messages.
+//! Changes of rooms, members and read marks: everything of a room but its messages.
+
+use crate::invariant::cast_or_nearest;
 
 /// Longest title of a room, in bytes.
 pub const TITLE_BYTES_MAX: usize = 256;
 
-/// Longest retention of a room that can be set, in seconds: a hundred years.
+/// Longest retention of a room, in seconds: 100 years.
 pub const RETENTION_S_MAX: u64 = 100 * 365 * 24 * 3_600;
 
-/// What is to be changed, and who asks.
+/// A change and its author.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change<'a> {
-    /// Who asks; `None` = an administrator, who may do everything.
+    /// The author; `None` = an administrator, who may do everything.
     pub by: Option<&'a str>,
-    /// What.
+    /// The change.
     pub what: What<'a>,
 }
 
-/// One change. Who may: an administrator everything; others as is said.
+/// One change. An administrator may make all of them, other users as stated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What<'a> {
-    /// Makes a room, or changes what is given. Anybody may make one, only members may change it. Whoever makes one
-    /// becomes its first member.
+    /// Creates a room, or changes the given settings. Everybody may create one, only members may change it. The author of
+    /// a new room becomes its first member.
     PutRoom {
         /// The room.
         room: &'a str,
-        /// What it shall be.
+        /// The settings to change.
         settings: RoomSettings<'a>,
     },
-    /// Deletes a room with its messages, members and settings. Its numbers go on if it is made again. Members may.
+    /// Deletes a room with its messages, members and settings. If it is created again, its seqs continue. For members.
     DeleteRoom {
         /// The room.
         room: &'a str,
     },
-    /// Makes somebody a member, with the read mark at the head. Members may, and everybody for themselves where the
-    /// room is open.
+    /// Adds a member, with the read mark at the head. For members, and for everybody's own membership of an open room.
     AddMember {
         /// The room.
         room: &'a str,
-        /// Who.
+        /// The user.
         user: &'a str,
     },
-    /// Takes a membership and its read mark back. Members may, and everybody for themselves.
+    /// Removes a member and the read mark. For members, and for everybody's own membership.
     RemoveMember {
         /// The room.
         room: &'a str,
-        /// Who.
+        /// The user.
         user: &'a str,
     },
-    /// Moves a member's read mark forward, to the head at most. A smaller one is no change.
+    /// Moves a member's read mark forward, at most to the head. A smaller seq changes nothing.
     MarkRead {
         /// The room.
         room: &'a str,
-        /// Whose mark.
+        /// The owner of the mark.
         user: &'a str,
         /// Everything up to here is read.
         seq: u64,
     },
-    /// Erases messages of a user from all rooms, a bounded number for each operation; the last one ends the
-    /// memberships too.
+    /// Erases the user's messages from all rooms, a bounded number with each operation. The last operation also ends the
+    /// memberships.
     EraseUser {
-        /// Who.
+        /// The user.
         user: &'a str,
     },
 }
 
-/// What a room shall be; `None` leaves it as it is, or at its default in a new room.
+/// Settings of a room. `None` keeps the value, or sets the default in a new room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RoomSettings<'a> {
-    /// A name for people; empty = none.
+    /// A display name; empty = none.
     pub title: Option<&'a str>,
     /// Whether only members may read and write.
     pub members_only: Option<bool>,
-    /// How long messages are kept, in seconds; 0 = as the server keeps those of other rooms.
+    /// How long messages are kept, in seconds; 0 = the server's default.
     pub retention_s: Option<u64>,
 }
 
-/// A read mark as it stands after a change.
+/// A read mark after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadMark {
     /// Everything up to here is read.
     pub seq: u64,
-    /// Messages kept that are not.
+    /// Number of kept messages behind the mark.
     pub unread: u64,
     /// Whether this operation moved it.
     pub moved: bool,
 }
 
 impl<'a> Change<'a> {
-    /// The room it belongs to, if it is one.
+    /// The room, if the change concerns a single one.
     pub fn room(&self) -> Option<&'a str> {
         match self.what {
             What::PutRoom { room, .. }
@@ -113,9 +114,9 @@ enum Kind {
     EraseUser,
 }
 
-/// The fixed part of a [`Change`] whose strings stand one after another in a shared text.
+/// The fixed-size part of a [`Change`] whose strings are stored in a shared buffer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ChangeHead {
+pub(crate) struct EncodedChange {
     start: usize,
     room_bytes: u16,
     user_bytes: u16,
@@ -124,7 +125,7 @@ pub(crate) struct ChangeHead {
     kind: Kind,
 }
 
-impl ChangeHead {
+impl EncodedChange {
     pub(crate) fn write(change: &Change<'_>, into: &mut String) -> Self {
         let start = into.len();
         let (kind, user, title) = match change.what {
@@ -141,8 +142,7 @@ impl ChangeHead {
         for part in [room, user, change.by.unwrap_or_default(), title.unwrap_or_default()] {
             into.push_str(part);
         }
-        // Ids and titles were limited when they were checked; nothing is cut.
-        let length = |part: &str| u16::try_from(part.len()).unwrap_or(u16::MAX);
+        let length = |part: &str| cast_or_nearest(part.len(), "ids and titles are at most 256 bytes");
         Self {
             start,
             room_bytes: length(room),
@@ -162,9 +162,9 @@ impl ChangeHead {
     pub(crate) fn read<'a>(&self, from: &'a str) -> Option<Change<'a>> {
         let mut rest = from.get(self.start..)?;
         let mut take = |bytes: u16| {
-            let (head, tail) = rest.split_at_checked(bytes.into())?;
+            let (part, tail) = rest.split_at_checked(bytes.into())?;
             rest = tail;
-            Some(head)
+            Some(part)
         };
         let (room, user) = (take(self.room_bytes)?, take(self.user_bytes)?);
         let by = match self.by_bytes {

@@ -1,6 +1,8 @@
-//! Times as people write them in settings and bodies: `500ms`, `25s`, `10min`, `12h`, `30d`.
+//! Durations in settings and bodies: `500ms`, `25s`, `10min`, `12h`, `30d`.
 
 use std::time::Duration;
+
+use crate::invariant::saturate;
 
 /// Units and their milliseconds.
 const UNITS: [(&str, u64); 5] =
@@ -13,9 +15,9 @@ pub fn parse(text: &str) -> Option<Duration> {
     number.checked_mul(factor).map(Duration::from_millis)
 }
 
-/// Writes a time so that [`parse`] reads it, in the largest unit that fits whole; finer than milliseconds is cut.
+/// Formats a duration for [`parse`], in the largest unit that divides it. Cut to milliseconds.
 pub fn show(time: Duration) -> String {
-    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let millis: u64 = saturate(time.as_millis());
     let unit =
         UNITS.into_iter().find(|(name, factor)| *name != "ms" && millis >= *factor && millis % factor == 0);
     let (name, factor) = unit.unwrap_or(("ms", 1));

@@ -1,18 +1,18 @@
-//! What can go wrong, in words a caller can act on. Codes are stable: never renamed, never reused.
+//! Error codes, and errors of single fields. Codes are stable: never renamed, never reused.
 
 use std::borrow::Cow;
 
-/// A broken rule, with the field that broke it.
+/// An error of one field: the field and its rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Name of the field as the sender wrote it.
+    /// Name of the field on the wire.
     pub field: &'static str,
     /// What the field must be.
     pub rule: Cow<'static, str>,
 }
 
 impl Fault {
-    /// A fault of `field`.
+    /// An error of `field`.
     pub fn new(field: &'static str, rule: impl Into<Cow<'static, str>>) -> Self {
         Self { field, rule: rule.into() }
     }

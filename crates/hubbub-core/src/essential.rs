@@ -1,11 +1,11 @@
-//! Threads and tasks that the server cannot do without: when one of them ends, the process must end too.
+//! Essential threads and tasks: when one of them ends unexpectedly, the process must end, too.
 //!
-//! Without its dispatcher, say, a server still accepts messages and answers nobody. So each essential thread runs inside
-//! [`run`] and each essential task inside [`supervise`]. Both report an end that was not asked for to the hooks that the
-//! program has set; the program ends with a clear message and is started again by whoever runs it.
+//! Without its dispatcher, for example, a server would still accept messages and answer nobody. So each essential thread
+//! runs in [`run`], and each essential task in [`supervise`]. Both report an unexpected end to the hooks that the program
+//! has set. The program then ends with a clear message, and its supervisor restarts it.
 //!
-//! The hooks are global, like the standard library's panic hook, because they are about the process as a whole. Without
-//! hooks (in tests of single parts) a writer's panic aborts the process, and nothing else is reported.
+//! The hooks are global, like the standard library's panic hook, because they concern the whole process. Without hooks (in
+//! tests of single parts) a writer's panic aborts the process, and nothing else is reported.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,76 +14,76 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-/// Something that must live as long as the process serves.
+/// A thread or task that must live as long as the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Essential {
     /// Its name, for the log.
     pub name: &'static str,
-    /// Whether it writes the store. What it was in the middle of must not be continued by anybody else, so the process
-    /// ends at once; after others, what was accepted is committed first.
+    /// Whether it writes the store. Nothing may continue a half-finished write, so the process ends at once. After the
+    /// death of others, accepted operations are committed first.
     pub writes_store: bool,
 }
 
-/// Why an essential thread or task is not there any more.
+/// How an essential thread or task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {
     /// It panicked; the panic's message is on standard error.
     Panicked,
-    /// It returned although nobody had asked it to.
+    /// It returned before the shutdown began.
     Returned,
 }
 
-/// What the program does about essential threads and tasks. Called from any thread; must not panic.
+/// Callbacks of the program. They are called from any thread, and must not panic.
 #[derive(Debug, Clone, Copy)]
 pub struct Hooks {
-    /// Called once for each that begins.
+    /// Called when one starts.
     pub on_start: fn(Essential),
-    /// Called when one has ended without being asked to. May end the process.
+    /// Called when one ended unexpectedly. May end the process.
     pub on_death: fn(Essential, Death),
-    /// Called before each step of one, with what wakes it if it is a task, in debug builds only. Does nothing, unless a
-    /// test wants it to panic there.
+    /// Called before each step, with the waker of a task; in debug builds only. Does nothing, unless a test wants a panic
+    /// there.
     pub before_step: fn(Essential, Option<&Waker>),
 }
 
-/// How often [`wait_for_shutdown`] looks.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Poll interval of [`wait_for_shutdown`].
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 static IS_SHUTTING_DOWN: AtomicBool = AtomicBool::new(false);
 
-/// Sets the hooks, once in the life of the process; later calls change nothing.
+/// Sets the hooks. Only the first call has an effect.
 pub fn set_hooks(hooks: Hooks) {
     // Only the program itself sets them, before it starts anything.
     let _ = HOOKS.set(hooks);
 }
 
-/// From now on essential threads and tasks may return; a panic is still reported.
+/// Begins the shutdown: essential threads and tasks may return. A panic is still reported.
 pub fn begin_shutdown() {
     IS_SHUTTING_DOWN.store(true, Ordering::Release);
 }
 
-/// Waits until the shutdown has begun, at most for `timeout`. For a thread that ends because another one has died: the
-/// cause is to be reported, not what follows from it.
+/// Waits until the shutdown has begun, at most for `timeout`. For a thread that ends because another one died: the cause
+/// is reported, not its consequence.
 pub fn wait_for_shutdown(timeout: Duration) {
     let mut left = timeout;
     while !IS_SHUTTING_DOWN.load(Ordering::Acquire) && !left.is_zero() {
-        std::thread::sleep(LOOK_EVERY);
-        left = left.saturating_sub(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
+        left = left.saturating_sub(POLL_INTERVAL);
     }
 }
 
 impl Essential {
-    /// One that does not write the store.
+    /// A thread or task that does not write the store.
     pub const fn new(name: &'static str) -> Self {
         Self { name, writes_store: false }
     }
 
-    /// One that writes the store.
+    /// A thread or task that writes the store.
     pub const fn writer(name: &'static str) -> Self {
         Self { name, writes_store: true }
     }
 
-    /// Says that the next step begins. Threads call it in their loop; tasks need not.
+    /// Marks the beginning of a step. Threads call it in their loop; tasks need not.
     #[inline]
     pub fn step(self) {
         self.step_of(None);
@@ -99,7 +99,7 @@ impl Essential {
     }
 }
 
-/// Runs the body of an essential thread. The body returns when it is told to, and calls [`Essential::step`] in its loop.
+/// Runs the body of an essential thread. The body returns at shutdown, and calls [`Essential::step`] in its loop.
 pub fn run<T>(essential: Essential, body: impl FnOnce() -> T) -> T {
     let watch = Watch::begin(essential);
     let result = body();
@@ -107,7 +107,7 @@ pub fn run<T>(essential: Essential, body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Wraps an essential task. Giving the task up (aborting it) is no death: only whoever owns the task can do that.
+/// Wraps an essential task. Aborting it is not reported: only the owner of the task can do that.
 pub async fn supervise<T>(essential: Essential, task: impl Future<Output = T>) -> T {
     let watch = Watch::begin(essential);
     let mut task = pin!(task);
@@ -120,7 +120,7 @@ pub async fn supervise<T>(essential: Essential, task: impl Future<Output = T>) -
     result
 }
 
-/// Reports a panic while it exists, and a return at its end.
+/// Reports a panic when it is dropped, and an early return by [`Watch::end`].
 struct Watch(Essential);
 
 impl Watch {

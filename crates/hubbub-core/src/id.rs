@@ -1,4 +1,4 @@
-//! Identifiers: strings of `[A-Za-z0-9_.:@-]{1,64}`, checked once, then trusted.
+//! Identifiers: strings of `[A-Za-z0-9_.:@-]{1,64}`, checked once, then trusted by their type.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub fn is_valid_id(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b':' | b'@' | b'-'))
 }
 
-/// A text that is no identifier.
+/// The text is not a valid identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{ID_RULE}")]
 pub struct InvalidId;
@@ -62,7 +62,7 @@ id_type!(
     RoomId
 );
 id_type!(
-    /// Names whoever sends or reads.
+    /// Names a user who sends or reads.
     UserId
 );
 id_type!(
@@ -74,7 +74,7 @@ id_type!(
     QueueId
 );
 id_type!(
-    /// Names whoever takes part in queues.
+    /// Names a client of queues.
     ClientId
 );
 

@@ -1,8 +1,8 @@
 //! Broken invariants: bugs of the server itself, reported instead of turned into a plausible value.
 //!
-//! A number that no input can make too large is cast with [`cast`], which counts and logs a failure. The operation that
-//! met it is refused with [`Refusal::Internal`]; nothing is stored. A number that may be too large in an honest run (a
-//! duration, a figure of statistics, a bound to search by) is cut with [`saturate`], which says so by its name.
+//! A number that no input can make too large is cast with [`cast`], which counts and logs a failure. The operation is
+//! then refused with [`Refusal::Internal`], and nothing is stored. A number that may honestly be too large (a duration, a
+//! figure of statistics, a search bound) is cut with [`saturate`].
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::Refusal;
 
 static BROKEN: AtomicU64 = AtomicU64::new(0);
 
-/// An invariant did not hold. It is counted and logged where it is made.
+/// An invariant did not hold. [`broken`] counts and logs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("bug: {rule} does not hold; nothing was stored")]
 pub struct BrokenInvariant {
@@ -25,7 +25,7 @@ impl From<BrokenInvariant> for Refusal {
     }
 }
 
-/// Counts and logs that `rule` does not hold. A debug build stops here, so that tests fail.
+/// Counts and logs that `rule` does not hold. Panics in debug builds, so that tests fail.
 #[track_caller]
 pub fn broken(rule: &'static str) -> BrokenInvariant {
     BROKEN.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +37,7 @@ pub fn broken(rule: &'static str) -> BrokenInvariant {
 /// `value` as another type of number.
 ///
 /// # Errors
-/// [`BrokenInvariant`] where it does not fit, which `rule` says cannot be.
+/// [`BrokenInvariant`] if it does not fit, contrary to `rule`.
 #[track_caller]
 pub fn cast<T, U: TryFrom<T>>(value: T, rule: &'static str) -> Result<U, BrokenInvariant> {
     match U::try_from(value) {
@@ -46,16 +46,26 @@ pub fn cast<T, U: TryFrom<T>>(value: T, rule: &'static str) -> Result<U, BrokenI
     }
 }
 
-/// How many invariants did not hold since the process started.
+/// `value` as another type of number, or the nearest one. A value that does not fit is a broken invariant. For places that
+/// cannot refuse an operation, such as lengths that were checked before.
+#[track_caller]
+pub fn cast_or_nearest<T: Integer, U: Integer + TryFrom<T>>(value: T, rule: &'static str) -> U {
+    match cast(value, rule) {
+        Ok(value) => value,
+        Err(BrokenInvariant { .. }) => saturate(value),
+    }
+}
+
+/// Number of broken invariants since the process started.
 pub fn broken_invariants() -> u64 {
     BROKEN.load(Ordering::Relaxed)
 }
 
-/// Integers that [`saturate`] takes and gives.
+/// The integer types of [`saturate`].
 pub trait Integer: Copy {
-    /// The value, or the nearest that an `i128` can hold.
+    /// The value as an `i128`, or the nearest one.
     fn widen(self) -> i128;
-    /// The value nearest to `wide`.
+    /// The nearest value to `wide`.
     fn nearest(wide: i128) -> Self;
 }
 
@@ -72,7 +82,7 @@ macro_rules! integers {
 }
 integers!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
 
-/// The number nearest to `value` that the other type holds. For figures and bounds only, never for what is stored.
+/// `value` as another type of number, or the nearest one. For figures and bounds, never for stored data.
 pub fn saturate<T: Integer, U: Integer>(value: T) -> U {
     U::nearest(value.widen())
 }

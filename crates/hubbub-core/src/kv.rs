@@ -1,4 +1,4 @@
-//! Keys and values: what may be done to them, and what comes back.
+//! Keys and values: operations, outcomes, and what reads return.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use crate::time::Timestamp;
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 512;
 
-/// Longest time to live: a hundred years, in milliseconds.
+/// Longest time to live, in milliseconds: 100 years.
 pub const TTL_MS_MAX: u64 = 100 * 365 * 24 * 3_600 * 1_000;
 
-/// Changes kept for those who watch.
+/// Number of changes kept for watchers.
 pub const CHANGES_KEPT: usize = 100_000;
 
-/// A change of one key, or what time brings.
+/// A change of one key, or a sweep of expired keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvOp<'a> {
     /// Sets a key to a value.
@@ -22,46 +22,45 @@ pub enum KvOp<'a> {
         key: &'a [u8],
         /// The value; may be empty.
         value: &'a [u8],
-        /// How long it stays, in milliseconds; `None` = until it is deleted, whatever was said before.
+        /// Time to live in milliseconds; `None` = until it is deleted, whatever was set before.
         ttl_ms: Option<u64>,
-        /// When to do it.
+        /// The condition of the change.
         condition: Condition,
     },
-    /// Deletes a key. Where there is none nothing changes, and no revision is used.
+    /// Deletes a key. If there is none, nothing changes and no revision is used.
     Delete {
         /// The key.
         key: &'a [u8],
-        /// When to do it.
+        /// The condition of the change.
         condition: Condition,
     },
-    /// Deletes what has run out, a bounded number of keys for each operation. Reads do not see such keys even before.
+    /// Deletes expired keys, a bounded number with each operation. Reads do not see them even before.
     Sweep,
 }
 
-/// Whether a key that runs out at `expires_at` is gone. The one decision about it, for reads, lists, conditions, sweeps
-/// and caches; `now` is the store's clock.
+/// Whether a key has expired at `now`, by the store's clock. The one rule for reads, lists, conditions, sweeps and caches.
 pub fn has_expired(expires_at: Option<Timestamp>, now: Timestamp) -> bool {
     expires_at.is_some_and(|expires_at| expires_at <= now)
 }
 
-/// When a change is made; otherwise it is refused as [`crate::Refusal::Condition`].
+/// The condition of a change, which is otherwise refused as [`crate::Refusal::Condition`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Condition {
-    /// In any case.
+    /// Always true.
     #[default]
     Always,
-    /// If the key is there.
+    /// The key exists.
     Present,
-    /// If the key is not there.
+    /// The key does not exist.
     Absent,
-    /// If the key has this revision.
+    /// The key has this revision.
     Is(u64),
-    /// If the key is not there, or has another revision.
+    /// The key does not exist, or has another revision.
     IsNot(u64),
 }
 
 impl Condition {
-    /// Whether it holds for a key with this revision, `None` = not there.
+    /// Whether it holds for a key with this revision; `None` = the key does not exist.
     pub fn holds(self, revision: Option<u64>) -> bool {
         match self {
             Self::Always => true,
@@ -73,44 +72,44 @@ impl Condition {
     }
 }
 
-/// What became of an operation that was not refused.
+/// The outcome of an operation that was not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvOutcome {
     /// The key has the value.
     Put {
-        /// Its revision: greater than every one given before by this store, never used again.
+        /// Its revision: greater than every earlier one of this store, never reused.
         revision: u64,
-        /// When it runs out.
+        /// When it expires.
         expires_at: Option<Timestamp>,
-        /// Whether the key was not there before.
+        /// Whether the key was created.
         created: bool,
     },
     /// The key is gone.
     Deleted {
-        /// The revision of its deletion; `None` when it was not there.
+        /// The revision of its deletion; `None` if there was no such key.
         revision: Option<u64>,
     },
-    /// What had run out is gone.
+    /// Expired keys are deleted.
     Swept {
-        /// The last revision this used: each key that went has one of its own. `None` = nothing had run out.
+        /// The last revision used: each deleted key has its own. `None` = no key had expired.
         revision: Option<u64>,
         /// Whether there is more: repeat the operation.
         more: bool,
     },
 }
 
-/// A value, as it is read.
+/// A value as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvEntry {
     /// The value.
     pub value: Arc<[u8]>,
     /// Its revision.
     pub revision: u64,
-    /// When it runs out. What has run out is not given back.
+    /// When it expires. Expired values are not returned.
     pub expires_at: Option<Timestamp>,
 }
 
-/// A key, as lists show it.
+/// A key as listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyInfo {
     /// The key.
@@ -119,11 +118,11 @@ pub struct KeyInfo {
     pub revision: u64,
     /// Bytes of its value.
     pub bytes: u64,
-    /// When it runs out.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
-/// One change, as those who watch see it.
+/// One change, as watchers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvChange {
     /// Its revision.
@@ -141,29 +140,29 @@ pub enum KvChanged {
     Put,
     /// It was deleted.
     Deleted,
-    /// It ran out.
+    /// It expired.
     Expired,
 }
 
 /// Changes behind a revision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KvChanges {
-    /// The changes that were asked for, oldest first.
+    /// The requested changes, oldest first.
     pub changes: Vec<KvChange>,
-    /// Everything up to this revision was looked at; go on behind it.
+    /// All changes up to this revision were considered; continue behind it.
     pub through: u64,
-    /// Whether there is more behind it now.
+    /// Whether there are more behind it.
     pub more: bool,
 }
 
-/// Whether the changes somebody wants are still kept.
+/// A page of changes, unless they are not kept any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KvHistory {
-    /// They are.
+    /// The changes.
     Changes(KvChanges),
-    /// Some behind the revision asked for are not kept any more, or the revision is ahead of all.
+    /// Some changes behind the requested revision are not kept any more, or it is greater than the last one.
     Compacted {
-        /// The revision behind which everything is kept.
+        /// The revision behind which all changes are kept.
         oldest: u64,
         /// Revision of the last change.
         head: u64,

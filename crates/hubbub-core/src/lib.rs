@@ -1,9 +1,9 @@
-//! What a message, a room and a batch are, and what a store promises. No I/O, no clock, no random source of its own.
+//! Types of messages, rooms, queues, keys and batches, and the contracts of stores. No I/O, clock or random source.
 //!
-//! A frame or a body is parsed into a [`draft::MessageDraft`] → checked against [`draft::Rules`] into a
-//! [`message::Send`], which names every fault at once → collected in an [`op::OpBatch`] → given to
-//! [`store::Store::apply`], which answers one [`op::Outcome`] for each. What was stored comes back from
-//! [`store::RoomStore`] as a [`message::MessageRun`] and is shown in the one JSON shape of [`message::Message`].
+//! A frame or body is parsed into a [`draft::MessageDraft`] → checked against [`draft::Rules`], which names every wrong
+//! field at once, into a [`message::Send`] → collected in an [`op::OpBatch`] → passed to [`store::Store::apply`], which
+//! returns one [`op::Outcome`] for each operation. [`store::RoomStore`] returns stored messages as a
+//! [`message::MessageRun`]; [`message::Message`] writes them in the one JSON shape.
 
 pub mod backup;
 pub mod cache;
@@ -16,15 +16,13 @@ pub mod essential;
 pub mod id;
 pub mod invariant;
 pub mod kv;
-mod kv_head;
-mod lease_receipt;
+mod kv_encoded;
 pub mod limits;
 pub mod message;
 pub mod number;
 pub mod op;
 pub mod queue;
 pub mod queue_draft;
-mod queue_head;
 mod queue_rules;
 pub mod replica;
 pub mod rules;

@@ -1,6 +1,6 @@
-//! How much of anything is taken.
+//! Limits on the size of what clients send and read.
 
-/// Limits on what clients send. Each is a setting of its own (`limits.*`).
+/// Limits of requests. Each is a setting (`limits.*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Longest text of a room message, in bytes.
@@ -9,9 +9,9 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Rooms one socket may subscribe to.
     pub subscriptions: usize,
-    /// Rooms one socket may follow through `"*"`, all rooms of its user.
+    /// Rooms that one socket may follow with `"*"`, all rooms of its user.
     pub all_rooms: usize,
-    /// Most messages one page of history holds.
+    /// Most messages in one page of history.
     pub page_messages: usize,
     /// Longest text of a queue's message, in bytes.
     pub queue_message_bytes: usize,
@@ -19,7 +19,7 @@ pub struct Limits {
     pub value_bytes: usize,
 }
 
-/// `limits.message_bytes` may not be set higher: 16 MiB.
+/// Highest value of `limits.message_bytes`: 16 MiB.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 impl Default for Limits {

@@ -1,17 +1,18 @@
-//! A message: as it is sent, as it is kept, and its one JSON shape.
+//! Messages: as sent, as stored, and their one JSON shape.
 
+use crate::invariant::cast_or_nearest;
 use crate::time::Timestamp;
 
-/// What a message stands for.
+/// The type of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum MessageType {
-    /// Somebody wrote something.
+    /// A text.
     #[default]
     Text = 0,
-    /// Somebody entered the room.
+    /// The user entered the room.
     Join = 1,
-    /// Somebody left the room.
+    /// The user left the room.
     Leave = 2,
 }
 
@@ -25,14 +26,14 @@ impl MessageType {
         }
     }
 
-    /// From the name in any case; `CHAT` is another name of `TEXT`, as other publishers use it.
+    /// From the name in any case. `CHAT` means `TEXT`: other publishers use it.
     pub fn parse(text: &str) -> Option<Self> {
         [("TEXT", Self::Text), ("JOIN", Self::Join), ("LEAVE", Self::Leave), ("CHAT", Self::Text)]
             .into_iter()
             .find_map(|(name, kind)| text.eq_ignore_ascii_case(name).then_some(kind))
     }
 
-    /// From the number a store keeps.
+    /// From the number that stores keep.
     pub const fn from_u8(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Text),
@@ -43,8 +44,8 @@ impl MessageType {
     }
 }
 
-/// A message before the store numbered it. Valid: [`crate::draft::MessageDraft::check`] makes it, and stores read
-/// back what was made that way.
+/// A message before the store numbers it. Always valid: [`crate::draft::MessageDraft::check`] makes it, and stores return
+/// only what was made that way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Send<'a> {
     /// The room it goes to.
@@ -55,16 +56,16 @@ pub struct Send<'a> {
     pub id: &'a str,
     /// The sender's display name; at most 255 bytes.
     pub username: Option<&'a str>,
-    /// What is said.
+    /// The text.
     pub text: &'a str,
-    /// What it stands for.
+    /// The type.
     pub kind: MessageType,
-    /// The sender's clock; kept and returned, never used for order.
+    /// The sender's clock. Stored and returned, never used for order.
     pub timestamp: Timestamp,
 }
 
 impl Send<'_> {
-    /// Appends the members of the one JSON shape that a message has before it is stored, without the braces.
+    /// Appends the JSON members of a message that is not stored yet, without the braces.
     pub fn write_json_members(&self, out: &mut Vec<u8>) {
         // Ids are ASCII without quotes or backslashes, so they need no escaping.
         out.extend_from_slice(b"\"messageId\":\"");
@@ -88,25 +89,25 @@ impl Send<'_> {
         out.push(b'"');
     }
 
-    /// Whether a message with the same id is the same message: user, text and type agree.
+    /// Whether a message with the same id is the same message: user, text and type are equal.
     pub fn same_content(&self, other: &Send<'_>) -> bool {
         self.user == other.user && self.text == other.text && self.kind == other.kind
     }
 }
 
-/// A message as the store keeps it.
+/// A stored message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Place in the room: from 1, strictly increasing, gaps allowed.
+    /// Number within the room: from 1, strictly increasing, gaps allowed.
     pub seq: u64,
-    /// When the store numbered it; never decreases within a room.
+    /// When the store numbered it. Never decreases within a room.
     pub received_at: Timestamp,
-    /// What was sent.
+    /// The message as sent.
     pub sent: Send<'a>,
 }
 
 impl Message<'_> {
-    /// Appends the members of the one JSON shape, without the braces, so that a frame can add its own.
+    /// Appends the JSON members, without the braces, so that a frame can add its own.
     pub fn write_json_members(&self, out: &mut Vec<u8>) {
         self.sent.write_json_members(out);
         out.extend_from_slice(b",\"seq\":");
@@ -116,7 +117,7 @@ impl Message<'_> {
         out.push(b'"');
     }
 
-    /// Appends the one JSON shape of a message.
+    /// Appends the message as a JSON object.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         out.push(b'{');
         self.write_json_members(out);
@@ -134,7 +135,8 @@ pub fn write_json_string(text: &str, out: &mut Vec<u8>) {
 pub fn write_u64(mut value: u64, out: &mut Vec<u8>) {
     let start = out.len();
     loop {
-        out.push(b'0' + u8::try_from(value % 10).unwrap_or(0));
+        let [digit, ..] = (value % 10).to_le_bytes();
+        out.push(b'0' + digit);
         value /= 10;
         if value == 0 {
             break;
@@ -146,50 +148,51 @@ pub fn write_u64(mut value: u64, out: &mut Vec<u8>) {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Head {
+struct EncodedMessage {
     seq: u64,
     received_at: Timestamp,
-    sent: SendHead,
+    sent: EncodedSend,
 }
 
-/// Messages read from a store, in one allocation for all their texts.
+/// Messages read from a store, with all their strings in one allocation.
 #[derive(Debug, Clone, Default)]
 pub struct MessageRun {
-    heads: Vec<Head>,
+    messages: Vec<EncodedMessage>,
     text: String,
 }
 
 impl MessageRun {
-    /// How many messages.
+    /// Number of messages.
     pub fn len(&self) -> usize {
-        self.heads.len()
+        self.messages.len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
-        self.heads.is_empty()
+        self.messages.is_empty()
     }
 
-    /// Bytes of all texts and ids together.
+    /// Bytes of all strings.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
 
     /// Adds a copy of `message` at the end.
     pub fn push(&mut self, message: &Message<'_>) {
-        let sent = SendHead::write(&message.sent, &mut self.text);
-        self.heads.push(Head { seq: message.seq, received_at: message.received_at, sent });
+        let sent = EncodedSend::write(&message.sent, &mut self.text);
+        self.messages.push(EncodedMessage { seq: message.seq, received_at: message.received_at, sent });
     }
 
-    /// Turns the order round; for pages that were read backwards.
+    /// Reverses the order, for pages that were read backwards.
     pub fn reverse(&mut self) {
-        self.heads.reverse();
+        self.messages.reverse();
     }
 
     /// The message at `index`.
     pub fn get(&self, index: usize) -> Option<Message<'_>> {
-        let head = self.heads.get(index)?;
-        Some(Message { seq: head.seq, received_at: head.received_at, sent: head.sent.read(&self.text)? })
+        let message = self.messages.get(index)?;
+        let sent = message.sent.read(&self.text)?;
+        Some(Message { seq: message.seq, received_at: message.received_at, sent })
     }
 
     /// All messages in order.
@@ -198,43 +201,42 @@ impl MessageRun {
     }
 }
 
-/// The fixed part of a [`Send`] whose strings stand one after another in a shared text.
+/// The fixed-size part of a [`Send`] whose strings are stored in a shared buffer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SendHead {
+pub(crate) struct EncodedSend {
     start: usize,
     text_bytes: u32,
     timestamp: Timestamp,
     room_bytes: u8,
     user_bytes: u8,
     id_bytes: u8,
-    /// `u8::MAX + 1` would be too long for a name, so the length plus one fits with 0 for "none".
+    /// 0 = no name.
     username_bytes_plus_one: u16,
     kind: MessageType,
 }
 
-impl SendHead {
+impl EncodedSend {
     pub(crate) fn write(send: &Send<'_>, into: &mut String) -> Self {
         let start = into.len();
         let name = send.username.unwrap_or_default();
         for part in [send.room, send.user, send.id, name, send.text] {
             into.push_str(part);
         }
-        // Lengths were limited when the message was checked; the casts cannot cut.
         Self {
             start,
-            text_bytes: u32::try_from(send.text.len()).unwrap_or(u32::MAX),
+            text_bytes: cast_or_nearest(send.text.len(), "a text is at most 16 MiB"),
             timestamp: send.timestamp,
-            room_bytes: u8::try_from(send.room.len()).unwrap_or(u8::MAX),
-            user_bytes: u8::try_from(send.user.len()).unwrap_or(u8::MAX),
-            id_bytes: u8::try_from(send.id.len()).unwrap_or(u8::MAX),
+            room_bytes: id_length(send.room),
+            user_bytes: id_length(send.user),
+            id_bytes: id_length(send.id),
             username_bytes_plus_one: send
                 .username
-                .map_or(0, |n| u16::try_from(n.len()).unwrap_or(u16::MAX - 1) + 1),
+                .map_or(0, |name| cast_or_nearest(name.len() + 1, "a user name is at most 255 bytes")),
             kind: send.kind,
         }
     }
 
-    /// The same message after its strings moved by `offset` bytes, as when one text is appended to another.
+    /// The same after its strings moved by `offset` bytes.
     pub(crate) fn moved_by(mut self, offset: usize) -> Self {
         self.start += offset;
         self
@@ -243,20 +245,24 @@ impl SendHead {
     pub(crate) fn read<'a>(&self, from: &'a str) -> Option<Send<'a>> {
         let mut rest = from.get(self.start..)?;
         let mut take = |bytes: usize| {
-            let (head, tail) = rest.split_at_checked(bytes)?;
+            let (part, tail) = rest.split_at_checked(bytes)?;
             rest = tail;
-            Some(head)
+            Some(part)
         };
         let room = take(usize::from(self.room_bytes))?;
         let user = take(usize::from(self.user_bytes))?;
         let id = take(usize::from(self.id_bytes))?;
         let username = match self.username_bytes_plus_one {
             0 => None,
-            more => Some(take(usize::from(more - 1))?),
+            length => Some(take(usize::from(length - 1))?),
         };
         let text = take(usize::try_from(self.text_bytes).ok()?)?;
         Some(Send { room, user, id, username, text, kind: self.kind, timestamp: self.timestamp })
     }
+}
+
+fn id_length(id: &str) -> u8 {
+    cast_or_nearest(id.len(), "an id is at most 64 bytes")
 }
 
 #[cfg(test)]
@@ -290,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_gives_back_what_was_pushed() {
+    fn a_run_returns_what_was_pushed() {
         let mut run = MessageRun::default();
         let mut nameless = example();
         nameless.sent.username = None;

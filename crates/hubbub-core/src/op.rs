@@ -1,11 +1,11 @@
-//! What changes a store, collected in batches, and what the store answers.
+//! Operations that change a store, batches of them, and their outcomes.
 
-use crate::change::{Change, ChangeHead, ReadMark};
+use crate::change::{Change, EncodedChange, ReadMark};
 use crate::kv::{KvOp, KvOutcome};
-use crate::kv_head::KvHead;
-use crate::message::{Send, SendHead};
-use crate::queue::{QueueOp, QueueOutcome};
-use crate::queue_head::QueueHead;
+use crate::kv_encoded::EncodedKvOp;
+use crate::message::{EncodedSend, Send};
+use crate::queue::{EncodedQueueOp, QueueOp, QueueOutcome};
+
 use crate::time::Timestamp;
 
 /// One operation.
@@ -15,13 +15,13 @@ pub enum Op<'a> {
     Send(Send<'a>),
     /// Change a room, its members or their read marks.
     Change(Change<'a>),
-    /// Change a queue, its messages, or who takes part.
+    /// Change a queue, its messages or its clients.
     Queue(QueueOp<'a>),
     /// Change a key.
     Kv(KvOp<'a>),
 }
 
-/// What an operation belongs to. Operations of one lane keep their order.
+/// The room, queue or key of an operation. Operations of one lane keep their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lane<'a> {
     /// A room.
@@ -30,12 +30,12 @@ pub enum Lane<'a> {
     Queue(&'a str),
     /// A key.
     Key(&'a [u8]),
-    /// No single one.
+    /// The operation concerns no single one.
     None,
 }
 
 impl<'a> Op<'a> {
-    /// The room it belongs to; `None` when it belongs to no single one.
+    /// The room, if the operation concerns a single one.
     pub fn room(&self) -> Option<&'a str> {
         match self {
             Self::Send(send) => Some(send.room),
@@ -44,7 +44,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// What it belongs to.
+    /// The lane.
     pub fn lane(&self) -> Lane<'a> {
         match self {
             Self::Send(send) => Lane::Room(send.room),
@@ -54,7 +54,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Whether it must be the only one of its batch: it changes what the operations around it are judged by.
+    /// Whether it must be alone in its batch: it changes the state that other operations are decided by.
     pub fn is_exclusive(&self) -> bool {
         match self {
             Self::Send(_) | Self::Queue(_) | Self::Kv(_) => false,
@@ -64,34 +64,34 @@ impl<'a> Op<'a> {
 }
 
 #[derive(Debug, Clone)]
-enum Head {
-    Send(SendHead),
-    Change(ChangeHead),
-    Queue(QueueHead),
-    Kv(KvHead),
+enum EncodedOp {
+    Send(EncodedSend),
+    Change(EncodedChange),
+    Queue(EncodedQueueOp),
+    Kv(EncodedKvOp),
 }
 
-/// Operations in order, in a few allocations however many they are, so that one can be appended to another by copying.
+/// Operations in order, in a constant number of allocations. Batches are concatenated by copying.
 #[derive(Debug, Clone, Default)]
 pub struct OpBatch {
-    heads: Vec<Head>,
+    ops: Vec<EncodedOp>,
     text: String,
-    /// Keys and values, which need not be text.
+    /// Keys and values: any bytes.
     raw: Vec<u8>,
 }
 
 impl OpBatch {
-    /// How many operations.
+    /// Number of operations.
     pub fn len(&self) -> usize {
-        self.heads.len()
+        self.ops.len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
-        self.heads.is_empty()
+        self.ops.is_empty()
     }
 
-    /// Bytes of all texts, ids, keys and values, the measure of a batch's size cap.
+    /// Bytes of all texts, ids, keys and values: the size of a batch.
     pub fn bytes(&self) -> usize {
         self.text.len() + self.raw.len()
     }
@@ -99,10 +99,12 @@ impl OpBatch {
     /// Adds one operation.
     pub fn push(&mut self, op: &Op<'_>) {
         match op {
-            Op::Send(send) => self.heads.push(Head::Send(SendHead::write(send, &mut self.text))),
-            Op::Change(change) => self.heads.push(Head::Change(ChangeHead::write(change, &mut self.text))),
-            Op::Queue(op) => self.heads.push(Head::Queue(QueueHead::write(op, &mut self.text))),
-            Op::Kv(op) => self.heads.push(Head::Kv(KvHead::write(op, &mut self.raw))),
+            Op::Send(send) => self.ops.push(EncodedOp::Send(EncodedSend::write(send, &mut self.text))),
+            Op::Change(change) => {
+                self.ops.push(EncodedOp::Change(EncodedChange::write(change, &mut self.text)))
+            }
+            Op::Queue(op) => self.ops.push(EncodedOp::Queue(EncodedQueueOp::write(op, &mut self.text))),
+            Op::Kv(op) => self.ops.push(EncodedOp::Kv(EncodedKvOp::write(op, &mut self.raw))),
         }
     }
 
@@ -111,32 +113,32 @@ impl OpBatch {
         let (offset, raw_offset) = (self.text.len(), self.raw.len());
         self.text.push_str(&other.text);
         self.raw.extend_from_slice(&other.raw);
-        self.heads.extend(other.heads.iter().map(|head| match head {
-            Head::Send(send) => Head::Send(send.moved_by(offset)),
-            Head::Change(change) => Head::Change(change.moved_by(offset)),
-            Head::Queue(op) => Head::Queue(op.clone().moved_by(offset)),
-            Head::Kv(op) => Head::Kv(op.moved_by(raw_offset)),
+        self.ops.extend(other.ops.iter().map(|op| match op {
+            EncodedOp::Send(send) => EncodedOp::Send(send.moved_by(offset)),
+            EncodedOp::Change(change) => EncodedOp::Change(change.moved_by(offset)),
+            EncodedOp::Queue(op) => EncodedOp::Queue(op.clone().moved_by(offset)),
+            EncodedOp::Kv(op) => EncodedOp::Kv(op.moved_by(raw_offset)),
         }));
     }
 
-    /// Forgets the operations, keeps the memory.
+    /// Removes the operations and keeps the memory.
     pub fn clear(&mut self) {
-        self.heads.clear();
+        self.ops.clear();
         self.text.clear();
         self.raw.clear();
     }
 
     /// The operation at `index`.
     pub fn get(&self, index: usize) -> Option<Op<'_>> {
-        match self.heads.get(index)? {
-            Head::Send(head) => head.read(&self.text).map(Op::Send),
-            Head::Change(head) => head.read(&self.text).map(Op::Change),
-            Head::Queue(head) => head.read(&self.text).map(Op::Queue),
-            Head::Kv(head) => head.read(&self.raw).map(Op::Kv),
+        match self.ops.get(index)? {
+            EncodedOp::Send(op) => op.read(&self.text).map(Op::Send),
+            EncodedOp::Change(op) => op.read(&self.text).map(Op::Change),
+            EncodedOp::Queue(op) => op.read(&self.text).map(Op::Queue),
+            EncodedOp::Kv(op) => op.read(&self.raw).map(Op::Kv),
         }
     }
 
-    /// Whether it consists of an operation that takes no company; see [`Op::is_exclusive`].
+    /// Whether it consists of one exclusive operation; see [`Op::is_exclusive`].
     pub fn is_exclusive(&self) -> bool {
         self.get(0).is_some_and(|op| op.is_exclusive())
     }
@@ -147,48 +149,48 @@ impl OpBatch {
     }
 }
 
-/// Number and time a stored message has.
+/// Number and time of a stored message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// Place in the room.
+    /// Number within the room.
     pub seq: u64,
     /// When the store numbered it.
     pub received_at: Timestamp,
 }
 
-/// What became of one operation.
+/// The outcome of one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The message is durable.
     Stored(Receipt),
-    /// The same message was durable before; nothing changed, no number was used.
+    /// The same message was stored before. Nothing changed, and no number was used.
     Duplicate(Receipt),
-    /// The message is durable in a broker, which keeps it until the store has it. Never answered by a store.
+    /// The message is durable in a broker, until the store has it. Stores never return it.
     Accepted,
-    /// The room is as wanted, durably.
+    /// The room has the settings, durably.
     Room {
-        /// Whether it is new.
+        /// Whether it was created.
         created: bool,
     },
-    /// Membership or deletion is durable.
+    /// The membership or deletion is durable.
     Changed {
-        /// Whether it was otherwise before.
+        /// Whether anything changed.
         changed: bool,
     },
     /// The read mark is durable.
     Read(ReadMark),
     /// Messages of a user are erased, durably.
     Erased {
-        /// How many by this operation.
+        /// Number erased by this operation.
         messages: u64,
-        /// Whether there are more: repeat the operation until there are none.
+        /// Whether there are more: repeat the operation.
         more: bool,
     },
-    /// What became of an operation on queues, durably.
+    /// The outcome of a queue operation, durable.
     Queue(QueueOutcome),
-    /// What became of an operation on keys, durably.
+    /// The outcome of a key operation, durable.
     Kv(KvOutcome),
-    /// Nothing changed; sending the same again cannot succeed, except where the refusal says otherwise.
+    /// Nothing changed. A retry cannot succeed, unless the refusal says otherwise.
     Refused(Refusal),
 }
 
@@ -203,56 +205,55 @@ impl Outcome {
     }
 }
 
-/// Why a store refused one operation of a batch while the others went on.
+/// Why one operation of a batch was refused; the others were executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The room has a message with this id from another user, or with another text or type.
     IdReused {
-        /// Place of the message that has the id.
+        /// Number of the message that has the id.
         seq: u64,
     },
-    /// There is no such room, and rooms do not spring into being (`rooms.autocreate = false`), or this operation
-    /// makes none.
+    /// There is no such room, and this operation does not create one, or `rooms.autocreate = false`.
     UnknownRoom,
-    /// Only members of the room may do this, and the sender or caller is none.
+    /// Only members of the room may do this, and the sender or caller is not a member.
     NotMember,
     /// There is no such queue.
     UnknownQueue,
-    /// The queue holds messages, and was not to be deleted with them.
+    /// The queue holds messages, and the deletion was not forced.
     QueueNotEmpty {
-        /// How many.
+        /// Number of messages.
         messages: u64,
     },
-    /// The queue is full. Can succeed later.
+    /// The queue is full. A retry can succeed later.
     QueueFull,
-    /// The sender or taker was never registered, and is not by this operation.
+    /// The sender or consumer is not registered, and this operation does not register it.
     UnknownClient,
-    /// The receiver was never registered.
+    /// The receiver is not registered.
     UnknownReceiver,
-    /// As many clients are registered as there may be (`queues.clients_max`), and this would be one more.
+    /// The maximum number of clients (`queues.clients_max`) is registered.
     TooManyClients,
-    /// Too many messages to everybody are on their way to their receivers. Can succeed later.
+    /// Too many messages to everybody are still being delivered. A retry can succeed later.
     TooManyBroadcasts,
     /// The id belongs to another message of the queue.
     MessageIdReused {
-        /// Id of the message that has it.
+        /// Id of that message.
         id: u64,
     },
-    /// The lease has run out, or another took its place.
+    /// The lease has expired or was replaced.
     StaleReceipt,
     /// There is no such message in the queue.
     UnknownMessage,
-    /// The key's state is not what the condition asks for.
+    /// The key does not meet the condition.
     Condition {
-        /// Its revision; `None` = it is not there.
+        /// Its revision; `None` = there is no such key.
         revision: Option<u64>,
     },
-    /// What is stored of it cannot be read; the store's health names the place. Nothing was changed.
+    /// Stored data that the operation needs cannot be read; the store's health names the file. Nothing changed.
     Unreadable,
-    /// A bug of the server: an invariant did not hold. It is counted and logged; nothing was changed.
+    /// A bug of the server: an invariant did not hold. It is counted and logged. Nothing changed.
     Internal,
-    /// An earlier message of the same connection to the same room or queue was not stored, and its sender did not know
-    /// that yet. Given by the pipeline, never by a store. Can succeed later.
+    /// An earlier message of the same connection to the same room or queue was not stored, and the connection had not
+    /// acknowledged that. Returned by the pipeline, never by a store. A retry can succeed later.
     OutOfOrder,
 }
 

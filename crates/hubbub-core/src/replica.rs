@@ -1,33 +1,33 @@
-//! Reading from replicas of a store.
+//! Reads from replicas of a store.
 
 use crate::id::RoomId;
 use crate::stats::StatsStore;
 use crate::store::{HistoryPage, HistoryQuery, Read};
 
-/// A store's history and statistics, read from replicas where there is one that will do, else from the store itself.
+/// Reads a store's history and statistics from a suitable replica, or else from the store itself.
 ///
-/// - **The same answers:** each method promises what the store's own does. A replica answers only once it holds
+/// - **The same results:** each method has the contract of the store's own. A replica answers only once it has
 ///   everything that was acknowledged before the call.
-/// - **No more failures:** what a replica cannot answer the store itself does.
+/// - **No additional failures:** if a replica cannot answer, the store does.
 pub trait ReplicaStore: StatsStore {
     /// As [`crate::RoomStore::history`].
     fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage>;
 
-    /// How the replicas stand, in the order of the configuration. Cheap; never waits for anything.
+    /// State of the replicas, in the order of the configuration. Cheap; never waits.
     fn replicas(&self) -> Vec<ReplicaFigures>;
 }
 
-/// What is known of a replica.
+/// State and figures of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaFigures {
-    /// Where it is, as `host:port`.
+    /// Its address, as `host:port`.
     pub place: String,
-    /// Why it is not read from; `None` = it is.
+    /// Why it is not used; `None` = it is.
     pub fault: Option<String>,
-    /// For how long it has not held everything there is, in microseconds; 0 when it does, `None` when it does not answer.
+    /// How long it has been behind, in microseconds; 0 = it is current, `None` = it does not answer.
     pub lag_us: Option<u64>,
     /// Reads it answered since the store was opened.
     pub reads: u64,
-    /// Reads that were meant for it and went to the store itself, since the store was opened.
+    /// Reads meant for it that the store itself answered, since the store was opened.
     pub fallbacks: u64,
 }

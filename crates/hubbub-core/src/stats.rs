@@ -1,7 +1,7 @@
-//! What a store tells about what it holds: exact counts, and a user's history over all rooms.
+//! Statistics: exact counts of messages, and a user's history over all rooms.
 //!
-//! Everything goes by `received_at`. Users are senders: whoever never wrote is not counted. What was deleted, erased or
-//! has outlived its retention is not counted either.
+//! All times are `received_at`. Users are senders: a user who never sent a message is not counted. Messages that were
+//! deleted or erased, or are older than the retention, are not counted either.
 
 use crate::id::{RoomId, UserId};
 use crate::message::{MessageRun, MessageType};
@@ -11,40 +11,39 @@ use crate::time::Timestamp;
 /// Microseconds of an hour.
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// Counts and histories. Reads never wait for writes, and nothing here slows a write down.
+/// Counts and histories. Reads never wait for writes, and do not slow them down.
 ///
-/// - **Exact:** every count is what going through all messages would give, see [`Self::audit`]; nothing is sampled,
-///   estimated or refreshed as a whole.
-/// - **As of:** see [`Counted::as_of`]. It is the moment of the question, except while what was deleted is still
-///   being taken out of the counts: then it is the moment before the deletion.
-/// - **Across a crash:** counts follow from the messages, so they survive what the messages survive.
+/// - **Exact:** every count equals a count of all messages, see [`Self::audit`]; nothing is sampled or estimated.
+/// - **As of:** see [`Counted::as_of`]. It is the time of the call, unless deleted messages are still being subtracted:
+///   then it is the time before the deletion.
+/// - **After a crash:** counts are derived from the messages, so they survive whatever the messages survive.
 pub trait StatsStore: Send + Sync + 'static {
     /// Everything together.
     fn totals(&self) -> Read<'_, Counted<Totals>>;
 
-    /// One room; `None` when it holds no message.
+    /// One room; `None` if it holds no message.
     fn room_stats(&self, room: RoomId) -> Read<'_, Counted<Option<RoomStats>>>;
 
-    /// The up to `limit` rooms with most messages, most first, equal ones in the order of their ids.
+    /// Up to `limit` rooms with most messages, most first; ties in the order of their ids.
     fn top_rooms(&self, limit: usize) -> Read<'_, Counted<Vec<RoomStats>>>;
 
-    /// One user; `None` when no message of the user is kept.
+    /// One user; `None` if no message of the user is kept.
     fn user_stats(&self, user: UserId) -> Read<'_, Counted<Option<UserStats>>>;
 
-    /// The up to `limit` users with most messages, most first, equal ones in the order of their ids.
+    /// Up to `limit` users with most messages, most first; ties in the order of their ids.
     fn top_users(&self, limit: usize) -> Read<'_, Counted<Vec<UserStats>>>;
 
-    /// The up to `limit` pairs of a room and a user who wrote there with most messages, most first, equal ones in the
-    /// order of the rooms' ids, then of the users'.
+    /// Up to `limit` pairs of a room and a sender with most messages, most first; ties in the order of the rooms' ids, then
+    /// of the users'.
     fn top_pairs(&self, limit: usize) -> Read<'_, Counted<Vec<PairStats>>>;
 
-    /// The hours that hold messages and lie in the query's window, oldest first.
+    /// The hours of the window that have messages, oldest first.
     fn hours(&self, query: HoursQuery) -> Read<'_, Counted<HoursPage>>;
 
-    /// How many users sent something in a window, and a page of who.
+    /// The number of users who sent messages in a window, and a page of them.
     fn active_users(&self, query: ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>>;
 
-    /// Up to `limit` rooms in which the user wrote, in the order of their ids, beginning behind `after`.
+    /// Up to `limit` rooms in which the user wrote, in the order of their ids, starting behind `after`.
     fn participation(
         &self,
         user: UserId,
@@ -53,25 +52,25 @@ pub trait StatsStore: Send + Sync + 'static {
     ) -> Read<'_, Counted<ParticipationPage>>;
 
     /// A page of a user's messages over all rooms, in the order of (`received_at`, room, seq), newest last; see
-    /// [`UserHistoryQuery`]. A user who never wrote has an empty page. Holds everything acknowledged before the call
-    /// and nothing that was deleted before it.
+    /// [`UserHistoryQuery`]. Empty for a user who never sent a message. Contains everything acknowledged before the call,
+    /// and nothing deleted before it.
     fn user_history(&self, user: UserId, query: UserHistoryQuery) -> Read<'_, UserHistoryPage>;
 
-    /// Goes through all messages once, counts anew, and compares with what the other methods answer for the same
-    /// messages. Takes as long as reading everything; writes and other reads go on meanwhile.
+    /// Reads all messages once, recounts them, and compares with the results of the other methods. Takes as long as reading
+    /// everything; writes and other reads continue meanwhile.
     fn audit(&self) -> Read<'_, Counted<Audit>>;
 }
 
-/// An answer and how current it is.
+/// A result and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted<T> {
-    /// The answer.
+    /// The result.
     pub value: T,
-    /// Everything acknowledged up to here is counted, and nothing later than the moment of counting.
+    /// Everything acknowledged up to this time is counted.
     pub as_of: Timestamp,
 }
 
-/// Messages by what they stand for.
+/// Number of messages by type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TypeCounts {
     /// [`MessageType::Text`].
@@ -125,7 +124,7 @@ pub struct Totals {
     pub received: Option<FirstLast>,
 }
 
-/// What a room holds.
+/// Statistics of a room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoomStats {
     /// The room.
@@ -138,20 +137,20 @@ pub struct RoomStats {
     pub received: FirstLast,
 }
 
-/// What a user wrote.
+/// Statistics of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserStats {
     /// The user.
     pub user: UserId,
     /// Messages, at least one.
     pub messages: u64,
-    /// Rooms they stand in.
+    /// Rooms they are in.
     pub rooms: u64,
     /// Oldest and newest message.
     pub received: FirstLast,
 }
 
-/// How much a user wrote in a room.
+/// Number of a user's messages in a room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairStats {
     /// The room.
@@ -162,7 +161,7 @@ pub struct PairStats {
     pub messages: u64,
 }
 
-/// What a user wrote in one room.
+/// A user's messages in one room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Participation {
     /// The room.
@@ -173,7 +172,7 @@ pub struct Participation {
     pub received: FirstLast,
 }
 
-/// Rooms in which a user wrote.
+/// Rooms in which a user sent messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ParticipationPage {
     /// In the order of their ids.
@@ -182,31 +181,31 @@ pub struct ParticipationPage {
     pub more: bool,
 }
 
-/// Which hours are wanted. An hour is asked for as a whole: it is in the window if it begins in it.
+/// Selects hours. An hour is in the window if it starts in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoursQuery {
-    /// Only hours that begin at or after the begin of this one's hour.
+    /// Only hours from the hour of this time on.
     pub from: Option<Timestamp>,
-    /// Only hours that begin before this.
+    /// Only hours that start before this.
     pub to: Option<Timestamp>,
-    /// At most so many hours, the oldest ones of the window; at least 1.
+    /// Maximum number of hours, the oldest of the window; at least 1.
     pub limit: usize,
 }
 
 /// One hour, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HourStats {
-    /// Begin of the hour.
+    /// Start of the hour.
     pub hour: Timestamp,
     /// Messages received in it, at least one.
     pub messages: TypeCounts,
     /// Distinct senders of them.
     pub users: u64,
-    /// Rooms they stand in.
+    /// Rooms they are in.
     pub rooms: u64,
 }
 
-/// Hours with messages.
+/// A page of hours with messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HoursPage {
     /// Oldest first; hours without messages are left out.
@@ -215,28 +214,28 @@ pub struct HoursPage {
     pub more: bool,
 }
 
-/// Begin of the hour in which `time` lies.
+/// Start of the hour that contains `time`.
 pub const fn hour_of(time: Timestamp) -> Timestamp {
     Timestamp::from_micros(time.as_micros().div_euclid(HOUR_MICROS) * HOUR_MICROS)
 }
 
-/// The window in which users are active, and the page of them that is wanted.
+/// Selects a page of the users who sent messages in a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveUsersQuery {
     /// Messages received at or after this; `None` = from the first.
     pub from: Option<Timestamp>,
     /// Messages received before this; `None` = to the last.
     pub to: Option<Timestamp>,
-    /// The page begins behind this user.
+    /// The page starts behind this user.
     pub after: Option<UserId>,
-    /// At most so many users in the page; 0 when only the number is wanted.
+    /// Maximum number of users in the page; 0 = only count them.
     pub limit: usize,
 }
 
-/// Who sent something in a window.
+/// Users who sent messages in a window.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ActiveUsers {
-    /// How many in the whole window, whatever page was asked for.
+    /// Their number in the whole window, whatever the page.
     pub count: u64,
     /// A page of them, in the order of their ids.
     pub users: Vec<UserId>,
@@ -244,30 +243,29 @@ pub struct ActiveUsers {
     pub more: bool,
 }
 
-/// A place in a user's history.
+/// A position in a user's history.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UserHistoryCursor {
     /// When the message was received.
     pub received_at: Timestamp,
-    /// The room it stands in.
+    /// Its room.
     pub room: RoomId,
-    /// Its number there.
+    /// Its number in the room.
     pub seq: u64,
 }
 
-/// Which messages of a user are wanted: the newest ones of the window before the cursor.
+/// Selects a page of a user's messages: the newest ones of the window before the cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserHistoryQuery {
-    /// Only messages that stand before this one; `None` = from the newest. The first message of a page, given here,
-    /// leads to the page before it.
+    /// Only messages before this one; `None` = from the newest. The first message of a page leads to the previous page.
     pub before: Option<UserHistoryCursor>,
     /// Only messages received at or after this.
     pub from: Option<Timestamp>,
     /// Only messages received before this.
     pub to: Option<Timestamp>,
-    /// At most so many messages, at least 1.
+    /// Maximum number of messages, at least 1.
     pub limit: usize,
-    /// The page ends before the message that would bring its texts over this, but holds at least one.
+    /// Most bytes of texts in the page, which contains at least one message.
     pub bytes_max: usize,
 }
 
@@ -280,16 +278,16 @@ pub struct UserHistoryPage {
     pub more: bool,
 }
 
-/// What a recount found.
+/// Result of a recount.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Audit {
-    /// Messages gone through.
+    /// Messages counted.
     pub messages: u64,
-    /// What differs, in words; at most [`AUDIT_DIFFERENCES_MAX`] of them. Empty when all counts are right.
+    /// Descriptions of the differences, at most [`AUDIT_DIFFERENCES_MAX`]. Empty if all counts are correct.
     pub differences: Vec<String>,
 }
 
-/// Differences told by one audit; where there are more, the rest is left out.
+/// Most differences that one audit reports.
 pub const AUDIT_DIFFERENCES_MAX: usize = 100;
 
 #[cfg(test)]

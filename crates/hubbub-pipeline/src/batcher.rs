@@ -1,5 +1,5 @@
-//! Collects what waits for the store into chunks: adaptive group commit. While one chunk commits, the next fills;
-//! an idle server commits a single operation at once.
+//! Adaptive group commit: collects submissions into chunks. While one chunk commits, the next fills; an idle server
+//! commits a single operation at once.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::order::SenderOrder;
 pub use waiter::Waiter;
 
-/// How much may wait for the store. One room, queue or key may hold half of it.
+/// Bound of the operations that wait for the store. One room, queue or key may hold half of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Operations.
@@ -29,10 +29,10 @@ impl Default for QueueLimits {
     }
 }
 
-/// For experiments; the defaults are right for use.
+/// Settings for experiments; the defaults are right for production.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchTuning {
-    /// How long the first operation of a chunk waits for company.
+    /// How long a chunk waits for more operations after its first one.
     pub linger: Duration,
     /// Most operations of one batch, below the store's own cap; 1 = no batching.
     pub ops_max: usize,
@@ -44,35 +44,35 @@ impl Default for BatchTuning {
     }
 }
 
-/// Why nothing was queued.
+/// Why a submission was refused. Nothing of it was queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The queue, or the half of it that one room, queue or key may hold, is full. Retry after a moment.
-    #[error("more waits than the server takes on; nothing was stored")]
+    #[error("too many operations are waiting; nothing was stored")]
     Overloaded,
-    /// The server is on its way down.
-    #[error("the server shuts down; nothing was stored")]
+    /// The server is shutting down.
+    #[error("the server is shutting down; nothing was stored")]
     ShuttingDown,
-    /// The broker cannot be reached, or takes no messages now. Retry after a moment.
-    #[error("the broker takes no messages now; nothing was stored")]
+    /// The broker cannot be reached, or accepts no messages now. Retry after a moment.
+    #[error("the broker accepts no messages now; nothing was stored")]
     Unavailable,
 }
 
-/// A chunk's results, once it is through.
+/// Results of a chunk: one outcome for each operation, or why the batch failed.
 pub type Outcomes = Result<Vec<Outcome>, ApplyError>;
 
-/// What all submissions of one chunk share.
+/// The outcomes of one chunk, shared by the tickets of its submissions.
 #[derive(Debug)]
 pub struct Batch {
     number: u64,
     outcomes: OnceLock<Outcomes>,
-    /// Whether tickets give them.
-    is_shown: AtomicBool,
+    /// Whether tickets return them.
+    is_visible: AtomicBool,
 }
 
 impl Batch {
     pub(crate) fn new(number: u64) -> Arc<Self> {
-        Arc::new(Self { number, outcomes: OnceLock::new(), is_shown: AtomicBool::new(false) })
+        Arc::new(Self { number, outcomes: OnceLock::new(), is_visible: AtomicBool::new(false) })
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -84,9 +84,9 @@ impl Batch {
         let _ = self.outcomes.set(outcomes);
     }
 
-    /// Lets senders see the outcomes, also those that look before they are woken.
-    pub(crate) fn show(&self) {
-        self.is_shown.store(true, Ordering::Release);
+    /// Makes the outcomes visible to senders, including those that poll before they are woken.
+    pub(crate) fn make_visible(&self) {
+        self.is_visible.store(true, Ordering::Release);
     }
 
     pub(crate) fn outcomes(&self) -> Option<&Outcomes> {
@@ -103,7 +103,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Stands for the first `count` operations of a batch.
+    /// A ticket for the first `count` operations of a batch.
     #[cfg(feature = "amqp")]
     pub(crate) fn new(batch: Arc<Batch>, count: usize) -> Self {
         Self { batch, first: 0, count }
@@ -111,19 +111,19 @@ impl Ticket {
 
     /// The outcomes of the submission in its order, or `None` while they are not known.
     pub fn outcomes(&self) -> Option<Result<&[Outcome], &ApplyError>> {
-        if !self.batch.is_shown.load(Ordering::Acquire) {
+        if !self.batch.is_visible.load(Ordering::Acquire) {
             return None;
         }
         let outcomes = self.batch.outcomes.get()?;
         Some(outcomes.as_ref().map(|all| all.get(self.first..self.first + self.count).unwrap_or_default()))
     }
 
-    /// How many operations it stands for.
+    /// Number of operations of the submission.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The number of its batch; larger for later ones. 0 where a broker took it.
+    /// Number of its batch, increasing. 0 for a submission to the broker.
     pub(crate) fn batch_number(&self) -> u64 {
         self.batch.number()
     }
@@ -136,11 +136,11 @@ pub(crate) struct Group {
     pub(crate) submitted_at: Duration,
     /// Index of its sender in the chunk's wake list.
     pub(crate) sender: usize,
-    /// Number of the last failed batch that the sender knew of.
-    pub(crate) known: u64,
+    /// Number of the last failed batch that the sender had acknowledged.
+    pub(crate) acknowledged_failure: u64,
 }
 
-/// What is applied to the store in one go.
+/// The operations of one `apply`, with the submissions they came from.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) batch: Arc<Batch>,
@@ -170,12 +170,12 @@ impl Chunk {
     }
 }
 
-/// Rooms, queues and keys are counted by hash in a table of fixed size: two that share a place share their half of the
-/// queue.
-const LANE_PLACES: usize = 4_096;
-/// Emptied chunks kept for reuse, as many as can be under way at once.
+/// Size of the table that counts waiting operations by the hash of their lane. Lanes with the same hash share their half
+/// of the queue.
+const LANE_BUCKETS: usize = 4_096;
+/// Emptied chunks kept for reuse: as many as can be in use at once.
 const SPARE_CHUNKS: usize = 4;
-/// A spare chunk that grew beyond this is let go, so that a burst does not keep its memory.
+/// A larger chunk is not kept for reuse, so that a burst does not keep its memory.
 const SPARE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 #[derive(Debug)]
@@ -209,7 +209,7 @@ impl Batcher {
             spare: Vec::new(),
             ops: 0,
             bytes: 0,
-            lane_ops: vec![0; LANE_PLACES],
+            lane_ops: vec![0; LANE_BUCKETS],
             next_number: 2,
             cap,
             is_parked: false,
@@ -218,7 +218,7 @@ impl Batcher {
         Self { state: Mutex::new(state), filled: Condvar::new(), limits, tuning }
     }
 
-    /// Queues all operations or none. They stay together and in order; an exclusive one comes alone.
+    /// Queues all operations or none. They stay together and in order; an exclusive operation gets its own chunk.
     pub(crate) fn submit(
         &self,
         ops: &OpBatch,
@@ -231,8 +231,8 @@ impl Batcher {
             return Err(SubmitError::ShuttingDown);
         }
         let fits = |has: usize, more: usize, limit: usize| has == 0 || has + more <= limit;
-        let lanes_fit = loads.iter().all(|(place, more)| {
-            fits(state.lane_ops.get(*place).copied().unwrap_or(0), *more, self.limits.ops / 2)
+        let lanes_fit = loads.iter().all(|(bucket, more)| {
+            fits(state.lane_ops.get(*bucket).copied().unwrap_or(0), *more, self.limits.ops / 2)
         });
         if !lanes_fit
             || !fits(state.ops, ops.len(), self.limits.ops)
@@ -240,13 +240,13 @@ impl Batcher {
         {
             return Err(SubmitError::Overloaded);
         }
-        if !state.filling.ops.is_empty() && self.wants_next_chunk(&state, ops) {
+        if !state.filling.ops.is_empty() && self.needs_next_chunk(&state, ops) {
             state.start_chunk();
         }
         state.ops += ops.len();
         state.bytes += ops.bytes();
-        for (place, more) in &loads {
-            if let Some(count) = state.lane_ops.get_mut(*place) {
+        for (bucket, more) in &loads {
+            if let Some(count) = state.lane_ops.get_mut(*bucket) {
                 *count += more;
             }
         }
@@ -255,8 +255,8 @@ impl Batcher {
         chunk.ops.append(ops);
         chunk.lane_loads.extend(loads);
         let sender = waiter.list(chunk.batch.number, &mut chunk.wakes);
-        let known = waiter.order().map_or(0, SenderOrder::known);
-        chunk.groups.push(Group { count: ops.len(), submitted_at: now, sender, known });
+        let acknowledged_failure = waiter.order().map_or(0, SenderOrder::acknowledged);
+        chunk.groups.push(Group { count: ops.len(), submitted_at: now, sender, acknowledged_failure });
         if state.is_parked {
             state.is_parked = false;
             self.filled.notify_one();
@@ -264,7 +264,7 @@ impl Batcher {
         Ok(ticket)
     }
 
-    fn wants_next_chunk(&self, state: &State, more: &OpBatch) -> bool {
+    fn needs_next_chunk(&self, state: &State, more: &OpBatch) -> bool {
         let filling = &state.filling.ops;
         filling.is_exclusive()
             || more.is_exclusive()
@@ -272,7 +272,7 @@ impl Batcher {
             || filling.bytes() + more.bytes() > state.cap.bytes
     }
 
-    /// The next chunk to apply; waits for one. `None` when closed and empty.
+    /// Waits for the next chunk to apply. `None` when the batcher is closed and empty.
     pub(crate) fn take(&self) -> Option<Chunk> {
         let mut state = self.state.lock();
         while state.ops == 0 {
@@ -283,7 +283,7 @@ impl Batcher {
             self.filled.wait(&mut state);
         }
         if !self.tuning.linger.is_zero() && state.full.is_empty() && !state.is_closed {
-            // Submissions do not notify while nobody is parked, so this sleeps the whole time.
+            // `is_parked` is false, so no submission notifies: this waits for the whole time.
             self.filled.wait_for(&mut state, self.tuning.linger);
         }
         if state.full.is_empty() {
@@ -292,15 +292,15 @@ impl Batcher {
         let chunk = state.full.pop_front()?;
         state.ops -= chunk.ops.len();
         state.bytes -= chunk.ops.bytes();
-        for (place, count) in &chunk.lane_loads {
-            if let Some(waiting) = state.lane_ops.get_mut(*place) {
+        for (bucket, count) in &chunk.lane_loads {
+            if let Some(waiting) = state.lane_ops.get_mut(*bucket) {
                 *waiting -= count;
             }
         }
         Some(chunk)
     }
 
-    /// Takes back a chunk that is through, and what the store now wants of a batch.
+    /// Keeps a finished chunk for reuse, unless it is large.
     pub(crate) fn recycle(&self, mut chunk: Chunk) {
         if chunk.ops.bytes() > SPARE_BYTES_MAX {
             return;
@@ -316,17 +316,17 @@ impl Batcher {
         self.state.lock().cap = cap;
     }
 
-    /// Number of the chunk that is filling: everything submitted so far is in it or in an earlier one.
+    /// Number of the filling chunk: every submission so far is in it or in an earlier one.
     pub(crate) fn newest_chunk(&self) -> u64 {
         self.state.lock().filling.batch.number
     }
 
-    /// Operations that wait.
+    /// Number of waiting operations.
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().ops
     }
 
-    /// Refuses what comes from now on; what waits is still taken.
+    /// Refuses new submissions; waiting ones are still taken.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
         self.filled.notify_one();
@@ -343,24 +343,25 @@ impl State {
     }
 }
 
-/// How many operations each lane's place gets, consecutive ones of one lane counted together.
+/// Number of operations for each lane's bucket; consecutive operations of one lane are counted together.
 fn lane_loads(ops: &OpBatch) -> Vec<(usize, usize)> {
     let mut loads: Vec<(usize, usize)> = Vec::with_capacity(1);
     let mut last_lane = None;
     for op in ops.iter() {
         match loads.last_mut() {
             Some((_, count)) if last_lane == Some(op.lane()) => *count += 1,
-            _ => loads.push((lane_place(op.lane()), 1)),
+            _ => loads.push((lane_bucket(op.lane()), 1)),
         }
         last_lane = Some(op.lane());
     }
     loads
 }
 
-fn lane_place(lane: Lane<'_>) -> usize {
+fn lane_bucket(lane: Lane<'_>) -> usize {
     let mut hasher = DefaultHasher::new();
     lane.hash(&mut hasher);
-    usize::try_from(hasher.finish() % LANE_PLACES as u64).unwrap_or(0)
+    let [low, high, ..] = hasher.finish().to_le_bytes();
+    usize::from(u16::from_le_bytes([low, high])) % LANE_BUCKETS
 }
 
 mod waiter;

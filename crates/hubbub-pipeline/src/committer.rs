@@ -1,42 +1,43 @@
-//! The commit thread and the dispatcher: apply, answer, publish.
+//! The commit thread applies chunks to the store; the dispatcher answers their senders and publishes them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::clock::Clock;
 use hubbub_core::essential;
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, Store};
 use hubbub_core::{ErrorCode, Essential, KvOutcome, Outcome, Refusal, RoomId, UserId};
 use tokio::sync::mpsc;
 
 use crate::batcher::{Batch, Batcher, Chunk, Outcomes};
+use crate::consumers::WaitingConsumers;
 use crate::hub::Hub;
 use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::order::FailedSends;
 use crate::queue_counts;
-use crate::sweeper::{Nudge, brings_a_deadline};
-use crate::takers::Takers;
+use crate::sweeper::{WakeupSignal, has_deadline};
 
-/// A chunk that is through, with the times its histograms need.
+/// A chunk with its outcomes, and the times for the histograms.
 pub(crate) struct Committed {
     chunk: Chunk,
     taken_at: Duration,
     done_at: Duration,
 }
 
-/// Chunks between the commit thread and the dispatcher. When it is full the commit thread waits: fan-out that
-/// cannot keep up slows the senders instead of filling memory.
+/// Chunks between the commit thread and the dispatcher. The commit thread waits while there are as many: a slow
+/// fan-out slows the senders instead of filling memory.
 pub(crate) const COMMITTED_MAX: usize = 8;
 
-/// The commit thread. A store that panicked may have done half of a batch.
+/// The commit thread. It writes the store: after a panic, half of a batch may be applied.
 pub(crate) const COMMIT: Essential = Essential::writer("commit");
 
-/// How long the dispatcher's death may take to be known.
+/// How long the commit thread waits for the report of the dispatcher's death.
 const DISPATCHER_DEATH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs until the batcher is closed and empty. Blocks; for a thread of its own.
+/// Applies chunks until the batcher is closed and empty. Blocks its thread.
 pub(crate) fn commit(
     batcher: &Batcher,
     store: &dyn Store,
@@ -48,16 +49,16 @@ pub(crate) fn commit(
     while let Some(chunk) = batcher.take() {
         COMMIT.step();
         let taken_at = clock.monotonic();
-        metrics.in_flight.set(count(chunk.ops.len()));
+        metrics.in_flight.set(saturate(chunk.ops.len()));
         let outcomes = failed.apply(store, batcher, &chunk);
         if let Err(error) = &outcomes {
-            tracing::warn!(operations = chunk.ops.len(), %error, "batch not committed");
+            tracing::warn!(operations = chunk.ops.len(), %error, "committing a batch failed; its senders are told");
         }
-        settle(&chunk.batch, outcomes);
+        publish_outcomes(&chunk.batch, outcomes);
         metrics.in_flight.set(0);
         let done = Committed { chunk, taken_at, done_at: clock.monotonic() };
         if committed.blocking_send(done).is_err() {
-            // The dispatcher has died: nobody could be answered any more, and its death ends the process.
+            // The dispatcher has died. Nobody can be answered any more, and its death ends the process.
             essential::wait_for_shutdown(DISPATCHER_DEATH_TIMEOUT);
             return;
         }
@@ -65,42 +66,42 @@ pub(crate) fn commit(
     }
 }
 
-/// Sets what became of a batch. Senders who look see it at once, unless something remembered must be corrected first.
-fn settle(batch: &Batch, outcomes: Outcomes) {
-    let is_held = outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().any(corrects_memory));
+/// Sets the outcomes of a batch. Senders that poll see them at once, unless a cache must be updated first.
+fn publish_outcomes(batch: &Batch, outcomes: Outcomes) {
+    let is_held = outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().any(invalidates_cache));
     batch.set(outcomes);
     if !is_held {
-        batch.show();
+        batch.make_visible();
     }
 }
 
-/// Who is told what was committed.
-pub(crate) struct Followers {
+/// The parts of the server that each committed batch is passed to.
+pub(crate) struct CommitListeners {
     pub(crate) hub: Arc<Hub>,
     pub(crate) members: Arc<Members>,
     pub(crate) keys: Arc<Keys>,
-    pub(crate) takers: Arc<Takers>,
-    pub(crate) sweeper: Nudge,
+    pub(crate) consumers: Arc<WaitingConsumers>,
+    pub(crate) sweep_signal: WakeupSignal,
 }
 
-/// Wakes the senders of each chunk and publishes it, until the commit thread ends.
+/// Answers the senders of each chunk and publishes it, until the commit thread ends.
 ///
-/// What keys are is corrected in memory before anybody is told. A chunk that changes rooms or members is published before its senders are woken: whoever knows that somebody was
-/// removed may rely on it that the removed one gets nothing more.
+/// The key cache is updated before any sender wakes. A chunk that changes rooms or members is published before its
+/// senders wake: once a client knows of a removal, the removed user must get nothing more.
 pub(crate) async fn dispatch(
-    mut committed: mpsc::Receiver<Committed>,
+    mut receiver: mpsc::Receiver<Committed>,
     batcher: Arc<Batcher>,
-    followers: Followers,
+    listeners: CommitListeners,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
 ) {
-    let Followers { hub, members, keys, takers, sweeper } = &followers;
+    let CommitListeners { hub, members, keys, consumers, sweep_signal } = &listeners;
     let access = |room: RoomId, user: UserId| members.access(room, user);
-    while let Some(Committed { mut chunk, taken_at, done_at }) = committed.recv().await {
-        // Counted before anybody is told, so that whoever was told finds it counted.
+    while let Some(Committed { mut chunk, taken_at, done_at }) = receiver.recv().await {
+        // Counted before any sender wakes, so that a client that has its answer finds it counted.
         metrics.batch_size.record(chunk.ops.len() as u64, 1);
         metrics.store_time.record(micros(done_at, taken_at), 1);
-        metrics.waiting.set(count(batcher.waiting()));
+        metrics.waiting.set(saturate(batcher.waiting()));
         let outcomes = chunk.batch.outcomes();
         if let Some(outcomes) = outcomes {
             count_outcomes(outcomes, chunk.ops.len(), &metrics);
@@ -108,36 +109,36 @@ pub(crate) async fn dispatch(
                 queue_counts::count(&chunk.ops, outcomes, &metrics);
             }
         }
-        let published = outcomes.and_then(|outcomes| outcomes.as_ref().ok());
-        let is_change = published.is_some_and(|outcomes| outcomes.iter().any(changes_membership));
+        let committed = outcomes.and_then(|outcomes| outcomes.as_ref().ok());
+        let is_change = committed.is_some_and(|outcomes| outcomes.iter().any(changes_membership));
         match outcomes {
             Some(Ok(outcomes)) if outcomes.iter().any(is_of_queues_or_keys) => {
-                keys.correct(&chunk.ops, outcomes).await;
-                takers.notice(&chunk.ops, outcomes);
-                if chunk.ops.iter().any(|op| brings_a_deadline(&op)) {
-                    sweeper.notify_one();
+                keys.apply_committed(&chunk.ops, outcomes).await;
+                consumers.notify(&chunk.ops, outcomes);
+                if chunk.ops.iter().any(|op| has_deadline(&op)) {
+                    sweep_signal.notify_one();
                 }
             }
-            Some(Err(_)) => keys.forget(&chunk.ops),
+            Some(Err(_)) => keys.invalidate(&chunk.ops),
             _ => {}
         }
-        if let Some(outcomes) = published.filter(|_| is_change) {
-            members.correct(&chunk.ops, outcomes);
+        if let Some(outcomes) = committed.filter(|_| is_change) {
+            members.apply_committed(&chunk.ops, outcomes);
             hub.publish(&chunk.ops, outcomes, &access).await;
         }
-        chunk.batch.show();
-        let told_at = clock.monotonic();
+        chunk.batch.make_visible();
+        let notified_at = clock.monotonic();
         for group in &chunk.groups {
             metrics.wait_time.record(micros(taken_at, group.submitted_at), group.count as u64);
-            metrics.total_time.record(micros(told_at, group.submitted_at), group.count as u64);
+            metrics.total_time.record(micros(notified_at, group.submitted_at), group.count as u64);
         }
         for waiter in chunk.wakes.drain(..) {
             waiter.wake();
         }
-        if let Some(outcomes) = published.filter(|_| !is_change) {
+        if let Some(outcomes) = committed.filter(|_| !is_change) {
             hub.publish(&chunk.ops, outcomes, &access).await;
         }
-        if published.is_some() {
+        if committed.is_some() {
             metrics.fan_out_time.record(micros(clock.monotonic(), done_at), 1);
         }
         batcher.recycle(chunk);
@@ -148,8 +149,8 @@ fn changes_membership(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Room { .. } | Outcome::Changed { .. } | Outcome::Erased { .. })
 }
 
-/// Whether something remembered is wrong from then on, so that nobody may know of it before that is corrected.
-fn corrects_memory(outcome: &Outcome) -> bool {
+/// Whether the outcome makes a cache entry stale. Then the cache is updated before anybody sees the outcome.
+fn invalidates_cache(outcome: &Outcome) -> bool {
     changes_membership(outcome) || matches!(outcome, Outcome::Kv(_))
 }
 
@@ -186,7 +187,7 @@ fn count_outcomes(outcomes: &Outcomes, operations: usize, metrics: &Metrics) {
     metrics.duplicate.inc_by(duplicate);
 }
 
-/// The code a client sees for a batch that failed.
+/// The error code that clients get for a failed batch.
 pub fn apply_error_code(error: &ApplyError) -> ErrorCode {
     match error {
         ApplyError::Unavailable { .. } => ErrorCode::Unavailable,
@@ -196,7 +197,7 @@ pub fn apply_error_code(error: &ApplyError) -> ErrorCode {
     }
 }
 
-/// The code a client sees for an operation that was refused.
+/// The error code that clients get for a refused operation.
 pub fn refusal_code(refusal: Refusal) -> ErrorCode {
     match refusal {
         Refusal::IdReused { .. } => ErrorCode::IdReused,
@@ -220,11 +221,7 @@ pub fn refusal_code(refusal: Refusal) -> ErrorCode {
 }
 
 fn micros(later: Duration, earlier: Duration) -> u64 {
-    u64::try_from(later.saturating_sub(earlier).as_micros()).unwrap_or(u64::MAX)
-}
-
-fn count(operations: usize) -> i64 {
-    i64::try_from(operations).unwrap_or(i64::MAX)
+    saturate(later.saturating_sub(earlier).as_micros())
 }
 
 #[cfg(test)]
@@ -236,10 +233,10 @@ mod tests {
     use crate::batcher::{BatchTuning, QueueLimits, Waiter};
 
     #[test]
-    fn nobody_sees_an_outcome_before_what_is_remembered_is_corrected() {
+    fn no_outcome_is_visible_before_the_caches_are_updated() {
         let receipt = Receipt { seq: 1, received_at: Timestamp::from_micros(1) };
         let put = KvOutcome::Put { revision: 1, expires_at: None, created: true };
-        for (outcomes, is_shown) in [
+        for (outcomes, is_visible) in [
             (Ok(vec![Outcome::Stored(receipt)]), true),
             (Ok(vec![Outcome::Kv(put)]), false),
             (Ok(vec![Outcome::Stored(receipt), Outcome::Changed { changed: true }]), false),
@@ -251,9 +248,9 @@ mod tests {
             ops.push(&Op::Kv(KvOp::Sweep));
             let ticket = batcher.submit(&ops, &Arc::new(Waiter::default()), Duration::ZERO).unwrap();
             let chunk = batcher.take().unwrap();
-            settle(&chunk.batch, outcomes.clone());
-            assert_eq!(ticket.outcomes().is_some(), is_shown, "{outcomes:?}");
-            chunk.batch.show();
+            publish_outcomes(&chunk.batch, outcomes.clone());
+            assert_eq!(ticket.outcomes().is_some(), is_visible, "{outcomes:?}");
+            chunk.batch.make_visible();
             assert!(ticket.outcomes().is_some());
         }
     }

@@ -1,20 +1,20 @@
-//! A histogram that many threads add to without a lock.
+//! A lock-free histogram with buckets at powers of two.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// Counts values in buckets that double: 1, 2, 4 … 2^(`BUCKETS`-1) units, then the rest.
+/// Counts values in buckets up to 1, 2, 4 … 2^(`BUCKETS`-1) units, and a last one for the rest.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS + 1],
     sum: AtomicU64,
-    /// What one unit is in the exported unit: 1e-6 for microseconds shown as seconds.
+    /// One unit in the exported unit: 1e-6 for microseconds shown as seconds.
     scale: f64,
 }
 
-/// 2^26 µs are 67 s: beyond every time-out of the server.
+/// 2^26 µs are 67 s: longer than every time-out of the server.
 const BUCKETS: usize = 27;
 
 impl Histogram {

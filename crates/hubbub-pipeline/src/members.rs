@@ -1,7 +1,8 @@
-//! Who may read which room, remembered for a while so that the store is not asked each time.
+//! Cache of users' access to rooms, for reading.
 //!
-//! What this node commits corrects it at once: an entry that a change may have touched is dropped before the change is
-//! answered. The time to live is for changes that other nodes commit. Sends are not judged here: the store does that.
+//! Commits of this server invalidate it at once: an entry that a change may have affected is removed before the change is
+//! answered. The time to live limits how long commits of other servers go unnoticed. Sends are not checked here: the
+//! store does that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,17 +17,17 @@ use quick_cache::sync::Cache;
 
 use crate::metrics::Metrics;
 
-/// Pairs of room and user that are remembered.
+/// Most pairs of room and user in the cache.
 const ENTRIES_MAX: usize = 100_000;
 
-/// How a user stands to a room, for reading.
+/// A user's access to a room, for reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// A member.
+    /// The user is a member.
     Member,
-    /// No member of an open room, or of one that does not exist yet: may read.
+    /// The user is not a member of an open room, or of one that does not exist yet, and may read.
     Guest,
-    /// No member of a room for members only.
+    /// The user is not a member of a room for members only.
     Outsider,
 }
 
@@ -46,32 +47,32 @@ struct Entry {
     expires_at: Duration,
 }
 
-/// How users stand to rooms.
+/// Users' access to rooms.
 pub struct Members {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    /// How long an answer is remembered; zero = not at all.
+    /// How long an entry is valid; zero = nothing is cached.
     ttl: Duration,
     cache: Cache<(RoomId, UserId), Entry>,
-    /// Grows before entries are dropped, so that an answer read from the store before is not remembered after.
+    /// Incremented before entries are removed, so that what was read from the store before is not cached after.
     changes: AtomicU64,
 }
 
 impl Members {
-    /// Asks `store`, and remembers its answers for `ttl`; zero = not at all.
+    /// A cache of what `store` says, whose entries are valid for `ttl`; zero = nothing is cached.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>, ttl: Duration) -> Self {
         let options = cache::options(ENTRIES_MAX, ENTRIES_MAX as u64, 1);
         let cache = Cache::with_options(options, UnitWeighter, Default::default(), Default::default());
         Self { store, clock, metrics, ttl, cache, changes: AtomicU64::new(0) }
     }
 
-    /// How the user stands to the room now.
+    /// The user's access to the room, read from the store.
     pub fn access(&self, room: RoomId, user: UserId) -> Read<'_, Access> {
         self.store.access(room, user)
     }
 
-    /// The same for reading, as it was at some time within the time to live, and since the last change by this node.
+    /// The same from the cache: at most as old as the time to live, and as the last change by this server.
     pub async fn standing(&self, room: &RoomId, user: &UserId) -> Result<Standing, ReadError> {
         if self.ttl.is_zero() {
             return Ok(self.access(room.clone(), user.clone()).await?.into());
@@ -92,8 +93,8 @@ impl Members {
         Ok(standing)
     }
 
-    /// Forgets what a committed batch may have changed.
-    pub(crate) fn correct(&self, ops: &OpBatch, outcomes: &[Outcome]) {
+    /// Removes the entries that a committed batch may have changed.
+    pub(crate) fn apply_committed(&self, ops: &OpBatch, outcomes: &[Outcome]) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         for (op, outcome) in ops.iter().zip(outcomes) {
             let (Op::Change(Change { what, .. }), false) = (op, matches!(outcome, Outcome::Refused(_)))
@@ -106,7 +107,7 @@ impl Members {
                         self.cache.remove(&(room, user));
                     }
                 }
-                // Whoever the room, or the user, was remembered with: such changes are rare.
+                // All entries of the room or user would have to be found; such changes are rare.
                 What::PutRoom { .. } | What::DeleteRoom { .. } | What::EraseUser { .. } => self.cache.clear(),
                 What::MarkRead { .. } => {}
             }

@@ -1,10 +1,10 @@
-//! Every metric of the server, declared once. The help text is what `/metrics` shows.
+//! Every metric of the server, declared once. Its comment is its help text in `/metrics`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_core::ErrorCode;
-use hubbub_core::invariant::broken_invariants;
+use hubbub_core::invariant::{broken_invariants, saturate};
 use hubbub_core::replica::ReplicaFigures;
 use hubbub_core::store::{Store, StoreHealth};
 use prometheus_client::collector::Collector;
@@ -40,111 +40,111 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// Messages acknowledged as durable: stored now, or known already.
+    /// Messages acknowledged as durable: stored now, or stored before.
     accepted: Counter = Counter::default() => "messages_accepted";
     /// Messages made durable.
     stored: Counter = Counter::default() => "messages_stored";
-    /// Messages that were stored before under the same id.
+    /// Messages that were already stored under the same id.
     duplicate: Counter = Counter::default() => "messages_duplicate";
     /// Changes of rooms, members and read marks made durable.
     changes: Counter = Counter::default() => "changes";
     /// Messages without confirmation; they may be stored.
     unconfirmed: Counter = Counter::default() => "messages_unconfirmed";
-    /// Messages handed to subscribers' sockets.
+    /// Messages written to subscribers' sockets.
     delivered: Counter = Counter::default() => "messages_delivered";
     /// Operations waiting for their batch.
     waiting: Gauge = Gauge::default() => "pipeline_waiting_operations";
     /// Operations in the batch that is being committed.
     in_flight: Gauge = Gauge::default() => "pipeline_in_flight_operations";
-    /// Operations of one batch.
+    /// Number of operations in a batch.
     batch_size: Histogram = Histogram::of_counts() => "pipeline_batch_operations";
-    /// Time from submission until the batch was taken.
+    /// Time from submission until the commit thread took the batch.
     wait_time: Histogram = Histogram::of_micros() => "pipeline_wait_seconds";
-    /// Time the store took for one batch.
+    /// Time the store took to apply one batch.
     store_time: Histogram = Histogram::of_micros() => "pipeline_store_seconds";
     /// Time from durable until a batch was in the outboxes of all its subscribers.
     fan_out_time: Histogram = Histogram::of_micros() => "pipeline_fan_out_seconds";
-    /// Time from submission until the sender's connection was told.
+    /// Time from submission until the sender's connection was notified.
     total_time: Histogram = Histogram::of_micros() => "pipeline_total_seconds";
     /// Open WebSocket connections.
     websockets: Gauge = Gauge::default() => "websocket_connections";
     /// Open connections of all kinds.
     connections: Gauge = Gauge::default() => "connections";
-    /// Connections refused because there were too many.
+    /// Connections refused because too many were open.
     connections_refused: Counter = Counter::default() => "connections_refused";
     /// Open connections of the line protocol.
     line_connections: Gauge = Gauge::default() => "line_connections";
     /// Commands of the line protocol.
     line_commands: Counter = Counter::default() => "line_commands";
-    /// Commands of the line protocol that were none.
+    /// Invalid commands of the line protocol.
     line_bad_requests: Counter = Counter::default() => "line_bad_requests";
     /// Live subscriptions of rooms.
     subscriptions: Gauge = Gauge::default() => "subscriptions";
-    /// Subscribers cut off because their backlog was full (close code 4409).
+    /// Subscribers disconnected because their send queue was full (close code 4409).
     slow_subscribers: Counter = Counter::default() => "slow_subscribers";
-    /// Bytes that live messages on their way to subscribers take.
+    /// Bytes of live messages that wait to be sent to subscribers.
     live_bytes: Gauge = Gauge::default() => "live_bytes";
-    /// Backlogs of subscribers given up because live messages took too much memory.
+    /// Subscribers' backlogs dropped because live messages took too much memory.
     live_evictions: Counter = Counter::default() => "live_evictions";
-    /// Questions whether somebody may read a room, answered from memory.
+    /// Checks of a user's access to a room that the cache answered.
     members_hits: Counter = Counter::default() => "members_cache_hits";
-    /// Questions whether somebody may read a room, for which the store was asked.
+    /// Checks of a user's access to a room that the store answered.
     members_misses: Counter = Counter::default() => "members_cache_misses";
-    /// Messages put into queues; of one to everybody each copy.
+    /// Messages sent to queues; each copy of a message to everybody counts.
     queue_sent: Counter = Counter::default() => "queue_messages_sent";
-    /// Messages of queues taken away.
+    /// Queue messages taken without a lease.
     queue_taken: Counter = Counter::default() => "queue_messages_taken";
-    /// Messages of queues delivered on lease.
+    /// Queue messages delivered on lease.
     queue_leased: Counter = Counter::default() => "queue_messages_leased";
-    /// Messages of queues acknowledged.
+    /// Queue messages acknowledged.
     queue_acked: Counter = Counter::default() => "queue_messages_acked";
-    /// Messages of queues given back.
+    /// Queue messages given back.
     queue_nacked: Counter = Counter::default() => "queue_messages_nacked";
-    /// Requests that wait for messages of queues.
+    /// Requests that wait for queue messages.
     queue_waiting_takers: Gauge = Gauge::default() => "queue_waiting_takers";
     /// Changes of keys made durable.
     kv_changes: Counter = Counter::default() => "kv_changes";
-    /// Values asked for that were in memory.
+    /// Reads of values that the cache answered.
     kv_hits: Counter = Counter::default() => "kv_cache_hits";
-    /// Values asked for that were not in memory.
+    /// Reads of values that the store answered.
     kv_misses: Counter = Counter::default() => "kv_cache_misses";
-    /// Values that had to leave memory for others.
+    /// Values evicted from the cache.
     kv_evictions: Counter = Counter::default() => "kv_cache_evictions";
-    /// Time the store took to give one value.
+    /// Time the store took to read one value.
     kv_load_time: Histogram = Histogram::of_micros() => "kv_cache_load_seconds";
-    /// Keys in memory.
+    /// Keys in the cache.
     kv_entries: Gauge = Gauge::default() => "kv_cache_entries";
-    /// Bytes that keys in memory are counted with.
+    /// Bytes of the cached keys and values.
     kv_bytes: Gauge = Gauge::default() => "kv_cache_bytes";
     /// Messages published to the broker.
     log_published: Counter = Counter::default() => "log_messages_published";
     /// Messages the broker confirmed.
     log_confirmed: Counter = Counter::default() => "log_messages_confirmed";
-    /// Messages the broker returned, as it has no queue for them.
+    /// Messages the broker returned because it has no queue for them.
     log_returned: Counter = Counter::default() => "log_messages_returned";
     /// Messages the broker did not confirm; they may be stored.
     log_unconfirmed: Counter = Counter::default() => "log_messages_unconfirmed";
-    /// Time from submission until the broker had confirmed.
+    /// Time from submission until the broker confirmed.
     log_confirm_time: Histogram = Histogram::of_micros() => "log_confirm_seconds";
-    /// Messages taken from the broker.
+    /// Messages consumed from the broker.
     log_consumed: Counter = Counter::default() => "log_messages_consumed";
-    /// Messages taken from the broker that it had given out before.
+    /// Messages consumed from the broker that it had delivered before.
     log_redelivered: Counter = Counter::default() => "log_messages_redelivered";
-    /// Messages taken from the broker without an id of their own, which may be stored more than once.
+    /// Messages consumed from the broker without an id, which may be stored more than once.
     log_nameless: Counter = Counter::default() => "log_messages_without_id";
-    /// Messages given to the dead-letter queue.
+    /// Messages published to the dead-letter queue.
     log_dead: Counter = Counter::default() => "log_messages_dead";
-    /// Messages of one batch from the broker.
+    /// Number of messages in a batch from the broker.
     log_batch_size: Histogram = Histogram::of_counts() => "log_batch_messages";
-    /// Batches from the broker that the store did not take at the first try.
+    /// Attempts to store a batch from the broker that failed and were repeated.
     log_retried: Counter = Counter::default() => "log_batches_retried";
-    /// Time from publishing until stored and acknowledged, of what this version published.
+    /// Time from publishing to a stored and acknowledged message, of messages published by Hubbub.
     log_broker_time: Histogram = Histogram::of_micros() => "log_way_seconds";
     /// Messages that wait in the broker.
     log_depth: Gauge = Gauge::default() => "log_depth";
-    /// Messages taken from the broker that are not stored yet.
+    /// Messages consumed from the broker that are not acknowledged yet.
     log_unacked: Gauge = Gauge::default() => "log_unacked";
-    /// How long the last message that was stored had been on its way.
+    /// Time from publishing to storing of the last stored message, in microseconds.
     log_lag: Gauge = Gauge::default() => "log_lag_microseconds";
     /// HTTP requests answered.
     http_requests: Counter = Counter::default() => "http_requests";
@@ -163,7 +163,7 @@ impl Metrics {
     pub fn render(self: &Arc<Self>, store: &Arc<dyn Store>) -> String {
         let mut registry = Registry::with_prefix("hubbub");
         self.register(&mut registry);
-        registry.register_collector(Box::new(Others { metrics: self.clone(), store: store.clone() }));
+        registry.register_collector(Box::new(StoreCollector { metrics: self.clone(), store: store.clone() }));
         let mut out = String::new();
         // Writing into a String cannot fail.
         let _ = text::encode(&mut out, &registry);
@@ -171,7 +171,7 @@ impl Metrics {
     }
 }
 
-/// Shares a metric between the registry and whoever counts.
+/// Shares a metric between the registry and the code that updates it.
 #[derive(Debug)]
 struct Shared<M>(Arc<M>);
 
@@ -185,19 +185,19 @@ impl<M: EncodeMetric> EncodeMetric for Shared<M> {
     }
 }
 
-/// What is not counted event by event: refusals by reason, and the store's own figures.
-struct Others {
+/// Collects refusals by reason, and the store's figures.
+struct StoreCollector {
     metrics: Arc<Metrics>,
     store: Arc<dyn Store>,
 }
 
-impl std::fmt::Debug for Others {
+impl std::fmt::Debug for StoreCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Others").finish_non_exhaustive()
+        f.debug_struct("StoreCollector").finish_non_exhaustive()
     }
 }
 
-impl Collector for Others {
+impl Collector for StoreCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let help = "Messages and requests refused, by reason";
         let mut family = encoder.encode_descriptor("messages_rejected", help, None, MetricType::Counter)?;
@@ -207,58 +207,62 @@ impl Collector for Others {
         }
         let figures = self.store.figures();
         for (name, help, value) in [
-            ("queue_messages_dead", "Messages of queues given to dead-letter queues", figures.queue_dead),
+            ("queue_messages_dead", "Queue messages moved to dead-letter queues", figures.queue_dead),
             (
                 "queue_messages_dropped",
-                "Messages of queues that outlived their time or were too many",
+                "Queue messages that expired or were dropped from full queues",
                 figures.queue_dropped,
             ),
             (
                 "broken_invariants",
-                "Bugs of the server that it noticed; its log names each",
+                "Broken invariants: bugs of the server; its log names each",
                 broken_invariants(),
             ),
             ("store_unreadable_reads", "Reads of stored files that failed", figures.unreadable),
-            ("store_pool_acquired", "Connections asked for from the pool", figures.pool.acquired),
-            ("store_pool_timeouts", "Connections that could not be had in time", figures.pool.timeouts),
+            ("store_pool_acquired", "Connections requested from the pool", figures.pool.acquired),
+            ("store_pool_timeouts", "Requests for a connection that timed out", figures.pool.timeouts),
             ("store_pool_statements", "Statements sent to the database", figures.pool.statements),
             (
                 "store_pool_round_trips",
-                "Round trips to the database; statements under way together share one",
+                "Round trips to the database; pipelined statements share one",
                 figures.pool.round_trips,
             ),
-            ("store_cache_hits", "Reads of rooms answered from memory", figures.cache.hits),
-            ("store_cache_misses", "Reads of rooms that had to fetch something", figures.cache.misses),
+            ("store_cache_hits", "Reads of rooms that the cache answered", figures.cache.hits),
+            ("store_cache_misses", "Reads of rooms that queried the database", figures.cache.misses),
             (
                 "store_cache_questions",
-                "Questions whether what is in memory still holds, each for all reads that wait",
+                "Queries that validate the cache; one serves all waiting reads",
                 figures.cache.questions,
             ),
-            ("store_pool_acquire_microseconds", "Time connections were waited for", figures.pool.acquire_us),
+            (
+                "store_pool_acquire_microseconds",
+                "Time spent waiting for connections",
+                figures.pool.acquire_us,
+            ),
         ] {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
         let up = u64::from(matches!(self.store.health(), StoreHealth::Up | StoreHealth::Alarm(_)));
         for (name, help, value) in [
-            ("store_up", "Whether the store takes writes", up),
+            ("store_up", "Whether the store accepts writes", up),
             ("store_messages", "Messages kept", figures.messages),
             ("store_rooms", "Rooms known", figures.rooms),
             ("store_queues", "Queues known", figures.queues),
             ("store_queue_messages", "Messages in queues, in any state", figures.queue_messages),
-            ("store_queue_bytes", "Bytes of the texts of messages in queues", figures.queue_bytes),
+            ("store_queue_bytes", "Bytes of queue messages' texts", figures.queue_bytes),
             ("store_clients", "Registered clients", figures.clients),
-            ("store_keys", "Keys, in about: some may have run out", figures.keys),
-            ("store_disk_bytes", "Bytes on disk, everything included", figures.disk_bytes),
+            ("store_keys", "Approximate number of keys: some may have expired", figures.keys),
+            ("store_disk_bytes", "Bytes on disk in total", figures.disk_bytes),
             ("store_segments", "Immutable segments", figures.segments),
-            ("store_unsealed_slots", "Journal slots waiting for their seal", figures.unsealed_slots),
+            ("store_unsealed_slots", "Full journal slots that are not sealed yet", figures.unsealed_slots),
             (
                 "store_partitions_missing",
-                "Partitions that should be there and could not be made",
+                "Partitions that are due and could not be created",
                 figures.partitions_missing,
             ),
             ("store_cache_bytes", "Bytes of recent messages in memory", figures.cache.bytes),
-            ("store_sync_last_microseconds", "Time the last data sync took", figures.sync_us_last),
+            ("store_sync_last_microseconds", "Duration of the last data sync", figures.sync_us_last),
             ("store_sync_max_microseconds", "Longest data sync since start", figures.sync_us_max),
             (
                 "store_pool_connections",
@@ -266,15 +270,19 @@ impl Collector for Others {
                 figures.pool.active + figures.pool.idle,
             ),
             ("store_pool_active", "Connections to the database in use", figures.pool.active),
-            ("store_pool_idle", "Connections to the database that nobody uses", figures.pool.idle),
-            ("store_pool_waiting", "Those who wait for a connection to the database", figures.pool.waiting),
+            ("store_pool_idle", "Idle connections to the database", figures.pool.idle),
+            (
+                "store_pool_waiting",
+                "Requests that wait for a connection to the database",
+                figures.pool.waiting,
+            ),
             (
                 "store_pool_acquire_max_microseconds",
                 "Longest wait for a connection since start",
                 figures.pool.acquire_us_max,
             ),
         ] {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            let gauge = ConstGauge::new(saturate::<_, i64>(value));
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
         match self.store.replicas() {
@@ -284,19 +292,19 @@ impl Collector for Others {
     }
 }
 
-/// Labelled by where they are, as the configuration names them.
+/// Figures of each replica, labelled by its address in the configuration.
 fn encode_replicas(
     replicas: &[ReplicaFigures],
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), std::fmt::Error> {
     type Value = fn(&ReplicaFigures) -> Option<u64>;
     let figures: [(&str, &str, MetricType, Value); 4] = [
-        ("store_replica_up", "Whether the replica is read from", MetricType::Gauge, |replica| {
+        ("store_replica_up", "Whether reads go to the replica", MetricType::Gauge, |replica| {
             Some(u64::from(replica.fault.is_none()))
         }),
         (
             "store_replica_lag_microseconds",
-            "For how long the replica has lacked something; missing while it is away",
+            "How long the replica has been behind; absent while it does not answer",
             MetricType::Gauge,
             |replica| replica.lag_us,
         ),
@@ -305,7 +313,7 @@ fn encode_replicas(
         }),
         (
             "store_replica_fallbacks",
-            "Reads that were meant for the replica and went to the primary",
+            "Reads meant for the replica that the primary answered",
             MetricType::Counter,
             |replica| Some(replica.fallbacks),
         ),
@@ -318,7 +326,7 @@ fn encode_replicas(
             let metric = family.encode_family(&labels)?;
             match kind {
                 MetricType::Counter => ConstCounter::new(value).encode(metric)?,
-                _ => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)?,
+                _ => ConstGauge::new(saturate::<_, i64>(value)).encode(metric)?,
             }
         }
     }

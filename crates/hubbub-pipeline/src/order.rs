@@ -1,22 +1,24 @@
 //! Keeps the order of one connection's messages when a batch fails.
 //!
-//! A connection may have further submissions queued behind the one that fails. If those were stored, a retry of the
-//! failed one would come after them. So the commit thread refuses them ([`Refusal::OutOfOrder`]): per connection, and
-//! per room or queue. A connection that has seen the failure says so ([`SenderOrder::learn`]); its submissions carry
-//! what it knew ([`Group::known`]), and those that know of the failure are stored again. What a broker does not take is
-//! noted, too, and the broker's queue takes nothing more for these rooms until the connection has seen it.
+//! A connection may have further submissions queued behind the failed one. If those were stored, a retry of the failed
+//! one would come after them. So the commit thread refuses them ([`Refusal::OutOfOrder`]), for this connection and each
+//! room or queue. A connection that has seen the failure acknowledges it ([`SenderOrder::acknowledge`]). Submissions
+//! carry what the connection had acknowledged ([`Group::acknowledged_failure`]); those made after the acknowledgement
+//! are stored again. Failures of the broker are recorded, too: its queue refuses messages for these rooms until the
+//! connection has acknowledged the failure.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hubbub_core::invariant::broken;
 use hubbub_core::store::Store;
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, Refusal};
 use parking_lot::Mutex;
 
 use crate::batcher::{Batcher, Chunk, Group, Outcomes, Waiter};
 
-/// Where a message goes.
+/// The room or queue of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendLane {
     /// A room.
@@ -26,7 +28,7 @@ pub enum SendLane {
 }
 
 impl SendLane {
-    /// `None` for anything but a message: reads, marks and acknowledgements have no place in an order of messages.
+    /// `None` for anything but a message: takes, read marks and acknowledgements are not ordered with messages.
     fn of(op: &Op<'_>) -> Option<Self> {
         match op {
             Op::Send(send) => Some(Self::Room(send.room.to_owned())),
@@ -44,48 +46,49 @@ impl SendLane {
     }
 }
 
-/// The number of what a broker did not take; batches count from 1 on.
-pub(crate) const BY_BROKER: u64 = 0;
+/// The batch number of submissions to a broker; batches count from 1.
+pub(crate) const BROKER_BATCH: u64 = 0;
 
-/// What one connection knows of its failed submissions.
+/// The failed submissions of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct SenderOrder {
-    /// Number of the last failed batch the connection has seen.
-    known: AtomicU64,
-    /// Batches that failed and were not seen yet, and where their messages went. No longer than the connection's
-    /// unanswered messages are many.
+    /// Number of the last failed batch that the connection acknowledged.
+    acknowledged: AtomicU64,
+    /// Failed batches that are not acknowledged, and the lanes of their messages. Bounded by the number of the connection's
+    /// unanswered messages.
     failed: Mutex<Vec<(u64, SendLane)>>,
 }
 
 impl SenderOrder {
-    pub(crate) fn known(&self) -> u64 {
-        self.known.load(Ordering::Acquire)
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Acquire)
     }
 
-    /// What failed with a broker, which has no batches, is known by itself.
-    pub(crate) fn learn(&self, batch: u64) -> Vec<SendLane> {
-        self.known.fetch_max(batch, Ordering::AcqRel);
-        let is_known = |number: u64| number <= batch && (number == BY_BROKER) == (batch == BY_BROKER);
+    /// Acknowledges failures up to `batch`, or those of the broker, and returns their lanes.
+    pub(crate) fn acknowledge(&self, batch: u64) -> Vec<SendLane> {
+        self.acknowledged.fetch_max(batch, Ordering::AcqRel);
+        let is_acknowledged =
+            |number: u64| number <= batch && (number == BROKER_BATCH) == (batch == BROKER_BATCH);
         let mut failed = self.failed.lock();
-        failed.extract_if(.., |(number, _)| is_known(*number)).map(|(_, lane)| lane).collect()
+        failed.extract_if(.., |(number, _)| is_acknowledged(*number)).map(|(_, lane)| lane).collect()
     }
 
-    /// Notes that the broker did not take messages of a room.
+    /// Records that the broker did not confirm messages of a room.
     #[cfg(feature = "amqp")]
-    pub(crate) fn fail_by_broker(&self, room: &str) {
+    pub(crate) fn insert_broker_failure(&self, room: &str) {
         let mut failed = self.failed.lock();
         let lane = SendLane::Room(room.to_owned());
-        if !failed.iter().any(|(number, known)| *number == BY_BROKER && *known == lane) {
-            failed.push((BY_BROKER, lane));
+        if !failed.iter().any(|(number, failed)| *number == BROKER_BATCH && *failed == lane) {
+            failed.push((BROKER_BATCH, lane));
         }
     }
 
-    /// Whether the broker did not take messages of one of these rooms, and the connection has not seen that yet.
+    /// Whether one of these rooms has a failure of the broker that is not acknowledged.
     #[cfg(feature = "amqp")]
-    pub(crate) fn has_failed_by_broker<'a>(&self, mut rooms: impl Iterator<Item = &'a str>) -> bool {
+    pub(crate) fn has_broker_failure<'a>(&self, mut rooms: impl Iterator<Item = &'a str>) -> bool {
         let failed = self.failed.lock();
         let is_failed = |room: &str| {
-            let mut lanes = failed.iter().filter(|(number, _)| *number == BY_BROKER).map(|(_, lane)| lane);
+            let mut lanes = failed.iter().filter(|(number, _)| *number == BROKER_BATCH).map(|(_, lane)| lane);
             lanes.any(|lane| matches!(lane, SendLane::Room(failed) if failed == room))
         };
         !failed.is_empty() && rooms.any(is_failed)
@@ -97,28 +100,28 @@ struct FailedLane {
     lane: SendLane,
     /// The batch that failed.
     batch: u64,
-    /// Once the connection has seen it: the last chunk that may hold submissions from before.
-    ends: Option<u64>,
+    /// After the acknowledgement: the last chunk that may contain earlier submissions.
+    last_chunk: Option<u64>,
 }
 
 struct FailedSender {
-    /// Also keeps the address, which is the key, from being used again.
+    /// Also keeps its address, the key of the map, from being reused.
     sender: Arc<Waiter>,
     lanes: Vec<FailedLane>,
 }
 
-/// Connections that do not know of a failed submission yet. Belongs to the commit thread; empty unless a batch failed.
+/// Connections with failures that are not acknowledged. Owned by the commit thread; empty unless a batch failed.
 #[derive(Default)]
 pub(crate) struct FailedSends {
     senders: HashMap<usize, FailedSender>,
 }
 
 impl FailedSends {
-    /// Applies what keeps its order of a chunk, and refuses the rest.
+    /// Applies the operations of a chunk that keep their order, and refuses the rest.
     pub(crate) fn apply(&mut self, store: &dyn Store, batcher: &Batcher, chunk: &Chunk) -> Outcomes {
         let outcomes = match self.out_of_order(chunk) {
             None => store.apply(&chunk.ops),
-            Some(refused) => apply_others(store, &chunk.ops, &refused),
+            Some(refused) => apply_remaining(store, &chunk.ops, &refused),
         };
         if outcomes.is_err() {
             self.insert(chunk);
@@ -127,7 +130,7 @@ impl FailedSends {
         outcomes
     }
 
-    /// For each operation whether it must not be stored; `None` when all may be.
+    /// For each operation, whether it must be refused; `None` when none must.
     fn out_of_order(&self, chunk: &Chunk) -> Option<Vec<bool>> {
         if self.senders.is_empty() {
             return None;
@@ -136,14 +139,17 @@ impl FailedSends {
             .map(|(sender, group, op)| {
                 let failed = self.senders.get(&address(sender));
                 failed.is_some_and(|failed| {
-                    failed.lanes.iter().any(|lane| group.known < lane.batch && lane.lane.is_of(&op))
+                    failed
+                        .lanes
+                        .iter()
+                        .any(|lane| group.acknowledged_failure < lane.batch && lane.lane.is_of(&op))
                 })
             })
             .collect();
         refused.contains(&true).then_some(refused)
     }
 
-    /// Remembers the messages of a chunk that failed.
+    /// Records the messages of a failed chunk.
     fn insert(&mut self, chunk: &Chunk) {
         let batch = chunk.batch.number();
         for (sender, _, op) in groups(chunk) {
@@ -153,14 +159,14 @@ impl FailedSends {
                 .entry(address(sender))
                 .or_insert_with(|| FailedSender { sender: sender.clone(), lanes: Vec::new() });
             let lane = match failed.lanes.iter_mut().find(|lane| lane.lane.is_of(&op)) {
-                Some(known) if known.batch == batch => continue,
-                Some(known) => {
-                    (known.batch, known.ends) = (batch, None);
-                    known.lane.clone()
+                Some(failed) if failed.batch == batch => continue,
+                Some(failed) => {
+                    (failed.batch, failed.last_chunk) = (batch, None);
+                    failed.lane.clone()
                 }
                 None => {
                     let Some(lane) = SendLane::of(&op) else { continue };
-                    failed.lanes.push(FailedLane { lane: lane.clone(), batch, ends: None });
+                    failed.lanes.push(FailedLane { lane: lane.clone(), batch, last_chunk: None });
                     lane
                 }
             };
@@ -168,19 +174,19 @@ impl FailedSends {
         }
     }
 
-    /// Forgets connections that are gone, and failures behind which nothing is queued that does not know of them.
+    /// Removes connections that are gone, and failures whose earlier submissions have all been processed.
     fn prune(&mut self, done: u64, batcher: &Batcher) {
         if self.senders.is_empty() {
             return;
         }
         self.senders.retain(|_, FailedSender { sender, lanes }| {
-            let known = sender.order().map_or(u64::MAX, SenderOrder::known);
+            let acknowledged = sender.order().map_or(u64::MAX, SenderOrder::acknowledged);
             lanes.retain_mut(|lane| {
-                if lane.ends.is_none() && known >= lane.batch {
-                    // Asked after `known` was read: what is submitted from here on knows of the failure.
-                    lane.ends = Some(batcher.newest_chunk());
+                if lane.last_chunk.is_none() && acknowledged >= lane.batch {
+                    // Read after `acknowledged`: later submissions carry the acknowledgement.
+                    lane.last_chunk = Some(batcher.newest_chunk());
                 }
-                lane.ends.is_none_or(|ends| ends > done)
+                lane.last_chunk.is_none_or(|last| last > done)
             });
             !lanes.is_empty() && Arc::strong_count(sender) > 1
         });
@@ -199,19 +205,21 @@ fn groups(chunk: &Chunk) -> impl Iterator<Item = (&Arc<Waiter>, &Group, Op<'_>)>
         .filter_map(|(group, op)| Some((chunk.wakes.get(group.sender)?, group, op)))
 }
 
-/// Applies the operations that are not refused. The outcomes are those of all.
-fn apply_others(store: &dyn Store, ops: &OpBatch, refused: &[bool]) -> Outcomes {
-    let mut others = OpBatch::default();
+/// Applies the operations that are not refused. Returns the outcomes of all.
+fn apply_remaining(store: &dyn Store, ops: &OpBatch, refused: &[bool]) -> Outcomes {
+    let mut remaining = OpBatch::default();
     for (op, _) in ops.iter().zip(refused).filter(|(_, refused)| !**refused) {
-        others.push(&op);
+        remaining.push(&op);
     }
-    let stored = if others.is_empty() { Vec::new() } else { store.apply(&others)? };
+    let stored = if remaining.is_empty() { Vec::new() } else { store.apply(&remaining)? };
     let mut stored = stored.into_iter();
     let out_of_order = Outcome::Refused(Refusal::OutOfOrder);
     Ok(refused
         .iter()
         .map(|refused| if *refused { Some(out_of_order.clone()) } else { stored.next() })
-        .map(|outcome| outcome.unwrap_or(Outcome::Refused(Refusal::Unreadable)))
+        .map(|outcome| {
+            outcome.unwrap_or_else(|| Outcome::Refused(broken("a store answers every operation").into()))
+        })
         .collect())
 }
 

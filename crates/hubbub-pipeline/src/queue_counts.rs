@@ -1,4 +1,4 @@
-//! Counts what happens in queues.
+//! Metrics of queues: counts sends, takes and acknowledgements.
 
 use hubbub_core::queue::{Settle, TakeHow};
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome};

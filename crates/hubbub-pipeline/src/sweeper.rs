@@ -1,4 +1,4 @@
-//! Submits what time makes due: leases that have run out, messages that may be taken from now on, keys that are too old.
+//! Submits sweeps when deadlines pass: expired leases, delayed messages that become available, expired keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use tokio::sync::Notify;
 
 use crate::batcher::{Batcher, SubmitError, Waiter};
 
-/// Wakes the sweeper, because something may be due sooner than it thought.
-pub(crate) type Nudge = Arc<Notify>;
+/// Wakes the sweeper early: a committed operation may have an earlier deadline.
+pub(crate) type WakeupSignal = Arc<Notify>;
 
-/// It looks so often even if nobody nudged it: deadlines follow from settings too.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Pause between two sweeps that left nothing undone.
-const SWEEP_EVERY: Duration = Duration::from_millis(10);
-/// Pause after a sweep that failed, doubled each time, and its limit.
+/// Longest pause without a signal: settings move deadlines, too.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause after a sweep that finished all due work.
+const SWEEP_PAUSE: Duration = Duration::from_millis(10);
+/// Pause after a failed sweep, doubled up to `RETRY_MAX`.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
-const RETRY_LAST: Duration = Duration::from_secs(10);
+const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// Whether something of it may become due.
-pub(crate) fn brings_a_deadline(op: &Op<'_>) -> bool {
+/// Whether the operation may set a deadline.
+pub(crate) fn has_deadline(op: &Op<'_>) -> bool {
     match op {
         Op::Queue(QueueOp::Send(send)) => {
             send.due != Due::Now || send.ttl_ms.is_some() || send.audience == Audience::All
@@ -36,28 +36,33 @@ pub(crate) fn brings_a_deadline(op: &Op<'_>) -> bool {
 }
 
 /// Sweeps until the batcher is closed.
-pub(crate) async fn sweep(batcher: Arc<Batcher>, store: Arc<dyn Store>, clock: Arc<dyn Clock>, nudge: Nudge) {
+pub(crate) async fn sweep(
+    batcher: Arc<Batcher>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    signal: WakeupSignal,
+) {
     let mut retry = RETRY_FIRST;
     loop {
         let due_in = [store.queue_due_in(), store.kv_due_in()].into_iter().flatten().min();
         match due_in {
             Some(Duration::ZERO) => {}
             later => {
-                let pause = later.unwrap_or(LOOK_EVERY).min(LOOK_EVERY);
-                // Too early or in time: it looks again.
-                let _ = tokio::time::timeout(pause, nudge.notified()).await;
+                let pause = later.unwrap_or(CHECK_INTERVAL).min(CHECK_INTERVAL);
+                // Whichever comes first, the deadlines are checked again.
+                let _ = tokio::time::timeout(pause, signal.notified()).await;
                 continue;
             }
         }
         match sweep_once(&batcher, &*store, &*clock).await {
             Swept::Done => {
                 retry = RETRY_FIRST;
-                tokio::time::sleep(SWEEP_EVERY).await;
+                tokio::time::sleep(SWEEP_PAUSE).await;
             }
             Swept::More => retry = RETRY_FIRST,
             Swept::Failed => {
                 tokio::time::sleep(retry).await;
-                retry = (retry * 2).min(RETRY_LAST);
+                retry = (retry * 2).min(RETRY_MAX);
             }
             Swept::Closed => return,
         }
@@ -91,23 +96,23 @@ async fn sweep_once(batcher: &Batcher, store: &dyn Store, clock: &dyn Clock) -> 
     };
     waiter.wait(&ticket).await;
     match ticket.outcomes() {
-        Some(Ok(outcomes)) => judge(outcomes),
-        // The commit thread has said why in the server's log.
+        Some(Ok(outcomes)) => evaluate(outcomes),
+        // The commit thread has logged the reason.
         Some(Err(_)) | None => Swept::Failed,
     }
 }
 
-fn judge(outcomes: &[Outcome]) -> Swept {
-    let mut judged = Swept::Done;
+fn evaluate(outcomes: &[Outcome]) -> Swept {
+    let mut result = Swept::Done;
     for outcome in outcomes {
         match outcome {
             Outcome::Queue(QueueOutcome::Swept { more, .. }) | Outcome::Kv(KvOutcome::Swept { more, .. }) => {
-                if *more && judged == Swept::Done {
-                    judged = Swept::More;
+                if *more && result == Swept::Done {
+                    result = Swept::More;
                 }
             }
-            _ => judged = Swept::Failed,
+            _ => result = Swept::Failed,
         }
     }
-    judged
+    result
 }

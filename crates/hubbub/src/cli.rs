@@ -1,4 +1,4 @@
-//! The command line. What each option means is said here and nowhere else.
+//! The command line and its help texts.
 
 mod files;
 mod kv;
@@ -15,14 +15,15 @@ pub(crate) use queue::{OnFull, QueueAction, QueueArgs, QueueSendArgs, QueueSetti
 
 /// Chat rooms, message queues and a cached key-value store: durable, in order, in one binary.
 ///
-/// An acknowledged message is on disk, is delivered once, in order, and anybody who reconnects continues without a gap.
+/// An acknowledged message is on disk, is delivered once and in order, and every client that reconnects continues
+/// without a gap.
 #[derive(Debug, Parser)]
 #[command(
     name = "hubbub",
     version,
     arg_required_else_help = true,
     after_help = "\
-Exit codes: 0 orderly, 1 failure, 2 wrong usage or configuration, 3 data directory locked or damaged.
+Exit codes: 0 success, 1 failure, 2 invalid usage or configuration, 3 data directory locked or damaged.
 
 First steps:
   hubbub serve
@@ -46,74 +47,74 @@ pub(crate) enum Command {
     History(HistoryArgs),
     /// List rooms.
     Rooms(RoomsArgs),
-    /// Make, change or delete a room, and its members.
+    /// Create, change or delete a room, and manage its members.
     Room(RoomArgs),
     /// Read, set, delete, list and watch values by key.
     Kv(KvArgs),
-    /// Make queues; send to them, take from them, and look into them.
+    /// Create queues, send to them, take from them, and inspect them.
     Queue(QueueArgs),
-    /// Show what is stored, counted; watch it; or recount it.
+    /// Show statistics, watch them, or audit them.
     Stats(StatsArgs),
     /// Show or check the configuration.
     Config(ConfigArgs),
-    /// Copy a running server's data into a directory of backups.
+    /// Back up a running server's data into a directory of backups.
     Backup(BackupArgs),
-    /// Make a data directory from a backup, or try whether that works.
+    /// Restore a backup into a data directory, or check that it can be restored.
     Restore(RestoreArgs),
-    /// Bring the schema of a PostgreSQL store up to date, or show what that would do.
+    /// Migrate the schema of a PostgreSQL store, or show the plan.
     #[cfg(feature = "postgres")]
     Migrate(MigrateArgs),
-    /// Read everything in a data directory or a backup and say what is damaged.
+    /// Check all data in a data directory or a backup for damage.
     Verify(VerifyArgs),
-    /// Write messages of a server to a file.
+    /// Export messages of a server to a file.
     Export(ExportArgs),
-    /// Send the messages of a file to a server.
+    /// Import the messages of a file into a server.
     Import(ImportArgs),
-    /// Measure a server, and this machine's own limits beside it.
+    /// Benchmark a server, and measure the machine's own limits.
     #[cfg(feature = "bench")]
     Bench(hubbub_bench::cli::BenchArgs),
 }
 
-/// Options of `serve`. Each may also be given in the environment or in the configuration file; a flag wins over the
-/// environment, the environment over the file.
+/// Options of `serve`. Each can also be set in the environment or in the configuration file. A flag overrides the
+/// environment, which overrides the file.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 picks a free one [env: HUBBUB_LISTEN] [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<String>,
-    /// Speak the line protocol too, queues over plain TCP; without an address on 127.0.0.1:3456 [env: HUBBUB_LINE]
+    /// Also serve the line protocol (queues over plain TCP); the default address is 127.0.0.1:3456 [env: HUBBUB_LINE]
     /// [default: off].
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:3456")]
     pub(crate) line: Option<String>,
-    /// Directory of the embedded store, made if missing [env: HUBBUB_DATA] [default: ./data].
+    /// Directory of the embedded store, created if missing [env: HUBBUB_DATA] [default: ./data].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<String>,
-    /// Where messages are kept: embedded, embedded:DIR, or postgres://USER:PASSWORD@HOST:PORT/DATABASE
-    /// [env: HUBBUB_STORE] [default: embedded].
+    /// The store: embedded, embedded:DIR, or postgres://USER:PASSWORD@HOST:PORT/DATABASE [env: HUBBUB_STORE]
+    /// [default: embedded].
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Refuse a PostgreSQL schema that is too old, rather than bring it up to date
+    /// Refuse an outdated PostgreSQL schema instead of migrating it
     /// [env: HUBBUB_STORE_POSTGRES_MIGRATE=false].
     #[arg(long)]
     pub(crate) no_migrate: bool,
-    /// What orders messages before they are stored: direct [env: HUBBUB_LOG] [default: direct].
+    /// The message log: direct, or amqp://USER:PASSWORD@HOST:PORT/VHOST for RabbitMQ [env: HUBBUB_LOG] [default: direct].
     #[arg(long, value_name = "URL")]
     pub(crate) log: Option<String>,
-    /// Listen beyond this machine although nobody has to prove who they are [env: HUBBUB_INSECURE].
+    /// Allow non-loopback listeners without authentication [env: HUBBUB_INSECURE].
     #[arg(long)]
     pub(crate) insecure: bool,
     /// Configuration file [env: HUBBUB_CONFIG] [default: hubbub.toml if it exists].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Any setting of the configuration file, as limits.message_bytes=256KiB; may be repeated.
+    /// Any setting of the configuration file, such as limits.message_bytes=256KiB; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
 }
 
-/// How client commands reach a server and print.
+/// Options of client commands.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClientArgs {
-    /// The server.
+    /// URL of the server.
     #[arg(
         long,
         env = "HUBBUB_SERVER",
@@ -129,14 +130,14 @@ pub(crate) struct ClientArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SendArgs {
-    /// The room; it springs into being with its first message.
+    /// The room; its first message creates it.
     pub(crate) room: String,
-    /// What to say; without it, or with '-', each line of standard input is a message.
+    /// The text; without it, or with '-', each line of standard input is a message.
     pub(crate) text: Option<String>,
-    /// Who says it.
+    /// The sender.
     #[arg(long, env = "HUBBUB_USER", default_value = "cli")]
     pub(crate) user: String,
-    /// The message's id, for a send that may be repeated safely; made if not given.
+    /// The message's id, for sends that can be repeated safely [default: generated].
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
     /// TEXT, JOIN or LEAVE.
@@ -150,16 +151,16 @@ pub(crate) struct SendArgs {
 pub(crate) struct TailArgs {
     /// The room.
     pub(crate) room: String,
-    /// Begin behind this seq; 0 = from the oldest.
+    /// Start behind this seq; 0 = from the oldest.
     #[arg(long, value_name = "SEQ", conflicts_with = "last")]
     pub(crate) after: Option<u64>,
-    /// Begin with the last so many.
+    /// Start with this number of recent messages.
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     pub(crate) last: u64,
-    /// End after so many messages.
+    /// Stop after this number of messages.
     #[arg(long, value_name = "COUNT")]
     pub(crate) count: Option<u64>,
-    /// Who follows.
+    /// The user that follows.
     #[arg(long, env = "HUBBUB_USER", default_value = "cli")]
     pub(crate) user: String,
     #[command(flatten)]
@@ -182,7 +183,7 @@ pub(crate) struct HistoryArgs {
     /// Messages received before this time.
     #[arg(long, value_name = "TIME")]
     pub(crate) to: Option<String>,
-    /// Most messages to show; asks for as many pages as it takes.
+    /// Maximum number of messages to show.
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     pub(crate) limit: usize,
     #[command(flatten)]
@@ -205,17 +206,17 @@ pub(crate) struct RoomArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum RoomAction {
-    /// Make a room, or change what is given.
+    /// Create a room, or change the given settings.
     Set {
         /// The room.
         room: String,
-        /// A name for people; '' = none.
+        /// Display name; '' = none.
         #[arg(long)]
         title: Option<String>,
         /// Whether only members may read and write.
         #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
         members_only: Option<bool>,
-        /// How long messages are kept, as 12h or 30d; off = as those of other rooms.
+        /// How long messages are kept, such as 12h or 30d; off = the server's default.
         #[arg(long, value_name = "TIME")]
         retention: Option<String>,
     },
@@ -229,18 +230,18 @@ pub(crate) enum RoomAction {
         /// The room.
         room: String,
     },
-    /// Make somebody a member.
+    /// Add a member.
     Add {
         /// The room.
         room: String,
-        /// Who.
+        /// The user.
         user: String,
     },
     /// End a membership; the user gets nothing more of the room.
     Remove {
         /// The room.
         room: String,
-        /// Who.
+        /// The user.
         user: String,
     },
 }
@@ -250,17 +251,17 @@ pub(crate) enum RoomAction {
 pub(crate) struct StatsArgs {
     #[command(subcommand)]
     pub(crate) action: Option<StatsAction>,
-    /// Most rooms and users to show.
+    /// Maximum number of rooms and users to show.
     #[arg(long, value_name = "COUNT", default_value_t = 10, conflicts_with = "every",
           value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub(crate) top: u16,
-    /// Instead print clients, rooms, messages and store size again and again, until interrupted: each 5s, 1min, 500ms.
+    /// Instead print clients, rooms, messages and store size in this interval, such as 5s or 1min, until interrupted.
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub(crate) every: Option<Duration>,
     /// Also append each line to this file, as CSV.
     #[arg(long, value_name = "FILE", requires = "every")]
     pub(crate) csv: Option<PathBuf>,
-    /// End after so many lines.
+    /// Stop after this number of lines.
     #[arg(long, value_name = "COUNT", requires = "every")]
     pub(crate) count: Option<u64>,
     #[command(flatten)]
@@ -292,9 +293,9 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ConfigAction {
-    /// Print every setting, its value, and where the value came from.
+    /// Print all settings with their values and sources.
     Print(ServeArgs),
-    /// Check file, environment and flags, and say what is wrong.
+    /// Validate the file, the environment and the flags.
     Check(ServeArgs),
     /// Print a configuration file with every setting at its default.
     Example,
@@ -302,13 +303,13 @@ pub(crate) enum ConfigAction {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BackupArgs {
-    /// Where backups are kept, one directory for each; made if missing.
+    /// Directory of backups, with a subdirectory for each; created if missing.
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Remove older backups but so many, once this one is complete.
+    /// Number of backups to keep; older ones are removed once this one is complete.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keep: Option<u32>,
-    /// Megabytes written per second at most, so that senders do not wait for the disk; 0 = as fast as it goes.
+    /// Maximum megabytes written per second, so that senders do not wait for the disk; 0 = unlimited.
     #[arg(long, value_name = "MB", default_value_t = 32)]
     pub(crate) rate: u32,
     #[command(flatten)]
@@ -317,16 +318,16 @@ pub(crate) struct BackupArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RestoreArgs {
-    /// A backup, or the directory of backups, of which the newest is taken.
+    /// A backup, or a directory of backups: then the newest one.
     #[arg(value_name = "DIR")]
     pub(crate) backup: PathBuf,
-    /// The data directory to make; must be empty or missing.
+    /// The data directory to create; must be empty or missing.
     #[arg(long, value_name = "DATA", required_unless_present = "check")]
     pub(crate) to: Option<PathBuf>,
-    /// Restore into a scratch directory, verify what is there, and remove it.
+    /// Restore into a scratch directory, verify the data, and remove it.
     #[arg(long, conflicts_with = "to")]
     pub(crate) check: bool,
-    /// Where the scratch directory is made [default: beside the backup].
+    /// Parent of the scratch directory [default: beside the backup].
     #[arg(long, value_name = "PATH", requires = "check")]
     pub(crate) scratch: Option<PathBuf>,
     /// Print JSON lines, for scripts.
@@ -336,7 +337,7 @@ pub(crate) struct RestoreArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct VerifyArgs {
-    /// A data directory on which no server runs, or a backup. Nothing in it is changed.
+    /// A backup, or a data directory that no server uses. It is not changed.
     #[arg(value_name = "DATA")]
     pub(crate) data: PathBuf,
     /// Print JSON lines, for scripts.
@@ -347,10 +348,10 @@ pub(crate) struct VerifyArgs {
 #[cfg(feature = "postgres")]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MigrateArgs {
-    /// Only print what is missing, with its SQL, and the tables it touches.
+    /// Only print the pending migrations with their SQL and the tables they change.
     #[arg(long)]
     pub(crate) plan: bool,
-    /// Where messages are kept: postgres://USER:PASSWORD@HOST:PORT/DATABASE [env: HUBBUB_STORE].
+    /// The store: postgres://USER:PASSWORD@HOST:PORT/DATABASE [env: HUBBUB_STORE].
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Configuration file [env: HUBBUB_CONFIG] [default: hubbub.toml if it exists].

@@ -1,4 +1,4 @@
-//! Logs to standard error.
+//! Logging to standard error.
 
 use std::io::IsTerminal;
 
@@ -7,7 +7,7 @@ use tracing_subscriber::prelude::*;
 
 use crate::config::{LogFormat, LogLevel};
 
-/// Starts logging; later calls change nothing.
+/// Starts logging. Only the first call has an effect.
 pub(crate) fn start(level: LogLevel, format: LogFormat) {
     let filter = match level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -15,13 +15,13 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
     };
-    // The library that speaks to RabbitMQ logs whole messages; what matters of it is in the errors it returns.
+    // The RabbitMQ library logs whole messages. Its returned errors contain what matters.
     let filter = Targets::new().with_default(filter).with_target("lapin", LevelFilter::OFF);
     let layer = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter);
-    // Fails only when a logger is there already, which is as good.
+    // Fails only if a logger is already installed.
     let _ = match format {
         LogFormat::Text => registry.with(layer).try_init(),
         LogFormat::Json => registry.with(layer.json()).try_init(),

@@ -1,16 +1,16 @@
-//! The `hubbub` command: parse, validate, build, run, and one place that prints the error and picks the exit code.
+//! The `hubbub` command: parses arguments, runs the command, prints its error and chooses the exit code.
 
 mod admin;
-mod ambient;
 mod cli;
 mod client;
 mod config;
 mod logging;
-mod logs;
 mod memory;
+mod message_log;
 mod serve;
 mod stores;
 mod supervision;
+mod system;
 
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod exit {
     /// Something failed.
     pub(crate) const FAILURE: u8 = 1;
-    /// Wrong usage or configuration.
+    /// Invalid usage or configuration.
     pub(crate) const USAGE: u8 = 2;
     /// The data directory is locked or damaged.
     pub(crate) const DATA: u8 = 3;
@@ -65,7 +65,7 @@ fn bench(args: hubbub_bench::cli::BenchArgs) -> ExitCode {
     hubbub_bench::cli::run(args).unwrap_or_else(|error| fail(&error))
 }
 
-/// Prints why the command failed, and says how by the exit code.
+/// Prints the error, and returns the exit code.
 fn fail(error: &anyhow::Error) -> ExitCode {
     eprintln!("hubbub: {error:#}");
     let code = if error.is::<config::ConfigError>() {

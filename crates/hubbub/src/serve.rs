@@ -1,5 +1,5 @@
-//! `hubbub serve`: the only place that knows every part. Opens the store, starts the log, listens, and takes all of
-//! it down in the opposite order.
+//! `hubbub serve`: wires all parts. Opens the store, starts the message log, listens, and stops everything in reverse
+//! order.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -20,10 +20,10 @@ use hubbub_pipeline::log::LogOptions;
 use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
 use tokio::net::TcpListener;
 
-use crate::ambient::{KeyedRandom, SystemClock};
 use crate::cli::ServeArgs;
 use crate::config::{self, Config, ConfigError, Environment, MetricsAnswer};
-use crate::{logging, logs, memory, stores, supervision};
+use crate::system::{KeyedRandom, SystemClock};
+use crate::{logging, memory, message_log, stores, supervision};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = config::load(args, &Environment::of_process()?)?;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
     let stop = stop(*config.drain_timeout)?;
-    // The port is taken before the store is opened: a second server on it should not wait for a long recovery first.
+    // Bind before opening the store, so that a second server on the port fails before a long recovery.
     let (http, address) = listen(config, "server.listen", &config.listen).await?;
     let line = match config.line.as_deref() {
         Some(line) => Some(listen(config, "server.line", line).await?),
@@ -53,12 +53,12 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let started = clock.monotonic();
     let metrics = Arc::new(Metrics::default());
     let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()));
-    let begin_anew = {
+    let on_new_history = {
         let hub = hub.clone();
-        Arc::new(move || hub.begin_anew())
+        Arc::new(move || hub.reset())
     };
-    let store = stores::open(config, clock.clone(), random.clone(), begin_anew).await?;
-    tokio::spawn(report_doubts(clock.clone(), store.clone()));
+    let store = stores::open(config, clock.clone(), random.clone(), on_new_history).await?;
+    tokio::spawn(report_clock_doubts(clock.clone(), store.clone()));
     let members =
         Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
     let cache = CacheLimits {
@@ -79,7 +79,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         clock.clone(),
         metrics.clone(),
     )?;
-    let log = logs::open(config, Arc::new(direct), clock.clone(), random.clone(), metrics.clone()).await?;
+    let log =
+        message_log::open(config, Arc::new(direct), clock.clone(), random.clone(), metrics.clone()).await?;
     let gateway = Gateway {
         log: Arc::new(log),
         store: store.clone(),
@@ -97,7 +98,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         documents: Documents::default(),
     };
     if let Some((_, address)) = &line {
-        tracing::info!(%address, "the line protocol is spoken");
+        tracing::info!(%address, "listening for the line protocol");
     }
     announce(&format!("http://{address}"))?;
     let listeners = Listeners { http, line: line.map(|(listener, _)| listener) };
@@ -105,58 +106,59 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let serving = tokio::spawn(supervise(Essential::new("listeners"), serving));
     let served = tokio::select! {
         served = serving => served,
-        never = memory::give_back() => match never {},
+        never = memory::release_when_idle() => match never {},
     };
     tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
     tracing::info!("stopped");
     served.context("serving clients")?;
-    supervision::verdict()
+    supervision::result()
 }
 
-/// How often the wall clock is looked at even if nobody asks for the time.
-const LOOK_AT_CLOCK_EVERY: Duration = Duration::from_secs(1);
+/// Interval in which the wall clock is checked even if the server is idle.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Logs when the wall clock is not believed, and when it is again.
-async fn report_doubts(clock: Arc<dyn Clock>, store: Arc<dyn Store>) {
+/// Logs when the wall clock is not trusted, and when it is trusted again.
+async fn report_clock_doubts(clock: Arc<dyn Clock>, store: Arc<dyn Store>) {
     let mut before = None;
     loop {
         let doubt = clock.doubt().or_else(|| store.clock_doubt());
         if doubt.as_ref().map(std::mem::discriminant) != before.as_ref().map(std::mem::discriminant) {
             match &doubt {
                 Some(doubt) => tracing::warn!("{doubt}"),
-                None => tracing::info!("the wall clock is followed again"),
+                None => tracing::info!("the wall clock is trusted again"),
             }
             before = doubt;
         }
-        tokio::time::sleep(LOOK_AT_CLOCK_EVERY).await;
+        tokio::time::sleep(CLOCK_CHECK_INTERVAL).await;
     }
 }
-/// Connections that may wait to be accepted, as when thousands of clients come back at once; the system may allow fewer
+
+/// Length of the accept queue, for thousands of clients that reconnect at once. The system may limit it
 /// (net.core.somaxconn).
 const PENDING_CONNECTIONS: i32 = 65_535;
 
-/// Listens where the setting `key` says, and where that turned out to be.
+/// Binds the address `wanted` of the setting `key`. Returns the listener and its actual address.
 async fn listen(config: &Config, key: &str, wanted: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(wanted).await;
-    // Once more with a longer queue: who finds it full takes itself for connected, and waits seconds for an answer.
+    // Listen again with a longer queue: a client that finds the queue full waits seconds for an answer.
     let listener = listener.and_then(|listener| {
         rustix::net::listen(&listener, PENDING_CONNECTIONS)?;
         Ok(listener)
     });
     let listener = listener.with_context(|| format!("listening on {wanted} ({key})"))?;
     let address = listener.local_addr().context("asking for the address listened on")?;
-    refuse_open_door(config, key, address.ip())?;
+    refuse_unauthenticated(config, key, address.ip())?;
     Ok((listener, address))
 }
 
-/// Without authentication only this machine may reach the server, unless somebody says otherwise in so many words.
-fn refuse_open_door(config: &Config, key: &str, address: IpAddr) -> Result<(), ConfigError> {
+/// Refuses non-loopback addresses without authentication, unless `server.insecure` allows them.
+fn refuse_unauthenticated(config: &Config, key: &str, address: IpAddr) -> Result<(), ConfigError> {
     if address.is_loopback() || *config.insecure {
         return Ok(());
     }
     Err(ConfigError(vec![format!(
-        "{key} {address} can be reached from other machines and nobody has to prove who they are; \
-         listen on 127.0.0.1, or say --insecure if that is what you want"
+        "{key} {address} can be reached from other machines, and the server has no authentication; \
+         listen on 127.0.0.1, or pass --insecure to allow it"
     )]))
 }
 
@@ -199,7 +201,7 @@ fn server_limits(config: &Config) -> ServerLimits {
     }
 }
 
-/// The one line on standard output, for whoever waits for it; and for people something to try.
+/// Prints the ready line on standard output, for scripts that wait for it, and an example on standard error.
 fn announce(url: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "ready {url}").and_then(|()| stdout.flush()).context("printing the ready line")?;
@@ -207,7 +209,7 @@ fn announce(url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Resolves at SIGTERM, at SIGINT, or when an essential task has died, to how long connections may take to finish.
+/// Completes at SIGTERM, at SIGINT, or after the death of an essential task. Returns the time for connections to finish.
 fn stop(drain_timeout: Duration) -> anyhow::Result<impl Future<Output = Duration>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
@@ -219,12 +221,12 @@ fn stop(drain_timeout: Duration) -> anyhow::Result<impl Future<Output = Duration
             () = supervision::death() => return supervision::DRAIN_TIMEOUT,
         }
         essential::begin_shutdown();
-        tracing::info!("stopping: finishing what was accepted");
+        tracing::info!("stopping: finishing accepted operations");
         drain_timeout
     })
 }
 
-/// Each connection is a file descriptor; the usual soft limit of 1,024 is for other programs.
+/// Raises the soft limit of open files, usually 1,024, to the hard limit: each connection needs a file descriptor.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

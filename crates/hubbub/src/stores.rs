@@ -1,4 +1,4 @@
-//! Opens the store that the configuration names. What comes out is a [`Store`], and nobody else knows which.
+//! Opens the configured store. No other module knows which [`Store`] it is.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::config::{Config, StoreDurability, StoreKind};
 #[error(transparent)]
 pub(crate) struct DataError(#[from] OpenError);
 
-/// Called when the store goes on with another history, before anything of it can be read.
-pub(crate) type BeginAnew = Arc<dyn Fn() + Send + Sync>;
+/// Called when the store's history was replaced, before any of its data can be read.
+pub(crate) type OnNewHistory = Arc<dyn Fn() + Send + Sync>;
 
 pub(crate) async fn open(
     config: &Config,
     clock: Arc<dyn Clock>,
     random: Arc<dyn RandomSource>,
-    begin_anew: BeginAnew,
+    on_new_history: OnNewHistory,
 ) -> anyhow::Result<Arc<dyn Store>> {
     match config.store_kind() {
         StoreKind::Embedded => embedded(config, clock, random).await,
         #[cfg(feature = "postgres")]
-        StoreKind::Postgres => {
-            Ok(Arc::new(hubbub_postgres::Lasting::open(postgres(config), clock, random, begin_anew).await?))
-        }
+        StoreKind::Postgres => Ok(Arc::new(
+            hubbub_postgres::Lasting::open(postgres(config), clock, random, on_new_history).await?,
+        )),
         #[cfg(not(feature = "postgres"))]
         StoreKind::Postgres => {
-            drop(begin_anew);
+            drop(on_new_history);
             anyhow::bail!(crate::config::NO_POSTGRES)
         }
     }
@@ -63,7 +63,7 @@ async fn embedded(
     Ok(Arc::new(store))
 }
 
-/// What the settings say about PostgreSQL.
+/// The options of PostgreSQL.
 #[cfg(feature = "postgres")]
 pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
     use crate::config::PoolerKind;

@@ -1,9 +1,9 @@
-//! What becomes of the process when an essential thread or task dies: it says which, commits what it can, and ends with
-//! exit code 1, so that whoever runs it starts it again.
+//! Ends the process when an essential thread or task dies: logs its name, commits what it can, and exits with code 1, so
+//! that the supervisor restarts the server.
 //!
-//! After the death of one that writes the store the process ends at once: what it was in the middle of must not reach
-//! the disk by anybody else's hand, and everything acknowledged is there. After any other the server stops as at
-//! SIGTERM, but in a bounded time: nobody may be left to answer or to close a connection.
+//! If it writes the store, the process ends at once: no other thread may continue its half-finished write, and everything
+//! acknowledged is durable. Otherwise the server stops as after SIGTERM, but in bounded time: the task that would answer or
+//! close connections may be dead.
 
 use std::process;
 use std::sync::OnceLock;
@@ -15,16 +15,16 @@ use tokio::sync::Notify;
 
 use crate::exit;
 
-/// How long connections may take to finish once an essential task is dead.
+/// How long connections may take to finish after the death of an essential task.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long stopping may take as a whole; then the process ends wherever it is.
+/// How long the whole shutdown may take; then the process exits.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 static FIRST_DEATH: OnceLock<Essential> = OnceLock::new();
 static DIED: Notify = Notify::const_new();
 
-/// Begins to watch over essential threads and tasks.
+/// Starts to supervise essential threads and tasks.
 pub(crate) fn start() {
     essential::set_hooks(Hooks {
         on_start: |essential| tracing::debug!(name = essential.name, "essential thread or task started"),
@@ -33,13 +33,13 @@ pub(crate) fn start() {
     });
 }
 
-/// Comes back once an essential task is dead.
+/// Returns once an essential task has died.
 pub(crate) async fn death() {
     DIED.notified().await;
 }
 
-/// An error when an essential task has died.
-pub(crate) fn verdict() -> anyhow::Result<()> {
+/// An error if an essential task has died.
+pub(crate) fn result() -> anyhow::Result<()> {
     if let Some(dead) = FIRST_DEATH.get() {
         bail!("the server ended because its {} died; start it again", dead.name);
     }
@@ -52,16 +52,16 @@ fn on_death(essential: Essential, death: Death) {
         Death::Returned => "ended early",
     };
     let name = essential.name;
-    tracing::error!(name, "the server cannot go on and ends: its {name} {how}; start it again");
+    tracing::error!(name, "the server exits because its {name} {how}; start it again");
     if essential.writes_store {
         process::exit(exit::FAILURE.into());
     }
-    // The first one is the cause; others may follow from it.
+    // The first death is the cause; others may be its consequences.
     let _ = FIRST_DEATH.set(essential);
     essential::begin_shutdown();
     let watchdog = std::thread::Builder::new().name("watchdog".into()).spawn(|| {
         std::thread::sleep(STOP_TIMEOUT);
-        tracing::error!("stopping takes too long; what is not committed was not acknowledged");
+        tracing::error!("the shutdown timed out; operations that are not committed were not acknowledged");
         process::exit(exit::FAILURE.into());
     });
     if watchdog.is_err() {
@@ -70,7 +70,7 @@ fn on_death(essential: Essential, death: Death) {
     DIED.notify_one();
 }
 
-/// For tests, which kill each essential thread and task. Not in releases.
+/// For tests that kill each essential thread and task. Not in release builds.
 #[cfg(debug_assertions)]
 mod victim {
     use std::collections::HashMap;
@@ -81,14 +81,14 @@ mod victim {
 
     use hubbub_core::Essential;
 
-    const LOOK_EVERY: Duration = Duration::from_millis(20);
+    const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
     static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
     static WAKERS: OnceLock<Mutex<HashMap<&str, Waker>>> = OnceLock::new();
 
-    /// Panics if the file that `HUBBUB_TEST_PANIC` names has this name in it.
+    /// Panics if the file named by `HUBBUB_TEST_PANIC` contains this name.
     pub(super) fn before_step(essential: Essential, waker: Option<&Waker>) {
-        if FILE.get_or_init(look_for_victims).is_none() {
+        if FILE.get_or_init(watch_victim_file).is_none() {
             return;
         }
         assert!(!is_victim(essential.name), "a test wants the {} to panic", essential.name);
@@ -99,13 +99,13 @@ mod victim {
         }
     }
 
-    fn look_for_victims() -> Option<PathBuf> {
+    fn watch_victim_file() -> Option<PathBuf> {
         let file = PathBuf::from(std::env::var_os("HUBBUB_TEST_PANIC")?);
         let wakers = WAKERS.get_or_init(Mutex::default);
-        // A task that waits for what never comes must be woken to panic.
+        // An idle task must be woken to panic.
         std::thread::spawn(|| {
             loop {
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_INTERVAL);
                 let Ok(wakers) = wakers.lock() else { return };
                 wakers.iter().filter(|(name, _)| is_victim(name)).for_each(|(_, waker)| waker.wake_by_ref());
             }

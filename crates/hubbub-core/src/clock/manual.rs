@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::Clock;
+use crate::invariant::saturate;
 use crate::time::Timestamp;
 
-/// A clock that moves only when told. Its wall clock can be set without time passing.
+/// A clock that moves only by calls. Its wall clock can be set without time passing.
 #[derive(Debug, Default)]
 pub struct ManualClock {
-    /// Where the wall clock stands if it was never set.
+    /// Time of the wall clock, if it was never set.
     micros: AtomicI64,
     /// How far the wall clock was set ahead.
     ahead: AtomicI64,
@@ -21,7 +22,7 @@ impl ManualClock {
         Self { micros: AtomicI64::new(start.as_micros()), ahead: AtomicI64::new(0) }
     }
 
-    /// Lets `micros` pass by both clocks; negative ones for a machine on which no clock can be relied on.
+    /// Moves both clocks by `micros`. Negative values simulate a machine without a reliable clock.
     pub fn advance_micros(&self, micros: i64) {
         self.micros.fetch_add(micros, Ordering::SeqCst);
     }
@@ -39,6 +40,6 @@ impl Clock for ManualClock {
     }
 
     fn monotonic(&self) -> Duration {
-        Duration::from_micros(u64::try_from(self.micros.load(Ordering::SeqCst)).unwrap_or(0))
+        Duration::from_micros(saturate(self.micros.load(Ordering::SeqCst)))
     }
 }

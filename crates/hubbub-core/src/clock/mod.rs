@@ -10,42 +10,41 @@ use crate::time::Timestamp;
 pub use manual::ManualClock;
 pub use steady::{STEP_MAX, SteadyClock, TRUST_AFTER};
 
-/// Where the time comes from.
+/// A source of time.
 pub trait Clock: std::marker::Send + Sync + 'static {
-    /// Wall-clock time. May step back; whoever needs order takes the maximum with what it had.
+    /// Wall-clock time. May step back; callers that need an order take the maximum with the previous value.
     fn now(&self) -> Timestamp;
 
-    /// Time since an arbitrary fixed moment; never decreases. For durations.
+    /// Time since an arbitrary moment. Never decreases. For durations.
     fn monotonic(&self) -> Duration;
 
-    /// A moment that has passed for certain: what deletes for good goes by it. Mostly [`Clock::now`], never later;
-    /// [`SteadyClock`] says when it is earlier.
+    /// A time that has certainly passed, for deletions. Usually [`Clock::now`], never later; see [`SteadyClock`].
     fn proven(&self) -> Timestamp {
         self.now()
     }
 
-    /// Tells the clock of the last [`Clock::proven`] time that a store has on its disk; `None` = the store is new. Called
-    /// when a store is opened, before anything in it is compared with the time.
+    /// Passes the last [`Clock::proven`] time that a store has on its disk; `None` = the store is new. Called when a store
+    /// is opened, before its data is compared with the time.
     fn begin_at(&self, last_proven: Option<Timestamp>) {
         let _ = last_proven;
     }
 
-    /// What is wrong with the wall clock, if anything is.
+    /// Why the wall clock is not trusted; `None` = it is.
     fn doubt(&self) -> Option<ClockDoubt> {
         None
     }
 }
 
-/// Why a wall clock is not believed.
+/// Why a wall clock is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockDoubt {
-    /// It stepped by so many microseconds against the monotonic clock, and is not followed yet.
+    /// It stepped against the monotonic clock, and is not followed yet.
     Stepped {
-        /// Positive = ahead.
+        /// Size of the step; positive = ahead.
         micros: i64,
     },
-    /// At the start it was ahead of everything the store knows by so many microseconds: a long time out of service, or a
-    /// wrong clock. It is followed, but nothing is deleted by it yet.
+    /// At the start it was far ahead of the newest time in the store: a long downtime, or a wrong clock. It is followed,
+    /// but nothing is deleted by it yet.
     Unproven {
         /// How far it is ahead.
         micros: i64,
@@ -75,7 +74,7 @@ impl std::fmt::Display for ClockDoubt {
     }
 }
 
-/// Where random bits come from.
+/// A source of random bits.
 pub trait RandomSource: std::marker::Send + Sync + 'static {
     /// 64 uniformly distributed bits.
     fn next_u64(&self) -> u64;

@@ -149,7 +149,7 @@ fn encode_ticket<A>(ticket: &Ticket, waiter: &Waiter, encoder: &mut impl Encoder
             outcomes.iter().for_each(|outcome| encoder.outcome(outcome, out));
         }
         Some(Err(error)) => {
-            let lanes = waiter.learn(ticket);
+            let lanes = waiter.acknowledge_failure(ticket);
             encoder.failure(&Problem::from(error), ticket.count(), lanes, out);
         }
         // The next answers would be taken for these.

@@ -27,7 +27,7 @@ fn outcomes_are_held_until_they_are_shown() {
     let chunk = batcher.take().unwrap();
     chunk.batch.set(Ok(vec![Outcome::Changed { changed: true }]));
     assert_eq!(ticket.outcomes(), None, "what is remembered may still be wrong");
-    chunk.batch.show();
+    chunk.batch.make_visible();
     assert_eq!(ticket.outcomes(), Some(Ok(&[Outcome::Changed { changed: true }][..])));
 }
 
@@ -100,7 +100,7 @@ proptest! {
                 Outcome::Stored(hubbub_core::Receipt { seq: seen, received_at: Timestamp::default() })
             }).collect();
             chunk.batch.set(Ok(outcomes));
-            chunk.batch.show();
+            chunk.batch.make_visible();
             batcher.recycle(chunk);
         }
         prop_assert_eq!(seen, first);

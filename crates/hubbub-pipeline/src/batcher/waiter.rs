@@ -1,4 +1,4 @@
-//! Who waits for the outcomes of what it submitted.
+//! Wakes a connection when the outcomes of its submissions are known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,26 +9,26 @@ use futures_util::task::AtomicWaker;
 use super::Ticket;
 use crate::order::{SendLane, SenderOrder};
 
-/// Who is woken when a batch is through: one for each connection, for all its submissions.
+/// Woken when a batch has its outcomes. A connection has one for all its submissions.
 #[derive(Debug, Default)]
 pub struct Waiter {
     waker: AtomicWaker,
-    /// Number of the last chunk whose wake list has it, so that it is listed once.
+    /// Number of the last chunk whose wake list contains it, so that each list has it once.
     listed: AtomicU64,
     /// Its index in that list.
     listed_at: AtomicUsize,
-    /// Only for a sender with several submissions under way, whose order must survive a failure.
+    /// Only for a sender with several unanswered submissions, whose order must survive a failure.
     order: Option<SenderOrder>,
 }
 
 impl Waiter {
-    /// For a connection that submits again before it has an answer. When a submission fails, messages that it submitted
-    /// to the same rooms and queues before it called [`Self::learn`] fail too.
+    /// For a connection that submits again before it has an answer. When a submission fails, its later messages to the
+    /// same rooms and queues fail, too, until it calls [`Self::acknowledge_failure`].
     pub fn ordered() -> Self {
         Self { order: Some(SenderOrder::default()), ..Self::default() }
     }
 
-    /// Its index in the wake list of a chunk, where it is put if it is not there yet. Called under the batcher's lock.
+    /// Adds it to a chunk's wake list, unless it is there already. Returns its index. Called under the batcher's lock.
     pub(super) fn list(self: &Arc<Self>, chunk: u64, wakes: &mut Vec<Arc<Self>>) -> usize {
         if self.listed.swap(chunk, Ordering::Relaxed) != chunk {
             self.listed_at.store(wakes.len(), Ordering::Relaxed);
@@ -41,13 +41,13 @@ impl Waiter {
         self.order.as_ref()
     }
 
-    /// To be called when the sender sees that a ticket failed: what it submits from now on may be stored. Returns where
-    /// messages were refused since the last call, so that the sender can refuse what it has received but not submitted.
-    pub fn learn(&self, failed: &Ticket) -> Vec<SendLane> {
-        self.order.as_ref().map(|order| order.learn(failed.batch_number())).unwrap_or_default()
+    /// Call when the sender sees that a ticket failed: later submissions may be stored again. Returns the lanes in which
+    /// messages failed since the last call, so that the sender can refuse messages that it received but did not submit.
+    pub fn acknowledge_failure(&self, failed: &Ticket) -> Vec<SendLane> {
+        self.order.as_ref().map(|order| order.acknowledge(failed.batch_number())).unwrap_or_default()
     }
 
-    /// Has the current task woken from now on. Call before looking at tickets.
+    /// Registers the current task to be woken. Call before polling tickets.
     pub fn register(&self, context: &Context<'_>) {
         self.waker.register(context.waker());
     }
@@ -57,7 +57,7 @@ impl Waiter {
         self.waker.wake();
     }
 
-    /// Waits until `ticket` has its outcomes. The waiter must be the one it was submitted with.
+    /// Waits for the outcomes of `ticket`, which must have been submitted with this waiter.
     pub async fn wait(&self, ticket: &Ticket) {
         std::future::poll_fn(|context| {
             self.register(context);

@@ -1,4 +1,4 @@
-//! What changes of rooms, members and read marks mean for those who are connected.
+//! Publishes changes of rooms, members and read marks to connected users.
 
 use std::collections::HashSet;
 
@@ -6,25 +6,25 @@ use futures_util::future::join_all;
 use hubbub_core::store::{Access, ReadError};
 use hubbub_core::{Change, Outcome, RoomId, UserId, What};
 
+use super::encoded::PublishProgress;
 use super::outbox::{Delivery, Outbox};
-use super::run::Published;
-use super::{AskAccess, Hub, Notice};
+use super::{Hub, Notice, QueryAccess};
 
-/// Users that the store is asked about at the same time.
-const ASKED_MAX: usize = 256;
+/// Concurrent queries for users' access.
+const QUERIES_MAX: usize = 256;
 
 impl Hub {
     pub(super) async fn publish_change(
         &self,
         change: &Change<'_>,
         outcome: &Outcome,
-        access: &AskAccess<'_>,
+        access: &QueryAccess<'_>,
     ) {
         match (change.what, outcome) {
             (What::MarkRead { room, user, .. }, Outcome::Read(mark)) if mark.moved => {
                 let run = self.notice_run(&Notice::Read { room, user, mark: *mark });
                 self.sockets.each(user, false, |outbox| {
-                    outbox.push(Delivery::Parcel(run.parcel_after(0)));
+                    outbox.push(Delivery::Parcel(run.chunk_after(0)));
                 });
             }
             (What::AddMember { room, user }, Outcome::Changed { changed: true }) => {
@@ -35,9 +35,9 @@ impl Hub {
                 self.end(room, |other| other.is_some_and(|other| other.as_str() == user));
             }
             (What::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
-                // Its messages are gone for those who come later, too.
+                // Later subscribers start from an empty room.
                 self.with_channel(room, |channel| {
-                    (channel.published, channel.changes) = (Published::default(), None)
+                    (channel.published, channel.changes) = (PublishProgress::default(), None)
                 });
                 self.end(room, |_| true);
             }
@@ -56,7 +56,7 @@ impl Hub {
         }
     }
 
-    /// Messages of the user are gone for those who come later, and at last the user's memberships.
+    /// Drops held messages, which may be the erased user's, and at the end the user's subscriptions.
     fn erase(&self, user: &str, has_messages: bool, has_left: bool) {
         let is_theirs = |other: Option<&UserId>| other.is_some_and(|other| other.as_str() == user);
         for shard in &self.shards {
@@ -73,15 +73,15 @@ impl Hub {
         }
     }
 
-    /// Tells a new member's sockets that want all rooms.
-    async fn announce(&self, room: &str, user: &str, access: &AskAccess<'_>) {
+    /// Notifies the new member's sockets that follow all rooms.
+    async fn announce(&self, room: &str, user: &str, access: &QueryAccess<'_>) {
         if !self.sockets.follow_all(user) {
             return;
         }
         let (Ok(id), Ok(member)) = (RoomId::new(room), UserId::new(user)) else { return };
         match access(id.clone(), member).await {
-            // Read before the answer to the change is given, so that whatever is done by somebody who knows of it comes
-            // after this mark.
+            // Read before the change is answered: a message from a client that knows of the membership has a greater
+            // seq than this mark.
             Ok(Access::Member { read_seq }) => {
                 self.sockets.each(user, true, |outbox| {
                     outbox.push(Delivery::Joined { room: id.clone(), read_seq });
@@ -89,17 +89,17 @@ impl Hub {
             }
             // Removed again meanwhile.
             Ok(_) => {}
-            // Nobody could say where to begin. Whoever reconnects asks anew.
+            // The starting position is unknown. The client reconnects and queries it again.
             Err(_) => self.sockets.each(user, true, Outbox::cut),
         }
     }
 
-    /// The room has become one for members only: the others see nothing more of it.
-    async fn end_outsiders(&self, room: &str, access: &AskAccess<'_>) {
+    /// Ends the subscriptions of users who are not members: the room is for members only now.
+    async fn end_outsiders(&self, room: &str, access: &QueryAccess<'_>) {
         let Ok(id) = RoomId::new(room) else { return };
         let users = self.with_channel(room, |channel| channel.users()).unwrap_or_default();
         let mut outsiders = HashSet::new();
-        for (user, access) in ask_all(&id, users, access).await {
+        for (user, access) in query_access(&id, users, access).await {
             if !matches!(access, Ok(Access::Member { .. })) {
                 outsiders.insert(user);
             }
@@ -107,15 +107,15 @@ impl Hub {
         self.end(room, |user| user.is_some_and(|user| outsiders.contains(user)));
     }
 
-    /// Ends the subscriptions of those of `users` who are no members. Fails where the store did not say it of all.
+    /// Ends the subscriptions of those of `users` who are not members. Fails if any query failed.
     pub(super) async fn end_removed(
         &self,
         room: &RoomId,
         users: HashSet<UserId>,
-        access: &AskAccess<'_>,
+        access: &QueryAccess<'_>,
     ) -> Result<(), ReadError> {
         let (mut removed, mut done) = (HashSet::new(), Ok(()));
-        for (user, access) in ask_all(room, users, access).await {
+        for (user, access) in query_access(room, users, access).await {
             match access {
                 Ok(Access::Member { .. }) => {}
                 Ok(Access::Open | Access::Closed | Access::Unknown) => _ = removed.insert(user),
@@ -128,8 +128,8 @@ impl Hub {
         done
     }
 
-    /// Ends the subscriptions of which `is_over` says so by their user: those who had them are told, at this point of
-    /// the order, and get nothing later.
+    /// Ends the subscriptions whose user satisfies `is_over`: each gets a notice at this point of the order, and nothing
+    /// later.
     pub(super) fn end(&self, room: &str, is_over: impl Fn(Option<&UserId>) -> bool) {
         let Some(shard) = self.shard(room) else { return };
         let mut channels = shard.lock();
@@ -146,24 +146,24 @@ impl Hub {
         joining.iter().for_each(|outbox| outbox.drop_held(room));
         let outboxes = live.iter().map(|subscriber| &subscriber.outbox).chain(&joining);
         for outbox in outboxes {
-            outbox.push(Delivery::Ended { room: id.clone(), notice: run.parcel_after(0) });
+            outbox.push(Delivery::Ended { room: id.clone(), notice: run.chunk_after(0) });
         }
         for gone in live {
             self.metrics.subscriptions.dec();
-            channel.leave(self, room, &gone);
+            channel.remove_presence(self, room, &gone);
         }
     }
 }
 
-/// How users stand to a room, some at the same time: the store makes one question of many.
-async fn ask_all(
+/// The access of many users to a room. Queries run concurrently; the store merges them.
+async fn query_access(
     room: &RoomId,
     users: HashSet<UserId>,
-    access: &AskAccess<'_>,
+    access: &QueryAccess<'_>,
 ) -> Vec<(UserId, Result<Access, ReadError>)> {
     let users: Vec<UserId> = users.into_iter().collect();
     let mut answers = Vec::with_capacity(users.len());
-    for users in users.chunks(ASKED_MAX) {
+    for users in users.chunks(QUERIES_MAX) {
         let asked = users.iter().map(|user| access(room.clone(), user.clone()));
         answers.extend(users.iter().cloned().zip(join_all(asked).await));
     }

@@ -1,42 +1,43 @@
-//! One bound for the memory of all live messages: what is on its way to subscribers, whoever and however many they are.
+//! One bound for the memory of all undelivered live messages, over all subscribers.
 //!
-//! Encoded messages are shared by all subscribers of a room, so each run is charged once, from its encoding until the
-//! last reference is dropped ([`LiveMemory::frames`]). An outbox charges its queue's slots besides. When the bound is
-//! exceeded ([`LiveMemory::relieve`]), the outboxes that hold most give up what can be read from the store again: first
-//! what they hold for a subscriber that is about to go live, then all; the latter are cut off and resume. The gateway
-//! reads smaller pages for those who catch up.
+//! Encoded messages are shared by all subscribers of a room. Each run is charged once, from its encoding until its last
+//! reference is dropped ([`LiveMemory::frames`]). An outbox also charges its queue's slots. When the bound is exceeded
+//! ([`LiveMemory::enforce_bound`]), the largest outboxes drop what can be read from the store again: first held messages
+//! of joining subscribers, then everything, which cuts the subscriber; it reconnects and resumes. The gateway reads
+//! smaller pages meanwhile.
 //!
-//! An outbox with less than [`SMALL_BYTES`] is never cut off for this bound, nor one that is empty: a subscriber that
-//! keeps pace is not harmed by others that do not. So the bound can be exceeded by that much for each outbox.
+//! An outbox below [`SMALL_BYTES`] is never cut for this bound: slow subscribers do not harm those that keep pace. So
+//! each outbox can exceed the bound by that much.
 
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
 use super::outbox::Outbox;
 use crate::metrics::Metrics;
 
-/// Backlog that an outbox may have in any case.
+/// Backlog that is never evicted, in bytes.
 pub(super) const SMALL_BYTES: usize = 16 * 1024;
 
-/// What live messages take on this server, and the bound of it.
+/// Memory of undelivered live messages on this server, and its bound.
 #[derive(Debug)]
 pub struct LiveMemory {
     bytes_max: usize,
     metrics: Arc<Metrics>,
-    /// Outboxes that had a large backlog when they were last looked at.
+    /// Outboxes whose backlog was large when it was last checked.
     large: Mutex<Large>,
 }
 
 #[derive(Debug, Default)]
 struct Large {
     outboxes: Vec<Weak<Outbox>>,
-    /// When there are more, those that are no longer large are removed.
+    /// Length at which outboxes that are no longer large are removed.
     prune_at: usize,
 }
 
-/// Bytes charged until dropped.
+/// Bytes that stay charged until this is dropped.
 #[derive(Debug)]
 struct Charge {
     memory: Arc<LiveMemory>,
@@ -66,17 +67,17 @@ impl LiveMemory {
         Arc::new(Self { bytes_max, metrics, large: Mutex::default() })
     }
 
-    /// Whether there is more than there should be.
+    /// Whether the bound is exceeded.
     pub fn is_exceeded(&self) -> bool {
         self.held() > self.bytes_max
     }
 
-    /// Makes frames shared, and charges them until the last reference is dropped.
+    /// Makes frames shareable, and charges them until the last reference is dropped.
     pub fn frames(self: &Arc<Self>, frames: Vec<u8>) -> Bytes {
         self.frames_with(frames, 0)
     }
 
-    /// The same, with `extra` bytes that are kept beside them.
+    /// The same, and charges `extra` bytes that are kept beside the frames.
     pub(super) fn frames_with(self: &Arc<Self>, frames: Vec<u8>, extra: usize) -> Bytes {
         let bytes = frames.capacity() + size_of::<ChargedFrames>() + extra;
         self.charge(bytes);
@@ -84,23 +85,23 @@ impl LiveMemory {
     }
 
     pub(super) fn charge(&self, bytes: usize) {
-        self.metrics.live_bytes.inc_by(signed(bytes));
+        self.metrics.live_bytes.inc_by(saturate(bytes));
     }
 
     pub(super) fn release(&self, bytes: usize) {
-        self.metrics.live_bytes.dec_by(signed(bytes));
+        self.metrics.live_bytes.dec_by(saturate(bytes));
     }
 
     pub(super) fn held(&self) -> usize {
-        usize::try_from(self.metrics.live_bytes.get()).unwrap_or(0)
+        saturate(self.metrics.live_bytes.get())
     }
 
-    /// Counts something that was given up.
+    /// Counts one eviction.
     pub(super) fn count_eviction(&self) {
         self.metrics.live_evictions.inc();
     }
 
-    /// Takes note of an outbox whose backlog has become large.
+    /// Lists an outbox whose backlog has become large.
     pub(super) fn list(&self, outbox: Weak<Outbox>) {
         let mut large = self.large.lock();
         large.outboxes.push(outbox);
@@ -112,9 +113,9 @@ impl LiveMemory {
         }
     }
 
-    /// Brings the memory back to three quarters of the bound, if the bound is exceeded: by what the largest outboxes
-    /// hold, as far as they hold it alone.
-    pub(super) fn relieve(&self) {
+    /// If the bound is exceeded, evicts the largest outboxes until about three quarters of it are used. Memory that
+    /// several outboxes share is counted for each.
+    pub(super) fn enforce_bound(&self) {
         let target = self.bytes_max / 4 * 3;
         let mut excess = match self.held() {
             held if held > self.bytes_max => held - target,
@@ -126,15 +127,11 @@ impl LiveMemory {
         outboxes.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (bytes, outbox) in outboxes {
             if excess > 0 && bytes >= SMALL_BYTES {
-                excess = excess.saturating_sub(outbox.give_up());
+                excess = excess.saturating_sub(outbox.evict());
             }
             if outbox.stays_listed() {
                 large.outboxes.push(Arc::downgrade(&outbox));
             }
         }
     }
-}
-
-fn signed(bytes: usize) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }

@@ -1,37 +1,37 @@
 //! Fan-out of committed messages to live subscribers.
 //!
-//! Path: the dispatcher hands in a batch that is durable → the messages of each room that somebody follows are
-//! encoded once into one [`Run`] → the run goes, as a reference, into the bounded [`Outbox`] of each subscriber → the
-//! subscriber's connection writes it to its socket. All outboxes together are bounded, too ([`LiveMemory`]).
+//! Path: the dispatcher passes a durable batch → the messages of each followed room are encoded once, into one
+//! [`EncodedRun`] → each subscriber's bounded [`Outbox`] gets a reference to it → the subscriber's connection writes it
+//! to its socket. All outboxes together are bounded, too ([`LiveMemory`]).
 //!
-//! Joining without a gap: [`Hub::attach`] makes the room followed; the subscriber then reads the store page by page;
-//! once a page that was read after the attach reached the end, it asks to go live ([`Hub::join`]). If nothing beyond
-//! its cursor was published since, it is live. Otherwise it reads on, and its outbox holds what is published from then
-//! on; at the end of that page, which has everything published before, [`Hub::join`] hands over what is held and makes
-//! it live, under one lock. What is held may be given up at any time: then the subscriber reads the store again.
-//! Nothing is kept for rooms that nobody catches up with.
+//! Joining without a gap: [`Hub::attach`] makes the room followed. The subscriber then reads the store page by page.
+//! When a page that was read after the attach reaches the end, it asks to go live ([`Hub::join`]). If nothing beyond
+//! its cursor was published meanwhile, it is live. Otherwise it reads another page, and its outbox holds everything
+//! published from then on. That page ends with everything published before. At its end [`Hub::join`] delivers the held
+//! messages and makes the subscriber live, under one lock. Held messages may be dropped at any time; then the
+//! subscriber reads the store again. Rooms in which nobody catches up hold nothing.
 //!
-//! A batch is published in its order: what a change of members or rooms ends or begins ([`changes`]) happens between
-//! the messages before it and those after it.
+//! A batch is published in its order: a change of members or rooms ([`changes`]) takes effect between the messages
+//! before it and those after it.
 //!
-//! Where other servers write to the same store, [`others`] finds what they committed and publishes it, too. Then a room's
-//! messages go out only in an unbroken row: what this server committed after messages of others is left to be read from
-//! the store together with them.
+//! Where other servers write to the same store, [`remote`] finds and publishes what they commit. A room's messages are
+//! then published only as a contiguous sequence: this server's messages behind a gap are read from the store, together
+//! with the missing ones.
 //!
 //! Invariants
 //! - Within one room a subscriber sees seqs strictly increasing, without a gap.
-//! - Once a subscription has ended, nothing of the room is put into its outbox any more.
+//! - After a subscription has ended, its outbox gets nothing more of the room.
 //! - Nothing here blocks on a socket: a full outbox is closed and its connection cut, the others go on.
-//! - A room nobody follows costs a look into a map for each batch, nothing more.
+//! - A room that nobody follows costs one map lookup for each batch.
 //!
-//! Not here: durability (`committer`), reading history (the store), WebSocket (the gateway passes `encode`).
+//! Not here: durability (`committer`), history (the store), WebSocket frames (the gateway passes [`Encode`]).
 
 mod changes;
 mod channel;
+mod encoded;
 mod memory;
-mod others;
 mod outbox;
-mod run;
+mod remote;
 mod sockets;
 
 use std::collections::HashMap;
@@ -46,97 +46,97 @@ use parking_lot::Mutex;
 use crate::batcher::Waiter;
 use crate::metrics::Metrics;
 use channel::{Channel, Joining, Subscriber};
+use encoded::{Continuation, EncodedRun, EncodedRunBuilder, PublishProgress};
 pub use memory::LiveMemory;
-use others::Behind;
-pub(crate) use others::follow;
 pub use outbox::{Delivery, Outbox, OutboxLimits, Parcel};
-use run::{Fit, Published, Run, RunBuilder};
+use remote::RoomsBehind;
+pub(crate) use remote::follow_remote;
 use sockets::Sockets;
 
-/// How subscribers get what happens in a room.
+/// Encodes messages and notices as frames for subscribers.
 #[derive(Debug, Clone, Copy)]
 pub struct Encode {
     /// Appends one message.
     pub message: fn(&Message<'_>, &mut Vec<u8>),
-    /// Appends something that is not kept.
+    /// Appends a notice.
     pub notice: fn(&Notice<'_>, &mut Vec<u8>),
 }
 
-/// What is told to those whom it concerns now, and to nobody later.
+/// An event that is delivered to the sockets connected now, and not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice<'a> {
-    /// Somebody's first subscription of the room began, or the last one ended.
+    /// A user's first subscription of the room began, or the last one ended.
     Presence {
         /// The room.
         room: &'a str,
-        /// Who came or went.
+        /// The user.
         user: &'a str,
         /// Whether there is a subscription now.
         is_online: bool,
     },
-    /// Somebody writes.
+    /// A user is typing.
     Typing {
         /// The room.
         room: &'a str,
-        /// Who.
+        /// The user.
         user: &'a str,
     },
-    /// To all sockets of a user: the user's read mark moved.
+    /// Sent to all sockets of a user: the user's read mark moved.
     Read {
         /// The room.
         room: &'a str,
-        /// Whose mark.
+        /// The owner of the mark.
         user: &'a str,
-        /// Where it stands now.
+        /// Its new position.
         mark: ReadMark,
     },
-    /// To a subscriber: the subscription of the room ended here.
+    /// Sent to a subscriber: the subscription of the room ended here.
     Removed {
         /// The room.
         room: &'a str,
     },
 }
 
-/// Asks the store how a user stands to a room.
-pub type AskAccess<'a> = dyn Fn(RoomId, UserId) -> Read<'a, Access> + Sync + 'a;
+/// Queries the store for a user's access to a room.
+pub type QueryAccess<'a> = dyn Fn(RoomId, UserId) -> Read<'a, Access> + Sync + 'a;
 
-/// Shards of the room map: subscribing to one room rarely waits for the fan-out of another.
+/// Shards of the room map, so that subscribing to one room rarely waits for the fan-out of another.
 const SHARDS: usize = 64;
 
-/// Live delivery on this node.
+/// Live delivery on this server.
 pub struct Hub {
     shards: Vec<Mutex<HashMap<RoomId, Channel>>>,
     hasher: RandomState,
-    /// Rooms with a channel, so that a server nobody listens to skips the fan-out altogether.
+    /// Number of followed rooms; at 0 the fan-out is skipped.
     channels: AtomicUsize,
     sockets: Sockets,
-    /// Where others write to the store, too: rooms of which messages are missing.
-    behind: OnceLock<Behind>,
+    /// Set where other servers write to the store: rooms with messages that are not published yet.
+    behind: OnceLock<RoomsBehind>,
     encode: Encode,
     memory: Arc<LiveMemory>,
     metrics: Arc<Metrics>,
 }
 
-/// Keeps a room followed, and its holder subscribed once joined. Given back with [`Hub::detach`].
+/// Keeps a room followed, and its holder subscribed after a join. Released by [`Hub::detach`].
 #[derive(Debug)]
-#[must_use = "an attachment that is not detached keeps its room in the hub for ever"]
+#[must_use = "an attachment that is not detached keeps its room in the hub forever"]
 pub struct Attachment {
     room: RoomId,
 }
 
-/// What became of an attempt to go live.
+/// Result of an attempt to go live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Joined {
-    /// From here on the outbox gets the messages.
+    /// From here on the outbox gets the room's messages.
     Live,
-    /// More was published beyond the cursor: read on from there to the end, then try again.
+    /// Messages beyond the cursor were published: read the store to its end, then try again.
     ReadOn,
-    /// The subscription ended meanwhile, and the outbox says so.
+    /// The subscription ended meanwhile; the outbox has the notice.
     Ended,
 }
 
 impl Hub {
-    /// A hub that shows messages by `encode`, of which those on their way take about `bytes_max` bytes at most.
+    /// A hub whose undelivered messages take about `bytes_max` bytes at most.
     pub fn new(encode: Encode, bytes_max: usize, metrics: Arc<Metrics>) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -150,28 +150,28 @@ impl Hub {
         }
     }
 
-    /// The memory of what is on its way to subscribers.
+    /// The memory of undelivered messages.
     pub fn memory(&self) -> &Arc<LiveMemory> {
         &self.memory
     }
 
-    /// An outbox for a connection that is woken through `waiter`.
+    /// A new outbox for the connection that `waiter` wakes.
     pub fn outbox(&self, limits: OutboxLimits, waiter: Arc<Waiter>) -> Arc<Outbox> {
         Outbox::new(limits, self.memory.clone(), waiter)
     }
 
-    /// From now on expects that other servers write to the same store. To be called before anybody follows a room.
-    pub(crate) fn expect_others(&self) -> &Behind {
-        self.behind.get_or_init(Behind::default)
+    /// Prepares for other servers that write to the same store. Call before any room is followed.
+    pub(crate) fn enable_remote(&self) -> &RoomsBehind {
+        self.behind.get_or_init(RoomsBehind::default)
     }
 
     fn shard(&self, room: &str) -> Option<&Mutex<HashMap<RoomId, Channel>>> {
-        let hash = self.hasher.hash_one(room);
-        self.shards.get(usize::try_from(hash % SHARDS as u64).unwrap_or(0))
+        let [byte, ..] = self.hasher.hash_one(room).to_le_bytes();
+        self.shards.get(usize::from(byte) % SHARDS)
     }
 
-    /// Has the hub take note of what is published in `room` from now on, for `outbox`, which belongs to `user` and does not
-    /// follow the room yet. Once joined, `user` counts as present.
+    /// Makes `room` followed, for an `outbox` of `user` that does not follow it yet. After the join, `user` counts as
+    /// present.
     pub fn attach(&self, room: RoomId, user: Option<UserId>, outbox: &Arc<Outbox>) -> Attachment {
         if let Some(shard) = self.shard(room.as_str()) {
             let mut channels = shard.lock();
@@ -187,10 +187,10 @@ impl Hub {
         Attachment { room }
     }
 
-    /// Notes whether the user of a subscription that has not joined yet is a member, as the store said after the attach.
-    /// `false` = another server's change of the room was taken in meanwhile: the store must be asked again.
+    /// Records whether the user of a subscription that has not joined yet is a member, as read from the store after the
+    /// attach. Returns false when another server's change of the room was applied meanwhile: query the store again.
     pub fn confirm(&self, attachment: &Attachment, outbox: &Arc<Outbox>, is_member: bool) -> bool {
-        let note = |channel: &mut Channel| {
+        let confirm = |channel: &mut Channel| {
             let joining = channel.joining.iter_mut().find(|joining| Arc::ptr_eq(&joining.outbox, outbox));
             joining.is_none_or(|joining| {
                 let is_certain = !(std::mem::take(&mut joining.is_overtaken) && is_member);
@@ -198,11 +198,11 @@ impl Hub {
                 is_certain
             })
         };
-        self.with_channel(attachment.room.as_str(), note).unwrap_or(true)
+        self.with_channel(attachment.room.as_str(), confirm).unwrap_or(true)
     }
 
-    /// Makes `outbox` a live subscriber that has everything up to `cursor`, if it has or gets all that was published
-    /// beyond. The caller has read the store to its end since the attach, or since it was told to read on.
+    /// Makes `outbox`, which has everything up to `cursor`, a live subscriber, if nothing published since is missing.
+    /// The caller has read the store to its end since the attach, or since the last [`Joined::ReadOn`].
     pub fn join(&self, attachment: &Attachment, outbox: &Arc<Outbox>, cursor: u64) -> Joined {
         let room = &attachment.room;
         let Some(shard) = self.shard(room.as_str()) else { return Joined::Ended };
@@ -212,7 +212,7 @@ impl Hub {
             return Joined::Ended;
         };
         if outbox.is_cut() {
-            // Its connection ends.
+            // Its connection is about to end.
             channel.joining.swap_remove(place);
             return Joined::Live;
         }
@@ -220,7 +220,7 @@ impl Hub {
             channel.published.begin(cursor);
         }
         let is_current = channel.published.last <= cursor;
-        let Some(after) = outbox.release_held(room, cursor).or(is_current.then_some(cursor)) else {
+        let Some(after) = outbox.take_held(room, cursor).or(is_current.then_some(cursor)) else {
             if !outbox.holds(room) {
                 outbox.hold_from(room, channel.published.last);
                 if let Some(joining) = channel.joining.get_mut(place) {
@@ -230,12 +230,12 @@ impl Hub {
             return Joined::ReadOn;
         };
         let Joining { outbox, user, is_member, .. } = channel.joining.swap_remove(place);
-        channel.enter(self, room, Subscriber { outbox, user, is_member, after });
+        channel.add_subscriber(self, room, Subscriber { outbox, user, is_member, after });
         self.metrics.subscriptions.inc();
         Joined::Live
     }
 
-    /// Ends a subscription that has not joined yet, unless it has ended already; the outbox says so.
+    /// Ends a subscription that has not joined yet, with a notice in its outbox. Does nothing if it has ended already.
     pub fn end_joining(&self, attachment: &Attachment, outbox: &Arc<Outbox>) {
         let room = &attachment.room;
         self.with_channel(room.as_str(), |channel| {
@@ -244,12 +244,12 @@ impl Hub {
                 channel.joining.swap_remove(place);
                 outbox.drop_held(room.as_str());
                 let run = self.notice_run(&Notice::Removed { room: room.as_str() });
-                outbox.push(Delivery::Ended { room: room.clone(), notice: run.parcel_after(0) });
+                outbox.push(Delivery::Ended { room: room.clone(), notice: run.chunk_after(0) });
             }
         });
     }
 
-    /// Ends a subscription, unless it has ended already, and gives the attachment back.
+    /// Ends a subscription, unless it has ended already, and releases the attachment.
     pub fn detach(&self, attachment: Attachment, outbox: &Arc<Outbox>) {
         let room = &attachment.room;
         let Some(shard) = self.shard(room.as_str()) else { return };
@@ -260,7 +260,7 @@ impl Hub {
             outbox.drop_held(room.as_str());
         } else if let Some(place) = channel.subscribers.iter().position(|s| Arc::ptr_eq(&s.outbox, outbox)) {
             let gone = channel.subscribers.swap_remove(place);
-            channel.leave(self, room.as_str(), &gone);
+            channel.remove_presence(self, room.as_str(), &gone);
             self.metrics.subscriptions.dec();
         }
         channel.attached -= 1;
@@ -270,27 +270,27 @@ impl Hub {
         }
     }
 
-    /// Forgets everything and cuts off all subscribers, who ask anew: what they have is of another history.
-    pub fn begin_anew(&self) {
+    /// Clears all published positions and cuts all subscribers, who reconnect: the store's history was replaced.
+    pub fn reset(&self) {
         for shard in &self.shards {
             for channel in shard.lock().values_mut() {
-                (channel.published, channel.changes) = (Published::default(), None);
+                (channel.published, channel.changes) = (PublishProgress::default(), None);
                 channel.subscribers.iter().for_each(|subscriber| subscriber.outbox.cut());
                 channel.joining.iter().for_each(|joining| joining.outbox.cut());
             }
         }
     }
 
-    /// Tells the others who follow the room that `user`, whose outbox this is, writes.
+    /// Notifies the other subscribers of the room that `user`, the owner of this outbox, is typing.
     pub fn typing(&self, attachment: &Attachment, user: &UserId, outbox: &Arc<Outbox>) {
         let room = attachment.room.as_str();
         let Some(shard) = self.shard(room) else { return };
         if let Some(channel) = shard.lock().get_mut(room) {
-            channel.tell(self, &Notice::Typing { room, user: user.as_str() }, outbox);
+            channel.notify(self, &Notice::Typing { room, user: user.as_str() }, outbox);
         }
     }
 
-    /// Who follows the room live on this node, in the order of their ids.
+    /// The users that are live in the room on this server, in the order of their ids.
     pub fn present(&self, room: &str) -> Vec<UserId> {
         let Some(shard) = self.shard(room) else { return Vec::new() };
         let mut users: Vec<UserId> = shard
@@ -302,23 +302,23 @@ impl Hub {
         users
     }
 
-    /// Delivers what a batch did. Called in the order of commits, by one task. The store is asked only for changes of
+    /// Publishes a committed batch. Called in the order of commits, by one task. Queries the store only for changes of
     /// rooms and members.
-    pub async fn publish(&self, ops: &OpBatch, outcomes: &[Outcome], access: &AskAccess<'_>) {
+    pub async fn publish(&self, ops: &OpBatch, outcomes: &[Outcome], access: &QueryAccess<'_>) {
         let is_change = |outcome: &Outcome| !matches!(outcome, Outcome::Stored(_) | Outcome::Duplicate(_));
         if self.channels.load(Ordering::SeqCst) == 0
             && (self.sockets.is_empty() || !outcomes.iter().any(is_change))
         {
             return;
         }
-        // Per room of the batch: the run so far, or `None` when nobody follows the room.
-        let mut rooms: HashMap<&str, Option<RunBuilder>> = HashMap::new();
+        // For each room of the batch: its messages so far, or `None` when nobody follows the room.
+        let mut rooms: HashMap<&str, Option<EncodedRunBuilder>> = HashMap::new();
         for (op, outcome) in ops.iter().zip(outcomes) {
             match (op, outcome) {
                 (Op::Send(sent), Outcome::Stored(receipt)) => {
                     let run = rooms
                         .entry(sent.room)
-                        .or_insert_with(|| self.is_followed(sent.room).then(RunBuilder::default));
+                        .or_insert_with(|| self.is_followed(sent.room).then(EncodedRunBuilder::default));
                     if let Some(run) = run {
                         let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent };
                         run.push(receipt.seq, |out| (self.encode.message)(&message, out));
@@ -326,7 +326,7 @@ impl Hub {
                 }
                 (Op::Send(_) | Op::Queue(_) | Op::Kv(_), _) => {}
                 (Op::Change(change), outcome) => {
-                    // What came before it in its room goes out before it.
+                    // The room's earlier messages of the batch go out before the change.
                     let run = change
                         .room()
                         .and_then(|room| Some((room, rooms.remove(room)??.finish(&self.memory)?)));
@@ -342,42 +342,42 @@ impl Hub {
                 self.deliver(room, run);
             }
         }
-        self.memory.relieve();
+        self.memory.enforce_bound();
     }
 
-    fn with_channel<T>(&self, room: &str, look: impl FnOnce(&mut Channel) -> T) -> Option<T> {
-        self.shard(room)?.lock().get_mut(room).map(look)
+    fn with_channel<T>(&self, room: &str, f: impl FnOnce(&mut Channel) -> T) -> Option<T> {
+        self.shard(room)?.lock().get_mut(room).map(f)
     }
 
     fn is_followed(&self, room: &str) -> bool {
         self.shard(room).is_some_and(|shard| shard.lock().contains_key(room))
     }
 
-    /// Delivers what this server committed.
-    fn deliver(&self, room: &str, run: Run) {
+    /// Delivers messages that this server committed.
+    fn deliver(&self, room: &str, run: EncodedRun) {
         let Some(behind) = self.behind.get() else {
             self.with_channel(room, |channel| self.push(channel, room, run));
             return;
         };
-        let has_hole = self.with_channel(room, |channel| {
-            let Fit { next, has_hole } = channel.published.fit(run);
+        let has_gap = self.with_channel(room, |channel| {
+            let Continuation { next, has_gap } = channel.published.advance_with(run);
             if let Some(run) = next {
                 self.push(channel, room, run);
             }
-            has_hole
+            has_gap
         });
-        if has_hole == Some(true) {
-            behind.note(room);
+        if has_gap == Some(true) {
+            behind.insert(room);
         }
     }
 
-    fn push(&self, channel: &mut Channel, room: &str, run: Run) {
+    fn push(&self, channel: &mut Channel, room: &str, run: EncodedRun) {
         let mut cut = Vec::new();
         channel.subscribers.retain_mut(|subscriber| {
             if subscriber.after >= run.last_seq() {
                 return true;
             }
-            let is_open = subscriber.outbox.push(Delivery::Parcel(run.parcel_after(subscriber.after)));
+            let is_open = subscriber.outbox.push(Delivery::Parcel(run.chunk_after(subscriber.after)));
             subscriber.after = run.last_seq();
             if !is_open {
                 cut.push(subscriber.clone());
@@ -387,10 +387,10 @@ impl Hub {
         for gone in cut {
             self.metrics.slow_subscribers.inc();
             self.metrics.subscriptions.dec();
-            channel.leave(self, room, &gone);
+            channel.remove_presence(self, room, &gone);
         }
         channel.hold(room, &run);
-        channel.published.push(&run);
+        channel.published.advance(&run);
     }
 }
 

@@ -1,7 +1,7 @@
-//! What waits to be written to one subscriber's socket: bounded, and closed for good when it overflows.
+//! Bounded send queue of one subscriber's socket, closed for good when it overflows.
 //!
-//! While a subscriber reads the last page of a room that it catches up with, what is published meanwhile is held here,
-//! too, for that one room; it can be given up, because the subscriber can read it from the store.
+//! While a subscriber reads the last page of a room, the outbox also holds what is published in that room meanwhile. Held
+//! messages can be dropped at any time, because the subscriber can read them from the store.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -13,16 +13,16 @@ use bytes::Bytes;
 use hubbub_core::RoomId;
 use parking_lot::Mutex;
 
+use super::encoded::EncodedRun;
 use super::memory::{LiveMemory, SMALL_BYTES};
-use super::run::Run;
 use crate::batcher::Waiter;
 
-/// How much one subscriber may lag behind before it is cut off.
+/// Backlog at which a subscriber is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutboxLimits {
     /// Messages.
     pub messages: usize,
-    /// Bytes. They are shared among all subscribers of a room.
+    /// Bytes of frames; the memory is shared by all subscribers of a room.
     pub bytes: usize,
 }
 
@@ -32,30 +32,30 @@ impl Default for OutboxLimits {
     }
 }
 
-/// Messages of one room, encoded, on their way to one subscriber.
+/// Encoded messages of one room for one subscriber: a reference to a shared run.
 #[derive(Debug, Clone)]
 pub struct Parcel {
-    run: Run,
-    /// How many of the run's first messages the subscriber has already.
+    run: EncodedRun,
+    /// Number of messages at the run's start that the subscriber has already.
     skipped: usize,
 }
 
 impl Parcel {
-    pub(super) fn new(run: Run, skipped: usize) -> Self {
+    pub(super) fn new(run: EncodedRun, skipped: usize) -> Self {
         Self { run, skipped }
     }
 
-    /// Whole frames, one after another.
+    /// The frames, concatenated.
     pub fn frames(&self) -> Bytes {
         self.run.frames.slice(self.start()..)
     }
 
-    /// How many messages they are.
+    /// Number of messages.
     pub fn messages(&self) -> usize {
         self.run.ends.len() - self.skipped
     }
 
-    /// The seq of each message, and its frame.
+    /// Seq and frame of each message.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let mut start = self.start();
         self.run.ends.iter().skip(self.skipped).map(move |(seq, end)| {
@@ -75,23 +75,23 @@ impl Parcel {
     }
 }
 
-/// What a connection is given.
+/// One entry of an outbox.
 #[derive(Debug, Clone)]
 pub enum Delivery {
     /// Frames for the peer.
     Parcel(Parcel),
-    /// The subscription of a room ended here; nothing of it follows.
+    /// The subscription of a room ended here; no message of it follows.
     Ended {
         /// The room.
         room: RoomId,
-        /// What to tell the peer.
+        /// The frame for the peer.
         notice: Parcel,
     },
-    /// The user was made a member of a room. Only for those who want all rooms of the user.
+    /// The user became a member of a room. Only for sockets that follow all rooms of the user.
     Joined {
         /// The room.
         room: RoomId,
-        /// The read mark it began with.
+        /// The initial read mark.
         read_seq: u64,
     },
 }
@@ -110,7 +110,7 @@ impl Delivery {
     }
 }
 
-/// The backlog of one connection.
+/// The send queue of one connection.
 #[derive(Debug)]
 pub struct Outbox {
     backlog: Mutex<Backlog>,
@@ -118,39 +118,39 @@ pub struct Outbox {
     limits: OutboxLimits,
     memory: Arc<LiveMemory>,
     this: Weak<Outbox>,
-    /// Whether the memory has it in its list of large ones.
+    /// Whether it is in the memory's list of large outboxes.
     is_listed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Backlog {
     deliveries: VecDeque<Delivery>,
-    /// What was published in a room whose subscriber reads the last page of what it missed.
-    held: Option<Held>,
-    /// Messages and bytes of deliveries and of what is held.
+    /// Messages of the room whose last page the subscriber is reading.
+    held: Option<HeldMessages>,
+    /// Messages and bytes, deliveries and held messages together.
     messages: usize,
     bytes: usize,
-    /// Deliveries that were ever taken.
+    /// Number of deliveries taken so far.
     taken: u64,
-    /// Bytes of the queue's slots that are charged.
+    /// Bytes charged for the queue's slots.
     charged: usize,
     is_cut: bool,
 }
 
-/// What was published in a room since its subscriber last asked to go live.
+/// Messages published in a room since its subscriber last tried to join.
 #[derive(Debug)]
-struct Held {
+struct HeldMessages {
     room: RoomId,
-    /// Everything published beyond this seq is here.
+    /// All messages published beyond this seq are held.
     after: u64,
-    runs: Vec<Run>,
+    runs: Vec<EncodedRun>,
     messages: usize,
     bytes: usize,
 }
 
-/// Slots of an empty queue that are kept, and cost nothing.
+/// Queue slots that are not charged.
 const FREE_SLOTS: usize = 16;
-/// What a run has for each message besides its frame.
+/// Bytes of a run for each message besides its frame.
 const END_BYTES: usize = size_of::<(u64, usize)>();
 
 impl Backlog {
@@ -164,7 +164,7 @@ impl Backlog {
         self.charge_slots(memory);
     }
 
-    /// Charges what the queue has grown or shrunk by.
+    /// Charges the growth or shrinking of the queue's slots.
     fn charge_slots(&mut self, memory: &LiveMemory) {
         let slots = self.deliveries.capacity();
         let bytes = if slots > FREE_SLOTS { slots * size_of::<Delivery>() } else { 0 };
@@ -176,7 +176,7 @@ impl Backlog {
         self.charged = bytes;
     }
 
-    /// Drops what is held; how much memory that took.
+    /// Drops the held messages. Returns the bytes they took.
     fn drop_held(&mut self) -> usize {
         let Some(held) = self.held.take() else { return 0 };
         self.messages -= held.messages;
@@ -195,14 +195,14 @@ impl Backlog {
 }
 
 impl Outbox {
-    /// An empty backlog, part of `memory`, whose connection is woken through `waiter`.
+    /// An empty outbox, charged to `memory`, whose connection `waiter` wakes.
     pub fn new(limits: OutboxLimits, memory: Arc<LiveMemory>, waiter: Arc<Waiter>) -> Arc<Self> {
         let (backlog, is_listed) = (Mutex::default(), AtomicBool::new(false));
         Arc::new_cyclic(|this| Self { backlog, waiter, limits, memory, this: this.clone(), is_listed })
     }
 
-    /// Adds something; `false` when the subscriber lags too far behind, which closes the outbox for good. An empty
-    /// outbox takes anything.
+    /// Adds a delivery. Returns false when the limits are exceeded, which closes the outbox for good. An empty outbox
+    /// accepts a delivery of any size.
     pub fn push(&self, delivery: Delivery) -> bool {
         let mut backlog = self.backlog.lock();
         let (messages, bytes) = (delivery.messages(), delivery.bytes());
@@ -234,13 +234,13 @@ impl Outbox {
         }
     }
 
-    /// Closes it for good, as if the subscriber lagged too far behind: its connection ends, and it asks anew.
+    /// Closes the outbox for good: its connection ends, and the subscriber reconnects.
     pub fn cut(&self) {
         self.backlog.lock().cut(&self.memory);
         self.waiter.wake();
     }
 
-    /// Takes the oldest delivery.
+    /// Removes the oldest delivery.
     pub fn pop(&self) -> Option<Delivery> {
         let mut backlog = self.backlog.lock();
         let delivery = backlog.deliveries.pop_front()?;
@@ -254,35 +254,36 @@ impl Outbox {
         Some(delivery)
     }
 
-    /// The end of what it holds now, for [`Self::has_passed`].
+    /// Position behind the newest delivery, for [`Self::has_passed`].
     pub fn end(&self) -> u64 {
         let backlog = self.backlog.lock();
         backlog.taken + backlog.deliveries.len() as u64
     }
 
-    /// Whether everything up to `end` was taken, or is lost because the subscriber was cut off.
+    /// Whether everything up to `end` was taken, or is lost because the outbox was cut.
     pub fn has_passed(&self, end: u64) -> bool {
         let backlog = self.backlog.lock();
         backlog.is_cut || backlog.taken >= end
     }
 
-    /// Whether the subscriber lagged too far behind and gets nothing any more.
+    /// Whether the outbox was cut; it accepts nothing more.
     pub fn is_cut(&self) -> bool {
         self.backlog.lock().is_cut
     }
 
-    /// From now on holds what is published in `room`, all of it beyond `after`, and no longer what it held before.
+    /// Starts to hold messages of `room` beyond `after`, instead of what was held before.
     pub(super) fn hold_from(&self, room: &RoomId, after: u64) {
         let mut backlog = self.backlog.lock();
         backlog.drop_held();
         if !backlog.is_cut {
-            backlog.held = Some(Held { room: room.clone(), after, runs: Vec::new(), messages: 0, bytes: 0 });
+            backlog.held =
+                Some(HeldMessages { room: room.clone(), after, runs: Vec::new(), messages: 0, bytes: 0 });
         }
     }
 
-    /// Holds what was published in `room`; `false` when it holds nothing of the room, or now gives up: the subscriber
-    /// reads it from the store. What is held alone may be of any size.
-    pub(super) fn hold(&self, room: &str, run: &Run) -> bool {
+    /// Holds messages of `room`. Returns false when it does not hold the room, or drops it for its size: the subscriber
+    /// reads the store. The first held run may be of any size.
+    pub(super) fn hold(&self, room: &str, run: &EncodedRun) -> bool {
         let mut backlog = self.backlog.lock();
         let (messages, bytes) = (run.ends.len(), run.frames.len());
         let is_over = backlog.is_over(self.limits, messages, bytes) || self.memory.is_exceeded();
@@ -305,9 +306,9 @@ impl Outbox {
         true
     }
 
-    /// Has the connection get what is held of `room` beyond `cursor`; the seq of the last message it has then. `None`
-    /// when not all of that is held.
-    pub(super) fn release_held(&self, room: &RoomId, cursor: u64) -> Option<u64> {
+    /// Turns the held messages of `room` beyond `cursor` into deliveries. Returns the seq of the last one, or `None`
+    /// when not all of them are held.
+    pub(super) fn take_held(&self, room: &RoomId, cursor: u64) -> Option<u64> {
         let mut backlog = self.backlog.lock();
         backlog.held.as_ref().filter(|held| held.room == *room && cursor >= held.after)?;
         let held = backlog.held.take()?;
@@ -316,7 +317,7 @@ impl Outbox {
         let mut after = cursor;
         for run in held.runs.iter().filter(|run| run.last_seq() > cursor) {
             after = run.last_seq();
-            let delivery = Delivery::Parcel(run.parcel_after(cursor));
+            let delivery = Delivery::Parcel(run.chunk_after(cursor));
             backlog.messages += delivery.messages();
             backlog.bytes += delivery.bytes();
             backlog.enqueue(delivery, &self.memory);
@@ -326,12 +327,12 @@ impl Outbox {
         Some(after)
     }
 
-    /// Whether it holds what is published in `room`.
+    /// Whether it holds messages of `room`.
     pub(super) fn holds(&self, room: &RoomId) -> bool {
         self.backlog.lock().held.as_ref().is_some_and(|held| held.room == *room)
     }
 
-    /// Drops what is held of `room`.
+    /// Drops the held messages of `room`.
     pub(super) fn drop_held(&self, room: &str) {
         let mut backlog = self.backlog.lock();
         if backlog.held.as_ref().is_some_and(|held| held.room.as_str() == room) {
@@ -339,14 +340,14 @@ impl Outbox {
         }
     }
 
-    /// Memory that what waits and what is held takes, if nobody else has it.
+    /// Memory of deliveries and held messages, as if no other outbox shared them.
     pub(super) fn memory_bytes(&self) -> usize {
         self.backlog.lock().memory_bytes()
     }
 
-    /// Gives up what is held, or if there is nothing all that waits, which closes the outbox for good. How much memory
-    /// that took, if nobody else has it.
-    pub(super) fn give_up(&self) -> usize {
+    /// Drops the held messages or, if there are none, cuts the outbox. Returns the bytes freed, as if no other outbox
+    /// shared them.
+    pub(super) fn evict(&self) -> usize {
         self.memory.count_eviction();
         let mut backlog = self.backlog.lock();
         let held = backlog.drop_held();
@@ -360,9 +361,9 @@ impl Outbox {
         bytes
     }
 
-    /// Whether it is large still; if not, it will be listed again when it is.
+    /// Whether it is still large. If not, it leaves the list until it grows again.
     pub(super) fn stays_listed(&self) -> bool {
-        // Before its size is read: who makes it large in between lists it again.
+        // Before its size is read: a push that makes it large in between lists it again.
         self.is_listed.store(false, Relaxed);
         self.memory_bytes() >= SMALL_BYTES && !self.is_listed.swap(true, Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The sockets of each user, for what concerns a user and not a room.
+//! Registry of each user's sockets, for events that concern a user and not a room.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use parking_lot::Mutex;
 use super::Hub;
 use super::outbox::Outbox;
 
-/// Users and the outboxes of their sockets.
+/// The outboxes of each user's sockets.
 #[derive(Default)]
 pub(super) struct Sockets {
     users: Mutex<HashMap<UserId, Vec<UserSocket>>>,
-    /// How many there are, so that a server without any is spared the look.
+    /// Number of sockets, so that a server without any skips the lookup.
     count: AtomicUsize,
 }
 
 struct UserSocket {
     outbox: Arc<Outbox>,
-    /// Whether it wants all rooms of the user.
+    /// Whether it follows all rooms of the user.
     follows_all: bool,
 }
 
@@ -29,29 +29,29 @@ impl Sockets {
         self.count.load(Ordering::SeqCst) == 0
     }
 
-    /// Reaches all sockets of a user; with `following_all` only those that want all rooms.
-    pub(super) fn each(&self, user: &str, following_all: bool, reach: impl Fn(&Outbox)) {
+    /// Calls `f` for all sockets of a user, or only for those that follow all rooms.
+    pub(super) fn each(&self, user: &str, following_all: bool, f: impl Fn(&Outbox)) {
         if let Some(sockets) = self.users.lock().get(user) {
-            let wanted = sockets.iter().filter(|socket| socket.follows_all || !following_all);
-            wanted.for_each(|socket| reach(&socket.outbox));
+            let matching = sockets.iter().filter(|socket| socket.follows_all || !following_all);
+            matching.for_each(|socket| f(&socket.outbox));
         }
     }
 
-    /// Whether some socket of the user wants all rooms.
+    /// Whether any socket of the user follows all rooms.
     pub(super) fn follow_all(&self, user: &str) -> bool {
         self.users.lock().get(user).is_some_and(|sockets| sockets.iter().any(|s| s.follows_all))
     }
 }
 
 impl Hub {
-    /// Has everything that concerns `user` go to `outbox`, until [`Hub::close_socket`].
+    /// Delivers events of `user` to `outbox`, until [`Hub::close_socket`].
     pub fn open_socket(&self, user: &UserId, outbox: &Arc<Outbox>) {
         let socket = UserSocket { outbox: outbox.clone(), follows_all: false };
         self.sockets.users.lock().entry(user.clone()).or_default().push(socket);
         self.sockets.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether rooms that `user` is made a member of are told to `outbox` ([`Delivery::Joined`]).
+    /// Sets whether `outbox` gets [`Delivery::Joined`] when `user` becomes a member of a room.
     pub fn follow_all(&self, user: &UserId, outbox: &Arc<Outbox>, follows_all: bool) {
         let mut users = self.sockets.users.lock();
         let mut sockets = users.get_mut(user).into_iter().flatten();
@@ -60,7 +60,7 @@ impl Hub {
         }
     }
 
-    /// Ends what [`Hub::open_socket`] began.
+    /// Ends the registration of [`Hub::open_socket`].
     pub fn close_socket(&self, user: &UserId, outbox: &Arc<Outbox>) {
         let mut users = self.sockets.users.lock();
         let Some(sockets) = users.get_mut(user) else { return };

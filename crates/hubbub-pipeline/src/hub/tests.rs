@@ -5,7 +5,7 @@ use super::*;
 use crate::batcher::Waiter;
 
 mod memory;
-mod others;
+mod remote;
 
 fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&message.seq.to_be_bytes());

@@ -1,4 +1,4 @@
-//! The cache itself: what an entry is, what it weighs, and what is admitted.
+//! The cache: entries, their weights, and which values are inserted.
 
 use std::sync::Arc;
 
@@ -9,20 +9,21 @@ use quick_cache::sync::PlaceholderGuard;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter, sync};
 
 use hubbub_core::Timestamp;
+use hubbub_core::invariant::saturate;
 use hubbub_core::kv::has_expired;
 
 use super::{CacheLimits, Value};
 
-/// What is known of a key.
+/// The cached state of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cached {
     Value(Value),
-    /// It is not there.
+    /// There is no such key.
     Absent,
 }
 
 impl Cached {
-    /// The value, unless it has run out; the time is asked for only where it matters.
+    /// The value, unless it has expired. Reads the clock only if the value can expire.
     pub(super) fn value(self, now: impl FnOnce() -> Timestamp) -> Option<Value> {
         match self {
             Self::Value(value) => match value.expires_at {
@@ -34,13 +35,14 @@ impl Cached {
     }
 }
 
-/// What an entry takes besides key and value: its place in the table, and the headers of two allocations.
+/// Bytes of an entry besides key and value: its slot in the table, and the headers of two allocations.
 const ENTRY_BYTES: u64 = 160;
-/// Longest value copied into the cache when it is put: copying holds up everybody else's answers. Longer ones come
-/// into it when they are asked for.
+/// Longest value that is copied into the cache when it is put: the copy delays all other answers. Longer values enter
+/// the cache when they are read.
 const COPIED_BYTES_MAX: u64 = 64 * 1024;
 
-/// Bounds entries as well as bytes: none weighs less than its share of the bytes.
+/// Weighs an entry by its bytes, but at least by an equal share of the capacity. So the number of entries is bounded,
+/// too.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Weight {
     least: u64,
@@ -65,15 +67,15 @@ impl Lifecycle<Vec<u8>, Cached> for Evictions {
 
     fn on_evict(&self, state: &mut Self::RequestState, key: Vec<u8>, cached: Cached) {
         self.0.inc();
-        if let Some(place) = state.iter_mut().find(|place| place.is_none()) {
-            *place = Some((key, cached));
+        if let Some(slot) = state.iter_mut().find(|slot| slot.is_none()) {
+            *slot = Some((key, cached));
         }
     }
 }
 
 type Inner = sync::Cache<Vec<u8>, Cached, Weight, DefaultHashBuilder, Evictions>;
 
-/// The right to say what is known of a key, until a change of the key takes it away.
+/// The right to insert a loaded key, until a change of the key revokes it.
 pub(super) type Guard<'a> = PlaceholderGuard<'a, Vec<u8>, Cached, Weight, DefaultHashBuilder, Evictions>;
 
 pub(super) struct Cache {
@@ -83,30 +85,30 @@ pub(super) struct Cache {
 
 impl Cache {
     pub(super) fn new(limits: CacheLimits, evictions: Arc<Counter>) -> Self {
-        // With one entry alone its weight would be all there is, more than the cache admits.
+        // A single entry would weigh the whole capacity, which the cache does not admit.
         let entries = limits.entries.max(2);
         let weight = Weight { least: limits.bytes / entries as u64 };
-        let expected = entries.min(usize::try_from(limits.bytes / ENTRY_BYTES).unwrap_or(usize::MAX));
+        let expected = entries.min(saturate(limits.bytes / ENTRY_BYTES));
         let largest = limits.value_bytes.saturating_add(ENTRY_BYTES).max(weight.least);
         let options = cache::options(expected, limits.bytes, largest);
         let hasher = DefaultHashBuilder::default();
         let inner = Inner::with_options(options, weight, hasher, Evictions(evictions));
-        // Half of what a shard holds is always admitted.
+        // A shard always admits an entry of half its capacity.
         let copied_max = COPIED_BYTES_MAX.min((inner.shard_capacity() / 2).saturating_sub(ENTRY_BYTES));
         Self { inner, copied_max }
     }
 
-    /// What is known, if anything is.
+    /// The entry of a key.
     pub(super) fn get(&self, key: &[u8]) -> Option<Cached> {
         self.inner.get(key)
     }
 
-    /// What is known as soon as somebody knows it, or the right to find out.
+    /// The entry of a key, after a load that is running, or the right to load it.
     pub(super) async fn get_or_guard(&self, key: &[u8]) -> Result<Cached, Guard<'_>> {
         self.inner.get_value_or_guard_async(key).await
     }
 
-    /// Enters a value that was put. Loads of the key that are under way lose their right.
+    /// Inserts a value that was put. Running loads of the key lose their right to insert.
     pub(super) fn put(&self, key: &[u8], value: &[u8], revision: u64, expires_at: Option<Timestamp>) {
         if (key.len() + value.len()) as u64 > self.copied_max {
             return self.remove(key);
@@ -115,19 +117,18 @@ impl Cache {
         self.inner.insert(key.to_vec(), Cached::Value(value));
     }
 
-    /// Forgets a key. Loads of it that are under way lose their right.
+    /// Removes a key. Running loads of it lose their right to insert.
     pub(super) fn remove(&self, key: &[u8]) {
         self.inner.remove(key);
     }
 
-    /// Forgets everything, as [`Self::remove`] does.
+    /// Removes all keys, as [`Self::remove`] does.
     pub(super) fn clear(&self) {
         self.inner.clear();
     }
 
-    /// Entries, and the bytes they are counted with.
+    /// Number of entries, and their weight in bytes.
     pub(super) fn size(&self) -> (i64, i64) {
-        let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        (count(self.inner.len() as u64), count(self.inner.weight()))
+        (saturate(self.inner.len()), saturate(self.inner.weight()))
     }
 }

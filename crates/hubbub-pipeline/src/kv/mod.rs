@@ -1,34 +1,33 @@
-//! Values of keys, in memory and from the store, and who is told that keys changed.
+//! Cache of keys' values in front of the store, and the revision that wakes those who watch keys.
 //!
-//! A GET asks [`Keys::get`]: what is in the cache is answered at once, else one load per key asks the store however
-//! many wait for it. The dispatcher hands each committed batch to [`Keys::correct`] before anybody is told of it: values
-//! that were put go into the cache, what was deleted or ran out leaves it, and the last revision is published.
+//! [`Keys::get`] answers from the cache if it can. Otherwise one load reads the key from the store, for all requests that
+//! wait for it. The dispatcher passes each committed batch to [`Keys::apply_committed`] before any sender wakes: values
+//! that were put enter the cache, deleted and expired keys leave it, and the last revision is published.
 //!
-//! **No answer is older than what anybody knows.** A change of key `k` with revision `r` is known to nobody before it
-//! is published: senders are woken after [`Keys::correct`], and whatever a reader learns from the store itself (a load,
-//! a list, the changes one watches) is held back until all that the store had done by then is published
-//! ([`Keys::caught_up`]). So it is enough that, once `r` is published, no GET that begins then finds an older state of
-//! `k` in the cache. An entry of `k` comes from one of these:
-//! - The correction by `r` itself, or a later one: corrections are made by one task, in the order of revisions.
-//! - A load whose placeholder was made after that correction. It began to read after `r` was durable, and a store's
-//!   reads see everything durable.
-//! - A load whose placeholder is older. The correction took that placeholder out of the cache: inserting a value
-//!   replaces it, removing a key removes it. Such a load finds its placeholder gone and inserts nothing; it answers
-//!   only those who asked before the correction, who may see the key as it was then. This holds when the written value
-//!   has been evicted since, and when another load has begun, because a placeholder is known by its identity.
+//! **No answer is older than what any client knows.** No client knows a change of key `k` with revision `r` before `r`
+//! is published: senders wake after [`Keys::apply_committed`], and everything read from the store itself (a load, a
+//! list, watched changes) is held back until all that the store had committed by then is published
+//! ([`Keys::caught_up`]). So it suffices that a GET which begins after `r` is published finds no older state of `k` in
+//! the cache. An entry of `k` comes from one of these:
+//! - The update by `r` itself, or a later one: updates are made by one task, in the order of revisions.
+//! - A load whose placeholder was made after that update. It began to read after `r` was durable, and a store's reads
+//!   see everything durable.
+//! - A load whose placeholder is older. The update removed that placeholder: inserting a value replaces it, removing a
+//!   key removes it. The load finds its placeholder gone and inserts nothing. It answers only requests from before the
+//!   update, which may see the key as it was then. This holds even if the written value was evicted since, or another
+//!   load has begun, because a placeholder is compared by identity.
 //!
-//! A value too large for the cache must not be inserted by a correction: the cache refuses it without looking at
-//! placeholders. Values beyond [`Cache::copied_max`] are therefore removed, which spares copying them, too.
+//! An update must not insert a value that is too large for the cache: the cache refuses it without a look at
+//! placeholders. Therefore keys with values beyond [`Cache::copied_max`] are removed, which also saves the copy.
 //!
-//! An entry that runs out is told from its own time before the sweep that deletes it is committed, by the clock and the
-//! rule of the store ([`hubbub_core::kv::has_expired`]), so that lists and conditions say the same; and it is removed by
-//! the changes which the store names for that sweep. That a key is not there is remembered like a value.
+//! An entry expires by its own time, before the sweep that deletes it is committed, by the clock and the rule of the
+//! store ([`hubbub_core::kv::has_expired`]), so that lists and conditions agree. The changes that the store reports for
+//! that sweep remove it. The absence of a key is cached like a value.
 //!
-//! **Where other servers write to the same store** ([`Keys::shared`]) none of this would hold: their changes are known to
-//! their clients before anybody here hears of them. So nothing is remembered. Each GET asks the store after it came, and
-//! a store's reads see everything durable, hence whatever anybody knew; nothing need be held back. What is published
-//! follows the store's revision ([`Keys::follow`]): it says only that there is something to find, never that what lies
-//! beyond is unknown to all.
+//! **Where other servers write to the same store** ([`Keys::shared`]) this argument fails: clients of those servers know
+//! their changes before this server does. So nothing is cached. Each GET reads the store after it arrived, and a store's
+//! reads see everything durable, hence everything any client knew; nothing is held back. The published revision follows
+//! the store's ([`Keys::poll_revision`]): it only wakes watchers, and promises nothing about later revisions.
 
 mod cache;
 #[cfg(test)]
@@ -39,6 +38,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hubbub_core::clock::Clock;
+use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{KvChanged, KvEntry, KvHistory, KvOp, KvOutcome};
 use hubbub_core::store::{KvStore, ReadError};
 use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
@@ -47,60 +47,60 @@ use tokio::sync::watch;
 use crate::metrics::Metrics;
 use cache::{Cache, Cached};
 
-/// How much is remembered.
+/// Bounds of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Bytes of keys, values and what keeping them takes; 0 = nothing is remembered.
+    /// Bytes of keys and values with their overhead; 0 = no cache.
     pub bytes: u64,
     /// Keys.
     pub entries: usize,
-    /// Bytes of the longest value that is to be remembered, if `bytes` allow it.
+    /// Bytes of the longest value that should fit, as far as `bytes` allows.
     pub value_bytes: u64,
 }
 
-/// A value that has not run out.
+/// A value that has not expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// The bytes; sharing them costs nothing.
+    /// The bytes, shared without a copy.
     pub bytes: Bytes,
     /// Its revision.
     pub revision: u64,
-    /// When it runs out, by the store's clock.
+    /// When it expires, by the store's clock.
     pub expires_at: Option<Timestamp>,
 }
 
-/// What a GET found.
+/// Result of a GET.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// `None` = the key is not there.
+    /// `None` = there is no such key.
     pub value: Option<Value>,
-    /// Whether it was in memory.
+    /// Whether the cache had it.
     pub is_hit: bool,
 }
 
-/// Longest wait for the dispatcher. Only a store whose commits were not confirmed can be ahead of it for longer.
+/// Longest wait for the dispatcher. The store is ahead of it for longer only after unconfirmed commits.
 const CATCH_UP_MAX: Duration = Duration::from_secs(1);
-/// Changes read at once, to learn which keys ran out.
+/// Changes in one read, to find the keys that expired.
 const CHANGES_PAGE: usize = 1_000;
 
-/// How often it is looked at whether the store has gone on, where others write to it.
-const FOLLOW_EVERY: Duration = Duration::from_millis(50);
+/// Pause between two polls of a shared store's revision.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The keys of this server.
+/// The key-value reads of this server.
 pub struct Keys {
     store: Arc<dyn KvStore>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    /// `None` = switched off.
+    /// `None` = caching is switched off.
     cache: Option<Cache>,
     /// Whether other servers write to the store.
     is_shared: bool,
-    /// The last revision that the cache is corrected by, or that is known to be in a shared store.
+    /// The last revision that the cache contains, or that was seen in a shared store.
     published: watch::Sender<u64>,
 }
 
 impl Keys {
-    /// The keys of `store`, on which nothing may be under way yet.
+    /// The keys of `store`, before its first operation.
     pub fn new(
         store: Arc<dyn KvStore>,
         clock: Arc<dyn Clock>,
@@ -112,16 +112,16 @@ impl Keys {
         Self { store, clock, metrics, cache, is_shared: false, published }
     }
 
-    /// The keys of a store that other servers write to, too: nothing is remembered.
+    /// The keys of a store that other servers write to, too: nothing is cached.
     pub fn shared(store: Arc<dyn KvStore>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
         let published = watch::Sender::new(store.revision());
         Self { store, clock, metrics, cache: None, is_shared: true, published }
     }
 
-    /// The value of a key, not older than what anybody knew when this was called.
+    /// The value of a key, not older than what any client knew when this was called.
     pub async fn get(&self, key: &[u8]) -> Result<Found, ReadError> {
         let Some(cache) = &self.cache else {
-            // The store left out what has run out, by its own clock, which on a shared one is not this server's.
+            // The store has left out expired keys by its own clock, which for a shared store is not this server's.
             let value = self.read(key).await?.value(|| Timestamp::MIN);
             return Ok(Found { value, is_hit: false });
         };
@@ -135,7 +135,7 @@ impl Keys {
             Err(guard) => {
                 let cached = self.read(key).await?;
                 if self.caught_up().await {
-                    // Refused when a change of the key came in between; see above.
+                    // The cache refuses it when the key changed in between; see above.
                     let _ = guard.insert(cached.clone());
                 }
                 cached
@@ -148,7 +148,7 @@ impl Keys {
         let started = self.clock.monotonic();
         let entry = self.store.value(key).await?;
         let took = self.clock.monotonic().saturating_sub(started);
-        self.metrics.kv_load_time.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), 1);
+        self.metrics.kv_load_time.record(saturate(took.as_micros()), 1);
         Ok(match entry {
             Some(KvEntry { value, revision, expires_at }) => {
                 Cached::Value(Value { bytes: Bytes::from_owner(value), revision, expires_at })
@@ -157,19 +157,18 @@ impl Keys {
         })
     }
 
-    /// The last revision of which anybody was told.
+    /// The last published revision.
     pub fn revision(&self) -> u64 {
         *self.published.borrow()
     }
 
-    /// The same, and those to come. Whoever was woken by it finds the changes in
-    /// the store.
+    /// The same as a channel. A receiver that it wakes finds the changes in the store.
     pub fn published(&self) -> watch::Receiver<u64> {
         self.published.subscribe()
     }
 
-    /// Waits until everything is published that a read answered before may have seen. `false` when that takes too
-    /// long: what was read is true, but must not be remembered.
+    /// Waits until everything is published that an earlier read of the store may have seen. Returns false when that takes
+    /// too long: then what was read is correct, but must not be cached.
     pub async fn caught_up(&self) -> bool {
         let seen = self.store.revision();
         if self.is_shared {
@@ -183,8 +182,8 @@ impl Keys {
         matches!(tokio::time::timeout(CATCH_UP_MAX, waiting).await, Ok(Ok(_)))
     }
 
-    /// Enters what a committed batch did, and publishes it. To be called for every batch, in their order.
-    pub(crate) async fn correct(&self, ops: &OpBatch, outcomes: &[Outcome]) {
+    /// Updates the cache by a committed batch, and publishes its last revision. Called for every batch, in order.
+    pub(crate) async fn apply_committed(&self, ops: &OpBatch, outcomes: &[Outcome]) {
         let mut last = self.revision();
         for (op, outcome) in ops.iter().zip(outcomes) {
             let (Op::Kv(op), Outcome::Kv(outcome)) = (op, outcome) else { continue };
@@ -202,7 +201,7 @@ impl Keys {
                     last = revision;
                 }
                 (KvOp::Sweep, KvOutcome::Swept { revision: Some(revision), .. }) => {
-                    self.forget_expired(last, revision).await;
+                    self.remove_expired(last, revision).await;
                     last = revision;
                 }
                 _ => {}
@@ -211,27 +210,27 @@ impl Keys {
         self.publish(last);
     }
 
-    /// Wakes those who wait for changes, if there are any up to `revision` that were not published before.
+    /// Publishes `revision`, unless a later one is published. Wakes those who watch keys.
     fn publish(&self, revision: u64) {
         self.published.send_if_modified(|published| {
-            let is_news = revision > *published;
+            let is_newer = revision > *published;
             *published = revision.max(*published);
-            is_news
+            is_newer
         });
     }
 
-    /// Publishes what other servers did, until it is aborted.
-    pub(crate) async fn follow(self: Arc<Self>) {
+    /// Publishes other servers' revisions until the task is aborted.
+    pub(crate) async fn poll_revision(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(FOLLOW_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let seen = self.store.revision();
-            // Less only when another history took the place of the store's: what lies ahead is news again.
+            // Less only when the store's history was replaced: then later revisions must wake watchers again.
             self.published.send_if_modified(|published| std::mem::replace(published, seen) != seen);
         }
     }
 
-    /// Forgets the keys of a batch of which nobody knows whether it was committed.
-    pub(crate) fn forget(&self, ops: &OpBatch) {
+    /// Removes the keys of a batch that may or may not be committed.
+    pub(crate) fn invalidate(&self, ops: &OpBatch) {
         let Some(cache) = &self.cache else { return };
         for op in ops.iter() {
             if let Op::Kv(op) = op
@@ -242,12 +241,12 @@ impl Keys {
         }
     }
 
-    /// Forgets what ran out between two revisions.
-    async fn forget_expired(&self, mut after: u64, through: u64) {
+    /// Removes the keys that expired between two revisions.
+    async fn remove_expired(&self, mut after: u64, through: u64) {
         let Some(cache) = &self.cache else { return };
         loop {
             let Ok(KvHistory::Changes(page)) = self.store.changes(&[], after, CHANGES_PAGE).await else {
-                // Which keys they were cannot be told.
+                // It is unknown which keys they were.
                 return cache.clear();
             };
             for change in page.changes.iter().take_while(|change| change.revision <= through) {
@@ -262,7 +261,7 @@ impl Keys {
         }
     }
 
-    /// Shows in the metrics how much is remembered.
+    /// Updates the metrics of the cache's size.
     pub fn measure(&self) {
         let (entries, bytes) = self.cache.as_ref().map_or((0, 0), Cache::size);
         self.metrics.kv_entries.set(entries);

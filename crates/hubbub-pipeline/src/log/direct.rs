@@ -1,4 +1,4 @@
-//! The log inside the process: submitted means queued for the next commit, and the answer is the store's.
+//! The message log inside the process: a submission waits for the next commit, and its answer is the store's.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,20 +11,20 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::batcher::{BatchTuning, Batcher, QueueLimits, SubmitError, Ticket, Waiter};
-use crate::committer::{COMMIT, COMMITTED_MAX, Followers, commit, dispatch};
+use crate::committer::{COMMIT, COMMITTED_MAX, CommitListeners, commit, dispatch};
+use crate::consumers::{self, WaitingConsumers};
 use crate::hub::{self, Hub};
 use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
-use crate::sweeper;
-use crate::takers::{self, Takers};
+use crate::sweeper::{self, WakeupSignal};
 
-/// How the log works.
+/// Options of the message log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogOptions {
-    /// How much may wait.
+    /// Bound of the submission queue.
     pub queue: QueueLimits,
-    /// Experiments with batching.
+    /// Batching, for experiments.
     pub tuning: BatchTuning,
 }
 
@@ -33,19 +33,19 @@ pub struct LogOptions {
 #[error("cannot start the commit thread: {0}")]
 pub struct StartError(#[from] std::io::Error);
 
-/// Orders what is submitted by its arrival and commits it to a store.
+/// Commits submissions to a store, in the order of their arrival.
 pub struct DirectLog {
     batcher: Arc<Batcher>,
     clock: Arc<dyn Clock>,
-    takers: Arc<Takers>,
+    consumers: Arc<WaitingConsumers>,
     running: Mutex<Option<Running>>,
 }
 
 struct Running {
-    lane: JoinHandle<()>,
+    committer: JoinHandle<()>,
     dispatcher: tokio::task::JoinHandle<()>,
-    /// Tasks that nothing of what was accepted waits for.
-    helpers: Vec<tokio::task::JoinHandle<()>>,
+    /// Tasks that no accepted submission depends on.
+    background: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl DirectLog {
@@ -61,62 +61,72 @@ impl DirectLog {
     ) -> Result<Self, StartError> {
         let batcher = Arc::new(Batcher::new(options.queue, options.tuning, store.batch_cap()));
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
-        let (takers, nudge) = (Arc::new(Takers::new(metrics.clone())), sweeper::Nudge::default());
-        let mut helpers = Vec::new();
+        let consumers = Arc::new(WaitingConsumers::new(metrics.clone()));
+        let sweep_signal = WakeupSignal::default();
+        let mut background = Vec::new();
         if store.is_shared() {
-            helpers.push(spawn("keys of other servers", keys.clone().follow()));
-            helpers.push(spawn("queues of other servers", takers::follow(takers.clone(), store.clone())));
-            hub.expect_others();
-            let rooms = hub::follow(hub.clone(), store.clone(), clock.clone());
-            helpers.push(spawn("rooms of other servers", rooms));
+            background.push(spawn("keys of other servers", keys.clone().poll_revision()));
+            background.push(spawn(
+                "queues of other servers",
+                consumers::poll_store(consumers.clone(), store.clone()),
+            ));
+            hub.enable_remote();
+            let rooms = hub::follow_remote(hub.clone(), store.clone(), clock.clone());
+            background.push(spawn("rooms of other servers", rooms));
         }
-        let followers = Followers { hub, members, keys, takers: takers.clone(), sweeper: nudge.clone() };
-        let dispatching = dispatch(receiver, batcher.clone(), followers, clock.clone(), metrics.clone());
+        let listeners = CommitListeners {
+            hub,
+            members,
+            keys,
+            consumers: consumers.clone(),
+            sweep_signal: sweep_signal.clone(),
+        };
+        let dispatching = dispatch(receiver, batcher.clone(), listeners, clock.clone(), metrics.clone());
         let dispatcher = spawn("dispatcher", dispatching);
-        helpers.push(spawn("waking of consumers", takers::wake_rest(takers.clone())));
-        let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), nudge);
-        helpers.push(spawn("sweeper", sweeping));
-        let lane = {
+        background.push(spawn("waking of consumers", consumers::wake_remaining(consumers.clone())));
+        let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), sweep_signal);
+        background.push(spawn("sweeper", sweeping));
+        let committer = {
             let (batcher, clock) = (batcher.clone(), clock.clone());
             std::thread::Builder::new().name(COMMIT.name.into()).spawn(move || {
                 essential::run(COMMIT, || commit(&batcher, &*store, &*clock, &metrics, &sender));
             })?
         };
-        let running = Running { lane, dispatcher, helpers };
-        Ok(Self { batcher, clock, takers, running: Mutex::new(Some(running)) })
+        let running = Running { committer, dispatcher, background };
+        Ok(Self { batcher, clock, consumers, running: Mutex::new(Some(running)) })
     }
 
-    /// Queues all operations or none, in order; `waiter` is woken when the ticket has its outcomes.
+    /// Queues all operations or none, in order. `waiter` is woken when the ticket has its outcomes.
     ///
     /// Dropping the ticket abandons the wait, not the write.
     pub fn submit(&self, ops: &OpBatch, waiter: &Arc<Waiter>) -> Result<Ticket, SubmitError> {
         self.batcher.submit(ops, waiter, self.clock.monotonic())
     }
 
-    /// Who waits for messages of queues.
-    pub fn takers(&self) -> &Arc<Takers> {
-        &self.takers
+    /// The consumers that wait for messages of queues.
+    pub fn consumers(&self) -> &Arc<WaitingConsumers> {
+        &self.consumers
     }
 
-    /// Refuses what comes from now on, and returns when everything queued before is answered and published.
+    /// Refuses new submissions, and returns when all earlier ones are answered and published.
     pub async fn close(&self) {
         self.batcher.close();
         let running = self.running.lock().take();
-        if let Some(Running { lane, dispatcher, helpers }) = running {
-            // Nothing depends on a sweep that has not begun, or on what others committed.
-            helpers.iter().for_each(tokio::task::JoinHandle::abort);
+        if let Some(Running { committer, dispatcher, background }) = running {
+            // No accepted submission depends on a sweep that has not begun, or on other servers' commits.
+            background.iter().for_each(tokio::task::JoinHandle::abort);
             // The dispatcher ends when the commit thread has dropped its sender.
             if dispatcher.await.is_err() {
-                tracing::error!("the dispatcher ended by a panic");
+                tracing::error!("the dispatcher panicked");
             }
-            if tokio::task::spawn_blocking(move || lane.join().is_err()).await.unwrap_or(true) {
-                tracing::error!("the commit thread ended by a panic");
+            if tokio::task::spawn_blocking(move || committer.join().is_err()).await.unwrap_or(true) {
+                tracing::error!("the commit thread panicked");
             }
         }
     }
 }
 
-/// Starts a task without which the log does not work.
+/// Starts an essential task: the log does not work without it.
 fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
     tokio::spawn(essential::supervise(Essential::new(name), task))
 }

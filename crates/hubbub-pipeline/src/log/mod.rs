@@ -1,10 +1,10 @@
-//! What orders messages before they are stored.
+//! The message log: fixes the order of operations before they are stored.
 //!
-//! `direct`: the process itself. Everything submitted waits for the next batch, and the answer is the store's.
+//! `direct`: inside the process. A submission waits for the next batch, and its answer is the store's.
 //!
-//! `amqp`: RabbitMQ. Messages of rooms are published, and durable once the broker has confirmed them; consumers of this
-//! or another process take them from there to the direct log, and acknowledge them once the store has them. Whatever
-//! else changes the store goes to the direct log at once.
+//! `amqp`: RabbitMQ. Messages of rooms are published, and durable once the broker confirms them. Consumers in this or
+//! another process submit them to the direct log, and acknowledge them once the store has them. All other operations
+//! go to the direct log at once.
 
 #[cfg(feature = "amqp")]
 pub mod amqp;
@@ -15,32 +15,32 @@ use std::sync::Arc;
 use hubbub_core::OpBatch;
 
 use crate::batcher::{SubmitError, Ticket, Waiter};
-use crate::takers::Takers;
+use crate::consumers::WaitingConsumers;
 
 pub use direct::{DirectLog, LogOptions, StartError};
 
-/// The way to the store, with a broker in front or without.
+/// The message log, with or without a broker in front of the store.
 pub struct Log {
     direct: Arc<DirectLog>,
     #[cfg(feature = "amqp")]
     broker: Option<amqp::Amqp>,
 }
 
-/// Whether a log takes messages.
+/// Whether the message log accepts messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogHealth {
-    /// Which log it is.
+    /// `direct` or `amqp`.
     pub kind: &'static str,
-    /// Why it takes none.
+    /// Why it accepts none; `None` = it does.
     pub fault: Option<String>,
-    /// Messages in the broker that are not stored yet; `None` without a broker.
+    /// Messages in the broker that are not stored yet. `None` without a broker.
     pub depth: Option<u64>,
-    /// How long the last message that was stored had been on its way, in microseconds; `None` without a broker.
+    /// Time from publishing to storing of the last stored message, in microseconds. `None` without a broker.
     pub lag_us: Option<u64>,
 }
 
 impl Log {
-    /// Without a broker.
+    /// A log without a broker.
     pub fn direct(direct: Arc<DirectLog>) -> Self {
         Self {
             direct,
@@ -49,14 +49,14 @@ impl Log {
         }
     }
 
-    /// With a broker in front, which submits to the same direct log.
+    /// A log with a broker, whose consumers submit to `direct`.
     #[cfg(feature = "amqp")]
     pub fn amqp(direct: Arc<DirectLog>, broker: amqp::Amqp) -> Self {
         Self { direct, broker: Some(broker) }
     }
 
-    /// Queues all operations or none, in order; `waiter` is woken when the ticket has its outcomes. Where
-    /// [`Log::parts_messages`] says so, messages must not be mixed with other operations.
+    /// Queues all operations or none, in order. `waiter` is woken when the ticket has its outcomes. If
+    /// [`Log::parts_messages`] is true, a submission must not mix messages of rooms with other operations.
     ///
     /// Dropping the ticket abandons the wait, not the write.
     pub fn submit(&self, ops: &OpBatch, waiter: &Arc<Waiter>) -> Result<Ticket, SubmitError> {
@@ -69,7 +69,7 @@ impl Log {
         self.direct.submit(ops, waiter)
     }
 
-    /// Whether messages go another way than other operations, so that a submission holds only the one or the other.
+    /// Whether messages of rooms must be submitted separately from other operations: they go through the broker.
     pub fn parts_messages(&self) -> bool {
         #[cfg(feature = "amqp")]
         return self.broker.is_some();
@@ -77,12 +77,12 @@ impl Log {
         return false;
     }
 
-    /// Who waits for messages of queues.
-    pub fn takers(&self) -> &Arc<Takers> {
-        self.direct.takers()
+    /// The consumers that wait for messages of queues.
+    pub fn consumers(&self) -> &Arc<WaitingConsumers> {
+        self.direct.consumers()
     }
 
-    /// Whether it takes messages.
+    /// Whether it accepts messages.
     pub fn health(&self) -> LogHealth {
         #[cfg(feature = "amqp")]
         if let Some(broker) = &self.broker {
@@ -91,7 +91,7 @@ impl Log {
         LogHealth { kind: "direct", fault: None, depth: None, lag_us: None }
     }
 
-    /// Refuses what comes from now on, and returns when everything queued before is answered and published.
+    /// Refuses new submissions, and returns when all earlier ones are answered and published.
     pub async fn close(&self) {
         #[cfg(feature = "amqp")]
         if let Some(broker) = &self.broker {

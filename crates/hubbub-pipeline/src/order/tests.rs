@@ -52,7 +52,7 @@ impl Pipeline {
         }
         self.failed.prune(chunk.batch.number(), &self.batcher);
         chunk.batch.set(outcomes);
-        chunk.batch.show();
+        chunk.batch.make_visible();
         (is_stored, self.submitted.pop_front().unwrap())
     }
 }
@@ -72,8 +72,8 @@ fn what_was_queued_behind_a_failure_is_refused_until_the_sender_knows() {
     assert_eq!(stored, [Some(false), Some(true), Some(true), Some(true)]);
     // Nobody was told yet.
     pipeline.submit(&ordered, "r", "id").unwrap();
-    assert_eq!(ordered.learn(&ticket), [SendLane::Room("r".to_owned())]);
-    assert_eq!(ordered.learn(&ticket), []);
+    assert_eq!(ordered.acknowledge_failure(&ticket), [SendLane::Room("r".to_owned())]);
+    assert_eq!(ordered.acknowledge_failure(&ticket), []);
     pipeline.submit(&ordered, "r", "id").unwrap();
     assert_eq!(pipeline.commit(false).0, Some(false), "submitted before");
     assert_eq!(pipeline.commit(false).0, Some(true), "submitted after");
@@ -87,13 +87,13 @@ fn a_second_failure_needs_to_be_known_too() {
     let (mut pipeline, sender) = (Pipeline::new(), Arc::new(Waiter::ordered()));
     pipeline.submit(&sender, "r", "1").unwrap();
     let (_, first) = pipeline.commit(true);
-    sender.learn(&first);
+    sender.acknowledge_failure(&first);
     pipeline.submit(&sender, "r", "1").unwrap();
     pipeline.submit(&sender, "r", "2").unwrap();
     let (stored, second) = pipeline.commit(true);
     assert_eq!(stored, None);
     assert_eq!(pipeline.commit(false).0, Some(false));
-    sender.learn(&second);
+    sender.acknowledge_failure(&second);
     pipeline.submit(&sender, "r", "1").unwrap();
     assert_eq!(pipeline.commit(false).0, Some(true));
 }
@@ -119,13 +119,13 @@ fn what_a_broker_did_not_take_is_known_by_itself() {
     let order = SenderOrder::default();
     let rooms = |room: &'static str| std::iter::once(room);
     order.failed.lock().push((7, SendLane::Room("of a batch".to_owned())));
-    order.fail_by_broker("r");
-    order.fail_by_broker("r");
-    assert!(order.has_failed_by_broker(rooms("r")) && !order.has_failed_by_broker(rooms("of a batch")));
+    order.insert_broker_failure("r");
+    order.insert_broker_failure("r");
+    assert!(order.has_broker_failure(rooms("r")) && !order.has_broker_failure(rooms("of a batch")));
     // A read mark, which goes to the store, failed meanwhile.
-    assert_eq!(order.learn(7), [SendLane::Room("of a batch".to_owned())]);
-    assert!(order.has_failed_by_broker(rooms("r")), "its refusal was not seen yet");
-    assert_eq!(order.learn(BY_BROKER), [SendLane::Room("r".to_owned())]);
-    assert!(!order.has_failed_by_broker(rooms("r")));
-    assert_eq!(order.known(), 7);
+    assert_eq!(order.acknowledge(7), [SendLane::Room("of a batch".to_owned())]);
+    assert!(order.has_broker_failure(rooms("r")), "its refusal was not seen yet");
+    assert_eq!(order.acknowledge(BROKER_BATCH), [SendLane::Room("r".to_owned())]);
+    assert!(!order.has_broker_failure(rooms("r")));
+    assert_eq!(order.acknowledged(), 7);
 }

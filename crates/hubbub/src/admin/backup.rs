@@ -1,4 +1,4 @@
-//! `hubbub backup`: fetches from a running server what the backup before does not have.
+//! `hubbub backup`: an incremental backup of a running server. Files that the previous backup has are linked.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,22 +11,23 @@ use crc32c::crc32c_append;
 use http_body_util::BodyExt;
 use hubbub_core::Clock;
 use hubbub_core::id::write_uuid_v7;
+use hubbub_core::invariant::saturate;
 use hubbub_store::embedded::file_crc32c;
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::shelf::{self, LIST, ListedFile, Listing};
-use super::{only_one, size, sync_dir};
-use crate::ambient::{KeyedRandom, SystemClock};
+use super::catalog::{self, LIST, ListedFile, Listing};
+use super::{lock_directory, size, sync_dir};
 use crate::cli::BackupArgs;
 use crate::client::connection::{Connection, Server, TIMEOUT};
 use crate::client::{print, print_json};
+use crate::system::{KeyedRandom, SystemClock};
 
 /// The server may have to wait for a merge before it begins.
 const BEGIN_MAX: Duration = Duration::from_secs(600);
 
-/// What the server answers when a backup begins.
+/// The server's answer to the begin of a backup.
 #[derive(Debug, Deserialize)]
 struct Begun {
     epoch: String,
@@ -34,7 +35,7 @@ struct Begun {
     files: Vec<ListedFile>,
 }
 
-/// What came from where, in files and bytes.
+/// Numbers of files and bytes by source.
 #[derive(Debug, Default)]
 struct Copied {
     fetched: (u64, u64),
@@ -44,9 +45,9 @@ struct Copied {
 pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     let server = Server::parse(&args.client.server)?;
     let mut connection = server.connect().await?;
-    fs::create_dir_all(&args.dir).with_context(|| format!("making {}", args.dir.display()))?;
-    let _lock = only_one(&args.dir, ".lock", "backup")?;
-    shelf::remove_partial(&args.dir)?;
+    fs::create_dir_all(&args.dir).with_context(|| format!("creating {}", args.dir.display()))?;
+    let _lock = lock_directory(&args.dir, ".lock", "backup")?;
+    catalog::remove_partial(&args.dir)?;
 
     let now = SystemClock::new().now();
     let mut id = String::new();
@@ -54,24 +55,24 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     let path = format!("/v1/backups/{id}");
     let begun = connection.request_within(BEGIN_MAX, Method::PUT, &path, String::new()).await?;
     let begun: Begun =
-        serde_json::from_value(begun.success()?).context("the server's answer is no backup")?;
+        serde_json::from_value(begun.success()?).context("the server's answer is not a backup")?;
     let listing = Listing::new(now, begun.epoch, begun.messages, begun.files);
-    let previous = shelf::complete(&args.dir)?.pop();
-    let target = shelf::new_name(&args.dir, now, previous.as_deref());
+    let previous = catalog::complete(&args.dir)?.pop();
+    let target = catalog::new_name(&args.dir, now, previous.as_deref());
     let mut job = Job {
         connection,
         files: format!("{path}/files"),
-        partial: shelf::partial_of(&target),
+        partial: catalog::partial_of(&target),
         previous,
         copied: Copied::default(),
         pace: Pace::new(args.rate),
     };
     let made = job.make(&listing).await;
     if made.is_err() {
-        // What cannot be removed now the next backup removes.
+        // The next backup removes what is left.
         let _ = fs::remove_dir_all(&job.partial);
     }
-    // On the server it ends by itself if this fails, or if the connection broke.
+    // If this fails, the server ends the backup by itself.
     let _ = job.connection.request(Method::DELETE, &path, String::new()).await;
     made?;
     fs::rename(&job.partial, &target).with_context(|| format!("naming {}", target.display()))?;
@@ -83,7 +84,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     report(&args, &target, &listing, &job.copied, removed)
 }
 
-/// A backup under way.
+/// A running backup.
 struct Job {
     connection: Connection,
     /// Path of its files on the server.
@@ -94,11 +95,11 @@ struct Job {
     pace: Pace,
 }
 
-/// Holds writing back to a rate.
+/// Limits the rate of writing.
 struct Pace {
     begun: tokio::time::Instant,
     bytes: u64,
-    /// 0 = as fast as it goes.
+    /// 0 = unlimited.
     bytes_per_second: u64,
 }
 
@@ -108,7 +109,7 @@ impl Pace {
         Self { begun: tokio::time::Instant::now(), bytes: 0, bytes_per_second }
     }
 
-    /// Waits until so many more bytes are due.
+    /// Waits until `bytes` more may be written.
     async fn wait(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if let Some(micros) = self.bytes.saturating_mul(1_000_000).checked_div(self.bytes_per_second) {
@@ -117,7 +118,7 @@ impl Pace {
     }
 }
 
-/// Written bytes are synced after so many, so that a sync of the server's journal does not find a large one before it.
+/// Bytes between two syncs. Small, so that syncs of the server's journal do not wait for a large one.
 const SYNC_BYTES: u64 = 1_000_000;
 
 impl Job {
@@ -126,10 +127,10 @@ impl Job {
         for file in &listing.files {
             let target = self.target(file)?;
             if let Some(dir) = target.parent().filter(|dir| !dirs.contains(*dir)) {
-                fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+                fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
                 dirs.insert(dir.to_owned());
             }
-            self.take(file, &target).await?;
+            self.copy(file, &target).await?;
         }
         let path = self.partial.join(LIST);
         let text = serde_json::to_vec_pretty(listing).context("writing the list of files")?;
@@ -142,18 +143,18 @@ impl Job {
         sync_dir(&self.partial)
     }
 
-    /// Where a file goes.
+    /// The target path of a file.
     fn target(&self, file: &ListedFile) -> anyhow::Result<PathBuf> {
         let target = self.partial.join(&file.name);
         if !target.starts_with(&self.partial) || file.name.split('/').any(|part| part == "..") {
-            bail!("the server names a file {}, which leads out of the backup", file.name);
+            bail!("the server sent the path {}, which is outside of the backup", file.name);
         }
         Ok(target)
     }
 
-    async fn take(&mut self, file: &ListedFile, target: &Path) -> anyhow::Result<()> {
-        if let Some(known) = self.previous.as_ref().map(|previous| previous.join(&file.name))
-            && link(&known, target, file)?
+    async fn copy(&mut self, file: &ListedFile, target: &Path) -> anyhow::Result<()> {
+        if let Some(old) = self.previous.as_ref().map(|previous| previous.join(&file.name))
+            && link(&old, target, file)?
         {
             self.copied.linked.0 += 1;
             self.copied.linked.1 += file.bytes;
@@ -173,7 +174,7 @@ impl Job {
             bail!("the server answered {}; begin the backup again", response.status());
         }
         let mut body = response.into_body();
-        let mut writer = File::create(target).with_context(|| format!("making {}", target.display()))?;
+        let mut writer = File::create(target).with_context(|| format!("creating {}", target.display()))?;
         let (mut bytes, mut synced, mut crc) = (0, 0, 0);
         while let Some(frame) =
             tokio::time::timeout(TIMEOUT, body.frame()).await.context("no answer in time")?
@@ -189,37 +190,37 @@ impl Job {
             self.pace.wait(piece.len()).await;
         }
         if (bytes, crc) != (file.bytes, file.crc32c) {
-            bail!("length or checksum is not the one the server said; run 'hubbub verify' on its data");
+            bail!("length or checksum differ from the server's; run 'hubbub verify' on its data");
         }
         writer.sync_all().with_context(|| format!("syncing {}", target.display()))
     }
 }
 
-/// Takes a file from the backup before, if it is still what it should be. Says whether it did.
-fn link(known: &Path, target: &Path, file: &ListedFile) -> anyhow::Result<bool> {
-    // Read as a whole: a backup made of links must not hand on what a bad disk did to an older one.
-    if !fs::metadata(known).is_ok_and(|found| found.len() == file.bytes)
-        || !file_crc32c(known).is_ok_and(|found| found == (file.bytes, file.crc32c))
+/// Links a file of the previous backup, if it is unchanged and undamaged. Returns whether it did.
+fn link(old: &Path, target: &Path, file: &ListedFile) -> anyhow::Result<bool> {
+    // The whole file is read: links must not spread damage of an older backup.
+    if !fs::metadata(old).is_ok_and(|found| found.len() == file.bytes)
+        || !file_crc32c(old).is_ok_and(|found| found == (file.bytes, file.crc32c))
     {
         return Ok(false);
     }
-    if fs::hard_link(known, target).is_ok() {
+    if fs::hard_link(old, target).is_ok() {
         return Ok(true);
     }
-    // Some file systems know no hard links.
-    fs::copy(known, target).with_context(|| format!("copying {}", known.display()))?;
+    // Some file systems do not support hard links.
+    fs::copy(old, target).with_context(|| format!("copying {}", old.display()))?;
     File::open(target)
         .and_then(|file| file.sync_all())
         .with_context(|| format!("syncing {}", target.display()))?;
     Ok(true)
 }
 
-/// Removes all but the newest `keep`. Says how many.
+/// Removes all but the newest `keep` backups. Returns their number.
 fn remove_but(dir: &Path, keep: u32) -> anyhow::Result<usize> {
-    let all = shelf::complete(dir)?;
-    let old = all.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
+    let all = catalog::complete(dir)?;
+    let old = all.len().saturating_sub(saturate(keep));
     for backup in all.iter().take(old) {
-        shelf::remove(backup)?;
+        catalog::remove(backup)?;
     }
     Ok(old)
 }
@@ -240,7 +241,7 @@ fn report(
         }));
     }
     print(&format!(
-        "{}: {} messages; fetched {} files ({}), linked {} ({}) from the backup before, removed {removed} older backups\n",
+        "{}: {} messages; fetched {} files ({}), linked {} ({}) from the previous backup, removed {removed} older backups\n",
         target.display(),
         listing.messages,
         fetched.0,

@@ -1,8 +1,9 @@
-//! `hubbub migrate`: brings the schema of a PostgreSQL store up to date, or shows what that would do.
+//! `hubbub migrate`: migrates the schema of a PostgreSQL store, or prints the plan.
 
 use std::fmt::Write;
 
 use anyhow::bail;
+use hubbub_core::invariant::saturate;
 use hubbub_postgres::{Pending, Touched};
 
 use super::size;
@@ -40,7 +41,7 @@ fn show(steps: &[Pending]) -> String {
     for Pending { version, name, sql, tables } in steps {
         let _ = writeln!(out, "-- version {version}: {name}, in one transaction");
         for Touched { table, rows, bytes } in tables {
-            let bytes = size(u64::try_from(*bytes).unwrap_or(0));
+            let bytes = size(saturate(*bytes));
             let _ = writeln!(
                 out,
                 "-- touches {table}: about {rows} rows, {bytes}; what it alters is locked until the step is through"

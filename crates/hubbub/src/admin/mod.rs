@@ -1,14 +1,13 @@
-//! Looking after the data: backups ([`backup`] makes them, [`shelf`] knows how they lie in their directory), [`restore`]
-//! and [`verify`].
+//! Administration of data: [`backup`] with its [`catalog`] of backups, [`restore`], [`verify`], and migrations.
 //!
-//! A backup is fetched from a running server over its public protocol. Restoring and verifying work on directories;
-//! what stands in them is the store's business alone.
+//! A backup is fetched from a running server over its public protocol. Restoring and verifying work on directories; only
+//! the store knows their format.
 
 pub(crate) mod backup;
+mod catalog;
 #[cfg(feature = "postgres")]
 pub(crate) mod migrate;
 pub(crate) mod restore;
-mod shelf;
 pub(crate) mod verify;
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -23,23 +22,23 @@ use crate::config::is_postgres;
 #[error("{0}")]
 pub(crate) struct DamagedError(String);
 
-/// Holds the lock file `name` in `dir` for as long as it lives, so that two of the same do not get in each other's way.
-fn only_one(dir: &Path, name: &str, what: &str) -> anyhow::Result<File> {
+/// Locks the file `name` in `dir`, so that only one `what` runs there. Dropping the file releases the lock.
+fn lock_directory(dir: &Path, name: &str, what: &str) -> anyhow::Result<File> {
     let path = dir.join(name);
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-    let file = file.with_context(|| format!("making {}", path.display()))?;
+    let file = file.with_context(|| format!("creating {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => bail!("another {what} is at work in {}", dir.display()),
+        Err(TryLockError::WouldBlock) => bail!("another {what} is running in {}", dir.display()),
         Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("locking {}", path.display())),
     }
 }
 
-/// Says so when a database is named where a directory belongs.
+/// Refuses a database URL where a directory is expected.
 fn refuse_database(path: &Path) -> anyhow::Result<()> {
     if path.to_str().is_some_and(is_postgres) {
         bail!(
-            "PostgreSQL is backed up, restored and checked with tools of its own, such as pg_basebackup and \
+            "PostgreSQL is backed up, restored and checked with its own tools, such as pg_basebackup and \
              pg_amcheck: see docs/postgresql.md"
         );
     }
@@ -51,7 +50,7 @@ fn sync_dir(dir: &Path) -> anyhow::Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).with_context(|| format!("syncing {}", dir.display()))
 }
 
-/// `1.2 GB` and the like.
+/// A size for people, such as `1.2 GB`.
 fn size(bytes: u64) -> String {
     #[allow(clippy::cast_precision_loss)]
     let mut value = bytes as f64;

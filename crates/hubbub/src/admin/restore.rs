@@ -1,4 +1,4 @@
-//! `hubbub restore`: a data directory from a backup, or with `--check` the proof that there could be one.
+//! `hubbub restore`: restores a backup into a data directory, or checks with `--check` that it can be restored.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use anyhow::{Context, bail};
 use hubbub_store::embedded::{self, RestoreError};
 use serde_json::json;
 
-use super::shelf::{Listing, complete};
+use super::catalog::{Listing, complete};
 use super::verify::{read_all, report};
-use super::{DamagedError, only_one, refuse_database};
-use crate::ambient::KeyedRandom;
+use super::{DamagedError, lock_directory, refuse_database};
 use crate::cli::RestoreArgs;
 use crate::client::{print, print_json};
 use crate::stores::DataError;
+use crate::system::KeyedRandom;
 
 /// Names in the scratch directory.
 const SCRATCH: &str = ".restore-check";
@@ -49,7 +49,7 @@ fn find(dir: &Path) -> anyhow::Result<(PathBuf, Listing)> {
         return Ok((dir.to_owned(), listing));
     }
     let newest = complete(dir)?.pop();
-    let newest = newest.with_context(|| format!("{} is no backup and holds none", dir.display()))?;
+    let newest = newest.with_context(|| format!("{} is not a backup and holds none", dir.display()))?;
     let listing = Listing::read(&newest)?;
     Ok((newest.clone(), listing.with_context(|| format!("{} is gone", newest.display()))?))
 }
@@ -60,37 +60,37 @@ fn copy(backup: &Path, listing: &Listing, data: &Path) -> anyhow::Result<String>
         Err(error) => error,
     };
     match error {
-        RestoreError::Damaged { file, what } => Err(name_the_place(backup, &file, what).into()),
+        RestoreError::Damaged { file, what } => Err(locate_damage(backup, &file, what).into()),
         RestoreError::Open(error) => Err(DataError::from(error).into()),
         error => Err(error.into()),
     }
 }
 
-/// A checksum says that a file is damaged, reading it says where.
-fn name_the_place(backup: &Path, file: &str, what: String) -> DamagedError {
+/// The checksum shows that a file is damaged; reading the backup locates the damage.
+fn locate_damage(backup: &Path, file: &str, what: String) -> DamagedError {
     let mut faults = Vec::new();
-    // When it cannot be read either, what is known must do.
+    // If reading fails, too, the first error is reported.
     let _ = read_all(backup, &mut faults);
-    let place = faults.into_iter().find(|fault| fault.file == file);
-    let what = place.map_or(format!("{file} is damaged: {what}"), |fault| fault.to_string());
+    let located = faults.into_iter().find(|fault| fault.file == file);
+    let what = located.map_or(format!("{file} is damaged: {what}"), |fault| fault.to_string());
     DamagedError(format!("{}: {what}; use another backup", backup.display()))
 }
 
 fn check(args: &RestoreArgs, backup: &Path, listing: &Listing) -> anyhow::Result<()> {
     let beside = backup.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let place = args.scratch.as_deref().unwrap_or(beside);
-    if !place.is_dir() {
-        bail!("--scratch {} is no directory", place.display());
+    let parent = args.scratch.as_deref().unwrap_or(beside);
+    if !parent.is_dir() {
+        bail!("--scratch {} is not a directory", parent.display());
     }
-    let _lock = only_one(place, SCRATCH_LOCK, "restore --check")?;
-    let scratch = Scratch(place.join(SCRATCH));
+    let _lock = lock_directory(parent, SCRATCH_LOCK, "restore --check")?;
+    let scratch = Scratch(parent.join(SCRATCH));
     scratch.remove().with_context(|| format!("removing {}", scratch.0.display()))?;
     copy(backup, listing, &scratch.0)?;
     let mut faults = Vec::new();
     let found = read_all(&scratch.0, &mut faults)?;
     if faults.is_empty() && found.messages != listing.messages {
         bail!(DamagedError(format!(
-            "{}: {} messages were backed up, {} are there; use another backup",
+            "{}: {} messages were backed up, but {} were restored; use another backup",
             backup.display(),
             listing.messages,
             found.messages
@@ -100,7 +100,7 @@ fn check(args: &RestoreArgs, backup: &Path, listing: &Listing) -> anyhow::Result
     report(backup, &found, &faults, args.json)
 }
 
-/// A directory that is removed whatever happens.
+/// A directory that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -111,7 +111,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // After an error; the next check removes what is left.
+        // If this fails, the next check removes it.
         let _ = self.remove();
     }
 }

@@ -1,4 +1,4 @@
-//! `hubbub verify`: reads everything and says what is damaged.
+//! `hubbub verify`: reads all data and reports damage.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,7 @@ use anyhow::Context;
 use hubbub_store::embedded::{self, DataFault, Verified, file_crc32c};
 use serde_json::json;
 
-use super::shelf::{LIST, Listing};
+use super::catalog::{LIST, Listing};
 use super::{DamagedError, refuse_database, size};
 use crate::cli::VerifyArgs;
 use crate::client::{print, print_json};
@@ -20,7 +20,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
     report(&args.data, &found, &faults, args.json)
 }
 
-/// Prints what was found; an error if there is any fault.
+/// Prints the result. Returns an error if anything is damaged.
 pub(super) fn report(
     dir: &Path,
     found: &Verified,
@@ -66,7 +66,7 @@ pub(super) fn read_all(dir: &Path, faults: &mut Vec<DataFault>) -> anyhow::Resul
     Ok(found)
 }
 
-/// The files of a backup must be those listed; what is known to be damaged already is not named twice.
+/// Compares the files of a backup with its list. Files already reported are skipped.
 fn compare(
     dir: &Path,
     listing: &Listing,
@@ -78,12 +78,12 @@ fn compare(
         let path = dir.join(&file.name);
         let (bytes, crc) = file_crc32c(&path).with_context(|| format!("reading {}", path.display()))?;
         if (bytes, crc) != (file.bytes, file.crc32c) {
-            let what = format!("length or checksum of the whole is not the one in {LIST}");
+            let what = format!("length or checksum of the file differ from {LIST}");
             faults.push(DataFault { file: file.name.clone(), offset: 0, what });
         }
     }
     if faults.is_empty() && found.messages != listing.messages {
-        let what = format!("it says {} messages, {} are there", listing.messages, found.messages);
+        let what = format!("it lists {} messages, but {} were found", listing.messages, found.messages);
         faults.push(DataFault { file: LIST.into(), offset: 0, what });
     }
     Ok(())

@@ -6,12 +6,12 @@ use clap::{Args, ValueEnum};
 
 use super::ClientArgs;
 
-/// How messages stand in a file.
+/// Format of a file of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FileFormat {
-    /// A JSON object on each line.
+    /// One JSON object per line.
     Jsonl,
-    /// Comma-separated (RFC 4180), the names of the columns first.
+    /// Comma-separated values (RFC 4180) with a header.
     Csv,
     /// Apache Parquet, compressed with zstd.
     Parquet,
@@ -28,23 +28,23 @@ pub(crate) struct ExportArgs {
     /// Messages received before this time.
     #[arg(long, value_name = "TIME")]
     pub(crate) to: Option<String>,
-    /// How to write them.
+    /// Format of the file.
     #[arg(long, value_enum, default_value = "jsonl")]
     pub(crate) format: FileFormat,
-    /// The file to write [default: standard output].
+    /// Output file [default: standard output].
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// The server.
+    /// URL of the server.
     #[arg(long, env = "HUBBUB_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
     pub(crate) server: String,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ImportArgs {
-    /// The file to read; '-' = standard input, but not for Parquet.
+    /// Input file; '-' = standard input, but not for Parquet.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// How messages stand in it [default: csv or parquet if its name ends so, else jsonl].
+    /// Format of the file [default: by its name: csv, parquet, else jsonl].
     #[arg(long, value_enum)]
     pub(crate) format: Option<FileFormat>,
     #[command(flatten)]

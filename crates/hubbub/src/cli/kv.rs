@@ -25,19 +25,19 @@ pub(crate) enum KvAction {
     Put {
         /// The key; %XX stands for any byte, %25 for a percent sign.
         key: String,
-        /// The value; without it, or with '-', what standard input holds.
+        /// The value; without it, or with '-', it is read from standard input.
         value: Option<String>,
-        /// How long it stays, as 500ms, 10s or 12h [default: until it is deleted].
+        /// Time to live, such as 500ms, 10s or 12h [default: unlimited].
         #[arg(long, value_name = "TIME", value_parser = ttl)]
         ttl: Option<Duration>,
         /// Only if the key has this revision.
         #[arg(long, value_name = "N", conflicts_with = "if_absent")]
         if_revision: Option<u64>,
-        /// Only if the key is not there.
+        /// Only if the key does not exist.
         #[arg(long)]
         if_absent: bool,
     },
-    /// Delete a key; fails when it is not there.
+    /// Delete a key; fails if it does not exist.
     Del {
         /// The key; %XX stands for any byte, %25 for a percent sign.
         key: String,
@@ -47,19 +47,19 @@ pub(crate) enum KvAction {
     },
     /// List keys in the order of their bytes.
     Ls {
-        /// Only keys that begin so.
+        /// Only keys with this prefix.
         #[arg(default_value = "")]
         prefix: String,
     },
-    /// Show changes as they are made; reconnects and continues without a gap.
+    /// Show changes live; reconnects and continues without a gap.
     Watch {
-        /// Only keys that begin so.
+        /// Only keys with this prefix.
         #[arg(default_value = "")]
         prefix: String,
-        /// Begin behind this revision; 0 = with the oldest change [default: with the next one].
+        /// Start behind this revision; 0 = with the oldest change [default: with the next one].
         #[arg(long, value_name = "N")]
         after: Option<u64>,
-        /// End after so many changes.
+        /// Stop after this number of changes.
         #[arg(long, value_name = "COUNT")]
         count: Option<u64>,
     },

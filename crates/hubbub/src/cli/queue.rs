@@ -1,4 +1,4 @@
-//! `hubbub queue`: options of its commands.
+//! Options of `hubbub queue`.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct QueueArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum QueueAction {
-    /// Make a queue, or change what is given.
+    /// Create a queue, or change the given settings.
     #[command(alias = "set")]
     Create {
         /// The queue.
@@ -32,70 +32,70 @@ pub(crate) enum QueueAction {
         #[arg(long)]
         force: bool,
     },
-    /// List queues and how they stand.
+    /// List queues with their counts.
     Ls {
-        /// Only the names of those that hold something for this client.
+        /// Only the names of queues with messages for this client.
         #[arg(long = "for", value_name = "CLIENT")]
         receiver: Option<String>,
     },
     /// Send a message, or each line of standard input.
     Send(QueueSendArgs),
-    /// Take messages away: delivered once at most.
+    /// Take messages finally: at-most-once delivery.
     Get(TakeArgs),
-    /// Look at messages without taking them.
+    /// Show the next messages without taking them.
     Read(TakeArgs),
     /// Take messages on lease; end it with ack or nack.
     Lease {
         #[command(flatten)]
         take: TakeArgs,
-        /// How long the lease is, as 30s or 5min [default: as the queue has it set].
+        /// Duration of the lease, such as 30s or 5min [default: the queue's].
         #[arg(long, value_name = "TIME", value_parser = time)]
         lease: Option<Duration>,
     },
-    /// Show everything in a queue, whomever it waits for.
+    /// Show all messages of a queue, whatever their receiver and state.
     Peek {
         /// The queue.
         queue: String,
-        /// Most messages to show.
+        /// Maximum number of messages to show.
         #[arg(long, value_name = "COUNT", default_value_t = 100)]
         limit: usize,
     },
-    /// Messages on lease are done.
+    /// Acknowledge messages on lease: they are processed.
     Ack {
         /// The queue.
         queue: String,
-        /// What came with the messages.
+        /// The receipts of the messages.
         #[arg(required = true)]
         receipts: Vec<String>,
     },
-    /// Give a message on lease back.
+    /// Give back a message on lease.
     Nack {
         /// The queue.
         queue: String,
-        /// What came with the message.
+        /// The receipt of the message.
         receipt: String,
-        /// How long until it may be taken again [default: the queue's backoff].
+        /// Delay until its next delivery [default: the queue's backoff].
         #[arg(long, value_name = "TIME", value_parser = time)]
         delay: Option<Duration>,
     },
-    /// Keep a message on lease longer.
+    /// Extend the lease of a message.
     Extend {
         /// The queue.
         queue: String,
-        /// What came with the message.
+        /// The receipt of the message.
         receipt: String,
-        /// How long from now [default: as the queue has it set].
+        /// Duration from now [default: the queue's lease].
         #[arg(long, value_name = "TIME", value_parser = time)]
         lease: Option<Duration>,
     },
-    /// Delete one message, whoever it waits for.
+    /// Delete one message, whatever its receiver.
     Remove {
         /// The queue.
         queue: String,
         /// The message's id.
         id: String,
     },
-    /// Put dead letters back into the queues they came from.
+    /// Move dead letters back to their queues.
     Redrive {
         /// The dead-letter queue.
         queue: String,
@@ -103,12 +103,12 @@ pub(crate) enum QueueAction {
         #[arg(long)]
         id: Option<String>,
     },
-    /// List who is registered; or register and unregister.
+    /// List, register or unregister clients.
     Clients {
         /// Register this client.
         #[arg(long, value_name = "CLIENT")]
         add: Option<String>,
-        /// Take the registration of this client back.
+        /// Unregister this client.
         #[arg(long, value_name = "CLIENT", conflicts_with = "add")]
         remove: Option<String>,
     },
@@ -117,41 +117,41 @@ pub(crate) enum QueueAction {
 /// Settings of a queue.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct QueueSettingsArgs {
-    /// Lease of takers that ask for none, as 30s or 5min.
+    /// Default lease, such as 30s or 5min.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) lease: Option<Duration>,
-    /// Deliveries without an ack after which a message is a dead letter; 0 = never.
+    /// Deliveries without an ack until a message becomes a dead letter; 0 = unlimited.
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_deliveries: Option<u32>,
-    /// Where dead letters go; '' = the queue's name with .dead.
+    /// Queue of dead letters; '' = the queue's name with the suffix .dead.
     #[arg(long, value_name = "QUEUE")]
     pub(crate) dead_letter: Option<String>,
-    /// How long messages wait at most, as 12h or 7d; 0s = for ever.
+    /// Time to live of messages, such as 12h or 7d; 0s = unlimited.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) ttl: Option<Duration>,
-    /// Messages it may hold; 0 = any number.
+    /// Maximum number of messages; 0 = unlimited.
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_messages: Option<u64>,
-    /// Bytes of texts it may hold; 0 = any number.
+    /// Maximum bytes of texts; 0 = unlimited.
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_bytes: Option<u64>,
-    /// What becomes of a message too many.
+    /// What happens when the queue is full.
     #[arg(long, value_enum)]
     pub(crate) on_full: Option<OnFull>,
-    /// How long a message given back waits the first time, doubled each time.
+    /// First delay of a message that is given back, doubled each time.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) backoff: Option<Duration>,
-    /// The longest such wait.
+    /// Longest such delay.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) backoff_max: Option<Duration>,
 }
 
-/// What becomes of a message too many.
+/// What happens when a queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnFull {
-    /// It is refused.
+    /// New messages are refused.
     Refuse,
-    /// The oldest go that are not on lease.
+    /// The oldest messages that are not on lease are dropped.
     DropOldest,
 }
 
@@ -159,27 +159,27 @@ pub(crate) enum OnFull {
 pub(crate) struct QueueSendArgs {
     /// The queue.
     pub(crate) queue: String,
-    /// What to say; without it, or with '-', each line of standard input is a message.
+    /// The text; without it, or with '-', each line of standard input is a message.
     pub(crate) text: Option<String>,
-    /// Who sends.
+    /// The sender.
     #[arg(long, value_name = "CLIENT", env = "HUBBUB_USER", default_value = "cli")]
     pub(crate) from: String,
-    /// The client it is for; without it, whoever takes it first.
+    /// The receiver [default: any client].
     #[arg(long, value_name = "CLIENT", conflicts_with = "all")]
     pub(crate) to: Option<String>,
-    /// For every registered client but the sender.
+    /// Send a copy to every registered client but the sender.
     #[arg(long)]
     pub(crate) all: bool,
-    /// How long until it may be taken.
+    /// Delay until it can be taken.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) delay: Option<Duration>,
-    /// How long it waits at most.
+    /// Time to live.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) ttl: Option<Duration>,
-    /// Messages of one group are delivered one after another.
+    /// Group: its messages are delivered one by one.
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
-    /// The message's id, for a send that may be repeated safely; made if not given.
+    /// The message's id, for sends that can be repeated safely [default: generated].
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
 }
@@ -188,16 +188,16 @@ pub(crate) struct QueueSendArgs {
 pub(crate) struct TakeArgs {
     /// The queue.
     pub(crate) queue: String,
-    /// Who takes; without it, only what is for anybody.
+    /// The receiver; without it, only messages for anybody.
     #[arg(long = "as", value_name = "CLIENT")]
     pub(crate) receiver: Option<String>,
-    /// Only messages of this client.
+    /// Only messages of this sender.
     #[arg(long, value_name = "CLIENT")]
     pub(crate) from: Option<String>,
-    /// Most messages.
+    /// Maximum number of messages.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(crate) max: u64,
-    /// How long to wait when there is nothing, at most 20s.
+    /// How long to wait for a message, at most 20s.
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "0s")]
     pub(crate) wait: Duration,
     /// Newest first instead of oldest first.

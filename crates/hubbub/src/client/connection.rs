@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection to a server, and what its errors mean.
+//! An HTTP/1.1 connection to a server, with error messages for people.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-/// How long an ordinary answer may take.
+/// Time-out of an ordinary request.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
-/// What answers as text or as JSON.
+/// Path of the metrics, which are text or JSON.
 const METRICS: &str = "/metrics";
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
     /// Host and port, as in the URL.
     pub(crate) authority: String,
-    /// What stands before every path; empty or beginning with a slash.
+    /// Prefix of every path: empty, or starting with a slash.
     pub(crate) prefix: String,
 }
 
 impl Server {
     pub(crate) fn parse(url: &str) -> anyhow::Result<Self> {
-        let uri: Uri = url.parse().with_context(|| format!("--server {url} is no URL"))?;
+        let uri: Uri = url.parse().with_context(|| format!("--server {url} is not a URL"))?;
         if uri.scheme_str() != Some("http") {
             bail!("--server {url}: must begin with http://");
         }
@@ -54,13 +54,13 @@ impl Server {
     pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
         let stream = self.connect_tcp().await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("starting HTTP")?;
-        // Its error reaches the request that is under way.
+        // Its error reaches the current request.
         tokio::spawn(connection);
         Ok(Connection { server: self.clone(), sender })
     }
 }
 
-/// What a server answered.
+/// A server's answer.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: Value,
@@ -72,7 +72,7 @@ impl Answer {
         self.body.get("retryable").and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// The body, or what the server said was wrong.
+    /// The body of a success, or the server's error.
     pub(crate) fn success(self) -> anyhow::Result<Value> {
         if self.status.is_success() {
             return Ok(self.body);
@@ -97,7 +97,7 @@ impl Connection {
         self.request_within(TIMEOUT, method, path, body).await
     }
 
-    /// The same for what may take longer.
+    /// The same with a longer time-out.
     pub(crate) async fn request_within(
         &mut self,
         timeout: Duration,
@@ -115,7 +115,7 @@ impl Connection {
         Ok(Answer { status, body })
     }
 
-    /// A whole answer, whatever it is.
+    /// Sends a request and reads the whole answer, whatever its status.
     pub(crate) async fn whole(
         &mut self,
         timeout: Duration,
@@ -132,20 +132,20 @@ impl Connection {
         tokio::time::timeout(timeout, asking).await.context("no answer in time")?
     }
 
-    /// Begins a request; the answer's body is still to come.
+    /// Sends a request, and returns before the answer's body is read.
     pub(crate) async fn begin(
         &mut self,
         method: Method,
         path: &str,
         body: String,
     ) -> anyhow::Result<Response<Incoming>> {
-        // Everything else has one kind of answer.
+        // All other paths have a single format.
         let accept = if path == METRICS { "application/openmetrics-text" } else { "*/*" };
         let headers = [(ACCEPT, accept), (CONTENT_TYPE, "application/json")];
         self.begin_with(method, path, headers, body).await
     }
 
-    /// The same with headers of one's own, and any bytes.
+    /// The same with other headers, and any bytes.
     pub(crate) async fn begin_with<'a>(
         &mut self,
         method: Method,

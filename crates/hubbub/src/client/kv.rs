@@ -1,4 +1,4 @@
-//! `hubbub kv`: values by key.
+//! `hubbub kv`: reads and writes values by key.
 
 use std::io::{Read, Write};
 
@@ -14,9 +14,9 @@ use super::connection::{Answer, Connection, Server, TIMEOUT};
 use super::{kv_watch, print, print_json};
 use crate::cli::{KvAction, KvArgs};
 
-/// Keys asked for in one request.
+/// Keys in one request.
 const PAGE: usize = 500;
-/// What a path cannot hold. Percent signs stay: a key is written as the server writes it.
+/// Characters to escape in a path. Percent signs stay: keys are already escaped as the server does.
 const ESCAPED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: KvArgs) -> anyhow::Result<()> {
             let ttl = ttl.map(|ttl| ttl.as_secs_f64().to_string());
             headers.extend(ttl.map(|ttl| (HeaderName::from_static("hubbub-ttl"), ttl)));
             let mut connection = server.connect().await?;
-            let (answer, tag) = ask(&mut connection, Method::PUT, &key, &headers, value).await?;
+            let (answer, tag) = request(&mut connection, Method::PUT, &key, &headers, value).await?;
             let is_new = answer.status.as_u16() == 201;
             answer.success()?;
             if is_json {
@@ -63,7 +63,7 @@ pub(crate) async fn run(args: KvArgs) -> anyhow::Result<()> {
         KvAction::Del { key, if_revision } => {
             let headers = condition(if_revision);
             let (answer, _) =
-                ask(&mut server.connect().await?, Method::DELETE, &key, &headers, Vec::new()).await?;
+                request(&mut server.connect().await?, Method::DELETE, &key, &headers, Vec::new()).await?;
             answer.success()?;
             Ok(())
         }
@@ -103,7 +103,7 @@ async fn raw(
 }
 
 /// A change's answer, and the entity tag it has.
-async fn ask(
+async fn request(
     connection: &mut Connection,
     method: Method,
     key: &str,

@@ -1,4 +1,4 @@
-//! `hubbub kv watch`: follows changes of keys, and after a lost connection continues behind the last one it knows of.
+//! `hubbub kv watch`: follows changes of keys. After a lost connection it continues behind the last change.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use super::{print, print_json};
 /// Pauses between attempts to reconnect, doubling.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
-/// The server says something each 15 s; longer silence means that the connection is dead.
+/// The server sends something every 15 s; after a longer silence the connection is considered lost.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Longest event taken: a key with every byte escaped, and little around it.
+/// Longest event: a key with every byte escaped, and its envelope.
 const EVENT_BYTES_MAX: usize = 64 * 1024;
 
 struct Watch<'a> {
@@ -26,7 +26,7 @@ struct Watch<'a> {
     after: Option<u64>,
     left: Option<u64>,
     is_json: bool,
-    /// Id of the last event; `None` before the first connection stood.
+    /// Id of the last event; `None` before the first connection.
     last: Option<String>,
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn watch(
         let before = watch.last.clone();
         let body = match watch.open().await {
             Ok(Ok(body)) => body,
-            // What the server refuses it refuses again.
+            // A retry would be refused, too.
             Ok(Err(refused)) => return refused.success().map(|_| ()),
             Err(lost) if watch.last.is_none() => return Err(lost),
             Err(lost) => {
@@ -65,7 +65,7 @@ pub(super) async fn watch(
 }
 
 impl Watch<'_> {
-    /// The stream, or what the server refused it with.
+    /// Opens the stream; the inner error is a refusal by the server.
     async fn open(&self) -> anyhow::Result<Result<Incoming, Answer>> {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("prefix", self.prefix);
@@ -91,12 +91,12 @@ impl Watch<'_> {
         Ok(Err(answer))
     }
 
-    /// Shows events until there are enough, or the connection is lost: then why.
+    /// Prints events until there are enough, or the connection is lost; then returns the reason.
     async fn follow(&mut self, mut body: Incoming) -> anyhow::Result<Option<String>> {
         let mut text = Vec::new();
         loop {
             let frame = match tokio::time::timeout(SILENCE_MAX, body.frame()).await {
-                Err(_) => return Ok(Some("the server fell silent".into())),
+                Err(_) => return Ok(Some("the server stopped sending".into())),
                 Ok(None) => return Ok(Some("the server closed the connection".into())),
                 Ok(Some(Err(error))) => return Ok(Some(error.to_string())),
                 Ok(Some(Ok(frame))) => frame,
@@ -104,7 +104,7 @@ impl Watch<'_> {
             text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
             while let Some(end) = text.windows(2).position(|two| two == b"\n\n") {
                 let event: Vec<u8> = text.drain(..end + 2).collect();
-                self.take(&String::from_utf8_lossy(&event))?;
+                self.apply(&String::from_utf8_lossy(&event))?;
                 if self.left == Some(0) {
                     return Ok(None);
                 }
@@ -115,13 +115,13 @@ impl Watch<'_> {
         }
     }
 
-    fn take(&mut self, event: &str) -> anyhow::Result<()> {
+    fn apply(&mut self, event: &str) -> anyhow::Result<()> {
         let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
         if let Some(id) = field("id: ") {
             self.last = Some(id.to_owned());
         }
         let Some(data) = field("data: ") else { return Ok(()) };
-        let data: Value = serde_json::from_str(data).context("the server sent no JSON")?;
+        let data: Value = serde_json::from_str(data).context("the server sent invalid JSON")?;
         let text = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
         let number = |name: &str| data.get(name).and_then(Value::as_u64).unwrap_or_default();
         match field("event: ").unwrap_or_default() {

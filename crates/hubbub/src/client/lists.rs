@@ -8,13 +8,13 @@ use super::connection::Server;
 use super::{print, print_json, print_message};
 use crate::cli::{HistoryArgs, RoomsArgs};
 
-/// Messages asked for in one request.
+/// Messages in one request.
 const PAGE: usize = 500;
 
 pub(crate) async fn history(args: HistoryArgs) -> anyhow::Result<()> {
     let room = RoomId::new(&args.room).with_context(|| format!("room '{}'", args.room))?;
     let mut connection = Server::parse(&args.client.server)?.connect().await?;
-    // Towards older messages pages come newest first, but are shown oldest first: they are collected before.
+    // Backward pages come newest first, but are printed oldest first: they are collected.
     let is_forward = args.after.is_some() || (args.from.is_some() && args.before.is_none());
     let mut cursor = args.after.or(args.before);
     let mut pages: Vec<Vec<Value>> = Vec::new();
@@ -33,7 +33,7 @@ pub(crate) async fn history(args: HistoryArgs) -> anyhow::Result<()> {
         let mut page = connection.get(&format!("/v1/rooms/{room}/messages?{}", query.finish())).await?;
         let messages = match page.get_mut("messages").map(Value::take) {
             Some(Value::Array(messages)) => messages,
-            _ => anyhow::bail!("the server's answer holds no messages"),
+            _ => anyhow::bail!("the server's answer contains no messages"),
         };
         left = left.saturating_sub(messages.len());
         pages.push(messages);

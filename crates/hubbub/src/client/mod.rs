@@ -1,4 +1,4 @@
-//! The commands that talk to a server, by its public protocol only.
+//! Client commands. They use only the server's public protocol.
 
 pub(crate) mod connection;
 mod csv;
@@ -20,7 +20,7 @@ use std::io::Write;
 use anyhow::Context;
 use serde_json::Value;
 
-/// For a program that was built without Parquet.
+/// Error of a program built without Parquet.
 #[cfg(not(feature = "parquet"))]
 const NO_PARQUET: &str = "this hubbub was built without Parquet: build it with the feature parquet \
     (cargo build --features parquet), or choose another --format";
@@ -31,7 +31,7 @@ pub(crate) fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::
     runtime.context("starting the runtime")?.block_on(command)
 }
 
-/// Prints to standard output; a closed pipe, as of `head`, ends the command like any other failure.
+/// Prints to standard output. A closed pipe, as by `head`, is an error like any other.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to standard output")
@@ -42,7 +42,7 @@ pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value}\n"))
 }
 
-/// A message for people: time, seq, who, what.
+/// Prints a message for people: time, seq, user, text.
 fn print_message(message: &Value) -> anyhow::Result<()> {
     let text = |name: &str| message.get(name).and_then(Value::as_str).unwrap_or_default();
     let name = if text("username").is_empty() { text("userId") } else { text("username") };
@@ -56,7 +56,7 @@ fn print_message(message: &Value) -> anyhow::Result<()> {
     print(&format!("{}  {seq:>6}  {name}: {said}\n", text("receivedAt")))
 }
 
-/// What somebody wrote, without escape sequences that must not reach the terminal.
+/// The text without control characters, so that no escape sequence reaches the terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\t' { '\u{FFFD}' } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! `hubbub room`: one room and its members.
+//! `hubbub room`: manages one room and its members.
 
 use anyhow::Context;
 use hubbub_core::{RoomId, UserId};
@@ -9,7 +9,7 @@ use super::connection::{Connection, Server};
 use super::{print, print_json};
 use crate::cli::{RoomAction, RoomArgs};
 
-/// Members asked for in one request.
+/// Members in one request.
 const PAGE: usize = 500;
 
 pub(crate) async fn run(args: RoomArgs) -> anyhow::Result<()> {
@@ -24,7 +24,7 @@ pub(crate) async fn run(args: RoomArgs) -> anyhow::Result<()> {
             settings.extend(retention.map(|time| ("retention".to_owned(), time)));
             let body = Value::from(settings).to_string();
             let answer = connection.request(Method::PUT, &path_of(&room)?, body).await?;
-            let how = if answer.status.as_u16() == 201 { "made" } else { "as wanted" };
+            let how = if answer.status.as_u16() == 201 { "created" } else { "updated" };
             let room = answer.success()?;
             if is_json {
                 return print_json(&room);
@@ -52,7 +52,7 @@ fn member_path_of(room: &str, user: &str) -> anyhow::Result<String> {
     Ok(format!("{}/members/{id}", path_of(room)?))
 }
 
-/// Says nothing when it is done, as commands that change something do.
+/// Prints nothing on success, like other commands that change something.
 async fn change(connection: &mut Connection, method: Method, path: &str) -> anyhow::Result<()> {
     connection.request(method, path, String::new()).await?.success()?;
     Ok(())
@@ -75,7 +75,7 @@ async fn members(connection: &mut Connection, path: &str, is_json: bool) -> anyh
             print(&format!("{user:<32} {read:>10}\n"))?;
         }
         let Some(next) = page.get("next").and_then(Value::as_str) else { return Ok(()) };
-        // Ids need no escaping but for '@' and ':', which queries may hold.
+        // The only special characters of ids are '@' and ':', which queries may contain.
         after = format!("&after={next}");
     }
 }

@@ -1,4 +1,4 @@
-//! `hubbub send`.
+//! `hubbub send`: sends a message, or each line of standard input.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::connection::{Answer, Connection, Server};
 use super::{print, print_json};
-use crate::ambient::{KeyedRandom, SystemClock};
 use crate::cli::SendArgs;
+use crate::system::{KeyedRandom, SystemClock};
 
-/// Tries after the first, with pauses that double from the first to the last.
+/// Number of retries, and their pauses, which double from the first to the longest.
 const RETRIES: u32 = 5;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(1);
 
 pub(crate) async fn send(args: SendArgs) -> anyhow::Result<()> {
     let room = RoomId::new(&args.room).with_context(|| format!("room '{}'", args.room))?;
-    let repeater = Repeater::new(Server::parse(&args.client.server)?);
-    let mut sender = Sender { repeater, path: format!("/v1/rooms/{room}/messages"), args };
+    let client = RetryingClient::new(Server::parse(&args.client.server)?);
+    let mut sender = Sender { client, path: format!("/v1/rooms/{room}/messages"), args };
     match sender.args.text.clone() {
         Some(text) if text != "-" => sender.send(&text, sender.args.id.clone()).await,
         _ => {
@@ -37,27 +37,27 @@ pub(crate) async fn send(args: SendArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Repeats requests that may be repeated, over one connection as long as it holds.
-pub(crate) struct Repeater {
+/// Retries requests, over one connection for as long as it works.
+pub(crate) struct RetryingClient {
     server: Server,
     connection: Option<Connection>,
     clock: SystemClock,
     random: KeyedRandom,
 }
 
-impl Repeater {
+impl RetryingClient {
     pub(crate) fn new(server: Server) -> Self {
         Self { server, connection: None, clock: SystemClock::new(), random: KeyedRandom::new() }
     }
 
-    /// An id for a message whose sender named none, so that it can be sent again.
+    /// Generates a message id, so that the message can be sent again.
     pub(crate) fn make_id(&self) -> String {
         let mut id = String::new();
         write_uuid_v7(self.clock.now(), &self.random, &mut id);
         id
     }
 
-    /// Asks until there is an answer that no retry can better.
+    /// Repeats the request until the answer is final.
     pub(crate) async fn request(&mut self, method: Method, path: &str, body: &str) -> anyhow::Result<Answer> {
         let mut pause = PAUSE_FIRST;
         let mut tries = 0;
@@ -88,17 +88,17 @@ impl Repeater {
 }
 
 struct Sender {
-    repeater: Repeater,
+    client: RetryingClient,
     path: String,
     args: SendArgs,
 }
 
 impl Sender {
-    /// All tries carry the same id.
+    /// All attempts use the same id.
     async fn send(&mut self, text: &str, id: Option<String>) -> anyhow::Result<()> {
-        let id = id.unwrap_or_else(|| self.repeater.make_id());
+        let id = id.unwrap_or_else(|| self.client.make_id());
         let message = json!({"userId": self.args.user, "message": text, "messageId": id, "messageType": self.args.kind});
-        let answer = self.repeater.request(Method::POST, &self.path, &message.to_string()).await?;
+        let answer = self.client.request(Method::POST, &self.path, &message.to_string()).await?;
         self.show(&answer.success()?)
     }
 
@@ -107,7 +107,7 @@ impl Sender {
             return print_json(receipt);
         }
         let Some(seq) = receipt.get("seq").and_then(Value::as_u64) else {
-            // A broker has it; the store numbers it later.
+            // A broker has it; the store will number it.
             return print(&format!("accepted for {}\n", self.args.room));
         };
         let is_duplicate = receipt.get("duplicate").and_then(Value::as_bool).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `hubbub tail`: follows a room, and after a lost connection continues behind the last message it showed.
+//! `hubbub tail`: follows a room. After a lost connection it continues behind the last message it printed.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use tokio::net::TcpStream;
 
 use super::connection::Server;
 use super::{print_json, print_message};
-use crate::ambient::KeyedRandom;
 use crate::cli::TailArgs;
+use crate::system::KeyedRandom;
 
-/// Largest message taken from a server: 16 MiB of text with every byte escaped.
+/// Largest frame accepted: 16 MiB of text with every byte escaped.
 const MESSAGE_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// Pauses between attempts to reconnect, doubling.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
-/// The server pings every 25 s; longer silence means that the connection is dead.
+/// The server pings every 25 s; after a longer silence the connection is considered lost.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Where to go on.
+/// Where to continue after a reconnect.
 struct Position {
     seq: u64,
     epoch: String,
@@ -36,11 +36,11 @@ struct Tail {
     shown: u64,
 }
 
-/// Why a connection is over.
+/// Why a connection ended.
 enum End {
-    /// All that was asked for has been shown.
+    /// All requested messages were printed.
     Enough,
-    /// The connection was lost; it is worth trying again.
+    /// The connection was lost; a retry may succeed.
     Lost(anyhow::Error),
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn tail(args: TailArgs) -> anyhow::Result<()> {
             End::Enough => return Ok(()),
             End::Lost(error) => error,
         };
-        // The first attempt must succeed: a wrong address is not an interruption.
+        // The first attempt must succeed: otherwise the address may be wrong.
         if tail.position.is_none() {
             return Err(lost);
         }
@@ -87,7 +87,7 @@ impl Tail {
             let mut input = std::mem::take(&mut early);
             if input.is_empty() {
                 let count = match tokio::time::timeout(SILENCE_MAX, stream.read(&mut buffer)).await {
-                    Err(_) => return Ok(End::Lost(anyhow::anyhow!("the server fell silent"))),
+                    Err(_) => return Ok(End::Lost(anyhow::anyhow!("the server stopped sending"))),
                     Ok(Ok(0)) => return Ok(End::Lost(anyhow::anyhow!("the server closed the connection"))),
                     Ok(Err(error)) => return Ok(End::Lost(error.into())),
                     Ok(Ok(count)) => count,
@@ -98,8 +98,8 @@ impl Tail {
             while let Some(event) = frames.next()? {
                 match event {
                     Event::Text(text) => {
-                        let frame = serde_json::from_str(text).context("the server sent no JSON")?;
-                        self.take(&frame)?;
+                        let frame = serde_json::from_str(text).context("the server sent invalid JSON")?;
+                        self.apply(&frame)?;
                         if self.args.count.is_some_and(|count| self.shown >= count) {
                             return Ok(End::Enough);
                         }
@@ -161,7 +161,7 @@ impl Tail {
         }
     }
 
-    fn take(&mut self, frame: &Value) -> anyhow::Result<()> {
+    fn apply(&mut self, frame: &Value) -> anyhow::Result<()> {
         let text = |name: &str| frame.get(name).and_then(Value::as_str).unwrap_or_default();
         let number = |name: &str| frame.get(name).and_then(Value::as_u64).unwrap_or_default();
         match text("type") {
@@ -173,7 +173,7 @@ impl Tail {
                 if self.args.client.json { print_json(frame) } else { print_message(frame) }
             }
             "subscribed" if self.position.is_none() => {
-                // Where to go on if the connection is lost before the first message.
+                // Where to continue if the connection is lost before the first message.
                 let last =
                     number("head").saturating_sub(self.args.last).max(number("oldest").saturating_sub(1));
                 let seq = self.args.after.unwrap_or(last);
@@ -196,7 +196,7 @@ impl Tail {
     }
 }
 
-/// Why the server cannot continue behind `position`, given what it says of the room.
+/// Why the server cannot continue behind `position`.
 fn reset_reason(position: &Position, epoch: &str, oldest: u64, head: u64) -> String {
     let seq = position.seq;
     if position.epoch != epoch {
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reset_says_what_is_true() {
+    fn a_reset_names_its_cause() {
         let reason = |seq, epoch: &str, oldest, head| {
             reset_reason(&Position { seq, epoch: epoch.to_owned() }, "e", oldest, head)
         };

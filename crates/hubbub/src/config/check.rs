@@ -1,28 +1,28 @@
-//! What single values cannot tell: rules of the configuration as a whole.
+//! Rules of the configuration that concern several settings or need context.
 
 use std::time::Duration;
 
 use super::Config;
 
-/// Where messages are kept.
+/// The kind of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreKind {
     Embedded,
     Postgres,
 }
 
-/// What orders messages.
+/// The kind of the message log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogKind {
     Direct,
     Amqp,
 }
 
-/// For a program that was built without RabbitMQ.
+/// Error of a program built without RabbitMQ.
 pub(crate) const NO_AMQP: &str = "log.url names RabbitMQ, which this hubbub was built without: build it with the \
     feature amqp (cargo build --features amqp)";
 
-/// For a program that was built without PostgreSQL.
+/// Error of a program built without PostgreSQL.
 pub(crate) const NO_POSTGRES: &str = "store.url names PostgreSQL, which this hubbub was built without: build it with \
     the feature postgres (cargo build --features postgres)";
 

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<()> {
     crate::client::print(&text)
 }
 
-/// Every setting as a line of TOML with its source behind it.
+/// All settings as lines of TOML, with their sources as comments.
 fn print(config: &Config) -> String {
     let mut out = String::new();
     each_setting(&mut out, |out, setting, name| {
@@ -30,7 +30,7 @@ fn print(config: &Config) -> String {
     out
 }
 
-/// A file with every setting at its default, commented out.
+/// A configuration file with all settings at their defaults, commented out.
 pub(super) fn example() -> String {
     let mut out = String::from(
         "# Hubbub configuration. Every setting is shown with its default; remove the '#' to change one.\n\

@@ -1,30 +1,30 @@
-//! Settings from the environment. A variable that names none is refused, as an unknown key of the file is.
+//! Settings from the environment. Unknown variables are refused, like unknown keys of the file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use super::{ConfigError, SETTINGS, Source, Written, WrittenSettings, distance};
 
-/// What all variables of this program begin with.
+/// Prefix of this program's variables.
 const PREFIX: &str = "HUBBUB_";
 /// The variable that names the configuration file.
 pub(super) const CONFIG: &str = "HUBBUB_CONFIG";
-/// Variables of the client commands, of builds and of tests. They may stand beside the settings, which they do not touch.
-const OF_OTHERS: &[&str] = &["HUBBUB_SERVER", "HUBBUB_USER", "HUBBUB_BIN", "HUBBUB_COMMIT"];
-/// Variables of tests and of the load generator begin with these.
-const PREFIXES_OF_OTHERS: &[&str] = &["HUBBUB_TEST_", "HUBBUB_BENCH_"];
+/// Variables of client commands, builds and tests, which are not settings.
+const FOREIGN: &[&str] = &["HUBBUB_SERVER", "HUBBUB_USER", "HUBBUB_BIN", "HUBBUB_COMMIT"];
+/// Prefixes of variables of tests and of the load generator.
+const FOREIGN_PREFIXES: &[&str] = &["HUBBUB_TEST_", "HUBBUB_BENCH_"];
 
 /// The variables that begin with `HUBBUB_`, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// Of this process.
+    /// The environment of this process.
     pub(crate) fn of_process() -> Result<Self, ConfigError> {
         Self::of(std::env::vars_os())
     }
 
-    /// Those of `variables` that are meant for this program; refuses values that are not UTF-8.
+    /// The variables with this program's prefix. Refuses values that are not UTF-8.
     pub(super) fn of(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Self, ConfigError> {
         let (mut found, mut faults) = (BTreeMap::new(), Vec::new());
         for (name, value) in variables {
@@ -44,7 +44,7 @@ impl Environment {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Adds what is set here to `written`; what names no setting goes to `faults`.
+    /// Adds settings to `written`, and errors of unknown variables to `faults`.
     pub(super) fn read(&self, written: &mut WrittenSettings, faults: &mut Vec<String>) {
         let names: Vec<String> = SETTINGS.iter().map(super::settings::Setting::environment_name).collect();
         for (name, value) in &self.0 {
@@ -52,7 +52,7 @@ impl Environment {
             if let Some((setting, _)) = known {
                 let source = Source::Environment(name.clone());
                 written.insert(setting.key, Written { value: value.clone(), source });
-            } else if !is_of_others(name, value) {
+            } else if !is_foreign(name, value) {
                 let all = names.iter().map(String::as_str).chain([CONFIG]);
                 let nearest = all.min_by_key(|known| distance(name, known)).unwrap_or(CONFIG);
                 faults.push(format!("environment: there is no setting {name}; did you mean {nearest}?"));
@@ -61,11 +61,11 @@ impl Environment {
     }
 }
 
-/// Whether a variable that names no setting is meant for another program or set by one.
-fn is_of_others(name: &str, value: &str) -> bool {
+/// Whether a variable that is no setting belongs to another program.
+fn is_foreign(name: &str, value: &str) -> bool {
     name == CONFIG
-        || OF_OTHERS.contains(&name)
-        || PREFIXES_OF_OTHERS.iter().any(|prefix| name.starts_with(prefix))
+        || FOREIGN.contains(&name)
+        || FOREIGN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         || is_service_link(name, value)
 }
 
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_clients_tools_and_containers_are_none_of_its_business() {
+    fn variables_of_clients_tools_and_containers_are_ignored() {
         let variables = [
             ("HUBBUB_CONFIG", "/etc/hubbub.toml"),
             ("HUBBUB_SERVER", "http://127.0.0.1:8080"),
@@ -134,7 +134,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_value_that_is_no_text_is_refused() {
+    fn a_value_that_is_not_utf8_is_refused() {
         use std::os::unix::ffi::OsStringExt;
         let variable = ("HUBBUB_DATA".into(), OsString::from_vec(vec![0xFF]));
         let error = Environment::of([variable].into_iter()).unwrap_err();

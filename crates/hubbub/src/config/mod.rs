@@ -1,4 +1,5 @@
-//! Configuration: flags over environment over file over defaults, each value knowing where it came from.
+//! Configuration: flags override the environment, which overrides the file, which overrides defaults. Each value knows its
+//! source.
 
 mod check;
 pub(crate) mod command;
@@ -22,10 +23,10 @@ pub(crate) use settings::{Config, SETTINGS};
 pub(crate) use values::PoolerKind;
 pub(crate) use values::{LogFormat, LogLevel, MetricsAnswer, StoreDurability};
 
-/// Read when no other file is named and this one exists.
+/// The configuration file if no other is named; it need not exist.
 const FILE_DEFAULT: &str = "hubbub.toml";
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     Default,
@@ -45,22 +46,22 @@ impl fmt::Display for Source {
     }
 }
 
-/// What is wrong with the configuration; one line for each fault.
+/// Errors of the configuration, one line for each.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\nhubbub: "))]
 pub(crate) struct ConfigError(pub(crate) Vec<String>);
 
-/// A setting as it was written, before its type is looked at.
+/// A setting as text, not parsed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) value: String,
     pub(crate) source: Source,
 }
 
-/// All that was written somewhere, by key; later sources replace earlier ones.
+/// All settings that are set, by key; later sources override earlier ones.
 pub(crate) type WrittenSettings = BTreeMap<&'static str, Written>;
 
-/// The configuration that flags, environment and file make together.
+/// Loads the configuration from flags, environment and file.
 pub(crate) fn load(args: &ServeArgs, environment: &Environment) -> Result<Config, ConfigError> {
     let mut faults = Vec::new();
     let mut written = WrittenSettings::new();
@@ -70,7 +71,7 @@ pub(crate) fn load(args: &ServeArgs, environment: &Environment) -> Result<Config
         read_file(&file, &mut written, &mut faults);
     }
     environment.read(&mut written, &mut faults);
-    take_flags(args, &mut written, &mut faults);
+    apply_flags(args, &mut written, &mut faults);
     let config = Config::from_written(&written, &mut faults);
     if faults.is_empty() {
         config.check(&mut faults);
@@ -86,14 +87,14 @@ fn read_file(path: &Path, written: &mut WrittenSettings, faults: &mut Vec<String
     };
     let table = match text.parse::<toml::Table>() {
         Ok(table) => table,
-        Err(error) => return faults.push(format!("{shown} is no valid TOML: {error}")),
+        Err(error) => return faults.push(format!("{shown} is not valid TOML: {error}")),
     };
     let mut flat = Vec::new();
     flatten("", &toml::Value::Table(table), &mut flat);
     for (key, value) in flat {
         match value {
             Some(value) => {
-                if let Some(setting) = known(&key, &shown.to_string(), faults) {
+                if let Some(setting) = find_key(&key, &shown.to_string(), faults) {
                     written.insert(setting, Written { value, source: Source::File(path.to_owned()) });
                 }
             }
@@ -102,7 +103,7 @@ fn read_file(path: &Path, written: &mut WrittenSettings, faults: &mut Vec<String
     }
 }
 
-/// Tables become dotted keys, scalars their text; what is neither is `None`.
+/// Flattens tables to dotted keys, and scalars to their text; other values become `None`.
 fn flatten(prefix: &str, value: &toml::Value, out: &mut Vec<(String, Option<String>)>) {
     let text = match value {
         toml::Value::Table(table) => {
@@ -120,8 +121,8 @@ fn flatten(prefix: &str, value: &toml::Value, out: &mut Vec<(String, Option<Stri
     out.push((prefix.to_owned(), text));
 }
 
-/// The setting of that name, or a fault with the name that may have been meant.
-fn known(key: &str, place: &str, faults: &mut Vec<String>) -> Option<&'static str> {
+/// The key of the setting, or an error with the most similar key.
+fn find_key(key: &str, place: &str, faults: &mut Vec<String>) -> Option<&'static str> {
     if let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) {
         return Some(setting.key);
     }
@@ -148,7 +149,7 @@ fn distance(a: &str, b: &str) -> usize {
     row.last().copied().unwrap_or(0)
 }
 
-fn take_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec<String>) {
+fn apply_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec<String>) {
     let insecure = args.insecure.then(|| "true".to_owned());
     let no_migrate = args.no_migrate.then(|| "false".to_owned());
     let named = [
@@ -168,7 +169,7 @@ fn take_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec<
     for pair in &args.set {
         match pair.split_once('=') {
             Some((key, value)) => {
-                if let Some(key) = known(key.trim(), "--set", faults) {
+                if let Some(key) = find_key(key.trim(), "--set", faults) {
                     let value = value.trim().to_owned();
                     written.insert(key, Written { value, source: Source::Flag("--set".to_owned()) });
                 }

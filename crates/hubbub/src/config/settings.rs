@@ -1,4 +1,4 @@
-//! Every setting: its key, its type, its default, what it means.
+//! All settings: field, type, default, key and description.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use super::values::{
 };
 use super::{Source, WrittenSettings};
 
-/// What is known of a setting without its value.
+/// Metadata of a setting.
 pub(crate) struct Setting {
     /// Section and name in the file.
     pub(crate) key: &'static str,
-    /// Its short name in the environment, which is also its flag's, for settings that matter most.
+    /// Short name in the environment and of the flag, for the most important settings.
     pub(crate) short: &'static [&'static str],
     pub(crate) help: &'static [&'static str],
     pub(crate) show: fn(&Config) -> String,
@@ -27,7 +27,7 @@ impl Setting {
     }
 }
 
-/// A value and where it came from.
+/// A value and its source.
 #[derive(Debug, Clone)]
 pub(crate) struct Sourced<T> {
     pub(super) value: T,
@@ -58,7 +58,7 @@ macro_rules! settings {
         },)*];
 
         impl Config {
-            /// The values that were written, defaults for the rest; what is wrong goes to `faults`.
+            /// Parses `written`, with defaults for the rest. Errors go to `faults`.
             pub(super) fn from_written(written: &WrittenSettings, faults: &mut Vec<String>) -> Self {
                 Self { $($field: read::<$kind>($key, || $default, written, faults),)* }
             }
@@ -87,132 +87,131 @@ fn read<T: SettingValue>(
 settings! {
     /// Address to listen on; port 0 picks a free one.
     listen: String = "127.0.0.1:8080".into() => "server.listen", "listen";
-    /// Address for the line protocol, queues over plain TCP, as 127.0.0.1:3456; off = it is not spoken.
+    /// Address of the line protocol (queues over plain TCP), such as 127.0.0.1:3456; off = disabled.
     line: Option<String> = None => "server.line", "line";
-    /// Listen beyond this machine although nobody has to prove who they are.
+    /// Allow non-loopback listeners without authentication.
     insecure: bool = false => "server.insecure", "insecure";
-    /// Sites whose pages may send and follow here besides the server's own, as https://chat.example, separated by
-    /// commas. Behind a proxy that does not pass the Host header on, the site people see.
+    /// Origins whose pages may use this server besides its own, such as https://chat.example, separated by commas. Set it
+    /// to the public origin behind a proxy that does not forward the Host header.
     allowed_origins: Origins = Origins(Vec::new()) => "server.allowed_origins";
-    /// Worker threads; 0 = as many as the machine has cores.
+    /// Worker threads; 0 = one for each core.
     threads: usize = 0 => "server.threads";
-    /// Connections open at once; more are closed as they come.
+    /// Maximum number of open connections; further ones are closed at once.
     connections: usize = 50_000 => "server.connections";
-    /// Time for a request's header to arrive, and for the next request on an idle connection.
+    /// Time-out for a request's header, and for the next request on an idle connection.
     header_timeout: Duration = Duration::from_secs(60) => "server.header_timeout";
-    /// Time for a request's body to arrive.
+    /// Time-out for a request's body.
     body_timeout: Duration = Duration::from_secs(30) => "server.body_timeout";
-    /// Time between pings on a WebSocket.
+    /// Interval between pings on a WebSocket.
     ping_interval: Duration = Duration::from_secs(25) => "server.ping_interval";
-    /// Time for the pong; without one the socket is closed (4408).
+    /// Time-out for the pong; then the socket is closed (4408).
     pong_timeout: Duration = Duration::from_secs(10) => "server.pong_timeout";
-    /// Time for the second line of a command of the line protocol to follow the first.
+    /// Time-out for the second line of a command of the line protocol.
     terms_timeout: Duration = Duration::from_secs(30) => "server.terms_timeout";
-    /// Time for connections to finish at shutdown.
+    /// Time for open connections to finish at shutdown.
     drain_timeout: Duration = Duration::from_secs(10) => "server.drain_timeout";
 
-    /// How long a wall clock that was set must keep its time before it is followed, and after a long time out of service
-    /// before anything is deleted by it. A clock that is wrong for less deletes nothing.
+    /// How long a wall clock that was set must keep its time before it is trusted; after a long downtime, before data is
+    /// deleted by it. A clock that is wrong for a shorter time deletes nothing.
     clock_trust_after: Duration = hubbub_core::clock::TRUST_AFTER => "clock.trust_after";
 
-    /// Where messages are kept: embedded, embedded:DIR, or postgres://USER:PASSWORD@HOST:PORT/DATABASE; of several hosts,
-    /// as in HOST1:PORT,HOST2:PORT, the one that takes writes is used. A password is better given in the environment
-    /// or in a file than on the command line.
+    /// The store: embedded, embedded:DIR, or postgres://USER:PASSWORD@HOST:PORT/DATABASE. Of several hosts, as in
+    /// HOST1:PORT,HOST2:PORT, the one that accepts writes is used. Pass a password in the environment or in a file
+    /// rather than on the command line.
     store: Url = Url("embedded".into()) => "store.url", "store";
-    /// Directory of the embedded store; made if missing.
+    /// Directory of the embedded store; created if missing.
     data: String = "./data".into() => "store.data", "data";
     /// fsync: an acknowledged message survives a power failure. os: it survives a crash of the server, not of the
-    /// machine; the data is handed to the operating system, which writes it when it likes.
+    /// machine; the operating system writes the data to disk later.
     durability: StoreDurability = StoreDurability::Fsync => "store.embedded.durability";
-    /// Messages older than this are deleted, whole segments at a time; off = kept for ever.
+    /// Messages older than this are deleted, whole segments at a time; off = kept forever.
     retention: Option<Duration> = None => "store.embedded.retention";
-    /// Memory for blocks read from segments.
+    /// Memory of the cache of segment blocks.
     block_cache: Bytes = Bytes(32 << 20) => "store.embedded.block_cache";
-    /// Disk space left to the system: with less free, writes are refused until there is more.
+    /// Free disk space to preserve: with less, writes are refused until space is freed.
     disk_reserve: Bytes = Bytes(256 << 20) => "store.embedded.disk_reserve";
-    /// Size of a journal file, of which up to six are kept: full ones become segments, larger ones larger segments.
+    /// Size of a journal file; up to six are kept. A full file becomes a segment, so a larger size makes larger segments.
     journal_slot: Bytes = Bytes(64 << 20) => "store.embedded.journal_slot";
-    /// For experiments: time added to each sync of the journal, as a slow disk would take.
+    /// For experiments: time added to each sync of the journal, to simulate a slow disk.
     sync_delay: Duration = Duration::ZERO => "store.embedded.sync_delay", "sync-delay";
-    /// Replicas that may answer reads of history and statistics, as postgres://USER:PASSWORD@HOST:PORT/DATABASE,
-    /// separated by commas, each with one host; a comma in a password is written as %2C.
+    /// Replicas for reads of history and statistics, as postgres://USER:PASSWORD@HOST:PORT/DATABASE, separated by commas,
+    /// each with one host. Write a comma in a password as %2C.
     postgres_replicas: Urls = Urls(Vec::new()) => "store.postgres.replicas";
-    /// A replica that is further behind than this is passed over. No answer is older than the primary's in any case.
+    /// A replica that is further behind than this is not used. No answer is ever older than the primary's.
     postgres_replica_lag: Duration = Duration::from_secs(1) => "store.postgres.replica_lag";
-    /// What stands between the server and PostgreSQL. session: nothing, or what keeps a session for each connection.
-    /// transaction: a pooler that gives each transaction another session, as pgbouncer with pool_mode = transaction.
+    /// The pooler between the server and PostgreSQL. session: none, or one that keeps a session for each connection.
+    /// transaction: one that assigns a session for each transaction, as pgbouncer with pool_mode = transaction.
     postgres_pooler: PoolerKind = PoolerKind::Session => "store.postgres.pooler";
-    /// File of the certificates to trust, as PEM; off = those of the system. With sslmode=require in the URL nothing but
-    /// TLS will do; the certificate is checked in any case.
+    /// PEM file of certificates to trust; off = the system's. With sslmode=require in the URL, TLS is mandatory. The
+    /// certificate is always verified.
     postgres_ca: Option<String> = None => "store.postgres.ca";
-    /// Most connections that a batch of messages is written over at the same time, each for rooms of its own.
+    /// Maximum number of connections that write one batch of messages in parallel, each for different rooms.
     postgres_lanes: usize = 2 => "store.postgres.lanes";
-    /// Longest time for a batch; after that it is not known whether it was stored.
+    /// Time-out of a batch; after it, the outcome is unknown.
     postgres_apply_timeout: Duration = Duration::from_secs(30) => "store.postgres.apply_timeout";
-    /// Messages older than this are deleted, whole partitions at a time; off = kept for ever.
+    /// Messages older than this are deleted, whole partitions at a time; off = kept forever.
     postgres_retention: Option<Duration> = None => "store.postgres.retention";
-    /// How much time a partition of messages covers.
+    /// Time range of a partition of messages.
     postgres_partition: Duration = Duration::from_secs(7 * 24 * 3_600) => "store.postgres.partition";
-    /// Most memory for recent messages of active rooms; with 0 every read of a room goes to PostgreSQL.
+    /// Memory of the cache of recent messages in active rooms; 0 = every read goes to PostgreSQL.
     postgres_recent_cache: Bytes = Bytes(64 << 20) => "store.postgres.recent_cache_bytes";
-    /// Whether the schema is brought up to date at the start; otherwise one that is too old is refused.
+    /// Whether to migrate the schema at the start; otherwise an outdated schema is refused.
     postgres_migrate: bool = true => "store.postgres.migrate";
-    /// Where the schema is migrated: the URL of PostgreSQL itself, where store.url leads to a pooler of transactions;
-    /// off = there too.
+    /// URL for migrations: that of PostgreSQL itself, if store.url is that of a transaction pooler; off = store.url.
     postgres_migrate_url: Option<Url> = None => "store.postgres.migrate_url";
-    /// Connections kept open even if nobody uses them.
+    /// Minimum number of open connections.
     postgres_pool_min: usize = 2 => "store.postgres.pool.min";
-    /// Connections at most.
+    /// Maximum number of open connections.
     postgres_pool_max: usize = 16 => "store.postgres.pool.max";
-    /// Longest wait for a connection.
+    /// Time-out of waiting for a connection.
     postgres_pool_acquire_timeout: Duration = Duration::from_secs(30) => "store.postgres.pool.acquire_timeout";
-    /// Connections that nobody used for so long are closed, but for the fewest.
+    /// Connections that were idle for this time are closed, down to the minimum.
     postgres_pool_idle_timeout: Duration = Duration::from_secs(600) => "store.postgres.pool.idle_timeout";
-    /// Connections older than this are closed once nobody uses them, so that settings and hosts that changed are noticed.
+    /// Connections older than this are closed when they are idle, so that changed settings and hosts take effect.
     postgres_pool_max_lifetime: Duration = Duration::from_secs(1_800) => "store.postgres.pool.max_lifetime";
 
-    /// What orders messages of rooms before they are stored: direct, the server itself, or
-    /// amqp://USER:PASSWORD@HOST:PORT/VHOST, RabbitMQ; amqps:// with TLS.
+    /// The message log, which orders room messages before they are stored: direct (inside the server), or RabbitMQ:
+    /// amqp://USER:PASSWORD@HOST:PORT/VHOST, with TLS amqps://.
     log: Url = Url("direct".into()) => "log.url", "log";
-    /// File of certificates to trust besides those of the system, as PEM, where log.url begins with amqps://; off = no others.
+    /// PEM file of certificates to trust besides the system's, for amqps://; off = none.
     amqp_ca: Option<String> = None => "amqp.ca";
-    /// The topic exchange that messages are published to, with keys like room.NAME; by other programs, too.
+    /// Topic exchange that messages are published to, with routing keys room.NAME; other programs may publish, too.
     amqp_exchange: String = "chat.exchange".into() => "amqp.exchange";
-    /// What the names of the queues begin with; the number of the shard follows.
+    /// Prefix of the queues' names; the number of the shard follows.
     amqp_queue_prefix: String = "hubbub.room.".into() => "amqp.queue_prefix";
-    /// Queues that rooms are spread over; more than one needs the plugin rabbitmq_consistent_hash_exchange.
+    /// Number of queues that rooms are distributed over; more than one needs the plugin rabbitmq_consistent_hash_exchange.
     amqp_shards: usize = 1 => "amqp.shards";
-    /// Messages of a queue that the broker hands out before it hears that they are stored.
+    /// Maximum number of unacknowledged messages for each queue.
     amqp_prefetch: usize = 1_000 => "amqp.prefetch";
-    /// Operations that may wait for the store; one room may hold half of it. More are refused as overloaded.
+    /// Maximum number of operations that wait for the store; one room may hold half of them. More are refused as
+    /// overloaded.
     queue_operations: usize = 65_536 => "pipeline.queue_operations";
-    /// Bytes that may wait for the store.
+    /// Maximum bytes that wait for the store.
     queue_bytes: Bytes = Bytes(64 << 20) => "pipeline.queue_bytes";
-    /// For experiments: how long the first operation of a batch waits for company.
+    /// For experiments: how long a batch waits for more operations after its first one.
     linger: Duration = Duration::ZERO => "pipeline.linger";
-    /// For experiments: most operations of one batch; 0 = what the store wants, 1 = no batching.
+    /// For experiments: maximum number of operations in a batch; 0 = the store's limit, 1 = no batching.
     batch_max: usize = 0 => "pipeline.batch_max";
 
-    /// Whether a room springs into being with its first message.
+    /// Whether the first message to a room creates it.
     autocreate: bool = true => "rooms.autocreate";
 
-    /// Whether whoever sends to a queue or takes from one is registered by that.
+    /// Whether a client is registered by sending to a queue or taking from one.
     queues_autoregister: bool = true => "queues.autoregister";
-    /// Clients of queues that may be registered at a time; one more is refused. A message to everybody is a copy for each.
+    /// Maximum number of registered queue clients. A message to everybody makes a copy for each.
     queues_clients_max: usize = 1_000_000 => "queues.clients_max";
 
-    /// Memory for live messages on their way to all subscribers together. With more, those who lag behind most are cut
-    /// off (4409) and resume, and those who catch up read smaller pages.
+    /// Memory of undelivered live messages, for all subscribers together. Above it, the slowest subscribers are
+    /// disconnected (4409) and resume, and subscribers that catch up read smaller pages.
     live_memory: Bytes = Bytes(64 << 20) => "live.memory";
 
-    /// How long it is remembered who may read a room; 0s = the store is asked each time. What this server itself
-    /// changes counts at once.
+    /// How long access to rooms is cached; 0s = not at all. Changes made by this server take effect at once.
     members_cache_ttl: Duration = Duration::from_secs(10) => "members.cache_ttl";
 
-    /// Memory for values of keys; 0B = each is read from the store. Without effect on a store that several servers may
-    /// share, as a database is.
+    /// Memory of the cache of keys' values; 0B = none. Without effect on a store that several servers may share, such as
+    /// a database.
     kv_cache: Bytes = Bytes(256 << 20) => "kv.cache_bytes";
-    /// Keys whose values are kept in that memory; each is counted with its share of it at least.
+    /// Maximum number of cached keys; each counts at least its share of the memory.
     kv_cache_entries: usize = 1_000_000 => "kv.cache_entries";
 
     /// Longest text of a message; at most 16MiB.
@@ -221,20 +220,21 @@ settings! {
     queue_message_bytes: Bytes = Bytes(256 << 10) => "limits.queue_message_bytes";
     /// Longest value of a key.
     value_bytes: Bytes = Bytes(1 << 20) => "limits.value_bytes";
-    /// Largest body of a request, and longest line of a streamed one.
+    /// Largest request body, and longest line of a streamed one.
     body_bytes: Bytes = Bytes(1 << 20) => "limits.body_bytes";
-    /// Rooms one socket may follow.
+    /// Maximum number of rooms that one socket may follow.
     subscriptions: usize = 1_000 => "limits.subscriptions";
-    /// Rooms one socket may follow through "*", all rooms of its user; for a user with more, "*" is refused.
+    /// Maximum number of rooms that one socket may follow with "*", all rooms of its user; for a user with more, "*" is
+    /// refused.
     all_rooms: usize = 10_000 => "limits.all_rooms";
-    /// Most messages of one page of history.
+    /// Maximum number of messages in a page of history.
     page_messages: usize = 1_000 => "limits.page_messages";
-    /// Messages a subscriber may lag behind before it is cut off (4409).
+    /// Maximum number of messages in a subscriber's send queue; a slower one is disconnected (4409).
     outbox_messages: usize = 16_384 => "limits.outbox_messages";
-    /// Bytes a subscriber may lag behind before it is cut off.
+    /// Maximum bytes in a subscriber's send queue.
     outbox_bytes: Bytes = Bytes(8 << 20) => "limits.outbox_bytes";
 
-    /// What /metrics answers where the Accept header is missing or takes anything: prometheus, or report, the statistics
+    /// What /metrics returns if the Accept header is missing or allows everything: prometheus, or report, the statistics
     /// as JSON.
     metrics_default: MetricsAnswer = MetricsAnswer::Prometheus => "metrics.default";
 

@@ -1,15 +1,15 @@
-//! The types settings have, and how they are written.
+//! Types of settings, and their text.
 
 use std::time::Duration;
 
 use hubbub_core::duration;
 
-/// A type a setting can have.
+/// A type of settings.
 pub(crate) trait SettingValue: Sized {
-    /// What to write, for people.
+    /// The rule for error messages.
     const RULE: &'static str;
     fn parse(text: &str) -> Option<Self>;
-    /// As it would be written in the file.
+    /// The text in the configuration file.
     fn show(&self) -> String;
 }
 
@@ -68,7 +68,7 @@ impl SettingValue for Bytes {
     }
 }
 
-/// A URL, whose password is shown to nobody.
+/// A URL. Its password is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Url(pub(crate) String);
 
@@ -88,7 +88,7 @@ impl SettingValue for Url {
     }
 }
 
-/// Several URLs, whose passwords are shown to nobody.
+/// Several URLs. Their passwords are never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Urls(pub(crate) Vec<String>);
 
@@ -100,7 +100,7 @@ impl std::fmt::Debug for Urls {
 
 impl SettingValue for Urls {
     const RULE: &'static str = "must be URLs, separated by commas";
-    /// Whatever it is: what is wrong with one of them is told without showing any.
+    /// Accepts any text: later checks report errors without showing a URL.
     fn parse(text: &str) -> Option<Self> {
         let urls = text.split(',').map(str::trim).filter(|url| !url.is_empty());
         Some(Self(urls.map(str::to_owned).collect()))
@@ -111,7 +111,7 @@ impl SettingValue for Urls {
     }
 }
 
-/// Nothing is written as "off".
+/// `None` is written as "off".
 impl SettingValue for Option<Url> {
     const RULE: &'static str = "must be a URL, or off";
     fn parse(text: &str) -> Option<Self> {
@@ -122,8 +122,8 @@ impl SettingValue for Option<Url> {
     }
 }
 
-/// The URL with `***` for passwords: behind the user's name, and as a parameter. Where an odd password makes the parts
-/// hard to tell, rather too much is hidden.
+/// The URL with `***` instead of passwords, in the authority and in the query. If a password makes the parts ambiguous, too
+/// much is hidden rather than too little.
 pub(crate) fn masked(url: &str) -> String {
     let mut shown = url.to_owned();
     if let Some((scheme, rest)) = url.split_once("://")
@@ -139,7 +139,7 @@ pub(crate) fn masked(url: &str) -> String {
     shown
 }
 
-/// Sites, as browsers name them.
+/// Origins, as browsers send them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Origins(pub(crate) Vec<String>);
 
@@ -168,7 +168,7 @@ impl SettingValue for Duration {
     }
 }
 
-/// Nothing is written as "off".
+/// `None` is written as "off".
 impl SettingValue for Option<Duration> {
     const RULE: &'static str = "must be a time such as 12h or 30d, or off";
     fn parse(text: &str) -> Option<Self> {
@@ -179,7 +179,7 @@ impl SettingValue for Option<Duration> {
     }
 }
 
-/// Nothing is written as "off".
+/// `None` is written as "off".
 impl SettingValue for Option<String> {
     const RULE: &'static str = "must be a text, or off";
     fn parse(text: &str) -> Option<Self> {
@@ -209,15 +209,15 @@ macro_rules! choices {
 }
 
 choices!(
-    /// What an acknowledged message survives.
+    /// The durability of acknowledged messages.
     StoreDurability { Fsync = "fsync", Os = "os" } rule "must be fsync or os"
 );
 choices!(
-    /// What stands between the server and PostgreSQL.
+    /// The pooler in front of PostgreSQL.
     PoolerKind { Session = "session", Transaction = "transaction" } rule "must be session or transaction"
 );
 choices!(
-    /// What `/metrics` answers to those who take anything.
+    /// The default format of `/metrics`.
     MetricsAnswer { Prometheus = "prometheus", Report = "report" } rule "must be prometheus or report"
 );
 choices!(

@@ -7,7 +7,7 @@ use hubbub_core::draft::Loose;
 use hubbub_core::queue::{Delivery, Take, TakeHow, Wanted};
 use hubbub_core::queue_draft::{CheckedTake, TakeDraft};
 use hubbub_core::{ClientId, Fault, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome};
-use hubbub_pipeline::takers::Wants;
+use hubbub_pipeline::consumers::Wants;
 use hyper::StatusCode;
 use tokio::time::Instant;
 
@@ -119,23 +119,23 @@ impl Taking<'_> {
         }
         let deadline = Instant::now() + Duration::from_millis(self.take.wait_ms);
         let mut shutdown = peer.shutdown.clone();
-        // The place comes before the first try, so that nothing sent in between is missed. Dropped with this request,
+        // Registered before the first attempt, so that nothing sent in between is missed. Dropped with this request,
         // when its connection is closed.
-        let place = self.gateway.log.takers().line_up(self.wants()?);
+        let waiter = self.gateway.log.consumers().register(self.wants()?);
         loop {
-            place.begin();
+            waiter.begin_attempt();
             let found = self.once().await?;
             let deliveries = found.deliveries()?;
             if !deliveries.is_empty() {
                 // Who only looked leaves the message to the next.
                 if self.kind != Kind::Read {
-                    place.took(deliveries.iter().map(|delivery| delivery.id));
+                    waiter.complete(deliveries.iter().map(|delivery| delivery.id));
                 }
                 return Ok(found);
             }
-            place.found_nothing();
+            waiter.end_empty_attempt();
             tokio::select! {
-                () = place.called() => {}
+                () = waiter.woken() => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(found),
                 () = shutdown.requested() => return Ok(found),
             }

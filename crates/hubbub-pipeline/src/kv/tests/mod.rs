@@ -56,7 +56,7 @@ impl Fixture {
     async fn apply(&self, ops: &[KvOp<'_>]) {
         let ops = batch(ops);
         let outcomes = self.model.apply(&ops);
-        self.keys.correct(&ops, &outcomes).await;
+        self.keys.apply_committed(&ops, &outcomes).await;
     }
 
     /// The value, and whether it was in memory.
@@ -171,7 +171,7 @@ async fn a_load_that_was_overtaken_is_not_remembered() {
 async fn nothing_is_shown_before_it_is_published() {
     let it = Fixture::new();
     it.apply(&[put(b"a", b"old")]).await;
-    it.keys.forget(&batch(&[put(b"a", b"")]));
+    it.keys.invalidate(&batch(&[put(b"a", b"")]));
     // Durable, but the dispatcher has not come to it.
     let ops = batch(&[put(b"a", b"new")]);
     let outcomes = it.model.apply(&ops);
@@ -180,10 +180,10 @@ async fn nothing_is_shown_before_it_is_published() {
         async move { keys.get(b"a").await.unwrap() }
     });
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut get).await.is_err(), "held back");
-    it.keys.correct(&ops, &outcomes).await;
+    it.keys.apply_committed(&ops, &outcomes).await;
     assert_eq!(get.await.unwrap().value.unwrap().revision, 2);
     // Of a commit that is never confirmed nothing is remembered, but what is read is answered.
-    it.keys.forget(&batch(&[put(b"a", b"")]));
+    it.keys.invalidate(&batch(&[put(b"a", b"")]));
     it.model.apply(&batch(&[put(b"a", b"unconfirmed")]));
     assert_eq!(it.get(b"a").await, (Some(b"unconfirmed".to_vec()), false));
     assert_eq!(it.get(b"a").await, (Some(b"unconfirmed".to_vec()), false));
@@ -193,10 +193,10 @@ async fn nothing_is_shown_before_it_is_published() {
 async fn of_a_shared_store_nothing_is_remembered_or_held_back() {
     let Fixture { model, clock, metrics, .. } = Fixture::new();
     let keys = Arc::new(Keys::shared(model.clone(), clock, metrics));
-    let following = tokio::spawn(keys.clone().follow());
+    let following = tokio::spawn(keys.clone().poll_revision());
     let mut published = keys.published();
     let (mine, others) = (batch(&[put(b"a", b"1")]), batch(&[put(b"a", b"2"), put(b"b", b"3")]));
-    keys.correct(&mine, &model.apply(&mine)).await;
+    keys.apply_committed(&mine, &model.apply(&mine)).await;
     for _ in 0..2 {
         let found = keys.get(b"a").await.unwrap();
         assert_eq!((found.value.unwrap().revision, found.is_hit), (1, false));
@@ -211,8 +211,11 @@ async fn of_a_shared_store_nothing_is_remembered_or_held_back() {
     assert!(keys.caught_up().await);
     assert_eq!(keys.revision(), 4, "known from a read, and not waited for");
     // What it did itself comes late, and takes nothing back.
-    keys.correct(&mine, &[Outcome::Kv(KvOutcome::Put { revision: 2, expires_at: None, created: false })])
-        .await;
+    keys.apply_committed(
+        &mine,
+        &[Outcome::Kv(KvOutcome::Put { revision: 2, expires_at: None, created: false })],
+    )
+    .await;
     assert_eq!(keys.revision(), 4);
 }
 
@@ -223,7 +226,7 @@ async fn bytes_and_entries_are_bounded() {
         let (keys, metrics) = keys_of(&it.model, &it.clock, limits);
         for number in 0..10_000_u32 {
             let ops = batch(&[put(&number.to_le_bytes(), &[1; 100])]);
-            keys.correct(&ops, &it.model.apply(&ops)).await;
+            keys.apply_committed(&ops, &it.model.apply(&ops)).await;
         }
         keys.measure();
         let (entries, bytes) = (metrics.kv_entries.get(), metrics.kv_bytes.get());
@@ -268,7 +271,7 @@ async fn race(seed: u64, limits: CacheLimits) {
         let (keys, known) = (keys.clone(), known.clone());
         async move {
             while let Some((ops, outcomes, changed)) = to_dispatch.recv().await {
-                keys.correct(&ops, &outcomes).await;
+                keys.apply_committed(&ops, &outcomes).await;
                 for (key, outcome) in changed.iter().zip(&outcomes) {
                     if let Some(revision) = model::revision(outcome) {
                         known.0[usize::from(*key)].fetch_max(revision, Ordering::SeqCst);

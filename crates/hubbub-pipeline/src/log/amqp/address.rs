@@ -1,4 +1,4 @@
-//! Where the broker is, and what its errors mean for whoever runs the server.
+//! The broker's address, and its errors explained with a remedy for the operator.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use lapin::ErrorKind;
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use lapin::uri::AMQPUri;
 
-/// Seconds without a sign of life after which both sides take the connection for lost.
+/// Heartbeat in seconds: after this silence both sides consider the connection lost.
 const HEARTBEAT_S: u16 = 10;
-/// For the connection to be made, in milliseconds.
+/// Time-out of connecting, in milliseconds.
 const CONNECT_MS: u64 = 10_000;
 
-/// Why the broker cannot be used: one line that says what and what to do, without the password.
+/// Why the broker cannot be used: one line with the problem and the remedy, without the password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct AmqpError(pub(super) String);
 
-/// Where a broker is, who asks, and in which virtual host. Shown without the password.
+/// Address, credentials and virtual host of a broker. Displayed without the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address(AMQPUri);
 
@@ -24,8 +24,11 @@ impl Address {
     /// From `amqp://user:password@host:5672/vhost`, or `amqps://` for TLS. Without a virtual host `/` is meant.
     pub fn parse(url: &str) -> Result<Self, AmqpError> {
         let bad = || {
-            AmqpError("must be amqp://user:password@host:5672/vhost, or amqps:// for TLS; what is no letter or digit in \
-                 user, password and vhost is written as %2F".to_owned())
+            AmqpError(
+                "must be amqp://user:password@host:5672/vhost, or amqps:// for TLS; escape other characters \
+                 than letters and digits in user, password and vhost, such as / as %2F"
+                    .to_owned(),
+            )
         };
         let mut uri: AMQPUri = url.parse().map_err(|_| bad())?;
         if uri.vhost.is_empty() {
@@ -52,7 +55,7 @@ impl Address {
         )
     }
 
-    /// What `error` means that came of trying to do `what`.
+    /// Explains an error of the operation `what`.
     pub(super) fn explain(&self, what: &str, error: &lapin::Error) -> AmqpError {
         AmqpError(format!("{what} at {self}: {}", self.meaning(error)))
     }
@@ -60,9 +63,9 @@ impl Address {
     fn meaning(&self, error: &lapin::Error) -> String {
         let (kind, text) = match error.kind() {
             ErrorKind::ProtocolError(error) => (error.kind(), error.get_message().as_str()),
-            ErrorKind::IOError(error) => return unanswered(&error.to_string()),
+            ErrorKind::IOError(error) => return transport_error(&error.to_string()),
             ErrorKind::ParsingError(_) | ErrorKind::InvalidProtocolVersion(_) => {
-                return "what answers there does not speak AMQP 0-9-1: say amqps:// if it speaks TLS, or correct the \
+                return "the server there does not speak AMQP 0-9-1: use amqps:// if it speaks TLS, or correct the \
                         port in log.url"
                     .to_owned();
             }
@@ -70,7 +73,7 @@ impl Address {
         };
         let advice = match kind {
             AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if text.contains("not found") => {
-                format!("make the virtual host with: rabbitmqctl add_vhost '{}', or correct log.url", self.0.vhost)
+                format!("create the virtual host with: rabbitmqctl add_vhost '{}', or correct log.url", self.0.vhost)
             }
             AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => self.grant("the virtual host"),
             AMQPErrorKind::Hard(AMQPHardError::COMMANDINVALID) if text.contains("x-consistent-hash") => {
@@ -82,7 +85,7 @@ impl Address {
             }
             AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => self.grant("that right"),
             AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) => {
-                "delete what is there, or choose another name with amqp.exchange or amqp.queue_prefix".to_owned()
+                "delete the existing one, or choose another name with amqp.exchange or amqp.queue_prefix".to_owned()
             }
             _ => return text.to_owned(),
         };
@@ -90,12 +93,12 @@ impl Address {
     }
 }
 
-/// The broker said nothing, so the words of the library or the system must do.
-fn unanswered(words: &str) -> String {
+/// Explains an error of the connection itself, by the text of the library or the system.
+fn transport_error(words: &str) -> String {
     let advice = if words.contains("certificate") {
         "name the authority that signed it in amqp.ca; the host in log.url must be one of the certificate's names"
     } else if words.contains("InvalidContentType") {
-        "what answers there speaks no TLS: say amqp://, or correct the port in log.url"
+        "the server there does not speak TLS: use amqp://, or correct the port in log.url"
     } else {
         "RabbitMQ does not answer there: start it, or correct log.url"
     };
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn no_virtual_host_is_the_first_one() {
+    fn the_default_virtual_host_is_slash() {
         for url in ["amqp://h", "amqp://h/", "amqp://h/%2f"] {
             assert_eq!(Address::parse(url).unwrap().uri().vhost, "/", "{url}");
         }

@@ -1,13 +1,14 @@
-//! Pauses between tries: longer each time up to a bound, and never the same for two servers.
+//! Exponential backoff with a bound and random jitter.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::RandomSource;
+use hubbub_core::invariant::saturate;
 use tokio::sync::watch;
 
 const FIRST: Duration = Duration::from_millis(100);
-const LAST: Duration = Duration::from_secs(5);
+const LONGEST: Duration = Duration::from_secs(5);
 
 pub(super) struct Backoff {
     next: Duration,
@@ -19,20 +20,20 @@ impl Backoff {
         Self { next: FIRST, random }
     }
 
-    /// Begins with the shortest pause again.
+    /// Starts again with the shortest pause.
     pub(super) fn reset(&mut self) {
         self.next = FIRST;
     }
 
-    /// Half to all of the time that is due.
+    /// The next pause: half of the current bound, and a random part of the other half.
     fn pause(&mut self) -> Duration {
         let half = self.next / 2;
-        let more = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
-        self.next = (self.next * 2).min(LAST);
+        let more = saturate::<_, u64>(half.as_micros()).max(1);
+        self.next = (self.next * 2).min(LONGEST);
         half + Duration::from_micros(self.random.next_u64() % more)
     }
 
-    /// Waits; `None` when the server is told to stop meanwhile.
+    /// Waits; `None` when the server stops meanwhile.
     pub(super) async fn pause_unless(&mut self, stop: &watch::Receiver<bool>) -> Option<()> {
         let mut stop = stop.clone();
         let pause = self.pause();
@@ -51,7 +52,7 @@ mod tests {
         let mut backoff = Backoff::new(Arc::new(SeededRandom::new(1)));
         let pauses: Vec<_> = (0..20).map(|_| backoff.pause()).collect();
         assert!(pauses[0] >= FIRST / 2 && pauses[0] <= FIRST);
-        assert!(pauses.iter().all(|pause| *pause <= LAST) && pauses[19] >= LAST / 2);
+        assert!(pauses.iter().all(|pause| *pause <= LONGEST) && pauses[19] >= LONGEST / 2);
         assert!(pauses[18] != pauses[19]);
     }
 }

@@ -1,4 +1,4 @@
-//! Messages taken from the broker that are stored, and acknowledged, together.
+//! A batch of deliveries from the broker, stored and acknowledged together.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use tokio::sync::watch;
 use super::Core;
 use super::backoff::Backoff;
 use super::body::{self, Envelope, Rejection};
-use super::consumer::stamp;
-use super::mail::Mail;
+use super::consumer::published_at;
+use super::publication::Publication;
 use super::topology::DEAD_QUEUE;
 use crate::batcher::{SubmitError, Ticket, Waiter};
 use crate::committer::refusal_code;
 
-/// A batch that holds so many bytes takes no more.
+/// A batch of this size is full.
 const BYTES_MAX: usize = 512 * 1024;
 
-/// Deliveries in their order.
+/// Deliveries in order.
 #[derive(Default)]
 pub(super) struct Batch {
     deliveries: Vec<(Delivery, Option<Rejection>)>,
-    /// Those of them that are no rejects, as they go to the store. Ids that were made stay what they are when the
-    /// batch is submitted again.
+    /// The operations of the deliveries that are not rejected. They keep their generated ids when the batch is submitted
+    /// again.
     ops: OpBatch,
-    newest_stamp: Option<i64>,
+    newest_published_at: Option<i64>,
 }
 
 impl Batch {
@@ -47,15 +47,15 @@ impl Batch {
         self.deliveries.last().map(|(delivery, _)| delivery.delivery_tag)
     }
 
-    pub(super) fn newest_stamp(&self) -> Option<i64> {
-        self.newest_stamp
+    pub(super) fn newest_published_at(&self) -> Option<i64> {
+        self.newest_published_at
     }
 
-    /// Adds a message, whatever it is.
+    /// Adds a delivery, valid or not.
     pub(super) fn take(&mut self, core: &Core, delivery: Delivery) {
         core.metrics.log_consumed.inc();
         core.metrics.log_redelivered.inc_by(u64::from(delivery.redelivered));
-        self.newest_stamp = stamp(&delivery).or(self.newest_stamp);
+        self.newest_published_at = published_at(&delivery).or(self.newest_published_at);
         let now = core.clock.now();
         let message_id = delivery.properties.message_id().as_ref().map(|id| id.as_str());
         let envelope =
@@ -71,25 +71,25 @@ impl Batch {
         self.deliveries.push((delivery, read.err()));
     }
 
-    /// Has it stored, however long that takes, and what cannot be stored put into the dead-letter queue. `None` when
-    /// the server stops and the store does not take it.
+    /// Stores the batch, with retries until it succeeds, then publishes rejected messages to the dead-letter queue.
+    /// `None` when the server stops before that.
     pub(super) async fn commit(mut self, core: &Core, stop: watch::Receiver<bool>) -> Option<Self> {
         core.metrics.log_batch_size.record(self.deliveries.len() as u64, 1);
         let mut backoff = Backoff::new(core.random.clone());
         while let Err(reason) = self.store(core).await {
             core.metrics.log_retried.inc();
-            tracing::warn!(messages = self.len(), %reason, "a batch of the broker is not stored yet; trying again");
+            tracing::warn!(messages = self.len(), %reason, "storing a batch from the broker failed; retrying");
             backoff.pause_unless(&stop).await?;
         }
         backoff.reset();
-        while let Err(reason) = self.bury(core).await {
-            tracing::warn!(%reason, "the dead-letter queue does not take a message; trying again");
+        while let Err(reason) = self.dead_letter(core).await {
+            tracing::warn!(%reason, "publishing to the dead-letter queue failed; retrying");
             backoff.pause_unless(&stop).await?;
         }
         Some(self)
     }
 
-    /// Submits it once. What is stored already is found by its id.
+    /// Submits the batch once. Messages that are stored already are recognised by their ids.
     async fn store(&mut self, core: &Core) -> Result<(), String> {
         if self.ops.is_empty() {
             return Ok(());
@@ -101,33 +101,38 @@ impl Batch {
         let accepted = self.deliveries.iter_mut().filter(|(_, rejection)| rejection.is_none());
         for ((_, rejection), outcome) in accepted.zip(outcomes) {
             if let Outcome::Refused(refusal) = outcome {
-                *rejection = Some(why(*refusal));
+                *rejection = Some(rejection_of(*refusal));
             }
         }
         Ok(())
     }
 
-    /// Gives what cannot be stored to the dead-letter queue.
-    async fn bury(&self, core: &Core) -> Result<(), String> {
-        let mut mail = Mail::default();
+    /// Publishes rejected messages to the dead-letter queue.
+    async fn dead_letter(&self, core: &Core) -> Result<(), String> {
+        let mut publication = Publication::default();
         for (delivery, rejection) in &self.deliveries {
             if let Some(rejection) = rejection {
                 let properties = delivery.properties.clone();
                 let mut headers = properties.headers().clone().unwrap_or_default();
                 describe(delivery, rejection, core, &mut headers);
-                mail.push(DEAD_QUEUE, properties.with_headers(headers), &delivery.data);
+                publication.push(DEAD_QUEUE, properties.with_headers(headers), &delivery.data);
             }
         }
-        if mail.letters.is_empty() {
+        if publication.messages.is_empty() {
             return Ok(());
         }
-        let (waiter, count) = (Arc::new(Waiter::default()), mail.letters.len() as u64);
-        let ticket =
-            core.publisher.submit_own(mail, &waiter).map_err(|error: SubmitError| error.to_string())?;
+        let (waiter, count) = (Arc::new(Waiter::default()), publication.messages.len() as u64);
+        let ticket = core
+            .publisher
+            .submit_own(publication, &waiter)
+            .map_err(|error: SubmitError| error.to_string())?;
         waiter.wait(&ticket).await;
         answer(&ticket)?;
         core.metrics.log_dead.inc_by(count);
-        tracing::warn!(messages = count, "messages of the broker cannot be stored; they are in {DEAD_QUEUE}");
+        tracing::warn!(
+            messages = count,
+            "messages from the broker cannot be stored; they are in the queue {DEAD_QUEUE}"
+        );
         Ok(())
     }
 }
@@ -136,18 +141,18 @@ fn answer(ticket: &Ticket) -> Result<&[Outcome], String> {
     match ticket.outcomes() {
         Some(Ok(outcomes)) => Ok(outcomes),
         Some(Err(error)) => Err(ApplyError::to_string(error)),
-        None => Err("there was no answer".to_owned()),
+        None => Err("there is no answer".to_owned()),
     }
 }
 
-fn why(refusal: Refusal) -> Rejection {
+fn rejection_of(refusal: Refusal) -> Rejection {
     let reason = match refusal {
         Refusal::IdReused { seq } => {
             format!("messageId belongs to message {seq} of the room, whose user, text or type differs")
         }
         Refusal::NotMember => "the sender is no member of the room, which is for members only".to_owned(),
         Refusal::UnknownRoom => "there is no such room, and rooms.autocreate is off".to_owned(),
-        // Trying again would keep everything behind it waiting, for as long as the file is damaged.
+        // Retrying would block all later messages for as long as the file is damaged.
         Refusal::Unreadable => {
             "what is stored under its messageId cannot be read; the server's health names the file".to_owned()
         }

@@ -1,29 +1,29 @@
-//! Messages as they stand in the broker: the one JSON shape, written by this server or by any other program.
+//! Message bodies in the broker: the one JSON shape, written by this server or by any other program.
 
 use hubbub_core::draft::{Defaults, MessageDraft, Rules};
 use hubbub_core::limits::Limits;
 use hubbub_core::{ErrorCode, Send, Timestamp};
 
-/// What every routing key of a message begins with; the room follows.
+/// Prefix of every message's routing key; the room follows.
 pub(super) const KEY_PREFIX: &str = "room.";
 
-/// A message as it came.
+/// A message as delivered by the broker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Envelope<'a> {
     pub(super) body: &'a [u8],
     pub(super) routing_key: &'a str,
-    /// The AMQP property.
+    /// The AMQP property `message-id`.
     pub(super) message_id: Option<&'a str>,
 }
 
-/// Why a message cannot be stored, ever.
+/// Why a message can never be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) code: ErrorCode,
     pub(super) reason: String,
 }
 
-/// Gives the message to `take`, and whether it has no id and got `made_id`; or says what is wrong with it.
+/// Parses and checks a message, and passes it to `take`, with whether it had no id and got `made_id`.
 pub(super) fn read<R>(
     envelope: &Envelope<'_>,
     limits: &Limits,
@@ -32,7 +32,7 @@ pub(super) fn read<R>(
     take: impl FnOnce(&Send<'_>, bool) -> R,
 ) -> Result<R, Rejection> {
     let malformed = |reason: String| Rejection { code: ErrorCode::Malformed, reason };
-    // An array, too, would be read as the fields in their order.
+    // The parser would accept an array as the fields in their order.
     if envelope.body.trim_ascii_start().first() != Some(&b'{') {
         return Err(malformed("the body is no JSON object".to_owned()));
     }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_programs_write_is_understood() {
+    fn messages_of_other_programs_are_read() {
         for (body, key, id, expected) in [
             (r#"{"userId":7,"message":"hi"}"#, "room.42", None, "42 7 made hi TEXT 7000000"),
             (r#"{"userId":"u","message":"hi","roomId":9}"#, "room.42", Some("p"), "9 u p hi TEXT 7000000"),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_stored_is_told_with_its_reason() {
+    fn a_rejection_names_its_reason() {
         for (body, key, id, code, part) in [
             ("", "room.r", None, ErrorCode::Malformed, "no JSON object"),
             (r#"["m","r","u"]"#, "room.r", None, ErrorCode::Malformed, "no JSON object"),
@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_as_it_was(
+        fn a_body_survives_a_round_trip(
             (room, user, id) in ("[A-Za-z0-9_.:@-]{1,64}", "[A-Za-z0-9_.:@-]{1,64}", "[A-Za-z0-9_.:@-]{1,64}"),
             name in proptest::option::of("[^\\p{Cc}]{1,60}"),
             text in "[^\0]{1,99}",
@@ -150,7 +150,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(body in proptest::collection::vec(any::<u8>(), 0..99), key in "\\PC{0,20}", id in proptest::option::of("\\PC{0,20}")) {
+        fn no_body_panics(body in proptest::collection::vec(any::<u8>(), 0..99), key in "\\PC{0,20}", id in proptest::option::of("\\PC{0,20}")) {
             let envelope = Envelope { body: &body, routing_key: &key, message_id: id.as_deref() };
             let _ = read(&envelope, &Limits::default(), NOW, "made", |_, _| ());
         }

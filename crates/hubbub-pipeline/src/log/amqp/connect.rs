@@ -1,4 +1,4 @@
-//! Connections to the broker: made, checked for the rights that they are for, and made again for ever.
+//! Connects to the broker, checks permissions, and reconnects after failures.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,29 +9,29 @@ use tokio::sync::watch;
 
 use super::address::AmqpError;
 use super::backoff::Backoff;
-use super::consumer::{self, Source};
+use super::consumer::{self, QueueConsumer};
 use super::{Core, topology};
 
-/// How long one try to connect and declare may take.
+/// Time-out of one attempt to connect and declare.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the broker may take to say goodbye.
+/// Time-out of closing a connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What to trust besides the system's authorities.
+/// The TLS configuration, with certificates to trust besides the system's.
 pub(super) fn tls(ca: Option<&Path>) -> Result<OwnedTLSConfig, AmqpError> {
     let Some(path) = ca else { return Ok(OwnedTLSConfig::default()) };
-    let broken = |reason: &dyn std::fmt::Display| {
+    let unreadable = |reason: &dyn std::fmt::Display| {
         AmqpError(format!("the certificates of amqp.ca ({}) cannot be read: {reason}", path.display()))
     };
-    let pem = std::fs::read_to_string(path).map_err(|error| broken(&error))?;
+    let pem = std::fs::read_to_string(path).map_err(|error| unreadable(&error))?;
     if !pem.contains("-----BEGIN CERTIFICATE-----") {
-        return Err(broken(&"there is none in it, as PEM"));
+        return Err(unreadable(&"it contains no PEM certificate"));
     }
     Ok(OwnedTLSConfig { identity: None, cert_chain: Some(pem) })
 }
 
 impl Core {
-    /// A connection on which everything is declared, and on it a channel of somebody who may publish.
+    /// Connects, declares the topology, and opens a channel with checked permission to publish.
     pub(super) async fn connect_publishing(&self) -> Result<(Connection, Channel), AmqpError> {
         self.in_time(async {
             let connection = self.connect("publishing").await?;
@@ -41,12 +41,12 @@ impl Core {
         .await
     }
 
-    /// A connection on which everything is declared, and on it a consumer of each queue.
-    pub(super) async fn connect_consuming(&self) -> Result<(Connection, Vec<Source>), AmqpError> {
+    /// Connects, declares the topology, and starts a consumer of each queue.
+    pub(super) async fn connect_consuming(&self) -> Result<(Connection, Vec<QueueConsumer>), AmqpError> {
         self.in_time(async {
             let connection = self.connect("consuming").await?;
-            let sources = consumer::open(self, &connection).await?;
-            Ok((connection, sources))
+            let consumers = consumer::open(self, &connection).await?;
+            Ok((connection, consumers))
         })
         .await
     }
@@ -71,36 +71,36 @@ impl Core {
     ) -> Result<T, AmqpError> {
         tokio::time::timeout(TIMEOUT, connecting).await.unwrap_or_else(|_| {
             let seconds = TIMEOUT.as_secs();
-            Err(AmqpError(format!("RabbitMQ at {} gave no answer for {seconds} s", self.address)))
+            Err(AmqpError(format!("RabbitMQ at {} did not answer within {seconds} s", self.address)))
         })
     }
 
-    /// Tries until `connect` succeeds, and tells `note` why it does not; `None` when the server is told to stop.
-    pub(super) async fn again<T, F: Future<Output = Result<T, AmqpError>>>(
+    /// Calls `connect` until it succeeds, and passes each error to `on_error`. `None` when the server stops.
+    pub(super) async fn reconnect<T, F: Future<Output = Result<T, AmqpError>>>(
         &self,
         purpose: &str,
         stop: &watch::Receiver<bool>,
         connect: impl Fn() -> F,
-        note: impl Fn(String),
+        on_error: impl Fn(String),
     ) -> Option<T> {
         let mut backoff = Backoff::new(self.random.clone());
         loop {
             backoff.pause_unless(stop).await?;
             match connect().await {
                 Ok(made) => {
-                    tracing::info!(purpose, "connected to the broker again");
+                    tracing::info!(purpose, "reconnected to the broker");
                     return Some(made);
                 }
                 Err(error) => {
-                    tracing::warn!(purpose, %error, "the broker cannot be used; trying again");
-                    note(error.to_string());
+                    tracing::warn!(purpose, %error, "connecting to the broker failed; retrying");
+                    on_error(error.to_string());
                 }
             }
         }
     }
 }
 
-/// Ends a connection, which may be dead.
+/// Closes a connection, which may be dead.
 pub(super) async fn close(connection: &Connection) {
     let closing = connection.close(200, "bye".into());
     // Nothing depends on it.

@@ -1,10 +1,11 @@
-//! From the broker's queues to the store. While one batch of a shard is stored the next one fills; the broker is told
-//! only once the store has it. One batch of a shard at a time keeps the order of its rooms.
+//! Consumes the broker's queues and stores their messages. While one batch of a shard is stored, the next one fills. A
+//! batch is acknowledged only once the store has it. One batch of a shard at a time keeps the order of its rooms.
 
 use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
+use hubbub_core::invariant::saturate;
 use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
@@ -14,54 +15,55 @@ use tokio::sync::watch;
 use super::Core;
 use super::address::AmqpError;
 use super::batch::Batch;
-use super::mail::PUBLISHED_AT;
-use super::topology::look;
+use super::publication::PUBLISHED_AT;
+use super::topology::inspect_queue;
 
-/// How often the broker is asked how much waits.
+/// Pause between two queries for the queues' lengths.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A queue from which the broker delivers.
-pub(super) struct Source {
+/// The consumer of one queue, and its channel.
+pub(super) struct QueueConsumer {
     channel: Channel,
-    consumer: Consumer,
+    deliveries: Consumer,
 }
 
 /// Consumers of the queues of all shards.
-pub(super) async fn open(core: &Core, connection: &Connection) -> Result<Vec<Source>, AmqpError> {
-    let mut sources = Vec::new();
+pub(super) async fn open(core: &Core, connection: &Connection) -> Result<Vec<QueueConsumer>, AmqpError> {
+    let mut consumers = Vec::new();
     for shard in 0..core.options.shards {
         let queue = core.options.queue(shard);
-        let opened = Source::open(connection, &queue, core.options.prefetch).await;
-        sources.push(
+        let opened = QueueConsumer::open(connection, &queue, core.options.prefetch).await;
+        consumers.push(
             opened.map_err(|error| {
                 core.address.explain(&format!("consuming from the queue {queue}"), &error)
             })?,
         );
     }
-    Ok(sources)
+    Ok(consumers)
 }
 
-impl Source {
+impl QueueConsumer {
     async fn open(connection: &Connection, queue: &str, prefetch: u16) -> lapin::Result<Self> {
         let channel = connection.create_channel().await?;
         channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
         let options = BasicConsumeOptions::default();
-        let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
-        Ok(Self { channel, consumer })
+        let deliveries =
+            channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
+        Ok(Self { channel, deliveries })
     }
 }
 
-/// Takes from all shards until the connection is lost, and says why; `None` when it was told to stop, and everything
-/// taken is stored and acknowledged.
+/// Consumes all shards until the connection is lost, and returns the reason. `None` after an orderly stop: everything
+/// consumed is stored and acknowledged.
 pub(super) async fn run(
     core: &Core,
     connection: &Connection,
-    sources: Vec<Source>,
+    consumers: Vec<QueueConsumer>,
     stop: &watch::Receiver<bool>,
 ) -> Option<String> {
-    let shards = sources.into_iter().map(|source| async move {
+    let shards = consumers.into_iter().map(|consumer| async move {
         let (stop, filling) = (stop.clone(), Batch::default());
-        let mut shard = Shard { core, source, stop, filling, unacked: 0 };
+        let mut shard = Shard { core, consumer, stop, filling, unacked: 0 };
         shard.run().await
     });
     tokio::select! {
@@ -70,7 +72,7 @@ pub(super) async fn run(
     }
 }
 
-/// Looks at the queues now and then, until that fails.
+/// Measures the queues' lengths until a query fails. Returns the error.
 async fn measure(core: &Core, connection: &Connection) -> String {
     let channel = match connection.create_channel().await {
         Ok(channel) => channel,
@@ -81,7 +83,7 @@ async fn measure(core: &Core, connection: &Connection) -> String {
         interval.tick().await;
         let mut depth = 0;
         for shard in 0..core.options.shards {
-            match look(&channel, &core.options.queue(shard)).await {
+            match inspect_queue(&channel, &core.options.queue(shard)).await {
                 Ok(queue) => depth += i64::from(queue.message_count()),
                 Err(error) => return error.to_string(),
             }
@@ -97,10 +99,10 @@ type Committing<'a> = Pin<Box<dyn Future<Output = Option<Batch>> + Send + 'a>>;
 
 struct Shard<'a> {
     core: &'a Core,
-    source: Source,
+    consumer: QueueConsumer,
     stop: watch::Receiver<bool>,
     filling: Batch,
-    /// Deliveries taken and not acknowledged.
+    /// Deliveries that are not acknowledged.
     unacked: i64,
 }
 
@@ -118,23 +120,23 @@ impl<'a> Shard<'a> {
             }
             tokio::select! {
                 biased;
-                committed = through(&mut committing) => {
+                committed = committed(&mut committing) => {
                     committing = None;
                     match committed {
                         Some(batch) => self.acknowledge(&batch).await?,
-                        // The server stops, and the store takes nothing: the broker keeps it.
+                        // The server stops and the store accepts nothing: the batch stays in the broker.
                         None => return Ok(()),
                     }
                 }
                 _ = self.stop.changed(), if !is_stopping => is_stopping = true,
-                delivery = self.source.consumer.next(), if !is_stopping && self.filling.has_room(self.core.options.prefetch) => {
+                delivery = self.consumer.deliveries.next(), if !is_stopping && self.filling.has_room(self.core.options.prefetch) => {
                     let Some(delivery) = delivery.transpose()? else {
-                        return Err(std::io::Error::other("the broker ended the consumer, its queue may be gone").into());
+                        return Err(std::io::Error::other("the broker cancelled the consumer; its queue may be gone").into());
                     };
                     self.take(delivery);
-                    // Whatever else is here already comes along.
+                    // Deliveries that have already arrived join the batch.
                     while self.filling.has_room(self.core.options.prefetch)
-                        && let Some(Some(Ok(delivery))) = self.source.consumer.next().now_or_never()
+                        && let Some(Some(Ok(delivery))) = self.consumer.deliveries.next().now_or_never()
                     {
                         self.take(delivery);
                     }
@@ -151,35 +153,35 @@ impl<'a> Shard<'a> {
 
     async fn acknowledge(&mut self, batch: &Batch) -> lapin::Result<()> {
         let Some(tag) = batch.last_tag() else { return Ok(()) };
-        self.source.channel.basic_ack(tag, BasicAckOptions { multiple: true }).await?;
-        let count = i64::try_from(batch.len()).unwrap_or(i64::MAX);
+        self.consumer.channel.basic_ack(tag, BasicAckOptions { multiple: true }).await?;
+        let count = saturate(batch.len());
         self.unacked -= count;
         self.core.metrics.log_unacked.dec_by(count);
-        if let Some(published_at) = batch.newest_stamp() {
-            let way = self.core.clock.now().as_micros().saturating_sub(published_at).max(0);
-            self.core.metrics.log_lag.set(way);
-            self.core.metrics.log_broker_time.record(way.unsigned_abs(), 1);
+        if let Some(published_at) = batch.newest_published_at() {
+            let lag = self.core.clock.now().as_micros().saturating_sub(published_at).max(0);
+            self.core.metrics.log_lag.set(lag);
+            self.core.metrics.log_broker_time.record(lag.unsigned_abs(), 1);
         }
         Ok(())
     }
 }
 
-/// The broker gives out again what was not acknowledged.
+/// The broker delivers unacknowledged messages again.
 impl Drop for Shard<'_> {
     fn drop(&mut self) {
         self.core.metrics.log_unacked.dec_by(self.unacked);
     }
 }
 
-async fn through(committing: &mut Option<Committing<'_>>) -> Option<Batch> {
+async fn committed(committing: &mut Option<Committing<'_>>) -> Option<Batch> {
     match committing {
         Some(committing) => committing.await,
         None => std::future::pending().await,
     }
 }
 
-/// When this server, or another of its kind, published a message.
-pub(super) fn stamp(delivery: &Delivery) -> Option<i64> {
+/// When a Hubbub server published the message, if one did.
+pub(super) fn published_at(delivery: &Delivery) -> Option<i64> {
     match delivery.properties.headers().as_ref()?.inner().get(PUBLISHED_AT)? {
         AMQPValue::LongLongInt(micros) => Some(*micros),
         _ => None,

@@ -1,12 +1,13 @@
 //! RabbitMQ as the log of room messages.
 //!
-//! A submission becomes [`mail`] → [`publisher`], which publishes it on one channel without waiting, and answers when
-//! the broker has confirmed ([`flights`]) → the exchange and the queues of [`topology`] → [`consumer`], one for each
-//! queue, of which one in all servers is active → [`batch`] reads the [`body`] of each message, submits them together
-//! to the direct log, and gives what cannot be stored to the dead-letter queue → the broker is told.
+//! A submission becomes a [`publication`] → the [`publisher`] publishes it on one channel without waiting, and answers
+//! its sender when the broker has confirmed it ([`unconfirmed`]) → the exchange and queues of the [`topology`] → a
+//! [`consumer`] for each queue, of which one in all servers is active → a [`batch`] parses the [`body`] of each message,
+//! submits them together to the direct log, and publishes rejected ones to the dead-letter queue → the consumer
+//! acknowledges the batch.
 //!
-//! Publishing and consuming have a connection each: a broker short of memory stops reading from who publishes, and would
-//! else not hear the acknowledgements that relieve it. A connection that is lost is made again for ever.
+//! Publishing and consuming use a connection each: a broker short of memory stops reading from publishing connections,
+//! and would not see the acknowledgements that free its memory. Lost connections are made again without a limit.
 
 mod address;
 mod backoff;
@@ -14,10 +15,10 @@ mod batch;
 mod body;
 mod connect;
 mod consumer;
-mod flights;
-mod mail;
+mod publication;
 mod publisher;
 mod topology;
+mod unconfirmed;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::essential::supervise;
+use hubbub_core::invariant::saturate;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Essential, OpBatch};
 use lapin::tcp::OwnedTLSConfig;
@@ -38,34 +40,34 @@ use super::{DirectLog, LogHealth};
 use crate::batcher::{QueueLimits, SubmitError, Ticket, Waiter};
 use crate::metrics::Metrics;
 use connect::close;
-use consumer::Source;
-use mail::Mail;
+use consumer::QueueConsumer;
+use publication::Publication;
 use publisher::Publisher;
 
 pub use address::{Address, AmqpError};
 
-/// How the broker is used.
+/// Options of the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AmqpOptions {
-    /// File of certificates to trust besides those of the system, as PEM.
+    /// PEM file of certificates to trust besides the system's.
     pub ca: Option<PathBuf>,
-    /// The topic exchange that all messages are published to.
+    /// Topic exchange that all messages are published to.
     pub exchange: String,
-    /// What the names of the queues begin with; the number of the shard follows.
+    /// Prefix of the queues' names; the number of the shard follows.
     pub queue_prefix: String,
-    /// Over how many queues rooms are spread.
+    /// Number of queues that rooms are distributed over.
     pub shards: u16,
-    /// Messages of a queue that may be taken and not stored yet.
+    /// Messages of a queue that may be delivered and not yet stored.
     pub prefetch: u16,
-    /// How much may wait for the broker.
+    /// Bound of messages that wait for the broker.
     pub queue: QueueLimits,
 }
 
-/// How long a stop waits for the broker and the store.
+/// How long a shutdown waits for the broker and the store.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-const IDLE_LOOK: Duration = Duration::from_millis(10);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What all parts share.
+/// State shared by publisher and consumers.
 struct Core {
     address: Address,
     tls: OwnedTLSConfig,
@@ -74,7 +76,7 @@ struct Core {
     limits: Limits,
     direct: Arc<DirectLog>,
     publisher: Publisher,
-    /// Why nothing is consumed, if so.
+    /// Why nothing is consumed; `None` = consumers run.
     consumer_fault: Mutex<Option<String>>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn RandomSource>,
@@ -94,27 +96,26 @@ struct Running {
     publishing: JoinHandle<()>,
 }
 
-/// What a log with a broker is made of.
+/// The parts of a log with a broker.
 pub struct AmqpParts {
-    /// Where the broker is.
+    /// Address of the broker.
     pub address: Address,
-    /// How it is used.
+    /// Options of the broker.
     pub options: AmqpOptions,
-    /// What messages may be.
+    /// Limits of messages.
     pub limits: Limits,
-    /// The way to the store.
+    /// The log that commits to the store.
     pub direct: Arc<DirectLog>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// For ids and pauses.
+    /// Random source for ids and pauses.
     pub random: Arc<dyn RandomSource>,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Arc<Metrics>,
 }
 
 impl Amqp {
-    /// Connects, makes sure that everything is there and bound and that the user may use it, and begins to publish and to
-    /// consume.
+    /// Connects, declares the topology, checks permissions, and starts publishing and consuming.
     pub async fn start(parts: AmqpParts) -> Result<Self, AmqpError> {
         let AmqpParts { address, options, limits, direct, clock, random, metrics } = parts;
         let tls = connect::tls(options.ca.as_deref())?;
@@ -141,31 +142,31 @@ impl Amqp {
         let running = Running {
             consuming: tokio::spawn(supervise(
                 Essential::new("broker consumer"),
-                keep_consuming(core.clone(), consuming, consuming_stop),
+                run_consumers(core.clone(), consuming, consuming_stop),
             )),
             publishing: tokio::spawn(supervise(
                 Essential::new("broker publisher"),
-                keep_publishing(core.clone(), publishing, publishing_stop),
+                run_publisher(core.clone(), publishing, publishing_stop),
             )),
         };
         Ok(Self { core, stop_consuming, stop_publishing, running: Mutex::new(Some(running)) })
     }
 
     pub(super) fn submit(&self, ops: &OpBatch, waiter: &Arc<Waiter>) -> Result<Ticket, SubmitError> {
-        let mail = Mail::of_messages(ops, &self.core.exchange, self.core.clock.now());
-        self.core.publisher.submit(mail, waiter)
+        let publication = Publication::of_messages(ops, &self.core.exchange, self.core.clock.now());
+        self.core.publisher.submit(publication, waiter)
     }
 
     pub(super) fn health(&self) -> LogHealth {
         let metrics = &self.core.metrics;
         let fault = self.core.publisher.fault().or_else(|| self.core.consumer_fault.lock().clone());
         let depth = metrics.log_depth.get().saturating_add(metrics.log_unacked.get());
-        let whole = |value: i64| Some(u64::try_from(value).unwrap_or(0));
-        LogHealth { kind: "amqp", fault, depth: whole(depth), lag_us: whole(metrics.log_lag.get()) }
+        let figure = |value: i64| Some(saturate(value));
+        LogHealth { kind: "amqp", fault, depth: figure(depth), lag_us: figure(metrics.log_lag.get()) }
     }
 
-    /// Refuses what senders still bring, stores what was taken from the broker, and waits for the broker's
-    /// confirmations. What does not come in time stays in the broker.
+    /// Refuses new messages, stores what was consumed, and waits for the broker's confirmations. Messages that are not
+    /// stored in time stay in the broker.
     pub(super) async fn close(&self) {
         let Some(Running { mut consuming, mut publishing }) = self.running.lock().take() else { return };
         self.core.publisher.begin_close();
@@ -173,14 +174,14 @@ impl Amqp {
         let orderly = async {
             let _ = (&mut consuming).await;
             while !self.core.publisher.is_idle() {
-                tokio::time::sleep(IDLE_LOOK).await;
+                tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
             }
             let _ = self.stop_publishing.send(true);
             let _ = (&mut publishing).await;
         };
         if tokio::time::timeout(CLOSE_TIMEOUT, orderly).await.is_err() {
             tracing::warn!(
-                "the broker or the store did not answer in time; what is not stored stays in the broker"
+                "the broker or the store did not answer in time; messages that are not stored stay in the broker"
             );
             consuming.abort();
             publishing.abort();
@@ -188,7 +189,7 @@ impl Amqp {
     }
 }
 
-async fn keep_publishing(
+async fn run_publisher(
     core: Arc<Core>,
     (mut connection, channel): (Connection, Channel),
     stop: watch::Receiver<bool>,
@@ -201,32 +202,32 @@ async fn keep_publishing(
             _ = stopped.wait_for(|is_stopping| *is_stopping) => None,
         };
         let Some(reason) = reason else { return close(&connection).await };
-        tracing::warn!(reason, "the connection to the broker for publishing is lost");
+        tracing::warn!(reason, "lost the publishing connection to the broker; reconnecting");
         close(&connection).await;
-        let note = |reason: String| core.publisher.shut(&reason);
-        match core.again("publishing", &stop, move || core.connect_publishing(), note).await {
-            Some(again) => (connection, channel) = (again.0, Arc::new(again.1)),
+        let on_error = |reason: String| core.publisher.suspend(&reason);
+        match core.reconnect("publishing", &stop, move || core.connect_publishing(), on_error).await {
+            Some(new) => (connection, channel) = (new.0, Arc::new(new.1)),
             None => return,
         }
     }
 }
 
-async fn keep_consuming(
+async fn run_consumers(
     core: Arc<Core>,
-    (mut connection, mut sources): (Connection, Vec<Source>),
+    (mut connection, mut consumers): (Connection, Vec<QueueConsumer>),
     stop: watch::Receiver<bool>,
 ) {
     let core = &*core;
     loop {
-        let Some(reason) = consumer::run(core, &connection, sources, &stop).await else {
+        let Some(reason) = consumer::run(core, &connection, consumers, &stop).await else {
             return close(&connection).await;
         };
-        tracing::warn!(reason, "the connection to the broker for consuming is lost");
+        tracing::warn!(reason, "lost the consuming connection to the broker; reconnecting");
         *core.consumer_fault.lock() = Some(reason);
         close(&connection).await;
-        let note = |reason| *core.consumer_fault.lock() = Some(reason);
-        match core.again("consuming", &stop, move || core.connect_consuming(), note).await {
-            Some(again) => (connection, sources) = again,
+        let on_error = |reason| *core.consumer_fault.lock() = Some(reason);
+        match core.reconnect("consuming", &stop, move || core.connect_consuming(), on_error).await {
+            Some(new) => (connection, consumers) = new,
             None => return,
         }
         *core.consumer_fault.lock() = None;

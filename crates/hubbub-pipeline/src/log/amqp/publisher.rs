@@ -1,5 +1,5 @@
-//! From a submission to the broker's confirmation: a bounded queue that anybody may put submissions into, and one task
-//! with one channel that publishes them in their order, without waiting for one before the next.
+//! Publishes submissions and answers their senders when the broker has confirmed. A bounded queue feeds one task with one
+//! channel, which publishes in order and does not wait between messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use hubbub_core::clock::Clock;
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::ApplyError;
 use lapin::options::BasicPublishOptions;
 use lapin::{Channel, Connection};
@@ -14,36 +15,37 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
-use super::flights::{Flights, Landed, Submission};
-use super::mail::Mail;
+use super::publication::Publication;
+use super::unconfirmed::{ConfirmCounts, Submission, UnconfirmedPublications};
 use crate::batcher::{Batch, QueueLimits, SubmitError, Ticket, Waiter};
 use crate::metrics::Metrics;
-use crate::order::BY_BROKER;
+use crate::order::BROKER_BATCH;
 
-/// Most messages, and bytes of them, that are published and not confirmed.
-const IN_AIR_MAX: usize = 4_096;
-const IN_AIR_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// How long the broker may take to confirm before the connection is given up.
+/// Bounds of published and unconfirmed messages.
+const UNCONFIRMED_MAX: usize = 4_096;
+const UNCONFIRMED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// After this time without a confirmation the connection is considered lost.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long senders wait while the broker takes nothing, for lack of memory or disk, before they are told.
-const BLOCKED_PATIENCE: Duration = Duration::from_secs(5);
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How long senders wait while the broker blocks the connection for lack of memory or disk. Then they are refused.
+const BLOCKED_TIMEOUT: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Which submissions are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Door {
+enum Admission {
     Open,
-    /// Nothing is taken for now, and why.
-    Shut(String),
-    /// Only what the server itself has to say.
+    /// Submissions are refused for now, with the reason.
+    Suspended(String),
+    /// Only the server's own messages are accepted.
     Closing,
 }
 
 struct State {
     queue: VecDeque<Submission>,
-    /// Queued, or published and not confirmed.
+    /// Messages that are queued, or published and not confirmed.
     messages: usize,
     bytes: usize,
-    door: Door,
+    admission: Admission,
 }
 
 pub(super) struct Publisher {
@@ -56,38 +58,46 @@ pub(super) struct Publisher {
 
 impl Publisher {
     pub(super) fn new(limits: QueueLimits, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
-        let state = State { queue: VecDeque::new(), messages: 0, bytes: 0, door: Door::Open };
+        let state = State { queue: VecDeque::new(), messages: 0, bytes: 0, admission: Admission::Open };
         Self { state: Mutex::new(state), work: Notify::new(), limits, clock, metrics }
     }
 
-    /// Queues messages of senders.
-    pub(super) fn submit(&self, mail: Mail, waiter: &Arc<Waiter>) -> Result<Ticket, SubmitError> {
-        self.enqueue(mail, waiter, |door| match door {
-            Door::Open => Ok(()),
-            Door::Shut(_) => Err(SubmitError::Unavailable),
-            Door::Closing => Err(SubmitError::ShuttingDown),
+    /// Queues messages of clients.
+    pub(super) fn submit(
+        &self,
+        publication: Publication,
+        waiter: &Arc<Waiter>,
+    ) -> Result<Ticket, SubmitError> {
+        self.enqueue(publication, waiter, |admission| match admission {
+            Admission::Open => Ok(()),
+            Admission::Suspended(_) => Err(SubmitError::Unavailable),
+            Admission::Closing => Err(SubmitError::ShuttingDown),
         })
     }
 
-    /// Queues what the server itself has to say, also while it closes.
-    pub(super) fn submit_own(&self, mail: Mail, waiter: &Arc<Waiter>) -> Result<Ticket, SubmitError> {
-        self.enqueue(mail, waiter, |door| match door {
-            Door::Open | Door::Closing => Ok(()),
-            Door::Shut(_) => Err(SubmitError::Unavailable),
+    /// Queues the server's own messages, also while it closes.
+    pub(super) fn submit_own(
+        &self,
+        publication: Publication,
+        waiter: &Arc<Waiter>,
+    ) -> Result<Ticket, SubmitError> {
+        self.enqueue(publication, waiter, |admission| match admission {
+            Admission::Open | Admission::Closing => Ok(()),
+            Admission::Suspended(_) => Err(SubmitError::Unavailable),
         })
     }
 
     fn enqueue(
         &self,
-        mail: Mail,
+        publication: Publication,
         waiter: &Arc<Waiter>,
-        admit: impl FnOnce(&Door) -> Result<(), SubmitError>,
+        admit: impl FnOnce(&Admission) -> Result<(), SubmitError>,
     ) -> Result<Ticket, SubmitError> {
-        let (messages, bytes) = (mail.letters.len(), mail.bytes());
+        let (messages, bytes) = (publication.messages.len(), publication.bytes());
         let mut state = self.state.lock();
-        admit(&state.door)?;
-        // What the broker did not take is sent again, and must not come behind this.
-        if waiter.order().is_some_and(|order| order.has_failed_by_broker(mail.rooms())) {
+        admit(&state.admission)?;
+        // A message that the broker did not confirm is sent again, and must not come after these.
+        if waiter.order().is_some_and(|order| order.has_broker_failure(publication.rooms())) {
             return Err(SubmitError::Overloaded);
         }
         let fits = |has: usize, more: usize, limit: usize| has == 0 || has + more <= limit;
@@ -96,49 +106,49 @@ impl Publisher {
         }
         state.messages += messages;
         state.bytes += bytes;
-        let batch = Batch::new(BY_BROKER);
+        let batch = Batch::new(BROKER_BATCH);
         let ticket = Ticket::new(batch.clone(), messages);
-        state.queue.push_back(Submission::new(mail, batch, waiter.clone(), self.clock.monotonic()));
+        state.queue.push_back(Submission::new(publication, batch, waiter.clone(), self.clock.monotonic()));
         drop(state);
         self.work.notify_one();
         Ok(ticket)
     }
 
-    /// Takes messages again.
-    pub(super) fn open(&self) {
+    /// Accepts messages again.
+    pub(super) fn resume(&self) {
         let mut state = self.state.lock();
-        if state.door != Door::Closing {
-            state.door = Door::Open;
+        if state.admission != Admission::Closing {
+            state.admission = Admission::Open;
         }
     }
 
-    /// Takes nothing for now, and says so to those who wait: nothing of theirs was published.
-    pub(super) fn shut(&self, reason: &str) {
+    /// Refuses messages for now, and answers the queued ones: none of them was published.
+    pub(super) fn suspend(&self, reason: &str) {
         let mut state = self.state.lock();
-        if state.door != Door::Closing {
-            state.door = Door::Shut(reason.to_owned());
+        if state.admission != Admission::Closing {
+            state.admission = Admission::Suspended(reason.to_owned());
         }
         for mut waiting in std::mem::take(&mut state.queue) {
             state.messages -= waiting.messages();
-            state.bytes -= waiting.mail.bytes();
+            state.bytes -= waiting.publication.bytes();
             waiting.answer(Err(ApplyError::Unavailable { reason: reason.to_owned() }));
         }
     }
 
-    /// Takes nothing of senders any more.
+    /// Refuses further messages of clients.
     pub(super) fn begin_close(&self) {
-        self.state.lock().door = Door::Closing;
+        self.state.lock().admission = Admission::Closing;
     }
 
-    /// Why nothing is taken, if so.
+    /// Why messages are refused; `None` = they are accepted.
     pub(super) fn fault(&self) -> Option<String> {
-        match &self.state.lock().door {
-            Door::Shut(reason) => Some(reason.clone()),
-            Door::Open | Door::Closing => None,
+        match &self.state.lock().admission {
+            Admission::Suspended(reason) => Some(reason.clone()),
+            Admission::Open | Admission::Closing => None,
         }
     }
 
-    /// Whether everything is answered.
+    /// Whether all submissions are answered.
     pub(super) fn is_idle(&self) -> bool {
         self.state.lock().messages == 0
     }
@@ -147,20 +157,20 @@ impl Publisher {
         self.state.lock().queue.pop_front()
     }
 
-    fn forget(&self, messages: usize, bytes: usize) {
+    fn release(&self, messages: usize, bytes: usize) {
         let mut state = self.state.lock();
         state.messages -= messages;
         state.bytes -= bytes;
     }
 
-    /// Publishes what is queued until the connection is lost; says why.
+    /// Publishes queued submissions until the connection is lost. Returns the reason.
     pub(super) async fn run(&self, connection: &Connection, channel: &Arc<Channel>) -> String {
-        self.open();
-        let mut flights = Flights::default();
-        let reason = self.publish(connection, channel, &mut flights).await;
-        self.shut(&reason);
-        self.metrics.log_unconfirmed.inc_by(flights.unanswered() as u64);
-        self.forget(flights.unanswered(), flights.bytes);
+        self.resume();
+        let mut unconfirmed = UnconfirmedPublications::default();
+        let reason = self.publish(connection, channel, &mut unconfirmed).await;
+        self.suspend(&reason);
+        self.metrics.log_unconfirmed.inc_by(unconfirmed.unanswered() as u64);
+        self.release(unconfirmed.unanswered(), unconfirmed.bytes);
         reason
     }
 
@@ -168,44 +178,45 @@ impl Publisher {
         &self,
         connection: &Connection,
         channel: &Arc<Channel>,
-        flights: &mut Flights,
+        unconfirmed: &mut UnconfirmedPublications,
     ) -> String {
-        let mut look = tokio::time::interval(LOOK_INTERVAL);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut check = tokio::time::interval(CHECK_INTERVAL);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut blocked_since = None;
         let mut unblocked_at = Duration::ZERO;
         loop {
             while !connection.status().blocked()
-                && flights.messages < IN_AIR_MAX
-                && flights.bytes < IN_AIR_BYTES_MAX
+                && unconfirmed.messages < UNCONFIRMED_MAX
+                && unconfirmed.bytes < UNCONFIRMED_BYTES_MAX
                 && let Some(submission) = self.next()
             {
                 self.metrics.log_published.inc_by(submission.messages() as u64);
-                flights
-                    .launch(submission, self.clock.monotonic(), |mail, index| publish(channel, mail, index));
+                unconfirmed.publish(submission, self.clock.monotonic(), |publication, index| {
+                    publish(channel, publication, index)
+                });
             }
             tokio::select! {
-                confirmed = flights.confirmed(), if !flights.is_empty() => {
-                    let landed = confirmed.and_then(|()| self.land(channel, flights));
-                    match landed {
+                confirmed = unconfirmed.confirmed(), if !unconfirmed.is_empty() => {
+                    let counts = confirmed.and_then(|()| self.take_confirmed(channel, unconfirmed));
+                    match counts {
                         Err(error) => return error.to_string(),
-                        // A queue or a binding is gone: connecting again declares what is missing.
-                        Ok(landed) if landed.returned > 0 => return "the broker had no queue for a message".to_owned(),
+                        // A queue or a binding is gone. Reconnecting declares it again.
+                        Ok(counts) if counts.returned > 0 => return "the broker had no queue for a message".to_owned(),
                         Ok(_) => {}
                     }
                 }
                 () = self.work.notified() => {}
-                _ = look.tick() => {
+                _ = check.tick() => {
                     if !connection.status().connected() {
                         return "the connection was lost".to_owned();
                     }
                     let now = self.clock.monotonic();
-                    self.mind_blocking(connection.status().blocked(), &mut blocked_since, flights, now);
+                    self.handle_blocking(connection.status().blocked(), &mut blocked_since, unconfirmed, now);
                     if blocked_since.is_some() {
-                        // Nothing is confirmed meanwhile, and afterwards the broker has its time again.
+                        // A blocked broker confirms nothing; the time-out starts again when it is unblocked.
                         unblocked_at = now;
                     }
-                    let is_late = flights
+                    let is_late = unconfirmed
                         .oldest()
                         .is_some_and(|oldest| now.saturating_sub(oldest.max(unblocked_at)) > CONFIRM_TIMEOUT);
                     if is_late {
@@ -216,59 +227,75 @@ impl Publisher {
         }
     }
 
-    fn land(&self, channel: &Channel, flights: &mut Flights) -> lapin::Result<Landed> {
-        // Takes the lock under which the library works on a frame of confirmations; there is nothing to wait for.
-        let settle = || drop(channel.wait_for_confirms().now_or_never());
+    fn take_confirmed(
+        &self,
+        channel: &Channel,
+        unconfirmed: &mut UnconfirmedPublications,
+    ) -> lapin::Result<ConfirmCounts> {
+        // Takes the lock under which the library processes a frame of confirmations. It does not wait for anything else.
+        let wait_for_frame = || drop(channel.wait_for_confirms().now_or_never());
         let now = self.clock.monotonic();
-        let landed = flights.land(settle, &mut |submission| {
-            self.forget(submission.messages(), submission.mail.bytes());
+        let counts = unconfirmed.take_confirmed(wait_for_frame, &mut |submission| {
+            self.release(submission.messages(), submission.publication.bytes());
             let took = now.saturating_sub(submission.submitted_at).as_micros();
             let messages = submission.messages() as u64;
-            self.metrics.log_confirm_time.record(u64::try_from(took).unwrap_or(u64::MAX), messages);
+            self.metrics.log_confirm_time.record(saturate(took), messages);
         })?;
-        self.metrics.log_confirmed.inc_by(landed.confirmed);
-        self.metrics.log_returned.inc_by(landed.returned);
-        self.metrics.log_unconfirmed.inc_by(landed.unconfirmed);
-        Ok(landed)
+        self.metrics.log_confirmed.inc_by(counts.confirmed);
+        self.metrics.log_returned.inc_by(counts.returned);
+        self.metrics.log_unconfirmed.inc_by(counts.unconfirmed);
+        Ok(counts)
     }
 
-    /// A broker short of memory or disk reads nothing from this connection. After a while nobody is left waiting.
-    fn mind_blocking(
+    /// A broker short of memory or disk stops reading from this connection. After a time-out, waiting senders are
+    /// answered and new messages are refused.
+    fn handle_blocking(
         &self,
         is_blocked: bool,
         since: &mut Option<Duration>,
-        flights: &mut Flights,
+        unconfirmed: &mut UnconfirmedPublications,
         now: Duration,
     ) {
-        let reason = "the broker is short of memory or disk and takes no messages";
+        let reason = "the broker is short of memory or disk and accepts no messages";
         match *since {
             None if is_blocked => *since = Some(now),
             Some(_) if !is_blocked => {
                 *since = None;
-                self.open();
-                tracing::info!("the broker takes messages again");
+                self.resume();
+                tracing::info!("the broker accepts messages again");
             }
-            Some(start) if now.saturating_sub(start) >= BLOCKED_PATIENCE => {
+            Some(start) if now.saturating_sub(start) >= BLOCKED_TIMEOUT => {
                 if self.fault().is_none() {
                     tracing::warn!("{reason}");
                 }
-                self.shut(reason);
-                flights.give_up(reason);
+                self.suspend(reason);
+                unconfirmed.give_up(reason);
             }
             _ => {}
         }
     }
 }
 
-fn publish(channel: &Arc<Channel>, mail: &Arc<Mail>, index: usize) -> super::flights::Publishing {
-    let (channel, mail) = (channel.clone(), mail.clone());
+fn publish(
+    channel: &Arc<Channel>,
+    publication: &Arc<Publication>,
+    index: usize,
+) -> super::unconfirmed::Publishing {
+    let (channel, publication) = (channel.clone(), publication.clone());
     Box::pin(async move {
-        let Some(letter) = mail.letters.get(index) else { return Ok(lapin::Confirmation::NotRequested) };
+        let Some(message) = publication.messages.get(index) else {
+            return Ok(lapin::Confirmation::NotRequested);
+        };
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let exchange = letter.exchange.clone().unwrap_or_default();
-        let properties = letter.properties.clone();
-        let confirm =
-            channel.basic_publish(exchange, letter.key.clone(), options, mail.body(letter), properties);
+        let exchange = message.exchange.clone().unwrap_or_default();
+        let properties = message.properties.clone();
+        let confirm = channel.basic_publish(
+            exchange,
+            message.key.clone(),
+            options,
+            publication.body(message),
+            properties,
+        );
         confirm.await?.await
     })
 }

@@ -1,5 +1,5 @@
-//! What must exist in the broker: the exchange, the queues and what leads from the one to the others. What is there
-//! already is used when it fits, since somebody with more rights may have made it.
+//! Declares the broker's topology: the exchange, the queues and the bindings between them. Existing objects are used if
+//! they fit: an administrator with more permissions may have created them.
 
 use lapin::options::{
     BasicPublishOptions, ConfirmSelectOptions, ExchangeBindOptions, ExchangeDeclareOptions,
@@ -12,13 +12,13 @@ use lapin::{BasicProperties, Channel, Connection, ErrorKind, ExchangeKind, Queue
 use super::AmqpOptions;
 use super::address::{Address, AmqpError};
 
-/// Every key of a message of a room.
+/// Binding key that matches every message of a room.
 const ALL_ROOMS: &str = "room.#";
 
-/// Neither a queue nor a binding has this name.
+/// A key that no queue and no binding has.
 const NO_KEY: &str = "hubbub.none";
 
-/// The queue for what cannot be stored.
+/// The dead-letter queue.
 pub(super) const DEAD_QUEUE: &str = "hubbub.dead";
 
 impl AmqpOptions {
@@ -27,63 +27,63 @@ impl AmqpOptions {
         format!("{}{shard}", self.queue_prefix)
     }
 
-    /// The exchange that spreads rooms over the queues when there are several.
-    fn spreader(&self) -> String {
+    /// The exchange that distributes rooms over several queues by hash.
+    fn hash_exchange(&self) -> String {
         format!("{}hash", self.queue_prefix)
     }
 }
 
-/// Makes sure that everything is there and bound.
+/// Declares and binds everything.
 pub(super) async fn declare(
     connection: &Connection,
     options: &AmqpOptions,
     address: &Address,
 ) -> Result<(), AmqpError> {
-    let declaring = Declaring { connection, options, address };
-    declaring.exchange(&options.exchange, ExchangeKind::Topic).await?;
-    declaring.queue(DEAD_QUEUE, FieldTable::default()).await?;
-    declaring.refuse_leftovers().await?;
+    let topology = Topology { connection, options, address };
+    topology.exchange(&options.exchange, ExchangeKind::Topic).await?;
+    topology.queue(DEAD_QUEUE, FieldTable::default()).await?;
+    topology.refuse_leftovers().await?;
     for shard in 0..options.shards {
         let mut arguments = FieldTable::default();
         arguments.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
-        declaring.queue(&options.queue(shard), arguments).await?;
+        topology.queue(&options.queue(shard), arguments).await?;
     }
-    if options.shards == 1 { declaring.bind_one().await } else { declaring.bind_spread().await }
+    if options.shards == 1 { topology.bind_one().await } else { topology.bind_hashed().await }
 }
 
-/// A channel with confirmations of a user who may publish to the exchange and to the queue of dead letters, which is found
-/// out while nothing depends on it. Nothing is opened on the connection later: a broker short of memory reads no more of
-/// one that has published.
+/// Opens a channel with confirmations, after checking the permission to publish to the exchange and to the dead-letter
+/// queue. No channel is opened on this connection later: a broker short of memory reads nothing more from a connection
+/// that has published.
 pub(super) async fn publishing_channel(
     connection: &Connection,
     options: &AmqpOptions,
     address: &Address,
 ) -> Result<Channel, AmqpError> {
-    let declaring = Declaring { connection, options, address };
-    declaring.ensure_writable(&options.exchange).await?;
-    let channel = declaring.channel().await?;
-    declaring.ensure_default_writable(&channel).await?;
+    let topology = Topology { connection, options, address };
+    topology.ensure_writable(&options.exchange).await?;
+    let channel = topology.channel().await?;
+    topology.ensure_default_writable(&channel).await?;
     Ok(channel)
 }
 
-struct Declaring<'a> {
+struct Topology<'a> {
     connection: &'a Connection,
     options: &'a AmqpOptions,
     address: &'a Address,
 }
 
-impl Declaring<'_> {
+impl Topology<'_> {
     fn explain<'a>(&'a self, what: &'a str) -> impl Fn(lapin::Error) -> AmqpError + 'a {
         move |error| self.address.explain(what, &error)
     }
 
-    /// A refusal closes the channel, so each attempt has its own.
+    /// Opens a channel. A refusal closes it, so each attempt has its own.
     async fn channel(&self) -> Result<Channel, AmqpError> {
         self.connection.create_channel().await.map_err(self.explain("opening a channel"))
     }
 
     async fn exchange(&self, name: &str, kind: ExchangeKind) -> Result<(), AmqpError> {
-        let what = format!("declaring the exchange {name}");
+        let what = format!("topology the exchange {name}");
         let declare = async |passive| {
             let options =
                 ExchangeDeclareOptions { passive, durable: true, ..ExchangeDeclareOptions::default() };
@@ -95,7 +95,7 @@ impl Declaring<'_> {
         let is_there = declare(true).await?.is_ok();
         match declare(false).await? {
             Ok(()) => Ok(()),
-            // Made by somebody with more rights, or with arguments of no consequence here.
+            // Created by a user with more permissions, or with arguments that do not matter here.
             Err(error)
                 if is_there
                     && (is_forbidden(&error) || is_other(&error) && !differs_in(&error, "'type'")) =>
@@ -107,12 +107,12 @@ impl Declaring<'_> {
     }
 
     async fn queue(&self, name: &str, arguments: FieldTable) -> Result<(), AmqpError> {
-        let what = format!("declaring the queue {name}");
+        let what = format!("topology the queue {name}");
         let is_there = self.find(name).await?.is_some();
         match self.make(name, arguments.clone()).await? {
             Ok(_) => Ok(()),
             Err(error) if is_there && is_forbidden(&error) => Ok(()),
-            // A replicated queue is better still.
+            // A replicated queue is even better.
             Err(error) if is_there && differs_in(&error, "'x-queue-type'") => {
                 let mut arguments = arguments;
                 arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
@@ -127,21 +127,21 @@ impl Declaring<'_> {
         Ok(channel.queue_declare(name.into(), QueueDeclareOptions::durable(), arguments).await)
     }
 
-    /// A queue as it is, if it is.
+    /// The queue of this name, if it exists.
     async fn find(&self, name: &str) -> Result<Option<Queue>, AmqpError> {
-        match look(&self.channel().await?, name).await {
+        match inspect_queue(&self.channel().await?, name).await {
             Ok(queue) => Ok(Some(queue)),
             Err(error) if is_kind(&error, &AMQPSoftError::NOTFOUND) => Ok(None),
-            Err(error) => Err(self.explain(&format!("looking at the queue {name}"))(error)),
+            Err(error) => Err(self.explain(&format!("inspecting the queue {name}"))(error)),
         }
     }
 
     async fn bind_one(&self) -> Result<(), AmqpError> {
         let (options, channel) = (self.options, self.channel().await?);
-        // Left from a start with more shards; an exchange that is not there closes the channel, and that is all.
+        // Remains of a start with more shards. If there is no such exchange, the broker closes the channel, nothing more.
         let unbound = channel
             .exchange_unbind(
-                options.spreader().into(),
+                options.hash_exchange().into(),
                 options.exchange.as_str().into(),
                 ALL_ROOMS.into(),
                 ExchangeUnbindOptions::default(),
@@ -152,27 +152,27 @@ impl Declaring<'_> {
         self.bind_queue(&channel, 0, &options.exchange, ALL_ROOMS).await
     }
 
-    async fn bind_spread(&self) -> Result<(), AmqpError> {
-        let (options, spreader) = (self.options, self.options.spreader());
-        self.exchange(&spreader, ExchangeKind::Custom("x-consistent-hash".to_owned())).await?;
+    async fn bind_hashed(&self) -> Result<(), AmqpError> {
+        let (options, hash_exchange) = (self.options, self.options.hash_exchange());
+        self.exchange(&hash_exchange, ExchangeKind::Custom("x-consistent-hash".to_owned())).await?;
         let channel = self.channel().await?;
         // The key of these bindings is a weight.
         for shard in 0..options.shards {
-            self.bind_queue(&channel, shard, &spreader, "1").await?;
+            self.bind_queue(&channel, shard, &hash_exchange, "1").await?;
         }
         let first: ShortString = options.queue(0).into();
         let exchange: ShortString = options.exchange.as_str().into();
         channel
             .exchange_bind(
-                spreader.as_str().into(),
+                hash_exchange.as_str().into(),
                 exchange.clone(),
                 ALL_ROOMS.into(),
                 ExchangeBindOptions::default(),
                 FieldTable::default(),
             )
             .await
-            .map_err(self.explain(&format!("binding the exchange {spreader}")))?;
-        // Left from a start with one shard, when the first queue took everything.
+            .map_err(self.explain(&format!("binding the exchange {hash_exchange}")))?;
+        // Remains of a start with one shard, when the first queue was bound to all rooms.
         channel
             .queue_unbind(first, exchange, ALL_ROOMS.into(), FieldTable::default())
             .await
@@ -191,7 +191,7 @@ impl Declaring<'_> {
         bound.await.map_err(self.explain(&format!("binding the queue {queue} to the exchange {to}")))
     }
 
-    /// Whoever may write to an exchange may take bindings from it, also one that is not there; and nobody notices.
+    /// Checks the permission to write: whoever may write to an exchange may remove a binding that does not exist.
     async fn ensure_writable(&self, name: &str) -> Result<(), AmqpError> {
         let unbinding = self.channel().await?;
         let unbound = unbinding.exchange_unbind(
@@ -204,9 +204,9 @@ impl Declaring<'_> {
         unbound.await.map_err(self.explain(&format!("publishing to the exchange {name}")))
     }
 
-    /// The exchange that leads straight to queues has no bindings to take, but what is published to no queue is dropped.
+    /// The default exchange has no bindings. But the broker drops a message to a queue that does not exist.
     async fn ensure_default_writable(&self, channel: &Channel) -> Result<(), AmqpError> {
-        let what = "publishing to the default exchange, which dead letters go through,";
+        let what = "publishing to the default exchange, which dead letters are published through,";
         let publishing = async {
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
             let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
@@ -215,7 +215,7 @@ impl Declaring<'_> {
         publishing.await.map(drop).map_err(self.explain(what))
     }
 
-    /// Queues of a start with more shards must be emptied by as many before there are fewer; empty ones get no more.
+    /// Refuses to start while a queue of an earlier start with more shards holds messages. Empty ones are unbound.
     async fn refuse_leftovers(&self) -> Result<(), AmqpError> {
         for shard in self.options.shards.. {
             let name = self.options.queue(shard);
@@ -231,7 +231,7 @@ impl Declaring<'_> {
             let channel = self.channel().await?;
             let unbound = channel.queue_unbind(
                 name.as_str().into(),
-                self.options.spreader().into(),
+                self.options.hash_exchange().into(),
                 "1".into(),
                 FieldTable::default(),
             );
@@ -241,8 +241,8 @@ impl Declaring<'_> {
     }
 }
 
-/// A queue as it is, with the number of messages that wait in it.
-pub(super) async fn look(channel: &Channel, name: &str) -> lapin::Result<Queue> {
+/// A queue, with the number of its waiting messages.
+pub(super) async fn inspect_queue(channel: &Channel, name: &str) -> lapin::Result<Queue> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::durable() };
     channel.queue_declare(name.into(), options, FieldTable::default()).await
 }
@@ -255,7 +255,7 @@ fn is_forbidden(error: &lapin::Error) -> bool {
     is_kind(error, &AMQPSoftError::ACCESSREFUSED)
 }
 
-/// Something of that name is there, with other arguments.
+/// An object of that name exists, with other arguments.
 fn is_other(error: &lapin::Error) -> bool {
     is_kind(error, &AMQPSoftError::PRECONDITIONFAILED)
 }

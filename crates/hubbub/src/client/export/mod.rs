@@ -1,4 +1,4 @@
-//! `hubbub export`: rooms page by page into a file.
+//! `hubbub export`: writes the messages of rooms to a file, page by page.
 
 pub(super) mod row;
 mod sink;
@@ -14,7 +14,7 @@ use super::connection::{Connection, Server, TIMEOUT};
 use crate::cli::ExportArgs;
 use sink::Sink;
 
-/// Messages, or rooms, asked for in one request.
+/// Messages or rooms in one request.
 const PAGE: usize = 500;
 
 #[derive(Deserialize)]
@@ -36,7 +36,7 @@ pub(crate) async fn export(args: ExportArgs) -> anyhow::Result<()> {
     export.run().await?;
     let Export { sink, messages, rooms, .. } = export;
     sink.finish()?;
-    // Standard output may be the file.
+    // Standard output may be the export itself.
     eprintln!("exported {messages} messages of {rooms} rooms");
     Ok(())
 }
@@ -45,7 +45,7 @@ struct Export {
     args: ExportArgs,
     connection: Connection,
     sink: Sink,
-    /// The history that the first page was of; a cursor of one means nothing in another.
+    /// Epoch of the first page; its cursors are meaningless in another epoch.
     epoch: Option<String>,
     messages: u64,
     rooms: u64,
@@ -72,7 +72,7 @@ impl Export {
                 .filter_map(|room| room.get("roomId")?.as_str().map(str::to_owned))
                 .collect();
             for room in rooms {
-                // One that was removed meanwhile is not missed.
+                // A room that was removed meanwhile is skipped.
                 self.room(&room).await?;
             }
             match page.get("next").and_then(Value::as_str) {
@@ -82,8 +82,8 @@ impl Export {
         }
     }
 
-    /// One room from its oldest message to what was its newest when this began, or a page beyond: a room that gets
-    /// messages as fast as they are read would never end. Says whether there is such a room.
+    /// Exports one room, from its oldest message to at least its newest one at the start: a room that gets messages as fast
+    /// as they are read would never end. Returns whether there is such a room.
     async fn room(&mut self, room: &str) -> anyhow::Result<bool> {
         let (mut after, mut end) = (0, None);
         loop {
@@ -93,13 +93,13 @@ impl Export {
                 StatusCode::OK => {}
                 StatusCode::NOT_FOUND => return Ok(false),
                 StatusCode::GONE => {
-                    after = self.go_on(room, after, &body)?;
+                    after = self.cursor_after_reset(room, after, &body)?;
                     continue;
                 }
                 _ => bail!("room {room}: the server answered {status}: {}", detail(&body)),
             }
-            let page: Page<'_> =
-                serde_json::from_slice(&body).with_context(|| format!("room {room}: no page of messages"))?;
+            let page: Page<'_> = serde_json::from_slice(&body)
+                .with_context(|| format!("room {room}: the answer is not a page of messages"))?;
             for message in &page.messages {
                 self.sink.write(message)?;
             }
@@ -126,13 +126,13 @@ impl Export {
         format!("/v1/rooms/{room}/messages?{}", query.finish())
     }
 
-    /// Where to go on when what came next is not kept any more.
-    fn go_on(&self, room: &str, after: u64, body: &[u8]) -> anyhow::Result<u64> {
+    /// The cursor to continue from after a reset: the next messages are not kept any more.
+    fn cursor_after_reset(&self, room: &str, after: u64, body: &[u8]) -> anyhow::Result<u64> {
         let reset: Value = serde_json::from_slice(body).unwrap_or_default();
         let is_same = reset.get("epoch").and_then(Value::as_str) == self.epoch.as_deref();
         let oldest = reset.get("oldest").and_then(Value::as_u64).unwrap_or_default();
         if !is_same || oldest <= after + 1 {
-            bail!("room {room}: the server's history was replaced meanwhile; begin the export again");
+            bail!("room {room}: the server's history was replaced meanwhile; start the export again");
         }
         Ok(oldest - 1)
     }

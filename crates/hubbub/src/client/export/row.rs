@@ -1,10 +1,10 @@
-//! A message, divided into the columns of a file.
+//! A message as the columns of a file.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// The columns of a file; an import finds them by these names.
+/// Names of the columns of a file, for exports and imports.
 pub(in crate::client) const COLUMNS: [&str; 9] =
     ["roomId", "seq", "messageId", "userId", "username", "messageType", "timestamp", "receivedAt", "message"];
 

@@ -1,4 +1,4 @@
-//! Where messages are written to, and how they stand there.
+//! Writes messages in one of the file formats.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -13,7 +13,7 @@ use crate::client::csv;
 #[cfg(feature = "parquet")]
 use crate::client::parquet::Writer;
 
-/// Takes messages in one of the formats.
+/// A writer of messages in one of the formats.
 pub(super) enum Sink {
     Jsonl(Output),
     Csv(Output),
@@ -39,7 +39,7 @@ impl Sink {
     }
 
     pub(super) fn write(&mut self, message: &RawValue) -> anyhow::Result<()> {
-        let row = || serde_json::from_str::<Row<'_>>(message.get()).context("a message lacks a part");
+        let row = || serde_json::from_str::<Row<'_>>(message.get()).context("a message lacks a field");
         match self {
             Self::Jsonl(output) => {
                 let line = [message.get(), "\n"];
@@ -66,7 +66,7 @@ impl Sink {
         }
     }
 
-    /// Writes what is left; a file has its name afterwards.
+    /// Writes the rest, and gives the file its name.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         match self {
             Self::Jsonl(output) | Self::Csv(output) => output.finish(),
@@ -76,7 +76,7 @@ impl Sink {
     }
 }
 
-/// Standard output, or a file that has its name only once it is complete.
+/// Standard output, or a file that gets its name only when it is complete.
 pub(super) struct Output {
     writer: BufWriter<Box<dyn Write + Send>>,
     file: Option<(File, PathBuf, PathBuf)>,
@@ -100,7 +100,7 @@ impl Output {
         let mut partial = path.clone().into_os_string();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
-        let file = File::create(&partial).with_context(|| format!("making {}", partial.display()))?;
+        let file = File::create(&partial).with_context(|| format!("creating {}", partial.display()))?;
         let writer: Box<dyn Write + Send> = Box::new(file.try_clone().context("opening the file twice")?);
         Ok(Self { writer: BufWriter::new(writer), file: Some((file, partial, path)) })
     }

@@ -1,4 +1,4 @@
-//! `hubbub import`: the messages of a file, many at a time, each with its own id, so that repeating is harmless.
+//! `hubbub import`: sends the messages of a file in batches. Each has an id, so that repeating an import is harmless.
 
 mod source;
 
@@ -15,13 +15,13 @@ use super::{print, print_json};
 use crate::cli::ImportArgs;
 use source::Source;
 
-/// A request is sent when it holds so many messages or bytes.
+/// Size of a request, in messages and bytes.
 const BATCH_LINES: usize = 1_000;
 const BATCH_BYTES: usize = 1 << 20;
-/// How long the server may take for one.
+/// Time-out of a request.
 const BATCH_MAX: Duration = Duration::from_secs(120);
 
-/// Attempts in a row of which none brings anything forward, with pauses that double from the first to the last.
+/// Attempts without progress before the import fails, and their pauses, which double from the first to the longest.
 const ATTEMPTS: u32 = 8;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
         import.print()?;
         return Err(error).with_context(|| {
             format!(
-                "reading {name}: only what stands before is imported; importing all of it later is harmless"
+                "reading {name}: only the messages before are imported; importing the whole file again is harmless"
             )
         });
     }
@@ -71,8 +71,8 @@ struct Id {
     message_id: Option<IgnoredAny>,
 }
 
-/// Gives a message without an id one that it gets again when the file is imported again. What is no message at all
-/// is left for the server to refuse.
+/// Adds an id to a message that has none: the same one whenever the file is imported. The server refuses what is not a
+/// message.
 fn with_id(message: String, line: u64) -> String {
     if !serde_json::from_str::<Id>(&message).is_ok_and(|id| id.message_id.is_none()) {
         return message;
@@ -92,13 +92,13 @@ struct Import {
     connection: Option<Connection>,
     /// Messages without an answer, with their lines.
     waiting: Vec<(u64, String)>,
-    /// Whether what waits was sent before: what is there already is then taken for our own.
+    /// Whether the waiting messages were sent before: then duplicates may be of this import.
     is_repeated: bool,
     bytes: usize,
     stored: u64,
     duplicate: u64,
     refused: u64,
-    /// What messages are counted in.
+    /// Name of a message's position: line or row.
     unit: &'static str,
     is_json: bool,
 }
@@ -113,8 +113,8 @@ impl Import {
         if self.waiting.len() >= BATCH_LINES { self.send().await } else { Ok(()) }
     }
 
-    /// Sends until everything has an answer that no repetition can better. The server refuses all that follows a
-    /// message that it has no room for, so repeating keeps the order.
+    /// Repeats until every message has a final answer. After a message that it cannot accept now, the server refuses all
+    /// later ones, so repeating keeps the order.
     async fn send(&mut self) -> anyhow::Result<()> {
         let (mut pause, mut attempts) = (PAUSE_FIRST, 0);
         while let Some((line, _)) = self.waiting.first() {

@@ -1,6 +1,6 @@
-//! Messages in files of Apache Parquet (<https://parquet.apache.org/docs/file-format/>), for programs that analyse.
+//! Messages in files of Apache Parquet (<https://parquet.apache.org/docs/file-format/>), for data analysis.
 //!
-//! [`write`] makes them in row groups of a bounded size; [`read`] takes its own and those of other programs.
+//! [`write`] writes row groups of a bounded size; [`read`] reads these files and those of other programs.
 
 mod read;
 mod write;

@@ -1,4 +1,4 @@
-//! Rows of a file, some at a time: what is in memory is a few pages of each column.
+//! Reads rows in batches: only a few pages of each column are in memory.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,13 +16,13 @@ use serde_json::{Map, Value};
 /// Rows read at once.
 const BATCH_ROWS: usize = 256;
 
-/// Reads the columns it was asked for; a file need not have all.
+/// Reads the requested columns, of which a file may lack some.
 pub(in crate::client) struct Reader {
     file: SerializedFileReader<File>,
     wanted: Vec<Column>,
-    /// Row groups begun so far.
+    /// Number of row groups begun so far.
     groups: usize,
-    /// The columns of the last one, and its rows that are not read yet.
+    /// Columns of the current row group, and the number of its unread rows.
     readers: Vec<ColumnReader>,
     left: usize,
     rows: VecDeque<Map<String, Value>>,
@@ -31,7 +31,7 @@ pub(in crate::client) struct Reader {
 #[derive(Debug)]
 struct Column {
     name: String,
-    place: usize,
+    index: usize,
     kind: Kind,
     is_optional: bool,
 }
@@ -46,27 +46,27 @@ enum Kind {
 impl Reader {
     pub(in crate::client) fn open(file: File, wanted: &[&str]) -> anyhow::Result<Self> {
         let file =
-            unpanicked(|| SerializedFileReader::new(file).context("it is no Parquet file, or damaged"))?;
+            catch_panics(|| SerializedFileReader::new(file).context("it is no Parquet file, or damaged"))?;
         let schema = file.metadata().file_metadata().schema_descr();
         let mut columns = Vec::new();
-        for (place, column) in schema.columns().iter().enumerate() {
+        for (index, column) in schema.columns().iter().enumerate() {
             if let [name] = column.path().parts()
                 && wanted.contains(&name.as_str())
             {
                 let kind = kind(column).with_context(|| format!("the column '{name}'"))?;
                 let is_optional = column.max_def_level() > 0;
-                columns.push(Column { name: name.clone(), place, kind, is_optional });
+                columns.push(Column { name: name.clone(), index, kind, is_optional });
             }
         }
         Ok(Self { file, wanted: columns, groups: 0, readers: Vec::new(), left: 0, rows: VecDeque::new() })
     }
 
-    /// Names of the columns that are there.
+    /// Names of the requested columns that the file has.
     pub(in crate::client) fn columns(&self) -> impl Iterator<Item = &str> {
         self.wanted.iter().map(|column| column.name.as_str())
     }
 
-    /// The next row, without what is null in it; `None` at the end.
+    /// The next row without its null values; `None` at the end.
     pub(in crate::client) fn next(&mut self) -> anyhow::Result<Option<Map<String, Value>>> {
         while self.rows.is_empty() {
             if self.left == 0 {
@@ -85,11 +85,11 @@ impl Reader {
         let group = self.groups;
         self.groups += 1;
         let (file, wanted) = (&self.file, &self.wanted);
-        let begun = unpanicked(|| {
+        let begun = catch_panics(|| {
             let group = file.get_row_group(group)?;
             let left = usize::try_from(group.metadata().num_rows())?;
             let readers: Result<_, _> =
-                wanted.iter().map(|column| group.get_column_reader(column.place)).collect();
+                wanted.iter().map(|column| group.get_column_reader(column.index)).collect();
             Ok((readers?, left))
         });
         (self.readers, self.left) = begun.with_context(|| format!("row group {group}"))?;
@@ -101,7 +101,7 @@ impl Reader {
         self.left -= count;
         let mut rows = vec![Map::new(); count];
         for (column, reader) in self.wanted.iter().zip(&mut self.readers) {
-            let values = unpanicked(|| values(reader, column, count));
+            let values = catch_panics(|| values(reader, column, count));
             let values = values.with_context(|| format!("the column '{}'", column.name))?;
             for (row, value) in rows.iter_mut().zip(values) {
                 if !value.is_null() {
@@ -114,7 +114,7 @@ impl Reader {
     }
 }
 
-/// What a column holds.
+/// The type of a column.
 fn kind(column: &ColumnDescriptor) -> anyhow::Result<Kind> {
     ensure!(column.max_rep_level() == 0, "holds lists");
     let of_converted = match column.converted_type() {
@@ -134,7 +134,7 @@ fn kind(column: &ColumnDescriptor) -> anyhow::Result<Kind> {
     }
 }
 
-/// The next values of a column, null where there is none.
+/// The next values of a column, with nulls.
 fn values(reader: &mut ColumnReader, column: &Column, count: usize) -> anyhow::Result<Vec<Value>> {
     let mut levels = Vec::new();
     let mut found: Vec<Value> = Vec::with_capacity(count);
@@ -166,7 +166,7 @@ fn values(reader: &mut ColumnReader, column: &Column, count: usize) -> anyhow::R
         return Ok(found);
     }
     let mut found = found.into_iter();
-    // A group of fields around it is none of ours, so the level is 1 where there is a value.
+    // The column is at the top level, so its definition level is 1 where it has a value.
     Ok(levels
         .iter()
         .map(|level| if *level > 0 { found.next().unwrap_or_default() } else { Value::Null })
@@ -187,7 +187,7 @@ fn number(value: i64, kind: Kind) -> Value {
     Timestamp::from_micros(micros).to_string().into()
 }
 
-/// The library panics at some of what can be wrong with a file.
-fn unpanicked<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+/// Turns panics into errors: the library panics on some damaged files.
+fn catch_panics<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(anyhow!("it is damaged")))
 }

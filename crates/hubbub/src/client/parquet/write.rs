@@ -1,4 +1,4 @@
-//! Rows gathered into columns, and written as a row group when there are enough of them.
+//! Collects rows by column, and writes a row group when there are enough.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ const SCHEMA: &str = "message message {
     required binary message (STRING);
 }";
 
-/// Columns whose values hardly repeat: a dictionary of them would be made in vain.
+/// Columns without a dictionary, because their values rarely repeat.
 const UNIQUE: [&str; 4] = ["seq", "messageId", "receivedAt", "message"];
 
-/// A row group is written when it has so many rows or so many bytes in memory.
+/// Size of a row group, in rows and in bytes of memory.
 const GROUP_ROWS: usize = 100_000;
 const GROUP_BYTES: usize = 32 << 20;
-/// What a value takes besides its bytes, about.
+/// Approximate overhead of a value in memory.
 const VALUE_BYTES: usize = 64;
 
 /// Writes rows into a file.
@@ -45,7 +45,7 @@ pub(in crate::client) struct Writer<W: Write + Send> {
     bytes: usize,
 }
 
-/// Rows that wait, column by column.
+/// Collected rows, by column.
 #[derive(Default)]
 struct Columns {
     room: Vec<ByteArray>,
@@ -135,7 +135,7 @@ impl<W: Write + Send> Writer<W> {
         write().context("writing the export")
     }
 
-    /// Writes what waits and the end, and gives back where it was written to.
+    /// Writes the last row group and the footer, and returns the output.
     pub(in crate::client) fn finish(mut self) -> anyhow::Result<W> {
         if self.rows > 0 {
             self.write_group()?;
@@ -145,5 +145,5 @@ impl<W: Write + Send> Writer<W> {
 }
 
 fn micros(time: &str) -> anyhow::Result<i64> {
-    Ok(Timestamp::parse(time).with_context(|| format!("'{time}' is no time"))?.as_micros())
+    Ok(Timestamp::parse(time).with_context(|| format!("'{time}' is not a time"))?.as_micros())
 }

@@ -7,6 +7,7 @@ mod take;
 use std::time::Duration;
 
 use anyhow::Context;
+use hubbub_core::invariant::saturate;
 use hubbub_core::{ClientId, QueueId};
 use hyper::Method;
 use serde_json::{Map, Value, json};
@@ -74,12 +75,12 @@ fn client_path_of(client: &str) -> anyhow::Result<String> {
     Ok(format!("/v1/clients/{client}"))
 }
 
-/// As the server wants times.
+/// A duration in milliseconds, as JSON.
 fn millis(time: Duration) -> Value {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).into()
+    saturate::<_, u64>(time.as_millis()).into()
 }
 
-/// Says nothing when it is done, as commands that change something do.
+/// Prints nothing on success, like other commands that change something.
 async fn done(connection: &mut Connection, method: Method, path: &str) -> anyhow::Result<()> {
     connection.request(method, path, String::new()).await?.success()?;
     Ok(())
@@ -109,7 +110,7 @@ async fn create(
     let given = given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     let body = Value::from(given.collect::<Map<_, _>>()).to_string();
     let answer = connection.request(Method::PUT, &path_of(queue)?, body).await?;
-    let how = if answer.status.as_u16() == 201 { "made" } else { "as wanted" };
+    let how = if answer.status.as_u16() == 201 { "created" } else { "updated" };
     let queue = answer.success()?;
     if is_json {
         return print_json(&queue);
@@ -117,7 +118,7 @@ async fn create(
     print(&format!("{how}: {}\n", text(&queue, "queue")))
 }
 
-/// Asks again until all are moved.
+/// Repeats the request until all messages are moved.
 async fn redrive(
     connection: &mut Connection,
     path: &str,
@@ -137,8 +138,8 @@ async fn redrive(
     if is_json {
         return print_json(&json!({"moved": moved}));
     }
-    let messages = if moved == 1 { "message waits" } else { "messages wait" };
-    print(&format!("{moved} {messages} again where they came from\n"))
+    let messages = if moved == 1 { "message" } else { "messages" };
+    print(&format!("moved {moved} {messages} back where they came from\n"))
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {

@@ -1,4 +1,4 @@
-//! `hubbub queue send`.
+//! `hubbub queue send`: sends a message, or each line of standard input.
 
 use anyhow::Context;
 use hyper::Method;
@@ -8,24 +8,24 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use super::{millis, path_of, text};
 use crate::cli::QueueSendArgs;
 use crate::client::connection::Server;
-use crate::client::send::Repeater;
+use crate::client::send::RetryingClient;
 use crate::client::{print, print_json};
 
 pub(super) async fn send(server: Server, args: QueueSendArgs, is_json: bool) -> anyhow::Result<()> {
     let path = format!("{}/messages", path_of(&args.queue)?);
-    let mut repeater = Repeater::new(server);
+    let mut client = RetryingClient::new(server);
     let id = args.id.clone();
     match &args.text {
         Some(said) if said != "-" => {
-            let id = id.unwrap_or_else(|| repeater.make_id());
-            send_one(&mut repeater, &path, &args, said, id, is_json).await
+            let id = id.unwrap_or_else(|| client.make_id());
+            send_one(&mut client, &path, &args, said, id, is_json).await
         }
         _ => {
             let mut lines = BufReader::new(tokio::io::stdin()).lines();
             while let Some(line) = lines.next_line().await.context("reading standard input")? {
                 if !line.is_empty() {
-                    let id = repeater.make_id();
-                    send_one(&mut repeater, &path, &args, &line, id, is_json).await?;
+                    let id = client.make_id();
+                    send_one(&mut client, &path, &args, &line, id, is_json).await?;
                 }
             }
             Ok(())
@@ -34,7 +34,7 @@ pub(super) async fn send(server: Server, args: QueueSendArgs, is_json: bool) -> 
 }
 
 async fn send_one(
-    repeater: &mut Repeater,
+    client: &mut RetryingClient,
     path: &str,
     args: &QueueSendArgs,
     said: &str,
@@ -53,7 +53,7 @@ async fn send_one(
     ];
     let members = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     let body = Value::from(members.collect::<Map<_, _>>()).to_string();
-    let receipt = repeater.request(Method::POST, path, &body).await?.success()?;
+    let receipt = client.request(Method::POST, path, &body).await?.success()?;
     if is_json {
         return print_json(&receipt);
     }

@@ -1,4 +1,4 @@
-//! What is in queues, for people.
+//! Prints queues, clients and messages.
 
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ pub(super) async fn clients(connection: &mut Connection, is_json: bool) -> anyho
     .await
 }
 
-/// Shows up to `limit` messages.
+/// Prints up to `limit` messages.
 pub(super) async fn peek(
     connection: &mut Connection,
     path: &str,
@@ -72,7 +72,7 @@ pub(super) async fn peek(
     Ok(())
 }
 
-/// A message for people: when, id, from whom to whom, what; and what is to be known of it.
+/// Prints a message for people: time, id, sender, receiver, text, and its state.
 pub(super) fn print_message(message: &Value) -> anyhow::Result<()> {
     let mut about = Vec::new();
     if let Some(receipt) = message.get("receipt").and_then(Value::as_str) {
@@ -96,7 +96,7 @@ pub(super) fn print_message(message: &Value) -> anyhow::Result<()> {
     ))
 }
 
-/// Shows every entry of a list, page by page.
+/// Calls `show` for every entry of a list, page by page.
 async fn each_page(
     connection: &mut Connection,
     path: &str,

@@ -1,4 +1,4 @@
-//! `hubbub queue get`, `read` and `lease`, and what ends a lease.
+//! `hubbub queue get`, `read` and `lease`; `ack`, `nack` and `extend`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::cli::TakeArgs;
 use crate::client::connection::{Connection, TIMEOUT};
 use crate::client::{print, print_json};
 
-/// Takes once; prints nothing when there was nothing.
+/// Takes once. Prints nothing if there is no message.
 pub(super) async fn take(
     connection: &mut Connection,
     how: &str,
@@ -39,7 +39,7 @@ pub(super) async fn take(
     Ok(())
 }
 
-/// Fails when one of them was refused, after all were tried.
+/// Acknowledges all receipts. Fails if any of them was refused.
 pub(super) async fn ack(
     connection: &mut Connection,
     path: &str,
@@ -92,7 +92,7 @@ pub(super) async fn settle(
     }
     match (answer.get("leasedUntil").and_then(Value::as_str), answer.get("readyAt").and_then(Value::as_str)) {
         (Some(until), _) => print(&format!("on lease until {until}\n")),
-        (None, Some(ready_at)) => print(&format!("may be taken from {ready_at}\n")),
+        (None, Some(ready_at)) => print(&format!("available again at {ready_at}\n")),
         (None, None) => print("that was its last delivery: it is a dead letter\n"),
     }
 }

@@ -1,4 +1,4 @@
-//! `hubbub stats`: what is stored, counted; the same over time; and the recount.
+//! `hubbub stats`: statistics, their course over time, and the audit.
 
 mod watch;
 
@@ -21,7 +21,7 @@ pub(crate) async fn stats(args: StatsArgs) -> anyhow::Result<()> {
         None => &args.client.server,
     })?;
     match (&args.action, args.every) {
-        (Some(StatsAction::Audit(audit)), _) => recount(&server, audit).await,
+        (Some(StatsAction::Audit(args)), _) => audit(&server, args).await,
         (None, Some(every)) => watch::watch(&server, &args, every).await,
         (None, None) => overview(&mut server.connect().await?, &args).await,
     }
@@ -54,11 +54,11 @@ async fn list(connection: &mut Connection, name: &str, top: u16) -> anyhow::Resu
     let mut answer = connection.get(&format!("/v1/stats/{name}?limit={top}")).await?;
     match answer.get_mut(name).map(Value::take) {
         Some(Value::Array(list)) => Ok(list),
-        _ => bail!("the server's answer holds no {name}"),
+        _ => bail!("the server's answer contains no {name}"),
     }
 }
 
-/// Who, two numbers, and when the last message came.
+/// A table of names with two numbers and the time of the last message.
 fn table(heads: [&str; 3], names: [&str; 3], rows: &[Value]) -> String {
     let [who, first, second] = heads;
     let mut out = format!("\n{who:<32} {first:>10} {second:>10}  last\n");
@@ -75,13 +75,13 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or("-")
 }
 
-/// Fails when the counts are wrong.
-async fn recount(server: &Server, args: &AuditArgs) -> anyhow::Result<()> {
+/// Runs an audit. Fails if the counts are wrong.
+async fn audit(server: &Server, args: &AuditArgs) -> anyhow::Result<()> {
     let mut connection = server.connect().await?;
     let asked = connection.request_within(AUDIT_TIMEOUT, Method::POST, "/v1/stats/audit", String::new());
     let audit = asked.await?.success()?;
     let differences =
-        audit.get("differences").and_then(Value::as_array).context("the server's answer is no audit")?;
+        audit.get("differences").and_then(Value::as_array).context("the server's answer is not an audit")?;
     if args.client.json {
         print_json(&audit)?;
     } else {
@@ -97,5 +97,9 @@ async fn recount(server: &Server, args: &AuditArgs) -> anyhow::Result<()> {
         ));
         print(&out)?;
     }
-    if differences.is_empty() { Ok(()) } else { bail!("the statistics are not what is stored; see above") }
+    if differences.is_empty() {
+        Ok(())
+    } else {
+        bail!("the statistics differ from the stored messages; see above")
+    }
 }

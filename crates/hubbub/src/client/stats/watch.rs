@@ -10,10 +10,10 @@ use hubbub_core::{Clock, Timestamp};
 use serde_json::{Map, Value};
 use tokio::time::MissedTickBehavior;
 
-use crate::ambient::SystemClock;
 use crate::cli::StatsArgs;
 use crate::client::connection::{Connection, Server};
 use crate::client::{print, print_json};
+use crate::system::SystemClock;
 
 /// What is shown of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

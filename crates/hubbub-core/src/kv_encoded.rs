@@ -1,5 +1,6 @@
-//! How a [`KvOp`] stands in a batch.
+//! The encoding of a [`KvOp`] in a batch.
 
+use crate::invariant::cast_or_nearest;
 use crate::kv::{Condition, KvOp};
 
 #[derive(Debug, Clone, Copy)]
@@ -9,9 +10,9 @@ enum Kind {
     Sweep,
 }
 
-/// The fixed part of a [`KvOp`] whose key and value stand one after the other in shared bytes.
+/// The fixed-size part of a [`KvOp`] whose key and value are stored in a shared buffer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct KvHead {
+pub(crate) struct EncodedKvOp {
     start: usize,
     key_bytes: u16,
     value_bytes: u32,
@@ -20,7 +21,7 @@ pub(crate) struct KvHead {
 }
 
 impl<'a> KvOp<'a> {
-    /// The key it belongs to, if it is one.
+    /// The key, if the operation concerns a single one.
     pub fn key(&self) -> Option<&'a [u8]> {
         match self {
             Self::Put { key, .. } | Self::Delete { key, .. } => Some(key),
@@ -29,7 +30,7 @@ impl<'a> KvOp<'a> {
     }
 }
 
-impl KvHead {
+impl EncodedKvOp {
     pub(crate) fn write(op: &KvOp<'_>, into: &mut Vec<u8>) -> Self {
         let start = into.len();
         let (key, value, condition, kind): (&[u8], &[u8], _, _) = match *op {
@@ -39,11 +40,10 @@ impl KvHead {
         };
         into.extend_from_slice(key);
         into.extend_from_slice(value);
-        // Keys and values were limited when they were checked; nothing is cut.
         Self {
             start,
-            key_bytes: u16::try_from(key.len()).unwrap_or(u16::MAX),
-            value_bytes: u32::try_from(value.len()).unwrap_or(u32::MAX),
+            key_bytes: cast_or_nearest(key.len(), "a key is at most 512 bytes"),
+            value_bytes: cast_or_nearest(value.len(), "a value is shorter than 4 GiB"),
             condition,
             kind,
         }

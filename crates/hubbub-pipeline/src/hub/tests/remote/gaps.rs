@@ -11,15 +11,15 @@ async fn a_batch_that_the_store_divided_has_no_gap() {
         (store.store(2), store.store(1), store.store(2), store.store(1), store.store(1));
     publish_all(&hub, first.chain(second).chain(third).map(|seq| message("r", seq)));
     assert_eq!(drain(&outbox), [4, 5], "6 is missing before 7");
-    hub.catch_up(&*store, hub.expect_others().take()).await.unwrap();
+    hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
     assert_eq!(drain(&outbox), [6, 7, 8, 9, 10]);
     // The same when the first part, and what was between, was found by a look.
     let (first, between) = (store.store(1), store.store(1));
-    hub.look(&*store).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     let second = store.store(1);
     publish_all(&hub, first.chain(second).map(|seq| message("r", seq)));
     assert_eq!((drain(&outbox), *between.start()), (vec![11, 12, 13], 12));
-    assert!(hub.expect_others().take().is_empty());
+    assert!(hub.enable_remote().take().is_empty());
     hub.detach(attachment, &outbox);
 }
 
@@ -38,7 +38,7 @@ async fn whoever_goes_live_while_retention_leaves_a_gap_reads_it_from_the_store(
         // Another server stores messages that are removed before this one looks.
         store.store(3);
         store.room.lock().removed = cursor + if is_anything_left { 2 } else { 3 };
-        hub.look(&*store).await.unwrap();
+        hub.poll_heads(&*store).await.unwrap();
         assert!(live.is_cut(), "a live subscriber asks anew");
         for (attachment, outbox) in [(&behind, &late), (&other, &idle)] {
             assert_eq!(hub.join(attachment, outbox, cursor), Joined::ReadOn, "the store knows of the gap");

@@ -134,7 +134,7 @@ impl RoomStore for OneRoom {
 
 fn shared() -> Hub {
     let hub = hub();
-    hub.expect_others();
+    hub.enable_remote();
     hub
 }
 
@@ -154,20 +154,20 @@ async fn what_others_commit_is_delivered_in_its_place() {
     store.store(1);
     publish(&hub, "r", store.store(1));
     assert_eq!(drain(&outbox), [0; 0], "6 is missing before 7");
-    let behind = hub.expect_others().take();
+    let behind = hub.enable_remote().take();
     assert_eq!(behind, [RoomId::new("r").unwrap()]);
     hub.catch_up(&*store, behind).await.unwrap();
     assert_eq!(drain(&outbox), [6, 7]);
     store.store(100);
-    hub.look(&*store).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     assert_eq!(drain(&outbox), (8..=107).collect::<Vec<_>>());
-    // Published late, when the look has found it.
+    // PublishProgress late, when the look has found it.
     let mine = store.store(3);
-    hub.look(&*store).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     publish(&hub, "r", mine);
     publish(&hub, "r", store.store(1));
     assert_eq!(drain(&outbox), [108, 109, 110, 111]);
-    assert!(hub.expect_others().take().is_empty());
+    assert!(hub.enable_remote().take().is_empty());
     hub.detach(attachment, &outbox);
 }
 
@@ -179,7 +179,7 @@ async fn numbers_of_erased_messages_are_passed_over() {
     store.change(|room| room.erased = vec![4, 5]);
     store.store(1);
     store.change(|room| room.erased.push(6));
-    hub.look(&*store).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     publish(&hub, "r", store.store(1));
     assert_eq!(drain(&first), [1, 2, 3, 4, 5, 7], "6 was gone before it was seen");
     let late = hub.attach(RoomId::new("r").unwrap(), None, &second);
@@ -200,16 +200,16 @@ async fn whoever_another_server_sends_away_gets_nothing_more() {
         (joined(&hub, Some("bob"), &bob, 0), &bob),
         (hub.attach(RoomId::new("r").unwrap(), Some(UserId::new("carl").unwrap()), &carl), &carl),
     ];
-    hub.look(&*store).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     let ended = |outbox: &Outbox| shown(outbox).contains(&"ended r".to_owned());
     assert!(!ended(&bob));
     store.change(|room| room.is_closed = true);
     store.store(1);
-    hub.look(&*store).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     assert!(ended(&bob) && ended(&carl), "those who still catch up, too");
     assert!(shown(&ada).contains(&"1".to_owned()));
     store.change(|room| room.is_deleted = true);
-    hub.look(&*store).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     assert!(ended(&ada));
     for (attachment, outbox) in attachments {
         hub.detach(attachment, outbox);
@@ -230,22 +230,22 @@ async fn a_member_removed_elsewhere_leaves_a_room_that_all_may_read() {
         assert!(hub.confirm(attachment, outbox, Arc::ptr_eq(outbox, live)));
         assert_eq!(hub.join(attachment, outbox, 0), Joined::Live);
     }
-    hub.look(&*store).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     assert!(!hub.confirm(&attachments[2].0, behind, true), "a change was taken in meanwhile");
     assert!(hub.confirm(&attachments[2].0, behind, true));
     let ended = |outbox: &Outbox| shown(outbox).iter().filter(|said| *said == "ended r").count();
 
     store.change(|room| (room.has_lost_ada, room.is_mute) = (true, true));
-    hub.look(&*store).await.unwrap_err();
+    hub.poll_heads(&*store).await.unwrap_err();
     assert!(outboxes.iter().all(|outbox| ended(outbox) == 0), "nobody knows");
     store.room.lock().is_mute = false;
-    hub.look(&*store).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     assert_eq!(outboxes.each_ref().map(|outbox| ended(outbox)), [1, 0, 1, 1], "all that the user has");
     // Whoever has not said yet who it is asks again, and a follower that finds out by itself is told once.
     let outbox = outbox(99);
     let late = follow("eve", &outbox);
     store.change(|_| {});
-    hub.look(&*store).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     assert!(!hub.confirm(&late, &outbox, true));
     assert!(hub.confirm(&late, &outbox, false));
     hub.end_joining(&late, &outbox);
@@ -263,11 +263,11 @@ async fn a_room_deleted_before_it_was_looked_at_is_left() {
     let (hub, store, [late, early]) = (shared(), OneRoom::new(2), [outbox(9), outbox(9)]);
     let attachment = joined(&hub, None, &late, 2);
     store.change(|room| room.is_deleted = true);
-    hub.look(&*store).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     assert_eq!(shown(&late), ["ended r"]);
     hub.detach(attachment, &late);
     let attachment = joined(&hub, None, &early, 0);
-    hub.look(&*store).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     assert!(shown(&early).is_empty(), "there is no such room yet");
     hub.detach(attachment, &early);
 }
@@ -307,7 +307,7 @@ async fn everybody_gets_everything_once_and_in_order() {
     let (hub, store) = (Arc::new(shared()), OneRoom::new(0));
     let is_over = Arc::new(AtomicBool::new(false));
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::default()));
-    let following = tokio::spawn(follow(hub.clone(), store.clone(), clock));
+    let following = tokio::spawn(follow_remote(hub.clone(), store.clone(), clock));
     let (committed, mut to_publish) = mpsc::channel(4);
     let mine = tokio::spawn({
         let store = store.clone();

@@ -1,14 +1,14 @@
-//! How backups lie in their directory.
+//! The backup catalog: the layout of the directory of backups, and the list of each backup's files.
 //!
 //! ```text
-//! DIR/20261122T011500Z/          one complete backup, named by the time when it began
-//!     backup.json                what it is of, and its files with their lengths and checksums
+//! DIR/20261122T011500Z/          one complete backup, named by its start time
+//!     backup.json                its epoch, and its files with lengths and checksums
 //!     FORMAT MANIFEST segments/ kv/  as in a data directory
-//! DIR/NAME.partial/              one being made or removed; of no use
+//! DIR/NAME.partial/              one that is being created or removed; unusable
 //! ```
 //!
-//! A backup gets its name when everything in it is on the disk. Files that did not change since the one before are hard
-//! links to the same content, so each backup can be removed without harm to the others.
+//! A backup gets its name when all its files are on disk. Files that did not change since the previous one are hard links,
+//! so each backup can be removed without harm to the others.
 
 use std::fs;
 use std::io;
@@ -25,10 +25,10 @@ use super::DamagedError;
 pub(super) const LIST: &str = "backup.json";
 const PARTIAL: &str = ".partial";
 
-/// Version of the list written, and the only one read.
+/// Format version of the list; no other is read.
 const FORMAT: u32 = 1;
 
-/// What `backup.json` holds.
+/// Content of `backup.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Listing {
@@ -51,7 +51,7 @@ impl Listing {
         Self { format: FORMAT, created_at: created_at.to_string(), epoch, messages, files }
     }
 
-    /// Of the backup `dir`; `None` when it has no list and so is none.
+    /// Reads the list of the backup `dir`; `None` if it has none, and so is no backup.
     pub(super) fn read(dir: &Path) -> anyhow::Result<Option<Self>> {
         let path = dir.join(LIST);
         let text = match fs::read(&path) {
@@ -73,7 +73,7 @@ impl Listing {
         }
     }
 
-    /// The same for the store.
+    /// The files as the store's type.
     pub(super) fn backup_files(&self) -> Vec<BackupFile> {
         let files = self.files.iter().cloned();
         files.map(|ListedFile { name, bytes, crc32c }| BackupFile { name, bytes, crc32c }).collect()
@@ -92,7 +92,7 @@ pub(super) fn complete(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Removes what backups that did not end well left.
+/// Removes the remains of failed backups.
 pub(super) fn remove_partial(dir: &Path) -> anyhow::Result<()> {
     for name in names(dir)? {
         if name.strip_suffix(PARTIAL).is_some_and(is_backup_name) {
@@ -102,22 +102,21 @@ pub(super) fn remove_partial(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes a backup; at no moment does half of it look like a whole.
+/// Removes a backup. It is renamed first, so that it never looks complete while it is incomplete.
 pub(super) fn remove(backup: &Path) -> anyhow::Result<()> {
     let partial = partial_of(backup);
     fs::rename(backup, &partial).with_context(|| format!("renaming {}", backup.display()))?;
     remove_all(&partial)
 }
 
-/// Where a new backup will be: named by the time, and behind `newest` whatever the clock says, so that the order of
-/// names is the order of backups.
+/// Path of a new backup, named by the time, but always later than `newest`: names sort in the order of backups.
 pub(super) fn new_name(dir: &Path, now: Timestamp, newest: Option<&Path>) -> PathBuf {
     let newest = newest.and_then(|path| time_of(path.file_name()?.to_str()?));
     let behind = newest.map_or(now, |newest| Timestamp::from_micros(newest.as_micros() + 1_000_000));
     dir.join(name_of(now.max(behind)))
 }
 
-/// Where it is while it is made.
+/// Path of a backup while it is incomplete.
 pub(super) fn partial_of(backup: &Path) -> PathBuf {
     let mut path = backup.as_os_str().to_owned();
     path.push(PARTIAL);
@@ -134,7 +133,7 @@ fn names(dir: &Path) -> anyhow::Result<Vec<String>> {
     names.collect::<io::Result<_>>().with_context(|| format!("reading {}", dir.display()))
 }
 
-/// `2026-11-22T01:15:00.000Z` without what is not needed: names sort by time.
+/// The name of a backup: RFC 3339 without separators and fraction.
 fn name_of(time: Timestamp) -> String {
     let text = time.to_string();
     let seconds = text.split('.').next().unwrap_or_default().trim_end_matches('Z');

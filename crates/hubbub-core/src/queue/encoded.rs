@@ -1,26 +1,26 @@
-//! How a [`QueueOp`] stands in a batch.
+//! The encoding of a [`QueueOp`] in a batch.
 
 use std::sync::Arc;
 
-use crate::queue::{
-    Audience, Due, LeaseReceipt, QueueOp, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted,
-};
+use crate::invariant::cast_or_nearest;
+
+use super::{Audience, Due, LeaseReceipt, QueueOp, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted};
 
 #[derive(Debug, Clone, Copy)]
-enum To {
+enum AudienceKind {
     Anyone,
     One,
     All,
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum OpKind {
     Put(Arc<QueueSettings>),
     PutNumbered,
     Delete { force: bool },
     Register,
     Unregister,
-    Send { to: To, due: Due, ttl_ms: Option<u64>, registers: bool },
+    Send { to: AudienceKind, due: Due, ttl_ms: Option<u64>, registers: bool },
     Take { max: usize, how: TakeHow, newest_first: bool, registers: bool },
     Settle { receipt: LeaseReceipt, how: Settle },
     Remove(u64),
@@ -28,23 +28,23 @@ enum Kind {
     Sweep,
 }
 
-/// Strings of an operation besides the text of a message: queue, sender or client, receiver, message id, group.
+/// Number of names of an operation: queue, sender or client, receiver, message id, group.
 const NAMES: usize = 5;
 
-/// A name that is not there.
+/// The length of an absent name.
 const NONE: u16 = u16::MAX;
 
-/// The fixed part of a [`QueueOp`] whose strings stand one after another in a shared text.
+/// The fixed-size part of a [`QueueOp`] whose strings are stored in a shared buffer.
 #[derive(Debug, Clone)]
-pub(crate) struct QueueHead {
+pub(crate) struct EncodedQueueOp {
     start: usize,
     names: [u16; NAMES],
     text_bytes: u32,
-    kind: Kind,
+    kind: OpKind,
 }
 
 impl<'a> QueueOp<'a> {
-    /// The queue it belongs to, if it is one.
+    /// The queue, if the operation concerns a single one.
     pub fn queue(&self) -> Option<&'a str> {
         match self {
             Self::Put { queue, .. }
@@ -59,23 +59,23 @@ impl<'a> QueueOp<'a> {
     }
 }
 
-impl QueueHead {
+impl EncodedQueueOp {
     pub(crate) fn write(op: &QueueOp<'_>, into: &mut String) -> Self {
         let start = into.len();
         let queue = op.queue();
         let mut names = [queue, None, None, None, None];
         let mut text = "";
         let kind = match *op {
-            QueueOp::Put { settings, .. } => Kind::Put(Arc::new(settings.clone())),
-            QueueOp::PutNumbered => Kind::PutNumbered,
-            QueueOp::Delete { force, .. } => Kind::Delete { force },
+            QueueOp::Put { settings, .. } => OpKind::Put(Arc::new(settings.clone())),
+            QueueOp::PutNumbered => OpKind::PutNumbered,
+            QueueOp::Delete { force, .. } => OpKind::Delete { force },
             QueueOp::Register { client } => {
                 names = [None, Some(client), None, None, None];
-                Kind::Register
+                OpKind::Register
             }
             QueueOp::Unregister { client } => {
                 names = [None, Some(client), None, None, None];
-                Kind::Unregister
+                OpKind::Unregister
             }
             QueueOp::Send(QueueSend {
                 sender,
@@ -89,31 +89,31 @@ impl QueueHead {
                 ..
             }) => {
                 let (to, receiver) = match audience {
-                    Audience::Anyone => (To::Anyone, None),
-                    Audience::One(receiver) => (To::One, Some(receiver)),
-                    Audience::All => (To::All, None),
+                    Audience::Anyone => (AudienceKind::Anyone, None),
+                    Audience::One(receiver) => (AudienceKind::One, Some(receiver)),
+                    Audience::All => (AudienceKind::All, None),
                 };
                 names = [queue, Some(sender), receiver, message_id, group];
                 text = body;
-                Kind::Send { to, due, ttl_ms, registers }
+                OpKind::Send { to, due, ttl_ms, registers }
             }
             QueueOp::Take(Take { wanted, max, how, registers }) => {
                 names = [queue, wanted.sender, wanted.receiver, None, None];
-                Kind::Take { max, how, newest_first: wanted.newest_first, registers }
+                OpKind::Take { max, how, newest_first: wanted.newest_first, registers }
             }
-            QueueOp::Settle { receipt, how, .. } => Kind::Settle { receipt, how },
-            QueueOp::Remove { id, .. } => Kind::Remove(id),
-            QueueOp::Redrive { id, .. } => Kind::Redrive(id),
-            QueueOp::Sweep => Kind::Sweep,
+            QueueOp::Settle { receipt, how, .. } => OpKind::Settle { receipt, how },
+            QueueOp::Remove { id, .. } => OpKind::Remove(id),
+            QueueOp::Redrive { id, .. } => OpKind::Redrive(id),
+            QueueOp::Sweep => OpKind::Sweep,
         };
         names.into_iter().flatten().for_each(|name| into.push_str(name));
         into.push_str(text);
-        // Ids and texts were limited when they were checked; nothing is cut.
-        let length = |name: &str| u16::try_from(name.len()).unwrap_or(NONE - 1);
+        let length =
+            |name: &str| u16::from(cast_or_nearest::<usize, u8>(name.len(), "an id is at most 64 bytes"));
         Self {
             start,
             names: names.map(|name| name.map_or(NONE, length)),
-            text_bytes: u32::try_from(text.len()).unwrap_or(u32::MAX),
+            text_bytes: cast_or_nearest(text.len(), "a text is shorter than 4 GiB"),
             kind,
         }
     }
@@ -135,18 +135,18 @@ impl QueueHead {
         }
         let [queue, sender, receiver, message_id, group] = names;
         Some(match &self.kind {
-            Kind::Put(settings) => QueueOp::Put { queue: queue?, settings },
-            Kind::PutNumbered => QueueOp::PutNumbered,
-            Kind::Delete { force } => QueueOp::Delete { queue: queue?, force: *force },
-            Kind::Register => QueueOp::Register { client: sender? },
-            Kind::Unregister => QueueOp::Unregister { client: sender? },
-            Kind::Send { to, due, ttl_ms, registers } => QueueOp::Send(QueueSend {
+            OpKind::Put(settings) => QueueOp::Put { queue: queue?, settings },
+            OpKind::PutNumbered => QueueOp::PutNumbered,
+            OpKind::Delete { force } => QueueOp::Delete { queue: queue?, force: *force },
+            OpKind::Register => QueueOp::Register { client: sender? },
+            OpKind::Unregister => QueueOp::Unregister { client: sender? },
+            OpKind::Send { to, due, ttl_ms, registers } => QueueOp::Send(QueueSend {
                 queue: queue?,
                 sender: sender?,
                 audience: match to {
-                    To::Anyone => Audience::Anyone,
-                    To::One => Audience::One(receiver?),
-                    To::All => Audience::All,
+                    AudienceKind::Anyone => Audience::Anyone,
+                    AudienceKind::One => Audience::One(receiver?),
+                    AudienceKind::All => Audience::All,
                 },
                 text: rest.get(..usize::try_from(self.text_bytes).ok()?)?,
                 message_id,
@@ -155,16 +155,18 @@ impl QueueHead {
                 ttl_ms: *ttl_ms,
                 registers: *registers,
             }),
-            Kind::Take { max, how, newest_first, registers } => QueueOp::Take(Take {
+            OpKind::Take { max, how, newest_first, registers } => QueueOp::Take(Take {
                 wanted: Wanted { queue, receiver, sender, newest_first: *newest_first },
                 max: *max,
                 how: *how,
                 registers: *registers,
             }),
-            Kind::Settle { receipt, how } => QueueOp::Settle { queue: queue?, receipt: *receipt, how: *how },
-            Kind::Remove(id) => QueueOp::Remove { queue: queue?, id: *id },
-            Kind::Redrive(id) => QueueOp::Redrive { queue: queue?, id: *id },
-            Kind::Sweep => QueueOp::Sweep,
+            OpKind::Settle { receipt, how } => {
+                QueueOp::Settle { queue: queue?, receipt: *receipt, how: *how }
+            }
+            OpKind::Remove(id) => QueueOp::Remove { queue: queue?, id: *id },
+            OpKind::Redrive(id) => QueueOp::Redrive { queue: queue?, id: *id },
+            OpKind::Sweep => QueueOp::Sweep,
         })
     }
 }

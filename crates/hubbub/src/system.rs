@@ -1,20 +1,21 @@
-//! The machine's clock and randomness; every other crate is handed these.
+//! The system clock and random source. All other crates get them as parameters.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::invariant::saturate;
 use hubbub_core::time::Timestamp;
 
 /// The machine's clocks; wall-clock times are whole milliseconds.
 ///
-/// Durations count the time a machine is suspended, where the system can say so: a resume is then no step of the wall
-/// clock.
+/// The monotonic clock includes the time the machine is suspended, if the system supports it. Then a resume is not a step
+/// of the wall clock.
 pub(crate) struct SystemClock {
     #[cfg(not(target_os = "linux"))]
     started: std::time::Instant,
-    /// A file that says by how many milliseconds the wall clock is wrong, for tests of exactly that.
+    /// For tests: a file with the error of the wall clock, in milliseconds.
     #[cfg(debug_assertions)]
     error: Option<std::path::PathBuf>,
 }
@@ -29,7 +30,7 @@ impl SystemClock {
         }
     }
 
-    /// Milliseconds by which a test wants the wall clock to be wrong.
+    /// The error of the wall clock that a test simulates, in milliseconds.
     #[cfg(debug_assertions)]
     fn error_ms(&self) -> i64 {
         let text = self.error.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
@@ -46,15 +47,14 @@ impl SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let ms = i64::try_from(since_1970.as_millis()).unwrap_or(0).saturating_add(self.error_ms());
+        let ms = saturate::<_, i64>(since_1970.as_millis()).saturating_add(self.error_ms());
         Timestamp::from_micros(ms.saturating_mul(1_000))
     }
 
     #[cfg(target_os = "linux")]
     fn monotonic(&self) -> Duration {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
-        Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
+        Duration::try_from(time).unwrap_or_default()
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -63,7 +63,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Random bits from a keyed hash of a counter; the key comes from the operating system. Good for ids, not for secrets.
+/// Random bits from a keyed hash of a counter. The key comes from the operating system. For ids, not for secrets.
 pub(crate) struct KeyedRandom {
     key: RandomState,
     counter: AtomicU64,

@@ -1,14 +1,14 @@
-//! What other servers did to the rooms that are followed here.
+//! Publishes what other servers commit to the followed rooms of a shared store.
 //!
-//! One task ([`follow`]) compares the heads of these rooms with the store, several times a second and with one question
-//! for many rooms, reads what is missing, and publishes it. A batch of this server that does not go on from what was
-//! published ([`super::run::Fit`]) wakes it at once: whatever is missing is durable already, and the batch is read
-//! from the store with it.
+//! One task ([`follow_remote`]) compares the heads of these rooms with the store, several times a second and with one
+//! query for many rooms, then reads and publishes the missing messages. A batch of this server behind a gap
+//! ([`super::encoded::Continuation`]) wakes it at once: the missing messages are durable already, and the batch is read
+//! from the store together with them.
 //!
-//! Whom another server took out of a room, or who followed a room that it deleted, is sent away at the next look; until
-//! then they get what this server commits. In a room that everybody may read these are the users who were members when
-//! their subscription began, or became so here; guests stay. That somebody became a member elsewhere is seen when the
-//! user connects again.
+//! Subscriptions of users whom another server removed, and of rooms that it deleted, end at the next poll. Until then
+//! they get what this server commits. In an open room this concerns users who were members when their subscription
+//! began, or became members here; guests stay. A membership added by another server is noticed when the user
+//! reconnects.
 
 use std::collections::{HashMap, HashSet};
 use std::future::ready;
@@ -23,35 +23,35 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Hub;
-use super::run::{Published, Run, RunBuilder};
+use super::encoded::{EncodedRun, EncodedRunBuilder, PublishProgress};
 
-/// Time between two looks at the heads, and how much longer than a look it is at least.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-const LOOK_SHARE: u32 = 10;
-/// Longest time between two looks while the store does not answer.
-const LOOK_LAST: Duration = Duration::from_secs(5);
-/// Rooms of one question.
+/// Pause between two polls of the heads. It is at least `POLL_SHARE` times as long as the last poll took.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const POLL_SHARE: u32 = 10;
+/// Longest pause while the store does not answer.
+const POLL_INTERVAL_MAX: Duration = Duration::from_secs(5);
+/// Rooms in one query.
 const HEADS_MAX: usize = 1_000;
-/// Rooms of which changes are taken in at the same time: the store makes one question of many.
+/// Rooms whose changes are applied at the same time: the store merges their queries.
 const CHANGES_MAX: usize = 256;
 /// Rooms that are read at the same time.
 const READS_MAX: usize = 4;
-/// A page of what is missing.
+/// Bounds of one page of missing messages.
 const PAGE_MESSAGES: usize = 500;
 const PAGE_BYTES: usize = 256 * 1024;
 
-/// Rooms of which messages are missing, as far as somebody noticed.
+/// Rooms in which a gap was noticed.
 #[derive(Debug, Default)]
-pub(crate) struct Behind {
+pub(crate) struct RoomsBehind {
     rooms: Mutex<HashSet<RoomId>>,
-    noted: Notify,
+    signal: Notify,
 }
 
-impl Behind {
-    pub(super) fn note(&self, room: &str) {
+impl RoomsBehind {
+    pub(super) fn insert(&self, room: &str) {
         if let Ok(room) = RoomId::new(room) {
             self.rooms.lock().insert(room);
-            self.noted.notify_one();
+            self.signal.notify_one();
         }
     }
 
@@ -60,44 +60,44 @@ impl Behind {
     }
 }
 
-/// Publishes what others commit, until it is aborted.
-pub(crate) async fn follow(hub: Arc<Hub>, store: Arc<dyn RoomStore>, clock: Arc<dyn Clock>) {
-    let behind = hub.expect_others();
-    let mut pause = LOOK_EVERY;
+/// Publishes other servers' commits until the task is aborted.
+pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, clock: Arc<dyn Clock>) {
+    let behind = hub.enable_remote();
+    let mut pause = POLL_INTERVAL;
     let mut next = tokio::time::interval(pause);
     loop {
         tokio::select! {
             biased;
             _ = next.tick() => {
                 let began = clock.monotonic();
-                let looked = hub.look(&*store).await;
+                let polled = hub.poll_heads(&*store).await;
                 let took = clock.monotonic().saturating_sub(began);
-                pause = match looked {
-                    Ok(()) => LOOK_EVERY.max(took * LOOK_SHARE).min(LOOK_LAST),
-                    Err(_) => (pause * 2).min(LOOK_LAST),
+                pause = match polled {
+                    Ok(()) => POLL_INTERVAL.max(took * POLL_SHARE).min(POLL_INTERVAL_MAX),
+                    Err(_) => (pause * 2).min(POLL_INTERVAL_MAX),
                 };
                 next.reset_after(pause);
             }
-            // What cannot be read now is found missing by the next look.
-            () = behind.noted.notified() => drop(hub.catch_up(&*store, behind.take()).await),
+            // Rooms that cannot be read now are found again by the next poll.
+            () = behind.signal.notified() => drop(hub.catch_up(&*store, behind.take()).await),
         }
     }
 }
 
 impl Hub {
-    /// Compares all rooms that are followed with the store. A room that cannot be read does not hold up the others; the
-    /// first failure is returned.
-    pub(super) async fn look(&self, store: &dyn RoomStore) -> Result<(), ReadError> {
+    /// Compares all followed rooms with the store, and publishes what is missing. A room that cannot be read does not
+    /// delay the others; the first error is returned.
+    pub(super) async fn poll_heads(&self, store: &dyn RoomStore) -> Result<(), ReadError> {
         let mut done = Ok(());
         for rooms in self.followed().chunks(HEADS_MAX) {
             let heads = store.heads(rooms.iter().map(|(room, _)| room.clone()).collect()).await?;
             let heads: HashMap<&RoomId, &RoomHead> = heads.iter().map(|head| (&head.room, head)).collect();
-            // Before new messages: whoever was sent away gets none of them.
+            // Before new messages: a removed user gets none of them.
             let changed = rooms.iter().filter_map(|(room, was_there)| {
                 let head = heads.get(room).copied();
                 (self.has_changed(room, head) || *was_there && head.is_none()).then_some((room, head))
             });
-            let taking = changed.map(|(room, head)| self.take_change(room, head, store)).collect::<Vec<_>>();
+            let taking = changed.map(|(room, head)| self.apply_change(room, head, store)).collect::<Vec<_>>();
             let taken = stream::iter(taking).buffer_unordered(CHANGES_MAX);
             done = done.and(taken.fold(Ok(()), |done, taken| ready(done.and(taken))).await);
             let is_behind = |room: &RoomId| {
@@ -110,7 +110,7 @@ impl Hub {
         done
     }
 
-    /// The rooms that are followed, and whether they are known to have had messages.
+    /// The followed rooms, and whether each is known to have had messages.
     fn followed(&self) -> Vec<(RoomId, bool)> {
         let mut rooms = Vec::new();
         for shard in &self.shards {
@@ -126,14 +126,14 @@ impl Hub {
         self.with_channel(room.as_str(), |channel| channel.published.through)?
     }
 
-    /// Whether something but new messages changed since the last change that was taken in.
+    /// Whether the room changed, apart from new messages, since the last change that was applied.
     fn has_changed(&self, room: &RoomId, head: Option<&RoomHead>) -> bool {
         let changes = head.map(|head| head.changes);
         self.with_channel(room.as_str(), |channel| channel.changes != changes).unwrap_or(false)
     }
 
-    /// Takes in what changed. After an error the next look does so.
-    async fn take_change(
+    /// Applies a change of the room or its members. After an error the next poll does so.
+    async fn apply_change(
         &self,
         room: &RoomId,
         head: Option<&RoomHead>,
@@ -141,13 +141,13 @@ impl Hub {
     ) -> Result<(), ReadError> {
         let Some(head) = head else {
             self.with_channel(room.as_str(), |channel| {
-                (channel.published, channel.changes) = (Published::default(), None)
+                (channel.published, channel.changes) = (PublishProgress::default(), None)
             });
             self.end(room.as_str(), |_| true);
             return Ok(());
         };
         let users = self.with_channel(room.as_str(), |channel| {
-            // Some of its messages may have been erased.
+            // Some of the held messages may have been erased.
             channel.drop_held(room.as_str());
             if head.members_only { channel.users() } else { channel.members() }
         });
@@ -157,29 +157,29 @@ impl Hub {
         Ok(())
     }
 
-    /// Reads what is missing of these rooms, as far as they can be read, and publishes it.
+    /// Reads and publishes the missing messages of these rooms; a room that cannot be read is skipped.
     pub(super) async fn catch_up(&self, store: &dyn RoomStore, rooms: Vec<RoomId>) -> Result<(), ReadError> {
-        let reading = stream::iter(rooms).map(|room| self.read_on(store, room));
+        let reading = stream::iter(rooms).map(|room| self.read_missing(store, room));
         reading.buffer_unordered(READS_MAX).fold(Ok(()), |done, read| ready(done.and(read))).await
     }
 
-    async fn read_on(&self, store: &dyn RoomStore, room: RoomId) -> Result<(), ReadError> {
+    async fn read_missing(&self, store: &dyn RoomStore, room: RoomId) -> Result<(), ReadError> {
         while let Some(after) = self.through(&room) {
             let cursor = Cursor::After(after);
             let query =
                 HistoryQuery { cursor, from: None, to: None, limit: PAGE_MESSAGES, bytes_max: PAGE_BYTES };
             let page = match store.history(room.clone(), query).await {
-                // Deleted, which the next look sees.
+                // Deleted; the next poll ends its subscriptions.
                 Err(ReadError::UnknownRoom) => return Ok(()),
                 page => page?,
             };
-            let mut run = RunBuilder::default();
+            let mut run = EncodedRunBuilder::default();
             let mut last = after;
             for message in page.messages.iter() {
                 last = message.seq;
                 run.push(message.seq, |out| (self.encode.message)(&message, out));
             }
-            // Beyond the last message there may be numbers of erased ones.
+            // Numbers behind the last message may belong to erased ones.
             let through = if page.more { last } else { last.max(page.head) };
             self.deliver_read(&room, (after, page.oldest), run.finish(&self.memory), through);
             if !page.more {
@@ -189,22 +189,28 @@ impl Hub {
         Ok(())
     }
 
-    /// Delivers all there is behind `after` and up to `through`, as far as that was not published meanwhile. What is older
-    /// than `oldest` is not there any more.
-    fn deliver_read(&self, room: &RoomId, (after, oldest): (u64, u64), run: Option<Run>, through: u64) {
+    /// Delivers the messages behind `after` and up to `through` that were not published meanwhile. Messages before
+    /// `oldest` are not kept any more.
+    fn deliver_read(
+        &self,
+        room: &RoomId,
+        (after, oldest): (u64, u64),
+        run: Option<EncodedRun>,
+        through: u64,
+    ) {
         self.with_channel(room.as_str(), |channel| {
-            // Less than `after`: it is followed anew, and read from there.
+            // Less than `after`: the room is followed anew, and read from there.
             let Some(published) = channel.published.through.filter(|published| *published >= after) else {
                 return;
             };
             if published.saturating_add(1) < oldest {
-                channel.pass_over(room.as_str(), oldest);
+                channel.skip_to(room.as_str(), oldest);
             }
             if let Some(run) = run.and_then(|run| run.beyond(published)) {
                 self.push(channel, room.as_str(), run);
             }
             channel.published.through = Some(published.max(through));
         });
-        self.memory.relieve();
+        self.memory.enforce_bound();
     }
 }

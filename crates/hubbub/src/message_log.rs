@@ -1,4 +1,4 @@
-//! Opens the log that the configuration names, on top of the one that leads to the store.
+//! Opens the configured message log, in front of the direct log.
 
 use std::sync::Arc;
 
@@ -34,15 +34,14 @@ async fn amqp(
     random: Arc<dyn RandomSource>,
     metrics: Arc<Metrics>,
 ) -> anyhow::Result<Log> {
+    use hubbub_core::invariant::cast;
     use hubbub_pipeline::log::amqp::{Address, Amqp, AmqpOptions, AmqpParts};
-    // Both were looked at with the configuration.
-    let number = |value: usize| u16::try_from(value).unwrap_or(u16::MAX);
     let options = AmqpOptions {
         ca: config.amqp_ca.as_ref().map(Into::into),
         exchange: config.amqp_exchange.to_string(),
         queue_prefix: config.amqp_queue_prefix.to_string(),
-        shards: number(*config.amqp_shards),
-        prefetch: number(*config.amqp_prefetch),
+        shards: cast(*config.amqp_shards, "amqp.shards is at most 64")?,
+        prefetch: cast(*config.amqp_prefetch, "amqp.prefetch is at most 65535")?,
         queue: crate::serve::log_options(config).queue,
     };
     let address = Address::parse(&config.log.0)?;

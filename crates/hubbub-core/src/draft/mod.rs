@@ -1,10 +1,8 @@
-//! From JSON to a checked message: parse loosely, then name every fault at once.
+//! From JSON to a checked message: parses loosely, then names every wrong field at once.
 
-use std::borrow::Cow;
-use std::fmt;
+mod loose;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::error::Fault;
 use crate::id::{ID_RULE, is_valid_id};
@@ -12,141 +10,17 @@ use crate::limits::Limits;
 use crate::message::{MessageType, Send};
 use crate::text::check_text;
 use crate::time::{TIMESTAMP_RULE, Timestamp};
+pub(crate) use loose::present;
+pub use loose::{Digits, Loose};
 
-/// A JSON value where a string or number belongs; anything else is remembered by its type's name, so that the
-/// wrong type of one field does not hide the faults of the others.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Loose<'a> {
-    /// A string.
-    Text(Cow<'a, str>),
-    /// An integer, with its decimal digits.
-    Int(i128, Digits),
-    /// Another number.
-    Float(f64),
-    /// Neither; the name of its JSON type.
-    Other(&'static str),
-}
-
-/// The decimal digits of an integer of at most 64 bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Digits {
-    bytes: [u8; 20],
-    start: u8,
-}
-
-impl Digits {
-    fn of(value: i128) -> Self {
-        let mut bytes = [b'0'; 20];
-        let mut start = bytes.len();
-        let mut rest = value.unsigned_abs();
-        for place in bytes.iter_mut().rev() {
-            *place = b'0' + u8::try_from(rest % 10).unwrap_or(0);
-            rest /= 10;
-            start -= 1;
-            if rest == 0 {
-                break;
-            }
-        }
-        if value < 0 && start > 0 {
-            start -= 1;
-            if let Some(sign) = bytes.get_mut(start) {
-                *sign = b'-';
-            }
-        }
-        Self { bytes, start: u8::try_from(start).unwrap_or(0) }
-    }
-
-    fn as_str(&self) -> &str {
-        self.bytes
-            .get(usize::from(self.start)..)
-            .and_then(|b| std::str::from_utf8(b).ok())
-            .unwrap_or_default()
-    }
-}
-
-impl Loose<'_> {
-    /// The value as an identifier is written: a string, or an integer's decimal digits.
-    pub fn as_id(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            Self::Int(_, digits) => Some(digits.as_str()),
-            Self::Float(_) | Self::Other(_) => None,
-        }
-    }
-
-    /// The value as a whole number from 0 on.
-    pub fn as_u64(&self) -> Option<u64> {
-        if let Self::Int(number, _) = self { u64::try_from(*number).ok() } else { None }
-    }
-
-    pub(crate) fn as_text(&self) -> Option<&str> {
-        if let Self::Text(text) = self { Some(text) } else { None }
-    }
-
-    #[allow(clippy::cast_precision_loss)]
-    pub(crate) fn as_time(&self) -> Option<Timestamp> {
-        match self {
-            Self::Text(text) => Timestamp::parse(text),
-            Self::Int(seconds, _) => Timestamp::from_epoch_seconds(*seconds as f64),
-            Self::Float(seconds) => Timestamp::from_epoch_seconds(*seconds),
-            Self::Other(_) => None,
-        }
-    }
-}
-
-struct LooseVisitor;
-
-impl<'de> Visitor<'de> for LooseVisitor {
-    type Value = Loose<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Loose<'de>, E> {
-        Ok(Loose::Text(Cow::Borrowed(text)))
-    }
-    fn visit_str<E>(self, text: &str) -> Result<Loose<'de>, E> {
-        Ok(Loose::Text(Cow::Owned(text.to_owned())))
-    }
-    fn visit_u64<E>(self, value: u64) -> Result<Loose<'de>, E> {
-        Ok(Loose::Int(value.into(), Digits::of(value.into())))
-    }
-    fn visit_i64<E>(self, value: i64) -> Result<Loose<'de>, E> {
-        Ok(Loose::Int(value.into(), Digits::of(value.into())))
-    }
-    fn visit_f64<E>(self, value: f64) -> Result<Loose<'de>, E> {
-        Ok(Loose::Float(value))
-    }
-    fn visit_bool<E>(self, _: bool) -> Result<Loose<'de>, E> {
-        Ok(Loose::Other("a boolean"))
-    }
-    fn visit_unit<E>(self) -> Result<Loose<'de>, E> {
-        Ok(Loose::Other("null"))
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Loose<'de>, A::Error> {
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Loose::Other("an array"))
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Loose<'de>, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Loose::Other("an object"))
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Loose<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(LooseVisitor)
-    }
-}
-
-/// A message as somebody wrote it. Unknown fields are ignored; `null` counts as absent.
+/// A message as received. Unknown fields are ignored; `null` counts as absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MessageDraft<'a> {
     /// The idempotency key.
     #[serde(borrow, deserialize_with = "present")]
     pub message_id: Option<Loose<'a>>,
-    /// The room, where the path does not say it.
+    /// The room, if the path does not name it.
     #[serde(borrow, deserialize_with = "present")]
     pub room_id: Option<Loose<'a>>,
     /// The sender.
@@ -166,44 +40,42 @@ pub struct MessageDraft<'a> {
     pub timestamp: Option<Loose<'a>>,
 }
 
-pub(crate) fn present<'de: 'a, 'a, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Loose<'a>>, D::Error> {
-    Loose::deserialize(deserializer).map(|value| (value != Loose::Other("null")).then_some(value))
-}
-
-/// Which rules a message is checked against.
+/// The rules of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rules {
     /// `/v1`: only `userId` and `message` are required.
     Api,
-    /// `/chat/{room}`: all but `messageId` are required, and they are narrower.
+    /// `/chat/{room}`: all fields but `messageId` are required, and narrower rules apply.
     Chat,
 }
 
-/// What stands in for what a draft leaves out.
+/// Values of fields that a draft leaves out.
 #[derive(Debug, Clone, Copy)]
 pub struct Defaults<'a> {
-    /// The room of the path, which the body's does not override.
+    /// The room in the path; the body cannot override it.
     pub room: Option<&'a str>,
-    /// Who calls.
+    /// The caller.
     pub user: Option<&'a str>,
-    /// The id the server made.
+    /// The id that the server generated.
     pub id: &'a str,
     /// The server's clock.
     pub now: Timestamp,
 }
 
+/// Longest text under [`Rules::Chat`], in characters.
+const CHAT_CHARS_MAX: usize = 500;
+
 pub(crate) const REQUIRED: &str = "is required";
+
 pub(crate) const STRING: &str = "must be a string";
 
 impl MessageDraft<'_> {
-    /// The id the sender gave, if it gave a usable one.
+    /// The sender's id, if it is a string or an integer.
     pub fn given_id(&self) -> Option<&str> {
         self.message_id.as_ref().and_then(Loose::as_id)
     }
 
-    /// Checks every field and appends what is wrong to `faults`; `Some` when nothing is.
+    /// Checks every field and appends errors to `faults`. `Some` if there are none.
     pub fn check<'a>(
         &'a self,
         rules: Rules,
@@ -219,7 +91,8 @@ impl MessageDraft<'_> {
         let user = check_loose_id("userId", self.user_id.as_ref(), defaults.user, faults);
         let id = check_loose_id("messageId", self.message_id.as_ref(), Some(defaults.id), faults);
         let username = self.check_username(rules, faults);
-        let text = self.check_text(rules, limits, faults);
+        let chars_max = (rules == Rules::Chat).then_some(CHAT_CHARS_MAX);
+        let text = check_message_text(self.message.as_ref(), chars_max, limits.message_bytes, faults);
         let kind = self.check_kind(rules, faults);
         let timestamp = self.check_timestamp(rules, defaults.now, faults);
         if let (Rules::Chat, Some(Loose::Int(number, _))) = (rules, &self.user_id)
@@ -258,23 +131,6 @@ impl MessageDraft<'_> {
         Some(name)
     }
 
-    fn check_text(&self, rules: Rules, limits: &Limits, faults: &mut Vec<Fault>) -> Option<&str> {
-        let fault = match self.message.as_ref().map(Loose::as_text) {
-            None => Fault::new("message", REQUIRED),
-            Some(None) => Fault::new("message", STRING),
-            Some(Some("")) => Fault::new("message", "must not be empty"),
-            Some(Some(text)) => {
-                let chars_max = (rules == Rules::Chat).then_some(500);
-                match check_text(text, chars_max, limits.message_bytes) {
-                    Ok(()) => return Some(text),
-                    Err(rule) => Fault::new("message", rule),
-                }
-            }
-        };
-        faults.push(fault);
-        None
-    }
-
     fn check_kind(&self, rules: Rules, faults: &mut Vec<Fault>) -> MessageType {
         match &self.message_type {
             None if rules == Rules::Chat => faults.push(Fault::new("messageType", REQUIRED)),
@@ -298,6 +154,26 @@ impl MessageDraft<'_> {
         }
         now
     }
+}
+
+/// Checks the text of a message, which is at most `chars_max` characters, if given, and `bytes_max` bytes.
+pub(crate) fn check_message_text<'a>(
+    value: Option<&'a Loose<'_>>,
+    chars_max: Option<usize>,
+    bytes_max: usize,
+    faults: &mut Vec<Fault>,
+) -> Option<&'a str> {
+    let fault = match value.map(Loose::as_text) {
+        None => Fault::new("message", REQUIRED),
+        Some(None) => Fault::new("message", STRING),
+        Some(Some("")) => Fault::new("message", "must not be empty"),
+        Some(Some(text)) => match check_text(text, chars_max, bytes_max) {
+            Ok(()) => return Some(text),
+            Err(rule) => Fault::new("message", rule),
+        },
+    };
+    faults.push(fault);
+    None
 }
 
 pub(crate) fn check_loose_id<'a>(
@@ -342,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minimal_message_is_filled_up() {
+    fn missing_fields_get_their_defaults() {
         let draft: MessageDraft<'_> =
             serde_json::from_str(r#"{"userId":42,"message":"hi","messageId":null,"extra":[1]}"#).unwrap();
         let send = draft.check(Rules::Api, &Limits::default(), &DEFAULTS, &mut Vec::new()).unwrap();

@@ -1,25 +1,25 @@
-//! The proof of one delivery on lease, and how it is written.
+//! The proof of one delivery on lease, and its text.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Names one delivery on lease, and never another: neither of this message, wherever it was moved in between, nor of
-/// another message that has the same id in another history of the store.
+/// Identifies one delivery on lease: no other delivery of this message, even after it moved between queues, and no
+/// message with the same id in another history of the store.
 ///
-/// As text it is `id-delivery-epoch`, the epoch in hexadecimal digits. Clients keep it as it is.
+/// Its text is `id-delivery-epoch`, the epoch in hexadecimal digits. It is opaque to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeaseReceipt {
     /// The message.
     pub id: u64,
-    /// Which of the message's deliveries on lease, from 1. It counts on when the message moves to another queue, where
-    /// the deliveries that count for `deliveries_max` begin again.
+    /// Number of the delivery, from 1. It continues when the message moves to another queue, where the deliveries that count
+    /// for `deliveries_max` start again.
     pub delivery: u64,
-    /// The history of the store that delivered it; see [`epoch_number`].
+    /// The store's history; see [`epoch_number`].
     pub epoch: u64,
 }
 
-/// The number of a store's epoch, which is written in hexadecimal digits. What is not gets a number that no text of a
-/// receipt has by chance.
+/// The number of a store's epoch, whose text is hexadecimal. Other texts are hashed, so that receipts do not match by
+/// chance.
 pub fn epoch_number(epoch: &str) -> u64 {
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     u64::from_str_radix(epoch, 16).unwrap_or_else(|_| epoch.bytes().fold(0xcbf2_9ce4_8422_2325, fold))

@@ -1,0 +1,116 @@
+//! Settings of a queue, from JSON.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::number;
+use crate::draft::Loose;
+use crate::error::Fault;
+use crate::id::{ID_BYTES_MAX, ID_RULE, is_valid_id};
+use crate::invariant::saturate;
+use crate::queue::{DEAD_LETTER_SUFFIX, DURATION_MS_MAX, QueueSettings, WhenFull};
+
+/// Settings of a queue as received. Unknown fields are ignored; absent ones keep their values.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QueueSettingsDraft<'a> {
+    /// Lease of takes that name none.
+    #[serde(borrow)]
+    pub lease_ms: Option<Loose<'a>>,
+    /// Deliveries until a message moves to the dead-letter queue; 0 = never.
+    #[serde(borrow)]
+    pub max_deliveries: Option<Loose<'a>>,
+    /// The dead-letter queue; empty = named after the queue.
+    #[serde(borrow)]
+    pub dead_letter: Option<Loose<'a>>,
+    /// Time to live; 0 = unlimited.
+    #[serde(borrow)]
+    pub ttl_ms: Option<Loose<'a>>,
+    /// Most messages; 0 = unlimited.
+    #[serde(borrow)]
+    pub max_messages: Option<Loose<'a>>,
+    /// Most bytes; 0 = unlimited.
+    #[serde(borrow)]
+    pub max_bytes: Option<Loose<'a>>,
+    /// `refuse` or `dropOldest`.
+    #[serde(borrow)]
+    pub on_full: Option<Loose<'a>>,
+    /// First delay of a message that is given back.
+    #[serde(borrow)]
+    pub backoff_ms: Option<Loose<'a>>,
+    /// Longest such delay.
+    #[serde(borrow)]
+    pub backoff_max_ms: Option<Loose<'a>>,
+}
+
+impl QueueSettingsDraft<'_> {
+    /// Checks every field and appends errors to `faults`.
+    pub fn check(&self, queue: &str, faults: &mut Vec<Fault>) -> QueueSettings {
+        const TIMES: RangeInclusive<u64> = 0..=DURATION_MS_MAX;
+        let any_number = 0..=u64::MAX >> 1;
+        let deliveries = number("maxDeliveries", self.max_deliveries.as_ref(), 0..=u32::MAX.into(), faults);
+        QueueSettings {
+            lease_ms: number("leaseMs", self.lease_ms.as_ref(), 1..=DURATION_MS_MAX, faults),
+            deliveries_max: deliveries.map(saturate),
+            dead_letter: self.check_dead_letter(queue, faults),
+            ttl_ms: number("ttlMs", self.ttl_ms.as_ref(), TIMES, faults),
+            messages_max: number("maxMessages", self.max_messages.as_ref(), any_number.clone(), faults),
+            bytes_max: number("maxBytes", self.max_bytes.as_ref(), any_number, faults),
+            when_full: self.on_full.as_ref().and_then(|value| {
+                let parsed = value.as_text().and_then(WhenFull::parse);
+                if parsed.is_none() {
+                    faults.push(Fault::new("onFull", "must be refuse or dropOldest"));
+                }
+                parsed
+            }),
+            backoff_ms: number("backoffMs", self.backoff_ms.as_ref(), TIMES, faults),
+            backoff_max_ms: number("backoffMaxMs", self.backoff_max_ms.as_ref(), TIMES, faults),
+        }
+    }
+
+    fn check_dead_letter(&self, queue: &str, faults: &mut Vec<Fault>) -> Option<Arc<str>> {
+        let name = match self.dead_letter.as_ref()? {
+            Loose::Text(text) if text.is_empty() => return Some("".into()),
+            other => other.as_id(),
+        };
+        let rule = match name {
+            Some(name) if name == queue => "must not be the queue itself",
+            Some(name) if is_valid_id(name) => return Some(name.into()),
+            _ => ID_RULE,
+        };
+        faults.push(Fault::new("deadLetter", rule));
+        None
+    }
+}
+
+impl WhenFull {
+    /// From its name on the wire.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Refuse, Self::DropOldest].into_iter().find(|one| one.as_str() == name)
+    }
+
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::DropOldest => "dropOldest",
+        }
+    }
+}
+
+/// The name of a queue's dead-letter queue, with `set` from its settings.
+pub fn dead_letter_name(queue: &str, set: Option<&str>) -> Result<String, Fault> {
+    let name = match set {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => format!("{queue}{DEAD_LETTER_SUFFIX}"),
+    };
+    if name.len() > ID_BYTES_MAX {
+        let rule = format!(
+            "must be given: '{DEAD_LETTER_SUFFIX}' behind the queue's name makes more than {ID_BYTES_MAX} characters"
+        );
+        return Err(Fault::new("deadLetter", rule));
+    }
+    Ok(name)
+}

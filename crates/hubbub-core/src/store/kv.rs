@@ -1,0 +1,26 @@
+//! Reading keys.
+
+use std::time::Duration;
+
+use super::Read;
+use crate::kv::{KeyInfo, KvEntry, KvHistory};
+
+/// Reads of keys. They never wait for writes, see everything acknowledged before they began, and no expired key.
+pub trait KvStore: Send + Sync + 'static {
+    /// The value of a key; `None` if there is no such key.
+    fn value(&self, key: &[u8]) -> Read<'_, Option<KvEntry>>;
+
+    /// Up to `limit` keys that begin with `prefix`, in the order of their bytes, starting behind `after`.
+    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>>;
+
+    /// Up to `limit` changes behind the revision `after` of keys that begin with `prefix`, oldest first. The last
+    /// [`crate::kv::CHANGES_KEPT`] changes of the store are kept, over restarts too.
+    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory>;
+
+    /// Revision of the last durable change; 0 if there was none. Called after a read, it is not less than any revision that
+    /// the read saw. Never waits for the disk.
+    fn revision(&self) -> u64;
+
+    /// Time until a [`crate::KvOp::Sweep`] has work; `None` = no key expires. Never waits for the disk.
+    fn kv_due_in(&self) -> Option<Duration>;
+}

@@ -1,0 +1,146 @@
+//! The contracts of every store. `hubbub-conformance` is written from them.
+
+mod figures;
+mod kv;
+mod queues;
+mod rooms;
+
+use std::pin::Pin;
+
+use crate::backup::BackupStore;
+use crate::clock::ClockDoubt;
+use crate::op::{OpBatch, Outcome};
+use crate::replica::ReplicaStore;
+use crate::stats::StatsStore;
+pub use figures::{CacheFigures, PoolFigures, StoreFigures};
+pub use kv::KvStore;
+pub use queues::QueueStore;
+pub use rooms::{
+    Access, Cursor, HistoryPage, HistoryQuery, Member, RoomHead, RoomInfo, RoomStore, UserRoom, UserRooms,
+};
+
+/// A store. All changes go through [`Store::apply`].
+pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
+    /// Makes a batch durable, numbers new messages, and returns one outcome for each operation, in batch order.
+    ///
+    /// - **Ok means durable:** what is `Stored` or `Duplicate` is readable after a crash, at the durability the store was
+    ///   opened with. Every read that begins after `apply` returned sees it.
+    /// - **Err is classified:** see [`ApplyError`]; the caller may repeat the whole batch.
+    /// - **Order:** the messages of one room get increasing numbers in batch order; `received_at` is the clock's
+    ///   time or the room's last one, whichever is later.
+    /// - **Idempotence:** by `(room, id)` for as long as the message is kept. A repeated id is a `Duplicate` with the
+    ///   first one's receipt if user, text and type agree, else `IdReused`; of two equal ids in one batch the second
+    ///   is the repeated one. Neither uses a number.
+    /// - **Atomicity:** after a crash during `apply`, either the whole batch is stored or none of it.
+    /// - **Exclusive operations** ([`crate::Op::is_exclusive`]) are alone in their batch.
+    /// - **Changes** ([`crate::Change`]) are decided by the state after all earlier operations, including those of the same
+    ///   batch. A member's message moves the member's read mark if that was at the head.
+    /// - **Queues** ([`crate::QueueOp`]): operations are decided and executed in batch order. A message is delivered to one
+    ///   consumer at a time; after a final take it is never delivered again, after a leased one not before the lease ends.
+    ///   A consumer gets messages in the order of their ids. None is delivered before it is due or after it expires.
+    ///   Leases, delays and times to live survive a restart: the remaining time is the smaller of the requested time and
+    ///   what the wall clock says.
+    /// - **Keys** ([`crate::KvOp`]): executed in batch order; each change takes the store's next revision.
+    /// - **Blocking:** blocks the calling thread until the batch is durable. `embedded` has one caller at a time.
+    fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError>;
+
+    /// The current size limit of batches; depends on the duration of syncs.
+    fn batch_cap(&self) -> BatchCap;
+
+    /// Whether it accepts writes, and if not, why. Cheap; never waits for the disk.
+    fn health(&self) -> StoreHealth;
+
+    /// Figures for metrics. Cheap; never waits for the disk.
+    fn figures(&self) -> StoreFigures;
+
+    /// Online backups; `None` for a store with tools of its own.
+    fn backups(&self) -> Option<&dyn BackupStore> {
+        None
+    }
+
+    /// Reads from replicas; `None` if there are none.
+    fn replicas(&self) -> Option<&dyn ReplicaStore> {
+        None
+    }
+
+    /// Whether other servers may write to the same data. Then no layer above may cache it without validating it against
+    /// the store.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// What is wrong with the store's own wall clock, if it has one.
+    fn clock_doubt(&self) -> Option<ClockDoubt> {
+        None
+    }
+
+    /// Finishes background work (seals, table writes) and releases the data. No call may follow.
+    fn close(&self);
+}
+
+/// The future result of a read.
+pub type Read<'a, T> = Pin<Box<dyn Future<Output = Result<T, ReadError>> + Send + 'a>>;
+
+/// Largest batch of one `apply`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchCap {
+    /// Operations.
+    pub ops: usize,
+    /// Bytes of texts and ids. A batch may contain one operation of any size.
+    pub bytes: usize,
+}
+
+/// Why a batch was not confirmed, by what the caller may do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// Nothing was stored; retry later.
+    #[error("the store accepts no writes: {reason}; nothing was stored")]
+    Unavailable {
+        /// The cause.
+        reason: String,
+    },
+    /// Nothing was stored; ends by itself when space is freed.
+    #[error("the disk is full ({reason}); nothing was stored")]
+    DiskFull {
+        /// What was attempted.
+        reason: String,
+    },
+    /// Nothing was stored, because background work is behind. Retry after a moment.
+    #[error("the store is behind with its background work; nothing was stored")]
+    Overloaded,
+    /// It may be stored. Retry with the same ids only.
+    #[error("the write was not confirmed ({reason}); it may be stored")]
+    Unconfirmed {
+        /// What was attempted and how it failed.
+        reason: String,
+    },
+}
+
+/// Why a read failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// No such room.
+    #[error("there is no such room")]
+    UnknownRoom,
+    /// The medium or the backend failed.
+    #[error("reading failed: {reason}")]
+    Unavailable {
+        /// What was attempted and how it failed.
+        reason: String,
+    },
+}
+
+/// Health of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreHealth {
+    /// Reads and writes.
+    Up,
+    /// Reads and writes work, but an operator must act.
+    Alarm(String),
+    /// Reads only, until space is freed.
+    DiskFull(String),
+    /// Reads only, until restarted.
+    Failed(String),
+    /// The database does not answer or refuses; ends by itself when it answers again.
+    Unreachable(String),
+}

@@ -1,0 +1,166 @@
+//! Reading rooms: messages, members and read marks.
+
+use std::sync::Arc;
+
+use super::Read;
+use crate::id::{RoomId, UserId};
+use crate::message::MessageRun;
+use crate::time::Timestamp;
+
+/// Reads of rooms. They never wait for writes, and see everything acknowledged before they began.
+pub trait RoomStore: Send + Sync + 'static {
+    /// The id of the store's history; a restore changes it. Cursors of another epoch are meaningless.
+    fn epoch(&self) -> Arc<str>;
+
+    /// A page of a room's messages, oldest first; see [`HistoryQuery`]. An unknown room is
+    /// [`ReadError::UnknownRoom`]; a window without messages is an empty page.
+    fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage>;
+
+    /// One room; `None` if there is none of that name.
+    fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>>;
+
+    /// Up to `limit` rooms in the order of their ids, starting behind `after`.
+    fn rooms(&self, after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>>;
+
+    /// A user's access to a room.
+    fn access(&self, room: RoomId, user: UserId) -> Read<'_, Access>;
+
+    /// Up to `limit` members in the order of their ids, starting behind `after`; none when there is no such room.
+    fn members(&self, room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>>;
+
+    /// The heads of those of these rooms that exist, in any order. Polled many times a second to follow other servers'
+    /// commits.
+    fn heads(&self, rooms: Vec<RoomId>) -> Read<'_, Vec<RoomHead>> {
+        Box::pin(async move {
+            let mut heads = Vec::with_capacity(rooms.len());
+            for room in rooms {
+                if let Some(RoomInfo { room, head, members_only, .. }) = self.room(room).await? {
+                    heads.push(RoomHead { room, head, members_only, changes: 0 });
+                }
+            }
+            Ok(heads)
+        })
+    }
+
+    /// Up to `limit` rooms that the user is a member of, in the order of their ids, starting behind `after`.
+    fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
+}
+
+/// The head of a room, to detect that something happened in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoomHead {
+    /// Its name.
+    pub room: RoomId,
+    /// Seq of its newest message; 0 if there never was one.
+    pub head: u64,
+    /// Whether only members may read and write.
+    pub members_only: bool,
+    /// Changes with each change of the room, its members, or its stored messages. Constant on a store with a single
+    /// writing server.
+    pub changes: u64,
+}
+
+/// A user's access to a room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// There is no such room.
+    Unknown,
+    /// The room is open, and the user is not a member.
+    Open,
+    /// The room is for members only, and the user is not one.
+    Closed,
+    /// The user is a member.
+    Member {
+        /// The user's read mark.
+        read_seq: u64,
+    },
+}
+
+/// A member of a room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// The user.
+    pub user: UserId,
+    /// The member's read mark.
+    pub read_seq: u64,
+}
+
+/// Rooms of a user.
+#[derive(Debug, Clone, Default)]
+pub struct UserRooms {
+    /// The rooms, in the order of their ids.
+    pub rooms: Vec<UserRoom>,
+    /// The newest message of each room that has any, in the same order.
+    pub last: MessageRun,
+}
+
+/// A room as one of its members sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserRoom {
+    /// The room.
+    pub info: RoomInfo,
+    /// Everything up to here is read.
+    pub read_seq: u64,
+    /// Number of kept messages behind the mark: `info.head` minus the mark, minus those erased in between.
+    pub unread: u64,
+}
+
+/// Where a page of history starts, and its direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cursor {
+    /// The oldest messages with a greater seq. `After(0)` begins with the oldest kept.
+    After(u64),
+    /// The newest messages with a smaller seq. `Before(u64::MAX)` ends with the newest.
+    Before(u64),
+}
+
+/// Selects a page of a room's messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryQuery {
+    /// Where the page starts or ends.
+    pub cursor: Cursor,
+    /// Only messages received at or after this.
+    pub from: Option<Timestamp>,
+    /// Only messages received before this.
+    pub to: Option<Timestamp>,
+    /// Maximum number of messages, at least 1.
+    pub limit: usize,
+    /// Most bytes of texts in the page, which contains at least one message.
+    pub bytes_max: usize,
+}
+
+/// A page of history, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct HistoryPage {
+    /// The messages.
+    pub messages: MessageRun,
+    /// Seq of the room's newest message when the page was read; 0 if there never was one.
+    pub head: u64,
+    /// Seq of the oldest kept message; `head + 1` if there is none.
+    pub oldest: u64,
+    /// Whether there is more in the direction of the cursor.
+    pub more: bool,
+}
+
+/// A room, its settings and its counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoomInfo {
+    /// Its name.
+    pub room: RoomId,
+    /// Seq of its newest message; 0 if there never was one.
+    pub head: u64,
+    /// Seq of the oldest kept message; `head + 1` if there is none.
+    pub oldest: u64,
+    /// Messages kept.
+    pub messages: u64,
+    /// When the newest message was received.
+    pub last_received_at: Option<Timestamp>,
+    /// A display name.
+    pub title: Option<String>,
+    /// Whether only members may read and write.
+    pub members_only: bool,
+    /// How long its messages are kept, in seconds; `None` = the server's default.
+    pub retention_s: Option<u64>,
+    /// Number of members.
+    pub members: u64,
+}

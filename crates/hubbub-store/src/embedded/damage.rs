@@ -1,6 +1,6 @@
 //! Which stored files could not be read back: shown on `/health`, counted, and left alone by merges.
 //!
-//! Whoever meets an unreadable place notes it here once, whatever becomes of the operation that met it. Nothing is taken
+//! Each read that fails is recorded here, whatever becomes of the operation. Nothing is taken
 //! off the list before a restart: a medium that failed once is not to be trusted because a second read went well.
 
 use std::collections::BTreeMap;

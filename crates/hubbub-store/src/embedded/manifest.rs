@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use hubbub_core::Timestamp;
+use hubbub_core::invariant::saturate;
 
 use crate::embedded::disk::Disk;
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
@@ -75,7 +76,7 @@ impl Manifest {
             Err(error) => return Err(unreadable(error)),
         };
         let length = file.len().map_err(unreadable)?;
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        let mut bytes = vec![0; saturate(length)];
         file.read_exact_at(&mut bytes, 0).map_err(unreadable)?;
         Self::decode(&bytes).map(Some)
     }
@@ -106,24 +107,16 @@ impl Manifest {
             self.applied,
             self.next_segment,
             self.unsynced.into(),
-            self.segments.len() as u64,
         ] {
             varint::write(number, &mut out);
         }
-        for number in &self.segments {
-            varint::write(*number, &mut out);
-        }
+        varint::write_list(&self.segments, &mut out);
         self.keys.write(&mut out);
         varint::write(self.queues.snapshot, &mut out);
-        varint::write(self.queues.texts.len() as u64, &mut out);
-        for number in &self.queues.texts {
-            varint::write(*number, &mut out);
-        }
-        varint::write(self.queues.ids.len() as u64, &mut out);
-        for number in &self.queues.ids {
-            varint::write(*number, &mut out);
-        }
-        let positive = |time: i64| u64::try_from(time).unwrap_or(0);
+        varint::write_list(&self.queues.texts, &mut out);
+        varint::write_list(&self.queues.ids, &mut out);
+        // Times before 1970 are stored as 1970.
+        let positive = |time: i64| saturate::<_, u64>(time);
         varint::write(self.proven.map_or(0, |time| positive(time.as_micros()).saturating_add(1)), &mut out);
         varint::write(self.there_by.len() as u64, &mut out);
         for (segment, time) in &self.there_by {
@@ -169,24 +162,17 @@ impl Manifest {
             applied: varint::read(input)?,
             next_segment: varint::read(input)?,
             unsynced: varint::read(input)? != 0,
-            segments: Vec::new(),
-            keys: KeyCatalog::default(),
-            queues: Files::default(),
+            segments: varint::read_list(input)?,
+            keys: KeyCatalog::read(input)?,
+            queues: Files {
+                snapshot: varint::read(input)?,
+                texts: varint::read_list(input)?,
+                ids: varint::read_list(input)?,
+            },
             proven: None,
             there_by: BTreeMap::new(),
             rooms: Vec::new(),
         };
-        for _ in 0..varint::read(input)? {
-            manifest.segments.push(varint::read(input)?);
-        }
-        manifest.keys = KeyCatalog::read(input)?;
-        manifest.queues.snapshot = varint::read(input)?;
-        for _ in 0..varint::read(input)? {
-            manifest.queues.texts.push(varint::read(input)?);
-        }
-        for _ in 0..varint::read(input)? {
-            manifest.queues.ids.push(varint::read(input)?);
-        }
         let time = |micros| Some(Timestamp::from_micros(i64::try_from(micros).ok()?));
         manifest.proven =
             varint::read(input)?.checked_sub(1).map(time).map_or(Some(None), |time| time.map(Some))?;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use hubbub_core::invariant::saturate;
+
 use crate::embedded::queues::QueueLimits;
 
 /// What survives which crash once a message is acknowledged.
@@ -33,7 +35,7 @@ impl Default for MergeOptions {
     }
 }
 
-/// Ids of messages that are gone that stay in memory when a slot of the journal is sealed, unless told otherwise: about
+/// Ids of messages that are gone that stay in memory when a slot of the journal is sealed, by default: about
 /// 3 MB.
 pub(crate) const QUEUE_IDS_IN_MEMORY: usize = 50_000;
 /// How the copies of messages to everybody are made: at once, or bit by bit by sweeps.
@@ -133,6 +135,6 @@ impl EngineOptions {
     /// Messages one slot holds at most, however short they are: bounds the memory of its index. Texts of 100 bytes
     /// and more fill a slot before that.
     pub(crate) fn slot_messages_max(&self) -> usize {
-        usize::try_from(self.slot_bytes / 146).unwrap_or(usize::MAX).max(16)
+        saturate::<_, usize>(self.slot_bytes / 146).max(16)
     }
 }

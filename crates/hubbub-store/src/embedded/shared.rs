@@ -1,10 +1,10 @@
-//! What the writer, the readers and the background work of one engine share.
+//! State that the writer, the readers and the background threads of one engine share.
 //!
 //! Locks, in the order in which they may be taken: `merging` → `sealing` → the writer → `catalog` → `stats` (its
 //! `rebuilding`, then its `state`) → `rooms` → `view` → a tail's index. Readers of rooms take the last three, each alone and
 //! for moments; `catalog` is held while the manifest is written, by background work only; whoever takes segments or full
 //! tails out of the view holds `stats` meanwhile. A writer takes `stats` never. The lock of `queues` is taken behind the
-//! writer's or alone, and nothing behind it but the names of clients and the pool of slots; texts are read under it by the
+//! writer's or alone, and nothing behind it but the names of clients and the pool of slots; payloads are read under it by the
 //! writer only. Last come those of a tail's keys, and within it those in `keys`, each alone.
 
 use std::sync::Arc;

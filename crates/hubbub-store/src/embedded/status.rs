@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, StoreHealth};
 use parking_lot::Mutex;
 
@@ -41,6 +42,11 @@ pub(crate) struct Status {
 }
 
 impl Status {
+    /// The status of an engine whose journals up to this one are in segments.
+    pub(crate) fn sealed(through: u64) -> Self {
+        Self { sealed_through: through.into(), ..Self::default() }
+    }
+
     /// Stops writing until restart.
     pub(crate) fn fail(&self, reason: String) {
         let mut failed = self.failed.lock();
@@ -91,7 +97,7 @@ impl Status {
 
     /// Notes how long a sync took.
     pub(crate) fn synced(&self, took: Duration) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let micros = saturate(took.as_micros());
         self.sync_us_last.store(micros, Ordering::Relaxed);
         self.sync_us_max.fetch_max(micros, Ordering::Relaxed);
     }
@@ -122,7 +128,7 @@ impl SyncTimes {
     pub(crate) fn add(&mut self, took: Duration) -> bool {
         let place = self.seen % REMEMBERED;
         if let Some(oldest) = self.micros.get_mut(place) {
-            *oldest = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            *oldest = saturate(took.as_micros());
         }
         self.seen += 1;
         if place + 1 == REMEMBERED {

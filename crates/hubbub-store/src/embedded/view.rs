@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::embedded::kv::{ChangeLog, KeyRun};
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::segment::Segment;
-use crate::embedded::tail::{Span, Tail};
+use crate::embedded::tail::{SeqSpan, Tail};
 
 /// Segments and tails that together hold every message once, and with the runs every key. Replaced as a whole, never changed.
 #[derive(Debug, Default, Clone)]
@@ -22,12 +22,12 @@ pub(crate) struct View {
 
 impl View {
     /// What a room has altogether.
-    pub(crate) fn span(&self, name: &str, room: RoomNumber) -> Option<Span> {
+    pub(crate) fn span(&self, name: &str, room: RoomNumber) -> Option<SeqSpan> {
         let sealed = self.segments.iter().filter_map(|segment| {
             let span = segment.span(name)?;
-            Some(Span { first_seq: span.first_seq, last_seq: span.last_seq, messages: span.count })
+            Some(SeqSpan { first_seq: span.first_seq, last_seq: span.last_seq, messages: span.count })
         });
-        sealed.chain(self.tails.iter().filter_map(|tail| tail.span(room))).reduce(|all, next| Span {
+        sealed.chain(self.tails.iter().filter_map(|tail| tail.span(room))).reduce(|all, next| SeqSpan {
             first_seq: all.first_seq.min(next.first_seq),
             last_seq: all.last_seq.max(next.last_seq),
             messages: all.messages + next.messages,

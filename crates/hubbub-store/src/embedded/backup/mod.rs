@@ -2,23 +2,21 @@
 //!
 //! A barrier between two batches: the writer goes on to the next slot, and the rooms are copied before it writes
 //! anything there → what was written before is sealed → the segments, all of them immutable, and a manifest made for
-//! just that moment are the snapshot, and so with the runs of keys; for queues their state and their texts are written
+//! just that moment are the backup, and so with the runs of keys; for queues their state and their payloads are written
 //! for it. Holding its files open is what keeps a merge from taking them away, so a
-//! snapshot leaves nothing on the disk, and a crash nothing to clean up. Slots are not part of it: they are
+//! backup leaves nothing on the disk, and a crash nothing to clean up. Slots are not part of it: they are
 //! overwritten.
 
 mod restore;
 #[cfg(test)]
 mod tests;
 
-pub use restore::{RestoreError, file_crc32c, restore};
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crc32c::crc32c;
 use hubbub_core::backup::{BACKUP_UNUSED_MAX, Backing, BackupError, BackupFile, BackupInfo, BackupStore};
+use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
 use crate::embedded::disk::DiskFile;
@@ -31,9 +29,11 @@ use crate::embedded::queues::Copied;
 use crate::embedded::rooms::{EncodedRooms, RoomsCopy};
 use crate::embedded::segment::{Segment, segment_path};
 use crate::embedded::service::Embedded;
+use crc32c::crc32c;
+pub use restore::{RestoreError, file_crc32c, restore};
 
-/// Snapshots kept at once; a new one takes the place of that which was not read for longest.
-const SNAPSHOTS_MAX: usize = 4;
+/// Backups kept at once; a new one takes the place of that which was not read for longest.
+const BACKUPS_MAX: usize = 4;
 
 /// Attempts to find a free slot for what comes behind the barrier.
 const SLOT_ATTEMPTS: usize = 32;
@@ -55,14 +55,14 @@ struct Barrier {
     queues: Box<Copied>,
 }
 
-/// The snapshots being read.
+/// The backups being read.
 #[derive(Debug, Default)]
-pub(crate) struct Snapshots {
-    kept: Mutex<Vec<Snapshot>>,
+pub(crate) struct Backups {
+    kept: Mutex<Vec<Backup>>,
 }
 
 #[derive(Debug)]
-struct Snapshot {
+struct Backup {
     info: BackupInfo,
     /// Where the content of each file is, in the order of `info.files`.
     contents: Vec<Content>,
@@ -85,44 +85,44 @@ impl fmt::Debug for Content {
     }
 }
 
-impl Snapshots {
+impl Backups {
     /// Lets go of those that nobody read for long.
     pub(crate) fn forget_unused(&self, now: Duration) {
-        self.kept.lock().retain(|snapshot| now < snapshot.used + BACKUP_UNUSED_MAX);
+        self.kept.lock().retain(|backup| now < backup.used + BACKUP_UNUSED_MAX);
     }
 
-    fn keep(&self, snapshot: Snapshot) {
+    fn keep(&self, backup: Backup) {
         let mut kept = self.kept.lock();
-        if kept.len() >= SNAPSHOTS_MAX
+        if kept.len() >= BACKUPS_MAX
             && let Some((place, _)) = kept.iter().enumerate().min_by_key(|(_, old)| old.used)
         {
             kept.remove(place);
         }
-        kept.push(snapshot);
+        kept.push(backup);
     }
 
     fn find(&self, id: &str) -> Option<BackupInfo> {
         let kept = self.kept.lock();
-        let known = kept.iter().find(|snapshot| snapshot.info.id == id)?;
+        let known = kept.iter().find(|backup| backup.info.id == id)?;
         Some(BackupInfo { is_new: false, ..known.info.clone() })
     }
 
     fn content(&self, id: &str, file: &str, now: Duration) -> Option<(Content, u64)> {
         let mut kept = self.kept.lock();
-        let snapshot = kept.iter_mut().find(|snapshot| snapshot.info.id == id)?;
-        snapshot.used = now;
-        let place = snapshot.info.files.iter().position(|known| known.name == file)?;
-        Some((snapshot.contents.get(place)?.clone(), snapshot.info.files.get(place)?.bytes))
+        let backup = kept.iter_mut().find(|backup| backup.info.id == id)?;
+        backup.used = now;
+        let place = backup.info.files.iter().position(|known| known.name == file)?;
+        Some((backup.contents.get(place)?.clone(), backup.info.files.get(place)?.bytes))
     }
 }
 
 impl Engine {
     /// The store as it is at a moment during this call; see [`BackupStore::begin_backup`].
     pub fn begin_snapshot(&self, id: &str) -> Result<BackupInfo, BackupError> {
-        // Held, so that the segments are what the rooms of the barrier say, and that one snapshot is made at a time.
+        // Held, so that the segments are what the rooms of the barrier say, and that one backup is made at a time.
         let _merging = self.shared.merging.lock();
-        self.snapshots.forget_unused(self.shared.clock.monotonic());
-        if let Some(info) = self.snapshots.find(id) {
+        self.backups.forget_unused(self.shared.clock.monotonic());
+        if let Some(info) = self.backups.find(id) {
             return Ok(info);
         }
         let mut sealing = self.shared.sealing.lock();
@@ -172,7 +172,7 @@ impl Engine {
         }
         let info = BackupInfo { id: id.to_owned(), is_new: true, epoch: self.epoch(), messages, files };
         let used = self.shared.clock.monotonic();
-        self.snapshots.keep(Snapshot { info: info.clone(), contents, used });
+        self.backups.keep(Backup { info: info.clone(), contents, used });
         Ok(info)
     }
 
@@ -218,7 +218,7 @@ impl Engine {
         Err(BackupError::Overloaded)
     }
 
-    /// A piece of a snapshot's file; see [`BackupStore::read_backup`].
+    /// A piece of a backup's file; see [`BackupStore::read_backup`].
     pub fn read_snapshot(
         &self,
         id: &str,
@@ -227,8 +227,8 @@ impl Engine {
         bytes_max: usize,
     ) -> Result<Option<Vec<u8>>, BackupError> {
         let now = self.shared.clock.monotonic();
-        let Some((content, bytes)) = self.snapshots.content(id, file, now) else { return Ok(None) };
-        let length = usize::try_from(bytes.saturating_sub(offset)).unwrap_or(usize::MAX).min(bytes_max);
+        let Some((content, bytes)) = self.backups.content(id, file, now) else { return Ok(None) };
+        let length = saturate::<_, usize>(bytes.saturating_sub(offset)).min(bytes_max);
         match content {
             Content::File(open) => {
                 let mut piece = vec![0; length];
@@ -244,11 +244,11 @@ impl Engine {
         }
     }
 
-    /// Lets go of a snapshot. Says whether there was one.
+    /// Lets go of a backup. Says whether there was one.
     pub fn end_snapshot(&self, id: &str) -> bool {
-        let mut kept = self.snapshots.kept.lock();
+        let mut kept = self.backups.kept.lock();
         let before = kept.len();
-        kept.retain(|snapshot| snapshot.info.id != id);
+        kept.retain(|backup| backup.info.id != id);
         kept.len() < before
     }
 }

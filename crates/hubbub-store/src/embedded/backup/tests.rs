@@ -3,17 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use hubbub_core::backup::{BACKUP_UNUSED_MAX, BackupInfo};
 use hubbub_core::change::{Change, RoomSettings, What};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::{Condition, KeyInfo, KvHistory};
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{KvOp, MessageType, Op, OpBatch, Send, Timestamp};
-use tempfile::TempDir;
 
 use crate::embedded::disk::FileDisk;
 use crate::embedded::manifest::Manifest;
 use crate::embedded::{DataFault, Engine, EngineOptions, MergeOptions, RestoreError, restore, verify};
-use hubbub_core::backup::{BACKUP_UNUSED_MAX, BackupInfo};
+use tempfile::TempDir;
 
 struct Place {
     dir: TempDir,

@@ -8,6 +8,8 @@
 //!
 //! Nothing can be taken out; a store that dropped much builds a new one from what it holds.
 
+use hubbub_core::invariant::saturate;
+
 const FIRST_TIER_IDS: u64 = 1 << 20;
 const FIRST_TIER_BITS_PER_ID: u64 = 12;
 const BITS_PER_ID_MAX: u64 = 20;
@@ -32,7 +34,7 @@ impl BloomFilter {
     }
 
     fn with_lines(lines: u64, ids_max: u64) -> Self {
-        let words = vec![0; usize::try_from(lines + 1).unwrap_or(usize::MAX).saturating_mul(LINE_WORDS)];
+        let words = vec![0; saturate::<_, usize>(lines + 1).saturating_mul(LINE_WORDS)];
         let first_word = words.as_ptr().align_offset(LINE_WORDS * size_of::<u64>()).min(LINE_WORDS);
         Self { words, first_word, lines, ids: 0, ids_max }
     }
@@ -54,7 +56,7 @@ impl BloomFilter {
 
     /// The bits alone.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let words = usize::try_from(self.lines).unwrap_or(usize::MAX).saturating_mul(LINE_WORDS);
+        let words = saturate::<_, usize>(self.lines).saturating_mul(LINE_WORDS);
         let used = self.words.get(self.first_word..).and_then(|rest| rest.get(..words)).unwrap_or_default();
         used.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
@@ -62,7 +64,7 @@ impl BloomFilter {
     /// Where the line of a hash begins. Takes the upper half of the hash, the bits take the lower.
     fn line_at(&self, hash: u64) -> usize {
         let line = (u128::from(hash) * u128::from(self.lines)) >> 64;
-        self.first_word + usize::try_from(line).unwrap_or(0) * LINE_WORDS
+        self.first_word + saturate::<_, usize>(line) * LINE_WORDS
     }
 
     fn line(&self, hash: u64) -> Option<&[u64; LINE_WORDS]> {

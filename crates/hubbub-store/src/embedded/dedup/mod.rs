@@ -1,13 +1,11 @@
-//! Which ids are stored: a filter over all of them, a map for each slot that is not sealed, and the segments.
+//! Finds messages that are sent again: a Bloom filter over all ids, a map for each unsealed slot, and the segments.
 //!
-//! Ids enter filter and map when their batch is durable, and until then stand in a map of the batch, so that none is
-//! ever in no place. Only the writer looks here, so nothing is locked.
+//! Ids are added to filter and map when their batch is durable. Until then they are in a map of the batch, so that each is
+//! in one of them at any time. Only the writer uses this, so nothing is locked.
 
 pub(crate) mod filter;
 mod rebuild_filter;
 mod slot_ids;
-
-pub(crate) use rebuild_filter::FreshFilter;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,9 +15,11 @@ use hubbub_core::{Message, Op, Receipt, Send};
 use crate::embedded::dedup::filter::IdFilter;
 use crate::embedded::dedup::slot_ids::SlotIds;
 use crate::embedded::error::MaintainError;
+use crate::embedded::file::cursor::index;
 use crate::embedded::record;
 use crate::embedded::segment::{IdHasher, Segment};
 use crate::embedded::tail::Tail;
+pub(crate) use rebuild_filter::FreshFilter;
 
 /// Maps kept for the next slot instead of being made anew.
 const SPARE_MAPS: usize = 2;
@@ -39,7 +39,7 @@ pub(crate) enum Known {
 }
 
 #[derive(Debug)]
-struct Recent {
+struct UnsealedIds {
     tail: Arc<Tail>,
     ids: SlotIds,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Dedup {
     hasher: IdHasher,
     filter: IdFilter,
     /// Oldest slot first.
-    recent: VecDeque<Recent>,
+    unsealed: VecDeque<UnsealedIds>,
     spare: Vec<SlotIds>,
     /// Ids of the batch under way, with the place of their records in its block.
     batch: SlotIds,
@@ -65,7 +65,7 @@ impl Dedup {
         Self {
             hasher,
             filter: IdFilter::new(),
-            recent: VecDeque::new(),
+            unsealed: VecDeque::new(),
             spare: Vec::new(),
             batch: SlotIds::with_capacity(0),
             forgotten_through: 0,
@@ -79,8 +79,8 @@ impl Dedup {
         self.hasher.hash(send.room, send.id)
     }
 
-    /// Learns the ids of a segment.
-    pub(crate) fn learn(&mut self, segment: &Segment) -> Result<(), MaintainError> {
+    /// Adds the ids of a segment to the filter.
+    pub(crate) fn insert_segment(&mut self, segment: &Segment) -> Result<(), MaintainError> {
         segment.id_hashes(|hashes| hashes.iter().for_each(|hash| self.filter.insert(*hash)))?;
         Ok(())
     }
@@ -88,13 +88,13 @@ impl Dedup {
     /// From now on ids are inserted into the map of this slot.
     pub(crate) fn begin_slot(&mut self, tail: Arc<Tail>) {
         let ids = self.spare.pop().unwrap_or_else(|| SlotIds::with_capacity(self.slot_messages_max));
-        self.recent.push_back(Recent { tail, ids });
+        self.unsealed.push_back(UnsealedIds { tail, ids });
     }
 
     /// Lets go of slots whose messages are in segments.
     pub(crate) fn forget_sealed(&mut self, sealed_through: u64) {
-        while self.recent.front().is_some_and(|recent| recent.tail.journal <= sealed_through) {
-            if let Some(Recent { mut ids, tail }) = self.recent.pop_front() {
+        while self.unsealed.front().is_some_and(|recent| recent.tail.journal <= sealed_through) {
+            if let Some(UnsealedIds { mut ids, tail }) = self.unsealed.pop_front() {
                 self.forgotten_through = tail.journal;
                 if self.spare.len() < SPARE_MAPS {
                     ids.clear();
@@ -109,7 +109,7 @@ impl Dedup {
         if self.forgotten_through > fresh.through {
             return Some(fresh);
         }
-        for recent in self.recent.iter().filter(|recent| recent.tail.journal > fresh.through) {
+        for recent in self.unsealed.iter().filter(|recent| recent.tail.journal > fresh.through) {
             recent.ids.hashes().for_each(|hash| fresh.filter.insert(hash));
         }
         self.filter = fresh.filter;
@@ -126,7 +126,7 @@ impl Dedup {
         for (hash, _) in ids {
             self.filter.insert(*hash);
         }
-        if let Some(newest) = self.recent.back_mut() {
+        if let Some(newest) = self.unsealed.back_mut() {
             for (hash, offset) in ids {
                 newest.ids.insert(*hash, *offset);
             }
@@ -182,20 +182,19 @@ impl Dedup {
         let mut is_it = |message: &Message<'_>| {
             let found = message.sent.id == send.id && message.sent.room == send.room && !hidden(message.seq);
             if found {
-                known = judge(message, send);
+                known = compare(message, send);
             }
             found
         };
         for begin in self.batch.find(hash) {
-            let begin = usize::try_from(begin).unwrap_or(usize::MAX);
-            let mut record = block.get(begin..).unwrap_or_default();
+            let mut record = block.get(index(begin)..).unwrap_or_default();
             if record::read_message(&mut record).is_some_and(|message| is_it(&message)) {
                 return Ok(known);
             }
         }
         // Where one place cannot be read, another may still have it.
         let mut unreadable = None;
-        for recent in self.recent.iter().rev() {
+        for recent in self.unsealed.iter().rev() {
             for offset in recent.ids.find(hash) {
                 match recent.tail.visit(offset, &mut is_it) {
                     Ok(true) => return Ok(known),
@@ -215,7 +214,7 @@ impl Dedup {
     }
 }
 
-fn judge(stored: &Message<'_>, send: &Send<'_>) -> Known {
+fn compare(stored: &Message<'_>, send: &Send<'_>) -> Known {
     if stored.sent.same_content(send) {
         Known::Same(Receipt { seq: stored.seq, received_at: stored.received_at })
     } else {

@@ -1,8 +1,8 @@
-//! A new filter when most of what the old one knows is gone.
+//! Rebuilds the Bloom filter of ids when most of its ids are deleted.
 //!
-//! Nothing can be taken out of a filter, so under retention it would grow for ever. Once it holds more than twice
-//! what is kept, the background builds one from the segments and offers it to the writer, who adds what is not in
-//! segments yet and goes on with it.
+//! Nothing can be removed from a filter, so under retention it would grow for ever. Once it holds more than twice as many
+//! ids as there are messages, the background builds one from the segments and offers it to the writer. The writer adds
+//! the ids that are not in segments yet, and uses it from then on.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -11,22 +11,22 @@ use crate::embedded::dedup::filter::IdFilter;
 use crate::embedded::error::MaintainError;
 use crate::embedded::shared::Shared;
 
-/// A filter on its way to the writer.
+/// A filter that the writer has not taken yet.
 #[derive(Debug)]
 pub(crate) struct FreshFilter {
-    /// Knows the ids of all segments learned.
+    /// Holds the ids of all segments that are included.
     pub(crate) filter: IdFilter,
-    /// Messages of journals up to this one are among them.
+    /// Journals up to this one are in those segments.
     pub(crate) through: u64,
-    learned: HashSet<u64>,
+    included: HashSet<u64>,
 }
 
 impl Shared {
-    /// Builds a filter or brings one up to date that the writer has not taken yet, if one is wanted. Says whether it
-    /// did.
-    pub(crate) fn refilter(&self) -> Result<bool, MaintainError> {
+    /// Builds a filter if one is needed, or adds new segments to one that the writer has not taken yet. Returns whether
+    /// there was anything to do.
+    pub(crate) fn rebuild_filter(&self) -> Result<bool, MaintainError> {
         let kept = self.view().messages();
-        let slack = u64::try_from(self.options.slot_messages_max() * 4).unwrap_or(u64::MAX);
+        let slack = self.options.slot_messages_max() as u64 * 4;
         let wanted =
             self.status.filter_ids.load(Ordering::Relaxed) > kept.saturating_mul(2).saturating_add(slack);
         let offered = self.fresh_filter.lock().take();
@@ -36,13 +36,13 @@ impl Shared {
         let mut fresh = offered.unwrap_or_else(|| FreshFilter {
             filter: IdFilter::new(),
             through: 0,
-            learned: HashSet::new(),
+            included: HashSet::new(),
         });
         // Read first, so that the view has the segments of all journals up to it.
         let through = self.status.sealed_through.load(Ordering::Acquire);
         let is_new = fresh.through != through;
         for segment in &self.view().segments {
-            if fresh.learned.insert(segment.number()) {
+            if fresh.included.insert(segment.number()) {
                 segment.id_hashes(|hashes| hashes.iter().for_each(|hash| fresh.filter.insert(*hash)))?;
             }
         }

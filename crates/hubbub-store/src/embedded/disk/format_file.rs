@@ -5,6 +5,8 @@
 
 use std::io;
 
+use hubbub_core::invariant::saturate;
+
 use crate::embedded::disk::Disk;
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
 
@@ -28,7 +30,7 @@ pub(crate) fn check(disk: &dyn Disk) -> Result<bool, OpenError> {
         Err(error) => return Err(unreadable(error)),
     };
     let length = file.len().map_err(unreadable)?.min(BYTES_MAX);
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    let mut bytes = vec![0; saturate(length)];
     file.read_exact_at(&mut bytes, 0).map_err(unreadable)?;
     let found =
         std::str::from_utf8(&bytes).ok().and_then(|text| text.strip_prefix(PREFIX)?.trim_end().parse().ok());

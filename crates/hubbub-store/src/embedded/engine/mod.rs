@@ -10,18 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, PairStats, ParticipationPage,
-    RoomStats, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
-};
-use hubbub_core::store::{
-    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, ReadError, RoomInfo, StoreFigures,
-    StoreHealth, UserRooms,
-};
+use hubbub_core::invariant::saturate;
+use hubbub_core::store::{ApplyError, BatchCap, StoreFigures, StoreHealth};
 use hubbub_core::{Clock, OpBatch, Outcome, RandomSource};
 use parking_lot::Mutex;
 
-use crate::embedded::backup::Snapshots;
+use crate::embedded::backup::Backups;
 use crate::embedded::disk::Disk;
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
 use crate::embedded::journal::end::JournalEnd;
@@ -46,7 +40,7 @@ const DELAY_MAX: Duration = Duration::from_millis(50);
 pub struct Engine {
     pub(crate) shared: Shared,
     pub(crate) writer: Mutex<Writer>,
-    pub(crate) snapshots: Snapshots,
+    pub(crate) backups: Backups,
 }
 
 impl Engine {
@@ -66,7 +60,7 @@ impl Engine {
         if let Err(error) = shared.hide_expired() {
             tracing::warn!("hiding what is too old failed and is tried again: {error}");
         }
-        Ok(Self { shared, writer: Mutex::new(writer), snapshots: Snapshots::default() })
+        Ok(Self { shared, writer: Mutex::new(writer), backups: Backups::default() })
     }
 
     /// Makes a batch durable; see [`hubbub_core::Store::apply`].
@@ -94,98 +88,8 @@ impl Engine {
     pub fn batch_cap(&self) -> BatchCap {
         let slow = self.shared.status.slow_syncs.load(Ordering::Relaxed);
         let cap = if slow { CAP_SLOW } else { CAP_FAST };
-        let slot = usize::try_from(self.shared.options.slot_bytes / 8).unwrap_or(usize::MAX);
+        let slot = saturate(self.shared.options.slot_bytes / 8);
         BatchCap { bytes: cap.bytes.min(slot), ..cap }
-    }
-
-    /// A page of a room's messages; see [`hubbub_core::RoomStore::history`].
-    pub fn history(&self, room: &str, query: &HistoryQuery) -> Result<HistoryPage, ReadError> {
-        self.shared.history(room, query)
-    }
-
-    /// One room; `None` when there is none of that name.
-    pub fn room(&self, room: &str) -> Option<RoomInfo> {
-        self.shared.room(room)
-    }
-
-    /// Up to `limit` rooms in the order of their names, beginning behind `after`.
-    pub fn rooms(&self, after: Option<&str>, limit: usize) -> Vec<RoomInfo> {
-        self.shared.rooms(after, limit)
-    }
-
-    /// See [`hubbub_core::StatsStore::totals`].
-    pub fn totals(&self) -> Result<Counted<Totals>, ReadError> {
-        self.shared.totals()
-    }
-
-    /// See [`hubbub_core::StatsStore::room_stats`].
-    pub fn room_stats(&self, room: &str) -> Result<Counted<Option<RoomStats>>, ReadError> {
-        self.shared.room_stats(room)
-    }
-
-    /// See [`hubbub_core::StatsStore::top_rooms`].
-    pub fn top_rooms(&self, limit: usize) -> Result<Counted<Vec<RoomStats>>, ReadError> {
-        self.shared.top_rooms(limit)
-    }
-
-    /// See [`hubbub_core::StatsStore::user_stats`].
-    pub fn user_stats(&self, user: &str) -> Result<Counted<Option<UserStats>>, ReadError> {
-        self.shared.user_stats(user)
-    }
-
-    /// See [`hubbub_core::StatsStore::top_users`].
-    pub fn top_users(&self, limit: usize) -> Result<Counted<Vec<UserStats>>, ReadError> {
-        self.shared.top_users(limit)
-    }
-
-    /// See [`hubbub_core::StatsStore::top_pairs`].
-    pub fn top_pairs(&self, limit: usize) -> Result<Counted<Vec<PairStats>>, ReadError> {
-        self.shared.top_pairs(limit)
-    }
-
-    /// See [`hubbub_core::StatsStore::hours`].
-    pub fn hours(&self, query: &HoursQuery) -> Result<Counted<HoursPage>, ReadError> {
-        self.shared.hours(query)
-    }
-
-    /// See [`hubbub_core::StatsStore::active_users`].
-    pub fn active_users(&self, query: &ActiveUsersQuery) -> Result<Counted<ActiveUsers>, ReadError> {
-        self.shared.active_users(query)
-    }
-
-    /// See [`hubbub_core::StatsStore::participation`].
-    pub fn participation(
-        &self,
-        user: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Counted<ParticipationPage>, ReadError> {
-        self.shared.participation(user, after, limit)
-    }
-
-    /// See [`hubbub_core::StatsStore::user_history`].
-    pub fn user_history(&self, user: &str, query: &UserHistoryQuery) -> Result<UserHistoryPage, ReadError> {
-        self.shared.user_history(user, query)
-    }
-
-    /// See [`hubbub_core::StatsStore::audit`].
-    pub fn audit(&self) -> Result<Counted<Audit>, ReadError> {
-        self.shared.audit()
-    }
-
-    /// How a user stands to a room.
-    pub fn access(&self, room: &str, user: &str) -> Access {
-        self.shared.access(room, user)
-    }
-
-    /// Up to `limit` members of a room in the order of their names, beginning behind `after`.
-    pub fn members(&self, room: &str, after: Option<&str>, limit: usize) -> Vec<Member> {
-        self.shared.members(room, after, limit)
-    }
-
-    /// Up to `limit` rooms of a user in the order of their names, beginning behind `after`.
-    pub fn user_rooms(&self, user: &str, after: Option<&str>, limit: usize) -> Result<UserRooms, ReadError> {
-        self.shared.user_rooms(user, after, limit)
     }
 
     /// The id of this history.
@@ -259,22 +163,22 @@ impl Engine {
     /// the slot's age, not by the messages' times, which may lie ahead.
     fn retire_old_slot(&self) -> bool {
         let Some(retention) = self.shared.retention_micros() else { return false };
-        let part = Duration::from_micros(u64::try_from(retention / RETENTION_PARTS).unwrap_or(0));
+        let part = Duration::from_micros(saturate(retention / RETENTION_PARTS));
         let mut writer = self.writer.lock();
         let age = self.shared.clock.monotonic().saturating_sub(writer.place.begun);
         writer.place.tail.messages() > 0 && age > part && writer.next_slot(&self.shared).is_ok()
     }
 
     /// Hides and drops what is too old, else removes what is hidden from a segment, else merges small segments, else runs of keys, else
-    /// builds a new filter. Says whether there was anything to do. Also lets go of snapshots that nobody reads any more.
+    /// builds a new filter. Says whether there was anything to do. Also releases backups that nobody reads any more.
     pub fn merge_step(&self) -> Result<bool, MaintainError> {
         let shared = &self.shared;
-        self.snapshots.forget_unused(shared.clock.monotonic());
+        self.backups.forget_unused(shared.clock.monotonic());
         Ok(shared.expire()?
             || shared.scrub_one()?
             || shared.merge_one()?
             || shared.merge_keys()?
-            || shared.refilter()?)
+            || shared.rebuild_filter()?)
     }
 
     /// Counts what is not counted yet, so that questions about statistics find little to do. Says whether there was a

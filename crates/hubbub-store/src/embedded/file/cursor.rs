@@ -14,8 +14,7 @@ pub(crate) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
 
 /// Appends bytes behind their length.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    varint::write(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
+    varint::write_bytes(bytes, out);
 }
 
 /// A number of 32 bits as an index: memory is addressed with as many bits at least.

@@ -30,6 +30,55 @@ pub(crate) fn read(input: &mut &[u8]) -> Option<u64> {
     None
 }
 
+/// Appends bytes behind their length.
+pub(crate) fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    write(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+/// Takes bytes of that length off the front of `input`; `None` when there are not so many.
+fn take_bytes<'a>(input: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
+    let (bytes, rest) = input.split_at_checked(usize::try_from(length).ok()?)?;
+    *input = rest;
+    Some(bytes)
+}
+
+/// The inverse of [`write_bytes`].
+pub(crate) fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = read(input)?;
+    take_bytes(input, length)
+}
+
+/// Takes a string of that length off the front of `input`.
+pub(crate) fn take_text<'a>(input: &mut &'a [u8], length: u64) -> Option<&'a str> {
+    std::str::from_utf8(take_bytes(input, length)?).ok()
+}
+
+/// Appends a string behind its length.
+pub(crate) fn write_text(text: &str, out: &mut Vec<u8>) {
+    write_bytes(text.as_bytes(), out);
+}
+
+/// The inverse of [`write_text`].
+pub(crate) fn read_text<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
+    std::str::from_utf8(read_bytes(input)?).ok()
+}
+
+/// Appends numbers behind their count.
+pub(crate) fn write_list(numbers: &[u64], out: &mut Vec<u8>) {
+    write(numbers.len() as u64, out);
+    numbers.iter().for_each(|number| write(*number, out));
+}
+
+/// The inverse of [`write_list`].
+pub(crate) fn read_list(input: &mut &[u8]) -> Option<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for _ in 0..read(input)? {
+        numbers.push(read(input)?);
+    }
+    Some(numbers)
+}
+
 /// Small differences of either sign as small numbers.
 pub(crate) const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)).cast_unsigned()
@@ -62,6 +111,18 @@ mod tests {
             prop_assert!(input.is_empty());
             prop_assert_eq!(read(&mut &bytes[..bytes.len() - 1]), None);
             prop_assert_eq!(unzigzag(zigzag(signed)), signed);
+        }
+
+        #[test]
+        fn texts_and_lists_come_back(text in "\\PC{0,200}", numbers in proptest::collection::vec(any::<u64>(), 0..20)) {
+            let mut bytes = Vec::new();
+            write_text(&text, &mut bytes);
+            write_list(&numbers, &mut bytes);
+            let mut input = bytes.as_slice();
+            prop_assert_eq!(read_text(&mut input), Some(text.as_str()));
+            prop_assert_eq!(read_list(&mut input), Some(numbers));
+            prop_assert!(input.is_empty());
+            prop_assert_eq!(read_bytes(&mut [3, 1, 2].as_slice()), None);
         }
     }
 

@@ -8,6 +8,11 @@
 //! The checksum starts from a seed that belongs to the data directory, so that no sender can write a text that reads
 //! as a block. Stale blocks of a reused slot have valid checksums: they are told apart by their journal number.
 
+use hubbub_core::invariant::{BrokenInvariant, cast};
+
+use crate::embedded::file::Cursor;
+use crate::embedded::file::cursor::index;
+
 /// First bytes of every block.
 pub(crate) const MAGIC: [u8; 8] = *b"\xD7HubBlk1";
 
@@ -41,8 +46,9 @@ pub(crate) fn begin(buffer: &mut Vec<u8>) {
 }
 
 /// Fills in the header of a buffer that [`begin`] started.
-pub(crate) fn finish(buffer: &mut [u8], header: &BlockHeader, seed: u32) {
-    let length = u32::try_from(buffer.len().saturating_sub(HEADER_BYTES)).unwrap_or(u32::MAX);
+pub(crate) fn finish(buffer: &mut [u8], header: &BlockHeader, seed: u32) -> Result<(), BrokenInvariant> {
+    let length: u32 =
+        cast(buffer.len().saturating_sub(HEADER_BYTES), "a batch fits a slot, which has less than 4 GiB")?;
     let mut bytes = Vec::with_capacity(HEADER_BYTES);
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&[0; 4]);
@@ -60,6 +66,7 @@ pub(crate) fn finish(buffer: &mut [u8], header: &BlockHeader, seed: u32) {
     if let Some(place) = buffer.get_mut(8..12) {
         place.copy_from_slice(&crc.to_le_bytes());
     }
+    Ok(())
 }
 
 /// The block at the beginning of `bytes`, with its records, if one stands there whole and unharmed.
@@ -73,33 +80,20 @@ pub(crate) fn read(bytes: &[u8], seed: u32) -> Option<(BlockHeader, &[u8])> {
 
 /// What the header at the beginning of `bytes` says, unchecked, and the length of its records.
 pub(crate) fn peek(bytes: &[u8]) -> Option<(BlockHeader, usize)> {
-    let (magic, rest) = bytes.split_first_chunk::<8>()?;
-    if *magic != MAGIC {
+    let mut from = Cursor::new(bytes);
+    if from.array()? != MAGIC {
         return None;
     }
-    let mut rest = rest.get(4..)?;
-    let length = usize::try_from(take_u32(&mut rest)?).ok()?;
+    let (_crc, length) = (from.u32()?, index(from.u32()?));
     let header = BlockHeader {
-        journal: take_u64(&mut rest)?,
-        prior_journal: take_u64(&mut rest)?,
-        batch: take_u32(&mut rest)?,
-        prior_batches: take_u32(&mut rest)?,
-        records: take_u32(&mut rest)?,
-        unsynced: take_u32(&mut rest)? & FLAG_UNSYNCED != 0,
+        journal: from.u64()?,
+        prior_journal: from.u64()?,
+        batch: from.u32()?,
+        prior_batches: from.u32()?,
+        records: from.u32()?,
+        unsynced: from.u32()? & FLAG_UNSYNCED != 0,
     };
     Some((header, length))
-}
-
-fn take_u32(input: &mut &[u8]) -> Option<u32> {
-    let (bytes, rest) = input.split_first_chunk()?;
-    *input = rest;
-    Some(u32::from_le_bytes(*bytes))
-}
-
-fn take_u64(input: &mut &[u8]) -> Option<u64> {
-    let (bytes, rest) = input.split_first_chunk()?;
-    *input = rest;
-    Some(u64::from_le_bytes(*bytes))
 }
 
 #[cfg(test)]
@@ -119,7 +113,7 @@ mod tests {
         let mut buffer = vec![1, 2, 3];
         begin(&mut buffer);
         buffer.extend_from_slice(b"records");
-        finish(&mut buffer, &header, 5);
+        finish(&mut buffer, &header, 5).unwrap();
         assert_eq!(read(&buffer, 5), Some((header, b"records".as_slice())));
         assert_eq!(read(&buffer, 6), None);
         for at in 0..buffer.len() {

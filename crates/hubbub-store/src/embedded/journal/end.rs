@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
+use crate::embedded::file::Cursor;
 
 use super::JOURNAL_DIR;
 
@@ -35,6 +36,7 @@ const RECORD_BYTES: usize = 44;
 /// Each copy stands in a block of the file system, and of most disks, of its own.
 const COPY_BYTES: u64 = 4_096;
 const COPIES: u64 = 2;
+const FILE_BYTES: usize = 2 * 4_096;
 
 /// An end that did not move for so long is written down.
 const IDLE: Duration = Duration::from_millis(200);
@@ -77,22 +79,13 @@ impl JournalEnd {
 
     /// The record and its generation, if it is whole.
     fn decode(bytes: &[u8], seed: u32) -> Option<(u64, Self)> {
-        let (magic, rest) = bytes.split_first_chunk::<8>()?;
-        let (crc, body) = rest.split_first_chunk::<4>()?;
-        if *magic != MAGIC || crc32c::crc32c_append(seed, body) != u32::from_le_bytes(*crc) {
+        let mut from = Cursor::new(bytes);
+        let (magic, crc) = (from.array()?, from.u32()?);
+        if magic != MAGIC || crc32c::crc32c_append(seed, from.rest()) != crc {
             return None;
         }
-        let (generation, rest) = body.split_first_chunk()?;
-        let (journal, rest) = rest.split_first_chunk()?;
-        let (offset, rest) = rest.split_first_chunk()?;
-        let (batch, rest) = rest.split_first_chunk()?;
-        let end = Self {
-            journal: u64::from_le_bytes(*journal),
-            batch: u32::from_le_bytes(*batch),
-            slot: u32::from_le_bytes(*rest.first_chunk()?),
-            offset: u64::from_le_bytes(*offset),
-        };
-        Some((u64::from_le_bytes(*generation), end))
+        let (generation, journal, offset) = (from.u64()?, from.u64()?, from.u64()?);
+        Some((generation, Self { journal, offset, batch: from.u32()?, slot: from.u32()? }))
     }
 }
 
@@ -121,7 +114,7 @@ impl EndFile {
     pub(crate) fn create(disk: &dyn Disk, seed: u32, end: &JournalEnd) -> Result<(), MaintainError> {
         let path = end_path();
         let mut bytes = end.encode(1, seed);
-        bytes.resize(usize::try_from(COPY_BYTES * COPIES).unwrap_or(usize::MAX), 0);
+        bytes.resize(FILE_BYTES, 0);
         let file = disk.create(&path).doing("making", &path)?;
         file.write_all_at(&bytes, 0).and_then(|()| file.sync_data()).doing("writing", &path)
     }

@@ -5,12 +5,12 @@
 
 use std::cmp::Ordering;
 
-use crate::embedded::error::OpenError;
-
 use super::block::{self, BlockHeader, HEADER_BYTES};
 use super::end::JournalEnd;
 use super::slot::Slot;
 use super::slot_path;
+use crate::embedded::error::OpenError;
+use crate::embedded::file::cursor::index;
 
 /// What stands in one slot.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(crate) struct JournalScan {
     pub(crate) first: BlockHeader,
     /// Where each block begins.
     pub(crate) blocks: Vec<u64>,
+    /// How many they are.
+    pub(crate) batches: u32,
     /// Where the first invalid block would begin.
     pub(crate) end: u64,
     /// Where a valid block of the same journal stands behind the invalid one: proof of damage, unless blocks were
@@ -43,23 +45,26 @@ pub(crate) fn scan(slot: Slot, bytes: &[u8], applied: u64, seed: u32) -> SlotSca
         let stray = find_block(bytes, 0, seed, |header| header.journal > applied);
         return SlotScan { slot, journal: None, stray };
     };
-    let (mut blocks, mut end) = (Vec::new(), 0_usize);
+    let (mut blocks, mut batches, mut end) = (Vec::new(), 0_u32, 0_usize);
     while let Some((header, records)) = bytes.get(end..).and_then(|rest| block::read(rest, seed)) {
-        let expected = u32::try_from(blocks.len()).unwrap_or(u32::MAX).saturating_add(1);
-        if header.journal != first.journal || header.batch != expected {
+        if header.journal != first.journal || Some(header.batch) != batches.checked_add(1) {
             break;
         }
         blocks.push(end as u64);
+        batches = header.batch;
         end += HEADER_BYTES + records.len();
     }
-    let next = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
     let stray = (first.journal > applied)
         .then(|| {
-            find_block(bytes, end, seed, |header| header.journal == first.journal && header.batch > next)
+            find_block(bytes, end, seed, |header| header.journal == first.journal && header.batch > batches)
         })
         .flatten()
         .map(|(offset, _)| offset);
-    SlotScan { slot, journal: Some(JournalScan { first, blocks, end: end as u64, stray }), stray: None }
+    SlotScan {
+        slot,
+        journal: Some(JournalScan { first, blocks, batches, end: end as u64, stray }),
+        stray: None,
+    }
 }
 
 /// The first valid block at or behind `from` that is wanted.
@@ -93,6 +98,8 @@ pub(crate) struct Unsealed {
     pub(crate) journal: u64,
     /// Where each block that counts begins.
     pub(crate) blocks: Vec<u64>,
+    /// How many they are.
+    pub(crate) batches: u32,
     /// Where the last of them ends.
     pub(crate) end: u64,
 }
@@ -102,7 +109,7 @@ impl Unsealed {
     pub(crate) fn last(&self) -> Option<JournalEnd> {
         Some(JournalEnd {
             journal: self.journal,
-            batch: u32::try_from(self.blocks.len()).unwrap_or(u32::MAX),
+            batch: self.batches,
             slot: self.slot.number,
             offset: *self.blocks.last()?,
         })
@@ -112,10 +119,7 @@ impl Unsealed {
     pub(crate) fn unproven_from(&self, recorded: &JournalEnd) -> u64 {
         match self.journal.cmp(&recorded.journal) {
             Ordering::Less => self.end,
-            Ordering::Equal => {
-                let proven = usize::try_from(recorded.batch).unwrap_or(usize::MAX);
-                self.blocks.get(proven).copied().unwrap_or(self.end)
-            }
+            Ordering::Equal => self.blocks.get(index(recorded.batch)).copied().unwrap_or(self.end),
             Ordering::Greater => 0,
         }
     }
@@ -220,21 +224,22 @@ impl Chain {
     /// Keeps what counts of the links, newest first, or refuses.
     fn keep(&mut self, mut links: Vec<Link>) -> Result<(), OpenError> {
         while let Some(Link { slot, mut journal, counts }) = links.pop() {
-            let valid = u32::try_from(journal.blocks.len()).unwrap_or(u32::MAX);
-            let complete = counts.map_or(journal.stray.is_none(), |counts| counts <= valid);
+            let complete = counts.map_or(journal.stray.is_none(), |counts| counts <= journal.batches);
             if !complete && !journal.first.unsynced {
                 return Err(damaged(&slot, journal.end, "an acknowledged batch is unreadable".into()));
             }
-            if let Some(counts) = counts.and_then(|counts| usize::try_from(counts).ok())
-                && let Some(behind) = journal.blocks.get(counts)
+            if let Some(counts) = counts
+                && let Some(behind) = journal.blocks.get(index(counts))
             {
                 journal.end = *behind;
-                journal.blocks.truncate(counts);
+                journal.blocks.truncate(index(counts));
+                journal.batches = counts;
             }
             self.unsealed.push(Unsealed {
                 slot,
                 journal: journal.first.journal,
                 blocks: journal.blocks,
+                batches: journal.batches,
                 end: journal.end,
             });
             if !complete {
@@ -255,9 +260,9 @@ fn must_hold(found: &[(Slot, JournalScan)], recorded: &JournalEnd, applied: u64)
         let what = format!("journal {number}, which was durable up to batch {batch}, does not begin there");
         return Err(OpenError::Damaged { file: slot_path(slot), offset: 0, what });
     };
-    let valid = u32::try_from(journal.blocks.len()).unwrap_or(u32::MAX);
-    if valid < batch {
-        let what = format!("batch {} of journal {number} is unreadable, but was durable", valid + 1);
+    if journal.batches < batch {
+        let what =
+            format!("batch {} of journal {number} is unreadable, but was durable", journal.batches + 1);
         return Err(damaged(slot, journal.end, what));
     }
     Ok(())

@@ -4,12 +4,12 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
+use super::{JOURNAL_DIR, slot_path};
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError};
-
-use super::{JOURNAL_DIR, slot_path};
 
 /// Zeros are written and synced in steps of this size, so that the journal's own syncs get through between them.
 const PREPARE_STEP_BYTES: usize = 4 * 1024 * 1024;
@@ -89,7 +89,7 @@ impl SlotPool {
 
     /// Bytes of all slots.
     pub(crate) fn bytes(&self) -> u64 {
-        self.slot_bytes.saturating_mul(u64::try_from(self.state.lock().total).unwrap_or(u64::MAX))
+        self.slot_bytes.saturating_mul(self.state.lock().total as u64)
     }
 
     /// Makes one more slot ready: zeros, synced, its name synced. Removes what is of another size first.
@@ -129,12 +129,11 @@ impl SlotPool {
 
     fn write_zeros(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.disk.create(path)?;
-        let step = usize::try_from(self.slot_bytes).unwrap_or(usize::MAX).min(PREPARE_STEP_BYTES);
+        let step = saturate::<_, usize>(self.slot_bytes).min(PREPARE_STEP_BYTES);
         let zeros = vec![0; step];
         let mut offset = 0;
         while offset < self.slot_bytes {
-            let left = usize::try_from(self.slot_bytes - offset).unwrap_or(usize::MAX);
-            let part = zeros.get(..left).unwrap_or(&zeros);
+            let part = zeros.get(..saturate(self.slot_bytes - offset)).unwrap_or(&zeros);
             file.write_all_at(part, offset)?;
             file.sync_data()?;
             offset += part.len() as u64;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{CHANGES_KEPT, KvChange, KvChanged, KvChanges, KvHistory};
 
 use super::Key;
@@ -47,7 +48,7 @@ impl Changes {
 
     /// The changes kept up to a revision.
     pub(super) fn through(&self, revision: u64) -> impl ExactSizeIterator<Item = (&Key, KvChanged)> {
-        let wanted = usize::try_from(revision.saturating_sub(self.base)).unwrap_or(usize::MAX);
+        let wanted = saturate(revision.saturating_sub(self.base));
         self.kept.iter().take(wanted).map(|(key, what)| (key, *what))
     }
 
@@ -63,7 +64,7 @@ impl Changes {
         if after < self.base || after > head {
             return KvHistory::Compacted { oldest: self.base, head };
         }
-        let start = usize::try_from(after - self.base).unwrap_or(usize::MAX);
+        let start = saturate::<_, usize>(after - self.base);
         let (mut changes, mut through) = (Vec::new(), after);
         for (key, what) in self.kept.iter().skip(start).take(LOOKED_AT_MAX) {
             if changes.len() >= limit {

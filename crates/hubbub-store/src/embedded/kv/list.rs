@@ -8,7 +8,7 @@ use hubbub_core::Timestamp;
 use hubbub_core::kv::KeyInfo;
 
 use super::run::KeyScan;
-use super::tail::KeyPlace;
+use super::tail::KeyLocation;
 use super::{Key, Version};
 use crate::embedded::error::MaintainError;
 use crate::embedded::tail::Tail;
@@ -19,7 +19,7 @@ const TAIL_PAGE: usize = 256;
 
 /// Keys of one tail or run, from some key on.
 enum Source {
-    Tail { tail: Arc<Tail>, page: VecDeque<(Key, KeyPlace)> },
+    Tail { tail: Arc<Tail>, page: VecDeque<(Key, KeyLocation)> },
     Run(KeyScan),
 }
 

@@ -1,6 +1,6 @@
 //! Keys and values: newest ones in the journal with an index in memory, the rest in sorted immutable runs.
 //!
-//! A change is judged by the newest version of its key ([`lookup`]), takes the store's next revision and goes into the
+//! A change is decided by the newest version of its key ([`lookup`]), takes the store's next revision and goes into the
 //! journal → its place goes to the index of the slot's tail ([`tail`]) → the seal of the slot writes the newest version
 //! of each key into a [`run`], and the changes kept for those who watch into a log ([`log`]) → neighbouring runs are
 //! merged ([`compact`]). A read looks into the tails, newest first, then into the runs, newest first, and takes the
@@ -93,22 +93,21 @@ impl KeyCatalog {
     /// Appends it to the manifest.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         varint::write(self.next_number, out);
-        varint::write(self.runs.len() as u64, out);
-        for number in self.runs.iter().chain([&self.log, &self.revision, &self.keys]) {
-            varint::write(*number, out);
+        varint::write_list(&self.runs, out);
+        for number in [self.log, self.revision, self.keys] {
+            varint::write(number, out);
         }
     }
 
     /// Takes it off the front of what is left of the manifest.
     pub(crate) fn read(input: &mut &[u8]) -> Option<Self> {
-        let mut catalog = Self { next_number: varint::read(input)?, ..Self::default() };
-        for _ in 0..varint::read(input)? {
-            catalog.runs.push(varint::read(input)?);
-        }
-        catalog.log = varint::read(input)?;
-        catalog.revision = varint::read(input)?;
-        catalog.keys = varint::read(input)?;
-        Some(catalog)
+        Some(Self {
+            next_number: varint::read(input)?,
+            runs: varint::read_list(input)?,
+            log: varint::read(input)?,
+            revision: varint::read(input)?,
+            keys: varint::read(input)?,
+        })
     }
 }
 

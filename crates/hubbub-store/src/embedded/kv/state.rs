@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::kv::KvHistory;
 use parking_lot::{Mutex, RwLock};
 
@@ -81,7 +82,7 @@ impl Keys {
         };
         let keys = Self {
             revision: AtomicU64::new(catalog.revision),
-            count: AtomicI64::new(i64::try_from(catalog.keys).unwrap_or(i64::MAX)),
+            count: AtomicI64::new(saturate(catalog.keys)),
             due: Mutex::new(due),
             changes: RwLock::new(changes),
             cache,
@@ -129,7 +130,7 @@ impl Keys {
 
     /// How many keys there are.
     pub(crate) fn count(&self) -> u64 {
-        u64::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(0)
+        saturate(self.count.load(Ordering::Relaxed))
     }
 
     /// Goes on with revisions that were certainly not given before, and forgets the changes up to there.
@@ -157,7 +158,7 @@ impl Keys {
     /// How long until the next key runs out.
     pub(crate) fn due_in(&self, now: i64) -> Option<Duration> {
         let next = self.due.lock().first_key_value()?.0.0;
-        Some(Duration::from_micros(u64::try_from(next.saturating_sub(now)).unwrap_or(0)))
+        Some(Duration::from_micros(saturate(next.saturating_sub(now))))
     }
 
     /// See [`hubbub_core::KvStore::changes`].

@@ -11,6 +11,7 @@ use parking_lot::RwLock;
 use super::{Key, Keys, Version};
 use crate::embedded::dedup::filter::BloomFilter;
 use crate::embedded::error::{MaintainError, READING};
+use crate::embedded::file::cursor::index;
 use crate::embedded::journal::slot::SlotLease;
 use crate::embedded::journal::slot_path;
 use crate::embedded::kv::Patience;
@@ -18,7 +19,7 @@ use crate::embedded::record::KeyChange;
 
 /// The newest version of a key in a slot, and where its record stands.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct KeyPlace {
+pub(crate) struct KeyLocation {
     pub(crate) version: Version,
     pub(crate) offset: u32,
     pub(crate) bytes: u32,
@@ -28,7 +29,7 @@ pub(crate) struct KeyPlace {
 #[derive(Debug, Clone)]
 pub(crate) struct Written {
     pub(crate) key: Key,
-    pub(crate) place: KeyPlace,
+    pub(crate) place: KeyLocation,
     pub(crate) what: KvChanged,
     /// By how many keys there are more.
     pub(crate) more_keys: i64,
@@ -46,7 +47,7 @@ impl Written {
             // Values are limited to 1 MiB, and the journal takes none that fits no slot.
             value_bytes: u32::try_from(change.value.len()).unwrap_or(u32::MAX),
         };
-        let place = KeyPlace { version, offset, bytes };
+        let place = KeyLocation { version, offset, bytes };
         Self { key, place, what: change.what, more_keys: change.more_keys(), replaces: None }
     }
 }
@@ -61,7 +62,7 @@ pub(crate) struct KeyIndex {
 struct State {
     /// Which keys may be here: most that are asked for are not, and this says so with one look at memory.
     filter: Option<BloomFilter>,
-    keys: BTreeMap<Key, KeyPlace>,
+    keys: BTreeMap<Key, KeyLocation>,
     revision: u64,
     more_keys: i64,
 }
@@ -102,7 +103,7 @@ impl KeyIndex {
     }
 
     /// The newest version of a key with its hash.
-    pub(crate) fn find(&self, key: &[u8], hash: u64) -> Option<KeyPlace> {
+    pub(crate) fn find(&self, key: &[u8], hash: u64) -> Option<KeyLocation> {
         let state = self.state.read();
         if !state.filter.as_ref()?.may_contain(hash) {
             return None;
@@ -111,7 +112,7 @@ impl KeyIndex {
     }
 
     /// Up to `limit` keys from a bound on, in their order.
-    pub(crate) fn page(&self, from: Bound<&[u8]>, limit: usize) -> Vec<(Key, KeyPlace)> {
+    pub(crate) fn page(&self, from: Bound<&[u8]>, limit: usize) -> Vec<(Key, KeyLocation)> {
         let state = self.state.read();
         let keys = state.keys.range::<[u8], _>((from, Bound::Unbounded));
         keys.take(limit).map(|(key, place)| (Key::clone(key), *place)).collect()
@@ -122,11 +123,11 @@ impl KeyIndex {
 pub(crate) fn read_change<T>(
     slot: &SlotLease,
     key: &[u8],
-    place: &KeyPlace,
+    place: &KeyLocation,
     patience: Patience,
     visit: impl FnOnce(&KeyChange<'_>) -> T,
 ) -> Result<T, MaintainError> {
-    let mut record = vec![0; usize::try_from(place.bytes).unwrap_or(usize::MAX)];
+    let mut record = vec![0; index(place.bytes)];
     let read = match patience {
         Patience::Wait => slot.file.read_exact_at(&mut record, place.offset.into()),
         Patience::CachedOnly => slot.file.read_cached_at(&mut record, place.offset.into()),

@@ -1,4 +1,4 @@
-//! What is too old goes: whole segments where all of it is, else it is hidden and scrubbed from them.
+//! Retention: drops segments that are too old as a whole, and hides older messages in the others until a rewrite.
 //!
 //! What is hidden, here or because somebody deleted or erased it, is out of sight at once and is gone from the
 //! segments after [`EngineOptions::scrub_interval`](super::EngineOptions::scrub_interval) and the time a rewrite takes.
@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{MessageRun, Timestamp};
 
@@ -26,7 +27,7 @@ impl Shared {
         if room.retention_s == 0 {
             return self.retention_micros();
         }
-        Some(i64::try_from(room.retention_s).unwrap_or(i64::MAX).saturating_mul(1_000_000))
+        Some(saturate::<_, i64>(room.retention_s).saturating_mul(1_000_000))
     }
 
     /// Hides what is too old and drops segments that hold nothing else. Says whether it dropped any.
@@ -40,7 +41,7 @@ impl Shared {
             merging.expire_at = monotonic.saturating_add(LOOK_MAX);
             return Ok(false);
         };
-        let look = Duration::from_micros(u64::try_from(shortest / RETENTION_PARTS).unwrap_or(0));
+        let look = Duration::from_micros(saturate(shortest / RETENTION_PARTS));
         merging.expire_at = monotonic.saturating_add(look.clamp(LOOK_MIN, LOOK_MAX));
         let old = self.hide_expired()?;
         if old.is_empty() {
@@ -108,11 +109,11 @@ impl Shared {
             let Some(room) = rooms.get(number) else { continue };
             let newest = span.last_received.as_micros().min(there_by);
             let is_old = |kept: i64| newest < now.saturating_sub(kept);
-            if span.last_seq <= room.floor {
+            if span.last_seq <= room.low_watermark {
                 continue;
             }
             if self.kept_micros(room).is_some_and(is_old) {
-                rooms.raise_floor(number, span.last_seq);
+                rooms.raise_low_watermark(number, span.last_seq);
             } else {
                 all = false;
             }
@@ -133,7 +134,7 @@ impl Shared {
         let mut run = MessageRun::default();
         self.view().read((&name, number), &query, &hidden, &mut run)?;
         if let Some(newest) = run.get(0) {
-            self.rooms.write().raise_floor(number, newest.seq);
+            self.rooms.write().raise_low_watermark(number, newest.seq);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A change of a key, as it was judged.
+//! The record of a change of a key.
 //!
 //! ```text
 //! kind u8 = 4 | flags u8: bits 0-1 what (0 put, 1 deleted, 2 expired), bit 2 runs out, bit 3 the key is new
@@ -69,7 +69,7 @@ impl<'a> KeyChange<'a> {
         }
     }
 
-    /// Takes a change off the front of `input`; `None` when it is none.
+    /// Takes a change off the front of `input`; `None` when the bytes are not one.
     pub(crate) fn read(input: &mut &'a [u8]) -> Option<Self> {
         let (&[kind, flags], mut rest) = input.split_first_chunk::<2>()?;
         if kind != KIND_KEY {

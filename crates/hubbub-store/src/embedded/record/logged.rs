@@ -1,11 +1,11 @@
-//! A change of rooms, as it was judged.
+//! The record of a change of rooms.
 //!
 //! ```text
 //! kind u8 = 2 | what u8 | its parts in order: texts as length varint and bytes, numbers as varints, what may be
 //! missing as 0 or value + 1 (a text as 0 or length + 1)
 //! ```
 
-use crate::embedded::file::varint;
+use crate::embedded::file::varint::{self, read_text, write_text};
 
 /// The kind byte of a change.
 pub(super) const KIND_CHANGE: u8 = 2;
@@ -20,7 +20,7 @@ const ERASE: u8 = 6;
 /// Bytes that one number of an erasure takes at most, a room of its own included.
 pub(crate) const ERASED_BYTES_MAX: usize = 64 + 3 * varint::VARINT_BYTES_MAX;
 
-/// A change that was judged and is to be entered as it stands.
+/// A change that was decided and is to be applied as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Logged<'a> {
     PutRoom {
@@ -107,7 +107,7 @@ impl<'a> Logged<'a> {
         }
     }
 
-    /// Takes a change off the front of `input`; `None` when it is none.
+    /// Takes a change off the front of `input`; `None` when the bytes are not one.
     pub(super) fn read(input: &mut &'a [u8]) -> Option<Self> {
         let (&[kind, what], mut rest) = input.split_first_chunk::<2>()?;
         if kind != KIND_CHANGE {
@@ -154,11 +154,6 @@ fn read_seqs<'a>(from: &mut &'a [u8]) -> Option<Vec<(&'a str, Vec<u64>)>> {
     Some(rooms)
 }
 
-fn write_text(text: &str, out: &mut Vec<u8>) {
-    varint::write(text.len() as u64, out);
-    out.extend_from_slice(text.as_bytes());
-}
-
 fn write_optional_text(text: Option<&str>, out: &mut Vec<u8>) {
     varint::write(text.map_or(0, |text| text.len() as u64 + 1), out);
     out.extend_from_slice(text.unwrap_or_default().as_bytes());
@@ -168,21 +163,10 @@ fn write_optional(number: Option<u64>, out: &mut Vec<u8>) {
     varint::write(number.map_or(0, |number| number.saturating_add(1)), out);
 }
 
-fn take_text<'a>(from: &mut &'a [u8], bytes: u64) -> Option<&'a str> {
-    let (text, rest) = from.split_at_checked(usize::try_from(bytes).ok()?)?;
-    *from = rest;
-    std::str::from_utf8(text).ok()
-}
-
-fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
-    let bytes = varint::read(from)?;
-    take_text(from, bytes)
-}
-
 fn read_optional_text<'a>(from: &mut &'a [u8]) -> Option<Option<&'a str>> {
     Some(match varint::read(from)? {
         0 => None,
-        more => Some(take_text(from, more - 1)?),
+        more => Some(varint::take_text(from, more - 1)?),
     })
 }
 

@@ -1,4 +1,4 @@
-//! An operation on queues, as it was judged: what it did, in numbers that a start can follow without judging again.
+//! The record of an operation on queues: what it did, in numbers that a start applies without deciding again.
 //!
 //! ```text
 //! kind u8 = 3 | what u8 | its parts in order: texts as length varint and bytes, numbers as varints, times zigzag, lists
@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use hubbub_core::QueueRules;
 
-use crate::embedded::file::varint;
+use crate::embedded::file::varint::{self, take_text};
+pub(crate) use crate::embedded::file::varint::{read_text, write_text};
 use crate::embedded::queues::{DeadReason, WhenFull};
 
 /// The kind byte of an operation on queues.
@@ -79,7 +80,7 @@ pub(crate) struct Sent<'a> {
     pub(crate) text: &'a str,
 }
 
-/// An operation on queues that was judged and is to be entered as it stands.
+/// An operation on queues that was decided and is to be applied as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Queued<'a> {
     /// A queue is made, or its settings change.
@@ -214,7 +215,7 @@ impl<'a> Queued<'a> {
         0
     }
 
-    /// Takes an operation off the front of `input`; `None` when it is none.
+    /// Takes an operation off the front of `input`; `None` when the bytes are not one.
     pub(super) fn read(input: &mut &'a [u8]) -> Option<Self> {
         let (&[kind, what], mut rest) = input.split_first_chunk::<2>()?;
         if kind != KIND_QUEUE {
@@ -346,7 +347,7 @@ fn read_sent<'a>(from: &mut &'a [u8]) -> Option<Sent<'a>> {
     Some(Sent { id, copies, queue, sender, to, known_as, at, delay, ttl, group, text })
 }
 
-/// As it stands in records and snapshots.
+/// As it is written in records and checkpoints.
 pub(crate) const fn reason_number(reason: DeadReason) -> u8 {
     match reason {
         DeadReason::Rejected => 0,
@@ -393,22 +394,6 @@ pub(crate) fn read_rules(from: &mut &[u8]) -> Option<QueueRules> {
         backoff_max_ms: varint::read(from)?,
         dead_letter: Arc::from(read_text(from)?),
     })
-}
-
-pub(crate) fn write_text(text: &str, out: &mut Vec<u8>) {
-    varint::write(text.len() as u64, out);
-    out.extend_from_slice(text.as_bytes());
-}
-
-pub(crate) fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
-    let bytes = varint::read(from)?;
-    take_text(from, bytes)
-}
-
-fn take_text<'a>(from: &mut &'a [u8], bytes: u64) -> Option<&'a str> {
-    let (text, rest) = from.split_at_checked(usize::try_from(bytes).ok()?)?;
-    *from = rest;
-    std::str::from_utf8(text).ok()
 }
 
 fn write_ids(ids: &[u64], out: &mut Vec<u8>) {

@@ -26,7 +26,7 @@ impl TimeProven {
         out.extend_from_slice(&self.0.as_micros().to_le_bytes());
     }
 
-    /// Takes the record off the front of `input`; `None` when it is none.
+    /// Takes the record off the front of `input`; `None` when the bytes are not one.
     pub(crate) fn read(input: &mut &[u8]) -> Option<Self> {
         let (&[kind, time @ ..], rest) = input.split_first_chunk::<TIME_BYTES>()?;
         if kind != KIND_TIME {

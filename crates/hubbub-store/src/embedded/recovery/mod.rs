@@ -1,13 +1,16 @@
-//! From what a crash left to a working engine.
+//! Opens a data directory: reads what is there, replays the journal, and continues in a fresh slot.
 //!
-//! Path: `FORMAT` and manifest are read, or made in an empty directory, and written again → files that no manifest names
+//! Order: `FORMAT` and manifest are read, or made in an empty directory, and written again → files that no manifest names
 //! are removed → segments are opened → slots are read and the chain of unsealed journals is found ([`scan`]), which must
 //! reach the recorded end ([`end`](crate::embedded::journal::end)) → what stands behind that is written again and synced → records
-//! fill tails, heads and ids again → the new end is recorded → writing goes on in a fresh slot with a new journal number.
+//! fill tails, heads and ids again ([`replay`]) → the new end is recorded → writing goes on in a fresh slot with a new journal number.
 //!
 //! What the process before wrote last may be visible and yet not on the disk, if a sync failed. Nobody can see that, and a
 //! sync of what is there already does not help: so whatever a start relies on and nothing proves durable is written
 //! or named again. Segments, runs and files of queues are not: a manifest names them only after their syncs succeeded.
+
+use hubbub_core::invariant::saturate;
+mod replay;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,23 +28,23 @@ use crate::embedded::error::{DoingOn, OpenError};
 use crate::embedded::file::kind::remove_unnamed;
 use crate::embedded::journal::block;
 use crate::embedded::journal::end::{EndFile, JournalEnd, end_path};
-use crate::embedded::journal::scan::{self, Chain, Unsealed};
-use crate::embedded::journal::slot::{Slot, SlotPool};
+use crate::embedded::journal::scan::{self, Chain};
+use crate::embedded::journal::slot::{Slot, SlotLease, SlotPool};
 use crate::embedded::journal::{JOURNAL_DIR, slot_number, slot_path};
-use crate::embedded::kv::tail::Written;
 use crate::embedded::kv::{KV_DIR, Keys, OpenedKeys, REVISION_JUMP};
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::options::{Durability, EngineOptions, SLOTS_MAX};
-use crate::embedded::queues::{QUEUES_DIR, QueueShared, Queues, read_snapshot};
-use crate::embedded::record::{self, Record, TIME_BYTES, TimeProven};
+use crate::embedded::queues::{QUEUES_DIR, QueueShared, read_snapshot};
+use crate::embedded::record::{TIME_BYTES, TimeProven};
 use crate::embedded::rooms::{Position, Room, RoomNumber, Rooms};
 use crate::embedded::segment::{BlockCache, IdHasher, SEGMENTS_DIR, Segment, segment_path};
 use crate::embedded::shared::Shared;
 use crate::embedded::stats::Stats;
 use crate::embedded::status::{Status, SyncTimes};
-use crate::embedded::tail::{Place, Tail};
+use crate::embedded::tail::Tail;
 use crate::embedded::view::View;
 use crate::embedded::writer::{Head, Scratch, WritePlace, Writer};
+use replay::{ReplayState, replay};
 
 /// Opens the data directory, or makes one where there is none.
 pub(crate) fn open(
@@ -50,19 +53,38 @@ pub(crate) fn open(
     clock: Arc<dyn Clock>,
     random: &dyn RandomSource,
 ) -> Result<(Shared, Writer), OpenError> {
-    let options = options.within_bounds();
+    let mut recovered = recover(options.within_bounds(), disk, clock, random)?;
+    if recovered.lost {
+        recovered.seal_rest()?;
+    }
+    recovered.begin_writing()
+}
+
+/// What was there before, in memory again.
+struct Recovered {
+    shared: Shared,
+    dedup: Dedup,
+    heads: Vec<Head>,
+    block_seed: u32,
+    /// Highest journal number seen.
+    newest: u64,
+    /// Whether something written without waiting for the disk is lost.
+    lost: bool,
+    /// The journal before the one that is begun, and how many of its batches count.
+    prior: (u64, u32),
+    /// The last batch that is there.
+    last: JournalEnd,
+}
+
+fn recover(
+    options: EngineOptions,
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+    random: &dyn RandomSource,
+) -> Result<Recovered, OpenError> {
     let dirs = Arc::new(CheckedDirs::new(disk));
     let disk: Arc<dyn Disk> = Arc::clone(&dirs) as _;
-    let (mut manifest, is_there) = load_or_create(&*disk, random)?;
-    // What an earlier process replaced may not be durable. Until it is, nothing that the manifest before it names may be
-    // removed or overwritten. On a full disk that comes later, and writes are refused until then.
-    if let Err(error) = format_file::create(&*disk).and_then(|()| manifest.store(&*disk)) {
-        if !error.is_disk_full() || !is_there {
-            return Err(error.into());
-        }
-        tracing::warn!("the disk is full, so nothing is written until there is space: {error}");
-        dirs.keep_all(true);
-    }
+    let mut manifest = load_and_renew(&dirs, &*disk, random)?;
     let (end, recorded) = EndFile::open(&*disk, manifest.block_seed)?;
     let cache = BlockCache::new(options.block_cache_bytes);
     let hasher = IdHasher::new(manifest.id_key);
@@ -73,44 +95,24 @@ pub(crate) fn open(
 
     let slots = Arc::new(SlotPool::new(Arc::clone(&disk), options.slot_bytes, SLOTS_MAX));
     let mut dedup = Dedup::new(hasher, options.slot_messages_max());
-    for segment in &segments {
-        dedup.learn(segment)?;
-    }
-    let mut rooms = Rooms::decode(&std::mem::take(&mut manifest.rooms)).ok_or_else(|| {
-        OpenError::Damaged { file: MANIFEST.into(), offset: 0, what: "its rooms do not fit together".into() }
-    })?;
+    segments.iter().try_for_each(|segment| dedup.insert_segment(segment))?;
+    let mut rooms = take_rooms(&mut manifest)?;
     manifest.queues.remove_others(&*disk)?;
     clock.begin_at(last_proven(&chain, &manifest)?);
     let mut queues = read_snapshot(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
     queues.set_limits(options.queue_limits());
     let Chain { unsealed, free, newest, lost } = chain;
-    for slot in free {
-        drop(slots.adopt(slot));
-    }
+    free.into_iter().for_each(|slot| drop(slots.adopt(slot)));
     let mut prior = (manifest.applied, 0);
     let mut last = JournalEnd::sealed(manifest.applied);
     let mut view = View { segments, runs, key_log: log, tails: Vec::new() };
+    let mut state = ReplayState { rooms: &mut rooms, keys: &keys, dedup: &mut dedup, queues: &mut queues };
     for journal in unsealed {
-        prior = (journal.journal, u32::try_from(journal.blocks.len()).unwrap_or(u32::MAX));
+        prior = (journal.journal, journal.batches);
         last = journal.last().unwrap_or(last);
-        let state = State { rooms: &mut rooms, keys: &keys, dedup: &mut dedup, queues: &mut queues };
-        let tail = replay(journal, &recorded, &manifest, &slots, &*clock, state)?;
-        view.tails.push(tail);
+        view.tails.push(replay(journal, &recorded, &manifest, &slots, &*clock, &mut state)?);
     }
-    let may_be_lost = lost || manifest.unsynced;
-    let missing = queues.forget_missing(may_be_lost);
-    if missing > 0 && !may_be_lost {
-        let what = format!("texts of {missing} messages of queues stand in journals that are in no slot");
-        return Err(OpenError::Damaged { file: JOURNAL_DIR.into(), offset: 0, what });
-    }
-    if may_be_lost {
-        forget_lost(&view, &mut rooms);
-        queues.set_position(Position { journal: newest, batch: u32::MAX });
-        // They may have been further than any journal that is left, whose numbers are used again.
-        rooms.set_position(Position { journal: newest, batch: u32::MAX });
-        manifest.keys.revision = keys.revision().saturating_add(REVISION_JUMP);
-        keys.jump_to(manifest.keys.revision);
-    }
+    accept_loss(lost || manifest.unsynced, newest, &view, &mut manifest, &mut state)?;
     manifest.rooms = rooms.encode();
     renew_epoch(&mut manifest, &options, lost, &*disk, random)?;
     manifest.rooms = Vec::new();
@@ -119,8 +121,6 @@ pub(crate) fn open(
     let epoch: Arc<str> = Arc::from(manifest.epoch());
     let block_seed = manifest.block_seed;
     let queues = QueueShared::new(queues, &epoch, options.queue_ids_in_memory, &*clock);
-    let status = Status::default();
-    status.sealed_through.store(manifest.applied, Ordering::Release);
     let shared = Shared {
         options,
         disk,
@@ -131,11 +131,11 @@ pub(crate) fn open(
         cache,
         slots,
         end,
+        status: Status::sealed(manifest.applied),
         catalog: Mutex::new(manifest),
         rooms: RwLock::new(rooms),
         queues,
         view: RwLock::new(Arc::new(view)),
-        status,
         keys,
         stats: Stats::new(block_seed),
         fresh_filter: Mutex::default(),
@@ -143,45 +143,75 @@ pub(crate) fn open(
         sealing: Mutex::default(),
         merging: Mutex::default(),
     };
-    if lost {
-        // Sealed now, what is left cannot be taken for damaged, nor what is void for acknowledged, by later starts.
+    Ok(Recovered { shared, dedup, heads, block_seed, newest, lost, prior, last })
+}
+
+impl Recovered {
+    /// Seals what is left after a loss, so that later starts take neither that for damaged nor what is void for
+    /// acknowledged.
+    fn seal_rest(&mut self) -> Result<(), OpenError> {
+        let Self { shared, newest, .. } = self;
         while shared.seal_oldest()? {}
-        shared.change_manifest(|manifest| manifest.applied = newest)?;
-        shared.status.sealed_through.store(newest, Ordering::Release);
-        dedup.forget_sealed(newest);
-        prior = (newest, 0);
-        last = JournalEnd::sealed(newest);
+        shared.change_manifest(|manifest| manifest.applied = *newest)?;
+        shared.status.sealed_through.store(*newest, Ordering::Release);
+        self.dedup.forget_sealed(*newest);
+        self.prior = (*newest, 0);
+        self.last = JournalEnd::sealed(*newest);
+        Ok(())
     }
-    let slot = loop {
-        if let Some(slot) = shared.slots.take() {
-            break slot;
+
+    /// Goes on in a free slot with a new journal.
+    fn begin_writing(mut self) -> Result<(Shared, Writer), OpenError> {
+        let slot = first_slot(&self.shared, &mut self.dedup)?;
+        let Self { shared, mut dedup, heads, block_seed, newest, prior, last, .. } = self;
+        let tail = Arc::new(Tail::new(newest + 1, slot));
+        dedup.begin_slot(Arc::clone(&tail));
+        shared.change_view(|view| view.tails.push(Arc::clone(&tail)));
+        let begun = shared.clock.monotonic();
+        let place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0, begun };
+        shared.end.record(last)?;
+        let writer = Writer {
+            place,
+            end: last,
+            dedup,
+            heads,
+            revision: shared.keys.revision(),
+            block_seed,
+            sync_times: SyncTimes::default(),
+            proven: None,
+            batches: 0,
+            scratch: Scratch::default(),
+        };
+        Ok((shared, writer))
+    }
+}
+
+/// The rooms as the manifest has them.
+fn take_rooms(manifest: &mut Manifest) -> Result<Rooms, OpenError> {
+    Rooms::decode(&std::mem::take(&mut manifest.rooms)).ok_or_else(|| OpenError::Damaged {
+        file: MANIFEST.into(),
+        offset: 0,
+        what: "its rooms do not fit together".into(),
+    })
+}
+
+/// Reads the manifest, or makes one, and writes it again: what an earlier process replaced may not be durable. Until it
+/// is, nothing that the manifest before it names may be removed or overwritten. On a full disk that comes later, and
+/// writes are refused until then.
+fn load_and_renew(
+    dirs: &CheckedDirs,
+    disk: &dyn Disk,
+    random: &dyn RandomSource,
+) -> Result<Manifest, OpenError> {
+    let (manifest, is_there) = load_or_create(disk, random)?;
+    if let Err(error) = format_file::create(disk).and_then(|()| manifest.store(disk)) {
+        if !error.is_disk_full() || !is_there {
+            return Err(error.into());
         }
-        // Starts that end soon leave a slot each; when all are in use, some must be sealed now.
-        if !shared.slots.wants_one() {
-            shared.seal_oldest()?;
-            dedup.forget_sealed(shared.status.sealed_through.load(Ordering::Acquire));
-        }
-        shared.slots.prepare()?;
-    };
-    let tail = Arc::new(Tail::new(newest + 1, slot));
-    dedup.begin_slot(Arc::clone(&tail));
-    shared.change_view(|view| view.tails.push(Arc::clone(&tail)));
-    let begun = shared.clock.monotonic();
-    let place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0, begun };
-    shared.end.record(last)?;
-    let writer = Writer {
-        place,
-        end: last,
-        dedup,
-        heads,
-        revision: shared.keys.revision(),
-        block_seed,
-        sync_times: SyncTimes::default(),
-        proven: None,
-        batches: 0,
-        scratch: Scratch::default(),
-    };
-    Ok((shared, writer))
+        tracing::warn!("the disk is full, so nothing is written until there is space: {error}");
+        dirs.keep_all(true);
+    }
+    Ok(manifest)
 }
 
 /// The manifest, and whether it was there.
@@ -203,7 +233,7 @@ fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<(Manifes
     let manifest = Manifest {
         epoch: random.next_u64(),
         id_key: [random.next_u64(), random.next_u64()],
-        block_seed: u32::try_from(random.next_u64() >> 32).unwrap_or(0),
+        block_seed: saturate(random.next_u64() >> 32),
         next_segment: 1,
         rooms: Rooms::default().encode(),
         ..Manifest::default()
@@ -269,22 +299,9 @@ pub(crate) fn read_slots(
 }
 
 pub(crate) fn read_slot(slot: &Slot, end: u64, bytes: &mut Vec<u8>) -> Result<(), OpenError> {
-    bytes.resize(usize::try_from(end).unwrap_or(usize::MAX), 0);
+    bytes.resize(saturate(end), 0);
     slot.file.read_exact_at(bytes, 0).doing("reading", &slot_path(slot.number))?;
     Ok(())
-}
-
-/// Makes durable what stands behind the recorded end. After a failed sync the system shows bytes that are not on the
-/// disk, and a later sync does not write them; so they are written again.
-fn rewrite(journal: &Unsealed, recorded: &JournalEnd, bytes: &[u8]) -> Result<(), OpenError> {
-    let from = journal.unproven_from(recorded);
-    let unproven = usize::try_from(from).ok().and_then(|from| bytes.get(from..)).unwrap_or_default();
-    if unproven.is_empty() {
-        return Ok(());
-    }
-    let (path, file) = (slot_path(journal.slot.number), &journal.slot.file);
-    file.write_all_at(unproven, from).doing("writing", &path)?;
-    Ok(file.sync_data().doing("syncing", &path)?)
 }
 
 /// The last proven time on the disk: the newest journal's, or the manifest's. `None` in a new data directory.
@@ -307,98 +324,54 @@ fn last_proven(chain: &Chain, manifest: &Manifest) -> Result<Option<Timestamp>, 
     Ok(manifest.proven)
 }
 
-/// What records are entered into.
-struct State<'a> {
-    rooms: &'a mut Rooms,
-    keys: &'a Keys,
-    dedup: &'a mut Dedup,
-    queues: &'a mut Queues,
+/// Where messages of queues are missing, and what the rooms know of but neither segments nor journals hold, that is
+/// damage, unless something written without waiting for the disk may be lost. Then it is taken for erased, and numbers
+/// go on where none was given before.
+fn accept_loss(
+    may_be_lost: bool,
+    newest: u64,
+    view: &View,
+    manifest: &mut Manifest,
+    ReplayState { rooms, keys, queues, .. }: &mut ReplayState<'_>,
+) -> Result<(), OpenError> {
+    let missing = queues.forget_missing(may_be_lost);
+    if !may_be_lost {
+        if missing == 0 {
+            return Ok(());
+        }
+        let what = format!("payloads of {missing} messages of queues stand in journals that are in no slot");
+        return Err(OpenError::Damaged { file: JOURNAL_DIR.into(), offset: 0, what });
+    }
+    forget_lost(view, rooms);
+    // They may have been further than any journal that is left, whose numbers are used again.
+    let position = Position { journal: newest, batch: u32::MAX };
+    queues.set_position(position);
+    rooms.set_position(position);
+    manifest.keys.revision = keys.revision().saturating_add(REVISION_JUMP);
+    keys.jump_to(manifest.keys.revision);
+    Ok(())
 }
 
-/// Brings the records of a journal back into memory.
-fn replay(
-    journal: Unsealed,
-    recorded: &JournalEnd,
-    manifest: &Manifest,
-    slots: &Arc<SlotPool>,
-    clock: &dyn Clock,
-    State { rooms, keys, dedup, queues }: State<'_>,
-) -> Result<Arc<Tail>, OpenError> {
-    let path = slot_path(journal.slot.number);
-    let damaged = |offset| OpenError::Damaged {
-        file: path.clone(),
-        offset,
-        what: "a record of a valid block is unreadable".into(),
-    };
-    let mut bytes = Vec::new();
-    read_slot(&journal.slot, journal.end, &mut bytes)?;
-    rewrite(&journal, recorded, &bytes)?;
-    let tail = Arc::new(Tail::new(journal.journal, slots.adopt(journal.slot)));
-    dedup.begin_slot(Arc::clone(&tail));
-    queues.adopt(&tail);
-    let (mut places, mut ids, mut written) = (Vec::new(), Vec::new(), Vec::new());
-    for start in journal.blocks {
-        let at = usize::try_from(start).unwrap_or(usize::MAX);
-        let (header, mut records) = bytes
-            .get(at..)
-            .and_then(|rest| block::read(rest, manifest.block_seed))
-            .ok_or_else(|| damaged(start))?;
-        let mut offset = start + block::HEADER_BYTES as u64;
-        let at = Position { journal: tail.journal, batch: header.batch };
-        // What the manifest's rooms have already is not entered again.
-        let is_new = at > rooms.position();
-        let is_new_to_queues = at > queues.position();
-        places.clear();
-        ids.clear();
-        written.clear();
-        for _ in 0..header.records {
-            let before = records.len();
-            let record = record::read(&mut records).ok_or_else(|| damaged(offset))?;
-            let bytes = u32::try_from(before - records.len()).unwrap_or(u32::MAX);
-            match record {
-                Record::Message(message) => {
-                    let place = Place {
-                        seq: message.seq,
-                        received: message.received_at.as_micros(),
-                        offset: u32::try_from(offset).map_err(|_| damaged(offset))?,
-                        bytes,
-                    };
-                    let number = rooms.intern(message.sent.room);
-                    if is_new {
-                        rooms.store(number, place.seq, place.received, || Some(message.sent.user));
-                    }
-                    ids.push((dedup.hash(&message.sent), place.offset));
-                    places.push((number, place));
-                }
-                Record::Change(change) if is_new => {
-                    rooms.change(&change);
-                }
-                Record::Change(_) => {}
-                Record::Key(change) => {
-                    let offset = u32::try_from(offset).map_err(|_| damaged(offset))?;
-                    written.push(Written::of(&change, change.key.into(), (offset, bytes)));
-                }
-                Record::Queue(queued) if is_new_to_queues => {
-                    queues.enter_again(&queued, &tail, offset + u64::from(bytes), clock);
-                }
-                Record::Queue(_) | Record::Time(_) => {}
-            }
-            offset += u64::from(bytes);
+/// The slot that is written to first.
+fn first_slot(shared: &Shared, dedup: &mut Dedup) -> Result<SlotLease, OpenError> {
+    loop {
+        if let Some(slot) = shared.slots.take() {
+            return Ok(slot);
         }
-        tail.publish(&places);
-        tail.keys.publish(&written, keys);
-        dedup.insert(&ids);
-        rooms.set_position(at.max(rooms.position()));
-        queues.set_position(at.max(queues.position()));
+        // Starts that end soon leave a slot each; when all are in use, some must be sealed now.
+        if !shared.slots.wants_one() {
+            shared.seal_oldest()?;
+            dedup.forget_sealed(shared.status.sealed_through.load(Ordering::Acquire));
+        }
+        shared.slots.prepare()?;
     }
-    Ok(tail)
 }
 
 /// Takes what the rooms know of, but neither segments nor journals hold any more, for erased.
 fn forget_lost(view: &View, rooms: &mut Rooms) {
     let lost = |(number, room): (RoomNumber, &Room)| {
         let last = view.span(&room.name, number).map_or(0, |span| span.last_seq);
-        (number, last.max(room.floor) + 1..=room.head)
+        (number, last.max(room.low_watermark) + 1..=room.head)
     };
     let lost: Vec<_> = (0..).zip(rooms.all()).map(lost).collect();
     for (number, mut seqs) in lost {

@@ -1,4 +1,4 @@
-//! Entering changes that are durable.
+//! Applies durable changes to rooms and members.
 
 use hubbub_core::{Outcome, ReadMark};
 
@@ -6,7 +6,7 @@ use super::{Room, RoomNumber, Rooms};
 use crate::embedded::record::Logged;
 
 impl Rooms {
-    /// Enters a change that was judged and is durable, and says what became of it.
+    /// Applies a change that was decided and is durable. Returns its outcome.
     pub(crate) fn change(&mut self, logged: &Logged<'_>) -> Outcome {
         match *logged {
             Logged::PutRoom { room, founder, title, members_only, retention_s } => {
@@ -50,9 +50,9 @@ impl Rooms {
     }
 
     /// Changes a room's settings. Whether it is new.
-    fn put(&mut self, number: RoomNumber, how: impl FnOnce(&mut Room)) -> bool {
+    fn put(&mut self, number: RoomNumber, change: impl FnOnce(&mut Room)) -> bool {
         let Some(room) = self.entries.get_mut(number) else { return false };
-        how(room);
+        change(room);
         let created = !room.exists;
         room.exists = true;
         self.known += u64::from(created);
@@ -68,10 +68,10 @@ impl Rooms {
             self.users.leave(*user, number);
         }
         self.memberships -= members.len() as u64;
-        self.raise_floor(number, head);
+        self.raise_low_watermark(number, head);
         if let Some(room) = self.entries.get_mut(number) {
             let empty = Room::new(room.name.clone());
-            *room = Room { head, floor: head, last_received: room.last_received, ..empty };
+            *room = Room { head, low_watermark: head, last_received: room.last_received, ..empty };
         }
         self.known -= 1;
         true

@@ -9,9 +9,10 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::snapshot::{write_bytes, write_room};
+use super::checkpoint::write_room;
 use super::users::{UserNumber, Users};
 use super::{Position, Room, RoomNumber, Rooms};
+use crate::embedded::file::cursor::index;
 use crate::embedded::file::varint;
 
 /// One hold of the lock encodes so many rooms at most, and ends earlier once it wrote so many bytes.
@@ -52,7 +53,7 @@ impl Entries {
                 None => false,
             });
         }
-        self.rooms.get_mut(usize::try_from(number).ok()?)
+        self.rooms.get_mut(index(number))
     }
 }
 
@@ -104,7 +105,7 @@ impl RoomsCopy {
     }
 
     fn encode_again(&mut self, rooms: &Rooms, number: RoomNumber) {
-        let Ok(at) = usize::try_from(number) else { return };
+        let at = index(number);
         if at < self.parts.len()
             && let Some(room) = rooms.entries.all().get(at)
         {
@@ -117,16 +118,16 @@ impl RoomsCopy {
 
     fn encode(&mut self, room: &Room, users: &Users) -> (usize, usize) {
         let begin = self.bytes.len();
-        // Rooms in which nothing was ever entered are forgotten.
+        // Rooms to which nothing was ever applied are left out.
         if room.exists || room.head > 0 {
             let (names, indexes) = (&mut self.names, &mut self.indexes);
-            let index = |user: UserNumber| {
+            let user_index = |user: UserNumber| {
                 *indexes.entry(user).or_insert_with(|| {
                     names.push(users.name(user).map_or_else(|| Arc::from(""), Arc::clone));
                     names.len() as u64 - 1
                 })
             };
-            write_room(room, index, &mut self.bytes);
+            write_room(room, user_index, &mut self.bytes);
         }
         (begin, self.bytes.len())
     }
@@ -155,7 +156,7 @@ impl EncodedRooms {
         varint::write(self.at.journal, &mut out);
         varint::write(self.at.batch.into(), &mut out);
         varint::write(names.len() as u64, &mut out);
-        names.iter().for_each(|name| write_bytes(name.as_bytes(), &mut out));
+        names.iter().for_each(|name| varint::write_text(name, &mut out));
         let kept = || parts.iter().filter(|(begin, end)| begin < end);
         varint::write(kept().count() as u64, &mut out);
         for (begin, end) in kept() {

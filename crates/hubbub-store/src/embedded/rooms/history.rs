@@ -3,21 +3,21 @@
 use hubbub_core::store::{
     Access, Cursor, HistoryPage, HistoryQuery, Member, ReadError, RoomInfo, UserRoom, UserRooms,
 };
-use hubbub_core::{MessageRun, RoomId, Timestamp, UserId};
+use hubbub_core::{Message, MessageRun, RoomId, Timestamp, UserId};
 
+use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
 use crate::embedded::rooms::{Hidden, Room, RoomNumber};
 use crate::embedded::segment::ReadEnd;
-use crate::embedded::shared::Shared;
 use crate::embedded::view::View;
 
-impl Shared {
+impl Engine {
     /// A page of a room's messages; see [`hubbub_core::RoomStore::history`].
-    pub(crate) fn history(&self, room: &str, query: &HistoryQuery) -> Result<HistoryPage, ReadError> {
+    pub fn history(&self, room: &str, query: &HistoryQuery) -> Result<HistoryPage, ReadError> {
         loop {
             let page = self.read_history(room, query)?;
             // What retention removed meanwhile may be missing in the page, whose `oldest` would not say so.
-            if self.rooms.read().find(room).is_none_or(|(_, room)| room.oldest() <= page.oldest) {
+            if self.shared.rooms.read().find(room).is_none_or(|(_, room)| room.oldest() <= page.oldest) {
                 return Ok(page);
             }
         }
@@ -25,38 +25,38 @@ impl Shared {
 
     fn read_history(&self, room: &str, query: &HistoryQuery) -> Result<HistoryPage, ReadError> {
         let (number, head, hidden) = {
-            let rooms = self.rooms.read();
+            let rooms = self.shared.rooms.read();
             let (number, room) = rooms.find(room).ok_or(ReadError::UnknownRoom)?;
             (number, room.head, room.hidden())
         };
         // Taken after the head, so that everything up to it is in the view.
-        let view = self.view();
+        let view = self.shared.view();
         let mut messages = MessageRun::default();
         let more = view
             .read((room, number), query, &hidden, &mut messages)
-            .map_err(|error| self.unreadable(error))?;
+            .map_err(|error| self.shared.unreadable(error))?;
         if matches!(query.cursor, Cursor::Before(_)) {
             messages.reverse();
         }
         let newest =
             messages.len().checked_sub(1).and_then(|last| messages.get(last)).map_or(0, |last| last.seq);
         let head = head.max(newest);
-        Ok(HistoryPage { messages, head, oldest: hidden.floor + 1, more })
+        Ok(HistoryPage { messages, head, oldest: hidden.low_watermark + 1, more })
     }
 
     /// One room; `None` when there is none of that name.
-    pub(crate) fn room(&self, room: &str) -> Option<RoomInfo> {
-        room_info(self.rooms.read().find(room)?.1)
+    pub fn room(&self, room: &str) -> Option<RoomInfo> {
+        room_info(self.shared.rooms.read().find(room)?.1)
     }
 
     /// Rooms in the order of their names.
-    pub(crate) fn rooms(&self, after: Option<&str>, limit: usize) -> Vec<RoomInfo> {
-        self.rooms.read().page(after, limit).into_iter().filter_map(room_info).collect()
+    pub fn rooms(&self, after: Option<&str>, limit: usize) -> Vec<RoomInfo> {
+        self.shared.rooms.read().page(after, limit).into_iter().filter_map(room_info).collect()
     }
 
     /// How a user stands to a room.
-    pub(crate) fn access(&self, room: &str, user: &str) -> Access {
-        let rooms = self.rooms.read();
+    pub fn access(&self, room: &str, user: &str) -> Access {
+        let rooms = self.shared.rooms.read();
         let Some((number, room)) = rooms.find(room) else { return Access::Unknown };
         match rooms.mark(number, user) {
             Some(read_seq) => Access::Member { read_seq },
@@ -66,8 +66,8 @@ impl Shared {
     }
 
     /// Members in the order of their names.
-    pub(crate) fn members(&self, room: &str, after: Option<&str>, limit: usize) -> Vec<Member> {
-        let rooms = self.rooms.read();
+    pub fn members(&self, room: &str, after: Option<&str>, limit: usize) -> Vec<Member> {
+        let rooms = self.shared.rooms.read();
         let Some((number, _)) = rooms.find(room) else { return Vec::new() };
         let members = rooms.members(number, after, limit).into_iter();
         members
@@ -76,28 +76,35 @@ impl Shared {
     }
 
     /// The rooms of a user with their newest messages.
-    pub(crate) fn user_rooms(
-        &self,
-        user: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<UserRooms, ReadError> {
+    pub fn user_rooms(&self, user: &str, after: Option<&str>, limit: usize) -> Result<UserRooms, ReadError> {
         let (mut rooms, mut newest) = (Vec::new(), Vec::new());
-        for (number, room, mark) in self.rooms.read().rooms_of(user, after, limit) {
+        for (number, room, mark) in self.shared.rooms.read().rooms_of(user, after, limit) {
             let Some(info) = room_info(room) else { continue };
             if info.messages > 0 {
                 newest.push((info.room.clone(), number, room.hidden()));
             }
             rooms.push(UserRoom { info, read_seq: mark, unread: room.unread(mark) });
         }
-        let view = self.view();
+        let view = self.shared.view();
         let mut last = MessageRun::default();
         for (name, number, hidden) in newest {
             view.read_newest((name.as_str(), number), &hidden, &mut last)
-                .map_err(|error| self.unreadable(error))?;
+                .map_err(|error| self.shared.unreadable(error))?;
         }
         Ok(UserRooms { rooms, last })
     }
+}
+
+/// Adds the message unless the page is full. The first one is added however large it is.
+pub(crate) fn add_to_page(message: &Message<'_>, query: &HistoryQuery, page: &mut MessageRun) -> bool {
+    let sent = &message.sent;
+    let names = sent.room.len() + sent.user.len() + sent.id.len() + sent.username.map_or(0, str::len);
+    let too_large = !page.is_empty() && page.bytes() + names + sent.text.len() > query.bytes_max;
+    let has_space = page.len() < query.limit && !too_large;
+    if has_space {
+        page.push(message);
+    }
+    has_space
 }
 
 fn room_info(room: &Room) -> Option<RoomInfo> {

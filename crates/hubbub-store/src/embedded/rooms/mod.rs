@@ -1,18 +1,18 @@
 //! All rooms with their members and read marks: the small state of the engine, in memory, written whole into the
 //! manifest at each seal.
 //!
-//! What a batch changed is entered here once it is durable ([`Rooms::store`], [`Rooms::change`]); a start reads the
-//! snapshot ([`snapshot`]) and enters by the same two functions what the journal has beyond it. So there is one way
-//! to every state, and the snapshot says exactly up to which batch it goes ([`Position`]).
+//! A batch is applied here once it is durable ([`Rooms::store`], [`Rooms::change`]). A start reads the checkpoint in the
+//! manifest ([`checkpoint`]) and applies the rest of the journal by the same two functions. The checkpoint says up to
+//! which batch it goes ([`Position`]).
 //!
-//! Invariant: a room's numbers are dense. What is kept of `floor + 1 ..= head` is everything that is not in `erased`,
-//! and `floor + 1` never is. So counts need no counting.
+//! Invariant: a room's numbers are dense. What is kept of `low_watermark + 1 ..= head` is everything that is not in `erased`,
+//! and `low_watermark + 1` never is. So counts need no counting.
 
 mod change;
+mod checkpoint;
 mod copy;
 mod history;
 mod room;
-mod snapshot;
 mod users;
 
 #[cfg(test)]
@@ -22,8 +22,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use hubbub_core::invariant::saturate;
+
+use crate::embedded::file::cursor::index;
 use copy::Entries;
 pub(crate) use copy::{EncodedRooms, RoomsCopy};
+pub(crate) use history::add_to_page;
 pub use room::Hidden;
 pub(crate) use room::Room;
 use users::{UserNumber, Users};
@@ -31,7 +35,7 @@ use users::{UserNumber, Users};
 /// Number of a room, from 0, in the order of appearance. Not kept across starts.
 pub(crate) type RoomNumber = u32;
 
-/// How far the journal is entered: the last batch of a journal, by their numbers.
+/// How far the journal is applied: the last batch of a journal, by their numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) journal: u64,
@@ -64,7 +68,7 @@ impl Rooms {
 
     /// A room by its number.
     pub(crate) fn get(&self, number: RoomNumber) -> Option<&Room> {
-        self.entries.all().get(usize::try_from(number).ok()?)
+        self.entries.all().get(index(number))
     }
 
     /// A room that exists, by its name.
@@ -88,12 +92,12 @@ impl Rooms {
         self.memberships > 0
     }
 
-    /// How far the journal is entered.
+    /// How far the journal is applied.
     pub(crate) fn position(&self) -> Position {
         self.at
     }
 
-    /// Says that everything up to here is entered.
+    /// Records that everything up to here is applied.
     pub(crate) fn set_position(&mut self, at: Position) {
         self.at = at;
     }
@@ -103,9 +107,9 @@ impl Rooms {
         self.hidings
     }
 
-    /// A segment was written that leaves out what was hidden when [`Self::hidings`] was this: what was hidden since may
-    /// stand in it, and those who looked for that before must look again.
-    pub(crate) fn look_again(&mut self, hidings: u64) {
+    /// A segment was written without what was hidden when [`Self::hidings`] was this. What was hidden since may be in
+    /// it, so the count changes, and whoever found nothing hidden before searches again.
+    pub(crate) fn mark_rewritten(&mut self, hidings: u64) {
         self.hidings += u64::from(self.hidings != hidings);
     }
 
@@ -114,12 +118,13 @@ impl Rooms {
         self.get(number).is_some_and(|room| room.hidden().hides(seq))
     }
 
-    /// The number for a room of this name. Nobody sees the room before something is entered into it.
+    /// The number for a room of this name. Readers do not see the room before something is applied to it.
     pub(crate) fn intern(&mut self, name: &str) -> RoomNumber {
         if let Some(number) = self.number(name) {
             return number;
         }
-        let number = RoomNumber::try_from(self.entries.all().len()).unwrap_or(RoomNumber::MAX);
+        // Memory ends long before 2^32 rooms.
+        let number = saturate(self.entries.all().len());
         let name: Arc<str> = Arc::from(name);
         self.numbers.insert(Arc::clone(&name), number);
         self.order.insert(Arc::clone(&name), number);
@@ -127,7 +132,7 @@ impl Rooms {
         number
     }
 
-    /// Enters a message that is durable: the head moves on, and so does the sender's read mark if it stood there. Who
+    /// Applies a message that is durable: the head moves on, and so does the sender's read mark if it stood there. Who
     /// sent it is asked only where anybody stands there.
     pub(crate) fn store<'a>(
         &mut self,
@@ -161,8 +166,8 @@ impl Rooms {
     }
 
     /// Hides everything of a room up to `seq`, because it was dropped or will be.
-    pub(crate) fn raise_floor(&mut self, number: RoomNumber, seq: u64) {
-        self.hide(number, |room| room.raise_floor(seq));
+    pub(crate) fn raise_low_watermark(&mut self, number: RoomNumber, seq: u64) {
+        self.hide(number, |room| room.raise_low_watermark(seq));
     }
 
     /// Hides messages of a room by their numbers. How many were not hidden yet.
@@ -170,10 +175,10 @@ impl Rooms {
         self.hide(number, |room| room.erase(seqs))
     }
 
-    fn hide(&mut self, number: RoomNumber, how: impl FnOnce(&mut Room)) -> u64 {
+    fn hide(&mut self, number: RoomNumber, change: impl FnOnce(&mut Room)) -> u64 {
         let Some(room) = self.entries.get_mut(number) else { return 0 };
         let before = room.messages();
-        how(room);
+        change(room);
         let gone = before - room.messages();
         self.messages -= gone;
         self.hidings += u64::from(gone > 0);

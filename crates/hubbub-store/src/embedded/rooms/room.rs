@@ -19,8 +19,8 @@ pub(crate) struct Room {
     /// When that was, in microseconds; `i64::MIN` = never.
     pub(crate) last_received: i64,
     /// Everything up to here is deleted.
-    pub(crate) floor: u64,
-    /// Numbers above the floor whose messages are erased; `None` = none.
+    pub(crate) low_watermark: u64,
+    /// Numbers above the low watermark whose messages are erased; `None` = none.
     pub(crate) erased: Option<Arc<RoaringTreemap>>,
     /// A name for people.
     pub(crate) title: Option<Box<str>>,
@@ -39,7 +39,7 @@ pub(crate) struct Room {
 #[derive(Debug, Clone, Default)]
 pub struct Hidden {
     /// Everything up to here.
-    pub(crate) floor: u64,
+    pub(crate) low_watermark: u64,
     /// And these.
     pub(crate) erased: Option<Arc<RoaringTreemap>>,
 }
@@ -47,12 +47,12 @@ pub struct Hidden {
 impl Hidden {
     /// Whether a message is hidden.
     pub(crate) fn hides(&self, seq: u64) -> bool {
-        seq <= self.floor || self.erased.as_ref().is_some_and(|erased| erased.contains(seq))
+        seq <= self.low_watermark || self.erased.as_ref().is_some_and(|erased| erased.contains(seq))
     }
 
     /// How many messages of `first..=last` are not hidden.
     pub(crate) fn visible(&self, first: u64, last: u64) -> u64 {
-        let below = first.saturating_sub(1).max(self.floor);
+        let below = first.saturating_sub(1).max(self.low_watermark);
         let erased =
             self.erased.as_ref().map_or(0, |erased| erased.rank(last).saturating_sub(erased.rank(below)));
         last.saturating_sub(below).saturating_sub(erased)
@@ -66,7 +66,7 @@ impl Room {
             exists: false,
             head: 0,
             last_received: i64::MIN,
-            floor: 0,
+            low_watermark: 0,
             erased: None,
             title: None,
             members_only: false,
@@ -90,62 +90,66 @@ impl Room {
 
     /// Whether there is anything that readers must not see.
     pub(crate) fn hides_any(&self) -> bool {
-        self.floor > 0 || self.erased.is_some()
+        self.low_watermark > 0 || self.erased.is_some()
     }
 
     /// What readers must not see.
     pub(crate) fn hidden(&self) -> Hidden {
-        Hidden { floor: self.floor, erased: self.erased.clone() }
+        Hidden { low_watermark: self.low_watermark, erased: self.erased.clone() }
     }
 
     /// Messages kept.
     pub(crate) fn messages(&self) -> u64 {
         let erased = self.erased.as_ref().map_or(0, |erased| erased.len());
-        self.head.saturating_sub(self.floor).saturating_sub(erased)
+        self.head.saturating_sub(self.low_watermark).saturating_sub(erased)
     }
 
     /// Seq of the oldest message kept; `head + 1` when none is.
     pub(crate) fn oldest(&self) -> u64 {
-        self.floor + 1
+        self.low_watermark + 1
     }
 
     /// Messages kept behind a read mark.
     pub(crate) fn unread(&self, mark: u64) -> u64 {
-        let base = mark.max(self.floor);
+        let base = mark.max(self.low_watermark);
         let erased = self.erased.as_ref().map_or(0, |erased| erased.len().saturating_sub(erased.rank(base)));
         self.head.saturating_sub(base).saturating_sub(erased)
     }
 
-    pub(super) fn raise_floor(&mut self, seq: u64) {
-        if seq > self.floor {
-            self.floor = seq.min(self.head);
-            self.settle_floor();
+    pub(super) fn raise_low_watermark(&mut self, seq: u64) {
+        if seq > self.low_watermark {
+            self.low_watermark = seq.min(self.head);
+            self.absorb_erased();
         }
     }
 
     pub(super) fn erase(&mut self, seqs: &mut dyn Iterator<Item = u64>) {
-        let (floor, head) = (self.floor, self.head);
+        let (low_watermark, head) = (self.low_watermark, self.head);
         let erased = Arc::make_mut(self.erased.get_or_insert_default());
-        seqs.filter(|seq| *seq > floor && *seq <= head).for_each(|seq| {
+        seqs.filter(|seq| *seq > low_watermark && *seq <= head).for_each(|seq| {
             erased.insert(seq);
         });
-        self.settle_floor();
+        self.absorb_erased();
     }
 
-    /// Restores the invariant that the number above the floor is not erased.
-    fn settle_floor(&mut self) {
+    /// Restores the invariant that the number above the low watermark is not erased.
+    fn absorb_erased(&mut self) {
         let Some(shared) = &mut self.erased else { return };
         let erased = Arc::make_mut(shared);
-        erased.remove_range(..=self.floor);
-        while erased.min() == Some(self.floor + 1) {
-            // The run of erased numbers that begins above the floor, found by bisection on ranks.
-            let (mut low, mut high) = (self.floor + 1, self.head);
+        erased.remove_range(..=self.low_watermark);
+        while erased.min() == Some(self.low_watermark + 1) {
+            // The run of erased numbers that begins above the low watermark, found by bisection on ranks.
+            let (mut low, mut high) = (self.low_watermark + 1, self.head);
             while low < high {
                 let middle = low + (high - low).div_ceil(2);
-                if erased.rank(middle) == middle - self.floor { low = middle } else { high = middle - 1 }
+                if erased.rank(middle) == middle - self.low_watermark {
+                    low = middle
+                } else {
+                    high = middle - 1
+                }
             }
-            self.floor = low;
-            erased.remove_range(..=self.floor);
+            self.low_watermark = low;
+            erased.remove_range(..=self.low_watermark);
         }
         if erased.is_empty() {
             self.erased = None;

@@ -81,8 +81,8 @@ impl Model {
                 self.kept.values_mut().for_each(|kept| kept.retain(|_, sender| *sender != user));
                 self.marks.retain(|(_, member), _| *member != user);
             }
-            Step::Floor(room, floor) => {
-                self.kept.entry(room).or_default().retain(|seq, _| *seq > floor);
+            Step::Floor(room, low_watermark) => {
+                self.kept.entry(room).or_default().retain(|seq, _| *seq > low_watermark);
             }
             Step::Delete(room) => {
                 self.existing.remove(&room);
@@ -119,9 +119,9 @@ fn enter(rooms: &mut Rooms, model: &Model, step: &Step) {
             let seqs = (0..ROOMS.len()).map(|room| (ROOMS[room], own(room))).collect();
             rooms.change(&Logged::Erase { user: USERS[user], is_last: true, seqs });
         }
-        Step::Floor(room, floor) => {
+        Step::Floor(room, low_watermark) => {
             if let Some(number) = rooms.number(ROOMS[room]) {
-                rooms.raise_floor(number, floor);
+                rooms.raise_low_watermark(number, low_watermark);
             }
         }
         Step::Delete(room) => {

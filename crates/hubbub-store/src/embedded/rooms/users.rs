@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use hubbub_core::invariant::saturate;
+
 use super::RoomNumber;
+use crate::embedded::file::cursor::index;
 
 /// Number of a user, from 0. Not kept across starts.
 pub(crate) type UserNumber = u32;
@@ -28,20 +31,20 @@ impl Users {
     }
 
     pub(super) fn name(&self, number: UserNumber) -> Option<&Arc<str>> {
-        Some(&self.entries.get(usize::try_from(number).ok()?)?.name)
+        Some(&self.entries.get(index(number))?.name)
     }
 
     /// The rooms of a user.
     pub(super) fn rooms(&self, number: UserNumber) -> &[RoomNumber] {
-        let user = usize::try_from(number).ok().and_then(|number| self.entries.get(number));
-        user.map_or(&[], |user| &user.rooms)
+        self.entries.get(index(number)).map_or(&[], |user| &user.rooms)
     }
 
     pub(super) fn intern(&mut self, name: &str) -> UserNumber {
         if let Some(number) = self.number(name) {
             return number;
         }
-        let number = UserNumber::try_from(self.entries.len()).unwrap_or(UserNumber::MAX);
+        // Memory ends long before 2^32 users.
+        let number = saturate(self.entries.len());
         let name: Arc<str> = Arc::from(name);
         self.numbers.insert(Arc::clone(&name), number);
         self.entries.push(User { name, rooms: Vec::new() });
@@ -65,7 +68,7 @@ impl Users {
     }
 
     fn change(&mut self, user: UserNumber, how: impl FnOnce(&mut Vec<RoomNumber>)) {
-        if let Some(user) = usize::try_from(user).ok().and_then(|user| self.entries.get_mut(user)) {
+        if let Some(user) = self.entries.get_mut(index(user)) {
             how(&mut user.rooms);
         }
     }

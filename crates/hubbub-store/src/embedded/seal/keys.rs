@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::embedded::error::{DoingOn, MaintainError};
 use crate::embedded::file::write_sorted;
 use crate::embedded::kv::run::{KeyRun, RunWriter};
-use crate::embedded::kv::tail::{KeyPlace, read_change};
+use crate::embedded::kv::tail::{KeyLocation, read_change};
 use crate::embedded::kv::{ChangeLog, Key, KeyCatalog, Patience, log_path, run_path};
 use crate::embedded::shared::Shared;
 use crate::embedded::tail::Tail;
@@ -88,7 +88,7 @@ fn write_keys(tail: &Tail, writer: &mut RunWriter, path: &str) -> Result<(), Mai
     let mut last: Option<Key> = None;
     loop {
         let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let page: Vec<(Key, KeyPlace)> = tail.keys.page(from, PAGE);
+        let page: Vec<(Key, KeyLocation)> = tail.keys.page(from, PAGE);
         for (key, place) in &page {
             if place.version.deleted {
                 writer.push(key, place.version, &[]).doing("writing", path)?;

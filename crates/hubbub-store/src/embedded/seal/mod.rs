@@ -1,5 +1,5 @@
-//! From a full slot to a segment and a run of keys: sort, write, name it in the manifest, swap the view; then the slot is
-//! free. What is to be kept of queues is written and named with it.
+//! Seals a full slot into a segment and a run of keys: sort, write, name both in the manifest, swap the view. Then the
+//! slot is free. The checkpoint of queues is written and named with them.
 //!
 //! A crash anywhere leaves either the old manifest, and the slot is sealed again, or the new one, and the slot is
 //! free. A segment that no manifest names is removed at the next start.
@@ -9,7 +9,10 @@ mod keys;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hubbub_core::invariant::saturate;
+
 use crate::embedded::error::{DoingOn, MaintainError, READING};
+use crate::embedded::file::cursor::index;
 use crate::embedded::file::write_sorted;
 use crate::embedded::journal::slot_path;
 use crate::embedded::manifest::{MANIFEST, Manifest, may_be_named};
@@ -18,7 +21,7 @@ use crate::embedded::record;
 use crate::embedded::rooms::RoomsCopy;
 use crate::embedded::segment::{Codec, Segment, SegmentWriter, segment_path};
 use crate::embedded::shared::Shared;
-use crate::embedded::tail::{Place, Tail};
+use crate::embedded::tail::{RecordLocation, Tail};
 
 impl Shared {
     /// Seals the oldest slot that waits for it. Says whether there was one.
@@ -76,7 +79,7 @@ impl Shared {
             });
         }
         self.status.sealed_through.store(tail.journal, Ordering::Release);
-        self.rooms.write().look_again(hidings);
+        self.rooms.write().mark_rewritten(hidings);
         self.remove_old_log(old_log)?;
         let took = self.clock.monotonic().saturating_sub(begin).as_secs_f64();
         if took > 0.0 {
@@ -156,11 +159,10 @@ impl Shared {
             while let Some((near, others)) = rest.split_at_checked(count_near(rest)) {
                 let (Some(first), Some(last)) = (near.first(), near.last()) else { break };
                 let length = u64::from(last.offset) + u64::from(last.bytes) - u64::from(first.offset);
-                bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
+                bytes.resize(saturate(length), 0);
                 tail.slot.file.read_exact_at(&mut bytes, first.offset.into()).doing(READING, &slot)?;
                 for place in near {
-                    let at = usize::try_from(place.offset - first.offset).unwrap_or(usize::MAX);
-                    let mut record = bytes.get(at..).unwrap_or_default();
+                    let mut record = bytes.get(index(place.offset - first.offset)..).unwrap_or_default();
                     let message = record::read_message(&mut record).ok_or_else(|| {
                         MaintainError::Damaged { path: slot.clone(), offset: place.offset.into() }
                     })?;
@@ -179,9 +181,9 @@ const NEAR_BYTES: u64 = 1_024;
 const READ_BYTES: u64 = 64 * 1024;
 
 /// How many of the first places are read at once; at least one of any.
-fn count_near(places: &[Place]) -> usize {
+fn count_near(places: &[RecordLocation]) -> usize {
     let Some(first) = places.first() else { return 0 };
-    let end = |place: &Place| u64::from(place.offset) + u64::from(place.bytes);
+    let end = |place: &RecordLocation| u64::from(place.offset) + u64::from(place.bytes);
     let pairs = places.iter().zip(places.iter().skip(1));
     let near = pairs.take_while(|(place, next)| {
         u64::from(next.offset) <= end(place) + NEAR_BYTES && end(next) <= u64::from(first.offset) + READ_BYTES

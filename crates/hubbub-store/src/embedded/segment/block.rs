@@ -111,7 +111,7 @@ struct MessageHead {
 #[derive(Debug)]
 pub struct MessageBlock {
     heads: Vec<MessageHead>,
-    /// All texts, then user, username and id of each message.
+    /// All payloads, then user, username and id of each message.
     strings: String,
 }
 

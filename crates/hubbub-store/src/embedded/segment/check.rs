@@ -1,4 +1,4 @@
-//! Reading everything of a segment, to find whatever is wrong with it.
+//! Verifies a segment by reading every byte of it.
 
 use std::hash::Hasher;
 
@@ -57,10 +57,10 @@ impl Segment {
             return;
         }
         if found_ids != check.expected_ids {
-            check.damaged(self.ids_range().start, "the table of ids does not belong to the messages");
+            check.damaged(self.inner.ids.start, "the table of ids does not belong to the messages");
         }
         if found_users != Some(check.expected_users) {
-            check.damaged(self.ids_range().end, "the table of users does not belong to the messages");
+            check.damaged(self.inner.ids.end, "the table of users does not belong to the messages");
         }
         if check.faults == 0 {
             check.body();
@@ -79,11 +79,11 @@ impl SegmentCheck<'_> {
     }
 
     fn blocks(&mut self) {
-        for place in 0..self.segment.blocks().len() {
+        for place in 0..self.segment.inner.blocks.len() {
             match self.segment.load_block(place) {
                 Ok(block) => {
                     if self.block(place, &block).is_none() {
-                        let offset = self.segment.blocks().get(place).map_or(0, |block| block.offset);
+                        let offset = self.segment.inner.blocks.get(place).map_or(0, |block| block.offset);
                         self.damaged(offset, OUT_OF_ORDER);
                         self.before = None;
                     }
@@ -98,7 +98,7 @@ impl SegmentCheck<'_> {
 
     /// `None` when a message is not what the indexes say.
     fn block(&mut self, place: usize, block: &MessageBlock) -> Option<()> {
-        let index = *self.segment.blocks().get(place)?;
+        let index = *self.segment.inner.blocks.get(place)?;
         for (at, ordinal) in self.segment.ordinals(place).enumerate() {
             while self.segment.room_entry(self.room).is_some_and(|room| ordinal >= room.end()) {
                 self.room += 1;
@@ -122,7 +122,7 @@ impl SegmentCheck<'_> {
 
     /// The sum over what the table of ids holds.
     fn ids(&mut self) -> u64 {
-        let range = self.segment.ids_range().clone();
+        let range = self.segment.inner.ids.clone();
         let (mut at, mut sum, mut page_number, mut last) = (range.start, 0_u64, 0, (0, 0));
         while at < range.end {
             let step = (range.end - at).min(STEP_BYTES);
@@ -140,7 +140,7 @@ impl SegmentCheck<'_> {
                     continue;
                 };
                 let (exact, _) = entries.as_chunks::<ENTRY_BYTES>();
-                let fence = self.segment.fences().get(page_number).copied();
+                let fence = self.segment.inner.fences.get(page_number).copied();
                 let mut in_order =
                     fence == exact.first().and_then(|bytes| entry(bytes)).map(|(hash, _)| hash);
                 for (hash, ordinal) in exact.iter().filter_map(|bytes| entry(bytes)) {
@@ -176,7 +176,7 @@ impl SegmentCheck<'_> {
 
     /// Parts that this version does not know have no other checksum than that of the whole.
     fn body(&mut self) {
-        let body = *self.segment.body();
+        let body = self.segment.inner.body;
         let (mut at, mut crc) = (0, 0);
         while at < body.bytes {
             let step = (body.bytes - at).min(STEP_BYTES);
@@ -188,7 +188,7 @@ impl SegmentCheck<'_> {
         }
         if crc != body.crc {
             self.damaged(
-                self.segment.ids_range().end,
+                self.segment.inner.ids.end,
                 "the checksum of the whole does not match, though those of its parts do",
             );
         }

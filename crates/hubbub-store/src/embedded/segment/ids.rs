@@ -28,7 +28,7 @@ impl Segment {
     /// Shows `visit` each message whose id has this hash, until it says that the right one was found (`true`).
     /// Whether it said so is the answer. The hash alone proves nothing: compare room and id.
     pub fn find_id(&self, hash: u64, mut visit: impl FnMut(&Message<'_>) -> bool) -> Result<bool, FileError> {
-        let fences = self.fences();
+        let fences = &self.inner.fences;
         let first = fences.partition_point(|fence| *fence < hash).saturating_sub(1);
         for (page, fence) in fences.iter().enumerate().skip(first) {
             if *fence > hash {
@@ -62,7 +62,7 @@ impl Segment {
 
     /// Offset and length of the table.
     fn ids_location(&self) -> (u64, u64) {
-        let range = self.ids_range();
+        let range = &self.inner.ids;
         (range.start, range.end - range.start)
     }
 

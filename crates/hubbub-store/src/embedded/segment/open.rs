@@ -40,24 +40,24 @@ pub struct RoomSpan<'a> {
 /// An open segment. Cheap to clone; reads from many threads at once. Removing the file does not disturb it.
 #[derive(Clone)]
 pub struct Segment {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
-    file: DataFile,
-    number: u64,
-    body: SectionEntry,
-    crc: u32,
-    messages: u32,
-    rooms: RoomIndex,
-    blocks: Vec<BlockEntry>,
-    ids: Range<u64>,
-    fences: Vec<u64>,
-    users: Paged,
-    postings: Paged,
-    user_fences: UserFences,
-    user_count: u64,
-    cached: CachedBlocks<MessageBlock>,
+pub(super) struct Inner {
+    pub(super) file: DataFile,
+    pub(super) number: u64,
+    pub(super) body: SectionEntry,
+    pub(super) crc: u32,
+    pub(super) messages: u32,
+    pub(super) rooms: RoomIndex,
+    pub(super) blocks: Vec<BlockEntry>,
+    pub(super) ids: Range<u64>,
+    pub(super) fences: Vec<u64>,
+    pub(super) users: Paged,
+    pub(super) postings: Paged,
+    pub(super) user_fences: UserFences,
+    pub(super) user_count: u64,
+    pub(super) cached: CachedBlocks<MessageBlock>,
 }
 
 impl Segment {
@@ -187,10 +187,6 @@ impl Segment {
         Some((self.inner.rooms.name(entry), entry.first_ordinal..entry.end()))
     }
 
-    pub(super) fn blocks(&self) -> &[BlockEntry] {
-        &self.inner.blocks
-    }
-
     /// Place of the block that holds the message with this ordinal.
     pub(super) fn block_of(&self, ordinal: u32) -> usize {
         let behind = self.inner.blocks.partition_point(|block| block.first_ordinal <= ordinal);
@@ -204,41 +200,13 @@ impl Segment {
         first(place)..first(place + 1)
     }
 
-    pub(super) fn fences(&self) -> &[u64] {
-        &self.inner.fences
-    }
-
-    pub(super) fn ids_range(&self) -> &Range<u64> {
-        &self.inner.ids
-    }
-
-    pub(super) fn users_paged(&self) -> Paged {
-        self.inner.users
-    }
-
-    pub(super) fn postings_paged(&self) -> Paged {
-        self.inner.postings
-    }
-
-    pub(super) fn user_fences(&self) -> &UserFences {
-        &self.inner.user_fences
-    }
-
     /// The time to which those in postings are differences.
     pub(super) fn base_time(&self) -> i64 {
         self.inner.rooms.base_time()
     }
 
-    pub(super) fn message_count(&self) -> u32 {
-        self.inner.messages
-    }
-
     pub(super) fn room_entry(&self, place: usize) -> Option<&RoomEntry> {
         self.inner.rooms.entries().get(place)
-    }
-
-    pub(super) fn body(&self) -> &SectionEntry {
-        &self.inner.body
     }
 
     pub(super) fn damaged(&self, offset: u64, what: &'static str) -> FileError {

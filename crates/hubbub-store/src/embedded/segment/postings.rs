@@ -69,7 +69,7 @@ impl PostingDecoder {
         Self { left: count, next_ordinal: 0, received: base, ordinals }
     }
 
-    /// The next posting; `None` behind the last one, or an error when there is none but should be.
+    /// The next posting; `None` behind the last one; an error when there are fewer than the user's entry says.
     #[inline]
     pub(super) fn next(&mut self, reader: &mut PagedReader) -> Result<Option<Posting>, FileError> {
         if self.left == 0 {
@@ -79,7 +79,7 @@ impl PostingDecoder {
         let mut cursor = Cursor::new(bytes);
         let before = bytes.len();
         let Some(posting) = self.decode(&mut cursor) else {
-            return Err(reader.damaged("what should be a posting is none"));
+            return Err(reader.damaged("a posting is unreadable"));
         };
         let used = before - cursor.rest().len();
         reader.consume(used);

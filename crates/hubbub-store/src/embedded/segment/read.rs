@@ -10,7 +10,7 @@ use super::index::RoomEntry;
 use super::open::Segment;
 use crate::embedded::file::FileError;
 use crate::embedded::file::cursor::index;
-use crate::embedded::rooms::Hidden;
+use crate::embedded::rooms::{Hidden, add_to_page};
 
 /// How a read ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Segment {
         hidden: &Hidden,
         out: &mut MessageRun,
     ) -> Result<ReadEnd, FileError> {
-        let after = after.max(hidden.floor);
+        let after = after.max(hidden.low_watermark);
         let too_early = |seq, received| seq <= after || query.from.is_some_and(|from| received < from);
         let too_late = |received| query.to.is_some_and(|to| received >= to);
         if too_early(entry.last_seq, Timestamp::from_micros(entry.last_received))
@@ -65,7 +65,7 @@ impl Segment {
                 if too_late(message.received_at) {
                     return Ok(ReadEnd::Exhausted);
                 }
-                if !hidden.hides(message.seq) && !add(&message, query, out) {
+                if !hidden.hides(message.seq) && !add_to_page(&message, query, out) {
                     return Ok(ReadEnd::Full);
                 }
             }
@@ -82,7 +82,8 @@ impl Segment {
         out: &mut MessageRun,
     ) -> Result<ReadEnd, FileError> {
         let early_enough = |seq, received| seq < before && query.to.is_none_or(|to| received < to);
-        let too_early = |seq, received| seq <= hidden.floor || query.from.is_some_and(|from| received < from);
+        let too_early =
+            |seq, received| seq <= hidden.low_watermark || query.from.is_some_and(|from| received < from);
         if !early_enough(entry.first_seq, Timestamp::from_micros(entry.first_received))
             || too_early(entry.last_seq, Timestamp::from_micros(entry.last_received))
         {
@@ -97,7 +98,7 @@ impl Segment {
                 if too_early(message.seq, message.received_at) {
                     return Ok(ReadEnd::Exhausted);
                 }
-                if !hidden.hides(message.seq) && !add(&message, query, out) {
+                if !hidden.hides(message.seq) && !add_to_page(&message, query, out) {
                     return Ok(ReadEnd::Full);
                 }
             }
@@ -110,7 +111,7 @@ impl Segment {
         let first = self.block_of(entry.first_ordinal);
         let last = self.block_of(entry.end().saturating_sub(1));
         // The first block may begin with another room; all others begin with this one.
-        let others = self.blocks().get(first + 1..=last).unwrap_or_default();
+        let others = self.inner.blocks.get(first + 1..=last).unwrap_or_default();
         first + others.partition_point(|b| before(b.first_seq, Timestamp::from_micros(b.first_received)))
     }
 
@@ -128,19 +129,7 @@ impl Segment {
         index: usize,
         room: &'a str,
     ) -> Result<Message<'a>, FileError> {
-        let offset = || self.blocks().get(place).map_or(0, |entry| entry.offset);
+        let offset = || self.inner.blocks.get(place).map_or(0, |entry| entry.offset);
         block.message(index, room).ok_or_else(|| self.damaged(offset(), "a message does not fit its block"))
     }
-}
-
-/// Adds the message unless the page is full.
-fn add(message: &Message<'_>, query: &HistoryQuery, out: &mut MessageRun) -> bool {
-    let sent = &message.sent;
-    let names = sent.room.len() + sent.user.len() + sent.id.len() + sent.username.map_or(0, str::len);
-    let too_large = !out.is_empty() && out.bytes() + names + sent.text.len() > query.bytes_max;
-    if out.len() >= query.limit || too_large {
-        return false;
-    }
-    out.push(message);
-    true
 }

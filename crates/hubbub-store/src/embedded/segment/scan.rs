@@ -35,7 +35,7 @@ impl MessageScan {
             self.ordinal = self.ordinal.saturating_add(1);
         }
         if self.block.as_ref().is_none_or(|block| self.index >= block.len()) {
-            if self.next_block >= self.segment.blocks().len() {
+            if self.next_block >= self.segment.inner.blocks.len() {
                 return Ok(None);
             }
             self.block = Some(self.segment.load_block(self.next_block)?);

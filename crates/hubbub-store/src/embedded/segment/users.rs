@@ -23,7 +23,7 @@ pub struct UserPart {
     postings: Range<u64>,
 }
 
-/// The names at which the table can be entered. 24 bytes of memory and the name per 64 users.
+/// The names at which a search in the table can begin. 24 bytes of memory and the name per 64 users.
 #[derive(Debug, Default)]
 pub(super) struct UserFences {
     names: String,
@@ -73,7 +73,7 @@ impl UserFences {
 impl Segment {
     /// What a user has here; `None` when nothing.
     pub fn user(&self, name: &str) -> Result<Option<UserPart>, FileError> {
-        let Some((begin, end, postings)) = self.user_fences().around(name) else { return Ok(None) };
+        let Some((begin, end, postings)) = self.inner.user_fences.around(name) else { return Ok(None) };
         let mut scan = UserScan::new(self, begin..end, postings);
         while let Some((found, part)) = scan.next()? {
             if found >= name {
@@ -91,8 +91,8 @@ impl Segment {
     /// The messages of a user, in the order of their ordinals.
     pub fn postings(&self, part: &UserPart) -> Postings {
         Postings {
-            reader: PagedReader::new(self, self.postings_paged(), part.postings.clone()),
-            decoder: PostingDecoder::new(part.count, self.base_time(), self.message_count()),
+            reader: PagedReader::new(self, self.inner.postings, part.postings.clone()),
+            decoder: PostingDecoder::new(part.count, self.base_time(), self.inner.messages),
         }
     }
 }
@@ -125,11 +125,11 @@ pub struct UserScan {
 impl UserScan {
     fn new(segment: &Segment, users: Range<u64>, postings: u64) -> Self {
         Self {
-            users: PagedReader::new(segment, segment.users_paged(), users),
-            postings: PagedReader::new(segment, segment.postings_paged(), postings..u64::MAX),
+            users: PagedReader::new(segment, segment.inner.users, users),
+            postings: PagedReader::new(segment, segment.inner.postings, postings..u64::MAX),
             postings_end: postings,
             base: segment.base_time(),
-            ordinals: segment.message_count(),
+            ordinals: segment.inner.messages,
             name: String::new(),
         }
     }
@@ -144,7 +144,7 @@ impl UserScan {
         let mut cursor = Cursor::new(bytes);
         let before = bytes.len();
         let Some((name, count, postings, first, last)) = read_user(&mut cursor, self.base) else {
-            return Err(self.users.damaged("what should be a user is none"));
+            return Err(self.users.damaged("a user is unreadable"));
         };
         let used = before - cursor.rest().len();
         self.name.clear();

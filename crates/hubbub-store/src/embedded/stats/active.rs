@@ -11,6 +11,7 @@ use roaring::RoaringBitmap;
 use super::Current;
 use super::source::{RoomFinder, hidden_changes};
 use super::summary::{Summary, hour_begin, hour_of};
+use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
 use crate::embedded::segment::{Posting, Segment, UserPart};
 use crate::embedded::shared::Shared;
@@ -18,14 +19,14 @@ use crate::embedded::shared::Shared;
 /// Users of a segment that are read in the time that finding one takes.
 const SCANNED_PER_LOOKUP: u64 = 32;
 
-impl Shared {
+impl Engine {
     /// See [`hubbub_core::StatsStore::active_users`].
-    pub(crate) fn active_users(&self, query: &ActiveUsersQuery) -> Result<Counted<ActiveUsers>, ReadError> {
-        let current = self.current().map_err(|error| self.unreadable(error))?;
+    pub fn active_users(&self, query: &ActiveUsersQuery) -> Result<Counted<ActiveUsers>, ReadError> {
+        let current = self.shared.current().map_err(|error| self.shared.unreadable(error))?;
         let from = query.from.map_or(i64::MIN, |from| from.as_micros());
         let to = query.to.map_or(i64::MAX, |to| to.as_micros());
         let active = if from < to {
-            current.active(self, from..to).map_err(|error| self.unreadable(error))?
+            current.active(&self.shared, from..to).map_err(|error| self.shared.unreadable(error))?
         } else {
             RoaringBitmap::new()
         };

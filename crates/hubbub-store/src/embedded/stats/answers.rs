@@ -14,55 +14,50 @@ use hubbub_core::{RoomId, Timestamp, UserId};
 
 use super::source::{RoomFinder, is_hidden};
 use super::summary::{HourTotal, RoomTotal, Summary, Times, UserTotal, hour_begin, hour_of};
+use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::shared::Shared;
 
-impl Shared {
-    /// Answers a question from the counts alone.
-    fn count<T>(&self, answer: impl FnOnce(&Summary) -> T) -> Result<Counted<T>, ReadError> {
-        let current = self.current().map_err(|error| self.unreadable(error))?;
-        Ok(Counted { value: answer(current.summary()), as_of: current.as_of })
-    }
-
+impl Engine {
     /// See [`hubbub_core::StatsStore::totals`].
-    pub(crate) fn totals(&self) -> Result<Counted<Totals>, ReadError> {
-        self.count(totals)
+    pub fn totals(&self) -> Result<Counted<Totals>, ReadError> {
+        self.shared.count(totals)
     }
 
     /// See [`hubbub_core::StatsStore::room_stats`].
-    pub(crate) fn room_stats(&self, room: &str) -> Result<Counted<Option<RoomStats>>, ReadError> {
-        let number = self.rooms.read().number(room);
-        self.count(|summary| room_stats(summary.room(number?)?))
+    pub fn room_stats(&self, room: &str) -> Result<Counted<Option<RoomStats>>, ReadError> {
+        let number = self.shared.rooms.read().number(room);
+        self.shared.count(|summary| room_stats(summary.room(number?)?))
     }
 
     /// See [`hubbub_core::StatsStore::top_rooms`].
-    pub(crate) fn top_rooms(&self, limit: usize) -> Result<Counted<Vec<RoomStats>>, ReadError> {
-        self.count(|summary| {
+    pub fn top_rooms(&self, limit: usize) -> Result<Counted<Vec<RoomStats>>, ReadError> {
+        self.shared.count(|summary| {
             let rooms = summary.rooms().map(|room| (room.messages, &*room.name, room));
             top(rooms, limit).into_iter().filter_map(room_stats).collect()
         })
     }
 
     /// See [`hubbub_core::StatsStore::user_stats`].
-    pub(crate) fn user_stats(&self, user: &str) -> Result<Counted<Option<UserStats>>, ReadError> {
-        self.count(|summary| {
+    pub fn user_stats(&self, user: &str) -> Result<Counted<Option<UserStats>>, ReadError> {
+        self.shared.count(|summary| {
             let user = summary.user(summary.number(user)?)?;
             if user.messages > 0 { user_stats(user) } else { None }
         })
     }
 
     /// See [`hubbub_core::StatsStore::top_users`].
-    pub(crate) fn top_users(&self, limit: usize) -> Result<Counted<Vec<UserStats>>, ReadError> {
-        self.count(|summary| {
+    pub fn top_users(&self, limit: usize) -> Result<Counted<Vec<UserStats>>, ReadError> {
+        self.shared.count(|summary| {
             let users = summary.users().map(|(_, user)| (user.messages, &*user.name, user));
             top(users, limit).into_iter().filter_map(user_stats).collect()
         })
     }
 
     /// See [`hubbub_core::StatsStore::top_pairs`].
-    pub(crate) fn top_pairs(&self, limit: usize) -> Result<Counted<Vec<PairStats>>, ReadError> {
-        self.count(|summary| {
+    pub fn top_pairs(&self, limit: usize) -> Result<Counted<Vec<PairStats>>, ReadError> {
+        self.shared.count(|summary| {
             let pairs = summary.pairs().map(|(room, user, messages)| {
                 (messages, (&*room.name, &*user.name), (&*room.name, &*user.name, messages))
             });
@@ -74,7 +69,7 @@ impl Shared {
     }
 
     /// See [`hubbub_core::StatsStore::hours`].
-    pub(crate) fn hours(&self, query: &HoursQuery) -> Result<Counted<HoursPage>, ReadError> {
+    pub fn hours(&self, query: &HoursQuery) -> Result<Counted<HoursPage>, ReadError> {
         let from = query.from.map_or(i64::MIN, |from| hour_of(from.as_micros()));
         // The first hour that begins at `to` or later is not in the window.
         let to = query.to.map_or(i64::MAX, |to| {
@@ -82,9 +77,9 @@ impl Shared {
             if hour_begin(hour) == to.as_micros() { hour } else { hour + 1 }
         });
         if from >= to {
-            return self.count(|_| HoursPage::default());
+            return self.shared.count(|_| HoursPage::default());
         }
-        self.count(|summary| {
+        self.shared.count(|summary| {
             let window = (Bound::Included(from), Bound::Excluded(to));
             let mut hours = summary.hours().range(window).map(|(hour, total)| hour_stats(*hour, total));
             let page = hours.by_ref().take(query.limit).collect();
@@ -93,16 +88,16 @@ impl Shared {
     }
 
     /// See [`hubbub_core::StatsStore::participation`].
-    pub(crate) fn participation(
+    pub fn participation(
         &self,
         user: &str,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Counted<ParticipationPage>, ReadError> {
-        let as_of = self.clock.now();
-        let found = self.participated(user).map_err(|error| self.unreadable(error))?;
+        let as_of = self.shared.clock.now();
+        let found = self.shared.participated(user).map_err(|error| self.shared.unreadable(error))?;
         let mut named = {
-            let rooms = self.rooms.read();
+            let rooms = self.shared.rooms.read();
             let named = found.into_iter().filter_map(|(room, (messages, times))| {
                 let name = Arc::clone(&rooms.get(room)?.name);
                 after.is_none_or(|after| *name > *after).then_some((name, messages, times))
@@ -115,6 +110,14 @@ impl Shared {
             Some(Participation { room: RoomId::new(&name).ok()?, messages, received: first_last(times) })
         });
         Ok(Counted { value: ParticipationPage { rooms: page.collect(), more }, as_of })
+    }
+}
+
+impl Shared {
+    /// Answers a question from the counts alone.
+    fn count<T>(&self, answer: impl FnOnce(&Summary) -> T) -> Result<Counted<T>, ReadError> {
+        let current = self.current().map_err(|error| self.unreadable(error))?;
+        Ok(Counted { value: answer(current.summary()), as_of: current.as_of })
     }
 
     /// Messages and times of a user per room, from postings and tails.

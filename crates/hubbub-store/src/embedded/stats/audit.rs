@@ -11,6 +11,7 @@ use hubbub_core::store::ReadError;
 use super::answers::{hour_stats, room_stats, totals, user_stats};
 use super::source::{each_message, hidden_changes, is_hidden};
 use super::summary::{Run, Summary};
+use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
 use crate::embedded::shared::Shared;
 use crate::embedded::view::View;
@@ -18,18 +19,20 @@ use crate::embedded::view::View;
 /// How often the audit begins anew because something was deleted meanwhile.
 const ATTEMPTS: u32 = 3;
 
-impl Shared {
+impl Engine {
     /// See [`hubbub_core::StatsStore::audit`]. Holds the counts three times in memory.
-    pub(crate) fn audit(&self) -> Result<Counted<Audit>, ReadError> {
+    pub fn audit(&self) -> Result<Counted<Audit>, ReadError> {
         for _ in 0..ATTEMPTS {
-            if let Some(audit) = self.try_audit().map_err(|error| self.unreadable(error))? {
+            if let Some(audit) = self.shared.try_audit().map_err(|error| self.shared.unreadable(error))? {
                 return Ok(audit);
             }
         }
         let reason = "messages were deleted while they were counted; audit again later".to_owned();
         Err(ReadError::Unavailable { reason })
     }
+}
 
+impl Shared {
     /// `None` when something was deleted meanwhile.
     fn try_audit(&self) -> Result<Option<Counted<Audit>>, MaintainError> {
         let hidden = hidden_changes(self);

@@ -13,6 +13,7 @@ use hubbub_core::store::ReadError;
 use hubbub_core::{Message, MessageRun};
 
 use super::source::{RoomFinder, is_hidden};
+use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::segment::{Segment, UserPart};
@@ -99,16 +100,14 @@ impl Search<'_> {
     }
 }
 
-impl Shared {
+impl Engine {
     /// See [`hubbub_core::StatsStore::user_history`].
-    pub(crate) fn user_history(
-        &self,
-        user: &str,
-        query: &UserHistoryQuery,
-    ) -> Result<UserHistoryPage, ReadError> {
-        self.collect_history(user, query).map_err(|error| self.unreadable(error))
+    pub fn user_history(&self, user: &str, query: &UserHistoryQuery) -> Result<UserHistoryPage, ReadError> {
+        self.shared.collect_history(user, query).map_err(|error| self.shared.unreadable(error))
     }
+}
 
+impl Shared {
     fn collect_history(
         &self,
         user: &str,

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use hubbub_core::Timestamp;
+use hubbub_core::invariant::saturate;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::error::MaintainError;
@@ -91,7 +92,7 @@ impl Stats {
 impl Shared {
     /// The counts, with everything in them that was acknowledged before.
     fn current(&self) -> Result<Current<'_>, MaintainError> {
-        let asked = u64::try_from(self.clock.monotonic().as_millis()).unwrap_or(u64::MAX);
+        let asked = saturate::<_, u64>(self.clock.monotonic().as_millis());
         self.stats.asked_ms.store(asked.saturating_add(1), Ordering::Relaxed);
         let now = self.clock.now();
         let state = self.stats.state.read();

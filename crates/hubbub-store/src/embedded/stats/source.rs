@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hubbub_core::Message;
+use hubbub_core::invariant::saturate;
 use roaring::RoaringBitmap;
 
 use super::summary::{Run, Summary};
@@ -141,7 +142,7 @@ impl<'a> SegmentRooms<'a> {
         let (mut rooms, mut next) = (Vec::new(), 0_u32);
         for span in segment.rooms() {
             let first = next;
-            next = next.saturating_add(u32::try_from(span.count).unwrap_or(u32::MAX));
+            next = next.saturating_add(saturate(span.count));
             if let Some(mut room) = SegmentRoom::of(shared, span, first..next) {
                 room.list_hidden(segment)?;
                 rooms.push(room);
@@ -220,7 +221,7 @@ pub(super) fn each_message(
     while position < end {
         let step = (end - position).min(READ_BYTES).max(wanted);
         let bytes = step.min(tail.slot.bytes.saturating_sub(position));
-        buffer.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
+        buffer.resize(saturate(bytes), 0);
         tail.slot.file.read_exact_at(&mut buffer, position).map_err(|source| MaintainError::Io {
             attempted: READING,
             path: path(),
@@ -240,7 +241,9 @@ pub(super) fn each_message(
                 let within = HEADER_BYTES + records.len() - unread.len();
                 let offset = position + within as u64;
                 match record::read(&mut unread).ok_or_else(|| damaged(offset))? {
-                    Record::Message(message) => visit(u32::try_from(offset).unwrap_or(u32::MAX), &message),
+                    Record::Message(message) => {
+                        visit(u32::try_from(offset).map_err(|_| damaged(offset))?, &message);
+                    }
                     Record::Change(_) | Record::Key(_) | Record::Queue(_) | Record::Time(_) => {}
                 }
             }
@@ -249,7 +252,7 @@ pub(super) fn each_message(
             position += length as u64;
         }
         if position == begin {
-            // Nothing whole stands in what was read: the block is larger, or it is none.
+            // No whole block was read: it is larger, or damaged.
             wanted = block::peek(&buffer).map_or(0, |(_, length)| (HEADER_BYTES + length) as u64);
             if wanted <= bytes || wanted > tail.slot.bytes {
                 return Err(damaged(position));

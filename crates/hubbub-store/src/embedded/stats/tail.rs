@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use hubbub_core::invariant::saturate;
+
 use super::source::{each_message, is_hidden};
 use super::summary::{Run, Summary, UserNumber};
 use crate::embedded::error::MaintainError;
+use crate::embedded::file::cursor::index;
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::shared::Shared;
 use crate::embedded::tail::Tail;
@@ -83,14 +86,14 @@ impl TailPart {
         let newest = self.newest.entry(user).or_default();
         post.before = *newest;
         self.posts.push(post);
-        *newest = u32::try_from(self.posts.len()).unwrap_or(u32::MAX);
+        *newest = saturate(self.posts.len());
     }
 
     /// A user's messages, newest first.
     pub(super) fn posts(&self, user: UserNumber) -> impl Iterator<Item = &Post> {
         let mut next = self.newest.get(&user).copied().unwrap_or(0);
         std::iter::from_fn(move || {
-            let post = self.posts.get(usize::try_from(next).ok()?.checked_sub(1)?)?;
+            let post = self.posts.get(index(next).checked_sub(1)?)?;
             next = post.before;
             Some(post)
         })

@@ -1,4 +1,4 @@
-//! What is durable but not sealed yet: for each slot an index in memory; the texts stay in the slot's file.
+//! An index in memory over each slot that is durable but not sealed yet. Payloads stay in the slot's file.
 //!
 //! The writer appends to the index only after the sync, so whatever a reader finds there is durable. The lock is held
 //! for copying places and never across a read or write of the disk.
@@ -17,7 +17,7 @@ use hash::MixState;
 
 /// Where one message stands in its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RecordLocation {
     /// Its number in the room.
     pub(crate) seq: u64,
     /// When it was received, in microseconds.
@@ -30,7 +30,7 @@ pub(crate) struct Place {
 
 /// What a room has somewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct SeqSpan {
     /// Seq of the oldest message.
     pub(crate) first_seq: u64,
     /// Seq of the newest message.
@@ -53,7 +53,7 @@ pub(crate) struct Tail {
 
 #[derive(Debug, Default)]
 struct Index {
-    rooms: HashMap<RoomNumber, Vec<Place>, MixState>,
+    rooms: HashMap<RoomNumber, Vec<RecordLocation>, MixState>,
     messages: u64,
     /// Where the last record ends.
     end: u64,
@@ -67,7 +67,7 @@ impl Tail {
     }
 
     /// Shows messages to readers. They are durable and follow, room by room, those shown before.
-    pub(crate) fn publish(&self, places: &[(RoomNumber, Place)]) {
+    pub(crate) fn publish(&self, places: &[(RoomNumber, RecordLocation)]) {
         let mut index = self.index.write();
         for (room, place) in places {
             index.rooms.entry(*room).or_default().push(*place);
@@ -90,10 +90,10 @@ impl Tail {
     }
 
     /// What a room has here.
-    pub(crate) fn span(&self, room: RoomNumber) -> Option<Span> {
+    pub(crate) fn span(&self, room: RoomNumber) -> Option<SeqSpan> {
         let index = self.index.read();
         let places = index.rooms.get(&room)?;
-        Some(Span {
+        Some(SeqSpan {
             first_seq: places.first()?.seq,
             last_seq: places.last()?.seq,
             messages: places.len() as u64,
@@ -106,7 +106,7 @@ impl Tail {
     }
 
     /// The places of a room's messages, in order.
-    pub(crate) fn places(&self, room: RoomNumber) -> Vec<Place> {
+    pub(crate) fn places(&self, room: RoomNumber) -> Vec<RecordLocation> {
         self.index.read().rooms.get(&room).cloned().unwrap_or_default()
     }
 }

@@ -2,14 +2,15 @@
 
 use std::io;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Message, MessageRun};
 
-use super::{Place, Tail};
+use super::{RecordLocation, Tail};
 use crate::embedded::error::{MaintainError, READING};
 use crate::embedded::journal::slot_path;
 use crate::embedded::record;
-use crate::embedded::rooms::{Hidden, RoomNumber};
+use crate::embedded::rooms::{Hidden, RoomNumber, add_to_page};
 
 /// Records that stand closer together than this are read with one call.
 const READ_BYTES: usize = 32 * 1024;
@@ -28,30 +29,22 @@ impl Tail {
             self.wanted(room, query, hidden, query.limit.saturating_sub(run.len()).saturating_add(1));
         let window = if query.limit.saturating_sub(run.len()) <= 1 { 0 } else { READ_BYTES };
         let mut reader = Reader::new(self, matches!(query.cursor, Cursor::Before(_)), window);
-        let mut more = false;
         for place in places {
-            if run.len() >= query.limit {
-                more = true;
-                break;
+            if run.len() >= query.limit || !add_to_page(&reader.message(place)?, query, run) {
+                return Ok(true);
             }
-            let message = reader.message(place)?;
-            let sent = &message.sent;
-            let bytes = sent.room.len()
-                + sent.user.len()
-                + sent.id.len()
-                + sent.text.len()
-                + sent.username.map_or(0, str::len);
-            if !run.is_empty() && run.bytes() + bytes > query.bytes_max {
-                more = true;
-                break;
-            }
-            run.push(&message);
         }
-        Ok(more)
+        Ok(false)
     }
 
     /// Copies the places that `query` wants, at most `limit`, in the order in which they are to be read.
-    fn wanted(&self, room: RoomNumber, query: &HistoryQuery, hidden: &Hidden, limit: usize) -> Vec<Place> {
+    fn wanted(
+        &self,
+        room: RoomNumber,
+        query: &HistoryQuery,
+        hidden: &Hidden,
+        limit: usize,
+    ) -> Vec<RecordLocation> {
         let index = self.index.read();
         let Some(places) = index.rooms.get(&room) else { return Vec::new() };
         let (from, to) = (query.from.map(|time| time.as_micros()), query.to.map(|time| time.as_micros()));
@@ -59,14 +52,14 @@ impl Tail {
         let mut end = to.map_or(places.len(), |to| places.partition_point(|place| place.received < to));
         match query.cursor {
             Cursor::After(seq) => {
-                let seq = seq.max(hidden.floor);
+                let seq = seq.max(hidden.low_watermark);
                 start = start.max(places.partition_point(|place| place.seq <= seq));
                 let wanted = places.get(start..end).unwrap_or_default().iter();
                 wanted.filter(|place| !hidden.hides(place.seq)).take(limit).copied().collect()
             }
             Cursor::Before(seq) => {
                 end = end.min(places.partition_point(|place| place.seq < seq));
-                start = start.max(places.partition_point(|place| place.seq <= hidden.floor));
+                start = start.max(places.partition_point(|place| place.seq <= hidden.low_watermark));
                 let wanted = places.get(start..end).unwrap_or_default().iter().rev();
                 wanted.filter(|place| !hidden.hides(place.seq)).take(limit).copied().collect()
             }
@@ -82,7 +75,7 @@ impl Tail {
         let mut bytes = 512;
         loop {
             let whole = self.slot.bytes.saturating_sub(u64::from(offset)).min(bytes);
-            let mut buffer = vec![0; usize::try_from(whole).unwrap_or(usize::MAX)];
+            let mut buffer = vec![0; saturate(whole)];
             self.slot
                 .file
                 .read_exact_at(&mut buffer, offset.into())
@@ -119,19 +112,18 @@ impl<'a> Reader<'a> {
         Self { tail, backward, window_bytes, window: Vec::new(), start: 0 }
     }
 
-    fn message(&mut self, place: Place) -> Result<Message<'_>, MaintainError> {
+    fn message(&mut self, place: RecordLocation) -> Result<Message<'_>, MaintainError> {
         let (offset, bytes) = (u64::from(place.offset), u64::from(place.bytes));
         if offset < self.start || offset + bytes > self.start + self.window.len() as u64 {
             let window = bytes.max(self.window_bytes as u64);
             // Backwards, what is wanted next stands before this record.
             self.start = if self.backward { (offset + bytes).saturating_sub(window) } else { offset };
             let length = window.min(self.tail.slot.bytes.saturating_sub(self.start));
-            self.window.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
+            self.window.resize(saturate(length), 0);
             let read = self.tail.slot.file.read_exact_at(&mut self.window, self.start);
             read.map_err(|error| self.tail.unreadable(error))?;
         }
-        let begin = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
-        let mut record = self.window.get(begin..).unwrap_or_default();
+        let mut record = self.window.get(saturate(offset - self.start)..).unwrap_or_default();
         record::read_message(&mut record).ok_or_else(|| self.tail.damaged(place.offset))
     }
 }

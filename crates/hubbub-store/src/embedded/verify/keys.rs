@@ -45,7 +45,7 @@ impl Verifier<'_> {
             }
         }
         self.found.keys = catalog.keys;
-        errors.into_iter().try_for_each(|error| self.tell(error.into()))
+        errors.into_iter().try_for_each(|error| self.report(error.into()))
     }
 
     /// A change in the journal must take a later revision than all before it.

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use hubbub_core::Message;
 use hubbub_core::clock::ManualClock;
+use hubbub_core::invariant::saturate;
 
 use crate::embedded::disk::data_dir::DirLock;
 use crate::embedded::disk::format_file::{self, FORMAT};
@@ -63,7 +64,7 @@ pub struct Verified {
     pub bytes: u64,
 }
 
-/// Reads everything below `dir` and tells `fault` whatever is wrong. An error is what kept it from reading on: the
+/// Reads everything below `dir` and reports to `fault` whatever is wrong. An error is what kept it from reading on: the
 /// directory is in use, cannot be read, or was written by a newer version.
 pub fn verify(dir: &Path, fault: &mut dyn FnMut(DataFault)) -> Result<Verified, OpenError> {
     // Whether there is a directory at all is no question of damage.
@@ -86,7 +87,7 @@ pub fn verify(dir: &Path, fault: &mut dyn FnMut(DataFault)) -> Result<Verified, 
 
 /// What a segment holds of a room.
 #[derive(Debug, Clone, Copy)]
-struct Span {
+struct SegmentSpan {
     segment: u64,
     first: u64,
     last: u64,
@@ -98,7 +99,7 @@ struct Verifier<'a> {
     disk: &'a FileDisk,
     fault: &'a mut dyn FnMut(DataFault),
     /// The parts of each room in segments, in their order.
-    spans: HashMap<String, Vec<Span>>,
+    spans: HashMap<String, Vec<SegmentSpan>>,
     /// Number and time of each room's newest message in the journal.
     newest: HashMap<String, (u64, i64)>,
     /// Revision of the newest change of a key in the journal.
@@ -113,8 +114,8 @@ impl Verifier<'_> {
         (self.fault)(DataFault { file: file.to_owned(), offset, what: what.into() });
     }
 
-    /// Tells what is a fault of the data; gives back what is another hindrance.
-    fn tell(&mut self, error: OpenError) -> Result<(), OpenError> {
+    /// Reports an error that is damage of the data; returns any other.
+    fn report(&mut self, error: OpenError) -> Result<(), OpenError> {
         match error {
             OpenError::Damaged { file, offset, what } => {
                 self.damaged(&file, offset, what);
@@ -132,7 +133,7 @@ impl Verifier<'_> {
         match format_file::check(self.disk) {
             Ok(true) => {}
             Ok(false) => self.damaged(FORMAT, 0, "it is missing"),
-            Err(error) => self.tell(error)?,
+            Err(error) => self.report(error)?,
         }
         let manifest = match Manifest::load(self.disk) {
             Ok(Some(manifest)) => manifest,
@@ -140,7 +141,7 @@ impl Verifier<'_> {
                 self.damaged(MANIFEST, 0, "it is missing");
                 return Ok(());
             }
-            Err(error) => return self.tell(error),
+            Err(error) => return self.report(error),
         };
         let Some(mut rooms) = Rooms::decode(&manifest.rooms) else {
             self.damaged(MANIFEST, 0, "its rooms are unreadable");
@@ -167,14 +168,14 @@ impl Verifier<'_> {
             let segment = match Segment::open(self.disk, *number, cache.clone()) {
                 Ok(segment) => segment,
                 Err(error) => {
-                    self.tell(error.into())?;
+                    self.report(error.into())?;
                     continue;
                 }
             };
             let mut errors = Vec::new();
             segment.check(&hasher, &mut |error| errors.push(error));
             for error in errors {
-                self.tell(error.into())?;
+                self.report(error.into())?;
             }
             self.found.segments += 1;
             self.found.bytes += segment.bytes();
@@ -183,23 +184,23 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The snapshot of queues and the texts it points to.
+    /// The checkpoint of queues and the payloads it points to.
     fn queues(&mut self, manifest: &Manifest) -> Result<(), OpenError> {
         match read_snapshot(self.disk, &manifest.queues, manifest.id_key, &ManualClock::default()) {
             Ok(queues) => {
                 for error in queues.check_texts(self.disk) {
-                    self.tell(error)?;
+                    self.report(error)?;
                 }
                 Ok(())
             }
-            Err(error) => self.tell(error),
+            Err(error) => self.report(error),
         }
     }
 
     /// The rooms of a segment must go on where the segments before it ended.
     fn spans(&mut self, segment: &Segment) {
         for room in segment.rooms() {
-            let span = Span {
+            let span = SegmentSpan {
                 segment: segment.number(),
                 first: room.first_seq,
                 last: room.last_seq,
@@ -234,7 +235,7 @@ impl Verifier<'_> {
                 }
                 Ok(chain.lost)
             }
-            Err(error) => self.tell(error).map(|()| false),
+            Err(error) => self.report(error).map(|()| false),
         }
     }
 
@@ -248,18 +249,17 @@ impl Verifier<'_> {
         let path = slot_path(journal.slot.number);
         let mut bytes = Vec::new();
         if let Err(error) = read_slot(&journal.slot, journal.end, &mut bytes) {
-            return self.tell(error);
+            return self.report(error);
         }
         for start in &journal.blocks {
-            let at = usize::try_from(*start).unwrap_or(usize::MAX);
             let Some((header, mut records)) =
-                bytes.get(at..).and_then(|rest| block::read(rest, manifest.block_seed))
+                bytes.get(saturate(*start)..).and_then(|rest| block::read(rest, manifest.block_seed))
             else {
                 self.damaged(&path, *start, "a block that counts is unreadable");
                 continue;
             };
             let at = Position { journal: journal.journal, batch: header.batch };
-            // What the manifest's rooms have already is not entered again.
+            // What the manifest's rooms have already is not applied again.
             let is_new = at > rooms.position();
             let mut offset = start + block::HEADER_BYTES as u64;
             for _ in 0..header.records {

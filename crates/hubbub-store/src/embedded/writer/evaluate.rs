@@ -10,7 +10,7 @@ use crate::embedded::queues::Judging;
 use crate::embedded::record;
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::shared::Shared;
-use crate::embedded::tail::Place;
+use crate::embedded::tail::RecordLocation;
 use crate::embedded::view::View;
 
 impl Writer {
@@ -156,7 +156,7 @@ impl Writer {
         let offset = u32::try_from(self.place.position).unwrap_or(u32::MAX).saturating_add(begin);
         self.dedup.note_in_batch(hash, begin);
         let received = receipt.received_at.as_micros();
-        scratch.places.push((room, Place { seq: receipt.seq, received, offset, bytes }));
+        scratch.places.push((room, RecordLocation { seq: receipt.seq, received, offset, bytes }));
         scratch.ids.push((hash, offset));
         scratch.stored.push(index);
         scratch.records += 1;

@@ -33,7 +33,7 @@ use super::record;
 use super::rooms::{Position, Room, RoomNumber};
 use super::shared::Shared;
 use super::status::SyncTimes;
-use super::tail::{Place, Tail};
+use super::tail::{RecordLocation, Tail};
 
 /// Head of a room as the writer knows it, ahead of what readers see while a batch is under way.
 #[derive(Debug, Clone, Copy)]
@@ -104,7 +104,7 @@ pub(crate) struct Scratch {
     block: Vec<u8>,
     /// Records in the block.
     records: u32,
-    places: Vec<(RoomNumber, Place)>,
+    places: Vec<(RoomNumber, RecordLocation)>,
     ids: Vec<(u64, u32)>,
     /// Rooms that the batch under way gave numbers in.
     touched: Vec<RoomNumber>,
@@ -244,7 +244,8 @@ impl Writer {
             records: scratch.records + u32::from(scratch.proven.is_some()),
             unsynced: shared.options.durability == Durability::Os,
         };
-        block::finish(&mut scratch.block, &header, self.block_seed);
+        block::finish(&mut scratch.block, &header, self.block_seed)
+            .map_err(|broken| ApplyError::Unavailable { reason: broken.to_string() })?;
         let file = &place.tail.slot.file;
         let failed = |attempted: &str, error: std::io::Error| {
             let path = slot_path(place.tail.slot.number);

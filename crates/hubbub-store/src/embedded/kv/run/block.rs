@@ -1,12 +1,12 @@
 //! A block of a run: entries in the order of their keys, and where each begins.
 
-use crate::embedded::file::block::BlockLocation;
-use crate::embedded::file::cursor::{index, put_varint};
-use crate::embedded::file::{Cached, Cursor};
 use std::io;
 
 use hubbub_core::invariant::cast;
 
+use crate::embedded::file::block::BlockLocation;
+use crate::embedded::file::cursor::{index, put_varint};
+use crate::embedded::file::{Cached, Cursor};
 use crate::embedded::kv::Version;
 
 /// Bytes of entries after which a block is full.

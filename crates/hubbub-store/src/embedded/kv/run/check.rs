@@ -1,4 +1,4 @@
-//! Reading every byte of a run, to find whatever is wrong with it.
+//! Verifies a run by reading every byte of it.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::embedded::file::Patience;
 use crate::embedded::segment::IdHasher;
 
 impl KeyRun {
-    /// Tells `fault` whatever is wrong.
+    /// Reports to `fault` whatever is wrong.
     pub(crate) fn check(&self, hasher: &IdHasher, fault: &mut dyn FnMut(FileError)) {
         let mut expiring = BTreeSet::new();
         if let Err(error) = self.each_expiring(|key| {
@@ -31,7 +31,7 @@ impl KeyRun {
             let mut wrong = |what| fault(self.damaged(offset, what));
             for index in 0..block.len() {
                 let Some(entry) = block.entry(index) else {
-                    wrong("an entry is none");
+                    wrong("an entry is unreadable");
                     break;
                 };
                 keys += 1;

@@ -63,10 +63,10 @@ impl KeyRun {
         }
         let bytes = file.read_section(&index, "the index does not match its checksum")?;
         let key_index =
-            BlockIndex::read(&bytes).ok_or_else(|| file.damaged(index.offset, "the index is none"))?;
+            BlockIndex::read(&bytes).ok_or_else(|| file.damaged(index.offset, "the index is unreadable"))?;
         let bytes = file.read_section(&filter, "the filter does not match its checksum")?;
         let filter = BloomFilter::from_bytes(&bytes)
-            .ok_or_else(|| file.damaged(filter.offset, "the filter is none"))?;
+            .ok_or_else(|| file.damaged(filter.offset, "the filter is unreadable"))?;
         let crc = crc32c_append(footer.body_crc, &footer_bytes);
         let cached = CachedBlocks::new(cache);
         Ok(Self { inner: Arc::new(Inner { file, crc, footer, index: key_index, filter, cached }) })
@@ -115,7 +115,8 @@ impl KeyRun {
         let place = self.inner.index.find(key);
         let block = self.inner.cached.get_or_load(place, || self.load_block(place, patience))?;
         let offset = self.block_offset(place);
-        let index = block.search(key).ok_or_else(|| self.damaged(offset, "a block's entries are none"))?;
+        let index =
+            block.search(key).ok_or_else(|| self.damaged(offset, "an entry of a block is unreadable"))?;
         let found = block.entry(index).is_some_and(|entry| entry.key == key);
         Ok(found.then_some(FoundKey { block, index, offset }))
     }
@@ -123,7 +124,7 @@ impl KeyRun {
     /// The entry that was found.
     pub(crate) fn entry<'a>(&self, found: &'a FoundKey) -> Result<KeyEntry<'a>, FileError> {
         let entry = found.block.entry(found.index);
-        entry.ok_or_else(|| self.damaged(found.offset, "a block's entries are none"))
+        entry.ok_or_else(|| self.damaged(found.offset, "an entry of a block is unreadable"))
     }
 
     /// A value of this run.

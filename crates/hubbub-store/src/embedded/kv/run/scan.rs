@@ -24,7 +24,7 @@ impl KeyRun {
         scan.load()?;
         if let Some(block) = &scan.block {
             let found = block.search(from);
-            scan.index = found.ok_or_else(|| self.damaged(0, "a block's entries are none"))?;
+            scan.index = found.ok_or_else(|| self.damaged(0, "an entry of a block is unreadable"))?;
             scan.settle()?;
         }
         Ok(scan)
@@ -56,7 +56,7 @@ impl KeyScan {
         match &self.block {
             Some(block) if block.entry(self.index).is_none() => Err(self
                 .run
-                .damaged(self.run.block_offset(self.next_block.saturating_sub(1)), "an entry is none")),
+                .damaged(self.run.block_offset(self.next_block.saturating_sub(1)), "an entry is unreadable")),
             _ => Ok(()),
         }
     }

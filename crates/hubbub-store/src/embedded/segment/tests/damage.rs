@@ -105,11 +105,11 @@ fn a_check_goes_on_behind_damage() {
     let mut bytes = std::fs::read(place.file(1)).unwrap();
     let ids = {
         let segment = place.open(1).unwrap();
-        assert!(segment.blocks().len() > 4);
+        assert!(segment.inner.blocks.len() > 4);
         for block in [1, 3] {
-            bytes[usize::try_from(segment.blocks()[block].offset).unwrap() + 20] ^= 1;
+            bytes[usize::try_from(segment.inner.blocks[block].offset).unwrap() + 20] ^= 1;
         }
-        usize::try_from(segment.ids_range().start).unwrap()
+        usize::try_from(segment.inner.ids.start).unwrap()
     };
     bytes[ids + 4_096] ^= 1;
     std::fs::write(place.file(1), &bytes).unwrap();

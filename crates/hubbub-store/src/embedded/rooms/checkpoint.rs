@@ -1,8 +1,8 @@
-//! All rooms as bytes, for the manifest.
+//! The checkpoint of all rooms: their encoding in the manifest.
 //!
 //! ```text
 //! position: journal, batch | users: count, {name} | rooms: count, {room}                              (varints)
-//! room = name, flags (1 exists, 2 members only), head, last_received zz, floor, retention, title, erased,
+//! room = name, flags (1 exists, 2 members only), head, last_received zz, low watermark, retention, title, erased,
 //!        members: count, {user index, mark}
 //! name, title, erased = length, bytes; erased as the roaring crate serialises a treemap
 //! ```
@@ -14,7 +14,7 @@ use roaring::RoaringTreemap;
 use super::copy::RoomsCopy;
 use super::users::UserNumber;
 use super::{Position, Room, Rooms};
-use crate::embedded::file::varint;
+use crate::embedded::file::varint::{self, read_bytes, read_text, write_bytes, write_text};
 
 const EXISTS: u64 = 1;
 const MEMBERS_ONLY: u64 = 2;
@@ -49,7 +49,7 @@ impl Rooms {
         room.members_only = flags & MEMBERS_ONLY != 0;
         room.head = varint::read(input)?;
         room.last_received = varint::unzigzag(varint::read(input)?);
-        room.floor = varint::read(input)?;
+        room.low_watermark = varint::read(input)?;
         room.retention_s = varint::read(input)?;
         let title = read_text(input)?;
         room.title = (!title.is_empty()).then(|| title.into());
@@ -71,14 +71,14 @@ impl Rooms {
 
 /// Appends a room; `index` says the place of a user in the table of users.
 pub(super) fn write_room(room: &Room, mut index: impl FnMut(UserNumber) -> u64, out: &mut Vec<u8>) {
-    write_bytes(room.name.as_bytes(), out);
+    write_text(&room.name, out);
     let exists = if room.exists { EXISTS } else { 0 };
     varint::write(exists | if room.members_only { MEMBERS_ONLY } else { 0 }, out);
     varint::write(room.head, out);
     varint::write(varint::zigzag(room.last_received), out);
-    varint::write(room.floor, out);
+    varint::write(room.low_watermark, out);
     varint::write(room.retention_s, out);
-    write_bytes(room.title.as_deref().unwrap_or_default().as_bytes(), out);
+    write_text(room.title.as_deref().unwrap_or_default(), out);
     let mut erased = Vec::new();
     if let Some(numbers) = &room.erased {
         // Writing into a Vec cannot fail.
@@ -90,20 +90,4 @@ pub(super) fn write_room(room: &Room, mut index: impl FnMut(UserNumber) -> u64, 
         varint::write(index(*user), out);
         varint::write(*mark, out);
     }
-}
-
-pub(super) fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    varint::write(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
-}
-
-fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = usize::try_from(varint::read(input)?).ok()?;
-    let (bytes, rest) = input.split_at_checked(length)?;
-    *input = rest;
-    Some(bytes)
-}
-
-fn read_text<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
-    std::str::from_utf8(read_bytes(input)?).ok()
 }

@@ -51,7 +51,7 @@ fn change(what: What<'_>) -> (Op<'_>, Outcome) {
     (Op::Change(Change { by: None, what }), outcome)
 }
 
-/// In this test's store ada is a member of every room, with the mark at 7, and nobody else is of any.
+/// The test's store: ada is a member of every room, with the mark at 7; other users are members of none.
 fn publish_all<'a>(hub: &Hub, all: impl IntoIterator<Item = (Op<'a>, Outcome)>) {
     let mut ops = OpBatch::default();
     let mut outcomes = Vec::new();
@@ -70,18 +70,18 @@ fn publish(hub: &Hub, room: &str, seqs: std::ops::RangeInclusive<u64>) {
     publish_all(hub, seqs.map(|seq| message(room, seq)));
 }
 
-fn parcel(outbox: &Outbox) -> Option<Parcel> {
+fn next_chunk(outbox: &Outbox) -> Option<Parcel> {
     outbox.pop().map(|delivery| match delivery {
         Delivery::Parcel(parcel) => parcel,
-        other => panic!("no parcel: {other:?}"),
+        other => panic!("no messages: {other:?}"),
     })
 }
 
 fn drain(outbox: &Outbox) -> Vec<u64> {
     let mut seqs = Vec::new();
-    while let Some(parcel) = parcel(outbox) {
-        assert_eq!(parcel.frames().len(), parcel.messages() * 8);
-        for (seq, frame) in parcel.iter() {
+    while let Some(chunk) = next_chunk(outbox) {
+        assert_eq!(chunk.frames().len(), chunk.messages() * 8);
+        for (seq, frame) in chunk.iter() {
             assert_eq!(frame, seq.to_be_bytes());
             seqs.push(seq);
         }

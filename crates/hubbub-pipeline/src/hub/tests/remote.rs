@@ -27,7 +27,7 @@ struct Room {
     is_closed: bool,
     /// Ada is no member any more.
     has_lost_ada: bool,
-    /// Nobody can be told who is a member.
+    /// Queries for members fail.
     is_mute: bool,
     erased: Vec<u64>,
     /// Retention removed everything up to here.
@@ -40,7 +40,7 @@ impl OneRoom {
         Arc::new(Self { room: Mutex::new(room), random: SeededRandom::new(7) })
     }
 
-    /// Stores messages, and says their numbers.
+    /// Stores messages, and returns their numbers.
     fn store(&self, count: u64) -> std::ops::RangeInclusive<u64> {
         let mut room = self.room.lock();
         room.head += count;
@@ -272,8 +272,8 @@ async fn a_room_deleted_before_it_was_looked_at_is_left() {
     hub.detach(attachment, &early);
 }
 
-/// Reads what is there and goes live, as a connection does; answers what it saw.
-async fn follow_it(hub: &Hub, store: &OneRoom, is_over: &AtomicBool) -> (u64, Vec<u64>) {
+/// Reads the store and goes live, as a connection does. Returns where it began and the seqs it saw.
+async fn read_and_follow(hub: &Hub, store: &OneRoom, is_over: &AtomicBool) -> (u64, Vec<u64>) {
     let room = RoomId::new("r").unwrap();
     let outbox = outbox(1_000_000);
     let attachment = hub.attach(room.clone(), None, &outbox);
@@ -309,7 +309,7 @@ async fn everybody_gets_everything_once_and_in_order() {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::default()));
     let following = tokio::spawn(follow_remote(hub.clone(), store.clone(), clock));
     let (committed, mut to_publish) = mpsc::channel(4);
-    let mine = tokio::spawn({
+    let local = tokio::spawn({
         let store = store.clone();
         async move {
             for _ in 0..3_000 {
@@ -327,7 +327,7 @@ async fn everybody_gets_everything_once_and_in_order() {
             }
         }
     });
-    let others = tokio::spawn({
+    let remote = tokio::spawn({
         let store = store.clone();
         async move {
             for _ in 0..300 {
@@ -341,7 +341,7 @@ async fn everybody_gets_everything_once_and_in_order() {
             let (hub, store, is_over) = (hub.clone(), store.clone(), is_over.clone());
             tokio::spawn(async move {
                 while !is_over.load(Ordering::SeqCst) {
-                    let following = follow_it(&hub, &store, &is_over);
+                    let following = read_and_follow(&hub, &store, &is_over);
                     let (began, seen) =
                         tokio::time::timeout(Duration::from_secs(60), following).await.unwrap();
                     assert!(
@@ -352,8 +352,8 @@ async fn everybody_gets_everything_once_and_in_order() {
             })
         })
         .collect();
-    mine.await.unwrap();
-    others.await.unwrap();
+    local.await.unwrap();
+    remote.await.unwrap();
     dispatching.await.unwrap();
     is_over.store(true, Ordering::SeqCst);
     for reader in readers {

@@ -19,12 +19,12 @@ fn hub() -> Hub {
     hub_of(usize::MAX)
 }
 
-/// A hub whose live messages take about so many bytes at most.
+/// A hub with a bound of live messages in bytes.
 fn hub_of(bytes_max: usize) -> Hub {
     Hub::new(Encode { message: encode, notice: encode_notice }, bytes_max, Arc::new(Metrics::default()))
 }
 
-/// An outbox that no hub counts.
+/// An outbox that is not charged to a hub.
 fn outbox(messages: usize) -> Arc<Outbox> {
     outbox_of(&hub(), messages)
 }
@@ -89,7 +89,7 @@ fn drain(outbox: &Outbox) -> Vec<u64> {
     seqs
 }
 
-/// Everything in order: seqs of messages, texts of notices, what began and ended.
+/// All deliveries in order, as texts.
 fn shown(outbox: &Outbox) -> Vec<String> {
     let text = |parcel: &Parcel| String::from_utf8(parcel.frames().to_vec()).unwrap();
     std::iter::from_fn(|| outbox.pop())
@@ -148,7 +148,7 @@ fn what_is_held_is_bounded_and_read_again() {
     hub.detach(attachment, &outbox);
 }
 
-/// What is held belongs to one room; another one's subscriber does not get it.
+/// Held messages belong to one room; the subscriber of another one does not get them.
 #[test]
 fn one_outbox_holds_for_one_room_at_a_time() {
     let (hub, outbox) = (hub(), outbox(100));
@@ -253,7 +253,7 @@ fn a_deleted_room_ends_for_all_and_its_messages_are_gone() {
         [message("r", 1), message("r", 2), change(What::DeleteRoom { room: "r" }), message("r", 3)],
     );
     assert_eq!(shown(&old), ["1", "2", "ended r"]);
-    // The room is the hub's as long as somebody holds it; who comes now reads an empty room, up to 0.
+    // The hub keeps the room while it is attached; a later subscriber reads an empty room, up to 0.
     let attachment = hub.attach(RoomId::new("r").unwrap(), None, &new);
     assert_eq!(hub.join(&attachment, &new, 0), Joined::ReadOn);
     publish(&hub, "r", 4..=4);

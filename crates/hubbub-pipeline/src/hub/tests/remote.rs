@@ -1,4 +1,4 @@
-//! Rooms that two servers write to, of which one is the hub under test.
+//! A room of a shared store: the hub under test publishes what two servers commit.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// A store with one room. Its reads take their time.
+/// A store with one room. Its reads yield a random number of times.
 struct OneRoom {
     room: Mutex<Room>,
     random: SeededRandom,
@@ -25,7 +25,7 @@ struct Room {
     is_deleted: bool,
     /// Whether only ada may read it.
     is_closed: bool,
-    /// Ada is no member any more.
+    /// Whether ada's membership was removed.
     has_lost_ada: bool,
     /// Queries for members fail.
     is_mute: bool,
@@ -161,7 +161,7 @@ async fn what_others_commit_is_delivered_in_its_place() {
     store.store(100);
     hub.poll_heads(&*store).await.unwrap();
     assert_eq!(drain(&outbox), (8..=107).collect::<Vec<_>>());
-    // PublishProgress late, when the look has found it.
+    // Published late, after the poll has found it.
     let mine = store.store(3);
     hub.poll_heads(&*store).await.unwrap();
     publish(&hub, "r", mine);
@@ -241,7 +241,7 @@ async fn a_member_removed_elsewhere_leaves_a_room_that_all_may_read() {
     store.room.lock().is_mute = false;
     hub.poll_heads(&*store).await.unwrap();
     assert_eq!(outboxes.each_ref().map(|outbox| ended(outbox)), [1, 0, 1, 1], "all that the user has");
-    // Whoever has not said yet who it is asks again, and a follower that finds out by itself is told once.
+    // An unconfirmed follower queries again; one that finds out by itself gets one notice.
     let outbox = outbox(99);
     let late = follow("eve", &outbox);
     store.change(|_| {});

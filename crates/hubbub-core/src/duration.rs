@@ -18,8 +18,9 @@ pub fn parse(text: &str) -> Option<Duration> {
 /// Formats a duration for [`parse`], in the largest unit that divides it. Cut to milliseconds.
 pub fn show(time: Duration) -> String {
     let millis: u64 = saturate(time.as_millis());
-    let unit =
-        UNITS.into_iter().find(|(name, factor)| *name != "ms" && millis >= *factor && millis % factor == 0);
+    let unit = UNITS
+        .into_iter()
+        .find(|(name, factor)| *name != "ms" && millis >= *factor && millis.is_multiple_of(*factor));
     let (name, factor) = unit.unwrap_or(("ms", 1));
     format!("{}{name}", millis / factor)
 }

@@ -53,19 +53,19 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    /// The body or frame is no JSON, or not of the expected shape.
+    /// The body or frame is not JSON of the expected shape.
     Malformed = "malformed", 400, false;
-    /// A field breaks a rule; `errors` names each.
+    /// Fields break rules; `errors` names each.
     Invalid = "invalid", 422, false;
     /// The id belongs to another message of the room.
     IdReused = "id_reused", 422, false;
-    /// There is no such room and rooms do not spring into being here.
+    /// There is no such room, and messages do not create rooms on this server.
     UnknownRoom = "unknown_room", 404, false;
     /// Only members of the room may do this.
     NotMember = "not_member", 403, false;
-    /// The subscription has ended: its user is no member any more, or the room is gone.
+    /// The subscription ended: its user is not a member any more, or the room was deleted.
     Removed = "removed", 403, false;
-    /// There is no such queue; queues are not made by use.
+    /// There is no such queue; queues must be created.
     UnknownQueue = "unknown_queue", 404, false;
     /// There is no such message in the queue.
     UnknownMessage = "unknown_message", 404, false;
@@ -73,52 +73,51 @@ error_codes! {
     QueueNotEmpty = "queue_not_empty", 409, false;
     /// The queue is full; nothing was stored.
     QueueFull = "queue_full", 429, true;
-    /// The sender or taker was never registered.
+    /// The sender or consumer is not registered.
     UnknownClient = "unknown_client", 422, false;
-    /// The receiver was never registered.
+    /// The receiver is not registered.
     UnknownReceiver = "unknown_receiver", 422, false;
-    /// As many clients are registered as there may be (`queues.clients_max`).
+    /// The maximum number of clients (`queues.clients_max`) is registered.
     TooManyClients = "too_many_clients", 429, false;
-    /// The lease has run out, or another took its place.
+    /// The lease has expired or was replaced.
     StaleReceipt = "stale_receipt", 409, false;
     /// There is no such key.
     UnknownKey = "unknown_key", 404, false;
-    /// The key's state is not what `If-Match` or `If-None-Match` asks for.
+    /// The key does not meet `If-Match` or `If-None-Match`.
     ConditionFailed = "condition_failed", 412, false;
-    /// The changes asked for are not kept any more; list the keys anew and go on from the revision in the answer.
+    /// The requested changes are not kept any more; list the keys again, and continue from the revision in the answer.
     Compacted = "compacted", 410, false;
     /// The caller may not do this.
     Forbidden = "forbidden", 403, false;
     /// Nothing is served at this path.
     NotFound = "not_found", 404, false;
-    /// The path does not take this method.
+    /// The path does not support this method.
     MethodNotAllowed = "method_not_allowed", 405, false;
-    /// This server's store cannot do it.
+    /// This server's store does not support it.
     NotSupported = "not_supported", 501, false;
     /// The body, frame or line is larger than allowed.
     TooLarge = "too_large", 413, false;
     /// The request did not arrive in time.
     RequestTimeout = "request_timeout", 408, true;
-    /// The cursor cannot be honoured; start again from what the answer says.
+    /// The cursor is not valid any more; start again from the position in the answer.
     Reset = "reset", 410, false;
-    /// This socket has as many subscriptions as it may.
+    /// This socket has the maximum number of subscriptions.
     TooManySubscriptions = "too_many_subscriptions", 429, false;
     /// The frame's `type` is not known.
     UnknownType = "unknown_type", 400, false;
-    /// More waits than the server takes on; nothing was stored.
+    /// Too many operations are waiting; nothing was stored.
     Overloaded = "overloaded", 503, true;
-    /// The disk is full; nothing was stored. Heals when space comes back.
+    /// The disk is full; nothing was stored. Ends when space is freed.
     DiskFull = "disk_full", 503, true;
-    /// The store does not take writes now; nothing was stored.
+    /// The store does not accept writes now; nothing was stored.
     Unavailable = "unavailable", 503, true;
-    /// What is stored of it cannot be read, so nobody can tell whether it is a repeat; nothing was stored. `/health` names
-    /// the damaged file.
+    /// Stored data that the operation depends on cannot be read; nothing was stored. `/health` names the damaged file.
     Unreadable = "unreadable", 500, false;
-    /// No confirmation; it may be stored. Retry with the same `messageId` only.
+    /// There was no confirmation; it may be stored. Retry only with the same `messageId`.
     Unconfirmed = "unconfirmed", 504, true;
-    /// The server shuts down; nothing was stored.
+    /// The server is shutting down; nothing was stored.
     ShuttingDown = "shutting_down", 503, true;
-    /// A fault of the server itself; its log says more.
+    /// An error of the server itself; see its log.
     Internal = "internal", 500, true;
 }
 

@@ -1,32 +1,32 @@
-//! What is set of a queue once every field has a value, and what follows from it: the same on every store.
+//! Effective settings of a queue, and the rules that follow from them, for every store.
 
 use std::sync::Arc;
 
 use crate::queue::{DEAD_LETTER_SUFFIX, LEASE_MS, QueueSettings, WhenFull};
 
-/// The longest wait of a message that is given back again and again, unless told otherwise: 5 minutes, in milliseconds.
+/// Default of the longest delay of a message that is given back, in milliseconds: 5 minutes.
 const BACKOFF_MAX_MS: u64 = 300_000;
 
-/// What is set of a queue; see [`QueueSettings`] for what each field means.
+/// Settings of a queue with a value for every field; see [`QueueSettings`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueRules {
-    /// Lease of takers that ask for none, in milliseconds.
+    /// Lease of takes that name none, in milliseconds.
     pub lease_ms: u64,
-    /// Deliveries on lease before a message is a dead letter; 0 = any number.
+    /// Deliveries on lease until a message is a dead letter; 0 = unlimited.
     pub deliveries_max: u32,
-    /// Where dead letters go; empty = the queue's own name with a suffix.
+    /// The dead-letter queue; empty = the queue's name with a suffix.
     pub dead_letter: Arc<str>,
-    /// How long a message waits at most, in milliseconds; 0 = for ever.
+    /// Time to live of messages, in milliseconds; 0 = unlimited.
     pub ttl_ms: u64,
-    /// Messages it may hold; 0 = any number.
+    /// Most messages; 0 = unlimited.
     pub messages_max: u64,
-    /// Bytes of texts it may hold; 0 = any number.
+    /// Most bytes of texts; 0 = unlimited.
     pub bytes_max: u64,
-    /// What becomes of a message that would be too many.
+    /// What happens when the queue is full.
     pub when_full: WhenFull,
-    /// How long a message given back waits the first time, in milliseconds.
+    /// First delay of a message that is given back, in milliseconds.
     pub backoff_ms: u64,
-    /// The longest such wait, in milliseconds.
+    /// Longest such delay, in milliseconds.
     pub backoff_max_ms: u64,
 }
 
@@ -47,7 +47,7 @@ impl Default for QueueRules {
 }
 
 impl QueueRules {
-    /// The same with what is given changed.
+    /// The rules after a change of the given settings.
     pub fn changed(&self, by: &QueueSettings) -> Self {
         Self {
             lease_ms: by.lease_ms.unwrap_or(self.lease_ms),
@@ -62,7 +62,7 @@ impl QueueRules {
         }
     }
 
-    /// As it is told, every field with a value.
+    /// The settings, every field with a value.
     pub fn told(&self) -> QueueSettings {
         QueueSettings {
             lease_ms: Some(self.lease_ms),
@@ -86,12 +86,12 @@ impl QueueRules {
         }
     }
 
-    /// Whether so many deliveries were all there may be.
+    /// Whether this number of deliveries reaches the limit.
     pub fn exhausts(&self, deliveries: u32) -> bool {
         self.deliveries_max > 0 && deliveries >= self.deliveries_max
     }
 
-    /// How long a message waits that was given back after so many deliveries, in milliseconds.
+    /// Delay of a message that is given back after this number of deliveries, in milliseconds.
     pub fn backoff(&self, deliveries: u32) -> u64 {
         let doublings = deliveries.saturating_sub(1).min(62);
         self.backoff_ms.saturating_mul(1 << doublings).min(self.backoff_max_ms)
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_doubled_up_to_the_longest() {
+    fn delays_double_up_to_the_longest() {
         let rules = QueueRules { backoff_ms: 100, backoff_max_ms: 700, ..QueueRules::default() };
         let waits = [1, 2, 3, 4, 5, 90].map(|deliveries| rules.backoff(deliveries));
         assert_eq!(waits, [100, 200, 400, 700, 700, 700]);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hubbub_core::ErrorCode;
 use hubbub_core::invariant::{broken_invariants, saturate};
 use hubbub_core::replica::ReplicaFigures;
-use hubbub_core::store::{Store, StoreHealth};
+use hubbub_core::store::{Store, StoreFigures, StoreHealth};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -206,82 +206,12 @@ impl Collector for StoreCollector {
             counter.encode(family.encode_family(&[("reason", code.as_str())])?)?;
         }
         let figures = self.store.figures();
-        for (name, help, value) in [
-            ("queue_messages_dead", "Queue messages moved to dead-letter queues", figures.queue_dead),
-            (
-                "queue_messages_dropped",
-                "Queue messages that expired or were dropped from full queues",
-                figures.queue_dropped,
-            ),
-            (
-                "broken_invariants",
-                "Broken invariants: bugs of the server; its log names each",
-                broken_invariants(),
-            ),
-            ("store_unreadable_reads", "Reads of stored files that failed", figures.unreadable),
-            ("store_pool_acquired", "Connections requested from the pool", figures.pool.acquired),
-            ("store_pool_timeouts", "Requests for a connection that timed out", figures.pool.timeouts),
-            ("store_pool_statements", "Statements sent to the database", figures.pool.statements),
-            (
-                "store_pool_round_trips",
-                "Round trips to the database; pipelined statements share one",
-                figures.pool.round_trips,
-            ),
-            ("store_cache_hits", "Reads of rooms that the cache answered", figures.cache.hits),
-            ("store_cache_misses", "Reads of rooms that queried the database", figures.cache.misses),
-            (
-                "store_cache_questions",
-                "Queries that validate the cache; one serves all waiting reads",
-                figures.cache.questions,
-            ),
-            (
-                "store_pool_acquire_microseconds",
-                "Time spent waiting for connections",
-                figures.pool.acquire_us,
-            ),
-        ] {
+        for (name, help, value) in counters(&figures) {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
-        let up = u64::from(matches!(self.store.health(), StoreHealth::Up | StoreHealth::Alarm(_)));
-        for (name, help, value) in [
-            ("store_up", "Whether the store accepts writes", up),
-            ("store_messages", "Messages kept", figures.messages),
-            ("store_rooms", "Rooms known", figures.rooms),
-            ("store_queues", "Queues known", figures.queues),
-            ("store_queue_messages", "Messages in queues, in any state", figures.queue_messages),
-            ("store_queue_bytes", "Bytes of queue messages' texts", figures.queue_bytes),
-            ("store_clients", "Registered clients", figures.clients),
-            ("store_keys", "Approximate number of keys: some may have expired", figures.keys),
-            ("store_disk_bytes", "Bytes on disk in total", figures.disk_bytes),
-            ("store_segments", "Immutable segments", figures.segments),
-            ("store_unsealed_slots", "Full journal slots that are not sealed yet", figures.unsealed_slots),
-            (
-                "store_partitions_missing",
-                "Partitions that are due and could not be created",
-                figures.partitions_missing,
-            ),
-            ("store_cache_bytes", "Bytes of recent messages in memory", figures.cache.bytes),
-            ("store_sync_last_microseconds", "Duration of the last data sync", figures.sync_us_last),
-            ("store_sync_max_microseconds", "Longest data sync since start", figures.sync_us_max),
-            (
-                "store_pool_connections",
-                "Connections to the database",
-                figures.pool.active + figures.pool.idle,
-            ),
-            ("store_pool_active", "Connections to the database in use", figures.pool.active),
-            ("store_pool_idle", "Idle connections to the database", figures.pool.idle),
-            (
-                "store_pool_waiting",
-                "Requests that wait for a connection to the database",
-                figures.pool.waiting,
-            ),
-            (
-                "store_pool_acquire_max_microseconds",
-                "Longest wait for a connection since start",
-                figures.pool.acquire_us_max,
-            ),
-        ] {
+        let is_up = matches!(self.store.health(), StoreHealth::Up | StoreHealth::Alarm(_));
+        for (name, help, value) in gauges(&figures, is_up) {
             let gauge = ConstGauge::new(saturate::<_, i64>(value));
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
@@ -290,6 +220,75 @@ impl Collector for StoreCollector {
             None => Ok(()),
         }
     }
+}
+
+/// Name, help text and value of a metric.
+type Figure = (&'static str, &'static str, u64);
+
+fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
+    [
+        ("queue_messages_dead", "Queue messages moved to dead-letter queues", figures.queue_dead),
+        (
+            "queue_messages_dropped",
+            "Queue messages that expired or were dropped from full queues",
+            figures.queue_dropped,
+        ),
+        (
+            "broken_invariants",
+            "Broken invariants: bugs of the server; its log names each",
+            broken_invariants(),
+        ),
+        ("store_unreadable_reads", "Reads of stored files that failed", figures.unreadable),
+        ("store_pool_acquired", "Connections requested from the pool", figures.pool.acquired),
+        ("store_pool_timeouts", "Requests for a connection that timed out", figures.pool.timeouts),
+        ("store_pool_statements", "Statements sent to the database", figures.pool.statements),
+        (
+            "store_pool_round_trips",
+            "Round trips to the database; pipelined statements share one",
+            figures.pool.round_trips,
+        ),
+        ("store_cache_hits", "Reads of rooms that the cache answered", figures.cache.hits),
+        ("store_cache_misses", "Reads of rooms that queried the database", figures.cache.misses),
+        (
+            "store_cache_questions",
+            "Queries that validate the cache; one serves all waiting reads",
+            figures.cache.questions,
+        ),
+        ("store_pool_acquire_microseconds", "Time spent waiting for connections", figures.pool.acquire_us),
+    ]
+}
+
+fn gauges(figures: &StoreFigures, is_up: bool) -> impl IntoIterator<Item = Figure> {
+    [
+        ("store_up", "Whether the store accepts writes", u64::from(is_up)),
+        ("store_messages", "Messages kept", figures.messages),
+        ("store_rooms", "Rooms known", figures.rooms),
+        ("store_queues", "Queues known", figures.queues),
+        ("store_queue_messages", "Messages in queues, in any state", figures.queue_messages),
+        ("store_queue_bytes", "Bytes of queue messages' texts", figures.queue_bytes),
+        ("store_clients", "Registered clients", figures.clients),
+        ("store_keys", "Approximate number of keys: some may have expired", figures.keys),
+        ("store_disk_bytes", "Bytes on disk in total", figures.disk_bytes),
+        ("store_segments", "Immutable segments", figures.segments),
+        ("store_unsealed_slots", "Full journal slots that are not sealed yet", figures.unsealed_slots),
+        (
+            "store_partitions_missing",
+            "Partitions that are due and could not be created",
+            figures.partitions_missing,
+        ),
+        ("store_cache_bytes", "Bytes of recent messages in memory", figures.cache.bytes),
+        ("store_sync_last_microseconds", "Duration of the last data sync", figures.sync_us_last),
+        ("store_sync_max_microseconds", "Longest data sync since start", figures.sync_us_max),
+        ("store_pool_connections", "Connections to the database", figures.pool.active + figures.pool.idle),
+        ("store_pool_active", "Connections to the database in use", figures.pool.active),
+        ("store_pool_idle", "Idle connections to the database", figures.pool.idle),
+        ("store_pool_waiting", "Requests that wait for a connection to the database", figures.pool.waiting),
+        (
+            "store_pool_acquire_max_microseconds",
+            "Longest wait for a connection since start",
+            figures.pool.acquire_us_max,
+        ),
+    ]
 }
 
 /// Figures of each replica, labelled by its address in the configuration.

@@ -61,15 +61,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     tokio::spawn(report_clock_doubts(clock.clone(), store.clone()));
     let members =
         Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
-    let cache = CacheLimits {
-        bytes: config.kv_cache.0 as u64,
-        entries: *config.kv_cache_entries,
-        value_bytes: config.value_bytes.0 as u64,
-    };
-    let keys = Arc::new(match store.is_shared() {
-        true => Keys::shared(store.clone(), clock.clone(), metrics.clone()),
-        false => Keys::new(store.clone(), clock.clone(), metrics.clone(), cache),
-    });
+    let keys = Arc::new(keys(config, store.clone(), clock.clone(), metrics.clone()));
     let direct = DirectLog::start(
         log_options(config),
         store.clone(),
@@ -112,6 +104,18 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     tracing::info!("stopped");
     served.context("serving clients")?;
     supervision::result()
+}
+
+fn keys(config: &Config, store: Arc<dyn Store>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Keys {
+    if store.is_shared() {
+        return Keys::shared(store, clock, metrics);
+    }
+    let cache = CacheLimits {
+        bytes: config.kv_cache.0 as u64,
+        entries: *config.kv_cache_entries,
+        value_bytes: config.value_bytes.0 as u64,
+    };
+    Keys::new(store, clock, metrics, cache)
 }
 
 /// Interval in which the wall clock is checked even if the server is idle.

@@ -19,12 +19,12 @@ fn hub() -> Hub {
     hub_of(usize::MAX)
 }
 
-/// A hub whose live messages take about so many bytes at most.
+/// A hub with a bound of live messages in bytes.
 fn hub_of(bytes_max: usize) -> Hub {
     Hub::new(Encode { message: encode, notice: encode_notice }, bytes_max, Arc::new(Metrics::default()))
 }
 
-/// An outbox that no hub counts.
+/// An outbox that is not charged to a hub.
 fn outbox(messages: usize) -> Arc<Outbox> {
     outbox_of(&hub(), messages)
 }
@@ -51,7 +51,7 @@ fn change(what: What<'_>) -> (Op<'_>, Outcome) {
     (Op::Change(Change { by: None, what }), outcome)
 }
 
-/// In this test's store ada is a member of every room, with the mark at 7, and nobody else is of any.
+/// The test's store: ada is a member of every room, with the mark at 7; other users are members of none.
 fn publish_all<'a>(hub: &Hub, all: impl IntoIterator<Item = (Op<'a>, Outcome)>) {
     let mut ops = OpBatch::default();
     let mut outcomes = Vec::new();
@@ -70,18 +70,18 @@ fn publish(hub: &Hub, room: &str, seqs: std::ops::RangeInclusive<u64>) {
     publish_all(hub, seqs.map(|seq| message(room, seq)));
 }
 
-fn parcel(outbox: &Outbox) -> Option<Parcel> {
+fn next_chunk(outbox: &Outbox) -> Option<Parcel> {
     outbox.pop().map(|delivery| match delivery {
         Delivery::Parcel(parcel) => parcel,
-        other => panic!("no parcel: {other:?}"),
+        other => panic!("no messages: {other:?}"),
     })
 }
 
 fn drain(outbox: &Outbox) -> Vec<u64> {
     let mut seqs = Vec::new();
-    while let Some(parcel) = parcel(outbox) {
-        assert_eq!(parcel.frames().len(), parcel.messages() * 8);
-        for (seq, frame) in parcel.iter() {
+    while let Some(chunk) = next_chunk(outbox) {
+        assert_eq!(chunk.frames().len(), chunk.messages() * 8);
+        for (seq, frame) in chunk.iter() {
             assert_eq!(frame, seq.to_be_bytes());
             seqs.push(seq);
         }
@@ -89,7 +89,7 @@ fn drain(outbox: &Outbox) -> Vec<u64> {
     seqs
 }
 
-/// Everything in order: seqs of messages, texts of notices, what began and ended.
+/// All deliveries in order, as texts.
 fn shown(outbox: &Outbox) -> Vec<String> {
     let text = |parcel: &Parcel| String::from_utf8(parcel.frames().to_vec()).unwrap();
     std::iter::from_fn(|| outbox.pop())
@@ -148,7 +148,7 @@ fn what_is_held_is_bounded_and_read_again() {
     hub.detach(attachment, &outbox);
 }
 
-/// What is held belongs to one room; another one's subscriber does not get it.
+/// Held messages belong to one room; the subscriber of another one does not get them.
 #[test]
 fn one_outbox_holds_for_one_room_at_a_time() {
     let (hub, outbox) = (hub(), outbox(100));
@@ -253,7 +253,7 @@ fn a_deleted_room_ends_for_all_and_its_messages_are_gone() {
         [message("r", 1), message("r", 2), change(What::DeleteRoom { room: "r" }), message("r", 3)],
     );
     assert_eq!(shown(&old), ["1", "2", "ended r"]);
-    // The room is the hub's as long as somebody holds it; who comes now reads an empty room, up to 0.
+    // The hub keeps the room while it is attached; a later subscriber reads an empty room, up to 0.
     let attachment = hub.attach(RoomId::new("r").unwrap(), None, &new);
     assert_eq!(hub.join(&attachment, &new, 0), Joined::ReadOn);
     publish(&hub, "r", 4..=4);

@@ -14,7 +14,7 @@ fn batch(room: &str, id: &str) -> OpBatch {
     ops
 }
 
-/// A queue whose chunks hold one operation each, and what the commit thread keeps.
+/// A batcher whose chunks hold one operation each, and the commit thread's failures.
 struct Pipeline {
     batcher: Batcher,
     failed: FailedSends,
@@ -34,7 +34,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Commits the next chunk to a store that does or does not fail. Whether it was stored, and its ticket.
+    /// Commits the next chunk to a store that may fail. Returns whether it was stored, and its ticket.
     fn commit(&mut self, fails: bool) -> (Option<bool>, Ticket) {
         let chunk = self.batcher.take().unwrap();
         let refused = self.failed.out_of_order(&chunk);
@@ -70,7 +70,7 @@ fn what_was_queued_behind_a_failure_is_refused_until_the_sender_knows() {
     assert_eq!(stored, None);
     let stored: Vec<_> = (0..4).map(|_| pipeline.commit(false).0).collect();
     assert_eq!(stored, [Some(false), Some(true), Some(true), Some(true)]);
-    // Nobody was told yet.
+    // No sender was notified yet.
     pipeline.submit(&ordered, "r", "id").unwrap();
     assert_eq!(ordered.acknowledge_failure(&ticket), [SendLane::Room("r".to_owned())]);
     assert_eq!(ordered.acknowledge_failure(&ticket), []);

@@ -1,4 +1,4 @@
-//! How much live messages take, and what is given up when it is too much.
+//! Memory of live messages, and evictions when the bound is exceeded.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn held(hub: &Hub) -> usize {
     hub.memory().held()
 }
 
-/// Messages of 8 bytes: so many of them take at least as much.
+/// Publishes messages of 8 bytes that take at least `kib` KiB.
 fn publish_kib(hub: &Hub, room: &str, kib: u64, head: &mut u64) {
     publish(hub, room, *head + 1..=*head + kib * 128);
     *head += kib * 128;

@@ -1,4 +1,4 @@
-//! Rooms that two servers write to, of which one is the hub under test.
+//! A room of a shared store: the hub under test publishes what two servers commit.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// A store with one room. Its reads take their time.
+/// A store with one room. Its reads yield a random number of times.
 struct OneRoom {
     room: Mutex<Room>,
     random: SeededRandom,
@@ -25,9 +25,9 @@ struct Room {
     is_deleted: bool,
     /// Whether only ada may read it.
     is_closed: bool,
-    /// Ada is no member any more.
+    /// Whether ada's membership was removed.
     has_lost_ada: bool,
-    /// Nobody can be told who is a member.
+    /// Queries for members fail.
     is_mute: bool,
     erased: Vec<u64>,
     /// Retention removed everything up to here.
@@ -40,7 +40,7 @@ impl OneRoom {
         Arc::new(Self { room: Mutex::new(room), random: SeededRandom::new(7) })
     }
 
-    /// Stores messages, and says their numbers.
+    /// Stores messages, and returns their numbers.
     fn store(&self, count: u64) -> std::ops::RangeInclusive<u64> {
         let mut room = self.room.lock();
         room.head += count;
@@ -161,7 +161,7 @@ async fn what_others_commit_is_delivered_in_its_place() {
     store.store(100);
     hub.poll_heads(&*store).await.unwrap();
     assert_eq!(drain(&outbox), (8..=107).collect::<Vec<_>>());
-    // PublishProgress late, when the look has found it.
+    // Published late, after the poll has found it.
     let mine = store.store(3);
     hub.poll_heads(&*store).await.unwrap();
     publish(&hub, "r", mine);
@@ -241,7 +241,7 @@ async fn a_member_removed_elsewhere_leaves_a_room_that_all_may_read() {
     store.room.lock().is_mute = false;
     hub.poll_heads(&*store).await.unwrap();
     assert_eq!(outboxes.each_ref().map(|outbox| ended(outbox)), [1, 0, 1, 1], "all that the user has");
-    // Whoever has not said yet who it is asks again, and a follower that finds out by itself is told once.
+    // An unconfirmed follower queries again; one that finds out by itself gets one notice.
     let outbox = outbox(99);
     let late = follow("eve", &outbox);
     store.change(|_| {});
@@ -272,8 +272,8 @@ async fn a_room_deleted_before_it_was_looked_at_is_left() {
     hub.detach(attachment, &early);
 }
 
-/// Reads what is there and goes live, as a connection does; answers what it saw.
-async fn follow_it(hub: &Hub, store: &OneRoom, is_over: &AtomicBool) -> (u64, Vec<u64>) {
+/// Reads the store and goes live, as a connection does. Returns where it began and the seqs it saw.
+async fn read_and_follow(hub: &Hub, store: &OneRoom, is_over: &AtomicBool) -> (u64, Vec<u64>) {
     let room = RoomId::new("r").unwrap();
     let outbox = outbox(1_000_000);
     let attachment = hub.attach(room.clone(), None, &outbox);
@@ -309,7 +309,7 @@ async fn everybody_gets_everything_once_and_in_order() {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::default()));
     let following = tokio::spawn(follow_remote(hub.clone(), store.clone(), clock));
     let (committed, mut to_publish) = mpsc::channel(4);
-    let mine = tokio::spawn({
+    let local = tokio::spawn({
         let store = store.clone();
         async move {
             for _ in 0..3_000 {
@@ -327,7 +327,7 @@ async fn everybody_gets_everything_once_and_in_order() {
             }
         }
     });
-    let others = tokio::spawn({
+    let remote = tokio::spawn({
         let store = store.clone();
         async move {
             for _ in 0..300 {
@@ -341,7 +341,7 @@ async fn everybody_gets_everything_once_and_in_order() {
             let (hub, store, is_over) = (hub.clone(), store.clone(), is_over.clone());
             tokio::spawn(async move {
                 while !is_over.load(Ordering::SeqCst) {
-                    let following = follow_it(&hub, &store, &is_over);
+                    let following = read_and_follow(&hub, &store, &is_over);
                     let (began, seen) =
                         tokio::time::timeout(Duration::from_secs(60), following).await.unwrap();
                     assert!(
@@ -352,8 +352,8 @@ async fn everybody_gets_everything_once_and_in_order() {
             })
         })
         .collect();
-    mine.await.unwrap();
-    others.await.unwrap();
+    local.await.unwrap();
+    remote.await.unwrap();
     dispatching.await.unwrap();
     is_over.store(true, Ordering::SeqCst);
     for reader in readers {

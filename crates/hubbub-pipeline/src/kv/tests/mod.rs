@@ -1,4 +1,4 @@
-//! The cache against a store in memory whose reads take their time.
+//! The cache in front of a store in memory with slow reads.
 
 mod model;
 
@@ -157,7 +157,7 @@ async fn a_load_that_was_overtaken_is_not_remembered() {
             async move { keys.get(b"a").await.unwrap() }
         });
         eventually(|| it.model.is_reading()).await;
-        // It has read what was there, and does not know yet that this is over.
+        // It has read the old value, and does not know of the change.
         it.apply(&[overtaken_by]).await;
         it.model.release_reads();
         loading.await.unwrap();
@@ -172,7 +172,7 @@ async fn nothing_is_shown_before_it_is_published() {
     let it = Fixture::new();
     it.apply(&[put(b"a", b"old")]).await;
     it.keys.invalidate(&batch(&[put(b"a", b"")]));
-    // Durable, but the dispatcher has not come to it.
+    // Durable, but not processed by the dispatcher yet.
     let ops = batch(&[put(b"a", b"new")]);
     let outcomes = it.model.apply(&ops);
     let mut get = tokio::spawn({
@@ -182,7 +182,7 @@ async fn nothing_is_shown_before_it_is_published() {
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut get).await.is_err(), "held back");
     it.keys.apply_committed(&ops, &outcomes).await;
     assert_eq!(get.await.unwrap().value.unwrap().revision, 2);
-    // Of a commit that is never confirmed nothing is remembered, but what is read is answered.
+    // Nothing of an unconfirmed commit is cached, but reads return it.
     it.keys.invalidate(&batch(&[put(b"a", b"")]));
     it.model.apply(&batch(&[put(b"a", b"unconfirmed")]));
     assert_eq!(it.get(b"a").await, (Some(b"unconfirmed".to_vec()), false));
@@ -201,7 +201,7 @@ async fn of_a_shared_store_nothing_is_remembered_or_held_back() {
         let found = keys.get(b"a").await.unwrap();
         assert_eq!((found.value.unwrap().revision, found.is_hit), (1, false));
     }
-    // Another server's: nobody here is told by the dispatcher.
+    // A commit of another server: the dispatcher does not know of it.
     model.apply(&others);
     assert_eq!(keys.get(b"a").await.unwrap().value.unwrap().revision, 2);
     let is_published = tokio::time::timeout(Duration::from_secs(10), published.wait_for(|now| *now == 3));
@@ -210,7 +210,7 @@ async fn of_a_shared_store_nothing_is_remembered_or_held_back() {
     model.apply(&mine);
     assert!(keys.caught_up().await);
     assert_eq!(keys.revision(), 4, "known from a read, and not waited for");
-    // What it did itself comes late, and takes nothing back.
+    // Its own commit is processed late, and does not lower the revision.
     keys.apply_committed(
         &mine,
         &[Outcome::Kv(KvOutcome::Put { revision: 2, expires_at: None, created: false })],
@@ -244,11 +244,11 @@ async fn bytes_and_entries_are_bounded() {
 /// Keys of the race below: few, so that all meet.
 const KEYS: u8 = 6;
 
-/// What everybody knows of each key: the revision of its state that somebody was told of last.
+/// What is known of each key: the last revision of its state that any client has seen.
 #[derive(Default)]
 struct Known([AtomicU64; KEYS as usize]);
 
-/// Committed batches on their way to the dispatcher, and the keys they change.
+/// Committed batches that wait for the dispatcher, and the keys they change.
 type Under = (OpBatch, Vec<Outcome>, Vec<u8>);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -258,7 +258,7 @@ async fn no_get_is_older_than_what_was_known() {
     }
 }
 
-/// Two who commit like the lane of the log, its dispatcher, and readers who look at what was known before they asked.
+/// Two committers, a dispatcher, and readers that compare with what was known before they asked.
 async fn race(seed: u64, limits: CacheLimits) {
     const BATCHES: usize = 2_000;
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));

@@ -1,4 +1,4 @@
-//! A store of keys that is a list of all that ever happened, with reads as slow as one likes.
+//! A model store of keys: the list of all changes, with reads of adjustable speed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,11 +11,11 @@ use hubbub_core::{Op, OpBatch, Outcome, Refusal, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// A state that a key came into.
+/// A state of a key.
 struct Event {
     revision: u64,
     key: Vec<u8>,
-    /// `None` = gone.
+    /// `None` = deleted.
     value: Option<(Arc<[u8]>, Option<Timestamp>)>,
     what: KvChanged,
 }
@@ -31,7 +31,7 @@ pub(super) struct Model {
     released: Notify,
 }
 
-/// The revision a change was given.
+/// The revision of a change.
 pub(super) fn revision(outcome: &Outcome) -> Option<u64> {
     match outcome {
         Outcome::Kv(KvOutcome::Put { revision, .. }) => Some(*revision),
@@ -58,13 +58,13 @@ impl Model {
         self.random.next_u64()
     }
 
-    /// From now on reads take a while, before and after they look.
+    /// Makes reads wait before and after they access the data.
     pub(super) fn read_slowly(&self, seed: u64) {
         (0..seed).for_each(|_| _ = self.random());
         self.is_slow.store(true, Ordering::SeqCst);
     }
 
-    /// From now on reads look, and then wait.
+    /// Makes reads wait after they accessed the data.
     pub(super) fn hold_reads(&self) {
         self.is_held.store(true, Ordering::SeqCst);
     }
@@ -74,7 +74,7 @@ impl Model {
         self.released.notify_waiters();
     }
 
-    /// Whether a read has looked and waits.
+    /// Whether a read has accessed the data and waits.
     pub(super) fn is_reading(&self) -> bool {
         self.reading.load(Ordering::SeqCst) > 0
     }

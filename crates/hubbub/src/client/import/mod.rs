@@ -144,7 +144,7 @@ impl Import {
         Ok(())
     }
 
-    /// One request with everything that waits. What is to be repeated still waits afterwards; the answer says why.
+    /// Sends all waiting messages in one request. Those to be repeated keep waiting; returns why.
     async fn attempt(&mut self) -> anyhow::Result<Option<String>> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -178,7 +178,7 @@ impl Import {
         Ok(trouble)
     }
 
-    /// Says which line was refused and why.
+    /// Reports a refused line and the reason.
     fn refuse(&mut self, line: u64, code: &str, detail: &str) -> anyhow::Result<()> {
         self.refused += 1;
         if self.is_json {
@@ -188,7 +188,7 @@ impl Import {
         Ok(())
     }
 
-    /// How many are stored.
+    /// Prints the counts.
     fn print(&self) -> anyhow::Result<()> {
         let Self { stored, duplicate, refused, is_json, .. } = self;
         if *is_json {

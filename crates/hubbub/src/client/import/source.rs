@@ -1,4 +1,4 @@
-//! The messages of a file, one after another, each as a JSON object.
+//! Reads the messages of a file, each as a JSON object.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -13,16 +13,16 @@ use crate::client::export::row::COLUMNS;
 #[cfg(feature = "parquet")]
 use crate::client::parquet::Reader;
 
-/// Columns that a server gives anew.
-const GIVEN_BY_SERVER: [&str; 2] = ["seq", "receivedAt"];
-/// Columns without which nothing is a message.
-const NEEDED: [&str; 3] = ["roomId", "userId", "message"];
+/// Columns that the server assigns itself.
+const ASSIGNED_BY_SERVER: [&str; 2] = ["seq", "receivedAt"];
+/// Mandatory columns.
+const MANDATORY: [&str; 3] = ["roomId", "userId", "message"];
 
 /// A file, or standard input.
 pub(super) enum Source {
     Jsonl(Records<Box<dyn BufRead>>),
     Csv(Records<Box<dyn BufRead>>, Vec<String>),
-    /// With the rows read so far.
+    /// A reader, and the number of rows read.
     #[cfg(feature = "parquet")]
     Parquet(Box<Reader>, u64),
 }
@@ -60,7 +60,7 @@ impl Source {
         }
     }
 
-    /// What its messages are counted in.
+    /// Name of a message's position: line or row.
     pub(super) fn unit(&self) -> &'static str {
         match self {
             Self::Jsonl(_) | Self::Csv(..) => "line",
@@ -69,7 +69,7 @@ impl Source {
         }
     }
 
-    /// The number of the next line or row, and the message, or `None` where it is none; `None` at the end.
+    /// The next line or row: its number and message, which is `None` if it is invalid. `None` at the end.
     pub(super) fn next(&mut self) -> anyhow::Result<Option<(u64, Option<String>)>> {
         match self {
             Self::Jsonl(records) => Ok(records.next()?.map(|(line, record)| (line, Some(record)))),
@@ -95,20 +95,20 @@ fn reader(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(File::open(path)?)))
 }
 
-/// Whether the columns that are needed are among these.
+/// Checks that all mandatory columns are present.
 fn check<'a>(columns: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
     let columns: Vec<&str> = columns.collect();
-    match NEEDED.iter().find(|needed| !columns.contains(needed)) {
-        Some(needed) => bail!("there is no column '{needed}'"),
+    match MANDATORY.iter().find(|column| !columns.contains(column)) {
+        Some(column) => bail!("there is no column '{column}'"),
         None => Ok(()),
     }
 }
 
 fn is_wanted(column: &str) -> bool {
-    COLUMNS.contains(&column) && !GIVEN_BY_SERVER.contains(&column)
+    COLUMNS.contains(&column) && !ASSIGNED_BY_SERVER.contains(&column)
 }
 
-/// The JSON object that a record stands for; an empty field is one that is not there.
+/// The JSON object of a record; empty fields are left out.
 fn from_csv(columns: &[String], record: &str) -> Option<String> {
     let fields = csv::parse(record)?;
     (fields.len() == columns.len()).then_some(())?;

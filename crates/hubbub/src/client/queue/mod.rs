@@ -1,4 +1,4 @@
-//! `hubbub queue`: queues, what is in them, and who takes part.
+//! `hubbub queue`: manages queues, their messages and clients.
 
 mod send;
 mod show;
@@ -16,7 +16,7 @@ use super::connection::{Connection, Server};
 use super::{print, print_json};
 use crate::cli::{OnFull, QueueAction, QueueArgs, QueueSettingsArgs};
 
-/// Entries asked for in one request.
+/// Entries in one request.
 const PAGE: usize = 500;
 
 pub(crate) async fn run(args: QueueArgs) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! `hubbub stats --every`: how a server stands, one line for each interval.
+//! `hubbub stats --every`: prints a line of figures in each interval.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -15,15 +15,15 @@ use crate::client::connection::{Connection, Server};
 use crate::client::{print, print_json};
 use crate::system::SystemClock;
 
-/// What is shown of a metric.
+/// What to print of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Value,
-    /// How much it grew per second since the line before.
+    /// Its growth per second since the previous line.
     Rate,
 }
 
-/// Name in CSV and JSON, title for people, metric.
+/// Columns: name in CSV and JSON, title, metric, and what to print.
 const COLUMNS: &[(&str, &str, &str, Shown)] = &[
     ("connections", "connections", "connections", Shown::Value),
     ("websockets", "websockets", "websocket_connections", Shown::Value),
@@ -39,14 +39,14 @@ const COLUMNS: &[(&str, &str, &str, Shown)] = &[
     ("keys", "keys", "store_keys", Shown::Value),
 ];
 
-/// The metrics of one moment, in the order of [`COLUMNS`].
+/// Values of the metrics at one time, in the order of [`COLUMNS`].
 struct Sample {
     at: Timestamp,
     taken: Instant,
     values: Vec<Option<f64>>,
 }
 
-/// Prints until interrupted. Once there was a line, a server that cannot be reached is tried again at the next one.
+/// Prints until interrupted. After the first line, an unreachable server is tried again in the next interval.
 pub(super) async fn watch(server: &Server, args: &StatsArgs, every: Duration) -> anyhow::Result<()> {
     let mut csv = args.csv.as_deref().map(open_csv).transpose()?;
     let clock = SystemClock::new();
@@ -63,7 +63,7 @@ pub(super) async fn watch(server: &Server, args: &StatsArgs, every: Duration) ->
         };
         let sample = match sample {
             Ok(sample) => sample,
-            // The first attempt must succeed: a wrong address is not an interruption.
+            // The first attempt must succeed: otherwise the address may be wrong.
             Err(error) if lines == 0 => return Err(error),
             Err(error) => {
                 eprintln!("hubbub: {error:#}; trying again");
@@ -104,12 +104,12 @@ async fn take(
     };
     let values: Vec<Option<f64>> = COLUMNS.iter().map(|(_, _, metric, _)| value(metric)).collect();
     if values.iter().all(Option::is_none) {
-        bail!("/metrics of the server shows nothing of a hubbub server");
+        bail!("/metrics of the server has no metrics of hubbub");
     }
     Ok(Sample { at: clock.now(), taken: Instant::now(), values })
 }
 
-/// What the line shows in each column; `None` where nothing is known.
+/// The values of a line; `None` = unknown.
 fn cells(sample: &Sample, last: Option<&Sample>) -> Vec<Option<f64>> {
     let shown = COLUMNS.iter().zip(&sample.values).enumerate();
     shown
@@ -119,7 +119,7 @@ fn cells(sample: &Sample, last: Option<&Sample>) -> Vec<Option<f64>> {
                 let last = last?;
                 let grown = (*value)? - (*last.values.get(index)?)?;
                 let seconds = sample.taken.duration_since(last.taken).as_secs_f64();
-                // A server that started anew counts from 0 again.
+                // A restarted server counts from 0 again.
                 (grown >= 0.0 && seconds > 0.0).then(|| (grown / seconds * 10.0).round() / 10.0)
             }
         })
@@ -167,7 +167,7 @@ fn as_csv(sample: &Sample, cells: &[Option<f64>]) -> String {
     format!("{},{}\n", sample.at, cells.join(","))
 }
 
-/// Opens the file at its end; a new one gets the header, another table is refused.
+/// Opens the file for appending. A new file gets a header; one with other columns is refused.
 fn open_csv(path: &Path) -> anyhow::Result<(File, &Path)> {
     let open = || -> std::io::Result<(File, String)> {
         let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
@@ -204,7 +204,7 @@ mod tests {
             (cells(&second, Some(&first))[0], cells(&second, Some(&first))[rate]),
             (Some(20.0), Some(2.5))
         );
-        // Counted from 0 again.
+        // The counter restarted from 0.
         let restarted = sample(begin + Duration::from_secs(8), 3.0);
         assert_eq!(cells(&restarted, Some(&second))[rate], None);
         assert!(

@@ -1,4 +1,4 @@
-//! Messages of others that this server has to read, and those that nobody can read any more.
+//! Gaps: messages of other servers that must be read from the store, or that retention removed.
 
 use super::*;
 
@@ -6,14 +6,14 @@ use super::*;
 async fn a_batch_that_the_store_divided_has_no_gap() {
     let (hub, store, outbox) = (shared(), OneRoom::new(3), outbox(99));
     let attachment = joined(&hub, None, &outbox, 3);
-    // Between the parts of one batch another server commits.
+    // Another server commits between the parts of one batch.
     let (first, _, second, _, third) =
         (store.store(2), store.store(1), store.store(2), store.store(1), store.store(1));
     publish_all(&hub, first.chain(second).chain(third).map(|seq| message("r", seq)));
     assert_eq!(drain(&outbox), [4, 5], "6 is missing before 7");
     hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
     assert_eq!(drain(&outbox), [6, 7, 8, 9, 10]);
-    // The same when the first part, and what was between, was found by a look.
+    // The same if a poll found the first part and the messages between.
     let (first, between) = (store.store(1), store.store(1));
     hub.poll_heads(&*store).await.unwrap();
     let second = store.store(1);
@@ -35,7 +35,7 @@ async fn whoever_goes_live_while_retention_leaves_a_gap_reads_it_from_the_store(
         let (behind, other) = (follow(&late), follow(&idle));
         assert_eq!(hub.join(&behind, &late, begin), Joined::ReadOn);
         let cursor = begin + 2;
-        // Another server stores messages that are removed before this one looks.
+        // Another server stores messages that are removed before this one polls.
         store.store(3);
         store.room.lock().removed = cursor + if is_anything_left { 2 } else { 3 };
         hub.poll_heads(&*store).await.unwrap();

@@ -3,16 +3,24 @@
 
 use std::cmp::Ordering;
 
-use refinery::Migration;
+use refinery_core::{Migration, Runner};
 use tokio_postgres::{Client, Config};
 
 use crate::db::connect::{OpenError, config, place, tls};
 use crate::db::refusal::refusal;
 use crate::options::{Pooler, PostgresOptions};
 
-mod embedded {
-    refinery::embed_migrations!("migrations");
+macro_rules! versions {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../migrations/", $name, ".sql")))),*]
+    };
 }
+
+/// The schema's versions from 1 on: the name of each file, and the SQL it holds.
+const VERSIONS: [(&str, &str); 4] = versions!["V1__rooms", "V2__queues", "V3__keys", "V4__stats"];
+
+/// The version this program knows.
+const NEWEST: i64 = VERSIONS.len() as i64;
 
 /// Any number, the same in all processes: servers that start together migrate one after another. Held until the
 /// connection ends.
@@ -34,13 +42,13 @@ pub(crate) async fn prepare(config: &Config, options: &PostgresOptions) -> Resul
     let client = connect(config, options).await?;
     let found = version(&client, config).await?;
     let place = place(config);
-    match found.cmp(&newest()) {
+    match found.cmp(&NEWEST) {
         Ordering::Equal => Ok(client),
         Ordering::Greater => Err(too_new(&place, found)),
         Ordering::Less if !options.migrate => Err(OpenError(format!(
             "the schema of {place} has version {found}, this program needs {}: run `hubbub migrate`, or start without \
              --no-migrate (store.postgres.migrate)",
-            newest()
+            NEWEST
         ))),
         Ordering::Less => run(options).await.map(|()| client),
     }
@@ -75,12 +83,12 @@ pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pend
     let config = direct(options)?;
     let client = connect(&config, options).await?;
     let found = version(&client, &config).await?;
-    if found > newest() {
+    if found > NEWEST {
         return Err(too_new(&place(&config), found));
     }
     let tables = client.query_typed(TABLES, &[]).await;
     let tables = tables.map_err(|error| refusal(&config, "reading the tables of", &error))?;
-    let mut pending: Vec<Pending> = embedded::migrations::runner()
+    let mut pending: Vec<Pending> = runner()?
         .get_migrations()
         .iter()
         .filter(|migration| i64::from(migration.version()) > found)
@@ -111,10 +119,10 @@ async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
     client.batch_execute(LOCK).await.map_err(|error| refusal(&config, "waiting to migrate", &error))?;
     // Another process may have been faster.
     let found = version(&client, &config).await?;
-    if found > newest() {
+    if found > NEWEST {
         return Err(too_new(&place, found));
     }
-    let run = embedded::migrations::runner().run_async(&mut client).await;
+    let run = runner()?.run_async(&mut client).await;
     run.map(drop).map_err(|error| failed(&config, &error))
 }
 
@@ -150,20 +158,23 @@ async fn version(client: &Client, config: &Config) -> Result<i64, OpenError> {
     Ok(found.first().map_or(0, |row| row.get(0)))
 }
 
-/// The version this program knows.
-fn newest() -> i64 {
-    let versions = embedded::migrations::runner();
-    versions.get_migrations().iter().map(Migration::version).max().map_or(0, i64::from)
-}
-
 fn too_new(place: &str, found: i64) -> OpenError {
     OpenError(format!(
         "the schema of {place} has version {found}, this program knows {} at most: run the newer hubbub that made it",
-        newest()
+        NEWEST
     ))
 }
 
-fn failed(config: &Config, error: &refinery::Error) -> OpenError {
+/// Runs the versions that a database does not have yet.
+fn runner() -> Result<Runner, OpenError> {
+    let versions = VERSIONS.map(|(name, sql)| Migration::unapplied(name, sql));
+    let versions: Result<Vec<_>, _> = versions.into_iter().collect();
+    let versions =
+        versions.map_err(|error| OpenError(format!("a migration of this program is broken: {error}")))?;
+    Ok(Runner::new(&versions))
+}
+
+fn failed(config: &Config, error: &refinery_core::Error) -> OpenError {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
         if let Some(inner) = inner.downcast_ref::<tokio_postgres::Error>() {
@@ -172,4 +183,21 @@ fn failed(config: &Config, error: &refinery::Error) -> OpenError {
         source = inner.source();
     }
     OpenError(format!("migrating the schema of PostgreSQL at {}: {error}", place(config)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_a_version() {
+        let mut files: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations"))
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        assert_eq!(files, VERSIONS.map(|(name, _)| format!("{name}.sql")));
+        let versions: Vec<_> = runner().unwrap().get_migrations().iter().map(Migration::version).collect();
+        assert_eq!(versions, [1, 2, 3, 4]);
+    }
 }

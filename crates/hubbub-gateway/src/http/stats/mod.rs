@@ -1,7 +1,7 @@
 //! What is stored, counted: `/v1/stats` and what lies below, a user's messages, and the report.
 //!
-//! Whoever calls without a name is an administrator and may see everything; a user sees what is the user's own. Where
-//! the query's `user` names whose figures are wanted, only the header says who calls.
+//! A caller without a name is an administrator and may read everything; a user may read the user's own figures. Where the
+//! query's `user` selects figures, only the header names the caller.
 
 mod accept;
 mod audit;

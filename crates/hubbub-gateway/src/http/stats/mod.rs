@@ -30,7 +30,7 @@ use serde::Serialize;
 
 use super::consistency::Reads;
 use super::endpoint::Call;
-use super::page::{LIMIT_DEFAULT, LIMIT_MAX, PageQuery};
+use super::page::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::query::{Query, refuse_faults};
 
 use super::users::check_self;
@@ -124,7 +124,8 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
     let query = call.query();
     check_self(&call.caller_in(&query)?, &user)?;
     let mut faults = Vec::new();
-    let PageQuery { after, limit } = PageQuery::of(&query, RoomId::new, &mut faults);
+    let after = query.id("after", RoomId::new, &mut faults);
+    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     refuse_faults(faults)?;
     let reads = Reads::of(gateway, call.headers())?;
     answer(&counts::user_rooms(reads.stats(), user, after, limit).await?)

@@ -1,7 +1,7 @@
-//! The chat page and the page that shows the API: the files of `web/`, which are part of the binary.
+//! The chat page and the page that shows the API: the files of `web/`, which are compiled into the binary.
 //!
 //! `/` and `/docs` name every file under `/web/{version}/`, where the version is a hash of them all: browsers keep those for good
-//! and a new server brings new names. Under `/web/` alone they are there for other pages, and asked about each time.
+//! and a new server brings new names. Under `/web/` alone they are there for other pages, and revalidated each time.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::LazyLock;
@@ -126,17 +126,17 @@ pub(super) async fn file(call: Call) -> Answer {
     Ok(answer(call.headers(), kind, Bytes::from_static(content), caching))
 }
 
-fn answer(asked: &HeaderMap, kind: &'static str, content: Bytes, caching: HeaderValue) -> Response<Body> {
-    let mut response = if is_known(asked) {
+fn answer(headers: &HeaderMap, kind: &'static str, content: Bytes, caching: HeaderValue) -> Response<Body> {
+    let mut response = if is_not_modified(headers) {
         respond(StatusCode::NOT_MODIFIED, kind, Bytes::new())
     } else {
         respond(StatusCode::OK, kind, content)
     };
-    let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, caching);
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    let answered = response.headers_mut();
+    answered.insert(CACHE_CONTROL, caching);
+    answered.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     if let Ok(tag) = HeaderValue::from_str(&tag()) {
-        headers.insert(ETAG, tag);
+        answered.insert(ETAG, tag);
     }
     response
 }
@@ -146,9 +146,9 @@ fn tag() -> String {
     format!("\"{}\"", *VERSION)
 }
 
-fn is_known(asked: &HeaderMap) -> bool {
+fn is_not_modified(headers: &HeaderMap) -> bool {
     let tag = tag();
-    let given = asked.get_all(IF_NONE_MATCH).into_iter().filter_map(|value| value.to_str().ok());
+    let given = headers.get_all(IF_NONE_MATCH).into_iter().filter_map(|value| value.to_str().ok());
     given
         .flat_map(|value| value.split(','))
         .map(str::trim)

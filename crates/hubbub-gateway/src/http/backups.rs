@@ -76,7 +76,7 @@ pub(super) async fn file(call: Call) -> Answer {
     Ok(response)
 }
 
-/// What is said when there is nothing of that name.
+/// Details of `not_found`.
 const NO_BACKUP: &str = "there is no such backup; begin it again";
 const NO_FILE: &str = "there is no such backup, or no such file in it";
 

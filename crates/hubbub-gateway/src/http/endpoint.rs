@@ -30,7 +30,7 @@ pub(super) type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 /// Answers one request.
 pub(super) type Handler = fn(Call) -> Answering;
 
-/// A method and a path, who answers, and what the documents say about it.
+/// A method, a path template, its handler and its documentation.
 pub(super) struct Endpoint {
     pub(super) method: Method,
     /// `/v1/rooms/{room}`; a last `{*name}` takes the rest of the path, slashes included.
@@ -92,12 +92,12 @@ impl Endpoint {
     /// Whether the path is of this template; a parameter may be empty.
     fn covers(&self, path: &str) -> bool {
         let mut segments = if self.has_prefix { self.tail(path) } else { path }.split('/');
-        for wanted in self.template.split('/') {
+        for part in self.template.split('/') {
             let Some(segment) = segments.next() else { return false };
-            if wanted.starts_with("{*") {
+            if part.starts_with("{*") {
                 return true;
             }
-            if wanted != segment && parameter_name(wanted).is_none() {
+            if part != segment && parameter_name(part).is_none() {
                 return false;
             }
         }
@@ -118,7 +118,7 @@ impl Endpoint {
         }
         // From the end, because there may be a prefix.
         let mut pairs = self.template.rsplit('/').zip(path.rsplit('/'));
-        let found = pairs.find(|(wanted, _)| parameter_name(wanted) == Some(name));
+        let found = pairs.find(|(part, _)| parameter_name(part) == Some(name));
         found.map(|(_, segment)| segment).unwrap_or_default()
     }
 }
@@ -134,7 +134,7 @@ type Methods = Vec<&'static Endpoint>;
 static ROUTER: LazyLock<matchit::Router<Methods>> = LazyLock::new(|| {
     let mut router = matchit::Router::new();
     for endpoint in ENDPOINTS {
-        // A template that is there already, or that cannot be told from another, is found by comparing.
+        // A template that is there already, or that conflicts with another, is found by comparing.
         let _ = router.insert(endpoint.template, of_template(endpoint.template));
     }
     router

@@ -11,7 +11,7 @@ use super::spec::operations::{
     queues as queue_docs, report, rooms as room_docs, service, sockets, stats as stats_docs,
 };
 use super::{
-    Answer, assets, backups, events, health, history, kv, many, members, queues, room, rooms, send, spec,
+    Answer, assets, backups, bulk, events, health, history, kv, members, queues, room, rooms, send, spec,
     stats, users,
 };
 use crate::ws;
@@ -21,7 +21,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
     page("/docs", |call| Box::pin(assets::docs_page(call))),
     page("/web/{*file}", |call| Box::pin(assets::file(call))),
     post("/v1/rooms/{room}/messages", |call| Box::pin(send::send(call)), messages::send),
-    post("/v1/messages", |call| Box::pin(many::send_many(call)), messages::send_many),
+    post("/v1/messages", |call| Box::pin(bulk::send_bulk(call)), messages::send_many),
     get("/v1/rooms/{room}/messages", |call| Box::pin(history::history(call)), messages::history),
     get("/v1/rooms/{room}/events", |call| Box::pin(events::events(call)), messages::events),
     get("/v1/users/{user}/messages", |call| Box::pin(stats::messages(call)), stats_docs::user_messages),

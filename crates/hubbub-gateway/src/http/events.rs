@@ -5,6 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http_body_util::Either;
+use hubbub_core::invariant::saturate;
 use hubbub_core::message::write_u64;
 use hubbub_core::{Fault, Message, RoomId};
 use hubbub_pipeline::Waiter;
@@ -34,10 +35,10 @@ pub(super) async fn events(call: Call) -> Answer {
     let room = call.room()?;
     let query = call.query();
     let caller = call.caller_in(&query)?;
-    let wanted = wanted(call.headers(), &query)?;
+    let subscription = parse(call.headers(), &query)?;
     peer.gateway.check_reader(&room, &caller).await?;
     let (writer, body) = streamed(CHUNKS_MAX);
-    tokio::spawn(stream(peer.clone(), room, caller, wanted, writer));
+    tokio::spawn(stream(peer.clone(), room, caller, subscription, writer));
     let mut response = Response::new(Either::Right(body));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -49,7 +50,7 @@ pub(super) async fn events(call: Call) -> Answer {
 }
 
 /// Where to begin: behind `Last-Event-ID`, else `?after=` or `?last=`, else with the next message.
-fn wanted(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
+fn parse(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
     let audience = Audience::Readers;
     let mut faults = Vec::new();
     let on_reset = match query.get("onReset") {
@@ -61,7 +62,7 @@ fn wanted(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
         }
     };
     let after = query.number("after", &mut faults);
-    let last = query.number("last", &mut faults).map(|last| usize::try_from(last).unwrap_or(usize::MAX));
+    let last = query.number("last", &mut faults).map(saturate::<u64, usize>);
     if last.is_some_and(|last| last > LAST_MAX) {
         faults.push(Fault::new("last", format!("must be at most {LAST_MAX}")));
     }
@@ -85,17 +86,18 @@ fn wanted(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
     Ok(Wanted { start, epoch: query.get("epoch").map(str::to_owned), on_reset, audience })
 }
 
-/// Most messages `?last=` may ask for.
+/// Maximum of `?last=`.
 pub(super) const LAST_MAX: usize = 1_000;
 
-async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, wanted: Wanted, writer: Writer) {
+async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, subscription: Wanted, writer: Writer) {
     let waiter = Arc::new(Waiter::default());
     let outbox = peer.gateway.hub.outbox(peer.gateway.outbox, waiter.clone());
     let mut shutdown = peer.shutdown.clone();
     let epoch = peer.gateway.store.epoch();
     let memory = peer.gateway.hub.memory().clone();
     let following = async {
-        let mut follower = Follower::new(peer.gateway.clone(), room, caller.user, wanted, outbox.clone());
+        let mut follower =
+            Follower::new(peer.gateway.clone(), room, caller.user, subscription, outbox.clone());
         loop {
             let mut out = Vec::new();
             let step = std::future::poll_fn(|context| {

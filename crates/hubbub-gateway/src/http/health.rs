@@ -14,7 +14,7 @@ use super::endpoint::Call;
 use super::{Answer, json_of, respond};
 use crate::Gateway;
 
-/// How long the store has to answer; whoever asks about health will not wait for ever.
+/// Time the store has to answer a health check.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub(super) async fn ready(call: Call) -> Answer {

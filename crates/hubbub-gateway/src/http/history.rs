@@ -19,15 +19,15 @@ pub(super) async fn history(call: Call) -> Answer {
     let gateway = call.gateway();
     let room = call.room()?;
     let query = call.query();
-    let wanted = parse(&query, gateway.limits.page_messages)?;
+    let page_query = parse(&query, gateway.limits.page_messages)?;
     let reads = Reads::of(gateway, call.headers())?;
     let caller = call.caller_in(&query)?;
-    let page = gateway.read_as(&room, &caller, reads.history(room.clone(), wanted)).await?;
+    let page = gateway.read_as(&room, &caller, reads.history(room.clone(), page_query)).await?;
     let epoch = gateway.store.epoch();
     // From the oldest on is what every history can honour.
     let is_foreign =
-        wanted.cursor != Cursor::After(0) && query.get("epoch").is_some_and(|given| *given != *epoch);
-    let cannot_continue = match wanted.cursor {
+        page_query.cursor != Cursor::After(0) && query.get("epoch").is_some_and(|given| *given != *epoch);
+    let cannot_continue = match page_query.cursor {
         Cursor::After(after) => after > page.head || (after > 0 && after + 1 < page.oldest),
         Cursor::Before(_) => false,
     };
@@ -36,7 +36,7 @@ pub(super) async fn history(call: Call) -> Answer {
         let reset = Some(Reset { epoch, oldest: page.oldest, head: page.head });
         return Err(Problem { reset, ..Problem::new(ErrorCode::Reset, detail) });
     }
-    Ok(json(StatusCode::OK, write_page(&page, &wanted, &epoch)))
+    Ok(json(StatusCode::OK, write_page(&page, &page_query, &epoch)))
 }
 
 fn parse(query: &Query, limit_max: usize) -> Result<HistoryQuery, Problem> {
@@ -58,7 +58,7 @@ fn parse(query: &Query, limit_max: usize) -> Result<HistoryQuery, Problem> {
     Ok(HistoryQuery { cursor, from, to, limit, bytes_max: PAGE_BYTES_MAX })
 }
 
-fn write_page(page: &HistoryPage, wanted: &HistoryQuery, epoch: &str) -> Vec<u8> {
+fn write_page(page: &HistoryPage, page_query: &HistoryQuery, epoch: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(page.messages.bytes() + page.messages.len() * 256 + 128);
     out.extend_from_slice(b"{\"messages\":[");
     for (index, message) in page.messages.iter().enumerate() {
@@ -74,7 +74,7 @@ fn write_page(page: &HistoryPage, wanted: &HistoryQuery, epoch: &str) -> Vec<u8>
     out.extend_from_slice(b",\"head\":");
     write_u64(page.head, &mut out);
     out.extend_from_slice(b",\"next\":");
-    let edge = match wanted.cursor {
+    let edge = match page_query.cursor {
         Cursor::After(_) => page.messages.len().checked_sub(1).and_then(|last| page.messages.get(last)),
         Cursor::Before(_) => page.messages.get(0),
     };

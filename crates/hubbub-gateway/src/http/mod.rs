@@ -2,6 +2,7 @@
 
 mod assets;
 mod backups;
+mod bulk;
 mod consistency;
 mod endpoint;
 mod endpoints;
@@ -9,7 +10,6 @@ mod events;
 mod health;
 mod history;
 mod kv;
-mod many;
 mod members;
 mod page;
 pub(crate) mod query;

@@ -1,11 +1,11 @@
-//! Pages of lists: every list of the API goes on behind `after`, where `next` of the page before says.
+//! Pages of lists: `next` of a page is the `after` of the next one.
 
 use hubbub_core::Fault;
 use hubbub_core::id::InvalidId;
 
 use super::query::Query;
 
-/// Items of a page, unless said.
+/// Default number of items of a page.
 pub(super) const LIMIT_DEFAULT: usize = 100;
 /// Most items of a page.
 pub(super) const LIMIT_MAX: usize = 1_000;
@@ -38,7 +38,7 @@ pub(super) struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Out of up to `limit` items and one more, which says that there is another page.
+    /// Cuts `items` at `limit`; one item more than that means that there is another page.
     pub(super) fn of(mut items: Vec<T>, limit: usize, cursor: impl FnOnce(&T) -> String) -> Self {
         let has_more = items.len() > limit;
         items.truncate(limit);

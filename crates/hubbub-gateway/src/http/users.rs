@@ -15,7 +15,7 @@ use super::{Answer, json, json_of};
 use crate::auth::Caller;
 use crate::problem::Problem;
 
-/// Bytes of a room in the list, besides the text of its last message: about.
+/// Estimated bytes of a room in the list, without the text of its last message.
 const ROOM_BYTES: usize = 512;
 
 /// `GET /v1/users/{user}/rooms`: the rooms the user is a member of, with what is unread. Written by hand, because there
@@ -69,8 +69,8 @@ pub(super) struct Erased {
     messages: u64,
 }
 
-/// `DELETE /v1/users/{user}`: erases the user's messages and memberships. Whoever loses the connection before the answer
-/// asks again: it goes on where it was.
+/// `DELETE /v1/users/{user}`: erases the user's messages and memberships. A request that is repeated goes on where the
+/// last one stopped.
 pub(super) async fn erase(call: Call) -> Answer {
     let gateway = call.gateway();
     let (user, caller) = (call.user()?, call.caller()?);

@@ -4,7 +4,7 @@ use hubbub_core::Timestamp;
 use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::store::RoomInfo;
 
-/// Appends where a list goes on, and its end.
+/// Appends the cursor of the next page and the end of the object.
 pub(in crate::http) fn write_next(next: Option<&str>, out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"next\":");
     match next {
@@ -14,7 +14,7 @@ pub(in crate::http) fn write_next(next: Option<&str>, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Appends what somebody chose for a room and everybody in it sees.
+/// Appends the id and settings of a room, as its members see them.
 pub(in crate::http) fn write_settings(room: &RoomInfo, out: &mut Vec<u8>) {
     // Ids are ASCII without anything to escape.
     out.extend_from_slice(b"\"roomId\":\"");

@@ -1,7 +1,7 @@
-//! `POST /v1/kv`: many changes and questions at once, with an answer for each.
+//! `POST /v1/kv`: many changes and reads in one request, with an answer for each.
 //!
-//! All changes go to the store in one batch, first what is put, then what is deleted; each is judged by itself. Values
-//! are looked up when the changes are durable.
+//! All changes go to the store in one batch: puts first, then deletes, each with its own condition. Values are read once
+//! the changes are durable.
 
 use std::borrow::Cow;
 
@@ -23,14 +23,14 @@ use crate::http::{Answer, json};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
-/// Most changes and questions of one request.
+/// Most changes and reads of one request.
 pub(crate) const ITEMS_MAX: usize = 1_000;
-/// Values are added to an answer until it is so large; what is left over is answered `too_large`.
+/// Size of an answer beyond which values are left out as `too_large`.
 pub(crate) const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Asked {
+struct BatchBody {
     put: Vec<Put>,
     delete: Vec<Delete>,
     get: Vec<String>,
@@ -82,14 +82,14 @@ fn condition(if_revision: Option<u64>) -> Condition {
 }
 
 pub(in crate::http) async fn batch(mut call: Call) -> Answer {
-    let body = call.body().await?;
+    let bytes = call.body().await?;
     let gateway = call.gateway();
-    let asked: Asked = object_of_bytes(&body)?;
-    let (ops, gets) = check(&asked, gateway.limits.value_bytes)?;
+    let body: BatchBody = object_of_bytes(&bytes)?;
+    let (ops, gets) = check(&body, gateway.limits.value_bytes)?;
     let applied = if ops.is_empty() { None } else { Some(gateway.apply(&ops).await?) };
     let mut outcomes = applied.iter().flat_map(|applied| applied.outcomes());
     let mut out = b"{\"put\":[".to_vec();
-    for (index, put) in asked.put.iter().enumerate() {
+    for (index, put) in body.put.iter().enumerate() {
         begin(index, &put.key, &mut out);
         match outcomes.next() {
             Some(Outcome::Kv(KvOutcome::Put { revision, expires_at, created })) => {
@@ -103,7 +103,7 @@ pub(in crate::http) async fn batch(mut call: Call) -> Answer {
         out.push(b'}');
     }
     out.extend_from_slice(b"],\"delete\":[");
-    for (index, delete) in asked.delete.iter().enumerate() {
+    for (index, delete) in body.delete.iter().enumerate() {
         begin(index, delete.key(), &mut out);
         match outcomes.next() {
             Some(Outcome::Kv(KvOutcome::Deleted { revision })) => {
@@ -118,7 +118,7 @@ pub(in crate::http) async fn batch(mut call: Call) -> Answer {
         out.push(b'}');
     }
     out.extend_from_slice(b"],\"get\":[");
-    for (index, (text, key)) in asked.get.iter().zip(&gets).enumerate() {
+    for (index, (text, key)) in body.get.iter().zip(&gets).enumerate() {
         begin(index, text, &mut out);
         write_found(gateway, key, &mut out).await?;
         out.push(b'}');
@@ -129,16 +129,16 @@ pub(in crate::http) async fn batch(mut call: Call) -> Answer {
 
 type Key<'a> = Cow<'a, [u8]>;
 
-/// The changes, and the keys to look up; or all that is wrong.
-fn check(asked: &Asked, value_bytes: usize) -> Result<(OpBatch, Vec<Key<'_>>), Problem> {
+/// The changes and the keys to read, or every fault.
+fn check(body: &BatchBody, value_bytes: usize) -> Result<(OpBatch, Vec<Key<'_>>), Problem> {
     let mut faults = Vec::new();
-    let items = asked.put.len() + asked.delete.len() + asked.get.len();
+    let items = body.put.len() + body.delete.len() + body.get.len();
     if items > ITEMS_MAX {
         faults.push(Fault::new("put, delete, get", format!("must have at most {ITEMS_MAX} items together")));
         refuse_faults(std::mem::take(&mut faults))?;
     }
     let mut ops = OpBatch::default();
-    for (index, put) in asked.put.iter().enumerate() {
+    for (index, put) in body.put.iter().enumerate() {
         let mut fault = |field: &str, rule: &str| {
             faults.push(Fault::new("put", format!("item {index}: {field} {rule}")));
         };
@@ -174,13 +174,13 @@ fn check(asked: &Asked, value_bytes: usize) -> Result<(OpBatch, Vec<Key<'_>>), P
         }
         key
     };
-    for (index, delete) in asked.delete.iter().enumerate() {
+    for (index, delete) in body.delete.iter().enumerate() {
         if let Some(key) = keys("delete", index, delete.key()) {
             let condition = condition(delete.if_revision());
             ops.push(&Op::Kv(KvOp::Delete { key: &key, condition }));
         }
     }
-    let gets = asked.get.iter().enumerate().filter_map(|(index, key)| keys("get", index, key)).collect();
+    let gets = body.get.iter().enumerate().filter_map(|(index, key)| keys("get", index, key)).collect();
     refuse_faults(faults)?;
     Ok((ops, gets))
 }

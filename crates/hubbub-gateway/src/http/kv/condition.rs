@@ -65,7 +65,7 @@ impl Preconditions {
         self.is_matched(revision) && !self.is_known(revision)
     }
 
-    /// The same as the store judges it; `None` when it cannot, and the key must be looked at first.
+    /// The condition for the store; `None` when the store cannot evaluate it, and the key must be read first.
     pub(super) fn condition(&self) -> Option<Condition> {
         match (&self.if_match, &self.if_none_match) {
             (None, None) => Some(Condition::Always),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_store_can_judge_is_left_to_it() {
+    fn what_the_store_can_evaluate_is_left_to_it() {
         let cases: &[(&[&str], &[&str], Option<Condition>)] = &[
             (&[], &[], Some(Condition::Always)),
             (&["*"], &[], Some(Condition::Present)),

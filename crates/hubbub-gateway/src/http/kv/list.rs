@@ -58,7 +58,7 @@ pub(in crate::http) async fn list(call: Call) -> Answer {
         })
     });
     refuse_faults(faults)?;
-    // Asked first, so that whoever watches behind it misses nothing that the list does not show, also where another
+    // Read first, so that a watcher that begins behind it misses nothing that the list does not show, also where another
     // history of the store begins meanwhile.
     let epoch = gateway.store.epoch();
     let revision = gateway.keys.revision();

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
+use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{Condition, TTL_MS_MAX};
 use hubbub_core::{ErrorCode, Fault, KvOp, KvOutcome, Op, OpBatch, Outcome, Refusal};
 use hubbub_pipeline::kv::Found;
@@ -23,20 +24,20 @@ const CACHE: HeaderName = HeaderName::from_static("hubbub-cache");
 /// What a time to live must be.
 pub(crate) const TTL_RULE: &str = "must be seconds, more than 0 and at most 100 years; parts of one as 0.5";
 
-/// How often a change is tried whose condition the store cannot judge by itself, while others change the key.
+/// Attempts at a change whose condition the store cannot evaluate, while others change the key.
 const ATTEMPTS_MAX: usize = 16;
 
 pub(in crate::http) async fn get(call: Call) -> Answer {
     let gateway = call.gateway();
     let key = key::of_path(call.parameter("key"))?;
-    let wanted = Preconditions::of(call.headers())?;
+    let preconditions = Preconditions::of(call.headers())?;
     let Found { value, is_hit } = gateway.keys.get(&key).await?;
     let revision = value.as_ref().map(|value| value.revision);
-    if !wanted.is_matched(revision) {
+    if !preconditions.is_matched(revision) {
         return Err(Problem::refusal(Refusal::Condition { revision }).uncounted());
     }
     let value = value.ok_or_else(unknown_key)?;
-    let mut response = if wanted.is_known(revision) {
+    let mut response = if preconditions.is_known(revision) {
         let mut response = Response::new(Either::Left(Full::default()));
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
@@ -50,7 +51,7 @@ pub(in crate::http) async fn get(call: Call) -> Answer {
     if let Some(expires_at) = value.expires_at {
         let left = expires_at.as_micros().saturating_sub(gateway.now().as_micros());
         // Rounded up: a value that is still there has time left.
-        headers.insert(TTL, HeaderValue::from(u64::try_from(left).unwrap_or(0).div_ceil(1_000_000).max(1)));
+        headers.insert(TTL, HeaderValue::from(saturate::<i64, u64>(left).div_ceil(1_000_000).max(1)));
     }
     Ok(response)
 }
@@ -70,12 +71,12 @@ fn unknown_key() -> Problem {
 pub(in crate::http) async fn put(mut call: Call) -> Answer {
     let value_bytes = call.gateway().limits.value_bytes;
     let key = key::of_path(call.parameter("key"))?.into_owned();
-    let wanted = Preconditions::of(call.headers())?;
+    let preconditions = Preconditions::of(call.headers())?;
     let ttl_ms = ttl_of(call.headers())?;
     let value = call.body_up_to(value_bytes).await?;
     let gateway = call.gateway();
     let op = |condition| KvOp::Put { key: &key, value: &value, ttl_ms, condition };
-    match change(gateway, &key, &wanted, op).await? {
+    match change(gateway, &key, &preconditions, op).await? {
         KvOutcome::Put { revision, created, .. } => Ok(changed(revision, created)),
         _ => Err(Problem::no_outcome()),
     }
@@ -84,8 +85,8 @@ pub(in crate::http) async fn put(mut call: Call) -> Answer {
 pub(in crate::http) async fn delete(call: Call) -> Answer {
     let gateway = call.gateway();
     let key = key::of_path(call.parameter("key"))?;
-    let wanted = Preconditions::of(call.headers())?;
-    match change(gateway, &key, &wanted, |condition| KvOp::Delete { key: &key, condition }).await? {
+    let preconditions = Preconditions::of(call.headers())?;
+    match change(gateway, &key, &preconditions, |condition| KvOp::Delete { key: &key, condition }).await? {
         KvOutcome::Deleted { revision: Some(_) } => Ok(no_content()),
         KvOutcome::Deleted { revision: None } => Err(unknown_key()),
         _ => Err(Problem::no_outcome()),
@@ -101,21 +102,21 @@ fn changed(revision: u64, is_new: bool) -> Response<Body> {
     response
 }
 
-/// Makes a change under its preconditions. What the store cannot judge by itself is judged here by what the key is,
-/// and made on the condition that it still is.
+/// Makes a change under its preconditions. Those the store cannot evaluate are evaluated here on the key's revision, and
+/// the change is made on the condition that the key still has it.
 async fn change<'a>(
     gateway: &Gateway,
     key: &[u8],
-    wanted: &Preconditions,
+    preconditions: &Preconditions,
     op: impl Fn(Condition) -> KvOp<'a>,
 ) -> Result<KvOutcome, Problem> {
     let refused = |revision| Problem::refusal(Refusal::Condition { revision });
-    let simple = wanted.condition();
+    let simple = preconditions.condition();
     let mut condition = match simple {
         Some(condition) => condition,
         None => {
             let revision = gateway.keys.get(key).await?.value.map(|value| value.revision);
-            wanted.condition_at(revision).ok_or_else(|| refused(revision).uncounted())?
+            preconditions.condition_at(revision).ok_or_else(|| refused(revision).uncounted())?
         }
     };
     let mut ops = OpBatch::default();
@@ -125,7 +126,7 @@ async fn change<'a>(
         match gateway.apply(&ops).await?.outcomes().first() {
             Some(Outcome::Kv(outcome)) => return Ok(*outcome),
             Some(Outcome::Refused(Refusal::Condition { revision })) if simple.is_none() => {
-                condition = wanted.condition_at(*revision).ok_or_else(|| refused(*revision))?;
+                condition = preconditions.condition_at(*revision).ok_or_else(|| refused(*revision))?;
             }
             Some(Outcome::Refused(refusal)) => return Err(Problem::refusal(*refusal)),
             _ => return Err(Problem::no_outcome()),

@@ -25,7 +25,7 @@ use crate::server::Peer;
 const CHUNKS_MAX: usize = 4;
 /// Changes of one chunk.
 const PAGE: usize = 1_000;
-/// A reader that takes no chunk for so long is let go; it resumes where it was.
+/// A reader that takes no chunk for this long is disconnected; it resumes from its last event.
 const STALLED_MAX: Duration = Duration::from_secs(30);
 
 pub(in crate::http) async fn watch(call: Call) -> Answer {
@@ -38,15 +38,15 @@ pub(in crate::http) async fn watch(call: Call) -> Answer {
     refuse_faults(faults)?;
     let resumed = last_event(call.headers())?;
     let epoch = gateway.store.epoch();
-    let wanted = resumed.as_ref().map(|(epoch, _)| epoch.as_str()).or(query.get("epoch"));
+    let cursor_epoch = resumed.as_ref().map(|(epoch, _)| epoch.as_str()).or(query.get("epoch"));
     let after = match resumed.as_ref().map(|(_, after)| *after).or(after) {
-        Some(after) if wanted.is_some_and(|wanted| *wanted != *epoch) => {
+        Some(after) if cursor_epoch.is_some_and(|given| *given != *epoch) => {
             return Err(of_another_epoch(gateway, after).await?);
         }
         Some(after) => after,
         None => gateway.keys.revision(),
     };
-    // Asked now, so that a cursor that cannot be honoured is answered with a status.
+    // Read before the answer begins, so that a cursor that cannot be honoured gets a status.
     let first = page(gateway, &prefix, after).await?;
     let (writer, body) = streamed(CHUNKS_MAX);
     let watcher = Watcher { peer: peer.clone(), epoch, prefix, writer };
@@ -61,7 +61,7 @@ pub(in crate::http) async fn watch(call: Call) -> Answer {
     Ok(response)
 }
 
-/// Epoch and revision of the last event somebody got.
+/// Epoch and revision of the last event the client has.
 fn last_event(headers: &HeaderMap) -> Result<Option<(String, u64)>, Problem> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     let parts = id.to_str().ok().and_then(|id| id.split_once(':'));
@@ -108,7 +108,7 @@ impl Watcher {
     async fn run(mut self, after: u64, first: KvChanges) {
         let mut shutdown = self.peer.shutdown.clone();
         tokio::select! {
-            // Whoever is gone needs no last word.
+            // A reader that is gone gets no last event.
             _ = self.follow(after, first) => {}
             () = shutdown.requested() => {}
         }
@@ -120,12 +120,12 @@ impl Watcher {
         let mut published = gateway.keys.published();
         let mut out = self.begun(after);
         let mut page = first;
-        // What the reader knows it has seen; an event's id says so, too.
-        let mut told = after;
+        // The revision of the last event id sent.
+        let mut sent = after;
         loop {
             for change in &page.changes {
                 self.write_change(change, &mut out);
-                told = change.revision;
+                sent = change.revision;
             }
             self.send(&mut out).await?;
             if !page.more {
@@ -135,9 +135,9 @@ impl Watcher {
                     if self.is_of_another_epoch() {
                         break;
                     }
-                    // Without changes of its own a reader would fall behind what is kept of others'.
-                    if through > told {
-                        told = through;
+                    // Moves the cursor of a reader without changes of its own, or changes behind it would expire.
+                    if through > sent {
+                        sent = through;
                         self.write_id(through, &mut out);
                         out.push(b'\n');
                     } else {

@@ -21,13 +21,13 @@ pub(in super::super) async fn send(mut call: Call) -> Answer {
     let body = call.body().await?;
     let key = call.headers().get("idempotency-key").map(|key| key.to_str().unwrap_or_default());
     let gateway = call.gateway();
-    let intake = Intake { gateway, queue: queue.as_str(), caller: &caller };
+    let ingest = Ingest { gateway, queue: queue.as_str(), caller: &caller };
     if body.trim_ascii_start().starts_with(b"[") {
-        return intake.send_many(&body).await;
+        return ingest.send_many(&body).await;
     }
     let mut ops = OpBatch::default();
     let draft: QueueSendDraft<'_> = object_of_bytes(&body)?;
-    let id = intake.add(&draft, key, &mut ops)?;
+    let id = ingest.add(&draft, key, &mut ops)?;
     let about = |problem: Problem| Problem { message_id: id.clone(), ..problem };
     let applied = gateway.apply(&ops).await.map_err(about)?;
     let outcome = applied.outcomes().first().ok_or_else(Problem::no_outcome)?;
@@ -37,14 +37,14 @@ pub(in super::super) async fn send(mut call: Call) -> Answer {
     Ok(json(if sent.is_duplicate { StatusCode::OK } else { StatusCode::CREATED }, out))
 }
 
-/// What is known of messages besides their drafts.
-struct Intake<'a> {
+/// Checks drafts and adds them to a batch.
+struct Ingest<'a> {
     gateway: &'a Gateway,
     queue: &'a str,
     caller: &'a Caller,
 }
 
-impl Intake<'_> {
+impl Ingest<'_> {
     /// Adds a message to the batch, or says everything that is wrong with it; gives the id it was sent with.
     fn add(
         &self,
@@ -63,7 +63,7 @@ impl Intake<'_> {
         Ok(send.message_id.map(str::to_owned))
     }
 
-    /// Those that are sound are sent together; each has its result, in the order of the array.
+    /// Sends the valid items in one batch; each item has its result, in the order of the array.
     async fn send_many(&self, body: &[u8]) -> Answer {
         let items: Vec<&RawValue> = items_of(body)?;
         let mut ops = OpBatch::default();
@@ -91,7 +91,7 @@ impl Intake<'_> {
     }
 }
 
-/// The items of an array, not looked at yet.
+/// The items of an array, not checked yet.
 pub(super) fn items_of<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<Vec<T>, Problem> {
     let items: Vec<T> = serde_json::from_slice(body).map_err(|error| Problem::malformed(&error))?;
     if items.len() > ITEMS_MAX {
@@ -101,7 +101,7 @@ pub(super) fn items_of<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<Vec<T>,
     Ok(items)
 }
 
-/// `{"results":[…]}`, under way.
+/// Writes `{"results":[…]}`.
 #[derive(Default)]
 pub(super) struct Results {
     out: Vec<u8>,
@@ -135,7 +135,7 @@ impl Results {
     }
 }
 
-/// What a message that waits is known by.
+/// The receipt of a stored message.
 struct Sent {
     id: u64,
     copies: u32,

@@ -1,5 +1,5 @@
-//! `POST /v1/queues/{queue}/get`, `/read`, `/lease`, and `/v1/clients/{client}/get`, `/read`: take messages, or look at
-//! them, and wait a while when there is none.
+//! `POST /v1/queues/{queue}/get`, `/read`, `/lease`, and `/v1/clients/{client}/get`, `/read`: take messages, or peek at
+//! them, and wait when there is none.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::json::object_of_bytes;
 use crate::problem::Problem;
 use crate::server::Peer;
 
-/// What becomes of the messages.
+/// How messages are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Get,
@@ -30,7 +30,7 @@ enum Kind {
     Lease,
 }
 
-/// Takes messages away. Whoever is gone when the answer comes has lost them: delivered once at most.
+/// Takes messages away: at most once. A client that is gone when the answer is sent has lost them.
 pub(in super::super) async fn get(call: Call) -> Answer {
     of_queue(call, Kind::Get).await
 }
@@ -39,7 +39,7 @@ pub(in super::super) async fn read(call: Call) -> Answer {
     of_queue(call, Kind::Read).await
 }
 
-/// Takes messages on lease. Whoever is gone when the answer comes never acknowledges them, and they come back.
+/// Takes messages on lease: at least once. Those of a client that is gone are delivered again when the lease ends.
 pub(in super::super) async fn lease(call: Call) -> Answer {
     of_queue(call, Kind::Lease).await
 }
@@ -85,7 +85,7 @@ async fn answer(mut call: Call, queue: Option<QueueId>, receiver: Option<ClientI
     Ok(json(StatusCode::OK, write_deliveries(found.deliveries()?)))
 }
 
-/// What a try gave; shared with the batch it was part of, or read.
+/// The result of one attempt: taken in a batch, or read.
 enum Found {
     Taken(Applied),
     Seen(Vec<Delivery>),
@@ -119,32 +119,31 @@ impl Taking<'_> {
         }
         let deadline = Instant::now() + Duration::from_millis(self.take.wait_ms);
         let mut shutdown = peer.shutdown.clone();
-        // Registered before the first attempt, so that nothing sent in between is missed. Dropped with this request,
-        // when its connection is closed.
-        let waiter = self.gateway.log.consumers().register(self.wants()?);
+        // Registered before the first try, so that no message sent in between is missed. Closing the connection drops it.
+        let handle = self.gateway.log.consumers().register(self.filter()?);
         loop {
-            waiter.begin_attempt();
+            handle.begin_attempt();
             let found = self.once().await?;
             let deliveries = found.deliveries()?;
             if !deliveries.is_empty() {
-                // Who only looked leaves the message to the next.
+                // A peek leaves the messages to the next waiter.
                 if self.kind != Kind::Read {
-                    waiter.complete(deliveries.iter().map(|delivery| delivery.id));
+                    handle.complete(deliveries.iter().map(|delivery| delivery.id));
                 }
                 return Ok(found);
             }
-            waiter.end_empty_attempt();
+            handle.end_empty_attempt();
             tokio::select! {
-                () = waiter.woken() => {}
+                () = handle.woken() => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(found),
                 () = shutdown.requested() => return Ok(found),
             }
         }
     }
 
-    fn wants(&self) -> Result<Wants, Problem> {
+    fn filter(&self) -> Result<Wants, Problem> {
         let client = |name: Option<&str>| name.map(ClientId::new).transpose();
-        let wants = || {
+        let filter = || {
             Ok(Wants {
                 queue: self.queue.map(QueueId::new).transpose()?,
                 receiver: client(self.take.receiver)?,
@@ -152,7 +151,7 @@ impl Taking<'_> {
             })
         };
         // They were checked before.
-        wants().map_err(|_: hubbub_core::id::InvalidId| Problem::no_outcome())
+        filter().map_err(|_: hubbub_core::id::InvalidId| Problem::no_outcome())
     }
 
     async fn once(&self) -> Result<Found, Problem> {

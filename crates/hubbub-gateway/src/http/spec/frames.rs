@@ -1,4 +1,4 @@
-//! What is said over sockets: every kind of frame, with its schema.
+//! Every kind of frame over WebSocket, with its schema.
 
 use hubbub_core::limits::Limits;
 use serde_json::{Map, Value, json};
@@ -26,15 +26,15 @@ pub(super) struct Frame {
     pub(super) replies: &'static [&'static str],
 }
 
-/// The shapes of [`super::schemas`] by their names.
-type Shapes = Map<String, Value>;
+/// The schemas of [`super::schemas`] by their names.
+type Schemas = Map<String, Value>;
 
 /// The frames of both dialects.
 pub(super) fn all(limits: &Limits) -> Vec<Frame> {
-    let shapes = super::schemas::all(limits);
-    let mut all = api_client(limits, &shapes);
-    all.extend(api_server(&shapes));
-    all.extend(chat(&shapes));
+    let components = super::schemas::all(limits);
+    let mut all = api_client(limits, &components);
+    all.extend(api_server(&components));
+    all.extend(chat(&components));
     all
 }
 
@@ -49,7 +49,7 @@ fn reference() -> Value {
     json!({"description": "Any JSON of at most 256 bytes; the answer repeats it."})
 }
 
-fn api_client(limits: &Limits, shapes: &Shapes) -> Vec<Frame> {
+fn api_client(limits: &Limits, components: &Schemas) -> Vec<Frame> {
     let says = |name, summary, payload, replies| Frame {
         name,
         channel: Channel::Api,
@@ -98,7 +98,7 @@ fn api_client(limits: &Limits, shapes: &Shapes) -> Vec<Frame> {
             typed("read", json!({"roomId": schema("AnyId"), "seq": integer(0)}), with_ref()),
             &["marked", "error"],
         ),
-        says("send", "Send a message", like("send", "DraftWithRoom", shapes), &["ack", "error"]),
+        says("send", "Send a message", like("send", "DraftWithRoom", components), &["ack", "error"]),
         says(
             "typing",
             "Tell the others that the caller writes; passed on at most once a second",
@@ -109,13 +109,13 @@ fn api_client(limits: &Limits, shapes: &Shapes) -> Vec<Frame> {
     ]
 }
 
-/// A frame of this `type` that has the members of a shape too, and `ref`.
-fn like(kind: &str, shape: &str, shapes: &Shapes) -> Value {
+/// A frame of this `type` that has the members of a schema too, and `ref`.
+fn like(kind: &str, schema_name: &str, components: &Schemas) -> Value {
     let own = object("", json!({"type": {"const": kind}}), json!({"ref": reference()}));
-    merged("", &[&own, shapes.get(shape).unwrap_or(&Value::Null)])
+    merged("", &[&own, components.get(schema_name).unwrap_or(&Value::Null)])
 }
 
-fn api_server(shapes: &Shapes) -> Vec<Frame> {
+fn api_server(components: &Schemas) -> Vec<Frame> {
     let says = |name, summary, payload| Frame {
         name,
         channel: Channel::Api,
@@ -126,18 +126,18 @@ fn api_server(shapes: &Shapes) -> Vec<Frame> {
     };
     let with_ref = || json!({"ref": reference()});
     let about_user = || json!({"roomId": id(), "userId": id()});
-    let standing =
+    let position =
         || json!({"roomId": id(), "epoch": schema("Epoch"), "oldest": integer(0), "head": integer(0)});
     let online = json!({"roomId": id(), "userId": id(), "online": {"type": "boolean"}});
     vec![
-        says("subscribed", "The room is followed from here on", typed("subscribed", standing(), with_ref())),
+        says("subscribed", "The room is followed from here on", typed("subscribed", position(), with_ref())),
         says(
             "subscribedMine",
             "One of all rooms is followed from here on",
             merged(
                 "",
                 &[
-                    &typed("subscribed", standing(), with_ref()),
+                    &typed("subscribed", position(), with_ref()),
                     &object(
                         "",
                         json!({"readSeq": described(integer(0), "The user's read mark.")}),
@@ -163,9 +163,9 @@ fn api_server(shapes: &Shapes) -> Vec<Frame> {
         says(
             "reset",
             "The cursor cannot be honoured; comes once, after `subscribed`",
-            typed("reset", standing(), json!({})),
+            typed("reset", position(), json!({})),
         ),
-        says("message", "A message of a followed room", like("message", "Message", shapes)),
+        says("message", "A message of a followed room", like("message", "Message", components)),
         says(
             "unsubscribed",
             "Nothing of the room follows",
@@ -194,12 +194,12 @@ fn api_server(shapes: &Shapes) -> Vec<Frame> {
         says(
             "error",
             "What was wrong; the socket stays open. With `removed`, of a subscription that ended",
-            like("error", "LineProblem", shapes),
+            like("error", "LineProblem", components),
         ),
     ]
 }
 
-fn chat(shapes: &Shapes) -> Vec<Frame> {
+fn chat(components: &Schemas) -> Vec<Frame> {
     let frame = |name, is_from_client, summary, payload, replies| Frame {
         name,
         channel: Channel::Chat,
@@ -232,7 +232,7 @@ fn chat(shapes: &Shapes) -> Vec<Frame> {
             "originalMessage": {"description": "The frame as it came, with `?echo=1`."},
         }),
     );
-    let code = shapes.get("LineProblem").and_then(|problem| problem.pointer("/properties/code"));
+    let code = components.get("LineProblem").and_then(|problem| problem.pointer("/properties/code"));
     let error = object(
         "",
         json!({

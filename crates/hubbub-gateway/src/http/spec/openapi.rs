@@ -90,8 +90,8 @@ fn describe_parameter(parameter: &Parameter, steps: &[(u64, &Example)]) -> Value
         .collect();
     let mut described = json!({
         "name": parameter.name,
-        "in": parameter.place,
-        "required": parameter.place == "path",
+        "in": parameter.location,
+        "required": parameter.location == "path",
         "description": parameter.about,
         "schema": parameter.schema,
     });

@@ -26,7 +26,7 @@ pub(in crate::http) struct Operation {
 pub(super) struct Parameter {
     pub(super) name: &'static str,
     /// `path`, `query` or `header`.
-    pub(super) place: &'static str,
+    pub(super) location: &'static str,
     pub(super) schema: Value,
     pub(super) about: String,
 }
@@ -98,12 +98,12 @@ impl Operation {
 
     fn parameter(
         mut self,
-        place: &'static str,
+        location: &'static str,
         name: &'static str,
         schema: Value,
         about: impl Into<String>,
     ) -> Self {
-        self.parameters.push(Parameter { name, place, schema, about: about.into() });
+        self.parameters.push(Parameter { name, location, schema, about: about.into() });
         self
     }
 
@@ -141,7 +141,7 @@ impl Operation {
     }
 }
 
-/// What is to be said about a parameter of a path.
+/// The documentation of a parameter of a path.
 pub(super) fn path_parameter(name: &'static str) -> Parameter {
     let about = match name {
         "room" => "The room's id.",
@@ -159,5 +159,5 @@ pub(super) fn path_parameter(name: &'static str) -> Parameter {
         "file" => json!({"type": "string"}),
         _ => id(),
     };
-    Parameter { name, place: "path", schema, about: about.to_owned() }
+    Parameter { name, location: "path", schema, about: about.to_owned() }
 }

@@ -1,16 +1,16 @@
-//! Which of the two kinds of figures a request for `/metrics` wants (RFC 9110, section 12.5.1).
+//! Content negotiation of `/metrics`: OpenMetrics text or the JSON report (RFC 9110, section 12.5.1).
 
 use hyper::HeaderMap;
 use hyper::header::ACCEPT;
 
 use super::state::MetricsDefault;
 
-/// Names of the text; those who know OpenMetrics not yet ask for `text/plain`.
+/// Media types of the text; clients without OpenMetrics ask for `text/plain`.
 const TEXT: [(&str, &str); 2] = [("application", "openmetrics-text"), ("text", "plain")];
 const REPORT: [(&str, &str); 1] = [("application", "json")];
 
-/// What is liked better; `default` where both are liked the same, and where neither is.
-pub(super) fn wanted(headers: &HeaderMap, default: MetricsDefault) -> MetricsDefault {
+/// The format with the higher quality; `default` where both are equal, also at 0.
+pub(super) fn preferred(headers: &HeaderMap, default: MetricsDefault) -> MetricsDefault {
     let ranges: Vec<Range<'_>> = headers
         .get_all(ACCEPT)
         .iter()
@@ -63,7 +63,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// How much a thing of these names is liked: each name by the range that fits it best, and the best liked name.
+/// The quality of a format: for each of its media types that of the most specific range; the highest of them.
 fn quality(ranges: &[Range<'_>], names: &[(&str, &str)]) -> u32 {
     let of_name = |(kind, of_kind): &(&str, &str)| {
         let fitting = ranges.iter().filter_map(|range| Some((range.fit(kind, of_kind)?, range.quality)));
@@ -108,7 +108,7 @@ mod tests {
                 headers.insert(ACCEPT, accept.parse().unwrap());
             }
             for default in [Prometheus, Report] {
-                assert_eq!(wanted(&headers, default), wants.unwrap_or(default), "{accept:?}");
+                assert_eq!(preferred(&headers, default), wants.unwrap_or(default), "{accept:?}");
             }
         }
     }
@@ -118,6 +118,6 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append(ACCEPT, "text/plain;q=0.5".parse().unwrap());
         headers.append(ACCEPT, "application/json".parse().unwrap());
-        assert_eq!(wanted(&headers, Prometheus), Report);
+        assert_eq!(preferred(&headers, Prometheus), Report);
     }
 }

@@ -22,10 +22,10 @@ pub(in crate::http) async fn messages(call: Call) -> Answer {
     let user = call.user()?;
     let query = call.query();
     check_self(&call.caller_in(&query)?, &user)?;
-    let wanted = parse(&query, gateway.limits.page_messages)?;
+    let page_query = parse(&query, gateway.limits.page_messages)?;
     let reads = Reads::of(gateway, call.headers())?;
     let epoch = gateway.store.epoch();
-    let page = reads.stats().user_history(user, wanted).await?;
+    let page = reads.stats().user_history(user, page_query).await?;
     Ok(json(StatusCode::OK, write_page(&page, &epoch)))
 }
 

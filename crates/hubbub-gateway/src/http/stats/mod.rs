@@ -1,7 +1,7 @@
 //! What is stored, counted: `/v1/stats` and what lies below, a user's messages, and the report.
 //!
-//! Whoever calls without a name is an administrator and may see everything; a user sees what is the user's own. Where
-//! the query's `user` names whose figures are wanted, only the header says who calls.
+//! A caller without a name is an administrator and may read everything; a user may read the user's own figures. Where the
+//! query's `user` selects figures, only the header names the caller.
 
 mod accept;
 mod audit;
@@ -30,7 +30,7 @@ use serde::Serialize;
 
 use super::consistency::Reads;
 use super::endpoint::Call;
-use super::page::{LIMIT_DEFAULT, LIMIT_MAX, PageQuery};
+use super::page::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::query::{Query, refuse_faults};
 
 use super::users::check_self;
@@ -124,7 +124,8 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
     let query = call.query();
     check_self(&call.caller_in(&query)?, &user)?;
     let mut faults = Vec::new();
-    let PageQuery { after, limit } = PageQuery::of(&query, RoomId::new, &mut faults);
+    let after = query.id("after", RoomId::new, &mut faults);
+    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     refuse_faults(faults)?;
     let reads = Reads::of(gateway, call.headers())?;
     answer(&counts::user_rooms(reads.stats(), user, after, limit).await?)

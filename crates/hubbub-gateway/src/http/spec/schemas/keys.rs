@@ -80,7 +80,7 @@ pub(super) struct KeyBatchAnswer {
 #[schemars(inline)]
 enum OrRefused<T> {
     Done(T),
-    Refused(Refused),
+    Refused(Box<Refused>),
 }
 
 #[derive(JsonSchema)]

@@ -6,6 +6,7 @@
 mod metadata;
 mod rows;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::message::MessageRun;
 use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery, UserHistoryQuery, hour_of};
 use hubbub_core::store::{Cursor, HistoryQuery, ReadError};
@@ -82,8 +83,8 @@ struct AnalyticsQueries {
 /// `GET /metrics`.
 pub(in crate::http) async fn metrics(call: Call) -> Answer {
     let gateway = call.gateway();
-    let wanted = accept::wanted(call.headers(), gateway.statistics.metrics_default);
-    let mut response = match wanted {
+    let format = accept::preferred(call.headers(), gateway.statistics.metrics_default);
+    let mut response = match format {
         MetricsDefault::Prometheus => health::metrics(gateway)?,
         MetricsDefault::Report => report(call).await?,
     };
@@ -107,7 +108,7 @@ pub(in crate::http) async fn report(call: Call) -> Answer {
     answer(&Report { core_queries, analytics_queries, metadata })
 }
 
-/// The queries of one report, and what is known of those that are done.
+/// Runs the queries of one report and keeps their timings.
 struct Queries<'a> {
     gateway: &'a Gateway,
     reads: Reads<'a>,
@@ -161,7 +162,7 @@ impl Queries<'_> {
         let store = self.reads.stats();
         let users = self.timed("topActiveUsers", store.top_users(TOP)).await?;
         let rooms = self.timed("topActiveRooms", store.top_rooms(TOP)).await?;
-        let earlier = i64::try_from(HOURS - 1).unwrap_or(0).saturating_mul(HOUR_MICROS);
+        let earlier = saturate::<usize, i64>(HOURS - 1).saturating_mul(HOUR_MICROS);
         let first = hour_of(self.now).as_micros().saturating_sub(earlier);
         // A clock that was set back leaves messages in hours to come. They are the newest.
         let query = HoursQuery { from: Some(Timestamp::from_micros(first)), to: None, limit: 2 * HOURS };
@@ -174,7 +175,7 @@ impl Queries<'_> {
     }
 }
 
-/// The newest messages of a room; none where there is no room. A room nobody asked for by name may have been deleted
+/// The newest messages of a room; none where there is no room. A room the request does not name may have been deleted
 /// since it was counted.
 async fn room_messages(
     reads: Reads<'_>,

@@ -26,7 +26,7 @@ const ANSWERS_MAX: usize = 4;
 /// Most messages submitted at once: a share of the queue that leaves room for others.
 const SUBMIT_MAX: usize = 1_000;
 
-pub(super) async fn send_many(call: Call) -> Answer {
+pub(super) async fn send_bulk(call: Call) -> Answer {
     let gateway = call.gateway();
     let caller = call.caller()?;
     let (writer, body) = streamed(ANSWERS_MAX);
@@ -86,8 +86,7 @@ impl Stream {
                             is_read = !self.take_lines(&mut rest);
                         }
                         Ok(None) => is_read = true,
-                        // The client went away or stalled; what was accepted is durable, whoever sent it asks again by
-                        // id.
+                        // The client went away or stalled. What was accepted is durable; a retry finds it by its id.
                         Ok(Some(Err(_))) | Err(_) => return writer.abort(std::io::ErrorKind::TimedOut.into()),
                     }
                     if is_read {

@@ -1,4 +1,4 @@
-//! Ending and extending leases, and deleting one message.
+//! Ack, nack and extend leases; delete one message.
 
 use hubbub_core::draft::Loose;
 use hubbub_core::queue::{DURATION_MS_MAX, LeaseReceipt, Settle};
@@ -23,7 +23,7 @@ const RECEIPT_RULE: &str = "must be the receipt that came with the message";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct SettleBody<'a> {
+struct LeaseBody<'a> {
     #[serde(borrow)]
     receipt: Option<Loose<'a>>,
     #[serde(borrow)]
@@ -49,7 +49,7 @@ pub(in super::super) struct Extended {
     leased_until: Option<Time>,
 }
 
-/// Which lease of a request.
+/// The lease a request names.
 struct Lease {
     queue: QueueId,
     receipt: LeaseReceipt,
@@ -58,27 +58,27 @@ struct Lease {
 /// The message is done.
 pub(in super::super) async fn ack(mut call: Call) -> Answer {
     let (lease, ()) = read(&mut call, |_, _| ()).await?;
-    lease.settle(call.gateway(), Settle::Ack).await?;
+    lease.end(call.gateway(), Settle::Ack).await?;
     Ok(no_content())
 }
 
-/// Somebody else shall try.
+/// Gives the message back.
 pub(in super::super) async fn nack(mut call: Call) -> Answer {
     let (lease, delay_ms) = read(&mut call, |body, faults| {
         number("delayMs", body.delay_ms.as_ref(), 0..=DURATION_MS_MAX, faults)
     })
     .await?;
-    let ready_at = lease.settle(call.gateway(), Settle::Nack { delay_ms }).await?;
+    let ready_at = lease.end(call.gateway(), Settle::Nack { delay_ms }).await?;
     json_of(StatusCode::OK, &Nacked { id: MessageNumber(lease.receipt.id), ready_at: ready_at.map(Time) })
 }
 
-/// It takes longer.
+/// Extends the lease.
 pub(in super::super) async fn extend(mut call: Call) -> Answer {
     let (lease, lease_ms) = read(&mut call, |body, faults| {
         number("leaseMs", body.lease_ms.as_ref(), 1..=DURATION_MS_MAX, faults)
     })
     .await?;
-    let until = lease.settle(call.gateway(), Settle::Extend { lease_ms }).await?;
+    let until = lease.end(call.gateway(), Settle::Extend { lease_ms }).await?;
     let leased_until = until.map(Time);
     json_of(StatusCode::OK, &Extended { id: MessageNumber(lease.receipt.id), leased_until })
 }
@@ -86,12 +86,12 @@ pub(in super::super) async fn extend(mut call: Call) -> Answer {
 /// Reads the receipt, and what else the body holds.
 async fn read<T>(
     call: &mut Call,
-    rest: impl FnOnce(&SettleBody<'_>, &mut Vec<Fault>) -> T,
+    rest: impl FnOnce(&LeaseBody<'_>, &mut Vec<Fault>) -> T,
 ) -> Result<(Lease, T), Problem> {
     let (queue, id) = (call.queue()?, message_of(call.parameter("id"))?);
     call.caller()?;
     let body = call.body().await?;
-    let body: SettleBody<'_> = object_of_bytes(&body)?;
+    let body: LeaseBody<'_> = object_of_bytes(&body)?;
     let mut faults = Vec::new();
     let receipt = match &body.receipt {
         None => Err("is required"),
@@ -109,11 +109,7 @@ async fn read<T>(
 }
 
 impl Lease {
-    async fn settle(
-        &self,
-        gateway: &Gateway,
-        how: Settle,
-    ) -> Result<Option<hubbub_core::Timestamp>, Problem> {
+    async fn end(&self, gateway: &Gateway, how: Settle) -> Result<Option<hubbub_core::Timestamp>, Problem> {
         let op = QueueOp::Settle { queue: self.queue.as_str(), receipt: self.receipt, how };
         match gateway.apply_queue(op).await? {
             QueueOutcome::Settled { until, .. } => Ok(until),
@@ -169,7 +165,7 @@ pub(in super::super) async fn ack_many(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, results.finish()))
 }
 
-/// `DELETE /v1/queues/{queue}/messages/{id}`: whoever it waits for, leased or not.
+/// `DELETE /v1/queues/{queue}/messages/{id}`: in any state, for any receiver.
 pub(in super::super) async fn remove(call: Call) -> Answer {
     let gateway = call.gateway();
     let (queue, id) = (call.queue()?, message_of(call.parameter("id"))?);

@@ -1,7 +1,8 @@
-//! Operations on their way to the log, and what became of them.
+//! Submits operations for one request and waits for their outcomes.
 
 use std::sync::Arc;
 
+use hubbub_core::invariant::broken;
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome};
 use hubbub_pipeline::{Ticket, Waiter};
 
@@ -21,7 +22,7 @@ impl Gateway {
         }
     }
 
-    /// Does one thing to queues; a refusal is a problem.
+    /// Applies one operation of queues; a refusal is a problem.
     pub(crate) async fn apply_queue(&self, op: QueueOp<'_>) -> Result<QueueOutcome, Problem> {
         let mut ops = OpBatch::default();
         ops.push(&Op::Queue(op));
@@ -38,12 +39,15 @@ impl Gateway {
 pub(crate) struct Applied(Ticket);
 
 impl Applied {
-    /// What became of each, in their order.
+    /// The outcome of each, in their order.
     pub(crate) fn outcomes(&self) -> &[Outcome] {
         match self.0.outcomes() {
             Some(Ok(outcomes)) => outcomes,
-            // It is made of tickets alone whose operations are durable.
-            Some(Err(_)) | None => &[],
+            // It is only created from tickets whose operations are durable.
+            Some(Err(_)) | None => {
+                broken("operations that were applied have outcomes");
+                &[]
+            }
         }
     }
 }

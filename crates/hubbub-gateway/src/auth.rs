@@ -1,4 +1,4 @@
-//! Who calls. Without authentication the caller says so itself; none = administrator.
+//! The caller of a request. Without authentication callers name themselves; without a name they are the administrator.
 
 use hubbub_core::UserId;
 use hubbub_core::id::ID_RULE;
@@ -15,7 +15,7 @@ const USER_HEADER: &str = "hubbub-user";
 /// On whose behalf a request or a socket acts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Caller {
-    /// `None` = administrator, who may speak for anybody.
+    /// `None` = the administrator, who may act for anybody.
     pub(crate) user: Option<UserId>,
 }
 
@@ -32,7 +32,7 @@ impl Caller {
         self.user.as_ref().map(UserId::as_str)
     }
 
-    /// Refuses everybody who is named.
+    /// Refuses every caller with a name.
     pub(crate) fn check_administrator(&self) -> Result<(), Problem> {
         match self.as_str() {
             None => Ok(()),
@@ -68,8 +68,8 @@ impl Caller {
     }
 }
 
-/// Refuses what a page of another site has the browser send here: nobody has to prove who they are, so being reachable
-/// from somebody's browser must not be enough. Programs other than browsers send no `Origin`.
+/// Refuses requests that a page of another site has a browser send. Callers need not authenticate, so being reachable from
+/// a browser must not be enough. Programs other than browsers send no `Origin`.
 pub(crate) fn check_origin(headers: &HeaderMap, allowed: &[String]) -> Result<(), Problem> {
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();

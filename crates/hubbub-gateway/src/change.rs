@@ -1,4 +1,4 @@
-//! Changes of rooms, members and read marks on their way to the log, and who may look.
+//! Submits changes of rooms, members and read marks, and checks who may read a room.
 
 use hubbub_core::draft::Loose;
 use hubbub_core::number::WHOLE_NUMBER_RULE;
@@ -31,7 +31,7 @@ pub(crate) fn mark_read<'a>(
 }
 
 impl Gateway {
-    /// Submits one change and waits until it is durable. Whether the caller may make it is for the store to judge.
+    /// Submits one change and waits until it is durable. The store decides whether the caller may make it.
     pub(crate) async fn change(&self, caller: &Caller, what: What<'_>) -> Result<Outcome, Problem> {
         let mut ops = OpBatch::default();
         ops.push(&Op::Change(Change { by: caller.as_str(), what }));
@@ -42,8 +42,8 @@ impl Gateway {
         }
     }
 
-    /// Reads something of a room for a caller who may see it, before and after it is read: what came meanwhile, behind a
-    /// removal, is not for who was removed.
+    /// Reads something of a room for a caller who may read it, which is checked before and after. What was written behind a
+    /// removal meanwhile is not for the user who was removed.
     pub(crate) async fn read_as<T>(
         &self,
         room: &RoomId,
@@ -56,7 +56,7 @@ impl Gateway {
         Ok(read)
     }
 
-    /// Refuses to show a room for members only to somebody who is none.
+    /// Refuses callers who may not read the room.
     pub(crate) async fn check_reader(&self, room: &RoomId, caller: &Caller) -> Result<(), Problem> {
         let Some(user) = &caller.user else { return Ok(()) };
         match self.members.standing(room, user).await? {

@@ -1,4 +1,4 @@
-//! Following one room: reading what was missed page by page, then going live without a gap.
+//! Follows one room: reads what was missed page by page, then joins live delivery without a gap.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ const PAGE_BYTES: usize = 256 * 1024;
 /// A page while live messages take too much memory.
 const SMALL_PAGE_BYTES: usize = 16 * 1024;
 
-/// Pause before reading again what brought nothing the last time, although the hub has published something beyond it:
-/// the store and the hub agree again within moments, or the subscription is ended.
+/// Pause before a read from the same cursor as the last one, although the hub has published messages beyond it. The store
+/// and the hub agree again within moments, or the subscription ends.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// The last so many messages are read at once: fewer than asked for, if their texts are larger than this.
+/// Bytes of the page with the last messages, which is read at once. Larger texts make it shorter than requested.
 const LAST_BYTES: usize = 4 * 1024 * 1024;
 
 /// Where to begin.
@@ -35,7 +35,7 @@ pub(crate) enum Start {
     After(u64),
     /// With the last so many.
     Last(usize),
-    /// Behind a read mark, or with the oldest if what was next to it is kept no longer.
+    /// Behind a read mark, or with the oldest message if the next one is no longer kept.
     Mark(u64),
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum OnReset {
     Live,
 }
 
-/// What a client asked for.
+/// A client's request to follow a room.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) start: Start,
@@ -64,19 +64,19 @@ pub(crate) struct Wanted {
     pub(crate) audience: Audience,
 }
 
-/// What comes next.
+/// The next step of a follower.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// The first step: how the room stands, and whether the cursor could not be honoured.
+    /// The first step: the room's position, and whether the cursor could not be honoured.
     Begun { at: Reset, is_reset: bool },
-    /// Retention removed what should have come next while it was being read: a gap, and where the room stands. What
-    /// follows is the oldest there is, or with [`OnReset::Live`] the next message.
+    /// A gap, because retention removed the next messages meanwhile, and the room's position. The oldest message follows, or
+    /// with [`OnReset::Live`] the next one that is published.
     Reset(Reset),
     /// Messages that were missed, in order.
     Missed(MessageRun),
-    /// More was published at the end than could be held: it is read from the store, and other rooms may go first.
+    /// More was published than could be held while joining. It is read from the store, and other rooms may go first.
     Outrun,
-    /// The last step: from here on the outbox gets the messages.
+    /// The last step: the outbox gets the messages from here on.
     Live,
     /// The last step: the room cannot be followed.
     Failed(Problem),
@@ -88,9 +88,9 @@ pub(crate) enum Step {
 enum Stage {
     /// Nothing is known of the room yet.
     Requested(Wanted),
-    /// The last so many up to the head that was announced are to be read.
+    /// The last messages up to the announced head are to be read.
     Last { count: usize, head: u64 },
-    /// Everything up to this seq was handed out.
+    /// Everything up to this seq was returned.
     Behind { cursor: u64, is_at_end: bool },
     /// The outbox gets the rest.
     Live,
@@ -99,34 +99,34 @@ enum Stage {
 }
 
 enum Fetched {
-    /// The store's history before it was asked, how the user stands to the room, and the room.
+    /// The store's epoch before the read, the user's standing in the room, and the room.
     Info(Arc<str>, Result<(Standing, Option<RoomInfo>), ReadError>),
-    /// A page, and how the user stood to the room after it was read.
+    /// A page, and the user's standing in the room after it was read.
     Page(Result<(HistoryPage, Standing), ReadError>),
 }
 
 type Fetch = Pin<Box<dyn Future<Output = Fetched> + Send>>;
 
-/// One room on its way to one client. Dropped, it is not followed any more.
+/// One room that one client follows. Dropping it ends that.
 pub(crate) struct Follower {
     gateway: Arc<Gateway>,
     room: RoomId,
     user: Option<UserId>,
-    /// As it was when the subscription began.
+    /// The user's standing in the room when the subscription began.
     standing: Standing,
     /// Given back when dropped.
     attachment: Option<Attachment>,
     outbox: Arc<Outbox>,
     stage: Stage,
-    /// The cursor from which the hub had it read on the last time.
+    /// The cursor from which the hub last requested another read.
     read_on_from: Option<u64>,
     fetch: Option<Fetch>,
     on_reset: OnReset,
-    /// Whether the client holds what is before the cursor, so that messages missing behind it are a gap.
+    /// Whether the client has what is before the cursor, so that messages missing behind it are a gap.
     has_cursor: bool,
     /// The page that follows a reset.
     page: Option<MessageRun>,
-    /// Whether it asked to go live, and what is published since is held.
+    /// Whether it tried to join, and the outbox holds what was published since.
     has_tried_to_join: bool,
 }
 
@@ -139,7 +139,7 @@ impl Follower {
         wanted: Wanted,
         outbox: Arc<Outbox>,
     ) -> Self {
-        // Before anything of the room or of who may see it is read, so that nothing published meanwhile is missed.
+        // Before the room and its members are read, so that nothing published meanwhile is missed.
         let attachment = Some(gateway.hub.attach(room.clone(), user.clone(), &outbox));
         Self {
             gateway,
@@ -158,8 +158,8 @@ impl Follower {
         }
     }
 
-    /// The next step. Not to be called again after a last one. When the outbox says that the subscription ended, or is
-    /// cut off, no step comes any more.
+    /// The next step. Must not be called after a last step. There is no further step once the outbox says that the
+    /// subscription has ended, or is cut.
     pub(crate) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
         if let Some(page) = self.page.take() {
             return Poll::Ready(Step::Missed(page));
@@ -178,8 +178,8 @@ impl Follower {
                         self.stage = Stage::Behind { cursor, is_at_end: false };
                         let is_same = self.read_on_from.replace(cursor) == Some(cursor);
                         self.fetch(if is_same { AGAIN_AFTER } else { Duration::ZERO });
-                        // The next time it is its turn it may ask twice again: an outbox holds for one room, and two
-                        // that take that from each other with every question would never go live.
+                        // On its next turn it may try twice again. An outbox holds messages for one room; two rooms
+                        // that took that from each other with each try would never go live.
                         self.has_tried_to_join = !self.has_tried_to_join;
                         if !self.has_tried_to_join {
                             return Poll::Ready(Step::Outrun);
@@ -200,7 +200,7 @@ impl Follower {
         }
     }
 
-    /// The read that the stage asks for; begun after `pause`, unless it is under way.
+    /// The read that the stage needs; begins after `pause` unless it is under way.
     fn fetch(&mut self, pause: Duration) -> &mut Fetch {
         let Self { gateway, room, user, stage, fetch, .. } = self;
         fetch.get_or_insert_with(|| begin_fetch(gateway, room, user, stage, pause))
@@ -211,7 +211,7 @@ impl Follower {
             Fetched::Info(epoch, Ok((standing, info))) => {
                 let Stage::Requested(wanted) = &self.stage else { return None };
                 if epoch != self.gateway.store.epoch() {
-                    // Another history began meanwhile, and nobody knows which one this is of.
+                    // Another epoch began meanwhile, and this may be of either.
                     return None;
                 }
                 let is_member = standing == Standing::Member;
@@ -233,13 +233,12 @@ impl Follower {
                 self.stage = wanted.first_stage(&at, is_reset);
                 Some(Step::Begun { at, is_reset })
             }
-            // Another history began, and the page may be of that: nothing of it goes on from the cursor. Whoever owns the
-            // outbox ends the connection.
+            // Another epoch may have begun, and the page may be of that one. The owner of the outbox ends the connection.
             Fetched::Page(_) if self.outbox.is_cut() => {
                 self.stage = Stage::Over;
                 None
             }
-            // Removed since the subscription began, here or by another server; the page may hold what came after that.
+            // Removed since the subscription began, perhaps by another server. The page may hold later messages.
             Fetched::Page(Ok((_, standing))) if standing != self.standing && standing != Standing::Member => {
                 if let Some(attachment) = &self.attachment {
                     self.gateway.hub.end_joining(attachment, &self.outbox);
@@ -248,7 +247,7 @@ impl Follower {
                 None
             }
             Fetched::Page(Ok((page, _))) => self.take_page(page),
-            // The room springs into being with its first message.
+            // The first message creates the room.
             Fetched::Page(Err(ReadError::UnknownRoom)) => {
                 self.stage = Stage::Behind { cursor: 0, is_at_end: true };
                 None
@@ -269,10 +268,10 @@ impl Follower {
             (Stage::Behind { .. }, _) if is_gap && self.on_reset == OnReset::Live => {
                 Stage::Behind { cursor: page.head, is_at_end: true }
             }
-            // The last so many end at the head; what came since is read on from there.
+            // The last messages end at the announced head; reading goes on from there.
             (Stage::Last { head, .. }, _) => Stage::Behind { cursor: *head, is_at_end: true },
             (Stage::Behind { .. }, Some(cursor)) if page.more => Stage::Behind { cursor, is_at_end: false },
-            // Beyond the last message there may be numbers of erased ones.
+            // Behind the last message there may be numbers of erased ones.
             (Stage::Behind { cursor, .. }, last) => {
                 let cursor = last.unwrap_or(*cursor).max(page.head);
                 Stage::Behind { cursor, is_at_end: true }
@@ -289,7 +288,7 @@ impl Follower {
         Some(Step::Reset(Reset { epoch, oldest: page.oldest, head: page.head }))
     }
 
-    /// Tells the others who follow the room that this one's user writes.
+    /// Notifies the other followers of the room that the user is typing.
     pub(crate) fn typing(&self) {
         if let (Some(attachment), Some(user)) = (&self.attachment, &self.user) {
             self.gateway.hub.typing(attachment, user, &self.outbox);
@@ -306,11 +305,11 @@ impl Drop for Follower {
 }
 
 impl Wanted {
-    /// Whether the cursor cannot be honoured where the room stands.
+    /// Whether the cursor cannot be honoured at the room's position.
     fn is_reset(&self, at: &Reset) -> bool {
         let is_foreign = self.epoch.as_ref().is_some_and(|given| **given != *at.epoch);
         match self.start {
-            // "From the oldest" and "from now" mean something in every history.
+            // "From the oldest" has a meaning in every epoch.
             Start::After(0) => false,
             Start::After(after) => is_foreign || after > at.head || after + 1 < at.oldest,
             Start::Live | Start::Last(_) => is_foreign,
@@ -318,7 +317,7 @@ impl Wanted {
         }
     }
 
-    /// Whether the client holds everything before the place where it begins. Who begins with the oldest holds nothing.
+    /// Whether the client has everything before its start. One that begins with the oldest message has nothing.
     fn has_cursor(&self, is_reset: bool) -> bool {
         match (is_reset, self.on_reset, self.start) {
             (true, on_reset, _) => on_reset == OnReset::Live,
@@ -373,12 +372,12 @@ fn begin_fetch(
             Ok(page) => page,
             Err(error) => return Fetched::Page(Err(error)),
         };
-        // After the page: if the user is a member now, everything in it was written while the user was.
+        // After the page: if the user is a member now, everything in it was written while the user was one.
         Fetched::Page(standing(&gateway, &room, user).await.map(|standing| (page, standing)))
     })
 }
 
-/// By the store itself: what is remembered may be older than the subscription.
+/// Reads the store, because the cache may be older than the subscription.
 async fn standing(gateway: &Gateway, room: &RoomId, user: Option<UserId>) -> Result<Standing, ReadError> {
     match user {
         None => Ok(Standing::Guest),

@@ -1,4 +1,4 @@
-//! From what somebody wrote to a message that may go to the log.
+//! Checks a client's draft and completes it to a message for the log.
 
 use hubbub_core::draft::{Defaults, MessageDraft, Rules};
 use hubbub_core::{Send, Timestamp};
@@ -20,7 +20,7 @@ pub(crate) struct Intake<'a> {
 }
 
 impl Gateway {
-    /// Hands the checked message to `take`, or says everything that is wrong with it.
+    /// Passes the checked message to `take`, or names everything that is wrong with the draft.
     pub(crate) fn check<R>(
         &self,
         draft: &MessageDraft<'_>,

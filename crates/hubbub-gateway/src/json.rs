@@ -1,4 +1,4 @@
-//! JSON objects as clients send them.
+//! Parses JSON objects of clients.
 
 use serde::Deserialize;
 use serde::de::Error;

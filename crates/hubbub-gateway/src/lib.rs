@@ -1,10 +1,11 @@
-//! Everything that speaks to clients.
+//! The protocols of clients: HTTP, WebSocket and the line protocol.
 //!
-//! [`server::serve`] accepts connections and gives each request to [`http::route`], the table of all paths. Two of
-//! them turn into WebSockets ([`ws`]). Connections to the other port speak the line protocol ([`line`]). Whatever a client sends is checked here, by the rules of `hubbub-core`;
-//! nothing invalid goes further. Writes go to the log, reads to the store, live messages come from the hub.
+//! [`server::serve`] accepts connections and passes each request to [`http::route`], the table of all paths. Two of the
+//! paths become WebSockets ([`ws`]). Connections to the other port speak the line protocol ([`line`]). Both are protocols
+//! of [`connection`], which reads, writes and closes. Whatever a client sends is checked here by the rules of
+//! `hubbub-core`. Writes go to the log, reads to the store, and live messages come from the hub.
 //!
-//! Not here: what a store is, how batches form. The gateway knows no driver.
+//! Not here: stores and the forming of batches. The gateway knows no driver.
 
 mod apply;
 mod auth;

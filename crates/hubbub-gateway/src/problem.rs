@@ -1,9 +1,10 @@
-//! Errors as clients see them: one object, in HTTP answers (RFC 9457) and in WebSocket error frames.
+//! Errors as clients see them: the object of HTTP answers (RFC 9457) and of WebSocket error frames.
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use hubbub_core::invariant::broken;
 use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::store::{ApplyError, ReadError};
 use hubbub_core::{ErrorCode, Fault, Outcome, Receipt, Refusal};
@@ -22,11 +23,11 @@ pub(crate) struct Problem {
     pub(crate) message_id: Option<String>,
     /// The key's revision, for [`ErrorCode::ConditionFailed`].
     pub(crate) revision: Option<NonZeroU64>,
-    /// Whether the dispatcher counted it, when the batch came through.
+    /// Whether the dispatcher counted it when the batch was committed.
     pub(crate) is_counted: bool,
 }
 
-/// What a cursor that cannot be honoured is answered with.
+/// The room's position, for a cursor that cannot be honoured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reset {
     pub(crate) epoch: Arc<str>,
@@ -36,16 +37,16 @@ pub(crate) struct Reset {
 
 const MEMBERS_ONLY: &str = "only members of the room may do this";
 
-/// What a sender learns of a message that is durable.
+/// A message that is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent<'a> {
-    /// It has a number; and whether it was stored before.
+    /// It has a number; `true` where it was stored before.
     Stored(&'a Receipt, bool),
-    /// A broker keeps it until the store has it; what number it gets is not known yet.
+    /// A broker keeps it until the store has it. Its number is not known yet.
     Accepted,
 }
 
-/// What became of a message, or why it was not stored.
+/// The outcome of a message, or why it was not stored.
 pub(crate) fn sent(outcome: &Outcome) -> Result<Sent<'_>, Problem> {
     match outcome {
         Outcome::Accepted => Ok(Sent::Accepted),
@@ -145,8 +146,10 @@ impl Problem {
         Self::invalid(vec![Fault::new("user", "is required: the header Hubbub-User, or ?user=")])
     }
 
-    /// A store that broke its word.
+    /// The store gave an operation no outcome, or one of another operation.
+    #[track_caller]
     pub(crate) fn no_outcome() -> Self {
+        broken("the store gives each operation an outcome that fits");
         Self::new(ErrorCode::Internal, "the store gave no outcome that fits")
     }
 

@@ -20,7 +20,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// Most bytes of a request's header.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 
-/// Tells connections that the server shuts down, and the server when they are gone.
+/// Signals the shutdown to connections, and to the server that the last of them has ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Shutdown {
     stop: watch::Receiver<bool>,
@@ -35,13 +35,13 @@ pub(crate) struct Stopper {
 }
 
 impl Stopper {
-    /// Tells every connection that the server shuts down.
+    /// Signals the shutdown to every connection.
     pub(crate) fn stop(&self) {
         // Receivers may all be gone, when there is no connection.
         let _ = self.stop.send(true);
     }
 
-    /// Comes back when the last connection has ended.
+    /// Waits for the end of the last connection.
     async fn all_gone(&mut self) {
         let _ = self.alive.recv().await;
     }
@@ -54,12 +54,12 @@ impl Shutdown {
         (Stopper { stop: stopper, alive: receiver }, Self { stop, _alive: alive })
     }
 
-    /// Whether the server shuts down. Cheap: looks for any change of what is only ever changed for that.
+    /// Whether the server shuts down. Cheap: the value never changes for another reason.
     pub(crate) fn is_requested(&self) -> bool {
         self.stop.has_changed().unwrap_or(true)
     }
 
-    /// Comes back when the server shuts down.
+    /// Waits for the shutdown.
     pub(crate) async fn requested(&mut self) {
         // An error means that the server is gone already.
         let _ = self.stop.wait_for(|stop| *stop).await;
@@ -89,7 +89,7 @@ pub struct Listeners {
     pub line: Option<TcpListener>,
 }
 
-/// What a new connection speaks.
+/// The protocol of a new connection.
 #[derive(Debug, Clone, Copy)]
 enum Spoken {
     Http,
@@ -132,7 +132,7 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
             accepted = listeners.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    tracing::warn!(%error, "accepting a connection failed; trying again in {} ms", ACCEPT_BACKOFF.as_millis());
                     tokio::time::sleep(ACCEPT_BACKOFF).await;
                     continue;
                 }

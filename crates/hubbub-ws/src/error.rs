@@ -1,6 +1,6 @@
-//! What a peer can do wrong.
+//! Breaches of the protocol by a peer.
 
-/// Why a connection must be closed; [`ProtocolError::close_code`] is what to tell the peer.
+/// Why a connection must be closed, with [`ProtocolError::close_code`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {

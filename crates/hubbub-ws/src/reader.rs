@@ -1,4 +1,4 @@
-//! From bytes to messages.
+//! Decodes frames into messages.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ pub enum Event<'a> {
 /// Decodes one direction of one connection.
 #[derive(Debug)]
 pub struct Reader {
-    /// What reads cut off: the message so far, then a control frame so far. Not allocated between messages.
+    /// What is unfinished: the message so far, then a control frame so far. Not allocated between messages.
     held: Vec<u8>,
     /// The frame whose payload is not complete yet.
     frame: Option<Partial>,
@@ -46,7 +46,7 @@ pub struct Reader {
 #[derive(Debug, Clone, Copy)]
 struct Partial {
     header: Header,
-    /// Where its payload begins in `held`.
+    /// Position in `held` at which its payload begins.
     start: usize,
     missing_bytes: usize,
 }
@@ -54,10 +54,11 @@ struct Partial {
 /// A payload that is complete and unmasked.
 struct Ready {
     opcode: Opcode,
-    place: Place,
+    payload: PayloadRange,
 }
 
-enum Place {
+/// Bytes of the input, or of what is held.
+enum PayloadRange {
     Input(Range<usize>),
     Held(Range<usize>),
 }
@@ -92,7 +93,7 @@ impl Reader {
         self.frame.is_none() && self.message.is_none() && self.head_bytes == 0
     }
 
-    /// Decides what a new frame means where the stream stands.
+    /// Checks a frame's header against the state of the stream; gives the payload's length.
     fn admit(&self, header: &Header) -> Result<usize, ProtocolError> {
         let too_big = ProtocolError::TooBig { limit_bytes: self.max_message_bytes };
         let payload = usize::try_from(header.payload_bytes).map_err(|_| too_big)?;
@@ -198,7 +199,7 @@ impl Frames<'_> {
         let whole = frame.missing_bytes == 0;
         let untouched = reader.held.len() == frame.start;
         if whole && fin && untouched && opcode != Opcode::Continuation {
-            return Progress::Ready(Ready { opcode, place: Place::Input(range) });
+            return Progress::Ready(Ready { opcode, payload: PayloadRange::Input(range) });
         }
         reader.held.extend_from_slice(part);
         if !whole {
@@ -220,16 +221,16 @@ impl Frames<'_> {
 
     fn held_from(&mut self, start: usize, opcode: Opcode) -> Progress {
         self.used_held = Some(start);
-        Progress::Ready(Ready { opcode, place: Place::Held(start..self.reader.held.len()) })
+        Progress::Ready(Ready { opcode, payload: PayloadRange::Held(start..self.reader.held.len()) })
     }
 
     fn show(&mut self, ready: &Ready) -> Result<Event<'_>, ProtocolError> {
         if ready.opcode == Opcode::Close {
             self.reader.closed = true;
         }
-        let payload = match &ready.place {
-            Place::Input(range) => self.input.get(range.clone()),
-            Place::Held(range) => self.reader.held.get(range.clone()),
+        let payload = match &ready.payload {
+            PayloadRange::Input(range) => self.input.get(range.clone()),
+            PayloadRange::Held(range) => self.reader.held.get(range.clone()),
         }
         .unwrap_or_default();
         match ready.opcode {

@@ -1,4 +1,4 @@
-//! Frames appended to a buffer. Every frame is final: messages are never fragmented.
+//! Appends frames to a buffer. Every frame is final: messages are never fragmented.
 
 use crate::frame::{CONTROL_BYTES_MAX, Opcode};
 use crate::mask::apply_mask;

@@ -1,8 +1,8 @@
-//! The second line of a command: `key:value` terms joined by `;`.
+//! Parses the second line of a command: `key:value` terms joined by `;`.
 
 use hubbub_core::number::parse_digits;
 
-/// The terms that are known; what else there is is ignored. A known one may stand there once.
+/// The known terms of a line. Unknown ones are ignored; a known one may appear only once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Terms<'a> {
     id: Option<&'a str>,
@@ -13,7 +13,7 @@ pub(super) struct Terms<'a> {
     pub(super) content: Option<&'a str>,
 }
 
-/// A line that does not say what it must.
+/// A term is missing, repeated, or not what it must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -88,7 +88,7 @@ impl<'a> Terms<'a> {
         self.sender.and_then(parse_digits).ok_or(Malformed)
     }
 
-    /// What may be missing, but not be something else.
+    /// `None` when it is missing.
     pub(super) fn maybe_queue(&self) -> Result<Option<u64>, Malformed> {
         self.queue.map(|_| self.queue()).transpose()
     }

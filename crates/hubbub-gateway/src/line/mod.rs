@@ -1,10 +1,10 @@
 //! The line protocol: queues over plain TCP, simple enough for netcat. Its bytes are in `docs/line-protocol.md`.
 //!
-//! The way of a command: [`protocol`] reads into a buffer all connections of a thread share → [`parse`] cuts whole
-//! commands out of it in place, [`arguments`] reads their second line → what changes something joins the batch of this read
-//! in [`answers`], which submits it once for each read → when its batch is through, the connection is woken and writes
-//! all finished answers, in order, with one write; [`responses`] says what they look like. What only looks ([`queries`])
-//! waits until everything before it is answered, and holds up what follows it.
+//! The way of a command: [`crate::connection`] reads into a buffer that all connections of a thread share → [`protocol`]
+//! has [`parse`] cut whole commands out of it, and [`arguments`] read their second line → a change joins the batch of this
+//! read in [`answers`], which submits it once for each read → when its batch is committed, the connection is woken and
+//! writes all finished answers, in order, with one write; [`responses`] encodes them. A read ([`queries`]) begins once
+//! everything before it is answered, and nothing behind it is decoded before it has ended.
 //!
 //! Invariants
 //! - A connection is one task. While it is idle it keeps no buffer, and no timer.

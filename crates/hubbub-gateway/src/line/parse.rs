@@ -1,11 +1,11 @@
-//! From bytes to commands, without I/O. The same bytes make the same commands wherever the reads cut them.
+//! Parses commands, without I/O. The same bytes give the same commands wherever reads cut them.
 
 use super::arguments::{Malformed, Terms, looks_like_terms};
 
 /// Longest line, its end not counted.
 pub(super) const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// What a client wants.
+/// A command of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command<'a> {
     Register {
@@ -34,12 +34,12 @@ pub(super) enum Command<'a> {
     Bad,
 }
 
-/// Which message is wanted: of a queue, of a sender, or both.
+/// Selects messages of a queue, of a sender, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Selection {
     pub(super) queue: Option<u64>,
     pub(super) sender: Option<u64>,
-    /// Missing where the connection has registered.
+    /// Not needed where the connection has registered.
     pub(super) receiver: Option<u64>,
     pub(super) newest_first: bool,
 }

@@ -25,7 +25,7 @@ pub(super) enum Query {
 pub(super) async fn answer(gateway: Arc<Gateway>, query: Query) -> Vec<u8> {
     let mut out = Vec::new();
     if let Err(error) = write(&gateway, query, &mut out).await {
-        tracing::error!(%error, "a read for the line protocol failed");
+        tracing::error!(%error, ?query, "reading for a command of the line protocol failed; answered Error");
         out.clear();
         out.extend_from_slice(responses::ERROR);
     }
@@ -36,42 +36,27 @@ async fn write(gateway: &Gateway, query: Query, out: &mut Vec<u8>) -> Result<(),
     let store = &gateway.store;
     match query {
         Query::Users => {
-            let mut all: Vec<ClientId> = Vec::new();
-            loop {
-                let page = store.clients(all.last().cloned(), PAGE).await?;
-                let is_last = page.len() < PAGE;
-                all.extend(page);
-                if is_last {
-                    break;
-                }
-            }
+            let all = read_all(|last| store.clients(last.cloned(), PAGE)).await?;
             responses::write_list("users", all.iter().map(ClientId::as_str), out);
         }
         Query::Queues => {
-            let mut all = Vec::new();
-            loop {
-                let page = store.queues(last_queue(&all), PAGE).await?;
-                let is_last = page.len() < PAGE;
-                all.extend(page.into_iter().map(|info| info.queue));
-                if is_last {
-                    break;
-                }
-            }
-            responses::write_list("queues", all.iter().map(|queue| &**queue), out);
+            let all = read_all(|last| {
+                let page = store.queues(last.and_then(queue_id), PAGE);
+                async { Ok(page.await?.into_iter().map(|info| info.queue).collect()) }
+            });
+            responses::write_list("queues", all.await?.iter().map(|queue: &Arc<str>| &**queue), out);
         }
         Query::Holding { receiver } => {
-            let mut all = Vec::new();
             // Digits are an identifier.
-            if let Ok(receiver) = ClientId::new(Name::of(receiver).as_str()) {
-                loop {
-                    let page = store.queues_holding(receiver.clone(), last_queue(&all), PAGE).await?;
-                    let is_last = page.len() < PAGE;
-                    all.extend(page);
-                    if is_last {
-                        break;
-                    }
+            let all = match ClientId::new(Name::of(receiver).as_str()) {
+                Ok(client) => {
+                    let page = |last: Option<&Arc<str>>| {
+                        store.queues_holding(client.clone(), last.and_then(queue_id), PAGE)
+                    };
+                    read_all(page).await?
                 }
-            }
+                Err(_) => Vec::new(),
+            };
             responses::write_list("queues", all.iter().map(|queue| &**queue), out);
         }
         Query::Message { queue, sender, receiver, newest_first } => {
@@ -89,6 +74,22 @@ async fn write(gateway: &Gateway, query: Query, out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-fn last_queue(all: &[Arc<str>]) -> Option<QueueId> {
-    all.last().and_then(|queue| QueueId::new(queue).ok())
+fn queue_id(queue: &Arc<str>) -> Option<QueueId> {
+    QueueId::new(queue).ok()
+}
+
+/// Reads a list to its end; `page` reads what follows an entry.
+async fn read_all<T, F>(page: impl Fn(Option<&T>) -> F) -> Result<Vec<T>, ReadError>
+where
+    F: Future<Output = Result<Vec<T>, ReadError>>,
+{
+    let mut all = Vec::new();
+    loop {
+        let next = page(all.last()).await?;
+        let is_last = next.len() < PAGE;
+        all.extend(next);
+        if is_last {
+            return Ok(all);
+        }
+    }
 }

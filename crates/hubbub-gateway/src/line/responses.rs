@@ -1,4 +1,4 @@
-//! What answers look like, and how numbers name clients and queues.
+//! Encodes answers, and maps the numbers of clients and queues to names.
 
 use std::io::Write;
 
@@ -40,7 +40,7 @@ pub(super) fn number_of(name: &str) -> u64 {
     parse_canonical(name).unwrap_or(0)
 }
 
-/// Appends what an operation is answered. `client` is whom a registration was for.
+/// Appends the answer of an operation. `client` is the one that a registration was for.
 pub(super) fn write_outcome(outcome: &Outcome, client: u64, out: &mut Vec<u8>) {
     match outcome {
         Outcome::Queue(QueueOutcome::Client { .. }) => write_id(client, out),
@@ -53,7 +53,7 @@ pub(super) fn write_outcome(outcome: &Outcome, client: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends what a look is answered; `None` = there is no such queue.
+/// Appends the message found; `None` = there is no such queue.
 pub(super) fn write_found(found: Option<&[Delivery]>, out: &mut Vec<u8>) {
     match found {
         Some(found) => write_first(found, out),

@@ -1,10 +1,10 @@
 //! WebSockets: `/v1/ws`, many rooms over one socket, and `/chat/{room}`, one room for simple clients.
 //!
-//! The way of a frame: [`crate::connection::socket`] reads into a buffer all connections of a thread share and unmasks in place →
-//! [`protocol`] hands each text to the socket's dialect ([`chat`] or [`api`]) → a checked message joins the batch
-//! of this read in [`answers`], which submits it once for each read → when its batch is through, the connection is
-//! woken and writes all finished answers, in order, with one write. Live messages come ready-made from the hub's
-//! outbox; [`subscriptions`] reads what a subscriber missed.
+//! The way of a frame: [`crate::connection`] reads into a buffer that all connections of a thread share → [`protocol`]
+//! unmasks in place and passes each text to the socket's dialect ([`chat`] or [`api`]) → a checked message joins the batch
+//! of this read in [`answers`], which submits it once for each read → when its batch is committed, the connection is woken
+//! and writes all finished answers, in order, with one write. Live messages come encoded from the hub's outbox;
+//! [`subscriptions`] reads what a subscriber missed.
 
 mod align;
 mod all_rooms;
@@ -16,7 +16,6 @@ mod frames;
 mod protocol;
 mod refusing;
 mod request_queue;
-
 mod subscriptions;
 
 use std::sync::Arc;
@@ -49,7 +48,7 @@ use chat::Chat;
 pub(crate) use close::CLOSE_CODES;
 use protocol::{Dialect, WebSocket};
 
-/// How the hub shows what happens in a room: as frames of `/v1/ws`.
+/// Encodes what happens in a room for the hub, as frames of `/v1/ws`.
 pub const ENCODE: Encode = Encode { message: encode_live, notice: encode_notice };
 
 fn encode_notice(notice: &Notice<'_>, out: &mut Vec<u8>) {
@@ -102,10 +101,10 @@ fn encode_live(message: &Message<'_>, out: &mut Vec<u8>) {
     write::end_text(out, start);
 }
 
-/// What a live frame begins its JSON with.
+/// The start of a live frame's JSON.
 const LIVE_PREFIX: &[u8] = b"{\"type\":\"message\",";
 
-/// The message's own members out of a live frame, with the closing brace: for those who need no frame and no type.
+/// The members of the message in a live frame, and the closing brace, without frame header and type.
 pub(crate) fn live_members(frame: &[u8]) -> &[u8] {
     let header_bytes = match frame.get(1) {
         Some(126) => 4,
@@ -154,8 +153,10 @@ where
                 Connection::new(socket, waiter, protocol).run(&peer.shutdown).await;
                 gateway.metrics.websockets.dec();
             }
-            Ok(Err(_)) => tracing::error!("an upgraded connection is not the TCP stream it began as"),
-            Err(error) => tracing::debug!(%error, "the upgrade did not happen"),
+            Ok(Err(_)) => tracing::error!(
+                "upgrading a connection to WebSocket failed: it is not the TCP stream it began as; dropped"
+            ),
+            Err(error) => tracing::debug!(%error, "upgrading a connection to WebSocket failed"),
         }
     });
     Ok(response)

@@ -376,7 +376,7 @@ fn replay(
                     places.push((number, place));
                 }
                 Record::Change(change) if is_new => {
-                    rooms.change(&change);
+                    rooms.apply(&change);
                 }
                 Record::Change(_) => {}
                 Record::Key(change) => {

@@ -1,8 +1,8 @@
 //! All rooms with their members and read marks: the small state of the engine, in memory, written whole into the
 //! manifest at each seal.
 //!
-//! What a batch changed is entered here once it is durable ([`Rooms::store`], [`Rooms::change`]); a start reads the
-//! snapshot ([`snapshot`]) and enters by the same two functions what the journal has beyond it. So there is one way
+//! What a batch changed is applied here once it is durable ([`Rooms::store`], [`Rooms::apply`]); a start reads the
+//! snapshot ([`snapshot`]) and applies by the same two functions what the journal has beyond it. So there is one way
 //! to every state, and the snapshot says exactly up to which batch it goes ([`Position`]).
 //!
 //! Invariant: a room's numbers are dense. What is kept of `floor + 1 ..= head` is everything that is not in `erased`,
@@ -30,7 +30,7 @@ use users::{UserNumber, Users};
 /// Number of a room, from 0, in the order of appearance. Not kept across starts.
 pub(crate) type RoomNumber = u32;
 
-/// How far the journal is entered: the last batch of a journal, by their numbers.
+/// How far the journal is applied: the last batch of a journal, by their numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) journal: u64,
@@ -87,12 +87,12 @@ impl Rooms {
         self.memberships > 0
     }
 
-    /// How far the journal is entered.
+    /// How far the journal is applied.
     pub(crate) fn position(&self) -> Position {
         self.at
     }
 
-    /// Says that everything up to here is entered.
+    /// Records that everything up to here is applied.
     pub(crate) fn set_position(&mut self, at: Position) {
         self.at = at;
     }
@@ -113,7 +113,7 @@ impl Rooms {
         self.get(number).is_some_and(|room| room.hidden().hides(seq))
     }
 
-    /// The number for a room of this name. Nobody sees the room before something is entered into it.
+    /// The number for a room of this name. Nobody sees the room before something is applied to it.
     pub(crate) fn intern(&mut self, name: &str) -> RoomNumber {
         if let Some(number) = self.number(name) {
             return number;

@@ -221,6 +221,7 @@ macro_rules! key_conformance_tests {
             changes::what_ran_out_is_told,
             expiry::a_key_runs_out_to_the_moment,
             expiry::a_new_value_has_its_own_time,
+            expiry::a_sweep_leaves_what_its_batch_put,
             random::any_operations_agree_with_the_model,
         }
     };

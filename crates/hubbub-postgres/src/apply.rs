@@ -1,10 +1,11 @@
-//! A batch, divided among the faces. What fails for a reason of its content is divided further, until the operations that
-//! it is about stand alone: those are refused, and the others stored.
+//! Divides a batch among rooms, queues and keys. A part that fails for its content is divided further, until each
+//! transaction holds one culprit alone: the culprits are refused, and the other operations stored.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use futures_util::future::{join_all, join3};
+use hubbub_core::invariant::{broken, saturate};
 use hubbub_core::store::ApplyError;
 use hubbub_core::{Change, KvOp, Op, OpBatch, Outcome, QueueOp, Refusal, Send};
 
@@ -29,19 +30,19 @@ impl<'a> RoomOp<'a> {
     }
 }
 
-/// Operations of one part, and where in the batch they stand.
+/// Operations of one part, and their indexes in the batch.
 struct Part<T> {
-    places: Vec<usize>,
+    indexes: Vec<usize>,
     ops: Vec<T>,
 }
 
 impl<T> Part<T> {
     const fn empty() -> Self {
-        Self { places: Vec::new(), ops: Vec::new() }
+        Self { indexes: Vec::new(), ops: Vec::new() }
     }
 
-    fn push(&mut self, place: usize, op: T) {
-        self.places.push(place);
+    fn push(&mut self, index: usize, op: T) {
+        self.indexes.push(index);
         self.ops.push(op);
     }
 }
@@ -50,9 +51,9 @@ impl<T> Part<T> {
 /// than it brings.
 const OPS_PER_LANE: usize = 128;
 
-/// Rooms of a batch of which an operation is refused alone, at most, and operations of these rooms. Where more fail, what
-/// still stands together is refused together.
-const ALONE_MAX: usize = 16;
+/// Most rooms of a batch of which one operation is found and refused, and most further operations of these rooms. Where
+/// more fail, what is still together is refused together.
+const REFUSED_SINGLY_MAX: usize = 16;
 
 /// Applies a batch: each part in a transaction of its own, all at the same time. Operations of one room, of queues, and
 /// of keys keep their order. Where one part fails nobody knows what became of the others, unless none was committed.
@@ -61,31 +62,31 @@ pub(crate) async fn apply(store: &Postgres, batch: &OpBatch) -> Result<Vec<Outco
     let mut rooms: Vec<Part<RoomOp<'_>>> = (0..lanes).map(|_| Part::empty()).collect();
     let mut queues: Part<QueueOp<'_>> = Part::empty();
     let mut keys: Part<KvOp<'_>> = Part::empty();
-    for (place, op) in batch.iter().enumerate() {
+    for (index, op) in batch.iter().enumerate() {
         let op = match op {
             Op::Send(send) => RoomOp::Send(send),
             Op::Change(change) => RoomOp::Change(change),
             Op::Queue(op) => {
-                queues.push(place, op);
+                queues.push(index, op);
                 continue;
             }
             Op::Kv(op) => {
-                keys.push(place, op);
+                keys.push(index, op);
                 continue;
             }
         };
         if let Some(part) = rooms.get_mut(lane(op.room(), lanes)) {
-            part.push(place, op);
+            part.push(index, op);
         }
     }
     let rooms = join_all(rooms.iter().filter(|part| !part.ops.is_empty()).map(async |part| {
-        (&part.places, divided(&part.ops, RoomOp::room, async |ops| store.rooms.apply(ops).await).await)
+        (&part.indexes, divided(&part.ops, RoomOp::room, async |ops| store.rooms.apply(ops).await).await)
     }));
     let queues_done = divided(&queues.ops, |_| None, async |ops| store.queues.apply(ops).await);
     let keys_done = divided(&keys.ops, |_| None, async |ops| store.kv.apply(ops).await);
     let (mut done, queues_done, keys_done) = join3(rooms, queues_done, keys_done).await;
-    done.push((&queues.places, queues_done));
-    done.push((&keys.places, keys_done));
+    done.push((&queues.indexes, queues_done));
+    done.push((&keys.indexes, keys_done));
     gather(batch.len(), done)
 }
 
@@ -95,14 +96,15 @@ struct Division<'a> {
     rooms: Vec<Option<&'a str>>,
     /// Rooms of which an operation was refused.
     suspects: HashSet<&'a str>,
-    /// Operations that were refused alone: the first of their rooms, and further ones.
-    alone: usize,
-    again: usize,
+    /// Operations that were refused singly: the first of their rooms.
+    first_refusals: usize,
+    /// The same, further ones of these rooms.
+    further_refusals: usize,
 }
 
 impl Division<'_> {
-    fn is_suspect(&self, place: usize) -> Option<bool> {
-        let room = self.rooms.get(place).copied().flatten()?;
+    fn is_suspect(&self, index: usize) -> Option<bool> {
+        let room = self.rooms.get(index).copied().flatten()?;
         Some(self.suspects.contains(room))
     }
 
@@ -110,30 +112,30 @@ impl Division<'_> {
     ///
     /// Once an operation of a room was refused, the others of the room are likely to be: they are kept apart, so that
     /// other rooms are not refused with them.
-    fn divide(&mut self, places: &[usize]) -> Option<(Vec<usize>, Vec<usize>)> {
-        let is_suspect = |place: &usize| self.is_suspect(*place) == Some(true);
-        let suspects = places.iter().filter(|place| is_suspect(place)).count();
-        if let [place] = places {
+    fn divide(&mut self, indexes: &[usize]) -> Option<(Vec<usize>, Vec<usize>)> {
+        let is_suspect = |index: &usize| self.is_suspect(*index) == Some(true);
+        let suspects = indexes.iter().filter(|index| is_suspect(index)).count();
+        if let [index] = indexes {
             if suspects == 0 {
-                self.alone += 1
+                self.first_refusals += 1
             } else {
-                self.again += 1
+                self.further_refusals += 1
             }
-            self.suspects.extend(self.rooms.get(*place).copied().flatten());
+            self.suspects.extend(self.rooms.get(*index).copied().flatten());
             return None;
         }
-        if suspects > 0 && suspects < places.len() {
-            return Some(places.iter().copied().partition(is_suspect));
+        if suspects > 0 && suspects < indexes.len() {
+            return Some(indexes.iter().copied().partition(is_suspect));
         }
-        let tried = if suspects > 0 { self.again } else { self.alone };
-        let (first, second) = places.split_at(places.len() / 2);
-        (tried < ALONE_MAX).then(|| (second.to_vec(), first.to_vec()))
+        let tried = if suspects > 0 { self.further_refusals } else { self.first_refusals };
+        let (first, second) = indexes.split_at(indexes.len() / 2);
+        (tried < REFUSED_SINGLY_MAX).then(|| (second.to_vec(), first.to_vec()))
     }
 }
 
-/// Does operations in their order, together if that can be. Where something fails for its content, those before it may be
-/// stored and those behind it not, so the first half is done before the second. `room` names what an operation is about,
-/// where only operations of one room have an order; then all of them have one.
+/// Does operations in their order, in one transaction if possible. Where one fails for its content, those before it may be
+/// stored and those behind it not, so the first half is done before the second. `room` names the room of an operation
+/// where only operations of one room have an order; then all of them have a room.
 async fn divided<'a, T: Copy>(
     ops: &[T],
     room: impl Fn(&T) -> Option<&'a str>,
@@ -147,17 +149,17 @@ async fn divided<'a, T: Copy>(
     };
     let rooms: Vec<_> = ops.iter().map(&room).collect();
     let rooms = if rooms.contains(&None) { vec![None; ops.len()] } else { rooms };
-    let mut division = Division { rooms, suspects: HashSet::new(), alone: 0, again: 0 };
+    let mut division = Division { rooms, suspects: HashSet::new(), first_refusals: 0, further_refusals: 0 };
     let mut outcomes = vec![Outcome::Refused(Refusal::Unreadable); ops.len()];
     let (mut is_any_stored, mut failed) = (false, Some(((0..ops.len()).collect::<Vec<_>>(), reason)));
     // What is to be done next stands last.
     let mut left: Vec<Vec<usize>> = Vec::new();
     loop {
-        if let Some((places, reason)) = failed.take() {
-            match division.divide(&places) {
+        if let Some((indexes, reason)) = failed.take() {
+            match division.divide(&indexes) {
                 Some((second, first)) => left.extend([second, first]),
                 None => {
-                    let operations = places.len();
+                    let operations = indexes.len();
                     tracing::error!(
                         reason,
                         operations,
@@ -166,18 +168,18 @@ async fn divided<'a, T: Copy>(
                 }
             }
         }
-        let Some(places) = left.pop() else { return Ok(outcomes) };
-        let some: Vec<T> = places.iter().filter_map(|place| ops.get(*place).copied()).collect();
+        let Some(indexes) = left.pop() else { return Ok(outcomes) };
+        let some: Vec<T> = indexes.iter().filter_map(|index| ops.get(*index).copied()).collect();
         match Box::pin(apply_some(&some, &apply)).await {
             Ok(done) => {
                 is_any_stored = true;
-                for (place, outcome) in places.into_iter().zip(done) {
-                    if let Some(slot) = outcomes.get_mut(place) {
+                for (index, outcome) in indexes.into_iter().zip(done) {
+                    if let Some(slot) = outcomes.get_mut(index) {
                         *slot = outcome;
                     }
                 }
             }
-            Err(Failure::Content(reason)) => failed = Some((places, reason)),
+            Err(Failure::Content(reason)) => failed = Some((indexes, reason)),
             Err(Failure::Other(error)) if is_any_stored => {
                 return Err(unconfirmed(error));
             }
@@ -205,21 +207,21 @@ fn lane(room: Option<&str>, lanes: usize) -> usize {
     let Some(room) = room else { return 0 };
     let mut hasher = DefaultHasher::new();
     room.hash(&mut hasher);
-    usize::try_from(hasher.finish() % lanes as u64).unwrap_or(0)
+    saturate(hasher.finish() % lanes as u64)
 }
 
-/// Where the operations of a part stand in the batch, and what became of them.
+/// The indexes of a part's operations in the batch, and their outcomes.
 type Done<'a> = (&'a Vec<usize>, Result<Vec<Outcome>, ApplyError>);
 
 fn gather(count: usize, parts: Vec<Done<'_>>) -> Result<Vec<Outcome>, ApplyError> {
-    let parts = parts.into_iter().filter(|(places, _)| !places.is_empty());
+    let parts = parts.into_iter().filter(|(indexes, _)| !indexes.is_empty());
     let (mut outcomes, mut failed, mut is_any_stored) = (vec![None; count], None, false);
-    for (places, result) in parts {
+    for (indexes, result) in parts {
         match result {
             Ok(part) => {
                 is_any_stored = true;
-                for (place, outcome) in places.iter().zip(part) {
-                    if let Some(slot) = outcomes.get_mut(*place) {
+                for (index, outcome) in indexes.iter().zip(part) {
+                    if let Some(slot) = outcomes.get_mut(*index) {
                         *slot = Some(outcome);
                     }
                 }
@@ -229,13 +231,14 @@ fn gather(count: usize, parts: Vec<Done<'_>>) -> Result<Vec<Outcome>, ApplyError
         }
     }
     match failed {
-        None => Ok(outcomes
-            .into_iter()
-            .map(|outcome| outcome.unwrap_or(Outcome::Refused(Refusal::Unreadable)))
-            .collect()),
+        None => Ok(outcomes.into_iter().map(answered).collect()),
         Some(error) if is_any_stored => Err(unconfirmed(error)),
         Some(error) => Err(error),
     }
+}
+
+fn answered(outcome: Option<Outcome>) -> Outcome {
+    outcome.unwrap_or_else(|| Outcome::Refused(broken("each operation of a batch has an outcome").into()))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What runs out with time.
 
 use hubbub_core::kv::Condition;
-use hubbub_core::{KvOp, KvOutcome};
+use hubbub_core::{KvOp, KvOutcome, Outcome};
 
 use super::super::Fixture;
 use super::super::steps::Place;
@@ -56,5 +56,35 @@ pub async fn a_new_value_has_its_own_time(fixture: &mut impl Fixture) {
         sweep(fixture).await;
         assert_eq!(value(fixture, "a").await.as_deref(), Some("2"), "{place:?}");
         assert_eq!(names(&keys(fixture, "", None, 9).await), ["a"], "{place:?}");
+    }
+}
+
+/// A sweep deletes what has expired but for what its batch put again, and only what it deletes takes a revision.
+pub async fn a_sweep_leaves_what_its_batch_put(fixture: &mut impl Fixture) {
+    for place in Place::ALL {
+        for key in ["a", "b", "c"] {
+            put_for(fixture, key, "1", Some(1_000)).await;
+        }
+        place.reach(fixture).await;
+        advance_ms(fixture, 1_000);
+        let (last, _) = put(fixture, "stays", "x").await;
+        let again = KvOp::Put { key: b"a", value: b"2", ttl_ms: None, condition: Condition::Absent };
+        let ops = [again, delete_op("b"), KvOp::Sweep, KvOp::Sweep, put_op("c", "3")];
+        let put = |revision| KvOutcome::Put { revision, expires_at: None, created: true };
+        let swept = |revision| KvOutcome::Swept { revision, more: false };
+        let expected = [
+            put(last + 1),
+            KvOutcome::Deleted { revision: None },
+            swept(Some(last + 3)),
+            swept(None),
+            put(last + 4),
+        ];
+        assert_eq!(batch(fixture, &ops).await, expected.map(Outcome::Kv), "{place:?}");
+        place.reach(fixture).await;
+        sweep(fixture).await;
+        assert_eq!(names(&keys(fixture, "", None, 9).await), ["a", "c", "stays"], "{place:?}");
+        assert_eq!(value(fixture, "a").await.as_deref(), Some("2"), "{place:?}");
+        assert_eq!(fixture.store().revision(), last + 4, "{place:?}");
+        assert_eq!(fixture.store().kv_due_in(), None, "{place:?}");
     }
 }

@@ -62,8 +62,28 @@ pub trait SendView: View {
     fn id_holder(&self, send: &Send<'_>) -> Result<Option<IdHolder>, Self::Need>;
 }
 
-/// Decides about a message. [`Outcome::Stored`] has the number and time to store it with; any other outcome stores
-/// nothing and uses no number. `autocreate` makes the room if it is missing.
+/// What becomes of a message. Small and free to copy: it is returned once for each message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendDecision {
+    /// It is to be stored with this number and time.
+    Store(Receipt),
+    /// It is stored already; it uses no number.
+    Duplicate(Receipt),
+    /// It is not to be stored.
+    Refuse(Refusal),
+}
+
+impl From<SendDecision> for Outcome {
+    fn from(decision: SendDecision) -> Self {
+        match decision {
+            SendDecision::Store(receipt) => Self::Stored(receipt),
+            SendDecision::Duplicate(receipt) => Self::Duplicate(receipt),
+            SendDecision::Refuse(refusal) => Self::Refused(refusal),
+        }
+    }
+}
+
+/// Decides about a message. `autocreate` makes the room if it is missing.
 ///
 /// # Errors
 /// What the view needs first, or what is damaged. Nothing is to be stored then.
@@ -73,17 +93,17 @@ pub fn decide_send<V: SendView>(
     send: &Send<'_>,
     now: Timestamp,
     autocreate: bool,
-) -> Result<Outcome, V::Need> {
+) -> Result<SendDecision, V::Need> {
     let Some(room) = view.room().filter(|room| room.exists || autocreate) else {
-        return Ok(Outcome::Refused(Refusal::UnknownRoom));
+        return Ok(SendDecision::Refuse(Refusal::UnknownRoom));
     };
     if room.members_only && !view.is_member(send.user) {
-        return Ok(Outcome::Refused(Refusal::NotMember));
+        return Ok(SendDecision::Refuse(Refusal::NotMember));
     }
     Ok(match view.id_holder(send)? {
-        None => Outcome::Stored(room.next(now)),
-        Some(IdHolder { receipt, is_same: true }) => Outcome::Duplicate(receipt),
-        Some(holder) => Outcome::Refused(Refusal::IdReused { seq: holder.receipt.seq }),
+        None => SendDecision::Store(room.next(now)),
+        Some(IdHolder { receipt, is_same: true }) => SendDecision::Duplicate(receipt),
+        Some(holder) => SendDecision::Refuse(Refusal::IdReused { seq: holder.receipt.seq }),
     })
 }
 

@@ -98,8 +98,8 @@ impl RoomMut for Memory {
 impl Memory {
     fn send(&mut self, send: &Send<'static>, now: Timestamp, autocreate: bool) -> Outcome {
         let ids = Ids { memory: self, autocreates: autocreate, damaged: None };
-        let outcome = decide_send(&ids, send, now, autocreate).expect("nothing is damaged");
-        if let Outcome::Stored(receipt) = outcome {
+        let decision = decide_send(&ids, send, now, autocreate).expect("nothing is damaged");
+        if let SendDecision::Store(receipt) = decision {
             let head = self.state.head;
             if let Some(mark) = self.marks.get_mut(send.user).filter(|mark| is_caught_up(**mark, head)) {
                 *mark = receipt.seq;
@@ -108,7 +108,7 @@ impl Memory {
             self.state.exists = true;
             self.kept.push((*send, receipt));
         }
-        outcome
+        decision.into()
     }
 
     fn change(&mut self, change: &Change<'static>) -> Outcome {

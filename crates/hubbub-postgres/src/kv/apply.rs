@@ -20,20 +20,20 @@ const SWEPT_MAX: usize = 1_000;
 pub(super) const LOCK: &str = "select pg_advisory_xact_lock(716161617, 3)";
 
 const READ: Sql = Sql {
-    what: "reading how keys stand",
+    what: "reading versions of keys",
     text: "select head, k.key, k.revision, k.expires_at \
            from (select coalesce(max(revision), 0) as head from kv_changes) h left join kv k on k.key = any($1)",
     types: &[Type::BYTEA_ARRAY],
 };
 
-const READ_OVER: Sql = Sql {
-    what: "reading which keys have run out",
+const READ_EXPIRED: Sql = Sql {
+    what: "reading which keys have expired",
     text: "select key, revision, expires_at from kv where expires_at <= $1 order by expires_at, revision limit $2",
     types: &[Type::TIMESTAMPTZ, Type::INT8],
 };
 
 const READ_DUE: Sql = Sql {
-    what: "reading when the next key runs out",
+    what: "reading when the next key expires",
     text: "select min(expires_at) from kv where expires_at is not null",
     types: &[],
 };
@@ -55,13 +55,13 @@ const LOG: Sql = Sql {
     types: &[Type::INT8_ARRAY, Type::BYTEA_ARRAY, Type::CHAR_ARRAY],
 };
 
-/// What a transaction came to.
+/// What a transaction committed.
 pub(super) struct Done {
     pub(super) outcomes: Vec<Outcome>,
     pub(super) revision: u64,
-    /// The first of the times that were set.
+    /// The first expiry that was set.
     pub(super) expires_at: Option<Timestamp>,
-    /// After a sweep: when the next key runs out.
+    /// After a sweep: when the next key expires.
     pub(super) due: Option<Option<Timestamp>>,
 }
 
@@ -84,8 +84,8 @@ impl Kv {
             }
         };
         match done.due {
-            Some(due) => self.known.saw_due(done.revision, due),
-            None => self.known.wrote(done.revision, done.expires_at),
+            Some(due) => self.position.observe_due(done.revision, due),
+            None => self.position.record_commit(done.revision, done.expires_at),
         }
         Ok(done.outcomes)
     }
@@ -98,11 +98,11 @@ async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], (now, proven): (Timestamp, Timestam
     keys.dedup();
     let is_sweeping = ops.iter().any(|op| matches!(op, KvOp::Sweep));
     let ((), rows) = try_join(lock(tx), tx.query(&READ, &[&keys])).await?;
-    let over = match is_sweeping {
-        true => tx.query(&READ_OVER, &[&PgTime(proven), &number(SWEPT_MAX as u64 + 1)]).await?,
+    let expired = match is_sweeping {
+        true => tx.query(&READ_EXPIRED, &[&PgTime(proven), &number(SWEPT_MAX as u64 + 1)]).await?,
         false => Vec::new(),
     };
-    let mut set = working_set(&rows, &over);
+    let mut set = working_set(&rows, &expired);
     let outcomes = ops
         .iter()
         .map(|op| {
@@ -119,7 +119,7 @@ async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], (now, proven): (Timestamp, Timestam
     Ok(Done { outcomes, revision: set.revision, expires_at, due })
 }
 
-/// From the rows of [`READ`] and [`READ_OVER`].
+/// From the rows of [`READ`] and [`READ_EXPIRED`].
 fn working_set<'a>(rows: &'a [Row], over: &'a [Row]) -> WorkingSet<'a> {
     let head = rows.first().map_or(0, |row| revision(row.get(0)));
     let version = |at: i64, expires_at: Option<PgTime>| KeyVersion {
@@ -135,7 +135,7 @@ fn working_set<'a>(rows: &'a [Row], over: &'a [Row]) -> WorkingSet<'a> {
     WorkingSet::new(head, stored.collect(), expired)
 }
 
-/// Writes what changed. Answers the first of the times that were set.
+/// Writes what changed. Returns the first expiry that was set.
 async fn write(tx: &Tx<'_>, set: &WorkingSet<'_>) -> Result<Option<Timestamp>, Fault> {
     if set.changes.is_empty() {
         return Ok(None);

@@ -95,7 +95,7 @@ impl Kv {
         let (now, limit) = (PgTime(self.context.clock.now()), number(limit as u64));
         let rows = self.context.db.read(&KEYS, &[&first, &end, &now, &limit]).await?;
         if let Some(row) = rows.first() {
-            self.known.saw(revision(row.get(0)));
+            self.position.observe(revision(row.get(0)));
         }
         let infos = rows.iter().filter_map(|row| {
             Some(KeyInfo {
@@ -121,7 +121,7 @@ impl Kv {
         let rows =
             self.context.db.read(&CHANGES, &[&number(after), &number(through), &first, &end, &most]).await?;
         let head = rows.first().map_or(0, |row| revision(row.get(0)));
-        self.known.saw(head);
+        self.position.observe(head);
         let oldest = head.saturating_sub(CHANGES_KEPT as u64);
         if after < oldest || after > head {
             return Ok(KvHistory::Compacted { oldest, head });
@@ -145,7 +145,7 @@ impl Kv {
     /// Forgets changes that are not kept, as far as that does not take long. Begins behind what it forgot last, so as not
     /// to pass over the remains again.
     pub(super) async fn trim(&self) -> Result<(), Fault> {
-        let oldest = self.known.revision().saturating_sub(CHANGES_KEPT as u64);
+        let oldest = self.position.revision().saturating_sub(CHANGES_KEPT as u64);
         for _ in 0..TRIMS {
             let after = self.trimmed.load(Ordering::Relaxed);
             if oldest.saturating_sub(after) < TRIMMED {

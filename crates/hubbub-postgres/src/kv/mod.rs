@@ -7,12 +7,12 @@
 //! Reads of values that come together share a query ([`values`]); lists and the log are in [`lists`].
 //!
 //! The log's newest row is the store's revision. Whoever writes holds the lock until the commit, so revisions are seen in
-//! their order and without gaps, by all servers. What is known of it here without asking ([`known`]) follows own writes
-//! and reads at once, and others' within [`LOOK_EVERY`].
+//! their order and without gaps, by all servers. The revision that this server knows ([`position`]) follows own writes and
+//! reads at once, and those of other servers within [`REFRESH_EVERY`].
 
 mod apply;
-mod known;
 mod lists;
+mod position;
 mod puts;
 mod values;
 mod working_set;
@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use hubbub_core::Essential;
 use hubbub_core::essential::supervise;
+use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
 use hubbub_core::store::{KvStore, Read, StoreFigures};
 use tokio::task::JoinHandle;
@@ -31,22 +32,22 @@ use crate::db::connect::OpenError;
 use crate::db::shared::Shared;
 use crate::db::{Fault, Sql};
 use crate::store::{Context, Postgres};
-use known::Known;
+use position::KeyPosition;
 use values::Values;
 
-/// Time between two looks at what other servers did.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time between two queries for what other servers did.
+const REFRESH_EVERY: Duration = Duration::from_millis(100);
 /// Keys counted exactly; beyond, the database's own estimate serves.
 const COUNTED_MAX: i64 = 1_000;
 
 /// Keys.
 pub(crate) struct Kv {
     context: Arc<Context>,
-    known: Arc<Known>,
+    position: Arc<KeyPosition>,
     values: Arc<Shared<Values>>,
     /// Changes up to here are forgotten.
     trimmed: AtomicU64,
-    looking: JoinHandle<()>,
+    refreshing: JoinHandle<()>,
 }
 
 const COUNT: Sql = Sql {
@@ -58,38 +59,38 @@ const COUNT: Sql = Sql {
 
 impl Kv {
     pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
-        let known = Arc::new(Known::default());
+        let position = Arc::new(KeyPosition::default());
         let broken = |fault: Fault| OpenError(fault.to_string());
-        known.look(&context).await.map_err(broken)?;
+        position.refresh(&context).await.map_err(broken)?;
         let trimmed = lists::trimmed(&context.db).await.map_err(broken)?.into();
-        let values = Values { context: context.clone(), known: known.clone() };
+        let values = Values { context: context.clone(), position: position.clone() };
         let values = Shared::new(values, context.runtime.clone());
-        let looking = {
-            let (context, known) = (context.clone(), known.clone());
+        let refreshing = {
+            let (context, position) = (context.clone(), position.clone());
             async move {
                 loop {
-                    tokio::time::sleep(LOOK_EVERY).await;
-                    // The beat meets the same fault, and says so.
-                    let _ = known.look(&context).await;
+                    tokio::time::sleep(REFRESH_EVERY).await;
+                    // Maintenance meets the same fault, and logs it.
+                    let _ = position.refresh(&context).await;
                 }
             }
         };
-        let looking = tokio::spawn(supervise(Essential::new("database keys"), looking));
-        Ok(Self { context, known, values, trimmed, looking })
+        let refreshing = tokio::spawn(supervise(Essential::new("database keys"), refreshing));
+        Ok(Self { context, position, values, trimmed, refreshing })
     }
 
-    /// Does what is due, and enters what is known into `figures`.
+    /// Forgets old changes, and fills in `figures`.
     pub(crate) async fn beat(&self, figures: &mut StoreFigures) -> Result<(), Fault> {
         let row = self.context.db.read_one(&COUNT, &[&COUNTED_MAX]).await?;
         let (counted, estimated): (i64, i64) = (row.get(0), row.get(1));
         let keys = if counted < COUNTED_MAX { counted } else { counted.max(estimated) };
-        figures.keys = u64::try_from(keys).unwrap_or(0);
+        figures.keys = saturate(keys);
         self.trim().await
     }
 
     /// Ends what is done in the background.
     pub(crate) fn close(&self) {
-        self.looking.abort();
+        self.refreshing.abort();
     }
 }
 
@@ -115,11 +116,11 @@ impl KvStore for Postgres {
     }
 
     fn revision(&self) -> u64 {
-        self.kv.known.revision()
+        self.kv.position.revision()
     }
 
     fn kv_due_in(&self) -> Option<Duration> {
         // By the time that a sweep goes by.
-        self.kv.known.due_in(self.context.clock.proven())
+        self.kv.position.due_in(self.context.clock.proven())
     }
 }

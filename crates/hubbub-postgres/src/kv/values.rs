@@ -7,8 +7,8 @@ use hubbub_core::kv::{KvEntry, has_expired};
 use hubbub_core::store::ReadError;
 use tokio_postgres::types::Type;
 
-use super::known::Known;
 use super::lists::revision;
+use super::position::KeyPosition;
 use crate::db::shared::Question;
 use crate::db::{PgTime, Sql};
 use crate::store::Context;
@@ -23,7 +23,7 @@ const READ: Sql = Sql {
 /// What is asked for keys.
 pub(super) struct Values {
     pub(super) context: Arc<Context>,
-    pub(super) known: Arc<Known>,
+    pub(super) position: Arc<KeyPosition>,
 }
 
 impl Question for Values {
@@ -37,7 +37,7 @@ impl Question for Values {
     async fn ask(&self, keys: &[Vec<u8>]) -> Result<HashMap<Vec<u8>, KvEntry>, ReadError> {
         let rows = self.context.db.read(&READ, &[&keys]).await?;
         if let Some(row) = rows.first() {
-            self.known.saw(revision(row.get(0)));
+            self.position.observe(revision(row.get(0)));
         }
         let now = self.context.clock.now();
         let mut found = HashMap::with_capacity(rows.len());

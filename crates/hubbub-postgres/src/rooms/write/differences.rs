@@ -1,8 +1,11 @@
-//! Writing what a batch came to: one statement for each table, all on their way at the same time.
+//! Writes what a batch changed: one statement for each table, all on their way at the same time.
 
+use std::collections::HashMap;
+
+use hubbub_core::invariant::saturate;
 use tokio_postgres::types::Type;
 
-use super::judge::Written;
+use super::decide::Written;
 use super::state::{Membership, Room};
 use super::{ids, messages};
 use crate::db::{Fault, PgTime, Sql, Tx};
@@ -27,7 +30,7 @@ const ROOMS: Sql = Sql {
 };
 
 const MEMBERS: Sql = Sql {
-    what: "entering members",
+    what: "inserting members",
     text: "insert into members (room, member, read_seq) select * from unnest($1, $2, $3) \
            on conflict (room, member) do update set read_seq = excluded.read_seq",
     types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
@@ -48,14 +51,14 @@ const COUNT_ERASED: Sql = Sql {
     types: &[Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
-/// Writes everything. How many ids were new, and for each place that asked how many erased messages are unread.
+/// Writes everything. Returns how many ids were new, and how many erased messages each outcome counts as unread.
 pub(super) async fn write(
     tx: &Tx<'_>,
     written: &Written<'_>,
     are_free: bool,
 ) -> Result<(u64, Vec<(usize, u64)>), Fault> {
     let (inserted, stored, rooms, members, unread) = tokio::join!(
-        ids::enter(tx, &written.stored, are_free),
+        ids::insert(tx, &written.stored, are_free),
         messages::insert(tx, &written.stored),
         write_rooms(tx, &written.rooms),
         write_members(tx, &written.members),
@@ -95,7 +98,11 @@ async fn write_rooms(tx: &Tx<'_>, rooms: &[(i32, Room)]) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn write_members(tx: &Tx<'_>, members: &[(Membership, Option<i64>)]) -> Result<(), Fault> {
+/// Writes the members that are not as they were.
+pub(super) async fn write_members(
+    tx: &Tx<'_>,
+    members: &HashMap<Membership, Option<i64>>,
+) -> Result<(), Fault> {
     let (mut rooms, mut users, mut marks) = (Vec::new(), Vec::new(), Vec::new());
     let (mut former_rooms, mut former_users) = (Vec::new(), Vec::new());
     for ((room, user), mark) in members {
@@ -111,7 +118,7 @@ async fn write_members(tx: &Tx<'_>, members: &[(Membership, Option<i64>)]) -> Re
             }
         }
     }
-    let enter = async {
+    let insert = async {
         if rooms.is_empty() { Ok(0) } else { tx.execute(&MEMBERS, &[&rooms, &users, &marks]).await }
     };
     let remove = async {
@@ -121,15 +128,15 @@ async fn write_members(tx: &Tx<'_>, members: &[(Membership, Option<i64>)]) -> Re
             tx.execute(&FORMER_MEMBERS, &[&former_rooms, &former_users]).await
         }
     };
-    let (entered, removed) = tokio::join!(enter, remove);
-    entered.and(removed).map(drop)
+    let (inserted, removed) = tokio::join!(insert, remove);
+    inserted.and(removed).map(drop)
 }
 
 async fn count_erased(tx: &Tx<'_>, counts: &[(usize, i32, i64)]) -> Result<Vec<(usize, u64)>, Fault> {
     if counts.is_empty() {
         return Ok(Vec::new());
     }
-    let places: Vec<i64> = counts.iter().map(|(place, ..)| i64::try_from(*place).unwrap_or(-1)).collect();
+    let places: Vec<i64> = counts.iter().map(|(place, ..)| saturate(*place)).collect();
     let rooms: Vec<i32> = counts.iter().map(|(_, room, _)| *room).collect();
     let behind: Vec<i64> = counts.iter().map(|(.., behind)| *behind).collect();
     let rows = tx.query(&COUNT_ERASED, &[&places, &rooms, &behind]).await?;

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use hubbub_core::Outcome;
+use hubbub_core::invariant::saturate;
 use tokio_postgres::types::Type;
 
 use super::Totals;
@@ -48,7 +49,7 @@ const NEW_OLDEST: Sql = Sql {
 };
 
 const FORGET: Sql = Sql {
-    what: "forgetting what was erased",
+    what: "deleting erased numbers",
     text: "delete from erased e using unnest($1, $2) as moved (room, oldest) \
            where e.room = moved.room and e.seq < moved.oldest",
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
@@ -68,15 +69,15 @@ const ROOMS: Sql = Sql {
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
 };
 
-const TAKE_OUT: Sql = Sql {
-    what: "having a user's messages removed",
+const ADD_PENDING_DELETES: Sql = Sql {
+    what: "recording the pending deletes of a user",
     text: "insert into takeouts (room, first_seq, last_seq, sender) \
            select room, first_seq, last_seq, $4 from unnest($1, $2, $3) as gone (room, first_seq, last_seq)",
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4],
 };
 
 /// What is erased of a room.
-struct Gone {
+struct ErasedRange {
     first: i64,
     last: i64,
     count: i64,
@@ -84,7 +85,7 @@ struct Gone {
 
 /// Erases the next messages; with the last ones the user's memberships end.
 pub(super) async fn apply(tx: &Tx<'_>, user: i32) -> Result<(Outcome, Totals), Fault> {
-    let most = i64::try_from(ERASED_MAX + 1).unwrap_or(i64::MAX);
+    let most: i64 = saturate(ERASED_MAX + 1);
     let mut found: Vec<(i32, i64)> =
         tx.query(&MESSAGES, &[&user, &most]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
     let more = found.len() > ERASED_MAX;
@@ -101,17 +102,21 @@ pub(super) async fn apply(tx: &Tx<'_>, user: i32) -> Result<(Outcome, Totals), F
         leave(tx, &mut state, user).await?;
     }
     write_rooms(tx, &state).await?;
-    take_out(tx, &gone, user).await?;
+    add_pending_deletes(tx, &gone, user).await?;
     let outcome = Outcome::Erased { messages: messages.unsigned_abs(), more };
     Ok((outcome, Totals { messages: -messages, rooms: 0 }))
 }
 
-async fn erase(tx: &Tx<'_>, state: &mut State, found: &[(i32, i64)]) -> Result<BTreeMap<i32, Gone>, Fault> {
+async fn erase(
+    tx: &Tx<'_>,
+    state: &mut State,
+    found: &[(i32, i64)],
+) -> Result<BTreeMap<i32, ErasedRange>, Fault> {
     let (rooms, seqs): (Vec<i32>, Vec<i64>) = found.iter().copied().unzip();
-    let mut gone: BTreeMap<i32, Gone> = BTreeMap::new();
+    let mut gone: BTreeMap<i32, ErasedRange> = BTreeMap::new();
     for row in tx.query(&ERASE, &[&rooms, &seqs]).await? {
         let (room, seq): (i32, i64) = (row.get(0), row.get(1));
-        let gone = gone.entry(room).or_insert(Gone { first: seq, last: seq, count: 0 });
+        let gone = gone.entry(room).or_insert(ErasedRange { first: seq, last: seq, count: 0 });
         gone.first = gone.first.min(seq);
         gone.last = gone.last.max(seq);
         gone.count += 1;
@@ -127,8 +132,9 @@ async fn erase(tx: &Tx<'_>, state: &mut State, found: &[(i32, i64)]) -> Result<B
 }
 
 /// Restores that a room's oldest number is not an erased one's.
-async fn move_oldest(tx: &Tx<'_>, state: &mut State, gone: &BTreeMap<i32, Gone>) -> Result<(), Fault> {
-    let is_oldest = |no: &i32, gone: &Gone| state.rooms.get(no).is_some_and(|room| room.oldest == gone.first);
+async fn move_oldest(tx: &Tx<'_>, state: &mut State, gone: &BTreeMap<i32, ErasedRange>) -> Result<(), Fault> {
+    let is_oldest =
+        |no: &i32, gone: &ErasedRange| state.rooms.get(no).is_some_and(|room| room.oldest == gone.first);
     let begun = gone.iter().filter(|(no, gone)| is_oldest(no, gone)).map(|(no, gone)| (*no, gone.first));
     let (rooms, oldest): (Vec<i32>, Vec<i64>) = begun.unzip();
     if rooms.is_empty() {
@@ -170,10 +176,10 @@ async fn write_rooms(tx: &Tx<'_>, state: &State) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn take_out(tx: &Tx<'_>, gone: &BTreeMap<i32, Gone>, user: i32) -> Result<(), Fault> {
+async fn add_pending_deletes(tx: &Tx<'_>, gone: &BTreeMap<i32, ErasedRange>, user: i32) -> Result<(), Fault> {
     let rooms: Vec<i32> = gone.keys().copied().collect();
     let first: Vec<i64> = gone.values().map(|gone| gone.first).collect();
     let last: Vec<i64> = gone.values().map(|gone| gone.last).collect();
-    tx.execute(&TAKE_OUT, &[&rooms, &first, &last, &user]).await?;
+    tx.execute(&ADD_PENDING_DELETES, &[&rooms, &first, &last, &user]).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Which ids were used.
+//! Ids of messages: which are used, and by which messages.
 
 use std::collections::HashMap;
 
@@ -8,16 +8,16 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::Numbered;
-use super::messages::New;
+use super::messages::NewMessage;
 use crate::apply::RoomOp;
 use crate::db::{Fault, PgTime, Sql, Tx};
 
-/// The first messages with ids that were used, by room and hash.
-pub(super) type Known = HashMap<(i32, Uuid), First>;
+/// The kept messages that use ids of a batch, by room and hash.
+pub(super) type UsedIds = HashMap<(i32, Uuid), FirstMessage>;
 
-/// The first message with an id.
+/// The kept message that uses an id.
 #[derive(Debug)]
-pub(super) struct First {
+pub(super) struct FirstMessage {
     pub(super) receipt: Receipt,
     sender: i32,
     kind: Option<MessageType>,
@@ -25,7 +25,7 @@ pub(super) struct First {
     text: Vec<u8>,
 }
 
-/// The text of a message that is gone, or hidden, counts for nothing: its id is free again.
+/// An id whose message is gone or hidden is free again.
 const LOOK_UP: Sql = Sql {
     what: "looking up ids",
     text: "select i.room, i.id_hash, i.seq, i.received_at, m.sender, m.kind, m.digest \
@@ -38,18 +38,18 @@ const LOOK_UP: Sql = Sql {
     types: &[Type::INT4_ARRAY, Type::UUID_ARRAY],
 };
 
-const ENTER: Sql = Sql {
-    what: "entering ids",
+const INSERT: Sql = Sql {
+    what: "inserting ids",
     text: "insert into message_ids (room, id_hash, received_at, seq) select * from unnest($1, $2, $3, $4) \
            on conflict do nothing",
     types: &[Type::INT4_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::INT8_ARRAY],
 };
 
-const ENTER_AGAIN: Sql = Sql {
-    what: "entering ids",
+const INSERT_OR_REPLACE: Sql = Sql {
+    what: "inserting ids",
     text: "insert into message_ids (room, id_hash, received_at, seq) select * from unnest($1, $2, $3, $4) \
            on conflict (room, id_hash) do update set received_at = excluded.received_at, seq = excluded.seq",
-    types: ENTER.types,
+    types: INSERT.types,
 };
 
 /// The first 128 bits of the SHA-256 of a message's id; anything for what is no message.
@@ -64,34 +64,34 @@ pub(super) fn hash_of(op: &RoomOp<'_>) -> Uuid {
     }
 }
 
-impl First {
+impl FirstMessage {
     /// Whether a message with the same id is the same message.
     pub(super) fn is_same(&self, sender: i32, send: &Send<'_>) -> bool {
         self.sender == sender && self.kind == Some(send.kind) && self.text == *Sha256::digest(send.text)
     }
 }
 
-/// The first messages with the ids of a batch, where there are any that are kept.
-pub(super) async fn look_up(tx: &Tx<'_>, ops: &[Numbered<'_>], hashes: &[Uuid]) -> Result<Known, Fault> {
+/// The kept messages that use ids of a batch.
+pub(super) async fn look_up(tx: &Tx<'_>, ops: &[Numbered<'_>], hashes: &[Uuid]) -> Result<UsedIds, Fault> {
     let sends = ops.iter().zip(hashes).filter(|(numbered, _)| matches!(numbered.op, RoomOp::Send(_)));
     let (rooms, hashes): (Vec<i32>, Vec<Uuid>) =
         sends.filter_map(|(numbered, hash)| Some((numbered.room?, *hash))).unzip();
     if rooms.is_empty() {
-        return Ok(Known::new());
+        return Ok(UsedIds::new());
     }
     let rows = tx.query(&LOOK_UP, &[&rooms, &hashes]).await?;
-    let known = rows.iter().map(|row| {
+    let used = rows.iter().map(|row| {
         let receipt =
             Receipt { seq: row.get::<_, i64>(2).unsigned_abs(), received_at: row.get::<_, PgTime>(3).0 };
         let kind = u8::try_from(row.get::<_, i8>(5)).ok().and_then(MessageType::from_u8);
-        ((row.get(0), row.get(1)), First { receipt, sender: row.get(4), kind, text: row.get(6) })
+        ((row.get(0), row.get(1)), FirstMessage { receipt, sender: row.get(4), kind, text: row.get(6) })
     });
-    Ok(known.collect())
+    Ok(used.collect())
 }
 
-/// Enters the ids of new messages, and says how many could be: those that are known already could not, unless they were
-/// looked up and found to be free.
-pub(super) async fn enter(tx: &Tx<'_>, stored: &[New<'_>], are_free: bool) -> Result<u64, Fault> {
+/// Inserts the ids of new messages, and returns how many it inserted. Used ids are not inserted, unless they were looked
+/// up and found to be free.
+pub(super) async fn insert(tx: &Tx<'_>, stored: &[NewMessage<'_>], are_free: bool) -> Result<u64, Fault> {
     if stored.is_empty() {
         return Ok(0);
     }
@@ -99,7 +99,7 @@ pub(super) async fn enter(tx: &Tx<'_>, stored: &[New<'_>], are_free: bool) -> Re
     let hashes: Vec<Uuid> = stored.iter().map(|new| new.hash).collect();
     let times: Vec<PgTime> = stored.iter().map(|new| PgTime(new.received_at)).collect();
     let seqs: Vec<i64> = stored.iter().map(|new| new.seq).collect();
-    let sql = if are_free { &ENTER_AGAIN } else { &ENTER };
+    let sql = if are_free { &INSERT_OR_REPLACE } else { &INSERT };
     tx.execute(sql, &[&rooms, &hashes, &times, &seqs]).await
 }
 

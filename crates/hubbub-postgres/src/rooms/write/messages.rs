@@ -1,4 +1,4 @@
-//! Entering messages.
+//! Inserts messages.
 
 use hubbub_core::{Send, Timestamp};
 use tokio_postgres::error::SqlState;
@@ -9,7 +9,7 @@ use crate::db::{Fault, PgTime, Sql, Tx};
 
 /// A message that has its number.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct New<'a> {
+pub(super) struct NewMessage<'a> {
     pub(super) room: i32,
     pub(super) sender: i32,
     pub(super) seq: i64,
@@ -19,7 +19,7 @@ pub(super) struct New<'a> {
 }
 
 const INSERT: Sql = Sql {
-    what: "entering messages",
+    what: "inserting messages",
     text: "insert into messages (room, sender, seq, received_at, sent_at, kind, message_id, username, body) \
            select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     types: &[
@@ -35,8 +35,8 @@ const INSERT: Sql = Sql {
     ],
 };
 
-/// Enters messages.
-pub(super) async fn insert(tx: &Tx<'_>, stored: &[New<'_>]) -> Result<(), Fault> {
+/// Inserts messages.
+pub(super) async fn insert(tx: &Tx<'_>, stored: &[NewMessage<'_>]) -> Result<(), Fault> {
     if stored.is_empty() {
         return Ok(());
     }

@@ -2,86 +2,98 @@
 //!
 //! Names become numbers ([`Numbered`]) → the rooms are locked in the order of their numbers, so that two transactions
 //! never wait for each other ([`state`]) → members, and where repeats are expected the ids, are looked up → every
-//! operation is judged in its order ([`judge`]), which changes nothing but memory → the differences are written, a
-//! statement for each table ([`differences`]). What stands alone in its batch is done in [`alone`].
+//! operation is decided in its order ([`decide`]), which changes nothing but memory → the differences are written, a
+//! statement for each table ([`differences`]). Exclusive operations are done in [`exclusive`].
 //!
-//! Repeats are rare, so a batch is judged at first as if it had none. Its ids tell: where one is known already, fewer
+//! Repeats are rare, so a batch is decided at first as if it had none. Its ids tell: where one is used already, fewer
 //! are inserted than were given, the transaction is rolled back and done again, looking first.
 
-mod alone;
+mod decide;
 mod differences;
 mod erase;
+mod exclusive;
 mod ids;
-mod judge;
 mod messages;
 mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hubbub_core::{Change, Outcome, Timestamp, What};
+use hubbub_core::{Change, Op, Outcome, Timestamp, What};
 
 use super::Rooms;
 use super::names::Wanted;
 use crate::apply::RoomOp;
 use crate::db::{Failure, Fault, Tx};
 use crate::partitions;
-use judge::Written;
+use decide::{WorkingSet, Written};
+use state::Membership;
 
-/// Tries to find a partition for messages, each after one was made.
+/// Tries to insert messages, each after a missing partition was made.
 const PARTITION_TRIES_MAX: u32 = 3;
 
 /// An operation whose names have numbers. `None` = the name was never seen, and nothing belongs to it.
 pub(super) struct Numbered<'a> {
     op: RoomOp<'a>,
     room: Option<i32>,
-    /// The sender of a message; the one whom a change is about.
+    /// The sender of a message; the subject of a change.
     user: Option<i32>,
-    /// Who asks for a change.
+    /// The caller of a change.
     by: Option<i32>,
 }
 
-/// What a transaction changed, for those who count.
+impl Numbered<'_> {
+    /// The membership of somebody whom the operation names; `None` when the name was never seen.
+    fn member(&self, user: &str) -> Option<Membership> {
+        let subject = match &self.op {
+            RoomOp::Send(send) => send.user,
+            RoomOp::Change(change) => user_of(change).0,
+        };
+        Some((self.room?, if user == subject { self.user? } else { self.by? }))
+    }
+}
+
+/// By how much a transaction changed the totals.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Totals {
     pub(super) messages: i64,
     pub(super) rooms: i64,
 }
 
-/// What is learnt in a try of a transaction for the next one.
+/// What a try of a transaction tells the next one.
 #[derive(Default)]
-struct Learnt {
-    look_first: AtomicBool,
+struct RetryHints {
+    looks_up_ids: AtomicBool,
     lacks_partition: AtomicBool,
 }
 
 /// Does operations in their order.
 pub(super) async fn apply(rooms: &Rooms, ops: &[RoomOp<'_>]) -> Result<Vec<Outcome>, Failure> {
     if let [RoomOp::Change(change)] = ops
-        && matches!(change.what, What::PutRoom { .. } | What::DeleteRoom { .. } | What::EraseUser { .. })
+        && Op::Change(*change).is_exclusive()
     {
-        return Ok(vec![alone::apply(rooms, change).await?]);
+        return Ok(vec![exclusive::apply(rooms, change).await?]);
     }
     let ops = number(rooms, ops).await?;
     let hashes: Vec<_> = ops.iter().map(|numbered| ids::hash_of(&numbered.op)).collect();
     partitions::ensure(&rooms.context, rooms.context.clock.now())
         .await
         .map_err(|fault| fault.before_commit())?;
-    let learnt = Learnt::default();
-    learnt.look_first.store(rooms.expects_repeats.load(Ordering::Relaxed), Ordering::Relaxed);
+    let hints = RetryHints::default();
+    hints.looks_up_ids.store(rooms.expects_repeats.load(Ordering::Relaxed), Ordering::Relaxed);
     let mut tries = 0;
     loop {
         tries += 1;
-        let work = async |tx: &Tx<'_>| try_once(rooms, &ops, &hashes, &learnt, tx).await;
+        let work = async |tx: &Tx<'_>| try_once(rooms, &ops, &hashes, &hints, tx).await;
         let done = rooms.context.db.transact("storing messages", work).await;
         if done.is_err()
             && tries < PARTITION_TRIES_MAX
-            && learnt.lacks_partition.swap(false, Ordering::Relaxed)
+            && hints.lacks_partition.swap(false, Ordering::Relaxed)
         {
             make_partitions(rooms, &ops).await?;
             continue;
         }
         let (outcomes, written) = done?;
-        if learnt.look_first.load(Ordering::Relaxed) {
+        if hints.looks_up_ids.load(Ordering::Relaxed) {
             let repeats = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Duplicate(_)));
             rooms.expects_repeats.store(repeats, Ordering::Relaxed);
         }
@@ -97,32 +109,34 @@ async fn try_once<'a>(
     rooms: &Rooms,
     ops: &[Numbered<'a>],
     hashes: &[uuid::Uuid],
-    learnt: &Learnt,
+    hints: &RetryHints,
     tx: &Tx<'_>,
 ) -> Result<(Vec<Outcome>, Written<'a>), Fault> {
     let mut state = state::lock(tx, ops.iter().filter_map(|numbered| numbered.room)).await?;
-    let look_first = learnt.look_first.load(Ordering::Relaxed);
+    let looks_up_ids = hints.looks_up_ids.load(Ordering::Relaxed);
     let members = state::read_members(tx, &state, ops);
-    let known =
-        async { if look_first { ids::look_up(tx, ops, hashes).await } else { Ok(ids::Known::default()) } };
-    let (members, known) = tokio::try_join!(biased; members, known)?;
+    let used_ids = async {
+        if looks_up_ids { ids::look_up(tx, ops, hashes).await } else { Ok(ids::UsedIds::default()) }
+    };
+    let (members, used_ids) = tokio::try_join!(biased; members, used_ids)?;
     state.members = members;
-    let judge = judge::Judge::new(rooms.context.clock.now(), rooms.context.options.autocreate, state, known);
-    let judged = judge.judge(ops, hashes);
-    let (mut outcomes, written) = (judged.outcomes, judged.written);
+    let mut set =
+        WorkingSet::new(rooms.context.clock.now(), rooms.context.options.autocreate, state, used_ids);
+    let mut outcomes = set.decide(ops, hashes);
+    let written = set.into_written();
     let wanted = written.stored.len();
-    let done = differences::write(tx, &written, look_first).await;
+    let done = differences::write(tx, &written, looks_up_ids).await;
     if let Err(fault) = &done {
-        learnt.lacks_partition.store(messages::lacks_partition(fault), Ordering::Relaxed);
+        hints.lacks_partition.store(messages::lacks_partition(fault), Ordering::Relaxed);
     }
     let (inserted, unread) = done?;
-    if inserted != u64::try_from(wanted).unwrap_or(u64::MAX) {
-        if look_first {
-            let found = format!("{inserted} of {wanted} new ids could be entered");
-            return Err(Fault::Nonsense { what: "entering ids", found });
+    if inserted != wanted as u64 {
+        if looks_up_ids {
+            let found = format!("{inserted} of {wanted} new ids could be inserted");
+            return Err(Fault::Nonsense { what: "inserting ids", found });
         }
-        learnt.look_first.store(true, Ordering::Relaxed);
-        return Err(Fault::Again { what: "entering ids" });
+        hints.looks_up_ids.store(true, Ordering::Relaxed);
+        return Err(Fault::Again { what: "inserting ids" });
     }
     for (place, erased) in unread {
         if let Some(Outcome::Read(mark)) = outcomes.get_mut(place) {

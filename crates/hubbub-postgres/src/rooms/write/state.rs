@@ -1,14 +1,15 @@
-//! What operations are judged by: rooms, held until the transaction ends, and those of their members who are concerned.
+//! What decisions depend on: rooms, locked until the transaction ends, and those of their members who are concerned.
 
 use std::collections::{BTreeSet, HashMap};
 
 use hubbub_core::Timestamp;
+use hubbub_core::rules::rooms::RoomState;
 use tokio_postgres::types::Type;
 
 use super::Numbered;
 use crate::db::{Fault, PgTime, Sql, Tx};
 
-/// A room as it stands after the operations judged so far.
+/// A room as the operations so far left it.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
     pub(super) head: i64,
@@ -26,6 +27,18 @@ pub(super) struct Room {
     pub(super) is_marked: bool,
     /// Whether anything changed.
     pub(super) is_touched: bool,
+}
+
+impl Room {
+    /// What decisions depend on.
+    pub(super) fn state(&self) -> RoomState {
+        RoomState {
+            exists: self.exists,
+            members_only: self.members_only,
+            head: self.head.unsigned_abs(),
+            last_received: self.last_received_at.unwrap_or(Timestamp::MIN),
+        }
+    }
 }
 
 /// A member of a room, both by number.

@@ -10,6 +10,7 @@ mod slot_ids;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hubbub_core::rules::rooms::IdHolder;
 use hubbub_core::{Message, Op, Receipt, Send};
 
 use crate::embedded::dedup::filter::IdFilter;
@@ -23,20 +24,6 @@ pub(crate) use rebuild_filter::FreshFilter;
 
 /// Maps kept for the next slot instead of being made anew.
 const SPARE_MAPS: usize = 2;
-
-/// What is known about an id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// No message of the room has it.
-    New,
-    /// The same message is stored.
-    Same(Receipt),
-    /// Another message has it.
-    Other {
-        /// Its number.
-        seq: u64,
-    },
-}
 
 #[derive(Debug)]
 struct UnsealedIds {
@@ -145,13 +132,13 @@ impl Dedup {
         maybe_known.extend(hashes.iter().map(|hash| self.filter.may_contain(*hash)));
     }
 
-    /// Remembers an id of the batch under way, whose record begins at `begin` of its block.
+    /// Records an id of the batch under way, whose record begins at `begin` of its block.
     #[inline]
-    pub(crate) fn note_in_batch(&mut self, hash: u64, begin: u32) {
+    pub(crate) fn insert_in_batch(&mut self, hash: u64, begin: u32) {
         self.batch.insert(hash, begin);
     }
 
-    /// Whether the room has a message with this id, the batch under way and its block included, and those left out
+    /// The message of the room that has this id, the batch under way and its block included, and those left out
     /// whose seq is `hidden`. `segments` hold everything that is in no slot known here.
     #[inline]
     pub(crate) fn find(
@@ -162,9 +149,9 @@ impl Dedup {
         block: &[u8],
         segments: &[Segment],
         hidden: impl Fn(u64) -> bool,
-    ) -> Result<Known, MaintainError> {
+    ) -> Result<Option<IdHolder>, MaintainError> {
         if !maybe_known && !self.batch.contains(hash) {
-            return Ok(Known::New);
+            return Ok(None);
         }
         self.look_up(hash, send, block, segments, hidden)
     }
@@ -177,19 +164,20 @@ impl Dedup {
         block: &[u8],
         segments: &[Segment],
         hidden: impl Fn(u64) -> bool,
-    ) -> Result<Known, MaintainError> {
-        let mut known = Known::New;
+    ) -> Result<Option<IdHolder>, MaintainError> {
+        let mut holder = None;
         let mut is_it = |message: &Message<'_>| {
             let found = message.sent.id == send.id && message.sent.room == send.room && !hidden(message.seq);
             if found {
-                known = compare(message, send);
+                let receipt = Receipt { seq: message.seq, received_at: message.received_at };
+                holder = Some(IdHolder { receipt, is_same: message.sent.same_content(send) });
             }
             found
         };
         for begin in self.batch.find(hash) {
             let mut record = block.get(index(begin)..).unwrap_or_default();
             if record::read_message(&mut record).is_some_and(|message| is_it(&message)) {
-                return Ok(known);
+                return Ok(holder);
             }
         }
         // Where one place cannot be read, another may still have it.
@@ -197,7 +185,7 @@ impl Dedup {
         for recent in self.unsealed.iter().rev() {
             for offset in recent.ids.find(hash) {
                 match recent.tail.visit(offset, &mut is_it) {
-                    Ok(true) => return Ok(known),
+                    Ok(true) => return Ok(holder),
                     Ok(false) => {}
                     Err(error) => unreadable = Some(error),
                 }
@@ -205,19 +193,11 @@ impl Dedup {
         }
         for segment in segments.iter().rev() {
             match segment.find_id(hash, &mut is_it) {
-                Ok(true) => return Ok(known),
+                Ok(true) => return Ok(holder),
                 Ok(false) => {}
                 Err(error) => unreadable = Some(error.into()),
             }
         }
-        unreadable.map_or(Ok(Known::New), Err)
-    }
-}
-
-fn compare(stored: &Message<'_>, send: &Send<'_>) -> Known {
-    if stored.sent.same_content(send) {
-        Known::Same(Receipt { seq: stored.seq, received_at: stored.received_at })
-    } else {
-        Known::Other { seq: stored.seq }
+        unreadable.map_or(Ok(None), Err)
     }
 }

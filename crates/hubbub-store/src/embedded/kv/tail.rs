@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use hubbub_core::Timestamp;
 use hubbub_core::kv::KvChanged;
 use parking_lot::RwLock;
 
@@ -15,7 +16,7 @@ use crate::embedded::file::cursor::index;
 use crate::embedded::journal::slot::SlotLease;
 use crate::embedded::journal::slot_path;
 use crate::embedded::kv::Patience;
-use crate::embedded::record::KeyChange;
+use crate::embedded::record::{KeyChange, read_key_change};
 
 /// The newest version of a key in a slot, and where its record stands.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +43,7 @@ impl Written {
     pub(crate) fn of(change: &KeyChange<'_>, key: Key, (offset, bytes): (u32, u32)) -> Self {
         let version = Version {
             revision: change.revision,
-            expires: change.expires,
+            expires: change.expires_at.map(Timestamp::as_micros),
             deleted: change.what != KvChanged::Put,
             // Values are limited to 1 MiB, and the journal takes none that fits no slot.
             value_bytes: u32::try_from(change.value.len()).unwrap_or(u32::MAX),
@@ -134,7 +135,7 @@ pub(crate) fn read_change<T>(
     };
     let path = || slot_path(slot.number);
     read.map_err(|source| MaintainError::Io { attempted: READING, path: path(), source })?;
-    let change = KeyChange::read(&mut record.as_slice())
+    let change = read_key_change(&mut record.as_slice())
         .filter(|change| change.key == key && change.revision == place.version.revision);
     match change {
         Some(change) => Ok(visit(&change)),

@@ -1,11 +1,13 @@
-//! The record of a change of a key.
+//! A change of a key, as it was decided.
 //!
 //! ```text
 //! kind u8 = 4 | flags u8: bits 0-1 what (0 put, 1 deleted, 2 expired), bit 2 runs out, bit 3 the key is new
 //! | length of the key varint | revision varint | put: length of the value varint, [when it runs out i64 LE] | key | value
 //! ```
 
+use hubbub_core::Timestamp;
 use hubbub_core::kv::KvChanged;
+pub(crate) use hubbub_core::rules::keys::KeyChange;
 
 use crate::embedded::file::varint;
 
@@ -22,80 +24,56 @@ const NEW: u8 = 8;
 /// Bytes that the record of a deletion takes besides its key, at most.
 pub(crate) const KEY_GONE_BYTES_MAX: usize = 2 + 2 * varint::VARINT_BYTES_MAX;
 
-/// A change of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KeyChange<'a> {
-    pub(crate) key: &'a [u8],
-    pub(crate) revision: u64,
-    pub(crate) what: KvChanged,
-    /// Empty but for a put.
-    pub(crate) value: &'a [u8],
-    /// When it runs out, by the wall clock in microseconds.
-    pub(crate) expires: Option<i64>,
-    /// Whether no version of the key was there, not even one that had run out.
-    pub(crate) is_new: bool,
+/// Appends the record of a change.
+pub(crate) fn write_key_change(change: &KeyChange<'_>, out: &mut Vec<u8>) {
+    let what = match change.what {
+        KvChanged::Put => PUT,
+        KvChanged::Deleted => DELETED,
+        KvChanged::Expired => EXPIRED,
+    };
+    let runs_out = if change.expires_at.is_some() { RUNS_OUT } else { 0 };
+    let new = if change.is_new { NEW } else { 0 };
+    out.extend_from_slice(&[KIND_KEY, what | runs_out | new]);
+    varint::write(change.key.len() as u64, out);
+    varint::write(change.revision, out);
+    if what == PUT {
+        varint::write(change.value.len() as u64, out);
+    }
+    if let Some(expires) = change.expires_at.map(Timestamp::as_micros) {
+        out.extend_from_slice(&expires.to_le_bytes());
+    }
+    out.extend_from_slice(change.key);
+    if what == PUT {
+        out.extend_from_slice(change.value);
+    }
 }
 
-impl<'a> KeyChange<'a> {
-    /// Appends the record.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        let what = match self.what {
-            KvChanged::Put => PUT,
-            KvChanged::Deleted => DELETED,
-            KvChanged::Expired => EXPIRED,
-        };
-        let runs_out = if self.expires.is_some() { RUNS_OUT } else { 0 };
-        let new = if self.is_new { NEW } else { 0 };
-        out.extend_from_slice(&[KIND_KEY, what | runs_out | new]);
-        varint::write(self.key.len() as u64, out);
-        varint::write(self.revision, out);
-        if what == PUT {
-            varint::write(self.value.len() as u64, out);
-        }
-        if let Some(expires) = self.expires {
-            out.extend_from_slice(&expires.to_le_bytes());
-        }
-        out.extend_from_slice(self.key);
-        if what == PUT {
-            out.extend_from_slice(self.value);
-        }
+/// Takes a change off the front of `input`; `None` when it is none.
+pub(crate) fn read_key_change<'a>(input: &mut &'a [u8]) -> Option<KeyChange<'a>> {
+    let (&[kind, flags], mut rest) = input.split_first_chunk::<2>()?;
+    if kind != KIND_KEY {
+        return None;
     }
-
-    /// By how many keys there are more.
-    pub(crate) fn more_keys(&self) -> i64 {
-        match self.what {
-            KvChanged::Put => i64::from(self.is_new),
-            KvChanged::Deleted | KvChanged::Expired => -1,
-        }
-    }
-
-    /// Takes a change off the front of `input`; `None` when the bytes are not one.
-    pub(crate) fn read(input: &mut &'a [u8]) -> Option<Self> {
-        let (&[kind, flags], mut rest) = input.split_first_chunk::<2>()?;
-        if kind != KIND_KEY {
-            return None;
-        }
-        let what = match flags & WHAT {
-            PUT => KvChanged::Put,
-            DELETED => KvChanged::Deleted,
-            EXPIRED => KvChanged::Expired,
-            _ => return None,
-        };
-        let key = usize::try_from(varint::read(&mut rest)?).ok()?;
-        let revision = varint::read(&mut rest)?;
-        let value = if what == KvChanged::Put { usize::try_from(varint::read(&mut rest)?).ok()? } else { 0 };
-        let expires = if flags & RUNS_OUT != 0 {
-            let (expires, after) = rest.split_first_chunk()?;
-            rest = after;
-            Some(i64::from_le_bytes(*expires))
-        } else {
-            None
-        };
-        let (key, rest) = rest.split_at_checked(key)?;
-        let (value, rest) = rest.split_at_checked(value)?;
-        *input = rest;
-        Some(Self { key, revision, what, value, expires, is_new: flags & NEW != 0 })
-    }
+    let what = match flags & WHAT {
+        PUT => KvChanged::Put,
+        DELETED => KvChanged::Deleted,
+        EXPIRED => KvChanged::Expired,
+        _ => return None,
+    };
+    let key = usize::try_from(varint::read(&mut rest)?).ok()?;
+    let revision = varint::read(&mut rest)?;
+    let value = if what == KvChanged::Put { usize::try_from(varint::read(&mut rest)?).ok()? } else { 0 };
+    let expires_at = if flags & RUNS_OUT != 0 {
+        let (expires, after) = rest.split_first_chunk()?;
+        rest = after;
+        Some(Timestamp::from_micros(i64::from_le_bytes(*expires)))
+    } else {
+        None
+    };
+    let (key, rest) = rest.split_at_checked(key)?;
+    let (value, rest) = rest.split_at_checked(value)?;
+    *input = rest;
+    Some(KeyChange { key, revision, what, value, expires_at, is_new: flags & NEW != 0 })
 }
 
 #[cfg(test)]
@@ -120,18 +98,18 @@ mod tests {
                     revision,
                     what,
                     value: if is_put { &value } else { &[] },
-                    expires: expires.filter(|_| is_put),
+                    expires_at: expires.filter(|_| is_put).map(Timestamp::from_micros),
                     is_new: is_new && is_put,
                 };
                 let mut bytes = Vec::new();
-                change.write(&mut bytes);
+                write_key_change(&change, &mut bytes);
                 let overhead = if is_put { RECORD_OVERHEAD_MAX } else { KEY_GONE_BYTES_MAX };
                 prop_assert!(bytes.len() <= key.len() + change.value.len() + overhead);
                 bytes.push(9);
                 let mut input = bytes.as_slice();
                 prop_assert_eq!(record::read(&mut input), Some(Record::Key(change)));
                 prop_assert_eq!(input, &[9]);
-                prop_assert_eq!(KeyChange::read(&mut &bytes[..bytes.len() - 2]), None);
+                prop_assert_eq!(read_key_change(&mut &bytes[..bytes.len() - 2]), None);
             }
         }
 

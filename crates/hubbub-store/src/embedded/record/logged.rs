@@ -1,9 +1,12 @@
-//! The record of a change of rooms.
+//! A change of rooms, as it was decided.
 //!
 //! ```text
 //! kind u8 = 2 | what u8 | its parts in order: texts as length varint and bytes, numbers as varints, what may be
 //! missing as 0 or value + 1 (a text as 0 or length + 1)
 //! ```
+
+use hubbub_core::RoomSettings;
+use hubbub_core::rules::rooms::RoomRecord;
 
 use crate::embedded::file::varint::{self, read_text, write_text};
 
@@ -20,34 +23,13 @@ const ERASE: u8 = 6;
 /// Bytes that one number of an erasure takes at most, a room of its own included.
 pub(crate) const ERASED_BYTES_MAX: usize = 64 + 3 * varint::VARINT_BYTES_MAX;
 
-/// A change that was decided and is to be applied as it is.
+/// A change of rooms in the journal. It was decided and is to be applied as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Logged<'a> {
-    PutRoom {
-        room: &'a str,
-        /// Who becomes its first member if it is new.
-        founder: Option<&'a str>,
-        title: Option<&'a str>,
-        members_only: Option<bool>,
-        retention_s: Option<u64>,
-    },
-    DeleteRoom {
-        room: &'a str,
-    },
-    AddMember {
-        room: &'a str,
-        user: &'a str,
-    },
-    RemoveMember {
-        room: &'a str,
-        user: &'a str,
-    },
-    MarkRead {
-        room: &'a str,
-        user: &'a str,
-        seq: u64,
-    },
-    Erase {
+pub(crate) enum ChangeRecord<'a> {
+    /// Of one room.
+    Room(RoomRecord<'a>),
+    /// Erases messages of a user.
+    Erasure {
         user: &'a str,
         /// Whether nothing of the user is left, so that memberships end too.
         is_last: bool,
@@ -56,53 +38,17 @@ pub(crate) enum Logged<'a> {
     },
 }
 
-impl<'a> Logged<'a> {
+impl<'a> ChangeRecord<'a> {
     /// Appends the record.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.push(KIND_CHANGE);
         match self {
-            Self::PutRoom { room, founder, title, members_only, retention_s } => {
-                out.push(PUT_ROOM);
-                write_text(room, out);
-                write_optional_text(*founder, out);
-                write_optional_text(*title, out);
-                write_optional(members_only.map(u64::from), out);
-                write_optional(*retention_s, out);
-            }
-            Self::DeleteRoom { room } => {
-                out.push(DELETE_ROOM);
-                write_text(room, out);
-            }
-            Self::AddMember { room, user } => {
-                out.push(ADD_MEMBER);
-                write_text(room, out);
-                write_text(user, out);
-            }
-            Self::RemoveMember { room, user } => {
-                out.push(REMOVE_MEMBER);
-                write_text(room, out);
-                write_text(user, out);
-            }
-            Self::MarkRead { room, user, seq } => {
-                out.push(MARK_READ);
-                write_text(room, out);
-                write_text(user, out);
-                varint::write(*seq, out);
-            }
-            Self::Erase { user, is_last, seqs } => {
+            Self::Room(record) => write_room_record(record, out),
+            Self::Erasure { user, is_last, seqs } => {
                 out.push(ERASE);
                 write_text(user, out);
                 varint::write((*is_last).into(), out);
-                varint::write(seqs.len() as u64, out);
-                for (room, seqs) in seqs {
-                    write_text(room, out);
-                    varint::write(seqs.len() as u64, out);
-                    let mut before = 0;
-                    for seq in seqs {
-                        varint::write(seq.wrapping_sub(before), out);
-                        before = *seq;
-                    }
-                }
+                write_seqs(seqs, out);
             }
         }
     }
@@ -113,30 +59,73 @@ impl<'a> Logged<'a> {
         if kind != KIND_CHANGE {
             return None;
         }
-        let from = &mut rest;
-        let logged = match what {
-            PUT_ROOM => Self::PutRoom {
-                room: read_text(from)?,
-                founder: read_optional_text(from)?,
-                title: read_optional_text(from)?,
-                members_only: read_optional(from)?.map(|flag| flag != 0),
-                retention_s: read_optional(from)?,
+        let record = match what {
+            ERASE => Self::Erasure {
+                user: read_text(&mut rest)?,
+                is_last: varint::read(&mut rest)? != 0,
+                seqs: read_seqs(&mut rest)?,
             },
-            DELETE_ROOM => Self::DeleteRoom { room: read_text(from)? },
-            ADD_MEMBER => Self::AddMember { room: read_text(from)?, user: read_text(from)? },
-            REMOVE_MEMBER => Self::RemoveMember { room: read_text(from)?, user: read_text(from)? },
-            MARK_READ => {
-                Self::MarkRead { room: read_text(from)?, user: read_text(from)?, seq: varint::read(from)? }
-            }
-            ERASE => Self::Erase {
-                user: read_text(from)?,
-                is_last: varint::read(from)? != 0,
-                seqs: read_seqs(from)?,
-            },
-            _ => return None,
+            what => Self::Room(read_room_record(what, &mut rest)?),
         };
         *input = rest;
-        Some(logged)
+        Some(record)
+    }
+}
+
+fn write_room_record(record: &RoomRecord<'_>, out: &mut Vec<u8>) {
+    let what = match record {
+        RoomRecord::PutRoom { .. } => PUT_ROOM,
+        RoomRecord::DeleteRoom { .. } => DELETE_ROOM,
+        RoomRecord::AddMember { .. } => ADD_MEMBER,
+        RoomRecord::RemoveMember { .. } => REMOVE_MEMBER,
+        RoomRecord::MarkRead { .. } => MARK_READ,
+    };
+    out.push(what);
+    write_text(record.room(), out);
+    match *record {
+        RoomRecord::PutRoom { founder, settings, .. } => {
+            write_optional_text(founder, out);
+            write_optional_text(settings.title, out);
+            write_optional(settings.members_only.map(u64::from), out);
+            write_optional(settings.retention_s, out);
+        }
+        RoomRecord::DeleteRoom { .. } => {}
+        RoomRecord::AddMember { user, .. } | RoomRecord::RemoveMember { user, .. } => write_text(user, out),
+        RoomRecord::MarkRead { user, seq, .. } => {
+            write_text(user, out);
+            varint::write(seq, out);
+        }
+    }
+}
+
+fn read_room_record<'a>(what: u8, from: &mut &'a [u8]) -> Option<RoomRecord<'a>> {
+    let room = read_text(from)?;
+    Some(match what {
+        PUT_ROOM => {
+            let founder = read_optional_text(from)?;
+            let title = read_optional_text(from)?;
+            let members_only = read_optional(from)?.map(|flag| flag != 0);
+            let settings = RoomSettings { title, members_only, retention_s: read_optional(from)? };
+            RoomRecord::PutRoom { room, founder, settings }
+        }
+        DELETE_ROOM => RoomRecord::DeleteRoom { room },
+        ADD_MEMBER => RoomRecord::AddMember { room, user: read_text(from)? },
+        REMOVE_MEMBER => RoomRecord::RemoveMember { room, user: read_text(from)? },
+        MARK_READ => RoomRecord::MarkRead { room, user: read_text(from)?, seq: varint::read(from)? },
+        _ => return None,
+    })
+}
+
+fn write_seqs(rooms: &[(&str, Vec<u64>)], out: &mut Vec<u8>) {
+    varint::write(rooms.len() as u64, out);
+    for (room, seqs) in rooms {
+        write_text(room, out);
+        varint::write(seqs.len() as u64, out);
+        let mut before = 0;
+        for seq in seqs {
+            varint::write(seq.wrapping_sub(before), out);
+            before = *seq;
+        }
     }
 }
 
@@ -190,27 +179,27 @@ mod tests {
             seqs in proptest::collection::vec(proptest::collection::btree_set(any::<u64>(), 0..9), 0..4),
         ) {
             let (room, user) = (room.as_str(), user.as_str());
-            let retention_s = number.map(u64::from);
+            let settings = RoomSettings { title: title.as_deref(), members_only: flag, retention_s: number.map(u64::from) };
             let seqs = seqs.into_iter().map(|seqs| (room, seqs.into_iter().collect())).collect::<Vec<_>>();
             let numbers: usize = seqs.iter().map(|(_, seqs): &(_, Vec<u64>)| seqs.len()).sum();
             let erase_bytes_max = (numbers + seqs.len()) * ERASED_BYTES_MAX + 100;
-            for logged in [
-                Logged::PutRoom { room, founder: flag.map(|_| user), title: title.as_deref(), members_only: flag, retention_s },
-                Logged::DeleteRoom { room },
-                Logged::AddMember { room, user },
-                Logged::RemoveMember { room, user },
-                Logged::MarkRead { room, user, seq: u64::MAX },
-                Logged::Erase { user, is_last: flag.is_some(), seqs: seqs.clone() },
+            for record in [
+                ChangeRecord::Room(RoomRecord::PutRoom { room, founder: flag.map(|_| user), settings }),
+                ChangeRecord::Room(RoomRecord::DeleteRoom { room }),
+                ChangeRecord::Room(RoomRecord::AddMember { room, user }),
+                ChangeRecord::Room(RoomRecord::RemoveMember { room, user }),
+                ChangeRecord::Room(RoomRecord::MarkRead { room, user, seq: u64::MAX }),
+                ChangeRecord::Erasure { user, is_last: flag.is_some(), seqs: seqs.clone() },
             ] {
                 let mut bytes = Vec::new();
-                logged.write(&mut bytes);
-                let is_erasure = matches!(logged, Logged::Erase { .. });
+                record.write(&mut bytes);
+                let is_erasure = matches!(record, ChangeRecord::Erasure { .. });
                 prop_assert!(!is_erasure || bytes.len() <= erase_bytes_max);
                 bytes.push(9);
                 let mut input = bytes.as_slice();
-                prop_assert_eq!(super::super::read(&mut input), Some(super::super::Record::Change(logged)));
+                prop_assert_eq!(super::super::read(&mut input), Some(super::super::Record::Change(record)));
                 prop_assert_eq!(input, &[9]);
-                prop_assert_eq!(Logged::read(&mut &bytes[..bytes.len() - 2]), None);
+                prop_assert_eq!(ChangeRecord::read(&mut &bytes[..bytes.len() - 2]), None);
             }
         }
 

@@ -18,9 +18,9 @@ use hubbub_core::{Message, MessageType, Send, Timestamp};
 
 use crate::embedded::file::varint;
 use kv::KIND_KEY;
-pub(crate) use kv::{KEY_GONE_BYTES_MAX, KeyChange};
+pub(crate) use kv::{KEY_GONE_BYTES_MAX, KeyChange, read_key_change, write_key_change};
 use logged::KIND_CHANGE;
-pub(crate) use logged::{ERASED_BYTES_MAX, Logged};
+pub(crate) use logged::{ChangeRecord, ERASED_BYTES_MAX};
 use queue::KIND_QUEUE;
 pub(crate) use queue::*;
 use time::KIND_TIME;
@@ -30,7 +30,7 @@ pub(crate) use time::{TIME_BYTES, TimeProven};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     Message(Message<'a>),
-    Change(Logged<'a>),
+    Change(ChangeRecord<'a>),
     Key(KeyChange<'a>),
     Queue(Queued<'a>),
     Time(TimeProven),
@@ -39,8 +39,8 @@ pub(crate) enum Record<'a> {
 /// Takes a record off the front of `input`. `None` when the bytes are none.
 pub(crate) fn read<'a>(input: &mut &'a [u8]) -> Option<Record<'a>> {
     match input.first() {
-        Some(&KIND_CHANGE) => Logged::read(input).map(Record::Change),
-        Some(&KIND_KEY) => KeyChange::read(input).map(Record::Key),
+        Some(&KIND_CHANGE) => ChangeRecord::read(input).map(Record::Change),
+        Some(&KIND_KEY) => read_key_change(input).map(Record::Key),
         Some(&KIND_QUEUE) => Queued::read(input).map(Record::Queue),
         Some(&KIND_TIME) => TimeProven::read(input).map(Record::Time),
         _ => read_message(input).map(Record::Message),
@@ -54,6 +54,7 @@ const KIND_MESSAGE: u8 = 1;
 pub(crate) const RECORD_OVERHEAD_MAX: usize = 5 + 4 * varint::VARINT_BYTES_MAX + 8;
 
 /// Appends a message.
+#[inline]
 pub(crate) fn write_message(message: &Message<'_>, out: &mut Vec<u8>) {
     let Send { room, user, id, username, text, kind, timestamp } = message.sent;
     // Ids are at most 64 bytes long, as checked when the message was made.

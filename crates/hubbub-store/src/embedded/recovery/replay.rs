@@ -91,7 +91,7 @@ impl ReplayState<'_> {
             match record {
                 Record::Message(message) => self.apply_message(&message, (begin, bytes), is_new, changes),
                 Record::Change(change) if is_new => {
-                    self.rooms.change(&change);
+                    self.rooms.apply(&change);
                 }
                 Record::Key(change) => {
                     changes.keys.push(Written::of(&change, change.key.into(), (begin, bytes)));

@@ -1,120 +1,115 @@
-//! Applies durable changes to rooms and members.
+//! Applies changes of rooms that are durable. What they come to is said by [`hubbub_core::rules::rooms`].
 
-use hubbub_core::{Outcome, ReadMark};
+use hubbub_core::invariant::BrokenInvariant;
+use hubbub_core::rules::rooms::{RoomMut, RoomRecord, RoomState, apply_change};
+use hubbub_core::{Outcome, RoomSettings, Timestamp};
 
 use super::{Room, RoomNumber, Rooms};
-use crate::embedded::record::Logged;
+use crate::embedded::record::ChangeRecord;
 
-impl Rooms {
-    /// Applies a change that was decided and is durable. Returns its outcome.
-    pub(crate) fn change(&mut self, logged: &Logged<'_>) -> Outcome {
-        match *logged {
-            Logged::PutRoom { room, founder, title, members_only, retention_s } => {
-                let number = self.intern(room);
-                let created = self.put(number, |room| {
-                    if let Some(title) = title {
-                        room.title = (!title.is_empty()).then(|| title.into());
-                    }
-                    room.members_only = members_only.unwrap_or(room.members_only);
-                    room.retention_s = retention_s.unwrap_or(room.retention_s);
-                });
-                if created && let Some(founder) = founder {
-                    self.join(number, founder);
-                }
-                Outcome::Room { created }
-            }
-            Logged::DeleteRoom { room } => Outcome::Changed { changed: self.delete(room) },
-            Logged::AddMember { room, user } => {
-                let number = self.intern(room);
-                Outcome::Changed { changed: self.join(number, user) }
-            }
-            Logged::RemoveMember { room, user } => {
-                Outcome::Changed { changed: self.number(room).is_some_and(|number| self.leave(number, user)) }
-            }
-            Logged::MarkRead { room, user, seq } => Outcome::Read(self.mark_read(room, user, seq)),
-            Logged::Erase { user, is_last, ref seqs } => {
-                let mut messages = 0;
-                for (room, seqs) in seqs {
-                    if let Some(number) = self.number(room) {
-                        messages += self.erase(number, &mut seqs.iter().copied());
-                    }
-                }
-                if is_last && let Some(number) = self.users.number(user) {
-                    for room in self.users.rooms(number).to_vec() {
-                        self.leave(room, user);
-                    }
-                }
-                Outcome::Erased { messages, more: !is_last }
-            }
+/// A room that a record is applied to.
+struct RoomEntry<'r> {
+    rooms: &'r mut Rooms,
+    number: RoomNumber,
+}
+
+impl RoomMut for RoomEntry<'_> {
+    fn state(&self) -> RoomState {
+        let room = self.rooms.get(self.number);
+        RoomState {
+            exists: room.is_some_and(|room| room.exists),
+            members_only: room.is_some_and(|room| room.members_only),
+            head: room.map_or(0, |room| room.head),
+            last_received: room.map_or(Timestamp::MIN, |room| Timestamp::from_micros(room.last_received)),
         }
     }
 
-    /// Changes a room's settings. Whether it is new.
-    fn put(&mut self, number: RoomNumber, change: impl FnOnce(&mut Room)) -> bool {
-        let Some(room) = self.entries.get_mut(number) else { return false };
-        change(room);
-        let created = !room.exists;
-        room.exists = true;
-        self.known += u64::from(created);
-        created
+    fn mark(&self, user: &str) -> Option<u64> {
+        self.rooms.mark(self.number, user)
     }
 
-    /// Leaves nothing of a room but its numbers.
-    fn delete(&mut self, name: &str) -> bool {
-        let Some((number, room)) = self.find(name) else { return false };
+    fn set_mark(&mut self, user: &str, mark: Option<u64>) -> Result<(), BrokenInvariant> {
+        self.rooms.set_mark(self.number, user, mark);
+        Ok(())
+    }
+
+    fn unread(&mut self, mark: u64) -> u64 {
+        self.rooms.get(self.number).map_or(0, |room| room.unread(mark))
+    }
+
+    fn put(&mut self, settings: &RoomSettings<'_>) {
+        let Some(room) = self.rooms.entries.get_mut(self.number) else { return };
+        if let Some(title) = settings.title {
+            room.title = (!title.is_empty()).then(|| title.into());
+        }
+        room.members_only = settings.members_only.unwrap_or(room.members_only);
+        room.retention_s = settings.retention_s.unwrap_or(room.retention_s);
+        self.rooms.known += u64::from(!room.exists);
+        room.exists = true;
+    }
+
+    fn clear(&mut self) {
+        let Some(room) = self.rooms.get(self.number) else { return };
         let head = room.head;
         let members: Vec<_> = room.members.keys().copied().collect();
         for user in &members {
-            self.users.leave(*user, number);
+            self.rooms.users.leave(*user, self.number);
         }
-        self.memberships -= members.len() as u64;
-        self.raise_low_watermark(number, head);
-        if let Some(room) = self.entries.get_mut(number) {
+        self.rooms.memberships -= members.len() as u64;
+        self.rooms.raise_low_watermark(self.number, head);
+        if let Some(room) = self.rooms.entries.get_mut(self.number) {
             let empty = Room::new(room.name.clone());
             *room = Room { head, low_watermark: head, last_received: room.last_received, ..empty };
         }
-        self.known -= 1;
-        true
+        self.rooms.known -= 1;
+    }
+}
+
+impl Rooms {
+    /// Applies a change that is durable, and says what became of it.
+    pub(crate) fn apply(&mut self, record: &ChangeRecord<'_>) -> Outcome {
+        match record {
+            ChangeRecord::Room(record) => self.apply_to_room(record),
+            ChangeRecord::Erasure { user, is_last, seqs } => self.apply_erasure(user, *is_last, seqs),
+        }
     }
 
-    /// Makes somebody a member, who has read everything up to the head. Whether it is new.
-    fn join(&mut self, number: RoomNumber, user: &str) -> bool {
-        let Some(room) = self.entries.get_mut(number) else { return false };
+    fn apply_to_room(&mut self, record: &RoomRecord<'_>) -> Outcome {
+        let number = self.intern(record.room());
+        let applied = apply_change(&mut RoomEntry { rooms: self, number }, record);
+        applied.unwrap_or_else(|broken| Outcome::Refused(broken.into()))
+    }
+
+    /// Hides messages of a user. With the last of them the memberships end.
+    fn apply_erasure(&mut self, user: &str, is_last: bool, seqs: &[(&str, Vec<u64>)]) -> Outcome {
+        let mut messages = 0;
+        for (room, seqs) in seqs {
+            if let Some(number) = self.number(room) {
+                messages += self.erase(number, &mut seqs.iter().copied());
+            }
+        }
+        if is_last && let Some(number) = self.users.number(user) {
+            for room in self.users.rooms(number).to_vec() {
+                self.set_mark(room, user, None);
+            }
+        }
+        Outcome::Erased { messages, more: !is_last }
+    }
+
+    /// Sets a member's read mark; `None` ends the membership.
+    fn set_mark(&mut self, number: RoomNumber, user: &str, mark: Option<u64>) {
+        let Some(room) = self.entries.get_mut(number) else { return };
         let user = self.users.intern(user);
-        if room.members.contains_key(&user) {
-            return false;
+        match (room.set_mark(user, mark), mark) {
+            (None, Some(_)) => {
+                self.memberships += 1;
+                self.users.join(user, number);
+            }
+            (Some(_), None) => {
+                self.memberships -= 1;
+                self.users.leave(user, number);
+            }
+            _ => {}
         }
-        room.set_mark(user, Some(room.head));
-        self.memberships += 1;
-        self.users.join(user, number);
-        true
-    }
-
-    fn leave(&mut self, number: RoomNumber, user: &str) -> bool {
-        let Some(user) = self.users.number(user) else { return false };
-        let Some(room) = self.entries.get_mut(number) else { return false };
-        if room.set_mark(user, None).is_none() {
-            return false;
-        }
-        self.memberships -= 1;
-        self.users.leave(user, number);
-        true
-    }
-
-    fn mark_read(&mut self, room: &str, user: &str, seq: u64) -> ReadMark {
-        let user = self.users.number(user);
-        let found = self.number(room).and_then(|number| self.entries.get_mut(number));
-        let Some((room, user)) = found.zip(user) else {
-            return ReadMark { seq: 0, unread: 0, moved: false };
-        };
-        let head = room.head;
-        let Some(before) = room.members.get(&user).copied() else {
-            return ReadMark { seq: 0, unread: 0, moved: false };
-        };
-        let seq = before.max(seq.min(head));
-        if seq > before {
-            room.set_mark(user, Some(seq));
-        }
-        ReadMark { seq, unread: room.unread(seq), moved: seq > before }
     }
 }

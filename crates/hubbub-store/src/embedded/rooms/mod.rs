@@ -1,7 +1,7 @@
 //! All rooms with their members and read marks: the small state of the engine, in memory, written whole into the
 //! manifest at each seal.
 //!
-//! A batch is applied here once it is durable ([`Rooms::store`], [`Rooms::change`]). A start reads the checkpoint in the
+//! A batch is applied here once it is durable ([`Rooms::store`], [`Rooms::apply`]). A start reads the checkpoint in the
 //! manifest ([`checkpoint`]) and applies the rest of the journal by the same two functions. The checkpoint says up to
 //! which batch it goes ([`Position`]).
 //!

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use hubbub_core::rules::rooms::is_caught_up;
 use roaring::RoaringTreemap;
 
 use super::users::UserNumber;
@@ -79,7 +80,7 @@ impl Room {
     /// Sets a member's mark, which is nowhere else; `None` = no member any more.
     pub(super) fn set_mark(&mut self, user: UserNumber, mark: Option<u64>) -> Option<u64> {
         self.at_head.retain(|other| *other != user);
-        if mark == Some(self.head) {
+        if mark.is_some_and(|mark| is_caught_up(mark, self.head)) {
             self.at_head.push(user);
         }
         match mark {

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hubbub_core::Outcome;
+use hubbub_core::rules::rooms::RoomRecord;
 use proptest::prelude::*;
 
 use super::{Position, Rooms};
-use crate::embedded::record::Logged;
+use crate::embedded::record::ChangeRecord;
 
 const ROOMS: [&str; 2] = ["r0", "r1"];
 const USERS: [&str; 3] = ["u0", "u1", "u2"];
@@ -101,14 +102,24 @@ fn enter(rooms: &mut Rooms, model: &Model, step: &Step) {
         }
         Step::Join(room, user) => {
             if rooms.find(ROOMS[room]).is_some() {
-                rooms.change(&Logged::AddMember { room: ROOMS[room], user: USERS[user] });
+                rooms.apply(&ChangeRecord::Room(RoomRecord::AddMember {
+                    room: ROOMS[room],
+                    user: USERS[user],
+                }));
             }
         }
         Step::Leave(room, user) => {
-            rooms.change(&Logged::RemoveMember { room: ROOMS[room], user: USERS[user] });
+            rooms.apply(&ChangeRecord::Room(RoomRecord::RemoveMember {
+                room: ROOMS[room],
+                user: USERS[user],
+            }));
         }
         Step::Read(room, user, seq) => {
-            let read = rooms.change(&Logged::MarkRead { room: ROOMS[room], user: USERS[user], seq });
+            let read = rooms.apply(&ChangeRecord::Room(RoomRecord::MarkRead {
+                room: ROOMS[room],
+                user: USERS[user],
+                seq,
+            }));
             assert!(matches!(read, Outcome::Read(_)));
         }
         Step::Erase(user) => {
@@ -117,7 +128,7 @@ fn enter(rooms: &mut Rooms, model: &Model, step: &Step) {
                 kept.filter(move |(_, sender)| **sender == user).map(|(seq, _)| *seq).collect()
             };
             let seqs = (0..ROOMS.len()).map(|room| (ROOMS[room], own(room))).collect();
-            rooms.change(&Logged::Erase { user: USERS[user], is_last: true, seqs });
+            rooms.apply(&ChangeRecord::Erasure { user: USERS[user], is_last: true, seqs });
         }
         Step::Floor(room, low_watermark) => {
             if let Some(number) = rooms.number(ROOMS[room]) {
@@ -125,7 +136,7 @@ fn enter(rooms: &mut Rooms, model: &Model, step: &Step) {
             }
         }
         Step::Delete(room) => {
-            rooms.change(&Logged::DeleteRoom { room: ROOMS[room] });
+            rooms.apply(&ChangeRecord::Room(RoomRecord::DeleteRoom { room: ROOMS[room] }));
         }
         Step::Snapshot => {
             rooms.set_position(Position { journal: 3, batch: 4 });

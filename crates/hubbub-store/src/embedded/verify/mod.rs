@@ -267,7 +267,7 @@ impl Verifier<'_> {
                 match record::read(&mut records) {
                     Some(Record::Message(message)) => self.message(&path, offset, &message, is_new, rooms),
                     Some(Record::Change(change)) if is_new => {
-                        rooms.change(&change);
+                        rooms.apply(&change);
                     }
                     Some(Record::Change(_) | Record::Queue(_) | Record::Time(_)) => {}
                     Some(Record::Key(change)) => self.key(&path, offset, &change),

@@ -1,22 +1,23 @@
-//! Judging changes of rooms and members, and entering them once they are durable.
+//! Changes of rooms and members: their records in the block, and applying them once they are durable.
 
 use std::sync::Arc;
 
+use hubbub_core::rules::rooms::{RoomRecord, decide_change};
 use hubbub_core::{Change, Op, OpBatch, Outcome, Refusal, What};
 
-use super::evaluate::is_member;
+use super::evaluate::RoomView;
 use super::{Head, Scratch, Writer, erasure_max};
 use crate::embedded::error::MaintainError;
-use crate::embedded::record::{self, Logged, Record};
+use crate::embedded::record::{self, ChangeRecord, Record};
 use crate::embedded::rooms::{RoomNumber, Rooms};
 use crate::embedded::shared::Shared;
 
-/// What an accepted change is answered with until it is entered, which tells the rest.
-const JUDGED: Outcome = Outcome::Changed { changed: false };
+/// The outcome of a change that is not applied yet.
+const NOT_APPLIED: Outcome = Outcome::Changed { changed: false };
 
 impl Writer {
-    /// Decides about a change and encodes it if it is to be entered.
-    pub(super) fn judge(
+    /// Decides about a change and encodes it if it may be made.
+    pub(super) fn decide_change(
         &self,
         shared: &Shared,
         change: &Change<'_>,
@@ -30,72 +31,19 @@ impl Writer {
                 return Outcome::Refused(Refusal::Unreadable);
             }
         } else {
-            match self.judge_in_room(shared, change, room, scratch) {
-                Ok(logged) => logged.write(&mut scratch.block),
+            let view = RoomView { writer: self, shared, scratch: &*scratch, room };
+            match decide_change(&view, change) {
+                Ok(record) => write_change(record, room, scratch),
                 Err(refusal) => return Outcome::Refused(refusal),
             }
         }
         scratch.records += 1;
         scratch.changes.push((index, begin));
-        JUDGED
+        NOT_APPLIED
     }
 
-    fn judge_in_room<'a>(
-        &self,
-        shared: &Shared,
-        change: &Change<'a>,
-        number: Option<RoomNumber>,
-        scratch: &mut Scratch,
-    ) -> Result<Logged<'a>, Refusal> {
-        let found = number.and_then(|number| Some((number, self.head(number).filter(|head| head.exists)?)));
-        let may = |number: RoomNumber, scratch: &Scratch| match change.by {
-            Some(by) if !is_member(shared, scratch, number, by) => Err(Refusal::NotMember),
-            _ => Ok(()),
-        };
-        if let What::PutRoom { room, settings } = change.what {
-            if let Some((number, _)) = found {
-                may(number, scratch)?;
-            }
-            return Ok(Logged::PutRoom {
-                room,
-                founder: change.by,
-                title: settings.title,
-                members_only: settings.members_only,
-                retention_s: settings.retention_s,
-            });
-        }
-        let (number, head) = found.ok_or(Refusal::UnknownRoom)?;
-        Ok(match change.what {
-            What::AddMember { room, user } => {
-                if head.members_only || change.by != Some(user) {
-                    may(number, scratch)?;
-                }
-                scratch.joined.insert((number, user.to_owned()), true);
-                Logged::AddMember { room, user }
-            }
-            What::RemoveMember { room, user } => {
-                if change.by != Some(user) {
-                    may(number, scratch)?;
-                }
-                scratch.joined.insert((number, user.to_owned()), false);
-                Logged::RemoveMember { room, user }
-            }
-            What::MarkRead { room, user, seq } => {
-                if !is_member(shared, scratch, number, user) {
-                    return Err(Refusal::NotMember);
-                }
-                Logged::MarkRead { room, user, seq }
-            }
-            What::DeleteRoom { room } => {
-                may(number, scratch)?;
-                Logged::DeleteRoom { room }
-            }
-            What::PutRoom { .. } | What::EraseUser { .. } => return Err(Refusal::UnknownRoom),
-        })
-    }
-
-    /// Enters what is durable operation by operation, where the order decides who has read what.
-    pub(super) fn enter_in_order(
+    /// Applies what is durable operation by operation, where the order decides who has read what.
+    pub(super) fn apply_in_order(
         &mut self,
         rooms: &mut Rooms,
         batch: &OpBatch,
@@ -103,26 +51,26 @@ impl Writer {
         outcomes: &mut [Outcome],
     ) {
         let mut changes = scratch.changes.iter().copied().peekable();
-        let mut enter_changes = |rooms: &mut Rooms, before: usize| {
+        let mut apply_changes = |rooms: &mut Rooms, before: usize| {
             while let Some((index, begin)) = changes.next_if(|(index, _)| *index < before) {
-                // What is entered is what was written, so that a start comes to the same.
+                // What was written is applied, so that a start comes to the same.
                 let mut written = scratch.block.get(begin..).unwrap_or_default();
-                if let (Some(Record::Change(logged)), Some(outcome)) =
+                if let (Some(Record::Change(record)), Some(outcome)) =
                     (record::read(&mut written), outcomes.get_mut(index))
                 {
-                    *outcome = rooms.change(&logged);
+                    *outcome = rooms.apply(&record);
                 }
             }
         };
         for ((number, place), index) in scratch.places.iter().zip(&scratch.stored) {
-            enter_changes(rooms, *index);
+            apply_changes(rooms, *index);
             rooms.store(*number, place.seq, place.received, || match batch.get(*index) {
                 Some(Op::Send(send)) => Some(send.user),
                 _ => None,
             });
         }
-        enter_changes(rooms, usize::MAX);
-        // What messages are judged by is changed only by what stands alone in its batch.
+        apply_changes(rooms, usize::MAX);
+        // Only exclusive operations change what messages are decided by.
         if batch.is_exclusive()
             && let Some(number) = scratch.rooms.first().copied().flatten()
             && let (Some(head), Some(room)) = (self.head_mut(number), rooms.get(number))
@@ -130,6 +78,20 @@ impl Writer {
             *head = Head::of(room);
         }
     }
+}
+
+/// Appends the record of a change of one room. Later operations of the batch see who came and who went.
+fn write_change(record: RoomRecord<'_>, room: Option<RoomNumber>, scratch: &mut Scratch) {
+    match (record, room) {
+        (RoomRecord::AddMember { user, .. }, Some(room)) => {
+            scratch.joined.insert((room, user.to_owned()), true);
+        }
+        (RoomRecord::RemoveMember { user, .. }, Some(room)) => {
+            scratch.joined.insert((room, user.to_owned()), false);
+        }
+        _ => {}
+    }
+    ChangeRecord::Room(record).write(&mut scratch.block);
 }
 
 /// Appends the record that erases the next messages of a user.
@@ -149,6 +111,6 @@ fn write_erasure(shared: &Shared, user: &str, block: &mut Vec<u8>) -> Result<(),
         named.collect()
     };
     let seqs = names.iter().map(|(room, seqs)| (&**room, seqs.clone())).collect();
-    Logged::Erase { user, is_last, seqs }.write(block);
+    ChangeRecord::Erasure { user, is_last, seqs }.write(block);
     Ok(())
 }

@@ -1,14 +1,17 @@
 //! Deciding about every operation of a batch, and encoding what is to be stored.
 
+use hubbub_core::invariant::{broken, saturate};
+use hubbub_core::rules::rooms::{self, IdHolder, RoomState, SendDecision, SendView};
 use hubbub_core::{Message, Op, Outcome, Receipt, Refusal, Send, Timestamp, What};
 
-use super::keys::{DueKeys, KnownKeys};
-use super::{Head, Scratch, WritePlace, Writer};
-use crate::embedded::dedup::Known;
+use super::keys::{DueKeys, KeyWorkingSet};
+use super::{Head, BlockSpan, Scratch, WritePlace, Writer};
+use crate::embedded::error::MaintainError;
 use crate::embedded::journal::block;
 use crate::embedded::queues::Judging;
 use crate::embedded::record;
 use crate::embedded::rooms::RoomNumber;
+use crate::embedded::segment::Segment;
 use crate::embedded::shared::Shared;
 use crate::embedded::tail::RecordLocation;
 use crate::embedded::view::View;
@@ -36,34 +39,41 @@ impl Writer {
         scratch.records = 0;
         scratch.has_queues = false;
         self.batches += 1;
-        Self::begin_keys(&mut scratch.keys);
         self.find_rooms(shared, ops, &mut scratch.rooms);
         self.dedup.begin_batch(ops, &mut scratch.hashes, &mut scratch.maybe_known);
-        let now = shared.clock.now().as_micros();
-        let due = DueKeys::find(shared, ops, shared.clock.proven().as_micros());
-        let mut keys = KnownKeys::look_up(shared, view, ops, &due);
+        let now = shared.clock.now();
+        let due = DueKeys::find(shared, ops, shared.clock.proven());
+        Self::begin_keys(&mut scratch.keys, &due);
+        let mut keys = KeyWorkingSet::load(shared, view, ops, &due, self.revision);
         let mut outcomes = Vec::with_capacity(ops.len());
         for (index, op) in ops.iter().enumerate() {
             let room = scratch.rooms.get(index).copied().flatten();
             outcomes.push(match (op, room) {
                 (Op::Send(send), Some(room)) => self.send(shared, send, (index, room), now, view, scratch),
                 (Op::Send(_), None) => Outcome::Refused(Refusal::UnknownRoom),
-                (Op::Change(change), room) => self.judge(shared, change, (index, room), scratch),
-                (Op::Kv(op), _) => self.judge_key(op, &mut keys, now, scratch),
-                (Op::Queue(_), _) => Outcome::Refused(Refusal::Unreadable),
+                (Op::Change(change), room) => self.decide_change(shared, change, (index, room), scratch),
+                (Op::Kv(op), _) => self.decide_key(op, &mut keys, now, scratch),
+                // Decided below, all of them at once.
+                (Op::Queue(_), _) => Outcome::Refused(Refusal::Internal),
             });
         }
         if ops.iter().any(|op| matches!(op, Op::Queue(_))) {
-            self.judge_queues(shared, ops, &mut outcomes, scratch);
+            self.decide_queues(shared, ops, &mut outcomes, scratch);
         }
         outcomes
     }
 
-    /// Decides about the operations on queues, and enters what they come to.
-    fn judge_queues(&self, shared: &Shared, ops: &[Op<'_>], outcomes: &mut [Outcome], scratch: &mut Scratch) {
+    /// Decides about the operations on queues, and applies what they come to.
+    fn decide_queues(
+        &self,
+        shared: &Shared,
+        ops: &[Op<'_>],
+        outcomes: &mut [Outcome],
+        scratch: &mut Scratch,
+    ) {
         let WritePlace { tail, position, .. } = &self.place;
         let room = tail.slot.bytes.saturating_sub(*position);
-        let spare = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(scratch.bytes_max);
+        let spare = saturate::<u64, usize>(room).saturating_sub(scratch.bytes_max);
         let before = scratch.records;
         let mut judging = Judging::new(
             &mut scratch.block,
@@ -112,55 +122,120 @@ impl Writer {
         shared: &Shared,
         send: &Send<'_>,
         (index, room): (usize, RoomNumber),
-        now: i64,
+        now: Timestamp,
         view: &View,
         scratch: &mut Scratch,
     ) -> Outcome {
-        let Some(head) = self.head(room).filter(|head| head.exists || shared.options.autocreate) else {
-            return Outcome::Refused(Refusal::UnknownRoom);
-        };
-        if head.members_only && !is_member(shared, scratch, room, send.user) {
-            return Outcome::Refused(Refusal::NotMember);
-        }
         let hash = scratch.hashes.get(index).copied().unwrap_or_default();
-        let maybe_known = scratch.maybe_known.get(index).copied().unwrap_or(true);
-        let hidden = |seq| shared.rooms.read().is_hidden(room, seq);
-        match self.dedup.find(hash, maybe_known, send, &scratch.block, &view.segments, hidden) {
-            Ok(Known::New) => {}
-            Ok(Known::Same(receipt)) => return Outcome::Duplicate(receipt),
-            Ok(Known::Other { seq }) => return Outcome::Refused(Refusal::IdReused { seq }),
+        let decided = {
+            let maybe_known = scratch.maybe_known.get(index).copied().unwrap_or(true);
+            let room = RoomView { writer: self, shared, scratch: &*scratch, room: Some(room) };
+            let view = MessageView { room, segments: &view.segments, hash, maybe_known };
+            rooms::decide_send(&view, send, now, shared.options.autocreate)
+        };
+        match decided {
+            Ok(SendDecision::Store(receipt)) => {
+                self.write_message(send, (index, room, hash), receipt, scratch)
+            }
+            Ok(decision) => decision.into(),
             // Neither stored nor known to be new. The rest of the batch has nothing to do with it.
             Err(error) => {
                 shared.status.damage.note(&error);
-                return Outcome::Refused(Refusal::Unreadable);
+                Outcome::Refused(Refusal::Unreadable)
             }
         }
+    }
+
+    /// Encodes a message that has its number, and moves the room's head on.
+    #[inline]
+    fn write_message(
+        &mut self,
+        send: &Send<'_>,
+        (index, room, hash): (usize, RoomNumber, u64),
+        receipt: Receipt,
+        scratch: &mut Scratch,
+    ) -> Outcome {
+        let begin = scratch.block.len();
+        let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent: *send };
+        record::write_message(&message, &mut scratch.block);
+        let BlockSpan { begin, offset, bytes } = match self.place.locate(&mut scratch.block, begin) {
+            Ok(location) => location,
+            Err(broken) => return Outcome::Refused(broken.into()),
+        };
         let batches = self.batches;
         let Some(head) = self.head_mut(room) else {
-            return Outcome::Refused(Refusal::UnknownRoom);
+            return Outcome::Refused(broken("a room that is decided about has a head").into());
         };
         if head.touched_by != batches {
             scratch.touched.push(room);
             head.touched_by = batches;
         }
-        head.exists = true;
-        head.seq += 1;
-        head.received = head.received.max(now);
-        let receipt = Receipt { seq: head.seq, received_at: Timestamp::from_micros(head.received) };
-        let begin = scratch.block.len();
-        let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent: *send };
-        record::write_message(&message, &mut scratch.block);
-        let bytes = u32::try_from(scratch.block.len() - begin).unwrap_or(u32::MAX);
-        // Slots are smaller than 4 GiB.
-        let begin = u32::try_from(begin).unwrap_or(u32::MAX);
-        let offset = u32::try_from(self.place.position).unwrap_or(u32::MAX).saturating_add(begin);
-        self.dedup.note_in_batch(hash, begin);
+        (head.exists, head.seq, head.received) = (true, receipt.seq, receipt.received_at);
+        self.dedup.insert_in_batch(hash, begin);
         let received = receipt.received_at.as_micros();
         scratch.places.push((room, RecordLocation { seq: receipt.seq, received, offset, bytes }));
         scratch.ids.push((hash, offset));
         scratch.stored.push(index);
         scratch.records += 1;
         Outcome::Stored(receipt)
+    }
+}
+
+/// A room of an operation, as the operations before left it.
+pub(super) struct RoomView<'w> {
+    pub(super) writer: &'w Writer,
+    pub(super) shared: &'w Shared,
+    pub(super) scratch: &'w Scratch,
+    pub(super) room: Option<RoomNumber>,
+}
+
+impl rooms::View for RoomView<'_> {
+    #[inline]
+    fn room(&self) -> Option<RoomState> {
+        let head = self.writer.head(self.room?)?;
+        Some(RoomState {
+            exists: head.exists,
+            members_only: head.members_only,
+            head: head.seq,
+            last_received: head.received,
+        })
+    }
+
+    fn is_member(&self, user: &str) -> bool {
+        let Some(room) = self.room else { return false };
+        let joined = &self.scratch.joined;
+        let by_batch = if joined.is_empty() { None } else { joined.get(&(room, user.to_owned())).copied() };
+        by_batch.unwrap_or_else(|| self.shared.rooms.read().is_member(room, user))
+    }
+}
+
+/// A message's room, and where its id may stand.
+struct MessageView<'w> {
+    room: RoomView<'w>,
+    segments: &'w [Segment],
+    hash: u64,
+    maybe_known: bool,
+}
+
+impl rooms::View for MessageView<'_> {
+    #[inline]
+    fn room(&self) -> Option<RoomState> {
+        rooms::View::room(&self.room)
+    }
+
+    fn is_member(&self, user: &str) -> bool {
+        rooms::View::is_member(&self.room, user)
+    }
+}
+
+impl SendView for MessageView<'_> {
+    type Need = MaintainError;
+
+    #[inline]
+    fn id_holder(&self, send: &Send<'_>) -> Result<Option<IdHolder>, MaintainError> {
+        let RoomView { writer, shared, scratch, room } = self.room;
+        let hidden = |seq| room.is_some_and(|room| shared.rooms.read().is_hidden(room, seq));
+        writer.dedup.find(self.hash, self.maybe_known, send, &scratch.block, self.segments, hidden)
     }
 }
 
@@ -171,11 +246,4 @@ fn may_make_room(op: &Op<'_>, shared: &Shared) -> bool {
         Op::Change(change) => matches!(change.what, What::PutRoom { .. }),
         Op::Queue(_) | Op::Kv(_) => false,
     }
-}
-
-/// Whether a user is a member, after what the batch did so far.
-pub(super) fn is_member(shared: &Shared, scratch: &Scratch, room: RoomNumber, user: &str) -> bool {
-    let by_batch =
-        if scratch.joined.is_empty() { None } else { scratch.joined.get(&(room, user.to_owned())).copied() };
-    by_batch.unwrap_or_else(|| shared.rooms.read().is_member(room, user))
 }

@@ -1,17 +1,19 @@
-//! Judging changes of keys.
+//! Changes of keys: the working set of a batch, and the records of what it changes.
 //!
-//! The newest versions of all keys of a batch are looked up before anything is changed, so that a block that cannot be
+//! The stored versions of all keys of a batch are looked up before anything is changed, so that a block that cannot be
 //! read refuses the operations that need it and no others.
 
 use hashbrown::HashMap;
-use hubbub_core::kv::{KEY_BYTES_MAX, KvChanged, KvOp, KvOutcome};
+use hubbub_core::invariant::{BrokenInvariant, saturate};
+use hubbub_core::kv::{KEY_BYTES_MAX, KvOp};
+use hubbub_core::rules::keys::{self, ExpiredKeys, KeyChange, KeyVersion};
 use hubbub_core::{Op, Outcome, Refusal, Timestamp};
 
 use super::{Scratch, Writer};
 use crate::embedded::kv::state::Due;
 use crate::embedded::kv::tail::Written;
 use crate::embedded::kv::{Key, Version};
-use crate::embedded::record::{KEY_GONE_BYTES_MAX, KeyChange};
+use crate::embedded::record::{KEY_GONE_BYTES_MAX, write_key_change};
 use crate::embedded::shared::Shared;
 use crate::embedded::view::View;
 
@@ -25,49 +27,61 @@ const SWEPT_BYTES_MAX: usize = KEY_BYTES_MAX + KEY_GONE_BYTES_MAX;
 #[derive(Debug, Default)]
 pub(super) struct KeyScratch {
     pub(super) written: Vec<Written>,
-    /// Versions that were to run out and are not the newest any more.
-    gone: Vec<Due>,
+    /// What its sweep was shown: each is deleted, or its version is not the newest any more, or it cannot be read; then a
+    /// restart finds it again.
+    swept: Vec<Due>,
 }
 
-/// The newest version of a key as the batch left it so far.
+/// The stored version of a key cannot be read.
 #[derive(Debug, Clone, Copy)]
-enum Known {
-    Version(Option<Version>),
-    /// What is stored of it cannot be read.
-    Unreadable,
-}
+pub(super) struct Unreadable;
 
-/// What has run out and is to be swept.
+/// What has expired and is to be swept.
 #[derive(Debug, Default)]
 pub(super) struct DueKeys {
     keys: Vec<(Due, Key)>,
-    more: bool,
+    has_more: bool,
 }
 
-/// The newest versions of all keys of a batch.
+/// The stored versions of all keys of a batch, as the operations before left them.
 #[derive(Debug)]
-pub(super) struct KnownKeys<'a> {
-    versions: HashMap<&'a [u8], Known>,
-    /// What the first sweep of the batch takes; further ones find nothing left.
-    due: &'a [(Due, Key)],
-    more_due: bool,
+pub(super) struct KeyWorkingSet<'a> {
+    versions: HashMap<&'a [u8], Result<Option<KeyVersion>, Unreadable>>,
+    /// The revision of the last change.
+    revision: u64,
+    expired: ExpiredKeys<'a>,
 }
 
 impl DueKeys {
     /// What a batch sweeps, if it sweeps.
-    pub(super) fn find(shared: &Shared, ops: &[Op<'_>], now: i64) -> Self {
+    pub(super) fn find(shared: &Shared, ops: &[Op<'_>], now: Timestamp) -> Self {
         if !has_sweep(ops) {
             return Self::default();
         }
         let most = (sweep_bytes_max(shared.options.slot_bytes) / SWEPT_BYTES_MAX).max(1);
-        let (keys, more) = shared.keys.due_by(now, most);
-        Self { keys, more }
+        let (keys, has_more) = shared.keys.due_by(now.as_micros(), most);
+        Self { keys, has_more }
+    }
+
+    fn expired(&self) -> ExpiredKeys<'_> {
+        let version = |(expires, revision): Due| KeyVersion {
+            revision,
+            expires_at: Some(Timestamp::from_micros(expires)),
+        };
+        let keys = self.keys.iter().map(|(due, key)| (&**key, version(*due))).collect();
+        ExpiredKeys { keys, has_more: self.has_more }
     }
 }
 
-impl<'a> KnownKeys<'a> {
+impl<'a> KeyWorkingSet<'a> {
     /// Looks up every key of the batch.
-    pub(super) fn look_up(shared: &Shared, view: &View, ops: &[Op<'a>], due: &'a DueKeys) -> Self {
+    pub(super) fn load(
+        shared: &Shared,
+        view: &View,
+        ops: &[Op<'a>],
+        due: &'a DueKeys,
+        revision: u64,
+    ) -> Self {
         let mut versions = HashMap::new();
         let of_ops = ops.iter().filter_map(|op| match op {
             Op::Kv(op) => op.key(),
@@ -75,115 +89,97 @@ impl<'a> KnownKeys<'a> {
         });
         for key in of_ops.chain(due.keys.iter().map(|(_, key)| &**key)) {
             versions.entry(key).or_insert_with(|| {
-                view.key_version(key, shared.hasher.hash_key(key)).map_or_else(
-                    |error| {
+                view.key_version(key, shared.hasher.hash_key(key))
+                    .map(|found| found.and_then(stored))
+                    .map_err(|error| {
                         shared.status.damage.note(&error.into());
-                        Known::Unreadable
-                    },
-                    Known::Version,
-                )
+                        Unreadable
+                    })
             });
         }
-        Self { versions, due: &due.keys, more_due: due.more }
+        Self { versions, revision, expired: due.expired() }
+    }
+
+    /// Applies a change. Answers the version that it replaces.
+    fn apply(&mut self, change: &KeyChange<'a>) -> Option<KeyVersion> {
+        self.revision = change.revision;
+        self.versions.insert(change.key, Ok(change.version())).and_then(Result::ok).flatten()
+    }
+}
+
+fn stored(version: Version) -> Option<KeyVersion> {
+    let expires_at = version.expires.map(Timestamp::from_micros);
+    (!version.deleted).then_some(KeyVersion { revision: version.revision, expires_at })
+}
+
+impl<'a> keys::View<'a> for KeyWorkingSet<'a> {
+    type Need = Unreadable;
+
+    fn version(&self, key: &[u8]) -> Result<Option<KeyVersion>, Unreadable> {
+        self.versions.get(key).copied().unwrap_or(Err(Unreadable))
+    }
+
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn take_expired(&mut self) -> ExpiredKeys<'a> {
+        let keys = std::mem::take(&mut self.expired.keys);
+        ExpiredKeys { keys, has_more: self.expired.has_more }
     }
 }
 
 impl Writer {
-    /// Decides about a change of a key and encodes it if there is one.
-    pub(super) fn judge_key<'a>(
+    /// Decides about an operation on keys and encodes what it changes.
+    pub(super) fn decide_key<'a>(
         &mut self,
         op: &KvOp<'a>,
-        known: &mut KnownKeys<'a>,
-        now: i64,
+        keys: &mut KeyWorkingSet<'a>,
+        now: Timestamp,
         scratch: &mut Scratch,
     ) -> Outcome {
-        let (key, condition) = match *op {
-            KvOp::Put { key, condition, .. } | KvOp::Delete { key, condition } => (key, condition),
-            KvOp::Sweep => return self.sweep(known, scratch),
-        };
-        let Some(Known::Version(version)) = known.versions.get(key).copied() else {
+        let Ok(decision) = keys::decide(keys, op, now) else {
             return Outcome::Refused(Refusal::Unreadable);
         };
-        let seen = version.filter(|version| version.is_seen(now));
-        let revision = seen.map(|version| version.revision);
-        if !condition.holds(revision) {
-            return Outcome::Refused(Refusal::Condition { revision });
-        }
-        let change = match *op {
-            KvOp::Put { value, ttl_ms, .. } => {
-                let micros = |ms: u64| i64::try_from(ms.saturating_mul(1_000)).unwrap_or(i64::MAX);
-                let expires = ttl_ms.map(|ms| now.saturating_add(micros(ms)));
-                (KvChanged::Put, value, expires)
-            }
-            _ if seen.is_none() => return Outcome::Kv(KvOutcome::Deleted { revision: None }),
-            _ => (KvChanged::Deleted, [].as_slice(), None),
-        };
-        let revision = self.write_key(key, change, known, scratch);
-        Outcome::Kv(match change {
-            (KvChanged::Put, _, expires) => KvOutcome::Put {
-                revision,
-                expires_at: expires.map(Timestamp::from_micros),
-                created: seen.is_none(),
-            },
-            _ => KvOutcome::Deleted { revision: Some(revision) },
-        })
-    }
-
-    /// Deletes what has run out.
-    fn sweep(&mut self, known: &mut KnownKeys<'_>, scratch: &mut Scratch) -> Outcome {
-        let (mut revision, more) = (None, known.more_due);
-        for (due, key) in std::mem::take(&mut known.due) {
-            match known.versions.get(&**key) {
-                Some(Known::Version(Some(version)))
-                    if (version.expires, version.revision) == (Some(due.0), due.1) =>
-                {
-                    revision = Some(self.write_key(key, (KvChanged::Expired, &[], None), known, scratch));
-                }
-                // Another version took its place, or it cannot be read: then a restart looks at it again.
-                _ => scratch.keys.gone.push(*due),
+        for change in decision.changes.as_slice() {
+            if let Err(broken) = self.write_key(change, keys, scratch) {
+                return Outcome::Refused(broken.into());
             }
         }
-        Outcome::Kv(KvOutcome::Swept { revision, more })
+        decision.outcome
     }
 
-    /// Encodes a change and notes it. Answers its revision.
+    /// Encodes a change and applies it to the working set.
     fn write_key<'a>(
         &mut self,
-        key: &'a [u8],
-        (what, value, expires): (KvChanged, &[u8], Option<i64>),
-        known: &mut KnownKeys<'a>,
+        change: &KeyChange<'a>,
+        keys: &mut KeyWorkingSet<'a>,
         scratch: &mut Scratch,
-    ) -> u64 {
-        self.revision += 1;
-        let before = match known.versions.get(key) {
-            Some(Known::Version(version)) => version.filter(|version| !version.deleted),
-            _ => None,
-        };
-        let change =
-            KeyChange { key, revision: self.revision, what, value, expires, is_new: before.is_none() };
+    ) -> Result<(), BrokenInvariant> {
         let begin = scratch.block.len();
-        change.write(&mut scratch.block);
-        // Slots are smaller than 4 GiB.
-        let bytes = u32::try_from(scratch.block.len() - begin).unwrap_or(u32::MAX);
-        let offset = u32::try_from(self.place.position + begin as u64).unwrap_or(u32::MAX);
-        let mut written = Written::of(&change, key.into(), (offset, bytes));
-        written.replaces = before.and_then(|before| Some((before.expires?, before.revision)));
-        known.versions.insert(key, Known::Version(Some(written.place.version)));
+        write_key_change(change, &mut scratch.block);
+        let at = self.place.locate(&mut scratch.block, begin)?;
+        let mut written = Written::of(change, change.key.into(), (at.offset, at.bytes));
+        let replaced = keys.apply(change);
+        written.replaces =
+            replaced.and_then(|before| Some((before.expires_at?.as_micros(), before.revision)));
+        self.revision = change.revision;
         scratch.keys.written.push(written);
         scratch.records += 1;
-        self.revision
+        Ok(())
     }
 
-    /// Begins a batch.
-    pub(super) fn begin_keys(scratch: &mut KeyScratch) {
+    /// Begins a batch that sweeps what is due.
+    pub(super) fn begin_keys(scratch: &mut KeyScratch, due: &DueKeys) {
         scratch.written.clear();
-        scratch.gone.clear();
+        scratch.swept.clear();
+        scratch.swept.extend(due.keys.iter().map(|(due, _)| *due));
     }
 
     /// Shows readers what is durable now. Also called for a batch of which nothing had to be written.
     pub(super) fn publish_keys(&self, shared: &Shared, scratch: &KeyScratch) {
         self.place.tail.keys.publish(&scratch.written, &shared.keys);
-        shared.keys.forget_due(&scratch.gone);
+        shared.keys.forget_due(&scratch.swept);
     }
 }
 
@@ -198,6 +194,5 @@ fn has_sweep(ops: &[Op<'_>]) -> bool {
 
 /// At most an eighth of a slot, but one key at least.
 fn sweep_bytes_max(slot_bytes: u64) -> usize {
-    let eighth = usize::try_from(slot_bytes / 8).unwrap_or(usize::MAX);
-    eighth.clamp(SWEPT_BYTES_MAX, SWEPT_MAX * SWEPT_BYTES_MAX)
+    saturate::<u64, usize>(slot_bytes / 8).clamp(SWEPT_BYTES_MAX, SWEPT_MAX * SWEPT_BYTES_MAX)
 }

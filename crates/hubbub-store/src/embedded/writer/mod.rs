@@ -1,8 +1,8 @@
 //! The only way in: number, encode, write, sync, publish; on one thread at a time.
 //!
-//! Path of a batch: each operation's room or key is looked up → a message's id is checked ([`Dedup`]), a change judged →
-//! it gets its number and its record in the block → one write and one sync → places go to the tail's index, heads and
-//! changes to the rooms → outcomes.
+//! Path of a batch: each operation's room or key is looked up → the rules decide about it ([`hubbub_core::rules`]), with a
+//! message's id looked up in [`Dedup`] → it gets its record in the block → one write and one sync → places go to the
+//! tail's index, heads and changes to the rooms → outcomes.
 //!
 //! Invariants
 //! - Nothing is shown to readers before the sync returned; no lock that a reader needs is held until then.
@@ -19,8 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use hubbub_core::invariant::{BrokenInvariant, broken, saturate};
 use hubbub_core::store::ApplyError;
-use hubbub_core::{Op, OpBatch, Outcome};
+use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
 
 use self::keys::KeyScratch;
 use super::dedup::Dedup;
@@ -35,11 +36,11 @@ use super::shared::Shared;
 use super::status::SyncTimes;
 use super::tail::{RecordLocation, Tail};
 
-/// Head of a room as the writer knows it, ahead of what readers see while a batch is under way.
+/// State of a room that decisions need, ahead of what readers see while a batch is under way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     pub(crate) seq: u64,
-    pub(crate) received: i64,
+    pub(crate) received: Timestamp,
     /// The batch that touched it last.
     pub(crate) touched_by: u64,
     pub(crate) exists: bool,
@@ -51,7 +52,7 @@ impl Head {
     pub(crate) fn of(room: &Room) -> Self {
         Self {
             seq: room.head,
-            received: room.last_received,
+            received: Timestamp::from_micros(room.last_received),
             touched_by: 0,
             exists: room.exists,
             members_only: room.members_only,
@@ -74,6 +75,30 @@ pub(crate) struct WritePlace {
     pub(crate) messages: usize,
     /// When the slot was begun, on the monotonic clock.
     pub(crate) begun: Duration,
+}
+
+/// Where a record of the block under way stands.
+struct BlockSpan {
+    /// In the block.
+    begin: u32,
+    /// In the slot.
+    offset: u32,
+    bytes: u32,
+}
+
+impl WritePlace {
+    /// Where the record stands that was appended at `begin` of the block. One that has no place is taken off again.
+    #[inline]
+    fn locate(&self, block: &mut Vec<u8>, begin: usize) -> Result<BlockSpan, BrokenInvariant> {
+        let offset = u32::try_from(self.position + begin as u64);
+        match (u32::try_from(begin), offset, u32::try_from(block.len() - begin)) {
+            (Ok(begin), Ok(offset), Ok(bytes)) => Ok(BlockSpan { begin, offset, bytes }),
+            _ => {
+                block.truncate(begin);
+                Err(broken("a batch fits its journal slot, which is smaller than 4 GiB"))
+            }
+        }
+    }
 }
 
 /// Everything only the writing thread needs.
@@ -167,7 +192,7 @@ impl Writer {
     /// Sees to it that the batch fits behind what is written: goes on to the next slot where it does not.
     fn make_room(&mut self, shared: &Shared, batch: &OpBatch, ops: &[Op<'_>]) -> Result<(), ApplyError> {
         if batch.is_exclusive() && batch.len() > 1 {
-            let reason = "an operation that takes no company came in a batch with others".to_owned();
+            let reason = "an exclusive operation came in a batch with others".to_owned();
             return Err(ApplyError::Unavailable { reason });
         }
         let erasure = if batch.is_exclusive() { erasure_bytes_max(shared.options.slot_bytes) } else { 0 };
@@ -177,10 +202,10 @@ impl Writer {
         let bytes_max =
             HEADER_BYTES + record::TIME_BYTES + batch.bytes() + records + erasure + swept + queues;
         self.scratch.bytes_max = bytes_max;
-        let bound = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+        let bound = bytes_max as u64;
         // Lists are cut to the space there is, but not to the rest of a slot.
         let slot = shared.options.slot_bytes;
-        let lists = u64::try_from(lists).unwrap_or(u64::MAX).min(slot / LISTS_PART);
+        let lists = (lists as u64).min(slot / LISTS_PART);
         let bound = bound.saturating_add(lists).min(bound.max(slot));
         let fits = |place: &WritePlace| {
             let room = place.tail.slot.bytes.saturating_sub(place.position);
@@ -282,11 +307,11 @@ impl Writer {
         self.dedup.insert(&scratch.ids);
         let mut rooms = shared.rooms.write();
         if !scratch.changes.is_empty() || rooms.has_members() {
-            self.enter_in_order(&mut rooms, batch, scratch, outcomes);
+            self.apply_in_order(&mut rooms, batch, scratch, outcomes);
         } else {
             for room in &scratch.touched {
                 if let Some(head) = self.head(*room) {
-                    rooms.advance(*room, head.seq, head.received);
+                    rooms.advance(*room, head.seq, head.received.as_micros());
                 }
             }
         }
@@ -323,7 +348,7 @@ fn queue_bytes_max(ops: &[Op<'_>]) -> (usize, usize) {
 
 /// Messages erased by one operation at most, so that no commit takes long and every record fits a slot.
 fn erasure_max(slot_bytes: u64) -> usize {
-    usize::try_from(slot_bytes / 512).unwrap_or(usize::MAX).clamp(1, 10_000)
+    saturate::<u64, usize>(slot_bytes / 512).clamp(1, 10_000)
 }
 
 fn erasure_bytes_max(slot_bytes: u64) -> usize {

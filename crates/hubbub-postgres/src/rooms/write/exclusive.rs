@@ -1,0 +1,118 @@
+//! Exclusive changes: making, changing and deleting a room, and erasing a user.
+
+use hubbub_core::invariant::saturate;
+use hubbub_core::{Change, Outcome, Refusal, RoomSettings, Timestamp, What};
+use tokio_postgres::types::Type;
+
+use super::decide::WorkingSet;
+use super::state::{self, Room};
+use super::{Numbered, Totals, differences, erase, ids};
+use crate::apply::RoomOp;
+use crate::db::{Failure, Fault, Sql, Tx};
+use crate::rooms::Rooms;
+
+/// A setting that is not given keeps its value, which is the default in a new room.
+const PUT: Sql = Sql {
+    what: "changing a room",
+    text: "update rooms set deleted = false, changes = changes + 1, members = members + $5, \
+               title = case when $2 is null then title else nullif($2, '') end, \
+               members_only = coalesce($3, members_only), \
+               retention_s = case when $4 is null then retention_s else nullif($4, 0) end \
+           where no = $1",
+    types: &[Type::INT4, Type::TEXT, Type::BOOL, Type::INT8, Type::INT8],
+};
+
+const DELETE: Sql = Sql {
+    what: "deleting a room",
+    text: "update rooms set oldest = head + 1, messages = 0, erased = 0, members = 0, changes = changes + 1, \
+               title = null, members_only = false, retention_s = null, deleted = true \
+           where no = $1",
+    types: &[Type::INT4],
+};
+
+const DELETE_MEMBERS: Sql = Sql {
+    what: "removing a room's members",
+    text: "delete from members where room = $1",
+    types: &[Type::INT4],
+};
+
+const DELETE_ERASED: Sql = Sql {
+    what: "deleting a room's erased numbers",
+    text: "delete from erased where room = $1",
+    types: &[Type::INT4],
+};
+
+const ADD_PENDING_DELETES: Sql = Sql {
+    what: "recording the pending deletes of a room",
+    text: "insert into takeouts (room, first_seq, last_seq) select $1, $2, $3 where $2 <= $3",
+    types: &[Type::INT4, Type::INT8, Type::INT8],
+};
+
+/// Makes an exclusive change.
+pub(super) async fn apply(rooms: &Rooms, change: &Change<'_>) -> Result<Outcome, Failure> {
+    let db = &rooms.context.db;
+    let (outcome, totals) = if let What::EraseUser { user } = change.what {
+        let numbers = rooms.user_names.numbers(db, &[(user, false)]).await?;
+        let Some(user) = numbers.first().copied().flatten() else {
+            return Ok(Outcome::Erased { messages: 0, more: false });
+        };
+        db.transact("erasing a user", async |tx| erase::apply(tx, user).await).await?
+    } else {
+        let is_put = matches!(change.what, What::PutRoom { .. });
+        let name = change.room().unwrap_or_default();
+        let room = rooms.room_names.numbers(db, &[(name, is_put)]).await?.first().copied().flatten();
+        let by = change.by.unwrap_or_default();
+        let by = rooms.user_names.numbers(db, &[(by, is_put)]).await?.first().copied().flatten();
+        let Some(no) = room else { return Ok(Outcome::Refused(Refusal::UnknownRoom)) };
+        let numbered = Numbered { op: RoomOp::Change(*change), room, user: None, by };
+        let now = rooms.context.clock.now();
+        db.transact("changing a room", async |tx| change_room(tx, change, no, &numbered, now).await).await?
+    };
+    rooms.totals.add(totals);
+    Ok(outcome)
+}
+
+async fn change_room(
+    tx: &Tx<'_>,
+    change: &Change<'_>,
+    no: i32,
+    numbered: &Numbered<'_>,
+    now: Timestamp,
+) -> Result<(Outcome, Totals), Fault> {
+    let missing = || Fault::Nonsense { what: "locking rooms", found: "no row".into() };
+    let mut state = state::lock(tx, std::iter::once(no)).await?;
+    state.members = state::read_members(tx, &state, std::slice::from_ref(numbered)).await?;
+    let before = state.rooms.get(&no).cloned().ok_or_else(missing)?;
+    let mut set = WorkingSet::new(now, false, state, ids::UsedIds::default());
+    let outcome = match set.change(numbered, change, 0) {
+        Ok(outcome) => outcome,
+        Err(refusal) => return Ok((Outcome::Refused(refusal), Totals::default())),
+    };
+    let after = set.room(no).ok_or_else(missing)?;
+    let totals = Totals {
+        messages: after.messages - before.messages,
+        rooms: i64::from(after.exists) - i64::from(before.exists),
+    };
+    match change.what {
+        What::PutRoom { settings, .. } => {
+            put(tx, no, &settings, after.members - before.members).await?;
+            differences::write_members(tx, &set.into_written().members).await?;
+        }
+        _ => delete(tx, no, &before).await?,
+    }
+    Ok((outcome, totals))
+}
+
+async fn put(tx: &Tx<'_>, no: i32, settings: &RoomSettings<'_>, more_members: i64) -> Result<(), Fault> {
+    let retention: Option<i64> = settings.retention_s.map(saturate);
+    tx.execute(&PUT, &[&no, &settings.title, &settings.members_only, &retention, &more_members]).await?;
+    Ok(())
+}
+
+async fn delete(tx: &Tx<'_>, no: i32, room: &Room) -> Result<(), Fault> {
+    for statement in [&DELETE, &DELETE_MEMBERS, &DELETE_ERASED] {
+        tx.execute(statement, &[&no]).await?;
+    }
+    tx.execute(&ADD_PENDING_DELETES, &[&no, &room.oldest, &room.head]).await?;
+    Ok(())
+}

@@ -26,6 +26,7 @@ pub mod queue_draft;
 mod queue_head;
 mod queue_rules;
 pub mod replica;
+pub mod rules;
 pub mod stats;
 pub mod store;
 pub mod time;

@@ -10,7 +10,7 @@ use hubbub_core::{Outcome, QueueOp};
 use super::image::{Image, Stop};
 use super::load::Loader;
 use super::memory::Said;
-use super::{Queues, judge, write};
+use super::{Queues, decide, write};
 use crate::db::{Failure, Fault, Tx};
 
 /// What is remembered of a batch that is committed.
@@ -60,7 +60,7 @@ impl Queues {
         let mut outcomes = Vec::with_capacity(ops.len());
         for op in ops {
             let outcome = loop {
-                match judge::judge(&mut image, op) {
+                match decide::decide(&mut image, op) {
                     Ok(outcome) => break Outcome::Queue(outcome),
                     Err(Stop::Refused(refusal)) => break Outcome::Refused(refusal),
                     Err(Stop::Need(need)) => Box::pin(loader.more(&mut image, need)).await?,

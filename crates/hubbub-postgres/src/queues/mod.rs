@@ -1,8 +1,8 @@
-//! Queues: rows in the database, judged by the same rules as the embedded engine's.
+//! Queues: rows in the database, decided by the same rules as the embedded engine's.
 //!
 //! Path of a batch ([`apply`]): the rows of its queues are locked, in their order; what its operations can touch is read
-//! into an [`image`] by a number of statements that does not grow with the batch ([`load`]); each operation is judged
-//! against the image and changes it ([`judge`]); what has changed is written ([`write`]), and committed. The locks make
+//! into an [`image`] by a number of statements that does not grow with the batch ([`load`]); each operation is decided
+//! by the rules all stores share, and its effects change the image ([`decide`]); what has changed is written ([`write`]), and committed. The locks make
 //! the order exact however many servers share a queue, and last for one batch.
 //!
 //! Time is looked at when a batch begins: what it has come for is read and changed with everything else, before the first
@@ -27,9 +27,9 @@
 
 mod apply;
 mod beat;
+mod decide;
 mod expand;
 mod image;
-mod judge;
 mod load;
 mod memory;
 mod read;

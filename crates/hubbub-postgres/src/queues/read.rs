@@ -303,7 +303,7 @@ impl Queues {
         Ok(Some(listed.into_iter().map(|(one, _)| one).collect()))
     }
 
-    /// A take that is judged and not done.
+    /// A take that is decided and not done.
     pub(super) async fn look(
         &self,
         wanted: Wanted<'_>,

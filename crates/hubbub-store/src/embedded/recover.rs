@@ -384,7 +384,7 @@ fn replay(
                     written.push(Written::of(&change, change.key.into(), (offset, bytes)));
                 }
                 Record::Queue(queued) if is_new_to_queues => {
-                    queues.enter_again(&queued, &tail, offset + u64::from(bytes), clock);
+                    queues.replay(&queued, &tail, offset + u64::from(bytes), clock);
                 }
                 Record::Queue(_) | Record::Time(_) => {}
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Client, Counts, Dead, Image, Message, State, Telling};
+use super::{Client, Counts, Dead, Image, Message, State, WakeTarget};
 
 /// What of a message order and counts depend on.
 struct Stand {
@@ -82,9 +82,9 @@ impl Image {
     fn opened(&mut self, id: i64, line: super::Line) {
         let lowest = self.lowered.entry(line).or_insert(id);
         *lowest = (*lowest).min(id);
-        match self.telling {
-            Telling::Outcome => self.freed.push(id),
-            Telling::Sweep => {
+        match self.wake_target {
+            WakeTarget::Outcome => self.freed.push(id),
+            WakeTarget::Sweep => {
                 self.woken.insert(line.0);
             }
         }
@@ -150,12 +150,18 @@ impl Image {
         }
     }
 
+    /// The number for a client who is new, until the database gives one.
+    pub(crate) fn next_client(&self) -> i32 {
+        -(self.new_clients + 1)
+    }
+
     /// Registers a client who is not, and says the number.
     pub(crate) fn enter_client(&mut self, name: &str) -> i32 {
+        let next = self.next_client();
         let new_clients = &mut self.new_clients;
         let client = self.clients.entry(name.into()).or_insert_with(|| {
             *new_clients += 1;
-            Client { no: -*new_clients, is_registered: false, is_changed: false }
+            Client { no: next, is_registered: false, is_changed: false }
         });
         self.clients_added += i64::from(!client.is_registered);
         (client.is_registered, client.is_changed) = (true, true);

@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use hubbub_core::Refusal;
+use hubbub_core::invariant::saturate;
 
 use super::{ANYBODY, Frontier, GroupKey, Image, Message, Need, Place, Queue, Stop};
 
@@ -28,18 +29,6 @@ impl Image {
         self.clients.get(name).map(|client| client.no)
     }
 
-    /// The number of a client who is registered.
-    pub(crate) fn registered(&self, name: &str) -> Option<i32> {
-        self.clients.get(name).filter(|client| client.is_registered).map(|client| client.no)
-    }
-
-    /// Refuses one client more than there may be.
-    pub(crate) fn check_client_fits(&self) -> Result<(), Stop> {
-        let before = self.client_count.ok_or(Need::ClientCount)?;
-        let fits = before.saturating_add(self.clients_added) < self.clients_max;
-        if fits { Ok(()) } else { Err(Refusal::TooManyClients.into()) }
-    }
-
     pub(crate) fn client_name(&self, no: i32) -> Arc<str> {
         self.client_names.get(&no).map_or_else(|| Arc::from(""), Arc::clone)
     }
@@ -51,7 +40,7 @@ impl Image {
 
     /// A message that is there, of this queue.
     pub(crate) fn message_in(&self, queue: i32, id: u64) -> Option<&Message> {
-        let message = self.messages.get(&i64::try_from(id).ok()?)?;
+        let message = self.messages.get(&signed(id))?;
         (message.queue == queue && !message.is_gone).then_some(message)
     }
 
@@ -141,7 +130,12 @@ impl Image {
     }
 }
 
-/// An id as others know it.
+/// An id as others know it. The database gives none below 1.
 pub(crate) fn unsigned(id: i64) -> u64 {
-    u64::try_from(id).unwrap_or(0)
+    saturate(id)
+}
+
+/// An id as the database has it. Those beyond its range are nobody's.
+pub(crate) fn signed(id: u64) -> i64 {
+    saturate(id)
 }

@@ -1,6 +1,6 @@
 //! The part of the queues that a batch touches, in memory.
 //!
-//! It is filled by [`super::load`], changed by [`super::judge`], and what has changed is written by [`super::write`].
+//! It is filled by [`super::load`], changed by [`super::decide`], and what has changed is written by [`super::write`].
 //! Whoever needs more than is there says so by a [`Need`] before changing anything, and is asked again when it is there.
 //!
 //! Invariants
@@ -12,6 +12,7 @@ mod find;
 mod members;
 mod message;
 mod pending;
+mod recipients;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -21,10 +22,11 @@ use hubbub_core::QueueRules;
 
 use crate::options::BroadcastOptions;
 
-pub(crate) use find::unsigned;
+pub(crate) use find::{signed, unsigned};
 pub(crate) use members::{CHUNK, Members, chunk_of};
 pub(crate) use message::{Dead, Message, State};
 pub(crate) use pending::{Pending, PendingChunk};
+pub(crate) use recipients::Recipients;
 
 /// Stands for anybody among the numbers of clients.
 pub(crate) const ANYBODY: i32 = 0;
@@ -59,7 +61,7 @@ pub(crate) struct Frontier {
     pub(crate) is_complete: bool,
 }
 
-/// What must be there before an operation can be judged.
+/// What must be there before an operation can be decided.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Need {
     /// The queue of this name, if there is one.
@@ -93,21 +95,11 @@ pub(crate) enum Need {
 }
 
 /// Why an operation is not done: it is refused, or something is needed first.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    Refused(hubbub_core::Refusal),
-    Need(Need),
-}
+pub(crate) type Stop = hubbub_core::rules::queues::Stop<Need>;
 
 impl From<Need> for Stop {
     fn from(need: Need) -> Self {
         Self::Need(need)
-    }
-}
-
-impl From<hubbub_core::Refusal> for Stop {
-    fn from(refusal: hubbub_core::Refusal) -> Self {
-        Self::Refused(refusal)
     }
 }
 
@@ -177,9 +169,9 @@ pub(crate) struct Group {
     pub(crate) frontier: Option<Frontier>,
 }
 
-/// Whom it is told that a message may be taken now.
+/// Who is told that a message may be taken now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Telling {
+pub(crate) enum WakeTarget {
     /// The outcome of the operation under way.
     Outcome,
     /// The next sweep.
@@ -239,13 +231,13 @@ pub(crate) struct Image {
     pub(crate) ids: Range<i64>,
     /// Bytes of copies that the batch has made.
     pub(crate) copied_bytes: i64,
-    /// Sends that are still to be judged.
+    /// Sends that are still to be decided.
     pub(crate) sends_left: i64,
     pub(crate) highest_named: Option<i64>,
     pub(crate) has_named: bool,
     /// What was loaded once and for all.
     pub(crate) loaded: HashSet<Need>,
-    pub(crate) telling: Telling,
+    pub(crate) wake_target: WakeTarget,
     pub(crate) freed: Vec<i64>,
     /// Queues that have something new to take and are not told of yet.
     pub(crate) woken: BTreeSet<i32>,

@@ -1,4 +1,4 @@
-//! What operations are known to touch before any of them is judged: what time has come for, what is settled or taken, ids
+//! What operations are known to touch before any of them is decided: what time has come for, what is settled or taken, ids
 //! of senders, groups.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! Filling the image: what a batch is known to touch, in two rounds of statements, and later whatever else it turns out to
 //! need.
 //!
-//! [`names`] locks queues and finds clients; [`first`] reads what the operations are known to touch, [`more`] what judging
+//! [`names`] locks queues and finds clients; [`first`] reads what the operations are known to touch, [`more`] what deciding
 //! asks for, [`make`] a queue if need be; both read [`places`] and [`groups`], and [`enter`] takes rows into the image.
 
 mod enter;

@@ -1,4 +1,4 @@
-//! Reading what judging turned out to need.
+//! Reading what a decision turned out to need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::queues::image::{Image, Need};
 use crate::queues::sql;
 
 impl Loader<'_> {
-    /// Reads what judging turned out to need.
+    /// Reads what a decision turned out to need.
     pub(in crate::queues) async fn more(&self, image: &mut Image, need: Need) -> Result<(), Fault> {
         match &need {
             Need::Queue(name) => {

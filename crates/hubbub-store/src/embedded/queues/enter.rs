@@ -1,4 +1,4 @@
-//! Entering what was judged. A start does the same with what the journal has.
+//! Applies effects. A start does the same with the records of the journal.
 
 use std::sync::Arc;
 
@@ -12,26 +12,25 @@ use super::source::Medium;
 use super::table::{Counts, Queue};
 use super::time::{Now, micros};
 use super::{Broadcast, Dead, Queues};
-use crate::embedded::record::{Queued, Sent, To, Why};
+use crate::embedded::record::{Effect, MessageRecord, QueueRecord, Recipient, Removal, checked_bytes};
 use crate::embedded::tail::Tail;
 
 impl Queues {
-    /// Enters one record. `place` is where the checked part of a message stands.
-    pub(crate) fn enter(&mut self, queued: &Queued<'_>, place: (u16, u32), now: Now) {
+    /// Applies one effect. `place` is where the checked part of a message stands.
+    pub(crate) fn apply(&mut self, effect: &QueueRecord<'_>, place: (u16, u32), now: Now) {
         self.changes += 1;
-        match queued {
-            Queued::Put { number, name, is_dead_letter, settings } => {
+        match effect {
+            Effect::Put { number, name, is_dead_letter, settings } => {
                 if let Some(queue) = self.queues.get_mut(number) {
-                    let judges_anew = queue.settings.deliveries_max != settings.deliveries_max;
-                    queue.settings = settings.clone();
+                    let before = std::mem::replace(&mut queue.settings, settings.clone());
                     queue.is_dead_letter |= is_dead_letter;
-                    if judges_anew {
-                        self.judge_deliveries(*number);
+                    if before.deliveries_max != settings.deliveries_max {
+                        self.apply_delivery_limit(*number);
                     }
                 } else {
                     self.add_queue(Queue {
                         number: *number,
-                        name: Arc::from(*name),
+                        name: Arc::clone(name),
                         is_dead_letter: *is_dead_letter,
                         settings: settings.clone(),
                         counts: Counts::default(),
@@ -39,16 +38,16 @@ impl Queues {
                     });
                 }
             }
-            Queued::Delete { number } => self.drop_queue(*number),
-            Queued::Client { number, name, registered, kept } => {
+            Effect::Delete { number } => self.drop_queue(*number),
+            Effect::Client { number, name, registered, kept } => {
                 self.set_client(*number, name, *registered);
                 if !registered {
                     self.drop_copies(*number, kept, now);
                 }
             }
-            Queued::Send(sent) => self.enter_sent(sent, place, now),
-            Queued::Taken { at, ids } => self.end(ids, *at, now, |counts| counts.done += 1),
-            Queued::Leased { at, leases } => {
+            Effect::Send(sent) => self.apply_sent(sent, place, now),
+            Effect::Taken { at, ids } => self.end(ids, *at, now, |counts| counts.done += 1),
+            Effect::Leased { at, leases } => {
                 for leased in leases {
                     let until = now.end_of(*at, leased.lease);
                     self.change_by_id(leased.id, |entry| {
@@ -57,7 +56,7 @@ impl Queues {
                     });
                 }
             }
-            Queued::Returned { at, id, delay } => {
+            Effect::Returned { at, id, delay } => {
                 let until = now.end_of(*at, *delay);
                 self.change_by_id(*id, |entry| set_due(entry, until, now));
                 // Nothing is loaded before the end of the start.
@@ -65,21 +64,21 @@ impl Queues {
                     self.returned.insert(*id);
                 }
             }
-            Queued::Extended { at, id, lease } => {
+            Effect::Extended { at, id, lease } => {
                 let until = now.end_of(*at, *lease);
                 self.change_by_id(*id, |entry| (entry.state, entry.at) = (State::Leased, until));
             }
-            Queued::Gone { at, why, ids } => {
-                if matches!(why, Why::Expired | Why::Dropped) {
+            Effect::Gone { at, why, ids } => {
+                if matches!(why, Removal::Expired | Removal::Dropped) {
                     self.dropped += ids.len() as u64;
                 }
                 self.end(ids, *at, now, |counts| match why {
-                    Why::Acknowledged => counts.done += 1,
-                    Why::Removed => {}
-                    Why::Expired | Why::Dropped => counts.dropped += 1,
+                    Removal::Acknowledged => counts.done += 1,
+                    Removal::Removed => {}
+                    Removal::Expired | Removal::Dropped => counts.dropped += 1,
                 });
             }
-            Queued::Dead { id, to, reason } => {
+            Effect::Dead { id, to, reason } => {
                 let Some((number, entry)) = self.made(*id) else { return };
                 let Some(queue) = self.queues.get_mut(&entry.queue) else { return };
                 queue.counts.dead += 1;
@@ -88,7 +87,7 @@ impl Queues {
                 let why = Dead { origin, reason: *reason, deliveries: entry.deliveries };
                 self.move_to(number, *to, Some(why));
             }
-            Queued::Redriven { to, ids } => {
+            Effect::Redriven { to, ids } => {
                 for id in ids {
                     if let Some((number, _)) = self.made(*id) {
                         self.move_to(number, *to, None);
@@ -103,17 +102,17 @@ impl Queues {
         self.sources.adopt(tail);
     }
 
-    /// Enters a record that the journal has, and that ends at `end` in its slot.
-    pub(crate) fn enter_again(&mut self, queued: &Queued<'_>, tail: &Arc<Tail>, end: u64, clock: &dyn Clock) {
-        let place = match queued {
-            Queued::Send(sent) => {
-                let begin = end.saturating_sub(sent.checked_bytes());
+    /// Applies a record that the journal has, and that ends at `end` in its slot.
+    pub(crate) fn replay(&mut self, record: &QueueRecord<'_>, tail: &Arc<Tail>, end: u64, clock: &dyn Clock) {
+        let place = match record {
+            Effect::Send(sent) => {
+                let begin = end.saturating_sub(checked_bytes(sent) as u64);
                 (self.sources.of_tail(tail), u32::try_from(begin).unwrap_or(u32::MAX))
             }
             _ => (NOWHERE, 0),
         };
         let now = self.times.for_loading(clock);
-        self.enter(queued, place, now);
+        self.apply(record, place, now);
     }
 
     /// Gives up messages whose texts stand in journals that are not there; where parts of journals may be lost, each text
@@ -154,10 +153,10 @@ impl Queues {
         }
     }
 
-    fn enter_sent(&mut self, sent: &Sent<'_>, (source, offset): (u16, u32), now: Now) {
+    fn apply_sent(&mut self, sent: &MessageRecord<'_>, (source, offset): (u16, u32), now: Now) {
         self.next_id = self.next_id.max(sent.id.saturating_add(sent.copies.max(1).into()));
         let group = sent.group.unwrap_or_default();
-        let is_copy = sent.to == To::All;
+        let is_copy = sent.to == Recipient::All;
         let mut entry = Entry {
             id: sent.id,
             known_as: sent.known_as.map_or([0; 2], |(id, _)| id),
@@ -178,17 +177,17 @@ impl Queues {
             queue.counts.sent += u64::from(sent.copies);
         }
         match sent.to {
-            To::All => self.enter_copies(sent, entry, now),
-            To::One(receiver) => {
+            Recipient::All => self.apply_copies(sent, entry, now),
+            Recipient::One(receiver) => {
                 self.add(Entry { receiver, ..entry });
             }
-            To::Anyone => {
+            Recipient::Anyone => {
                 self.add(entry);
             }
         }
     }
 
-    fn enter_copies(&mut self, sent: &Sent<'_>, first: Entry, now: Now) {
+    fn apply_copies(&mut self, sent: &MessageRecord<'_>, first: Entry, now: Now) {
         let mut pending = PendingBroadcast::new(first, self.registered_but(sent.sender));
         if sent.known_as.is_none() {
             self.add_pending(pending);
@@ -249,10 +248,10 @@ impl Queues {
         });
     }
 
-    /// Sees which messages of a queue were delivered too often, after that was changed.
-    fn judge_deliveries(&mut self, queue: u32) {
+    /// Makes messages exhausted or ready by a limit of deliveries that was changed.
+    fn apply_delivery_limit(&mut self, queue: u32) {
         let Some(queue) = self.queues.get(&queue) else { return };
-        let judged = queue.all.iter().filter_map(|id| {
+        let changed = queue.all.iter().filter_map(|id| {
             let (number, entry) = self.find(id)?;
             match (entry.state, queue.settings.exhausts(entry.deliveries)) {
                 (State::Ready, true) => Some((number, State::Exhausted)),
@@ -260,7 +259,7 @@ impl Queues {
                 _ => None,
             }
         });
-        for (number, state) in judged.collect::<Vec<_>>() {
+        for (number, state) in changed.collect::<Vec<_>>() {
             self.change(number, |entry| entry.state = state);
         }
     }

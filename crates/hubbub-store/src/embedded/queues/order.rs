@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hubbub_core::queue::Freed;
 
 use super::entry::{COPY, Entry, LINKED, NEVER, State};
-use super::{FromSender, InQueue, Queues, Telling, mix};
+use super::{FromSender, InQueue, Queues, WakeTarget, mix};
 
 /// The place of a message in the order of its queue.
 pub(super) fn in_queue(entry: &Entry) -> InQueue {
@@ -235,10 +235,10 @@ impl Queues {
     fn offer(&mut self, number: u32, entry: &Entry) {
         self.ready.insert(in_queue(entry));
         self.by_sender.insert(from_sender(entry));
-        match self.telling {
-            Telling::Nobody => {}
-            Telling::Outcome => self.freed.push(number),
-            Telling::Sweep => {
+        match self.wake_target {
+            WakeTarget::Nobody => {}
+            WakeTarget::Outcome => self.freed.push(number),
+            WakeTarget::Sweep => {
                 self.woken.insert(entry.queue);
             }
         }

@@ -19,7 +19,7 @@ use roaring::RoaringBitmap;
 use super::entry::{Entry, NEVER, State};
 use super::source::Sources;
 use super::time::Now;
-use super::{Queues, Telling};
+use super::{Queues, WakeTarget};
 use crate::embedded::{BroadcastOptions, EngineOptions};
 
 /// What bounds the work and the memory of queues.
@@ -208,9 +208,9 @@ impl Queues {
         }
         self.count_many(&copy, 1, false);
         self.sources.leave(&copy);
-        let telling = std::mem::replace(&mut self.telling, Telling::Nobody);
+        let wake_target = std::mem::replace(&mut self.wake_target, WakeTarget::Nobody);
         let number = self.add(copy);
-        self.telling = telling;
+        self.wake_target = wake_target;
         number
     }
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use hubbub_core::queue::{Delivery, QueueInfo, TAKE_BYTES_MAX, TAKE_MAX, Waiting, WaitingState, Wanted};
+use hubbub_core::queue::{
+    DeadLetter, Delivery, QueueInfo, TAKE_BYTES_MAX, TAKE_MAX, Waiting, WaitingState, Wanted,
+};
 use hubbub_core::store::{ReadError, StoreFigures};
 use hubbub_core::{ClientId, Timestamp};
 
@@ -48,6 +50,29 @@ impl Found {
 }
 
 impl Queues {
+    /// A message as it is delivered, not on lease.
+    pub(super) fn delivery(&self, entry: &Entry, group: Option<Arc<str>>, text: String) -> Delivery {
+        let dead = self.dead.get(&entry.id).map(|dead| DeadLetter {
+            origin: Arc::clone(&dead.origin),
+            reason: dead.reason,
+            deliveries: dead.deliveries,
+        });
+        let queue = self.queues.get(&entry.queue);
+        Delivery {
+            id: entry.id,
+            queue: queue.map_or_else(|| Arc::from(""), |queue| Arc::clone(&queue.name)),
+            sender: self.client_name(entry.sender),
+            receiver: (entry.receiver != 0).then(|| self.client_name(entry.receiver)),
+            text,
+            group,
+            sent_at: Timestamp::from_micros(entry.sent_at),
+            deliveries: entry.deliveries,
+            receipt: None,
+            leased_until: None,
+            dead,
+        }
+    }
+
     fn found(&self, entry: &Entry, now: Now) -> Found {
         let time = |at: i64| Timestamp::from_micros(now.wall_of(at));
         let mut told = self.delivery(entry, None, String::new());
@@ -196,13 +221,10 @@ impl Shared {
             };
             queues.make_copies_for_name(wanted.receiver);
             let Some(selection) = queues.selection(wanted, queue) else { return Some(Vec::new()) };
-            let selected = queues.select(&selection, max.min(TAKE_MAX), true, queues.visible.id, now.at);
-            queues.expire(&selected.over);
-            let mut bytes = 0;
-            let chosen = (0_usize..).zip(selected.chosen);
-            let chosen =
-                chosen.take_while(|(place, (_, entry))| within_bytes(&mut bytes, entry, *place == 0));
-            Some(chosen.map(|(_, (_, entry))| queues.found(&entry, now)).collect::<Vec<_>>())
+            let query = selection.query(max.min(TAKE_MAX), TAKE_BYTES_MAX as u64, true);
+            let selected = queues.select(&selection, &query, queues.visible.id, now.at);
+            queues.expire(&selected.expired);
+            Some(selected.chosen.iter().map(|message| queues.found(&message.handle, now)).collect::<Vec<_>>())
         })
     }
 

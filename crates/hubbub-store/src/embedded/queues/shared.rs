@@ -1,6 +1,6 @@
 //! What the writer, readers and seals share of queues, and who waits for whom.
 //!
-//! The writer judges a batch under the lock, lets go of it while the journal is written, and then says that all of it is
+//! The writer decides a batch under the lock, lets go of it while the journal is written, and then says that all of it is
 //! durable. A snapshot must hold nothing that is not: whoever wants one while a batch is under way leaves that to the
 //! writer, who copies the state when the batch is durable. Readers have the lock for moments and read texts behind it.
 
@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::snapshot::Copied;
 use super::time::{Now, Times};
-use super::{Judging, Queues, Visible};
+use super::{QueueBatch, Queues, Visible};
 use crate::embedded::error::MaintainError;
 use crate::embedded::rooms::Position;
 
@@ -74,27 +74,28 @@ impl QueueShared {
         }
     }
 
-    /// Judges the operations on queues of a batch, in their order, and fills in what they come to.
-    pub(crate) fn judge(
+    /// Decides the operations on queues of a batch, in their order, and fills in their outcomes.
+    pub(crate) fn decide(
         &self,
         clock: &dyn Clock,
         ops: &[Op<'_>],
         outcomes: &mut [Outcome],
-        judging: &mut Judging<'_>,
+        batch: &mut QueueBatch<'_>,
     ) {
         let mut guarded = self.guarded.lock();
         let now = guarded.queues.time_has_come(clock);
-        let before = judging.records();
+        let before = batch.records();
+        let mut effects = batch.effects();
         for (op, outcome) in ops.iter().zip(outcomes) {
             if let Op::Queue(op) = op {
-                *outcome = guarded.queues.judge(op, judging, now);
+                *outcome = guarded.queues.decide(op, &mut effects, batch, now);
             }
         }
-        guarded.unsettled |= judging.records() > before;
+        guarded.unsettled |= batch.records() > before;
         self.note_due(&guarded.queues);
     }
 
-    /// Everything that was judged is durable.
+    /// Everything that was decided is durable.
     pub(crate) fn settle(&self, clock: &dyn Clock, at: Position) {
         let mut guarded = self.guarded.lock();
         let guarded = &mut *guarded;
@@ -119,7 +120,7 @@ impl QueueShared {
         }
     }
 
-    /// Whether what was judged may or may not be durable will not be known before the next start.
+    /// Whether what was decided may or may not be durable will not be known before the next start.
     pub(crate) fn fail(&self) {
         self.guarded.lock().failed = true;
         self.settled.notify_all();

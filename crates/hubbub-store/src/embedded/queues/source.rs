@@ -10,8 +10,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::entry::{Entry, NOWHERE};
 use super::keep::text_path;
+use super::entry::{Entry, NOWHERE};
 use crate::embedded::disk::DiskFile;
 use crate::embedded::error::{DoingOn, MaintainError, READING};
 use crate::embedded::journal::slot_path;

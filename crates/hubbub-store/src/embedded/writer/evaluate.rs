@@ -6,7 +6,7 @@ use super::keys::{DueKeys, KnownKeys};
 use super::{Head, Scratch, WritePlace, Writer};
 use crate::embedded::dedup::Known;
 use crate::embedded::journal::block;
-use crate::embedded::queues::Judging;
+use crate::embedded::queues::QueueBatch;
 use crate::embedded::record;
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::shared::Shared;
@@ -65,7 +65,7 @@ impl Writer {
         let room = tail.slot.bytes.saturating_sub(*position);
         let spare = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(scratch.bytes_max);
         let before = scratch.records;
-        let mut judging = Judging::new(
+        let mut batch = QueueBatch::new(
             &mut scratch.block,
             &mut scratch.records,
             (tail, *position),
@@ -73,7 +73,7 @@ impl Writer {
             shared.options.queues_autoregister,
             &shared.status.damage,
         );
-        shared.queues.judge(&*shared.clock, ops, outcomes, &mut judging);
+        shared.queues.decide(&*shared.clock, ops, outcomes, &mut batch);
         scratch.has_queues = scratch.records > before;
     }
 

@@ -1,9 +1,9 @@
-//! What a batch must have loaded before it is judged: stores do not show what they ask for, nor in which order.
+//! What a batch must have loaded before it is decided: stores do not show what they ask for, nor in which order.
 
 use hubbub_core::queue::{Audience, Due, LeaseReceipt, QueueSend, Settle, Take, TakeHow, Wanted, WhenFull};
 use hubbub_core::{QueueOp, QueueOutcome, QueueRules, Refusal};
 
-use super::judge;
+use super::decide;
 use crate::queues::image::{
     ANYBODY, Client, Counts, Frontier, GroupKey, Image, Message, Need, Place, Queue, State, Stop,
 };
@@ -81,7 +81,7 @@ fn take(max: usize) -> QueueOp<'static> {
 
 /// What an operation still needs; `None` = it was done. It must not have changed anything if it needs something.
 fn need(image: &mut Image, op: &QueueOp<'_>) -> Option<Need> {
-    match judge(image, op) {
+    match decide(image, op) {
         Ok(_) => None,
         Err(Stop::Refused(refusal)) => panic!("{op:?} was refused: {refusal:?}"),
         Err(Stop::Need(need)) => {
@@ -159,7 +159,7 @@ fn ids_are_asked_for_all_sends_that_are_left() {
     for (ids, left, needed) in [(0..0, 4, Some(4)), (0..0, 0, Some(1)), (7..8, 4, None)] {
         let mut image = Image { ids: ids.clone(), sends_left: left, ..image(QueueRules::default(), &[]) };
         assert_eq!(need(&mut image, &QueueOp::Send(SEND)), needed.map(Need::Ids), "{ids:?}, {left}");
-        // One that is judged again still counts.
+        // One that is decided again still counts.
         assert_eq!(image.sends_left, left - i64::from(needed.is_none()));
     }
 }
@@ -170,20 +170,20 @@ fn nothing_is_due_before_what_was_seen_to() {
     let lease = |image: &mut Image| {
         let wanted = Wanted { queue: Some("q"), receiver: None, sender: None, newest_first: false };
         let how = TakeHow::Lease { lease_ms: Some(1) };
-        judge(image, &QueueOp::Take(Take { wanted, max: 1, how, registers: false }))
+        decide(image, &QueueOp::Take(Take { wanted, max: 1, how, registers: false }))
     };
     let extend = |image: &mut Image| {
         let receipt = LeaseReceipt { id: 3, delivery: 1, epoch: 0 };
-        judge(image, &QueueOp::Settle { queue: "q", receipt, how: Settle::Extend { lease_ms: Some(1) } })
+        decide(image, &QueueOp::Settle { queue: "q", receipt, how: Settle::Extend { lease_ms: Some(1) } })
     };
-    let delay = |image: &mut Image| judge(image, &QueueOp::Send(QueueSend { due: Due::In(1), ..SEND }));
+    let delay = |image: &mut Image| decide(image, &QueueOp::Send(QueueSend { due: Due::In(1), ..SEND }));
     for (seen_to, due) in [(0, [NOW + 1_000; 2]), (NOW + 5_000, [NOW + 6_000, NOW + 5_001])] {
         let mut image = image(QueueRules::default(), &[3]);
         image.frontiers.insert(OLDEST, Frontier { to: 3, is_complete: true });
         image.queues.get_mut(&QUEUE).unwrap().seen_to = seen_to;
         for what in [lease, extend, delay] as [fn(&mut Image) -> _; 3] {
-            let judged: Result<QueueOutcome, Stop> = what(&mut image);
-            judged.unwrap();
+            let decided: Result<QueueOutcome, Stop> = what(&mut image);
+            decided.unwrap();
         }
         let dues: Vec<_> = [3, 100].iter().map(|id| image.messages[id].due_at).collect();
         assert_eq!(dues, due.map(Some), "seen to {seen_to}");
@@ -205,10 +205,10 @@ fn an_id_of_a_sender_stands_for_all_that_makes_a_message() {
         image.registered = Some(std::collections::BTreeMap::new());
         let key = GroupKey { queue: QUEUE, receiver: ANYBODY, group: "c".into() };
         image.groups.entry(key).or_default().frontier = Some(Frontier { to: 0, is_complete: true });
-        judge(&mut image, &QueueOp::Send(first)).unwrap();
-        let judged = judge(&mut image, &QueueOp::Send(again));
-        let is_repeat = matches!(judged, Ok(QueueOutcome::Sent { duplicate: true, id: 100, .. }));
-        let is_refused = matches!(judged, Err(Stop::Refused(Refusal::MessageIdReused { id: 100 })));
+        decide(&mut image, &QueueOp::Send(first)).unwrap();
+        let decided = decide(&mut image, &QueueOp::Send(again));
+        let is_repeat = matches!(decided, Ok(QueueOutcome::Sent { duplicate: true, id: 100, .. }));
+        let is_refused = matches!(decided, Err(Stop::Refused(Refusal::MessageIdReused { id: 100 })));
         assert_eq!((is_repeat, is_refused), (is_same, !is_same), "{again:?}");
     }
 }

@@ -3,11 +3,11 @@
 //! Path of an operation: it is decided by the rules all stores share, against the state as all operations before it left
 //! it ([`decide`]) → its effects are written as records into the batch's block, and applied at once ([`enter`]), so that
 //! the next operation of the batch sees them → with the block they become durable → readers ([`read`]) see them. A start
-//! reads the last snapshot ([`snapshot`]) and applies the records behind it by the same function, so there is one way to
+//! reads the last checkpoint ([`checkpoint_read`]) and applies the records behind it by the same function, so there is one way to
 //! every state.
 //!
 //! Path of a text: it stands in the journal's slot, in the record of its message; memory knows only where. When the slot
-//! is sealed and the message still waits, it moves to a file of texts ([`keep`]).
+//! is sealed and the message still waits, it moves to a file of texts ([`payload_files`]).
 //!
 //! Path of a sender's id: it is known by its message as long as that waits, and behind that by itself, until its time
 //! ([`settled`]).
@@ -28,18 +28,20 @@
 //!   is hidden by [`Visible`], and no snapshot is taken meanwhile ([`shared`]).
 
 mod advance;
-mod keep;
+mod checkpoint;
+mod checkpoint_files;
+mod checkpoint_read;
 mod decide;
 mod enter;
 mod entry;
 mod order;
+mod payload_files;
 mod pending;
 mod read;
 mod select;
 mod service;
 mod settled;
 mod shared;
-mod snapshot;
 mod source;
 mod table;
 mod time;
@@ -66,7 +68,7 @@ use super::rooms::Position;
 use super::tail::hash::MixState;
 use advance::TimeOut;
 pub(crate) use checkpoint::{Copied, Files};
-pub(crate) use keep::QUEUES_DIR;
+pub(crate) use checkpoint_files::QUEUES_DIR;
 pub(crate) use checkpoint_read::read_snapshot;
 pub(crate) use decide::QueueBatch;
 use entry::{Entry, NEVER, Slab};

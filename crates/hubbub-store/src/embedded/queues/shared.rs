@@ -14,7 +14,7 @@ use hubbub_core::queue::epoch_number;
 use hubbub_core::{Clock, Op, Outcome};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::snapshot::Copied;
+use super::checkpoint::Copied;
 use super::time::{Now, Times};
 use super::{QueueBatch, Queues, Visible};
 use crate::embedded::error::MaintainError;

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::keep::text_path;
+use super::checkpoint_files::text_path;
 use super::entry::{Entry, NOWHERE};
 use crate::embedded::disk::DiskFile;
 use crate::embedded::error::{DoingOn, MaintainError, READING};

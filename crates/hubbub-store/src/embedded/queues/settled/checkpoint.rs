@@ -5,8 +5,9 @@ use std::io;
 
 use hubbub_core::queue::ID_KEPT_MS;
 
+use super::super::checkpoint::{Copied, Output};
+use super::super::checkpoint_read::read_u64;
 use super::super::entry::{COPY, Entry};
-use super::super::snapshot::{Copied, Output, read_u64};
 use super::super::time::{Now, micros};
 use super::super::{QueueShared, Queues};
 use super::{SettledId, id_run_path, merge, merge_candidates, spill};

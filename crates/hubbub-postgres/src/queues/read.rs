@@ -10,10 +10,10 @@ use hubbub_core::{ClientId, QueueId, QueueOp, Refusal, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::image::{Image, Message, State, Stop, unsigned};
 use super::load::Loader;
 use super::settings::rules_of;
 use super::sql::time;
+use super::working_set::{Message, State, Stop, WorkingSet, unsigned};
 use super::{Queues, sql, unmade};
 use crate::db::{Fault, Param, PgTime, Sql};
 
@@ -200,7 +200,7 @@ pub(super) fn waiting_message(
         id: unsigned(message.id),
         queue: Arc::clone(queue),
         sender,
-        receiver: (message.receiver != super::image::ANYBODY).then_some(receiver),
+        receiver: (message.receiver != super::working_set::ANYBODY).then_some(receiver),
         text: message.text.unwrap_or_default(),
         group: message.group,
         sent_at: time(message.sent_at),
@@ -312,16 +312,16 @@ impl Queues {
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin_reading().await?;
         let loader = Loader { tx: &tx, clock: &*self.context.clock, locks: false };
-        let mut image = Image::default();
+        let mut set = WorkingSet::default();
         let take = QueueOp::Take(Take { wanted, max, how: TakeHow::Away, registers: false });
-        Box::pin(loader.begin(&mut image, &[take], 0)).await?;
-        while let Err(need) = image.advance() {
-            Box::pin(loader.more(&mut image, need)).await?;
+        Box::pin(loader.begin(&mut set, &[take], 0)).await?;
+        while let Err(need) = set.advance() {
+            Box::pin(loader.more(&mut set, need)).await?;
         }
         let found = loop {
-            match image.look(&wanted, max) {
+            match set.look(&wanted, max) {
                 Ok(found) => break Some(found),
-                Err(Stop::Need(need)) => Box::pin(loader.more(&mut image, need)).await?,
+                Err(Stop::Need(need)) => Box::pin(loader.more(&mut set, need)).await?,
                 Err(Stop::Refused(Refusal::UnknownQueue)) => break None,
                 Err(Stop::Refused(_)) => break Some(Vec::new()),
             }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use hubbub_core::queue::{TAKE_BYTES_MAX, Waiting};
 use tokio_postgres::Row;
 
-use super::image::Message;
 use super::load::pending_chunk;
 use super::read::waiting_message;
 use super::sql;
+use super::working_set::Message;
 use crate::db::{Fault, Tx};
 
 /// Copies of a queue that are not made, behind an id, in the order of ids and without their texts; as many as one page

@@ -1,8 +1,8 @@
 //! What time does by itself: delays and leases end, messages outlive their time.
 
-use crate::queues::image::{Image, Need, State};
+use crate::queues::working_set::{Need, State, WorkingSet};
 
-impl Image {
+impl WorkingSet {
     /// Ends delays, leases and lives that are over, of all messages that are loaded. Lives end for good, so by the time
     /// that is proven.
     pub(in crate::queues) fn advance(&mut self) -> Result<(), Need> {

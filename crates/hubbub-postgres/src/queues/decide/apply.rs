@@ -1,4 +1,4 @@
-//! Applies effects to the image, once all is loaded that they change.
+//! Applies effects to the working set, once all is loaded that they change.
 
 use hubbub_core::QueueRules;
 use hubbub_core::invariant::{broken, saturate};
@@ -7,8 +7,8 @@ use hubbub_core::rules::queues::{NewMessage, Recipient, Removal, number_named};
 
 use super::view::{bytes_of, copied_bytes};
 use super::{DURATION_MAX, Fingerprint, PgEffect};
-use crate::queues::image::{
-    ANYBODY, Dead, GroupKey, Image, Known, Message, Need, Recipients, State, signed, unsigned,
+use crate::queues::working_set::{
+    ANYBODY, Dead, GroupKey, Known, Message, Need, Recipients, State, WorkingSet, signed, unsigned,
 };
 
 /// A duration as the database can write its end.
@@ -16,7 +16,7 @@ pub(super) fn duration(micros: u64) -> i64 {
     saturate::<u64, i64>(micros).min(DURATION_MAX)
 }
 
-impl Image {
+impl WorkingSet {
     /// Makes sure that all is loaded that an effect changes.
     pub(super) fn check_loaded(&self, effect: &PgEffect<'_>) -> Result<(), Need> {
         match effect {

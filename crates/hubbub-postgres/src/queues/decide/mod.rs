@@ -1,6 +1,6 @@
-//! Decides operations, each against the image as the one before it left it.
+//! Decides operations, each against the working set as the one before it left it.
 //!
-//! The rules are [`hubbub_core::rules::queues`]; [`view`] shows them the image, [`apply`] changes it. Whatever a decision or
+//! The rules are [`hubbub_core::rules::queues`]; [`view`] shows them the working set, [`apply`] changes it. Whatever a decision or
 //! its effects lack is loaded first, and nothing changes before; then the operation is decided again.
 
 mod advance;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use hubbub_core::rules::queues::{self as rules, Effect, Effects};
 use hubbub_core::{QueueOp, QueueOutcome};
 
-use super::image::{Image, Stop, WakeTarget};
+use super::working_set::{Stop, WakeTarget, WorkingSet};
 
 /// Longest time of anything, in microseconds; keeps times within what the database can write.
 const DURATION_MAX: i64 = 8_000 * 365 * 24 * 3_600 * 1_000_000;
@@ -31,33 +31,33 @@ pub(crate) struct Fingerprint<'a> {
 /// An effect in the numbers of the database.
 type PgEffect<'a> = Effect<'a, i32, Fingerprint<'a>>;
 
-/// Decides one operation and does it in the image.
-pub(super) fn decide(image: &mut Image, op: &QueueOp<'_>) -> Result<QueueOutcome, Stop> {
-    let decided = decide_and_apply(image, op);
+/// Decides one operation and does it in the working set.
+pub(super) fn decide(set: &mut WorkingSet, op: &QueueOp<'_>) -> Result<QueueOutcome, Stop> {
+    let decided = decide_and_apply(set, op);
     // One that is decided again still needs its id.
     if matches!(op, QueueOp::Send(_)) && !matches!(decided, Err(Stop::Need(_))) {
-        image.sends_left -= 1;
+        set.sends_left -= 1;
     }
     decided
 }
 
-fn decide_and_apply(image: &mut Image, op: &QueueOp<'_>) -> Result<QueueOutcome, Stop> {
+fn decide_and_apply(set: &mut WorkingSet, op: &QueueOp<'_>) -> Result<QueueOutcome, Stop> {
     let mut effects = Effects::new(usize::MAX);
-    let outcome = rules::decide(image, op, &mut effects)?;
+    let outcome = rules::decide(set, op, &mut effects)?;
     for effect in effects.iter() {
-        image.check_loaded(effect)?;
+        set.check_loaded(effect)?;
     }
     if rules::names_freed(op) {
-        image.wake_target = WakeTarget::Outcome;
+        set.wake_target = WakeTarget::Outcome;
     }
     for effect in effects.drain() {
-        image.apply(effect);
+        set.apply(effect);
     }
-    image.wake_target = WakeTarget::default();
-    Ok(image.completed(outcome))
+    set.wake_target = WakeTarget::default();
+    Ok(set.completed(outcome))
 }
 
-impl Image {
+impl WorkingSet {
     /// The outcome with what only the applied effects tell.
     fn completed(&mut self, outcome: QueueOutcome) -> QueueOutcome {
         match outcome {

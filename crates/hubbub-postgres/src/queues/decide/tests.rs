@@ -4,8 +4,8 @@ use hubbub_core::queue::{Audience, Due, LeaseReceipt, QueueSend, Settle, Take, T
 use hubbub_core::{QueueOp, QueueOutcome, QueueRules, Refusal};
 
 use super::decide;
-use crate::queues::image::{
-    ANYBODY, Client, Counts, Frontier, GroupKey, Image, Message, Need, Place, Queue, State, Stop,
+use crate::queues::working_set::{
+    ANYBODY, Client, Counts, Frontier, GroupKey, Message, Need, Place, Queue, State, Stop, WorkingSet,
 };
 
 const NOW: i64 = 1_000_000;
@@ -14,9 +14,9 @@ const ADA: i32 = 1;
 const OLDEST: Place = Place { queue: QUEUE, receiver: ANYBODY, sender: None, newest_first: false };
 
 /// A queue with messages that wait for anybody.
-fn image(settings: QueueRules, ids: &[i64]) -> Image {
-    let mut image = Image { now: NOW, proven: NOW, ids: 100..110, ..Image::default() };
-    image.names.insert("q".into(), QUEUE);
+fn set(settings: QueueRules, ids: &[i64]) -> WorkingSet {
+    let mut set = WorkingSet { now: NOW, proven: NOW, ids: 100..110, ..WorkingSet::default() };
+    set.names.insert("q".into(), QUEUE);
     let queue = Queue {
         name: "q".into(),
         is_dead_letter: false,
@@ -29,10 +29,10 @@ fn image(settings: QueueRules, ids: &[i64]) -> Image {
         is_new: false,
         is_deleted: false,
     };
-    image.queues.insert(QUEUE, queue);
-    image.clients.insert("ada".into(), Client { no: ADA, is_registered: true, is_changed: false });
-    ids.iter().for_each(|id| image.enter(message(*id)));
-    image
+    set.queues.insert(QUEUE, queue);
+    set.clients.insert("ada".into(), Client { no: ADA, is_registered: true, is_changed: false });
+    ids.iter().for_each(|id| set.enter(message(*id)));
+    set
 }
 
 fn message(id: i64) -> Message {
@@ -80,15 +80,15 @@ fn take(max: usize) -> QueueOp<'static> {
 }
 
 /// What an operation still needs; `None` = it was done. It must not have changed anything if it needs something.
-fn need(image: &mut Image, op: &QueueOp<'_>) -> Option<Need> {
-    match decide(image, op) {
+fn need(set: &mut WorkingSet, op: &QueueOp<'_>) -> Option<Need> {
+    match decide(set, op) {
         Ok(_) => None,
         Err(Stop::Refused(refusal)) => panic!("{op:?} was refused: {refusal:?}"),
         Err(Stop::Need(need)) => {
             assert!(
-                image.messages.values().all(|one| !one.is_changed && !one.is_gone && one.stored_in.is_some())
+                set.messages.values().all(|one| !one.is_changed && !one.is_gone && one.stored_in.is_some())
             );
-            assert!(image.queues.values().all(|queue| queue.added == Counts::default()));
+            assert!(set.queues.values().all(|queue| queue.added == Counts::default()));
             Some(need)
         }
     }
@@ -106,10 +106,10 @@ fn a_take_needs_as_much_of_a_line_as_it_takes() {
         // What is in memory behind the frontier may not be the next.
         (at(3, false), 2, true),
     ] {
-        let mut image = image(QueueRules::default(), &[3, 5, 9]);
-        image.frontiers.extend(frontier.map(|frontier| (OLDEST, frontier)));
+        let mut set = set(QueueRules::default(), &[3, 5, 9]);
+        set.frontiers.extend(frontier.map(|frontier| (OLDEST, frontier)));
         let expected = needed.then_some(Need::Place(OLDEST));
-        assert_eq!(need(&mut image, &take(max)), expected, "{frontier:?}, {max}");
+        assert_eq!(need(&mut set, &take(max)), expected, "{frontier:?}, {max}");
     }
 }
 
@@ -124,14 +124,14 @@ fn a_full_queue_drops_no_more_than_is_known_to_be_oldest() {
         (Some(Frontier { to: 3, is_complete: false }), Some(3), Some(Need::Oldest(QUEUE))),
         (Some(Frontier { to: 9, is_complete: true }), Some(3), None),
     ] {
-        let mut image = image(rules.clone(), &[3, 5, 9]);
-        if let Some(message) = leased.and_then(|id| image.messages.get_mut(&id)) {
+        let mut set = set(rules.clone(), &[3, 5, 9]);
+        if let Some(message) = leased.and_then(|id| set.messages.get_mut(&id)) {
             message.state = State::Leased;
         }
-        image.oldest.extend(frontier.map(|frontier| (QUEUE, frontier)));
-        assert_eq!(need(&mut image, &QueueOp::Send(SEND)), needed, "{frontier:?}, {leased:?}");
+        set.oldest.extend(frontier.map(|frontier| (QUEUE, frontier)));
+        assert_eq!(need(&mut set, &QueueOp::Send(SEND)), needed, "{frontier:?}, {leased:?}");
         let oldest = if leased.is_some() { 5 } else { 3 };
-        assert_eq!(image.messages[&oldest].is_gone, needed.is_none());
+        assert_eq!(set.messages[&oldest].is_gone, needed.is_none());
     }
 }
 
@@ -141,51 +141,51 @@ fn a_message_leaves_its_group_when_the_next_is_known() {
     for (frontier, needed) in
         [(None, true), (Some((3, false)), true), (Some((5, false)), false), (Some((3, true)), false)]
     {
-        let mut image = image(QueueRules::default(), &[]);
+        let mut set = set(QueueRules::default(), &[]);
         for id in [3, 5] {
-            image.enter(Message { group: Some("g".into()), behind: id > 3, ..message(id) });
+            set.enter(Message { group: Some("g".into()), behind: id > 3, ..message(id) });
         }
-        image.frontiers.insert(OLDEST, Frontier { to: 3, is_complete: true });
-        let group = image.groups.entry(key.clone()).or_default();
+        set.frontiers.insert(OLDEST, Frontier { to: 3, is_complete: true });
+        let group = set.groups.entry(key.clone()).or_default();
         group.frontier = frontier.map(|(to, is_complete)| Frontier { to, is_complete });
         let expected = needed.then(|| Need::Group(key.clone()));
-        assert_eq!(need(&mut image, &take(1)), expected, "{frontier:?}");
-        assert_eq!(image.messages[&5].behind, needed, "the next one follows");
+        assert_eq!(need(&mut set, &take(1)), expected, "{frontier:?}");
+        assert_eq!(set.messages[&5].behind, needed, "the next one follows");
     }
 }
 
 #[test]
 fn ids_are_asked_for_all_sends_that_are_left() {
     for (ids, left, needed) in [(0..0, 4, Some(4)), (0..0, 0, Some(1)), (7..8, 4, None)] {
-        let mut image = Image { ids: ids.clone(), sends_left: left, ..image(QueueRules::default(), &[]) };
-        assert_eq!(need(&mut image, &QueueOp::Send(SEND)), needed.map(Need::Ids), "{ids:?}, {left}");
+        let mut set = WorkingSet { ids: ids.clone(), sends_left: left, ..set(QueueRules::default(), &[]) };
+        assert_eq!(need(&mut set, &QueueOp::Send(SEND)), needed.map(Need::Ids), "{ids:?}, {left}");
         // One that is decided again still counts.
-        assert_eq!(image.sends_left, left - i64::from(needed.is_none()));
+        assert_eq!(set.sends_left, left - i64::from(needed.is_none()));
     }
 }
 
 /// The clock of a server that is behind writes nothing that others have looked past.
 #[test]
 fn nothing_is_due_before_what_was_seen_to() {
-    let lease = |image: &mut Image| {
+    let lease = |set: &mut WorkingSet| {
         let wanted = Wanted { queue: Some("q"), receiver: None, sender: None, newest_first: false };
         let how = TakeHow::Lease { lease_ms: Some(1) };
-        decide(image, &QueueOp::Take(Take { wanted, max: 1, how, registers: false }))
+        decide(set, &QueueOp::Take(Take { wanted, max: 1, how, registers: false }))
     };
-    let extend = |image: &mut Image| {
+    let extend = |set: &mut WorkingSet| {
         let receipt = LeaseReceipt { id: 3, delivery: 1, epoch: 0 };
-        decide(image, &QueueOp::Settle { queue: "q", receipt, how: Settle::Extend { lease_ms: Some(1) } })
+        decide(set, &QueueOp::Settle { queue: "q", receipt, how: Settle::Extend { lease_ms: Some(1) } })
     };
-    let delay = |image: &mut Image| decide(image, &QueueOp::Send(QueueSend { due: Due::In(1), ..SEND }));
+    let delay = |set: &mut WorkingSet| decide(set, &QueueOp::Send(QueueSend { due: Due::In(1), ..SEND }));
     for (seen_to, due) in [(0, [NOW + 1_000; 2]), (NOW + 5_000, [NOW + 6_000, NOW + 5_001])] {
-        let mut image = image(QueueRules::default(), &[3]);
-        image.frontiers.insert(OLDEST, Frontier { to: 3, is_complete: true });
-        image.queues.get_mut(&QUEUE).unwrap().seen_to = seen_to;
-        for what in [lease, extend, delay] as [fn(&mut Image) -> _; 3] {
-            let decided: Result<QueueOutcome, Stop> = what(&mut image);
+        let mut set = set(QueueRules::default(), &[3]);
+        set.frontiers.insert(OLDEST, Frontier { to: 3, is_complete: true });
+        set.queues.get_mut(&QUEUE).unwrap().seen_to = seen_to;
+        for what in [lease, extend, delay] as [fn(&mut WorkingSet) -> _; 3] {
+            let decided: Result<QueueOutcome, Stop> = what(&mut set);
             decided.unwrap();
         }
-        let dues: Vec<_> = [3, 100].iter().map(|id| image.messages[id].due_at).collect();
+        let dues: Vec<_> = [3, 100].iter().map(|id| set.messages[id].due_at).collect();
         assert_eq!(dues, due.map(Some), "seen to {seen_to}");
     }
 }
@@ -201,12 +201,12 @@ fn an_id_of_a_sender_stands_for_all_that_makes_a_message() {
         (QueueSend { group: None, ..first }, false),
         (QueueSend { audience: Audience::All, ..first }, false),
     ] {
-        let mut image = image(QueueRules::default(), &[]);
-        image.registered = Some(std::collections::BTreeMap::new());
+        let mut set = set(QueueRules::default(), &[]);
+        set.registered = Some(std::collections::BTreeMap::new());
         let key = GroupKey { queue: QUEUE, receiver: ANYBODY, group: "c".into() };
-        image.groups.entry(key).or_default().frontier = Some(Frontier { to: 0, is_complete: true });
-        decide(&mut image, &QueueOp::Send(first)).unwrap();
-        let decided = decide(&mut image, &QueueOp::Send(again));
+        set.groups.entry(key).or_default().frontier = Some(Frontier { to: 0, is_complete: true });
+        decide(&mut set, &QueueOp::Send(first)).unwrap();
+        let decided = decide(&mut set, &QueueOp::Send(again));
         let is_repeat = matches!(decided, Ok(QueueOutcome::Sent { duplicate: true, id: 100, .. }));
         let is_refused = matches!(decided, Err(Stop::Refused(Refusal::MessageIdReused { id: 100 })));
         assert_eq!((is_repeat, is_refused), (is_same, !is_same), "{again:?}");

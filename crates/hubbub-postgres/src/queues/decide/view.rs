@@ -1,4 +1,4 @@
-//! Shows the rules the image, and names what must be loaded first.
+//! Shows the rules the working set, and names what must be loaded first.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +16,9 @@ use sha2::{Digest, Sha256};
 
 use super::Fingerprint;
 use super::apply::duration;
-use crate::queues::image::{ANYBODY, Image, Message, Need, Place, Queue, State, Stop, signed, unsigned};
+use crate::queues::working_set::{
+    ANYBODY, Message, Need, Place, Queue, State, Stop, WorkingSet, signed, unsigned,
+};
 
 /// Bytes of copies that one batch makes at most of messages to everybody: each is held and written with its payload.
 const COPIED_BYTES_MAX: i64 = 256 << 20;
@@ -55,7 +57,7 @@ fn candidate(message: &Message) -> Candidate<i32, ()> {
     }
 }
 
-impl Order for Image {
+impl Order for WorkingSet {
     type Number = i32;
     type Handle = ();
     type Source = Place;
@@ -84,12 +86,12 @@ impl Order for Image {
     fn next_in_group(&self, message: &Candidate<i32, ()>) -> Result<Option<Candidate<i32, ()>>, Need> {
         let id = signed(message.id);
         let Some(key) = self.messages.get(&id).and_then(Message::group_key) else { return Ok(None) };
-        let next = Image::next_in_group(self, &key, id)?.and_then(|next| self.messages.get(&next));
+        let next = WorkingSet::next_in_group(self, &key, id)?.and_then(|next| self.messages.get(&next));
         Ok(next.filter(|next| next.state == State::Ready).map(candidate))
     }
 }
 
-impl View for Image {
+impl View for WorkingSet {
     type Number = i32;
     type Fingerprint<'a> = Fingerprint<'a>;
     type Handle = ();
@@ -123,7 +125,7 @@ impl View for Image {
     }
 
     fn held(&self, queue: i32) -> Found<Held, Self> {
-        let (messages, bytes) = Image::held(self, queue)?;
+        let (messages, bytes) = WorkingSet::held(self, queue)?;
         Ok(Held { messages: saturate(messages), bytes: saturate(bytes) })
     }
 
@@ -299,7 +301,7 @@ impl View for Image {
     }
 }
 
-impl Image {
+impl WorkingSet {
     /// Messages that a sweep clears away or moves.
     pub(super) fn swept_ids(&self) -> impl Iterator<Item = &Message> {
         let is_live = |message: &&Message| {

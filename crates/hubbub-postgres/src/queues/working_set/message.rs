@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hubbub_core::queue::{DeadReason, LeaseReceipt};
 use tokio_postgres::Row;
 
-use super::{GroupKey, Line, unsigned};
+use super::{GroupKey, ReceiverQueue, unsigned};
 use crate::db::PgTime;
 
 /// How a message stands.
@@ -137,7 +137,7 @@ impl Message {
         LeaseReceipt { id: unsigned(self.id), delivery, epoch }
     }
 
-    pub(crate) fn line(&self) -> Line {
+    pub(crate) fn receiver_queue(&self) -> ReceiverQueue {
         (self.queue, self.receiver)
     }
 

@@ -4,7 +4,7 @@
 //! Whoever needs more than is there says so by a [`Need`] before changing anything, and is asked again when it is there.
 //!
 //! Invariants
-//! - What is in the image is newer than the database, and is never replaced by it.
+//! - What is in the working set is newer than the database, and is never replaced by it.
 //! - Of each [`Place`] it holds everything up to the frontier that says so, and of each group too.
 
 mod change;
@@ -31,8 +31,8 @@ pub(crate) use recipients::Recipients;
 /// Stands for anybody among the numbers of clients.
 pub(crate) const ANYBODY: i32 = 0;
 
-/// A queue and whom its messages wait for.
-pub(crate) type Line = (i32, i32);
+/// One receiver's part of a queue: the queue, and whom its messages wait for.
+pub(crate) type ReceiverQueue = (i32, i32);
 
 /// Messages that may be taken, in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,7 +124,7 @@ pub(crate) struct Queue {
     pub(crate) settings: QueueRules,
     /// Nothing may be written that is due before this.
     pub(crate) seen_to: i64,
-    /// What was due up to now is in the image.
+    /// What was due up to now is in the working set.
     pub(crate) is_current: bool,
     /// Messages and bytes of texts, when the batch began.
     pub(crate) held: Option<(i64, i64)>,
@@ -181,7 +181,7 @@ pub(crate) enum WakeTarget {
 
 /// The part of the queues that a batch touches.
 #[derive(Debug, Default)]
-pub(crate) struct Image {
+pub(crate) struct WorkingSet {
     pub(crate) now: i64,
     /// What is removed for good, or forgotten, goes by this. Never later than `now`.
     pub(crate) proven: i64,
@@ -217,14 +217,14 @@ pub(crate) struct Image {
     /// By how many there are more since.
     pub(crate) clients_added: i64,
     pub(crate) messages: HashMap<i64, Message>,
-    pub(crate) ready: HashMap<Line, BTreeSet<i64>>,
+    pub(crate) ready: HashMap<ReceiverQueue, BTreeSet<i64>>,
     pub(crate) groups: HashMap<GroupKey, Group>,
     pub(crate) frontiers: HashMap<Place, Frontier>,
     pub(crate) oldest: HashMap<i32, Frontier>,
-    /// Where the lines began that were loaded.
-    pub(crate) lows: HashMap<Line, i64>,
-    /// Messages that may be taken now and could not before, the oldest of each line.
-    pub(crate) lowered: HashMap<Line, i64>,
+    /// Low-water marks of the per-receiver queues that were loaded.
+    pub(crate) low_water_marks: HashMap<ReceiverQueue, i64>,
+    /// Messages that may be taken now and could not before, the oldest of each per-receiver queue.
+    pub(crate) lowered: HashMap<ReceiverQueue, i64>,
     pub(crate) known: HashMap<(i32, String), Known>,
     /// Of messages with ids of their senders: how many are gone.
     pub(crate) known_gone: HashMap<i64, i64>,

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Client, Counts, Dead, Image, Message, State, WakeTarget};
+use super::{Client, Counts, Dead, Message, State, WakeTarget, WorkingSet};
 
 /// What of a message order and counts depend on.
 struct Stand {
     is_open: bool,
-    line: super::Line,
+    line: super::ReceiverQueue,
     counts: Counts,
 }
 
@@ -22,17 +22,17 @@ fn stand(message: &Message) -> Stand {
             State::Ready | State::Exhausted | State::Expired => {}
         }
     }
-    Stand { is_open: message.is_open(), line: message.line(), counts }
+    Stand { is_open: message.is_open(), line: message.receiver_queue(), counts }
 }
 
-impl Image {
+impl WorkingSet {
     /// Takes in what the database has, unless it is there already.
     pub(crate) fn enter(&mut self, message: Message) {
         if self.messages.contains_key(&message.id) {
             return;
         }
         if message.is_open() {
-            self.ready.entry(message.line()).or_default().insert(message.id);
+            self.ready.entry(message.receiver_queue()).or_default().insert(message.id);
         }
         if let Some(key) = message.group_key().filter(|_| message.is_alive()) {
             self.groups.entry(key).or_default().alive.insert(message.id);
@@ -79,7 +79,7 @@ impl Image {
     }
 
     /// A message may be taken from now on that could not before.
-    fn opened(&mut self, id: i64, line: super::Line) {
+    fn opened(&mut self, id: i64, line: super::ReceiverQueue) {
         let lowest = self.lowered.entry(line).or_insert(id);
         *lowest = (*lowest).min(id);
         match self.wake_target {
@@ -90,7 +90,7 @@ impl Image {
         }
     }
 
-    /// A message leaves its group; the next one follows. See [`Image::can_leave`].
+    /// A message leaves its group; the next one follows. See [`WorkingSet::can_leave`].
     fn leave_group(&mut self, id: i64) {
         let Some(message) = self.messages.get(&id) else { return };
         let was_first = message.is_alive() && !message.behind;
@@ -121,7 +121,7 @@ impl Image {
         });
     }
 
-    /// Moves a message to another queue, where it may be taken at once. See [`Image::can_join`].
+    /// Moves a message to another queue, where it may be taken at once. See [`WorkingSet::can_join`].
     pub(crate) fn move_to(&mut self, id: i64, to: i32, dead: Option<Dead>) {
         self.leave_group(id);
         self.change(id, |message| {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use hubbub_core::Refusal;
 use hubbub_core::invariant::saturate;
 
-use super::{ANYBODY, Frontier, GroupKey, Image, Message, Need, Place, Queue, Stop};
+use super::{ANYBODY, Frontier, GroupKey, Message, Need, Place, Queue, Stop, WorkingSet};
 
-impl Image {
+impl WorkingSet {
     /// The number of a queue.
     pub(crate) fn find_queue(&self, name: &str) -> Result<Option<i32>, Need> {
         let found = self.names.get(name).copied();

@@ -1,12 +1,12 @@
 //! Messages to everybody whose copies are not all made.
 //!
-//! A copy that is not made is counted with its queue, and is told of like any other. It is made in the image before anything
+//! A copy that is not made is counted with its queue, and is told of like any other. It is made in the working set before anything
 //! is chosen for its receiver, and written if it still waits when the batch ends.
 
 use std::collections::BTreeMap;
 
 use super::members::{CHUNK, Members, chunk_of};
-use super::{Image, Message, State};
+use super::{Message, State, WorkingSet};
 
 /// A message to everybody, as long as not all of its copies are made.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ impl PendingChunk {
     }
 }
 
-impl Image {
+impl WorkingSet {
     /// Takes in what the database has, unless it is there already.
     pub(crate) fn enter_pending(&mut self, template: Message, unmade: i64) {
         let pending = Pending { template, unmade, is_new: false, is_changed: false };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hubbub_core::invariant::saturate;
 
-use super::{ANYBODY, CHUNK, Image, Members, Need, chunk_of};
+use super::{ANYBODY, CHUNK, Members, Need, WorkingSet, chunk_of};
 
 /// Clients by the chunks of their numbers, then those who have no number yet.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Recipients {
     }
 }
 
-impl Image {
+impl WorkingSet {
     /// Whom a message to everybody of this sender is for.
     pub(crate) fn recipients(&self, sender: Option<i32>) -> Result<Recipients, Need> {
         let mut chunks = self.registered.clone().ok_or(Need::Registered)?;

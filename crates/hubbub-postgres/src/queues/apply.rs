@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::epoch_number;
 use hubbub_core::{Outcome, QueueOp};
 
@@ -47,7 +48,7 @@ impl Queues {
         let mut set = WorkingSet {
             epoch: epoch_number(&context.history.epoch),
             autoregister: context.options.queues_autoregister,
-            clients_max: i64::try_from(context.options.queues_clients_max).unwrap_or(i64::MAX),
+            clients_max: saturate::<_, i64>(context.options.queues_clients_max),
             broadcasts: context.options.broadcasts,
             woken_before: told.clone(),
             ..WorkingSet::default()
@@ -101,7 +102,7 @@ impl Queues {
         }
         let live = set.queues.values();
         let sum = |value: fn(&super::working_set::Counts) -> i64| -> u64 {
-            live.clone().map(|queue| u64::try_from(value(&queue.added)).unwrap_or(0)).sum()
+            live.clone().map(|queue| saturate::<_, u64>(value(&queue.added))).sum()
         };
         self.memory.given_up.fetch_add(sum(|counts| counts.dead), Ordering::Relaxed);
         self.memory.dropped.fetch_add(sum(|counts| counts.dropped), Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::{
     DeadLetter, Delivery, QueueInfo, TAKE_BYTES_MAX, Take, TakeHow, Waiting, WaitingState, Wanted, Wants,
 };
@@ -150,13 +151,13 @@ const QUEUE_NUMBER: Sql = Sql {
 };
 
 fn signed(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+    saturate::<_, i64>(number)
 }
 
 fn info(row: &Row) -> QueueInfo {
     let count = |column: &str| row.get::<_, i64>(column);
     let total = |name: &str| count(name) + count(&format!("{name}_added"));
-    let told = |number: i64| u64::try_from(number).unwrap_or(0);
+    let told = |number: i64| saturate::<_, u64>(number);
     let (delayed, leased) =
         (total("delayed") - count("delayed_over"), total("leased") - count("leased_over"));
     QueueInfo {
@@ -276,7 +277,7 @@ impl Queues {
         let tx = conn.begin_reading().await?;
         tx.batch("preparing", sql::PLANNING).await?;
         let Some(row) = tx.query_opt(&QUEUE_NUMBER, &[&queue]).await? else { return Ok(None) };
-        let (no, after): (i32, _) = (row.get(0), i64::try_from(after).unwrap_or(i64::MAX));
+        let (no, after): (i32, _) = (row.get(0), saturate::<_, i64>(after));
         let bytes_max = signed(TAKE_BYTES_MAX);
         let unmade = unmade::read(&tx, no, after, limit).await?;
         let rows = tx.query(&sql::WAITING, &[&no, &after, &signed(limit), &bytes_max]).await?;

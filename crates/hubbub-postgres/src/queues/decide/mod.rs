@@ -5,6 +5,7 @@
 
 mod advance;
 mod apply;
+mod select;
 #[cfg(test)]
 mod tests;
 mod view;

@@ -1,24 +1,17 @@
 //! Shows the rules the working set, and names what must be loaded first.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use hubbub_core::Timestamp;
 use hubbub_core::invariant::{cast, saturate};
-use hubbub_core::queue::{
-    Audience, DeadLetter, Delivery, LeaseReceipt, QueueSend, TAKE_BYTES_MAX, TAKE_MAX, Wanted,
-};
+use hubbub_core::queue::{Audience, LeaseReceipt, QueueSend, Wanted};
 use hubbub_core::rules::queues::{
-    Availability, Candidate, ClientRef, Found, Held, Lease, Order, Query, QueueRef, ReadMessages, Remembered,
-    View, select,
+    Candidate, ClientRef, Found, Held, Lease, QueueRef, ReadMessages, Remembered, View,
 };
 use sha2::{Digest, Sha256};
 
 use super::Fingerprint;
 use super::apply::duration;
-use crate::queues::working_set::{
-    ANYBODY, Message, Need, Place, Queue, State, Stop, WorkingSet, signed, unsigned,
-};
+use crate::queues::working_set::{Message, Need, Queue, State, WorkingSet, signed, unsigned};
 
 /// Bytes of copies that one batch makes at most of messages to everybody: each is held and written with its payload.
 const COPIED_BYTES_MAX: i64 = 256 << 20;
@@ -43,51 +36,6 @@ fn queue_ref(number: i32, queue: &Queue) -> QueueRef<'_, i32> {
         is_dead_letter: queue.is_dead_letter,
         is_new: queue.is_new,
         rules: &queue.settings,
-    }
-}
-
-fn candidate(message: &Message) -> Candidate<i32, ()> {
-    Candidate {
-        id: unsigned(message.id),
-        queue: message.queue,
-        sender: message.sender,
-        deliveries: message.deliveries,
-        bytes: saturate(message.bytes),
-        handle: (),
-    }
-}
-
-impl Order for WorkingSet {
-    type Number = i32;
-    type Handle = ();
-    type Source = Place;
-    type Need = Need;
-
-    /// What is loaded bounds it.
-    const EXPIRED_MAX: usize = usize::MAX;
-
-    fn next(&self, source: &Place, behind: Option<u64>) -> Result<Option<u64>, Need> {
-        Ok(self.next_of(source, behind.map(signed))?.map(unsigned))
-    }
-
-    fn message(&self, id: u64) -> Option<(Candidate<i32, ()>, Availability)> {
-        let message = self.messages.get(&signed(id))?;
-        let queue = self.queues.get(&message.queue)?;
-        let availability = if message.is_expired(self.now) {
-            Availability::Expired
-        } else if queue.settings.exhausts(message.deliveries) {
-            Availability::Hidden
-        } else {
-            Availability::Available
-        };
-        Some((candidate(message), availability))
-    }
-
-    fn next_in_group(&self, message: &Candidate<i32, ()>) -> Result<Option<Candidate<i32, ()>>, Need> {
-        let id = signed(message.id);
-        let Some(key) = self.messages.get(&id).and_then(Message::group_key) else { return Ok(None) };
-        let next = WorkingSet::next_in_group(self, &key, id)?.and_then(|next| self.messages.get(&next));
-        Ok(next.filter(|next| next.state == State::Ready).map(candidate))
     }
 }
 
@@ -313,72 +261,6 @@ impl WorkingSet {
             .values()
             .filter(|message| matches!(message.state, State::Expired | State::Exhausted));
         over.filter(is_live)
-    }
-
-    /// What a peek shows.
-    pub(in crate::queues) fn look(&self, wanted: &Wanted<'_>, max: usize) -> Result<Vec<Delivery>, Stop> {
-        let queue = wanted.queue.map(|queue| self.queue_named(queue).map(|(no, _)| no)).transpose()?;
-        self.deliveries(&self.choose(wanted, queue, max.min(TAKE_MAX), true)?)
-    }
-
-    fn choose(
-        &self,
-        wanted: &Wanted<'_>,
-        queue: Option<i32>,
-        max: usize,
-        through_groups: bool,
-    ) -> Result<Vec<Candidate<i32, ()>>, Stop> {
-        let newest_first = wanted.newest_first;
-        let sender = match wanted.sender.map(|sender| self.client(sender)) {
-            // Nobody knows this sender.
-            Some(None) => return Ok(Vec::new()),
-            Some(sender) => sender,
-            None => None,
-        };
-        let receiver = wanted.receiver.and_then(|receiver| self.client(receiver));
-        let queues = match queue {
-            Some(queue) => vec![queue],
-            None => self.names.values().copied().collect(),
-        };
-        let places_of = |queue| {
-            let receivers = receiver.into_iter().chain([ANYBODY]);
-            receivers.map(move |receiver| Place { queue, receiver, sender, newest_first })
-        };
-        let places: Vec<Place> = queues.into_iter().flat_map(places_of).collect();
-        let query = Query { sender, newest_first, max, bytes_max: TAKE_BYTES_MAX as u64, through_groups };
-        Ok(select(self, &places, &query)?.chosen)
-    }
-
-    /// Chosen messages as they are delivered, not on lease.
-    fn deliveries(&self, chosen: &[Candidate<i32, ()>]) -> Result<Vec<Delivery>, Stop> {
-        let messages = || chosen.iter().filter_map(|message| self.messages.get(&signed(message.id)));
-        let textless = messages().filter(|message| message.text.is_none());
-        let textless: Vec<i64> = textless.map(|message| message.id).collect();
-        if !textless.is_empty() {
-            return Err(Need::Texts(textless).into());
-        }
-        Ok(messages().map(|message| self.delivery(message)).collect())
-    }
-
-    fn delivery(&self, message: &Message) -> Delivery {
-        let queue = self.queues.get(&message.queue);
-        Delivery {
-            id: unsigned(message.id),
-            queue: queue.map_or_else(|| Arc::from(""), |queue| Arc::clone(&queue.name)),
-            sender: self.client_name(message.sender),
-            receiver: self.receiver_name(message.receiver),
-            text: message.text.clone().unwrap_or_default(),
-            group: message.group.clone(),
-            sent_at: Timestamp::from_micros(message.sent_at),
-            deliveries: message.deliveries,
-            receipt: None,
-            leased_until: None,
-            dead: message.dead.as_ref().map(|dead| DeadLetter {
-                origin: Arc::clone(&dead.origin),
-                reason: dead.reason,
-                deliveries: dead.deliveries,
-            }),
-        }
     }
 
     /// When something ends in this queue that begins now: never before what was seen to already, which the clock of

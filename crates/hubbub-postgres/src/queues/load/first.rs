@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hubbub_core::QueueOp;
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::{Audience, LeaseReceipt, TAKE_MAX};
 use tokio::try_join;
 use tokio_postgres::Row;
@@ -64,7 +65,7 @@ impl<'a> Wishes<'a> {
                     }
                 }
                 QueueOp::Take(take) => {
-                    let most = i64::try_from(take.max.min(TAKE_MAX)).unwrap_or(MORE);
+                    let most: i64 = saturate(take.max.min(TAKE_MAX));
                     for place in places_of(set, &take, queue) {
                         let wanted = wishes.places.entry(place).or_default();
                         *wanted = (*wanted + most).min(PLACE_FIRST_MAX);

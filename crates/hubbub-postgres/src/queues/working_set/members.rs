@@ -1,5 +1,6 @@
 //! Sets of clients, in chunks of 1,024 numbers: a bit for each, in the order that `get_bit` of a `bytea` counts them in.
 
+use hubbub_core::invariant::saturate;
 /// Clients of one chunk.
 pub(crate) const CHUNK: i32 = 1_024;
 
@@ -21,7 +22,7 @@ pub(crate) fn chunk_of(client: i32) -> (i32, i32) {
 }
 
 fn place(bit: i32) -> (usize, u8) {
-    let bit = usize::try_from(bit).unwrap_or(0) % (BYTES * 8);
+    let bit = saturate::<_, usize>(bit) % (BYTES * 8);
     (bit / 8, 1 << (bit % 8))
 }
 
@@ -63,7 +64,7 @@ impl Members {
 
     /// How many are set before a bit.
     pub(crate) fn rank(&self, bit: i32) -> i64 {
-        i64::try_from(self.bits().take_while(|other| *other < bit).count()).unwrap_or(0)
+        saturate::<_, i64>(self.bits().take_while(|other| *other < bit).count())
     }
 
     /// The bit that so many others are set before.

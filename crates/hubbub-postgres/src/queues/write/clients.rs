@@ -1,5 +1,6 @@
 //! Who registered or went.
 
+use hubbub_core::invariant::saturate;
 use std::collections::{BTreeMap, HashMap};
 
 use tokio_postgres::types::Type;
@@ -69,7 +70,7 @@ pub(super) async fn write(tx: &Tx<'_>, set: &mut WorkingSet) -> Result<(), Fault
     }
     let version: i64 = tx.query_one(&NEXT_VERSION, &[]).await?.get(0);
     // Another server may have registered some of them since they were read; now nobody does.
-    let wanted = i64::try_from(registered.iter().filter(|is| **is).count()).unwrap_or(i64::MAX);
+    let wanted = saturate::<_, i64>(registered.iter().filter(|is| **is).count());
     let rows = tx.query(&CHANGE_CLIENTS, &[&names, &registered, &version, &wanted]).await?;
     let stands = rows.iter().filter_map(|row| {
         let client = set.clients.get(row.get::<_, &str>(0))?;

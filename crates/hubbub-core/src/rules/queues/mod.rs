@@ -23,14 +23,15 @@ mod view;
 
 pub use effect::{Effect, Effects, NewLease, NewMessage, Recipient, Removal};
 pub use manage::number_named;
-pub use select::{Availability, Order, Query, Selected, select};
+pub use select::{Availability, CandidateIn, Order, Query, Selected, select};
 pub use space::Space;
-pub use view::{Candidate, ClientRef, Found, Held, Lease, QueueRef, ReadMessages, Remembered, View};
+pub use view::{
+    Candidate, CandidateOf, ClientRef, Found, Held, Lease, QueueRef, ReadMessages, Remembered, View,
+};
 
 use crate::Refusal;
 use crate::invariant::BrokenInvariant;
 use crate::queue::{QueueOp, QueueOutcome};
-use crate::queue_rules::QueueRules;
 
 /// Why an operation is not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,14 +93,7 @@ pub fn names_freed(op: &QueueOp<'_>) -> bool {
     matches!(op, QueueOp::Settle { .. } | QueueOp::Remove { .. })
 }
 
-/// What a change of the delivery limit makes of a message that is ready or exhausted: whether it is exhausted now.
-/// `None` = it stays as it is.
-pub fn exhausted_by(before: &QueueRules, after: &QueueRules, deliveries: u32) -> Option<bool> {
-    let now = after.exhausts(deliveries);
-    (before.exhausts(deliveries) != now).then_some(now)
-}
-
 /// Milliseconds as microseconds.
-pub const fn micros(ms: u64) -> u64 {
+const fn micros(ms: u64) -> u64 {
     ms.saturating_mul(1_000)
 }

@@ -19,6 +19,9 @@ pub enum Availability {
     Hidden,
 }
 
+/// A message of an order.
+pub type CandidateIn<O> = Candidate<<O as Order>::Number, <O as Order>::Handle>;
+
 /// Available messages of a store, in sorted sources.
 pub trait Order {
     /// Numbers of queues and of clients.
@@ -38,13 +41,10 @@ pub trait Order {
     fn next(&self, source: &Self::Source, behind: Option<u64>) -> Result<Option<u64>, Self::Need>;
 
     /// A message by its id.
-    fn message(&self, id: u64) -> Option<(Candidate<Self::Number, Self::Handle>, Availability)>;
+    fn message(&self, id: u64) -> Option<(CandidateIn<Self>, Availability)>;
 
     /// The message behind this one in its group, if it could be taken were this one gone.
-    fn next_in_group(
-        &self,
-        message: &Candidate<Self::Number, Self::Handle>,
-    ) -> Result<Option<Candidate<Self::Number, Self::Handle>>, Self::Need>;
+    fn next_in_group(&self, message: &CandidateIn<Self>) -> Result<Option<CandidateIn<Self>>, Self::Need>;
 }
 
 /// How much is wanted, and how.

@@ -19,7 +19,8 @@ pub(super) fn send<'a, V: View>(
     let queue = view.queue(send.queue)?.ok_or(Refusal::UnknownQueue)?;
     let sender = view.client(send.sender);
     let is_registered = sender.is_some_and(|sender| sender.is_registered);
-    if !is_registered && !(send.registers && view.autoregisters()) {
+    let is_admitted = is_registered || (send.registers && view.autoregisters());
+    if !is_admitted {
         return Err(Refusal::UnknownClient.into());
     }
     let to = recipient(view, send.audience)?;

@@ -165,21 +165,17 @@ pub trait View {
         queue: Option<Self::Number>,
         max: usize,
         through_groups: bool,
-    ) -> Found<Vec<Candidate<Self::Number, Self::Handle>>, Self>;
+    ) -> Found<Vec<CandidateOf<Self>>, Self>;
 
     /// Reads the payloads of chosen messages. Stops at so many that cannot be read.
     fn read(
         &mut self,
-        chosen: Vec<Candidate<Self::Number, Self::Handle>>,
+        chosen: Vec<CandidateOf<Self>>,
         unreadable_max: usize,
     ) -> Found<ReadMessages<Self::Number, Self::Handle>, Self>;
 
     /// The receipt of a message's delivery, which is the how manieth in its queue.
-    fn receipt(
-        &self,
-        message: &Candidate<Self::Number, Self::Handle>,
-        deliveries: u32,
-    ) -> Found<LeaseReceipt, Self>;
+    fn receipt(&self, message: &CandidateOf<Self>, deliveries: u32) -> Found<LeaseReceipt, Self>;
 
     /// When a lease ends that begins now, in microseconds of the wall clock.
     fn lease_end(&self, queue: Self::Number, lease: u64) -> i64;
@@ -211,6 +207,9 @@ pub trait View {
     /// Up to so many messages whose deliveries are exhausted, with their queues, in increasing order.
     fn exhausted(&mut self, max: usize) -> Vec<(u64, Self::Number)>;
 }
+
+/// A message that a view shows.
+pub type CandidateOf<V> = Candidate<<V as View>::Number, <V as View>::Handle>;
 
 /// What a view shows, or why the decision stops.
 pub type Found<T, V> = Result<T, Stop<<V as View>::Need>>;

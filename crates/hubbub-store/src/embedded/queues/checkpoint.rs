@@ -13,7 +13,7 @@
 //!
 //! Copies of messages to everybody that are not made are written as if they were.
 //!
-//! Times are as far from the snapshot's own as they were then. A file is written under a number of its own and counts
+//! Times are as far from the checkpoint's own as they were then. A file is written under a number of its own and counts
 //! when the manifest names it.
 
 use std::collections::{HashMap, HashSet};
@@ -53,9 +53,9 @@ pub(super) const WAS_MOVED: u8 = 128;
 /// What the manifest names of queues.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// Number of the snapshot; 0 = there is none.
+    /// Number of the checkpoint; 0 = there is none.
     pub(crate) snapshot: u64,
-    /// Numbers of the files of texts.
+    /// Numbers of the files of payloads.
     pub(crate) texts: Vec<u64>,
     /// Numbers of the files of ids, oldest first.
     pub(crate) ids: Vec<u64>,
@@ -197,11 +197,11 @@ impl Copied {
         Ok((out.written, crc32c::crc32c_combine(crc32c::crc32c(&header), out.crc32c, body)))
     }
 
-    /// A text stands in another source: that of an entry, or of the copies of a message that have none.
-    pub(super) fn move_text(&mut self, id: u64, number: Option<u32>, (source, offset): (u16, u32)) {
+    /// A payload stands in another source: that of an entry, or of the copies of a message that have none.
+    pub(super) fn move_payload(&mut self, id: u64, number: Option<u32>, (source, offset): (u16, u32)) {
         let Some(number) = number else {
             let found = self.pending.iter_mut().find(|pending| pending.template.id == id);
-            return found.into_iter().for_each(|one| one.move_text(&mut self.sources, (source, offset)));
+            return found.into_iter().for_each(|one| one.move_payload(&mut self.sources, (source, offset)));
         };
         self.sources.leave(&self.slab.get(number));
         self.slab.edit(number, |entry| (entry.source, entry.offset) = (source, offset));
@@ -279,7 +279,7 @@ impl Copied {
         self.next_queue == 1 && self.clients.is_empty()
     }
 
-    /// Numbers of the files that texts stand in.
+    /// Numbers of the files that payloads stand in.
     pub(super) fn texts(&self) -> Vec<u64> {
         let files = self.sources.iter().filter(|(_, source)| source.messages > 0);
         let numbers = files.filter_map(|(_, source)| match &source.medium {

@@ -18,21 +18,21 @@ use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError};
 use crate::embedded::shared::Shared;
 
-/// Directory of snapshots and texts.
+/// Directory of checkpoints and payloads.
 pub(crate) const QUEUES_DIR: &str = "queues";
 
 pub(super) fn snapshot_path(number: u64) -> String {
     format!("{QUEUES_DIR}/{number:010}.snap")
 }
 
-pub(super) fn text_path(number: u64) -> String {
+pub(super) fn payload_path(number: u64) -> String {
     format!("{QUEUES_DIR}/{number:010}.text")
 }
 
 impl Files {
     /// The paths of all of them.
     pub(crate) fn paths(&self) -> Vec<String> {
-        let texts = self.texts.iter().map(|number| text_path(*number));
+        let texts = self.texts.iter().map(|number| payload_path(*number));
         let ids = self.ids.iter().map(|number| id_run_path(*number));
         texts.chain(ids).chain((self.snapshot != 0).then(|| snapshot_path(self.snapshot))).collect()
     }
@@ -77,14 +77,14 @@ impl Shared {
                 self.queues.with(&*self.clock, |queues, _| (queues.slab.shared(), queues.pending.clone()));
             let mut moving = Moving::choose(&slab, &pending, &leaving);
             drop(slab);
-            // Copies that are made while texts move may still stand where their message stood; once that has moved,
+            // Copies that are made while payloads move may still stand where their message stood; once that has moved,
             // no more can come.
             if moving.is_empty() {
                 break;
             }
             let mut rest = moving.as_mut_slice();
             while !rest.is_empty() {
-                let (file, count) = self.move_texts(rest, &sources)?;
+                let (file, count) = self.move_payloads(rest, &sources)?;
                 let (moved, behind) = rest.split_at_mut_checked(count).unwrap_or_default();
                 self.queues.enter_moved(self, file, moved);
                 rest = behind;
@@ -113,7 +113,7 @@ impl Shared {
             })
         });
         let emptied = gone.iter().filter_map(|source| match &source.medium {
-            Medium::File(file) => Some(text_path(file.number)),
+            Medium::File(file) => Some(payload_path(file.number)),
             Medium::Slot(_) | Medium::Journal(_) => None,
         });
         let mut paths: HashSet<String> = before.paths().into_iter().chain(emptied).collect();
@@ -123,7 +123,7 @@ impl Shared {
         paths.iter().for_each(|path| self.discard(path));
     }
 
-    /// Writes a copy of everything to the snapshot of a number.
+    /// Writes a copy of everything to the checkpoint of a number.
     fn write_copied(
         &self,
         copied: &Copied,
@@ -142,7 +142,7 @@ impl Shared {
         Ok((file, bytes, crc32c))
     }
 
-    /// Gives back the space of a snapshot that no manifest names, for the next attempt writes another.
+    /// Gives back the space of a checkpoint that no manifest names, for the next attempt writes another.
     pub(crate) fn discard_snapshot(&self, kept: &Kept) {
         self.discard(&snapshot_path(kept.files.snapshot));
     }
@@ -170,7 +170,7 @@ impl Shared {
             return Ok(BackedUp { named: Files::default(), files: Vec::new() });
         }
         let known: HashSet<u64> = copied.texts().into_iter().collect();
-        let texts = self.settle_texts(&mut copied)?;
+        let texts = self.move_out_of_slots(&mut copied)?;
         let number = self.reserve_segment();
         let (file, bytes, crc32c) = self.write_copied(&copied, number)?;
         let texts_named = texts.iter().map(|text| text.number).collect();
@@ -183,7 +183,7 @@ impl Shared {
             files.push((file, Arc::clone(run.file())));
         }
         for text in texts {
-            let path = text_path(text.number);
+            let path = payload_path(text.number);
             if !known.contains(&text.number) {
                 written.push(path.clone());
             }

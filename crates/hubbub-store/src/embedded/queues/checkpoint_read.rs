@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hubbub_core::Clock;
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::ID_KEPT_MS;
 use roaring::RoaringTreemap;
 
@@ -12,7 +13,7 @@ use super::checkpoint::{
 };
 use super::checkpoint_files::snapshot_path;
 use super::entry::{COPY, Entry, LINKED, NEVER, NOWHERE, State};
-use super::payload_files::open_texts;
+use super::payload_files::open_payloads;
 use super::settled::IdRun;
 use super::source::Medium;
 use super::table::{Counts, Queue};
@@ -85,10 +86,11 @@ impl Queues {
             let (Some(kind), Some(number), Some(bytes), Some(crc)) = (next(), next(), next(), next()) else {
                 return Ok(None);
             };
+            let Ok(crc) = u32::try_from(crc) else { return Ok(None) };
             let medium = if kind == IN_JOURNAL {
                 Medium::Journal(number)
             } else {
-                Medium::File(Arc::new(open_texts(disk, number, bytes, u32::try_from(crc).unwrap_or(0))?))
+                Medium::File(Arc::new(open_payloads(disk, number, bytes, crc)?))
             };
             numbers.push(self.sources.add(medium));
         }
@@ -116,7 +118,7 @@ impl Queues {
             }
             let number = if entry.state == State::Gone {
                 let number = self.slab.add(entry);
-                self.know(number, &entry);
+                self.remember_sender_id(number, &entry);
                 number
             } else {
                 self.add_many(entry, &mut offered)
@@ -182,7 +184,7 @@ fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Opt
         if flags & has == 0 {
             return Some(NEVER);
         }
-        Some(now.end_of(written, u64::try_from(read_time(input)?).unwrap_or(0)))
+        Some(now.end_of(written, saturate::<_, u64>(read_time(input)?)))
     };
     (entry.at, entry.expires) = (time(HAS_AT)?, time(HAS_EXPIRES)?);
     if flags & HAS_ID != 0 {

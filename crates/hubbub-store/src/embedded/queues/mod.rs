@@ -1,13 +1,13 @@
-//! Queues: states and order in memory, operations in the journal, texts on the disk.
+//! Queues: states and order in memory, operations in the journal, payloads on the disk.
 //!
 //! Path of an operation: it is decided by the rules all stores share, against the state as all operations before it left
-//! it ([`decide`]) → its effects are written as records into the batch's block, and applied at once ([`enter`]), so that
+//! it ([`decide`]) → its effects are written as records into the batch's block, and applied at once ([`apply`]), so that
 //! the next operation of the batch sees them → with the block they become durable → readers ([`read`]) see them. A start
 //! reads the last checkpoint ([`checkpoint_read`]) and applies the records behind it by the same function, so there is one way to
 //! every state.
 //!
-//! Path of a text: it stands in the journal's slot, in the record of its message; memory knows only where. When the slot
-//! is sealed and the message still waits, it moves to a file of texts ([`payload_files`]).
+//! Path of a payload: it stands in the journal's slot, in the record of its message; memory knows only where. When the slot
+//! is sealed and the message still waits, it moves to a file of payloads ([`payload_files`]).
 //!
 //! Path of a sender's id: it is known by its message as long as that waits, and behind that by itself, until its time
 //! ([`settled`]).
@@ -25,14 +25,14 @@
 //! - A receipt has the epoch and counts all leases of a message, whatever queues it was in, so it names one delivery for
 //!   ever. What `deliveries_max` limits is counted anew in each queue.
 //! - Between a decision and the end of the journal's sync the state is ahead of the disk; what may not be seen before that
-//!   is hidden by [`Visible`], and no snapshot is taken meanwhile ([`shared`]).
+//!   is hidden by [`Visible`], and no checkpoint is taken meanwhile ([`shared`]).
 
 mod advance;
+mod apply;
 mod checkpoint;
 mod checkpoint_files;
 mod checkpoint_read;
 mod decide;
-mod enter;
 mod entry;
 mod order;
 mod payload_files;
@@ -194,7 +194,7 @@ pub(crate) struct Queues {
     /// Messages given to dead-letter queues, and messages dropped, since the store was opened.
     given_up: u64,
     dropped: u64,
-    /// Counts what changed, and how much of that the snapshot has that the manifest names.
+    /// Counts what changed, and how much of that the checkpoint has that the manifest names.
     changes: u64,
     kept_changes: u64,
     limits: QueueLimits,

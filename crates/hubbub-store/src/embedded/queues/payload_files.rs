@@ -5,11 +5,11 @@ use std::io;
 use std::sync::Arc;
 
 use super::checkpoint::Copied;
-use super::checkpoint_files::{QUEUES_DIR, text_path};
+use super::checkpoint_files::{QUEUES_DIR, payload_path};
 use super::entry::{Entry, Slab};
 use super::pending::PendingBroadcast;
 use super::settled::IdRun;
-use super::source::{Medium, Source, Sources, TextFile};
+use super::source::{Medium, PayloadFile, Source, Sources};
 use super::{QueueShared, Queues};
 use crate::embedded::damage::Damage;
 use crate::embedded::disk::{Disk, DiskFile};
@@ -22,7 +22,7 @@ const LIVE_PART: u64 = 4;
 /// More files than this are merged, those with least in them first.
 const FILES_MAX: usize = 32;
 
-/// No file of texts becomes larger than about this.
+/// No file of payloads becomes larger than about this.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// Written and synced at once.
@@ -31,14 +31,14 @@ const STEP_BYTES: usize = 4 << 20;
 /// Messages told of their new places by one hold of the lock.
 const MOVE_STEP: usize = 1_000;
 
-/// Opens a file of texts that must have so many bytes.
-pub(super) fn open_texts(
+/// Opens a file of payloads that must have so many bytes.
+pub(super) fn open_payloads(
     disk: &dyn Disk,
     number: u64,
     bytes: u64,
     crc32c: u32,
-) -> Result<TextFile, OpenError> {
-    let path = text_path(number);
+) -> Result<PayloadFile, OpenError> {
+    let path = payload_path(number);
     let unreadable =
         |source| OpenError::Unreadable { attempted: "opening", path: path.clone().into(), source };
     let file = disk.open(&path).map_err(unreadable)?;
@@ -47,10 +47,10 @@ pub(super) fn open_texts(
         let what = format!("it has {length} bytes instead of {bytes}");
         return Err(OpenError::Damaged { file: path, offset: length.min(bytes), what });
     }
-    Ok(TextFile { number, file, bytes, crc32c })
+    Ok(PayloadFile { number, file, bytes, crc32c })
 }
 
-/// A message whose text moves.
+/// A message whose payload moves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moving {
     id: u64,
@@ -64,7 +64,7 @@ pub(super) struct Moving {
 }
 
 impl Moving {
-    /// Those of the messages in `slab`, and of those whose copies are not made, whose texts stand in `sources`, in the
+    /// Those of the messages in `slab`, and of those whose copies are not made, whose payloads stand in `sources`, in the
     /// order in which they stand there.
     pub(super) fn choose<'a>(
         slab: &Slab,
@@ -89,8 +89,8 @@ impl Moving {
     }
 }
 
-/// Texts on their way into files.
-struct TextWriter<'a> {
+/// Payloads on their way into files.
+struct PayloadWriter<'a> {
     shared: &'a Shared,
     number: u64,
     file: Arc<dyn DiskFile>,
@@ -99,10 +99,10 @@ struct TextWriter<'a> {
     crc32c: u32,
 }
 
-impl<'a> TextWriter<'a> {
+impl<'a> PayloadWriter<'a> {
     fn create(shared: &'a Shared) -> Result<Self, MaintainError> {
         let number = shared.reserve_segment();
-        let path = text_path(number);
+        let path = payload_path(number);
         let file = shared.disk.create(&path).doing("making", &path)?;
         Ok(Self { shared, number, file, buffer: Vec::new(), written: 0, crc32c: 0 })
     }
@@ -117,7 +117,7 @@ impl<'a> TextWriter<'a> {
     }
 
     fn flush(&mut self) -> Result<(), MaintainError> {
-        let path = text_path(self.number);
+        let path = payload_path(self.number);
         self.file.write_all_at(&self.buffer, self.written).doing("writing", &path)?;
         self.file.sync_data().doing("syncing", &path)?;
         self.crc32c = crc32c::crc32c_append(self.crc32c, &self.buffer);
@@ -126,35 +126,35 @@ impl<'a> TextWriter<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<TextFile, MaintainError> {
+    fn finish(mut self) -> Result<PayloadFile, MaintainError> {
         self.flush()?;
         self.shared.disk.sync_dir(QUEUES_DIR).doing("syncing the directory", QUEUES_DIR)?;
-        Ok(TextFile { number: self.number, file: self.file, bytes: self.written, crc32c: self.crc32c })
+        Ok(PayloadFile { number: self.number, file: self.file, bytes: self.written, crc32c: self.crc32c })
     }
 }
 
 impl Shared {
-    /// Writes the texts of the first messages to a new file, and says how many; at least one. Copies that share one go on
+    /// Writes the payloads of the first messages to a new file, and says how many; at least one. Copies that share one go on
     /// sharing it.
-    pub(super) fn move_texts(
+    pub(super) fn move_payloads(
         &self,
         moving: &mut [Moving],
         sources: &Sources,
-    ) -> Result<(TextFile, usize), MaintainError> {
-        let writer = TextWriter::create(self)?;
-        let path = text_path(writer.number);
-        let moved = Self::write_texts(writer, moving, sources);
+    ) -> Result<(PayloadFile, usize), MaintainError> {
+        let writer = PayloadWriter::create(self)?;
+        let path = payload_path(writer.number);
+        let moved = Self::write_payloads(writer, moving, sources);
         if moved.is_err() {
             self.discard(&path);
         }
         moved
     }
 
-    fn write_texts(
-        mut writer: TextWriter<'_>,
+    fn write_payloads(
+        mut writer: PayloadWriter<'_>,
         moving: &mut [Moving],
         sources: &Sources,
-    ) -> Result<(TextFile, usize), MaintainError> {
+    ) -> Result<(PayloadFile, usize), MaintainError> {
         let (mut count, mut last): (usize, Option<Moving>) = (0, None);
         for one in moving {
             if writer.end() >= FILE_BYTES_MAX {
@@ -177,8 +177,11 @@ impl Shared {
         Ok((writer.finish()?, count))
     }
 
-    /// Puts texts of a copy that stand in slots into files which the copy alone knows. Says which files of texts it has.
-    pub(super) fn settle_texts(&self, copied: &mut Copied) -> Result<Vec<Arc<TextFile>>, MaintainError> {
+    /// Puts payloads of a copy that stand in slots into files which the copy alone knows. Says which files of payloads it has.
+    pub(super) fn move_out_of_slots(
+        &self,
+        copied: &mut Copied,
+    ) -> Result<Vec<Arc<PayloadFile>>, MaintainError> {
         let in_slots: HashSet<u16> = leaving(&copied.sources, u64::MAX, &self.status.damage)
             .into_iter()
             .filter(|number| copied.sources.get(*number).is_some_and(|source| !is_file(source)))
@@ -186,11 +189,11 @@ impl Shared {
         let mut moving = Moving::choose(&copied.slab, &copied.pending, &in_slots);
         let mut rest = moving.as_mut_slice();
         while !rest.is_empty() {
-            let (file, count) = self.move_texts(rest, &copied.sources)?;
+            let (file, count) = self.move_payloads(rest, &copied.sources)?;
             let source = copied.sources.add(Medium::File(Arc::new(file)));
             let (moved, behind) = rest.split_at_mut_checked(count).unwrap_or_default();
             for one in moved {
-                copied.move_text(one.id, one.number, (source, one.to));
+                copied.move_payload(one.id, one.number, (source, one.to));
             }
             rest = behind;
         }
@@ -207,7 +210,7 @@ fn is_file(source: &Source) -> bool {
     matches!(source.medium, Medium::File(_))
 }
 
-/// Sources whose texts must move: slots given up, files of which little is left, the smallest of too many files. Files
+/// Sources whose payloads must move: slots given up, files of which little is left, the smallest of too many files. Files
 /// that could not be read stay: trying again would fail each seal, and with that all writes in the end.
 pub(super) fn leaving(sources: &Sources, applied: u64, damage: &Damage) -> HashSet<u16> {
     let is_damaged = |source: &Source| is_file(source) && damage.has(&source.medium.path());
@@ -226,8 +229,8 @@ pub(super) fn leaving(sources: &Sources, applied: u64, damage: &Damage) -> HashS
 }
 
 impl QueueShared {
-    /// Texts stand in a file from now on.
-    pub(super) fn enter_moved(&self, shared: &Shared, file: TextFile, moved: &[Moving]) {
+    /// Payloads stand in a file from now on.
+    pub(super) fn enter_moved(&self, shared: &Shared, file: PayloadFile, moved: &[Moving]) {
         let mut file = Some(Arc::new(file));
         let mut source = None;
         for step in moved.chunks(MOVE_STEP) {
@@ -235,16 +238,16 @@ impl QueueShared {
                 let added = file.take().map(|file| queues.sources.add(Medium::File(file)));
                 let Some(source) = *source.get_or_insert(added) else { return };
                 queues.changes += 1;
-                step.iter().for_each(|one| queues.move_text(one, source));
+                step.iter().for_each(|one| queues.move_payload(one, source));
             });
         }
     }
 }
 
 impl Queues {
-    /// A text stands in a file from now on, unless what it was for went meanwhile.
-    fn move_text(&mut self, one: &Moving, source: u16) {
-        let Some(number) = one.number else { return self.move_text_of_pending(one, source) };
+    /// A payload stands in a file from now on, unless what it was for went meanwhile.
+    fn move_payload(&mut self, one: &Moving, source: u16) {
+        let Some(number) = one.number else { return self.move_payload_of_pending(one, source) };
         let now = self.slab.get(number);
         if now.is_alive() && (now.id, now.source, now.offset) == (one.id, one.source, one.offset) {
             self.sources.leave(&now);
@@ -254,14 +257,14 @@ impl Queues {
         }
     }
 
-    fn move_text_of_pending(&mut self, one: &Moving, source: u16) {
+    fn move_payload_of_pending(&mut self, one: &Moving, source: u16) {
         let found = self.pending.iter_mut().find(|pending| pending.template.id == one.id);
         if let Some(pending) = found {
-            pending.move_text(&mut self.sources, (source, one.to));
+            pending.move_payload(&mut self.sources, (source, one.to));
         }
     }
 
-    /// What is wrong with the files of texts that messages stand in, and with those of ids.
+    /// What is wrong with the files of payloads that messages stand in, and with those of ids.
     pub(crate) fn check_texts(&self, disk: &dyn Disk) -> Vec<OpenError> {
         let files = self.sources.iter().filter_map(|(_, source)| match &source.medium {
             Medium::File(file) => check_file(disk, file).err(),
@@ -271,9 +274,9 @@ impl Queues {
     }
 }
 
-/// Says whether a file of texts is what it was when it was written.
-fn check_file(disk: &dyn Disk, file: &TextFile) -> Result<(), OpenError> {
-    let path = text_path(file.number);
+/// Says whether a file of payloads is what it was when it was written.
+fn check_file(disk: &dyn Disk, file: &PayloadFile) -> Result<(), OpenError> {
+    let path = payload_path(file.number);
     let unreadable =
         |source: io::Error| OpenError::Unreadable { attempted: "reading", path: path.clone().into(), source };
     let opened = disk.open(&path).map_err(unreadable)?;

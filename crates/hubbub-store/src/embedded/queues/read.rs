@@ -1,4 +1,4 @@
-//! Reading: the lock is held to find what is asked for, and not while texts are read.
+//! Reading: the lock is held to find what is asked for, and not while payloads are read.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use hubbub_core::{ClientId, Timestamp};
 
 use super::entry::{Entry, NEVER, State};
 use super::settled::IdRun;
-use super::source::{Medium, split_text};
+use super::source::{Medium, split_payload};
 use super::table::Queue;
 use super::time::Now;
 use super::{QueueShared, Queues};
@@ -28,7 +28,7 @@ fn too_many_unreadable() -> ReadError {
     ReadError::Unavailable { reason }
 }
 
-/// A message without its text, and where that stands.
+/// A message without its payload, and where that stands.
 struct Found {
     told: Delivery,
     state: WaitingState,
@@ -43,7 +43,7 @@ impl Found {
         let damaged = || MaintainError::Damaged { path, offset: self.entry.offset.into() };
         let Some(medium) = &self.medium else { return Err(damaged()) };
         let bytes = self.entry.bytes_in(medium)?;
-        let (group, text) = split_text(&self.entry, bytes).ok_or_else(damaged)?;
+        let (group, text) = split_payload(&self.entry, bytes).ok_or_else(damaged)?;
         let delivery = Delivery { group, text, ..self.told };
         Ok(Waiting { delivery, state: self.state, expires_at: self.expires_at })
     }
@@ -124,9 +124,9 @@ impl Queues {
     }
 }
 
-/// What texts may be read of a list: the first, and more until they are too large.
+/// What payloads may be read of a list: the first, and more until they are too large.
 fn within_bytes(bytes: &mut u64, entry: &Entry, is_first: bool) -> bool {
-    *bytes += entry.text_bytes();
+    *bytes += entry.payload_bytes();
     is_first || *bytes <= TAKE_BYTES_MAX as u64
 }
 

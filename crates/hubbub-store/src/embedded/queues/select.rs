@@ -118,7 +118,7 @@ fn candidate(entry: Entry) -> Candidate<u32, Entry> {
         queue: entry.queue,
         sender: entry.sender,
         deliveries: entry.deliveries,
-        bytes: entry.text_bytes(),
+        bytes: entry.payload_bytes(),
         handle: entry,
     }
 }

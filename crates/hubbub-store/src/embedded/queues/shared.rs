@@ -1,8 +1,8 @@
 //! What the writer, readers and seals share of queues, and who waits for whom.
 //!
 //! The writer decides a batch under the lock, lets go of it while the journal is written, and then says that all of it is
-//! durable. A snapshot must hold nothing that is not: whoever wants one while a batch is under way leaves that to the
-//! writer, who copies the state when the batch is durable. Readers have the lock for moments and read texts behind it.
+//! durable. A checkpoint must hold nothing that is not: whoever wants one while a batch is under way leaves that to the
+//! writer, who copies the state when the batch is durable. Readers have the lock for moments and read payloads behind it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::epoch_number;
 use hubbub_core::{Clock, Op, Outcome};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -42,7 +43,7 @@ struct Guarded {
 pub(crate) struct QueueShared {
     guarded: Mutex<Guarded>,
     settled: Condvar,
-    /// Names of registered clients, so that asking for one never waits for a text to be read.
+    /// Names of registered clients, so that asking for one never waits for a payload to be read.
     registered: RwLock<BTreeSet<Arc<str>>>,
     /// When there is something to sweep; for the same reason not behind the lock.
     due_at: AtomicI64,
@@ -164,7 +165,7 @@ impl QueueShared {
         let due_at = self.due_at.load(Ordering::Acquire);
         let mut times = self.times;
         let left = due_at.saturating_sub(times.now(clock).at);
-        (due_at != NEVER_DUE).then(|| Duration::from_micros(u64::try_from(left).unwrap_or(0)))
+        (due_at != NEVER_DUE).then(|| Duration::from_micros(saturate::<_, u64>(left)))
     }
 
     /// Whether a client is registered.

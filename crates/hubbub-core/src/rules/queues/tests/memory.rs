@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::super::*;
 use crate::Timestamp;
 use crate::queue::{Audience, DeadReason, Delivery, LeaseReceipt, QueueSend, TAKE_BYTES_MAX, Wanted};
+use crate::queue_rules::QueueRules;
 
 /// By what a repeat is known: id and text.
 pub(super) type Known<'a> = (&'a str, &'a str);

@@ -11,7 +11,7 @@ use hubbub_core::rules::queues::{self as rules, Effects, Stop};
 use hubbub_core::{Outcome, QueueOp, QueueOutcome};
 
 use super::entry::{Entry, NOWHERE};
-use super::source::{CRC_BYTES, Medium, split_text};
+use super::source::{CRC_BYTES, Medium, split_payload};
 use super::time::Now;
 use super::{Queues, WakeTarget};
 use crate::embedded::damage::Damage;
@@ -159,7 +159,7 @@ impl Queues {
             }
             medium => entry.bytes_in(medium).map_err(|error| batch.damage.note(&error)).ok()?,
         };
-        split_text(entry, bytes)
+        split_payload(entry, bytes)
     }
 }
 

@@ -123,7 +123,7 @@ impl View for BatchView<'_, '_> {
         let all = self.queues.queues.get(&queue).map(|queue| &queue.all);
         let entries = all.into_iter().flatten().filter_map(|id| self.queues.entry_of(id));
         let mut entries = entries.filter(|entry| entry.state != State::Leased);
-        let _: ControlFlow<()> = entries.try_for_each(|entry| visit(entry.id, entry.text_bytes()));
+        let _: ControlFlow<()> = entries.try_for_each(|entry| visit(entry.id, entry.payload_bytes()));
         Ok(())
     }
 

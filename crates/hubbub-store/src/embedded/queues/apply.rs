@@ -97,7 +97,7 @@ impl Queues {
         }
     }
 
-    /// Finds texts that stand in the slot of a journal, now that the start has come to it.
+    /// Finds payloads that stand in the slot of a journal, now that the start has come to it.
     pub(crate) fn adopt(&mut self, tail: &Arc<Tail>) {
         self.sources.adopt(tail);
     }
@@ -115,7 +115,7 @@ impl Queues {
         self.apply(record, place, now);
     }
 
-    /// Gives up messages whose texts stand in journals that are not there; where parts of journals may be lost, each text
+    /// Gives up messages whose payloads stand in journals that are not there; where parts of journals may be lost, each payload
     /// is looked at. Says how many.
     pub(crate) fn forget_missing(&mut self, may_be_lost: bool) -> u64 {
         let missing = |queues: &Self, entry: &Entry| {
@@ -199,7 +199,7 @@ impl Queues {
         let entry = Entry { state: State::Gone, ..first };
         let number = keeper.map(|copy| self.add(copy)).unwrap_or_else(|| {
             let number = self.slab.add(entry);
-            self.know(number, &entry);
+            self.remember_sender_id(number, &entry);
             number
         });
         self.broadcasts

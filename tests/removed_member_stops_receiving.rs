@@ -33,12 +33,12 @@ async fn removed_under_load(members_only: bool) {
     let mut live = server.ws("/v1/ws?user=ada").await;
     live.subscribe("r", json!({})).await;
     let mut all = server.ws("/v1/ws?user=ada").await;
-    all.say(&json!({"type": "subscribe", "roomId": "*"})).await;
+    all.subscribe("*", json!({})).await;
     let mut other = Follower::new("r");
     assert!(other.resume(address).await);
     until("half of the load", async || server.metric("messages_stored_total").await > 5_000).await;
     let mut behind = server.ws("/v1/ws?user=ada").await;
-    behind.say(&json!({"type": "subscribe", "roomId": "r", "after": 0})).await;
+    behind.subscribe("r", json!({"after": 0})).await;
 
     server.remove_member("r", "ada").await;
     let after = server.send_as("r", "marker", "after").await;

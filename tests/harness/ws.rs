@@ -64,17 +64,21 @@ impl Ws {
         .is_ok()
     }
 
-    /// The next text, or how the socket ended.
+    /// The next text, or how the socket ended. Pings are no progress.
     pub(crate) async fn next(&mut self) -> Result<Value, Closed> {
+        in_time("receiving", self.next_text()).await
+    }
+
+    async fn next_text(&mut self) -> Result<Value, Closed> {
         loop {
-            match in_time("receiving", self.0.next()).await {
+            match self.0.next().await {
                 Some(Ok(Message::Text(text))) => return Ok(serde_json::from_str(&text).unwrap()),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Ok(Message::Binary(bytes))) => panic!("the server never sends binary: {bytes:?}"),
                 Some(Ok(Message::Close(frame))) => {
                     let closed = frame.map(|frame| (frame.code.into(), frame.reason.to_string()));
                     // Answers the close frame, and waits until the server has closed the connection.
-                    while in_time("closing", self.0.next()).await.is_some_and(|next| next.is_ok()) {}
+                    while self.0.next().await.is_some_and(|next| next.is_ok()) {}
                     return Err(closed);
                 }
                 Some(Err(_)) | None => return Err(None),

@@ -178,6 +178,7 @@ macro_rules! queue_conformance_tests {
             broadcasts::copies_are_due_and_over_together,
             broadcasts::copies_are_there_at_once,
             broadcasts::copies_keep_their_place,
+            broadcasts::leases_outlive_a_registration,
             delivery::a_message_to_everybody_ends,
             delivery::nothing_comes_early,
             delivery::what_becomes_due_is_as_old_as_it_is,

@@ -1,7 +1,9 @@
 //! Messages to everybody, however far a store is with making their copies; and how many clients there may be.
 
-use hubbub_core::queue::{Audience, Due, QueueSend, QueueSettings, Settle, WaitingState, WhenFull};
-use hubbub_core::{QueueOp, QueueOutcome, Refusal};
+use hubbub_core::queue::{
+    Audience, Due, QueueSend, QueueSettings, Settle, Take, TakeHow, WaitingState, WhenFull,
+};
+use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
 use super::super::steps::Place;
 use super::super::{CLIENTS_MAX, Fixture};
@@ -74,6 +76,41 @@ pub async fn copies_are_there_at_once(fixture: &mut impl Fixture) {
             assert_eq!(texts(&get(fixture, wanted("q", left), 9).await), ["news"], "{place:?}: {left}");
         }
         assert_eq!(info(fixture, "q").await.messages(), 0, "{place:?}");
+    }
+}
+
+/// A receiver that goes takes its copies along, but none that is on lease, however many these are.
+pub async fn leases_outlive_a_registration(fixture: &mut impl Fixture) {
+    const LEASED: usize = 300;
+    make_plain(fixture, "q").await;
+    register(fixture, &["bob"]).await;
+    for place in Place::ALL {
+        for _ in 0..LEASED / 20 + 1 {
+            batch(fixture, &[QueueOp::Send(to_all("q", "news")); 20]).await;
+        }
+        let take = Take {
+            wanted: wanted("q", "bob"),
+            max: LEASED,
+            how: TakeHow::Lease { lease_ms: Some(60_000) },
+            registers: false,
+        };
+        let QueueOutcome::Taken(held) = done(fixture, QueueOp::Take(take)).await else { panic!("{place:?}") };
+        assert_eq!(held.len(), LEASED, "{place:?}");
+        place.reach(fixture).await;
+        let gone = done(fixture, QueueOp::Unregister { client: "bob" }).await;
+        assert_eq!(gone, QueueOutcome::Client { changed: true }, "{place:?}");
+        place.reach(fixture).await;
+        assert_eq!(info(fixture, "q").await.leased, LEASED as u64, "{place:?}");
+        assert_eq!(info(fixture, "q").await.messages(), LEASED as u64, "{place:?}");
+        let acks: Vec<QueueOp<'_>> = held.iter().map(|one| settle(one, Settle::Ack)).collect();
+        for acks in acks.chunks(20) {
+            for outcome in batch(fixture, acks).await {
+                let is_acked = matches!(outcome, Outcome::Queue(QueueOutcome::Settled { .. }));
+                assert!(is_acked, "{place:?}: {outcome:?}");
+            }
+        }
+        assert_eq!(info(fixture, "q").await.messages(), 0, "{place:?}");
+        register(fixture, &["bob"]).await;
     }
 }
 

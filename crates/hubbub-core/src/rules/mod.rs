@@ -4,4 +4,5 @@
 //! effects durable and applies them, so that the next operation is decided by what they left. Nothing here does I/O.
 
 pub mod keys;
+pub mod queues;
 pub mod rooms;

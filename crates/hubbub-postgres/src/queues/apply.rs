@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::epoch_number;
 use hubbub_core::{Outcome, QueueOp};
 
-use super::image::{Image, Stop};
 use super::load::Loader;
 use super::memory::Said;
-use super::{Queues, judge, write};
+use super::working_set::{Stop, WorkingSet};
+use super::{Queues, decide, write};
 use crate::db::{Failure, Fault, Tx};
 
 /// What is remembered of a batch that is committed.
 struct Done {
-    image: Image,
+    set: WorkingSet,
     outcomes: Vec<Outcome>,
     /// Queues that its sweep told of.
     told: BTreeSet<Arc<str>>,
@@ -44,64 +45,64 @@ impl Queues {
         let context = &self.context;
         let loader = Loader { tx, clock: &*context.clock, locks: true };
         let told = self.memory.woken();
-        let mut image = Image {
+        let mut set = WorkingSet {
             epoch: epoch_number(&context.history.epoch),
             autoregister: context.options.queues_autoregister,
-            clients_max: i64::try_from(context.options.queues_clients_max).unwrap_or(i64::MAX),
+            clients_max: saturate::<_, i64>(context.options.queues_clients_max),
             broadcasts: context.options.broadcasts,
             woken_before: told.clone(),
-            ..Image::default()
+            ..WorkingSet::default()
         };
         // Boxed where it branches, so that the stack of whoever calls does not grow with every branch.
-        Box::pin(loader.begin(&mut image, ops, self.due_from())).await?;
-        while let Err(need) = image.advance() {
-            Box::pin(loader.more(&mut image, need)).await?;
+        Box::pin(loader.begin(&mut set, ops, self.due_from())).await?;
+        while let Err(need) = set.advance() {
+            Box::pin(loader.more(&mut set, need)).await?;
         }
         let mut outcomes = Vec::with_capacity(ops.len());
         for op in ops {
             let outcome = loop {
-                match judge::judge(&mut image, op) {
+                match decide::decide(&mut set, op) {
                     Ok(outcome) => break Outcome::Queue(outcome),
                     Err(Stop::Refused(refusal)) => break Outcome::Refused(refusal),
-                    Err(Stop::Need(need)) => Box::pin(loader.more(&mut image, need)).await?,
+                    Err(Stop::Need(need)) => Box::pin(loader.more(&mut set, need)).await?,
                 }
             };
             outcomes.push(outcome);
         }
-        Box::pin(write::write(tx, &mut image)).await?;
+        Box::pin(write::write(tx, &mut set)).await?;
         let mut next_due = None;
         if is_asking {
             let said = self.next_due(tx, false).await?;
-            next_due = Some(if image.has_more_due { Said { due: Some(i64::MIN), ..said } } else { said });
+            next_due = Some(if set.has_more_due { Said { due: Some(i64::MIN), ..said } } else { said });
         }
-        let told = if image.has_swept { told } else { BTreeSet::new() };
-        Ok(Done { image, outcomes, told, next_due })
+        let told = if set.has_swept { told } else { BTreeSet::new() };
+        Ok(Done { set, outcomes, told, next_due })
     }
 
     fn remember(&self, done: &Done) {
-        let Done { image, told, next_due, .. } = done;
-        if image.pending.values().any(|pending| pending.is_new && pending.unmade > 0) {
+        let Done { set, told, next_due, .. } = done;
+        if set.pending.values().any(|pending| pending.is_new && pending.unmade > 0) {
             self.pending.notify_one();
         }
-        let changed = image.clients.iter().filter(|(_, client)| client.is_changed);
+        let changed = set.clients.iter().filter(|(_, client)| client.is_changed);
         let changed: Vec<_> =
             changed.map(|(name, client)| (Arc::clone(name), client.is_registered)).collect();
         if !changed.is_empty() {
             self.memory.note_clients(changed.into_iter(), None);
         }
-        let woken = image.woken.iter().filter_map(|no| image.queues.get(no));
+        let woken = set.woken.iter().filter_map(|no| set.queues.get(no));
         let woken = woken.filter(|queue| !queue.is_deleted).map(|queue| Arc::clone(&queue.name));
         self.memory.tell(told, woken.collect());
-        let leftover = image.has_more_due.then_some(i64::MIN);
-        let due = write::due_of(image).into_iter().chain(leftover).min();
+        let leftover = set.has_more_due.then_some(i64::MIN);
+        let due = write::due_of(set).into_iter().chain(leftover).min();
         // What a sweep has found out already holds what it wrote.
         let upto = next_due.map_or(i64::MIN, |said| said.upto);
         if let Some(due) = due.filter(|due| *due > upto || next_due.is_none()) {
             self.memory.note_due(due);
         }
-        let live = image.queues.values();
-        let sum = |value: fn(&super::image::Counts) -> i64| -> u64 {
-            live.clone().map(|queue| u64::try_from(value(&queue.added)).unwrap_or(0)).sum()
+        let live = set.queues.values();
+        let sum = |value: fn(&super::working_set::Counts) -> i64| -> u64 {
+            live.clone().map(|queue| saturate::<_, u64>(value(&queue.added))).sum()
         };
         self.memory.given_up.fetch_add(sum(|counts| counts.dead), Ordering::Relaxed);
         self.memory.dropped.fetch_add(sum(|counts| counts.dropped), Ordering::Relaxed);

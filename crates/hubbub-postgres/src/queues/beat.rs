@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::ID_KEPT_MS;
 use hubbub_core::store::StoreFigures;
 use tokio_postgres::types::Type;
@@ -145,7 +146,7 @@ impl Queues {
         }
         if beat.is_multiple_of(FIGURES_EVERY) {
             let row = tx.query_one(&FIGURES, &[]).await?;
-            let count = |column: &str| u64::try_from(row.get::<_, i64>(column)).unwrap_or(0);
+            let count = |column: &str| saturate::<_, u64>(row.get::<_, i64>(column));
             self.memory.set_figures(StoreFigures {
                 queues: count("queues"),
                 clients: count("clients"),

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 
-use super::image::{Image, Message};
 use super::load::pending_chunk;
+use super::working_set::{Message, WorkingSet};
 use super::{Queues, sql, write};
 use crate::db::{Fault, Sql};
 
@@ -66,12 +66,12 @@ impl Queues {
             && let Some(row) = tx.query(&sql::PENDING_NEXT, &[&queue]).await?.first()
         {
             let template = Message { stored_in: None, ..Message::of_row(row) };
-            let mut image = Image::default();
+            let mut set = WorkingSet::default();
             let (first, chunk): (i64, i32) = (template.id, row.get("chunk"));
-            image.enter_pending(template, row.get("unmade_copies"));
-            image.enter_pending_chunk(first, chunk, pending_chunk(row));
-            image.make_some(first, chunk, most.max(1));
-            Box::pin(write::write(&tx, &mut image)).await?;
+            set.enter_pending(template, row.get("unmade_copies"));
+            set.enter_pending_chunk(first, chunk, pending_chunk(row));
+            set.make_some(first, chunk, most.max(1));
+            Box::pin(write::write(&tx, &mut set)).await?;
         }
         tx.commit().await?;
         Ok(true)

@@ -1,24 +1,24 @@
-//! Queues: rows in the database, judged by the same rules as the embedded engine's.
+//! Queues: rows in the database, decided by the same rules as the embedded engine's.
 //!
 //! Path of a batch ([`apply`]): the rows of its queues are locked, in their order; what its operations can touch is read
-//! into an [`image`] by a number of statements that does not grow with the batch ([`load`]); each operation is judged
-//! against the image and changes it ([`judge`]); what has changed is written ([`write`]), and committed. The locks make
+//! into an [`working_set`] by a number of statements that does not grow with the batch ([`load`]); each operation is decided
+//! by the rules all stores share, and its effects change the working set ([`decide`]); what has changed is written ([`write`]), and committed. The locks make
 //! the order exact however many servers share a queue, and last for one batch.
 //!
 //! Time is looked at when a batch begins: what it has come for is read and changed with everything else, before the first
 //! operation. Reads ([`read`]) take it into account without changing anything. [`memory`] is what can be asked without
 //! waiting; [`beat`] compares it with the database.
 //!
-//! A message to everybody is one row with bitmaps of its receivers ([`image`]); its copies become rows in slices
+//! A message to everybody is one row with bitmaps of its receivers ([`working_set`]); its copies become rows in slices
 //! ([`expand`]), or when a batch comes to them: before anything is chosen for a receiver all copies for it are made in the
-//! image, and the bits that say so are written with the rest. Reads show copies that are not made as if they were
+//! working set, and the bits that say so are written with the rest. Reads show copies that are not made as if they were
 //! ([`unmade`]).
 //!
 //! Invariants
 //! - Whoever makes copies of a message, or changes it, holds the row of its queue. Counts hold copies that are not made.
 //! - A message that may be taken now, but for what time brings, has state 0 and is not `behind`; the partial indexes of
 //!   these are all that takes look at.
-//! - `queue_lines.low` is never above a message of its line that may be taken, so that takes need not walk over what was
+//! - `queue_lines.low` is never above a message of its receiver that may be taken, so that takes need not walk over what was
 //!   taken before, which stays in the index as long as any transaction might still see it.
 //! - Rows that every batch would have to change are added to instead (`queue_counts`), and brought together once a second
 //!   in rows that no foreign key looks at (`queue_totals`).
@@ -27,9 +27,8 @@
 
 mod apply;
 mod beat;
+mod decide;
 mod expand;
-mod image;
-mod judge;
 mod load;
 mod memory;
 mod read;
@@ -38,6 +37,7 @@ mod service;
 mod settings;
 mod sql;
 mod unmade;
+mod working_set;
 mod write;
 
 use std::sync::Arc;

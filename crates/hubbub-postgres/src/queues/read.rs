@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::{
     DeadLetter, Delivery, QueueInfo, TAKE_BYTES_MAX, Take, TakeHow, Waiting, WaitingState, Wanted, Wants,
 };
@@ -10,10 +11,10 @@ use hubbub_core::{ClientId, QueueId, QueueOp, Refusal, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::image::{Image, Message, State, Stop, unsigned};
 use super::load::Loader;
 use super::settings::rules_of;
 use super::sql::time;
+use super::working_set::{Message, State, Stop, WorkingSet, unsigned};
 use super::{Queues, sql, unmade};
 use crate::db::{Fault, Param, PgTime, Sql};
 
@@ -150,13 +151,13 @@ const QUEUE_NUMBER: Sql = Sql {
 };
 
 fn signed(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+    saturate::<_, i64>(number)
 }
 
 fn info(row: &Row) -> QueueInfo {
     let count = |column: &str| row.get::<_, i64>(column);
     let total = |name: &str| count(name) + count(&format!("{name}_added"));
-    let told = |number: i64| u64::try_from(number).unwrap_or(0);
+    let told = |number: i64| saturate::<_, u64>(number);
     let (delayed, leased) =
         (total("delayed") - count("delayed_over"), total("leased") - count("leased_over"));
     QueueInfo {
@@ -200,7 +201,7 @@ pub(super) fn waiting_message(
         id: unsigned(message.id),
         queue: Arc::clone(queue),
         sender,
-        receiver: (message.receiver != super::image::ANYBODY).then_some(receiver),
+        receiver: (message.receiver != super::working_set::ANYBODY).then_some(receiver),
         text: message.text.unwrap_or_default(),
         group: message.group,
         sent_at: time(message.sent_at),
@@ -276,7 +277,7 @@ impl Queues {
         let tx = conn.begin_reading().await?;
         tx.batch("preparing", sql::PLANNING).await?;
         let Some(row) = tx.query_opt(&QUEUE_NUMBER, &[&queue]).await? else { return Ok(None) };
-        let (no, after): (i32, _) = (row.get(0), i64::try_from(after).unwrap_or(i64::MAX));
+        let (no, after): (i32, _) = (row.get(0), saturate::<_, i64>(after));
         let bytes_max = signed(TAKE_BYTES_MAX);
         let unmade = unmade::read(&tx, no, after, limit).await?;
         let rows = tx.query(&sql::WAITING, &[&no, &after, &signed(limit), &bytes_max]).await?;
@@ -303,7 +304,7 @@ impl Queues {
         Ok(Some(listed.into_iter().map(|(one, _)| one).collect()))
     }
 
-    /// A take that is judged and not done.
+    /// A take that is decided and not done.
     pub(super) async fn look(
         &self,
         wanted: Wanted<'_>,
@@ -312,16 +313,16 @@ impl Queues {
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin_reading().await?;
         let loader = Loader { tx: &tx, clock: &*self.context.clock, locks: false };
-        let mut image = Image::default();
+        let mut set = WorkingSet::default();
         let take = QueueOp::Take(Take { wanted, max, how: TakeHow::Away, registers: false });
-        Box::pin(loader.begin(&mut image, &[take], 0)).await?;
-        while let Err(need) = image.advance() {
-            Box::pin(loader.more(&mut image, need)).await?;
+        Box::pin(loader.begin(&mut set, &[take], 0)).await?;
+        while let Err(need) = set.advance() {
+            Box::pin(loader.more(&mut set, need)).await?;
         }
         let found = loop {
-            match image.look(&wanted, max) {
+            match set.look(&wanted, max) {
                 Ok(found) => break Some(found),
-                Err(Stop::Need(need)) => Box::pin(loader.more(&mut image, need)).await?,
+                Err(Stop::Need(need)) => Box::pin(loader.more(&mut set, need)).await?,
                 Err(Stop::Refused(Refusal::UnknownQueue)) => break None,
                 Err(Stop::Refused(_)) => break Some(Vec::new()),
             }

@@ -7,8 +7,8 @@ use hubbub_core::Clock;
 use hubbub_core::clock::ClockDoubt;
 use tokio_postgres::types::Type;
 
-use super::image::Image;
 use super::sql::time;
+use super::working_set::WorkingSet;
 use crate::db::{Fault, PgTime, Sql, Tx};
 
 /// Clocks of several servers differ by less than this, in microseconds; a clock that is further behind was set.
@@ -70,16 +70,20 @@ async fn repair(tx: &Tx<'_>, queues: &[i32], now: i64) -> Result<(), Fault> {
 }
 
 /// Of the queues of a batch, before any message of theirs is read.
-pub(super) async fn of_image(tx: &Tx<'_>, image: &mut Image, clock: &dyn Clock) -> Result<(), Fault> {
-    let now = image.now;
+pub(super) async fn of_working_set(
+    tx: &Tx<'_>,
+    set: &mut WorkingSet,
+    clock: &dyn Clock,
+) -> Result<(), Fault> {
+    let now = set.now;
     let is_ahead = |seen_to: i64| seen_to > now.saturating_add(BEHIND_MAX);
-    let ahead = image.queues.iter().filter(|(_, queue)| is_ahead(queue.seen_to));
+    let ahead = set.queues.iter().filter(|(_, queue)| is_ahead(queue.seen_to));
     let ahead: Vec<i32> = ahead.map(|(no, _)| *no).collect();
     if ahead.is_empty() || is_doubtful(clock) {
         return Ok(());
     }
     repair(tx, &ahead, now).await?;
-    for queue in image.queues.values_mut().filter(|queue| is_ahead(queue.seen_to)) {
+    for queue in set.queues.values_mut().filter(|queue| is_ahead(queue.seen_to)) {
         queue.seen_to = now;
     }
     Ok(())

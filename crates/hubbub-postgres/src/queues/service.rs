@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted, Wants};
 use hubbub_core::store::{QueueStore, Read};
 use hubbub_core::{ClientId, QueueId};
@@ -60,6 +61,6 @@ impl QueueStore for Postgres {
     fn queue_due_in(&self) -> Option<Duration> {
         let due_at = self.queues.memory.due_at()?;
         let left = due_at.saturating_sub(self.queues.now());
-        Some(Duration::from_micros(u64::try_from(left).unwrap_or(0)))
+        Some(Duration::from_micros(saturate::<_, u64>(left)))
     }
 }

@@ -1,16 +1,17 @@
 //! What is set of a queue, as it stands in the database.
 
 use hubbub_core::QueueRules;
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::WhenFull;
 use tokio_postgres::Row;
 
 fn unsigned(row: &Row, column: &str) -> u64 {
-    u64::try_from(row.get::<_, i64>(column)).unwrap_or(0)
+    saturate::<_, u64>(row.get::<_, i64>(column))
 }
 
 /// A number as the database has it.
 pub(super) fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+    saturate::<_, i64>(number)
 }
 
 /// What is set, of a row of `queues`.

@@ -269,7 +269,7 @@ pub(super) const NEWEST_OF_SENDER: Sql = Sql {
     types: PLACE_TYPES,
 };
 
-/// Where lines begin.
+/// Low-water marks of per-receiver queues.
 pub(super) const LOWS: Sql = Sql {
     what: "reading where queues begin",
     text: "select l.queue, l.receiver, l.low from unnest($1, $2) as k (queue, receiver) \

@@ -3,13 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::{TAKE_BYTES_MAX, Waiting};
 use tokio_postgres::Row;
 
-use super::image::Message;
 use super::load::pending_chunk;
 use super::read::waiting_message;
 use super::sql;
+use super::working_set::Message;
 use crate::db::{Fault, Tx};
 
 /// Copies of a queue that are not made, behind an id, in the order of ids and without their texts; as many as one page
@@ -21,7 +22,7 @@ pub(super) async fn read(
     limit: usize,
 ) -> Result<Vec<(Message, Arc<str>)>, Fault> {
     // Of the first piece all may be before the page.
-    let pieces = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+    let pieces = saturate::<_, i64>(limit).saturating_add(1);
     let rows = tx.query(&sql::PENDING_WAITING, &[&queue, &after, &pieces]).await?;
     let mut found: Vec<(Message, Arc<str>)> = Vec::new();
     let mut bytes = 0;
@@ -33,7 +34,7 @@ pub(super) async fn read(
     }
     let fits = found.iter().take_while(|(copy, _)| {
         let is_first = bytes == 0;
-        bytes += usize::try_from(copy.bytes).unwrap_or(0).max(1);
+        bytes += saturate::<_, usize>(copy.bytes).max(1);
         is_first || bytes <= TAKE_BYTES_MAX
     });
     let fits = fits.count();

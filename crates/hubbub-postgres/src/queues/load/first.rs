@@ -1,10 +1,11 @@
-//! What operations are known to touch before any of them is judged: what time has come for, what is settled or taken, ids
+//! What operations are known to touch before any of them is decided: what time has come for, what is settled or taken, ids
 //! of senders, groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hubbub_core::QueueOp;
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::{Audience, LeaseReceipt, TAKE_MAX};
 use tokio::try_join;
 use tokio_postgres::Row;
@@ -14,8 +15,8 @@ use super::pending::{Touched, make_read};
 use super::places::{enter_places, places_of};
 use super::{Loader, MORE};
 use crate::db::Fault;
-use crate::queues::image::{ANYBODY, GroupKey, Image, Message, Place};
 use crate::queues::sql::{self, time};
+use crate::queues::working_set::{ANYBODY, GroupKey, Message, Place, WorkingSet};
 
 /// Messages that time has come for which one batch sees to; the rest is for the next.
 const DUE_MAX: i64 = 2_000;
@@ -40,10 +41,10 @@ struct Wishes<'a> {
 }
 
 impl<'a> Wishes<'a> {
-    fn of(image: &Image, ops: &[QueueOp<'a>]) -> Self {
+    fn of(set: &WorkingSet, ops: &[QueueOp<'a>]) -> Self {
         let mut wishes = Self::default();
         for op in ops {
-            let queue = op.queue().and_then(|name| image.names.get(name).copied());
+            let queue = op.queue().and_then(|name| set.names.get(name).copied());
             match *op {
                 QueueOp::Send(send) => {
                     wishes.sends += 1;
@@ -52,7 +53,7 @@ impl<'a> Wishes<'a> {
                         wishes.known.0.push(queue);
                         wishes.known.1.push(id);
                     }
-                    let settings = image.queues.get(&queue).map(|queue| &queue.settings);
+                    let settings = set.queues.get(&queue).map(|queue| &queue.settings);
                     if settings.is_some_and(|set| set.messages_max > 0 || set.bytes_max > 0) {
                         wishes.limited.insert(queue);
                     }
@@ -64,8 +65,8 @@ impl<'a> Wishes<'a> {
                     }
                 }
                 QueueOp::Take(take) => {
-                    let most = i64::try_from(take.max.min(TAKE_MAX)).unwrap_or(MORE);
-                    for place in places_of(image, &take, queue) {
+                    let most: i64 = saturate(take.max.min(TAKE_MAX));
+                    for place in places_of(set, &take, queue) {
                         let wanted = wishes.places.entry(place).or_default();
                         *wanted = (*wanted + most).min(PLACE_FIRST_MAX);
                     }
@@ -82,18 +83,18 @@ impl Loader<'_> {
     /// a batch that sweeps.
     pub(super) async fn first_messages(
         &self,
-        image: &mut Image,
+        set: &mut WorkingSet,
         ops: &[QueueOp<'_>],
         due_from: Option<i64>,
     ) -> Result<(), Fault> {
-        let locked: Vec<i32> = image.queues.keys().copied().collect();
-        image.queues.values_mut().for_each(|queue| queue.is_current = true);
-        let seen_to = image.queues.values().map(|queue| queue.seen_to).min().unwrap_or(i64::MIN);
+        let locked: Vec<i32> = set.queues.keys().copied().collect();
+        set.queues.values_mut().for_each(|queue| queue.is_current = true);
+        let seen_to = set.queues.values().map(|queue| queue.seen_to).min().unwrap_or(i64::MIN);
         // Queues are seen to by a time that may not be proven yet, but lives end by proven time: a sweep looks further back.
         let lived_from = time(due_from.unwrap_or(i64::MAX).min(seen_to).max(0));
-        let (seen_to, now, proven) = (time(seen_to.max(0)), time(image.now), time(image.proven));
-        let Wishes { sends, settled, known, places, limited } = Wishes::of(image, ops);
-        image.sends_left = sends;
+        let (seen_to, now, proven) = (time(seen_to.max(0)), time(set.now), time(set.proven));
+        let Wishes { sends, settled, known, places, limited } = Wishes::of(set, ops);
+        set.sends_left = sends;
         let limited: Vec<i32> = limited.into_iter().collect();
         let due = async {
             if locked.is_empty() {
@@ -128,7 +129,7 @@ impl Loader<'_> {
             }
             self.tx.query(&sql::HELD, &[&limited]).await
         };
-        let touched = Touched::of(image, ops);
+        let touched = Touched::of(set, ops);
         let (due, over, settled_rows, known_rows, ids, held, pending, read) = try_join!(
             biased;
             due,
@@ -137,37 +138,37 @@ impl Loader<'_> {
             known_rows,
             ids,
             held,
-            Box::pin(self.read_pending(&touched, (image.now, image.proven))),
-            self.read_places(&*image, &places)
+            Box::pin(self.read_pending(&touched, (set.now, set.proven))),
+            self.read_places(&*set, &places)
         )?;
         let full = |rows: &[Row], max: i64| i64::try_from(rows.len()).unwrap_or(max) >= max;
-        image.has_more_due = full(&due, DUE_MAX) || full(&over, MORE);
-        enter_messages(image, &due);
-        enter_messages(image, &over);
-        enter_messages(image, &settled_rows);
-        make_read(image, &touched, &pending);
-        known_rows.iter().for_each(|row| enter_known(image, row));
-        image.ids = ids;
-        enter_held(image, &held);
-        enter_places(image, &places, read);
+        set.has_more_due = full(&due, DUE_MAX) || full(&over, MORE);
+        enter_messages(set, &due);
+        enter_messages(set, &over);
+        enter_messages(set, &settled_rows);
+        make_read(set, &touched, &pending);
+        known_rows.iter().for_each(|row| enter_known(set, row));
+        set.ids = ids;
+        enter_held(set, &held);
+        enter_places(set, &places, read);
         Ok(())
     }
 
     /// Groups that the batch touches for sure.
-    pub(super) async fn first_groups(&self, image: &mut Image, ops: &[QueueOp<'_>]) -> Result<(), Fault> {
+    pub(super) async fn first_groups(&self, set: &mut WorkingSet, ops: &[QueueOp<'_>]) -> Result<(), Fault> {
         let mut keys: BTreeMap<(i32, i32, Arc<str>), ()> = BTreeMap::new();
-        for key in image.messages.values().filter_map(Message::group_key) {
+        for key in set.messages.values().filter_map(Message::group_key) {
             keys.insert((key.queue, key.receiver, key.group), ());
         }
         for op in ops {
             let QueueOp::Send(send) = op else { continue };
             let receiver = match send.audience {
                 Audience::Anyone => Some(ANYBODY),
-                Audience::One(name) => image.client(name),
+                Audience::One(name) => set.client(name),
                 Audience::All => None,
             };
             if let (Some(group), Some(queue), Some(receiver)) =
-                (send.group, image.names.get(send.queue), receiver)
+                (send.group, set.names.get(send.queue), receiver)
             {
                 keys.insert((*queue, receiver, group.into()), ());
             }
@@ -177,6 +178,6 @@ impl Loader<'_> {
         }
         let keys: Vec<GroupKey> =
             keys.into_keys().map(|(queue, receiver, group)| GroupKey { queue, receiver, group }).collect();
-        self.read_groups(image, &keys, GROUP_FIRST).await
+        self.read_groups(set, &keys, GROUP_FIRST).await
     }
 }

@@ -5,18 +5,18 @@ use std::collections::HashMap;
 use super::Loader;
 use super::enter::enter_messages;
 use crate::db::Fault;
-use crate::queues::image::{Frontier, GroupKey, Image};
 use crate::queues::sql;
+use crate::queues::working_set::{Frontier, GroupKey, WorkingSet};
 
 impl Loader<'_> {
     pub(super) async fn read_groups(
         &self,
-        image: &mut Image,
+        set: &mut WorkingSet,
         keys: &[GroupKey],
         most: i64,
     ) -> Result<(), Fault> {
         let behind = |key: &GroupKey| {
-            let group = image.groups.get(key).and_then(|group| group.frontier);
+            let group = set.groups.get(key).and_then(|group| group.frontier);
             group.map_or(0, |frontier| frontier.to)
         };
         let queues: Vec<i32> = keys.iter().map(|key| key.queue).collect();
@@ -33,11 +33,11 @@ impl Loader<'_> {
             let (count, last) = read.entry(key).or_default();
             (*count, *last) = (*count + 1, (*last).max(row.get("id")));
         }
-        enter_messages(image, &rows);
+        enter_messages(set, &rows);
         for (key, behind) in keys.iter().zip(behinds) {
             let (count, last) = read.get(key).copied().unwrap_or_default();
             let frontier = Frontier { to: last.max(behind), is_complete: count < most };
-            image.groups.entry(key.clone()).or_default().frontier = Some(frontier);
+            set.groups.entry(key.clone()).or_default().frontier = Some(frontier);
         }
         Ok(())
     }

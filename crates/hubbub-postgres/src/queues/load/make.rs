@@ -5,9 +5,9 @@ use tokio_postgres::types::Type;
 
 use super::names::{enter_queue, seen};
 use crate::db::{Fault, Sql, Tx};
-use crate::queues::image::Image;
 use crate::queues::settings::signed;
 use crate::queues::sql::{LOCK_QUEUES, SEEN_NAMED, time};
+use crate::queues::working_set::WorkingSet;
 use crate::queues::write::delete_queues;
 
 const MAKE_QUEUE: Sql = Sql {
@@ -23,11 +23,11 @@ const MAKE_QUEUE: Sql = Sql {
 };
 
 /// Makes a queue if there is none of that name, and locks it.
-pub(super) async fn make_queue(tx: &Tx<'_>, image: &mut Image, name: &str) -> Result<(), Fault> {
+pub(super) async fn make_queue(tx: &Tx<'_>, set: &mut WorkingSet, name: &str) -> Result<(), Fault> {
     // The name may be that of one that this batch deleted.
-    delete_queues(tx, image).await?;
+    delete_queues(tx, set).await?;
     let QueueRules { lease_ms, backoff_max_ms, .. } = QueueRules::default();
-    let (lease_ms, backoff_max_ms, now) = (signed(lease_ms), signed(backoff_max_ms), time(image.now));
+    let (lease_ms, backoff_max_ms, now) = (signed(lease_ms), signed(backoff_max_ms), time(set.now));
     let made = tx.query_opt(&MAKE_QUEUE, &[&name, &lease_ms, &backoff_max_ms, &now]).await?;
     let (rows, is_new) = match made {
         Some(row) => (vec![row], true),
@@ -35,12 +35,12 @@ pub(super) async fn make_queue(tx: &Tx<'_>, image: &mut Image, name: &str) -> Re
         None => (tx.query(&LOCK_QUEUES, &[&vec![name], &Vec::<i32>::new()]).await?, false),
     };
     let seen = match is_new {
-        true => rows.iter().map(|row| (row.get("no"), image.now)).collect(),
+        true => rows.iter().map(|row| (row.get("no"), set.now)).collect(),
         false => seen(&tx.query(&SEEN_NAMED, &[&vec![name], &Vec::<i32>::new()]).await?),
     };
     for row in &rows {
-        enter_queue(image, row, &seen);
-        if let Some(queue) = image.queues.get_mut(&row.get("no")).filter(|_| is_new) {
+        enter_queue(set, row, &seen);
+        if let Some(queue) = set.queues.get_mut(&row.get("no")).filter(|_| is_new) {
             (queue.is_new, queue.is_current, queue.held) = (true, true, Some((0, 0)));
         }
     }

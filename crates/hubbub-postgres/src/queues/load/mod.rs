@@ -1,8 +1,8 @@
-//! Filling the image: what a batch is known to touch, in two rounds of statements, and later whatever else it turns out to
+//! Filling the working set: what a batch is known to touch, in two rounds of statements, and later whatever else it turns out to
 //! need.
 //!
-//! [`names`] locks queues and finds clients; [`first`] reads what the operations are known to touch, [`more`] what judging
-//! asks for, [`make`] a queue if need be; both read [`places`] and [`groups`], and [`enter`] takes rows into the image.
+//! [`names`] locks queues and finds clients; [`first`] reads what the operations are known to touch, [`more`] what deciding
+//! asks for, [`make`] a queue if need be; both read [`places`] and [`groups`], and [`enter`] takes rows into the working set.
 
 mod enter;
 mod first;
@@ -17,7 +17,7 @@ use hubbub_core::{Clock, QueueOp};
 
 pub(super) use enter::pending_chunk;
 
-use super::image::Image;
+use super::working_set::WorkingSet;
 use super::{repair, sql};
 use crate::db::{Fault, Tx};
 
@@ -37,19 +37,19 @@ impl Loader<'_> {
     /// not look.
     pub(super) async fn begin(
         &self,
-        image: &mut Image,
+        set: &mut WorkingSet,
         ops: &[QueueOp<'_>],
         due_from: i64,
     ) -> Result<(), Fault> {
-        let sweeps = self.names(image, ops, due_from).await?;
+        let sweeps = self.names(set, ops, due_from).await?;
         // Behind the locks: whoever had them before is done by now.
-        image.now = self.clock.now().as_micros();
-        image.proven = self.clock.proven().as_micros().min(image.now);
+        set.now = self.clock.now().as_micros();
+        set.proven = self.clock.proven().as_micros().min(set.now);
         if self.locks {
-            repair::of_image(self.tx, image, self.clock).await?;
+            repair::of_working_set(self.tx, set, self.clock).await?;
         }
-        self.first_messages(image, ops, sweeps.then_some(due_from)).await?;
-        self.first_groups(image, ops).await
+        self.first_messages(set, ops, sweeps.then_some(due_from)).await?;
+        self.first_groups(set, ops).await
     }
 
     async fn ids(&self, count: i64) -> Result<std::ops::Range<i64>, Fault> {

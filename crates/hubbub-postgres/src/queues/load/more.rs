@@ -1,4 +1,4 @@
-//! Reading what judging turned out to need.
+//! Reading what a decision turned out to need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,39 +11,39 @@ use super::names::{enter_queue, seen};
 use super::places::enter_places;
 use super::{Loader, MORE};
 use crate::db::{Fault, Param, Sql};
-use crate::queues::image::{Image, Need};
 use crate::queues::sql;
+use crate::queues::working_set::{Need, WorkingSet};
 
 impl Loader<'_> {
-    /// Reads what judging turned out to need.
-    pub(in crate::queues) async fn more(&self, image: &mut Image, need: Need) -> Result<(), Fault> {
+    /// Reads what a decision turned out to need.
+    pub(in crate::queues) async fn more(&self, set: &mut WorkingSet, need: Need) -> Result<(), Fault> {
         match &need {
             Need::Queue(name) => {
                 let names: [&str; 1] = [name];
                 let (rows, seen_to) =
                     try_join!(biased; self.queues(&names, &[], false), self.seen(&names, &[], false))?;
                 let seen_to = seen(&seen_to);
-                rows.iter().for_each(|row| enter_queue(image, row, &seen_to));
-                image.asked.insert(Arc::clone(name));
+                rows.iter().for_each(|row| enter_queue(set, row, &seen_to));
+                set.asked.insert(Arc::clone(name));
             }
-            Need::Made(name) => make_queue(self.tx, image, name).await?,
+            Need::Made(name) => make_queue(self.tx, set, name).await?,
             Need::Counts(queue) => {
                 let rows = self.tx.query(&sql::HELD, &[&vec![*queue]]).await?;
-                enter_held(image, &rows);
+                enter_held(set, &rows);
             }
             Need::Place(place) => {
                 let places = BTreeMap::from([(*place, MORE)]);
-                let read = self.read_places(image, &places).await?;
-                enter_places(image, &places, read);
+                let read = self.read_places(set, &places).await?;
+                enter_places(set, &places, read);
             }
-            Need::Group(key) => self.read_groups(image, std::slice::from_ref(key), MORE).await?,
-            Need::Oldest(queue) => self.oldest(image, *queue).await?,
-            Need::Texts(ids) => self.texts(image, ids).await?,
-            Need::Ids(count) => image.ids = self.ids(*count).await?,
-            Need::Registered => self.registered(image).await?,
+            Need::Group(key) => self.read_groups(set, std::slice::from_ref(key), MORE).await?,
+            Need::Oldest(queue) => self.oldest(set, *queue).await?,
+            Need::Texts(ids) => self.texts(set, ids).await?,
+            Need::Ids(count) => set.ids = self.ids(*count).await?,
+            Need::Registered => self.registered(set).await?,
             Need::ClientCount => {
                 let before: i64 = self.hold_clients().await?.get("clients");
-                image.client_count = Some(before);
+                set.client_count = Some(before);
             }
             Need::Copies(client) => {
                 self.hold_clients().await?;
@@ -51,20 +51,20 @@ impl Loader<'_> {
                 let (queues, seen_to) =
                     try_join!(biased; self.queues(&[], &[], true), self.seen(&[], &[], true))?;
                 let seen_to = seen(&seen_to);
-                queues.iter().for_each(|row| enter_queue(image, row, &seen_to));
-                self.copies_for(image, *client).await?;
-                self.enter_all(image, &sql::COPIES, &[client]).await?;
+                queues.iter().for_each(|row| enter_queue(set, row, &seen_to));
+                self.copies_for(set, *client).await?;
+                self.enter_all(set, &sql::COPIES, &[client]).await?;
             }
-            Need::Returned(queue) => self.enter_all(image, &sql::RETURNED, &[queue]).await?,
+            Need::Returned(queue) => self.enter_all(set, &sql::RETURNED, &[queue]).await?,
             Need::DeadLetters(queue, id) => {
-                self.enter_all(image, &sql::DEAD_LETTERS, &[queue, id, &(MORE + 1)]).await?;
+                self.enter_all(set, &sql::DEAD_LETTERS, &[queue, id, &(MORE + 1)]).await?;
             }
             Need::HighestNamed => {
                 let row = self.tx.query_one(&sql::HIGHEST_NAMED, &[]).await?;
-                image.highest_named = Some(row.get(0));
+                set.highest_named = Some(row.get(0));
             }
         }
-        image.loaded.insert(need);
+        set.loaded.insert(need);
         Ok(())
     }
 
@@ -72,22 +72,27 @@ impl Loader<'_> {
         self.tx.query_one(&sql::HOLD_CLIENTS, &[]).await
     }
 
-    async fn enter_all(&self, image: &mut Image, statement: &Sql, params: &[Param<'_>]) -> Result<(), Fault> {
+    async fn enter_all(
+        &self,
+        set: &mut WorkingSet,
+        statement: &Sql,
+        params: &[Param<'_>],
+    ) -> Result<(), Fault> {
         let rows = self.tx.query(statement, params).await?;
-        enter_messages(image, &rows);
+        enter_messages(set, &rows);
         Ok(())
     }
 
-    async fn texts(&self, image: &mut Image, ids: &[i64]) -> Result<(), Fault> {
-        let stored = ids.iter().filter_map(|id| Some((image.messages.get(id)?.stored_in?, *id)));
+    async fn texts(&self, set: &mut WorkingSet, ids: &[i64]) -> Result<(), Fault> {
+        let stored = ids.iter().filter_map(|id| Some((set.messages.get(id)?.stored_in?, *id)));
         let (queues, stored): (Vec<i32>, Vec<i64>) = stored.unzip();
-        let copied = ids.iter().filter_map(|id| image.messages.get(id)?.copy_of);
+        let copied = ids.iter().filter_map(|id| set.messages.get(id)?.copy_of);
         let copied: Vec<i64> = copied.collect::<BTreeSet<_>>().into_iter().collect();
         if !copied.is_empty() {
             let rows = self.tx.query(&sql::PENDING_TEXTS, &[&copied]).await?;
             let texts: BTreeMap<i64, String> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
             for id in ids {
-                let Some(message) = image.messages.get_mut(id) else { continue };
+                let Some(message) = set.messages.get_mut(id) else { continue };
                 let text = message.copy_of.and_then(|first| texts.get(&first));
                 message.text = text.cloned().or_else(|| message.text.take());
             }
@@ -97,7 +102,7 @@ impl Loader<'_> {
         }
         let rows = self.tx.query(&sql::TEXTS, &[&queues, &stored]).await?;
         for row in &rows {
-            if let Some(message) = image.messages.get_mut(&row.get("id")) {
+            if let Some(message) = set.messages.get_mut(&row.get("id")) {
                 message.text = Some(row.get("body"));
             }
         }

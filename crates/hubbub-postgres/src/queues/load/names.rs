@@ -11,9 +11,9 @@ use tokio_postgres::Row;
 use super::Loader;
 use super::enter::enter_client;
 use crate::db::{Fault, PgTime};
-use crate::queues::image::{Counts, Image, Queue};
 use crate::queues::settings::rules_of;
 use crate::queues::sql::{self, time};
+use crate::queues::working_set::{Counts, Queue, WorkingSet};
 
 /// Names in a batch.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl Loader<'_> {
     /// Locks queues and finds clients; says whether the batch sweeps.
     pub(super) async fn names(
         &self,
-        image: &mut Image,
+        set: &mut WorkingSet,
         ops: &[QueueOp<'_>],
         due_from: i64,
     ) -> Result<bool, Fault> {
@@ -84,8 +84,8 @@ impl Loader<'_> {
             self.seen(&queues, &due, names.all),
             self.clients(&clients)
         )?;
-        image.client_asked = clients.iter().map(|name| Arc::from(*name)).collect();
-        self.enter_names(image, (&locked, &seen(&seen_to)), &known, &queues, names.all);
+        set.client_asked = clients.iter().map(|name| Arc::from(*name)).collect();
+        self.enter_names(set, (&locked, &seen(&seen_to)), &known, &queues, names.all);
         Ok(names.sweeps)
     }
 
@@ -116,16 +116,16 @@ impl Loader<'_> {
 
     fn enter_names(
         &self,
-        image: &mut Image,
+        set: &mut WorkingSet,
         (queues, seen): (&[Row], &HashMap<i32, i64>),
         clients: &[Row],
         asked: &[&str],
         all: bool,
     ) {
-        image.has_all_queues = all;
-        image.asked.extend(asked.iter().map(|name| Arc::from(*name)));
-        queues.iter().for_each(|row| enter_queue(image, row, seen));
-        clients.iter().for_each(|row| enter_client(image, row));
+        set.has_all_queues = all;
+        set.asked.extend(asked.iter().map(|name| Arc::from(*name)));
+        queues.iter().for_each(|row| enter_queue(set, row, seen));
+        clients.iter().for_each(|row| enter_client(set, row));
     }
 }
 
@@ -136,12 +136,12 @@ pub(super) fn seen(rows: &[Row]) -> HashMap<i32, i64> {
 }
 
 /// Takes in a queue that is locked.
-pub(super) fn enter_queue(image: &mut Image, row: &Row, seen: &HashMap<i32, i64>) {
+pub(super) fn enter_queue(set: &mut WorkingSet, row: &Row, seen: &HashMap<i32, i64>) {
     let (no, name): (i32, Arc<str>) = (row.get("no"), row.get::<_, &str>("id").into());
     // A queue without totals was made after the lock was asked for.
-    let (false, Some(seen_to)) = (image.queues.contains_key(&no), seen.get(&no).copied()) else { return };
-    image.names.insert(Arc::clone(&name), no);
-    image.asked.insert(Arc::clone(&name));
+    let (false, Some(seen_to)) = (set.queues.contains_key(&no), seen.get(&no).copied()) else { return };
+    set.names.insert(Arc::clone(&name), no);
+    set.asked.insert(Arc::clone(&name));
     let queue = Queue {
         name,
         is_dead_letter: row.get("is_dead_letter"),
@@ -154,5 +154,5 @@ pub(super) fn enter_queue(image: &mut Image, row: &Row, seen: &HashMap<i32, i64>
         is_new: false,
         is_deleted: false,
     };
-    image.queues.insert(no, queue);
+    set.queues.insert(no, queue);
 }

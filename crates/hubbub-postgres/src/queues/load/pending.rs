@@ -9,8 +9,8 @@ use tokio_postgres::Row;
 use super::enter::{enter_client, enter_messages, enter_pending};
 use super::{Loader, MORE};
 use crate::db::{Fault, Param};
-use crate::queues::image::{ANYBODY, Frontier, Image, Members, chunk_of};
 use crate::queues::sql::{self, time};
+use crate::queues::working_set::{ANYBODY, Frontier, Members, WorkingSet, chunk_of};
 
 /// Whose copies a batch is known to touch.
 #[derive(Debug, Default)]
@@ -29,17 +29,17 @@ pub(super) struct ReadPending {
 }
 
 impl Touched {
-    pub(super) fn of(image: &Image, ops: &[QueueOp<'_>]) -> Self {
-        let mut touched = Self { queues: image.queues.keys().copied().collect(), ..Self::default() };
+    pub(super) fn of(set: &WorkingSet, ops: &[QueueOp<'_>]) -> Self {
+        let mut touched = Self { queues: set.queues.keys().copied().collect(), ..Self::default() };
         let mut clients = BTreeSet::new();
         for op in ops {
             match *op {
                 QueueOp::Take(take) => {
-                    let receiver = take.wanted.receiver.and_then(|receiver| image.client(receiver));
+                    let receiver = take.wanted.receiver.and_then(|receiver| set.client(receiver));
                     clients.extend(receiver.filter(|receiver| *receiver > ANYBODY));
                 }
                 QueueOp::Remove { queue, id } => {
-                    if let (Some(queue), Ok(id)) = (image.names.get(queue), i64::try_from(id)) {
+                    if let (Some(queue), Ok(id)) = (set.names.get(queue), i64::try_from(id)) {
                         touched.removed.0.push(*queue);
                         touched.removed.1.push(id);
                     }
@@ -83,21 +83,21 @@ impl Loader<'_> {
     }
 
     /// All copies for a client.
-    pub(super) async fn copies_for(&self, image: &mut Image, client: i32) -> Result<(), Fault> {
+    pub(super) async fn copies_for(&self, set: &mut WorkingSet, client: i32) -> Result<(), Fault> {
         let touched = Touched {
-            queues: image.queues.keys().copied().collect(),
+            queues: set.queues.keys().copied().collect(),
             clients: vec![client],
             ..Touched::default()
         };
-        let read = self.read_pending(&touched, (image.now, image.proven)).await?;
-        make_touched(image, &touched, &read);
+        let read = self.read_pending(&touched, (set.now, set.proven)).await?;
+        make_touched(set, &touched, &read);
         Ok(())
     }
 
     /// Who is registered, and how much is left to do of messages to everybody.
-    pub(super) async fn registered(&self, image: &mut Image) -> Result<(), Fault> {
+    pub(super) async fn registered(&self, set: &mut WorkingSet) -> Result<(), Fault> {
         self.hold_clients().await?;
-        let names: Vec<&str> = image.client_asked.iter().map(|name| &**name).collect();
+        let names: Vec<&str> = set.client_asked.iter().map(|name| &**name).collect();
         let params: [Param<'_>; 1] = [&names];
         let (chunks, count, named) = try_join!(
             biased;
@@ -108,56 +108,56 @@ impl Loader<'_> {
         let chunks = chunks.iter().map(|row| (row.get("chunk"), Members::of_bytes(row.get("members"))));
         let mut registered: BTreeMap<i32, Members> = chunks.collect();
         for row in &named {
-            enter_client(image, row);
+            enter_client(set, row);
             // Registered by another server since, and by this batch under a number it does not have.
             let (name, no): (&str, i32) = (row.get("id"), row.get("no"));
-            if image.client(name).is_some_and(|known| known < ANYBODY) {
+            if set.client(name).is_some_and(|known| known < ANYBODY) {
                 let (chunk, bit) = chunk_of(no);
                 registered.entry(chunk).or_default().set(bit, false);
             }
         }
-        image.pending_before = (count.get("messages"), count.get("copies"));
-        image.registered = Some(registered);
+        set.pending_before = (count.get("messages"), count.get("copies"));
+        set.registered = Some(registered);
         Ok(())
     }
 
     /// More of the oldest of a queue, with their copies that are not made.
-    pub(super) async fn oldest(&self, image: &mut Image, queue: i32) -> Result<(), Fault> {
-        let behind = image.oldest.get(&queue).map_or(0, |frontier| frontier.to);
-        let made_to = image.pending_oldest.get(&queue).copied().unwrap_or(0);
-        image.make_new_of(queue);
+    pub(super) async fn oldest(&self, set: &mut WorkingSet, queue: i32) -> Result<(), Fault> {
+        let behind = set.oldest.get(&queue).map_or(0, |frontier| frontier.to);
+        let made_to = set.pending_oldest.get(&queue).copied().unwrap_or(0);
+        set.make_new_of(queue);
         let rows = self.tx.query(&sql::PENDING_OLDEST, &[&queue, &made_to]).await?;
-        enter_pending(image, &rows);
+        enter_pending(set, &rows);
         let mut upto = i64::MAX;
         if let Some(row) = rows.first() {
             let (first, chunk) = (row.get("id"), row.get("chunk"));
-            image.make_chunk(first, chunk);
-            upto = image.pending_chunks.get(&(first, chunk)).map_or(i64::MAX, |part| part.high());
-            image.pending_oldest.insert(queue, upto);
+            set.make_chunk(first, chunk);
+            upto = set.pending_chunks.get(&(first, chunk)).map_or(i64::MAX, |part| part.high());
+            set.pending_oldest.insert(queue, upto);
         }
         let rows = self.tx.query(&sql::OLDEST, &[&queue, &behind, &MORE, &upto]).await?;
         let is_full = i64::try_from(rows.len()).is_ok_and(|count| count >= MORE);
         let last = rows.iter().map(|row| row.get::<_, i64>("id")).max().unwrap_or(behind);
         let is_complete = !is_full && upto == i64::MAX;
         let to = if is_full || is_complete { last } else { upto };
-        enter_messages(image, &rows);
-        image.oldest.insert(queue, Frontier { to, is_complete });
+        enter_messages(set, &rows);
+        set.oldest.insert(queue, Frontier { to, is_complete });
         Ok(())
     }
 }
 
-pub(super) fn make_read(image: &mut Image, touched: &Touched, read: &ReadPending) {
-    enter_pending(image, &read.due);
-    make_touched(image, touched, read);
+pub(super) fn make_read(set: &mut WorkingSet, touched: &Touched, read: &ReadPending) {
+    enter_pending(set, &read.due);
+    make_touched(set, touched, read);
 }
 
-fn make_touched(image: &mut Image, touched: &Touched, read: &ReadPending) {
-    enter_pending(image, &read.of_clients);
-    enter_pending(image, &read.removed);
+fn make_touched(set: &mut WorkingSet, touched: &Touched, read: &ReadPending) {
+    enter_pending(set, &read.of_clients);
+    enter_pending(set, &read.removed);
     for client in &touched.clients {
-        image.make_copies_for(&touched.queues, *client);
+        set.make_copies_for(&touched.queues, *client);
     }
     for id in &touched.removed.1 {
-        image.make_copy_of_id(*id);
+        set.make_copy_of_id(*id);
     }
 }

@@ -9,8 +9,8 @@ use tokio_postgres::Row;
 use super::Loader;
 use super::enter::enter_messages;
 use crate::db::{Fault, Sql};
-use crate::queues::image::{ANYBODY, Frontier, Image, Line, Place};
 use crate::queues::sql;
+use crate::queues::working_set::{ANYBODY, Frontier, Place, ReceiverQueue, WorkingSet};
 
 /// What was read of places.
 pub(super) struct Read {
@@ -28,9 +28,9 @@ fn statement_of(by_sender: bool, newest_first: bool) -> &'static Sql {
 }
 
 /// Where what a take wants may stand in the database.
-pub(super) fn places_of(image: &Image, take: &Take<'_>, queue: Option<i32>) -> Vec<Place> {
+pub(super) fn places_of(set: &WorkingSet, take: &Take<'_>, queue: Option<i32>) -> Vec<Place> {
     let wanted = &take.wanted;
-    let sender = match wanted.sender.map(|sender| image.client(sender)) {
+    let sender = match wanted.sender.map(|sender| set.client(sender)) {
         Some(None) => return Vec::new(),
         Some(sender) => sender,
         None => None,
@@ -38,9 +38,9 @@ pub(super) fn places_of(image: &Image, take: &Take<'_>, queue: Option<i32>) -> V
     let queues: Vec<i32> = match (wanted.queue, queue) {
         (Some(_), Some(queue)) => vec![queue],
         (Some(_), None) => Vec::new(),
-        (None, _) => image.names.values().copied().collect(),
+        (None, _) => set.names.values().copied().collect(),
     };
-    let receiver = wanted.receiver.and_then(|receiver| image.client(receiver));
+    let receiver = wanted.receiver.and_then(|receiver| set.client(receiver));
     let newest_first = wanted.newest_first;
     let of_queue = |queue| {
         let receivers = receiver.into_iter().chain([ANYBODY]);
@@ -52,7 +52,7 @@ pub(super) fn places_of(image: &Image, take: &Take<'_>, queue: Option<i32>) -> V
 impl Loader<'_> {
     pub(super) async fn read_places(
         &self,
-        image: &Image,
+        set: &WorkingSet,
         places: &BTreeMap<Place, i64>,
     ) -> Result<Read, Fault> {
         let of_kind = |by_sender: bool, newest_first: bool| {
@@ -61,9 +61,10 @@ impl Loader<'_> {
             };
             let some: Vec<(&Place, i64)> =
                 places.iter().filter(|(place, _)| is_it(place)).map(|(place, most)| (place, *most)).collect();
-            self.read_places_by(statement_of(by_sender, newest_first), image, some)
+            self.read_places_by(statement_of(by_sender, newest_first), set, some)
         };
-        let lines: BTreeSet<Line> = places.keys().map(|place| (place.queue, place.receiver)).collect();
+        let lines: BTreeSet<ReceiverQueue> =
+            places.keys().map(|place| (place.queue, place.receiver)).collect();
         let (queues, receivers): (Vec<i32>, Vec<i32>) = lines.into_iter().unzip();
         let lows = async {
             if queues.is_empty() {
@@ -85,7 +86,7 @@ impl Loader<'_> {
     async fn read_places_by(
         &self,
         statement: &Sql,
-        image: &Image,
+        set: &WorkingSet,
         places: Vec<(&Place, i64)>,
     ) -> Result<Vec<Row>, Fault> {
         if places.is_empty() {
@@ -98,19 +99,19 @@ impl Loader<'_> {
             receivers.push(place.receiver);
             senders.push(place.sender.unwrap_or(0));
             let start = if place.newest_first { i64::MAX } else { 0 };
-            behinds.push(image.frontiers.get(place).map_or(start, |frontier| frontier.to));
+            behinds.push(set.frontiers.get(place).map_or(start, |frontier| frontier.to));
             mosts.push(most);
         }
         self.tx.query(statement, &[&queues, &receivers, &senders, &behinds, &mosts]).await
     }
 }
 
-pub(super) fn enter_places(image: &mut Image, places: &BTreeMap<Place, i64>, read: Read) {
+pub(super) fn enter_places(set: &mut WorkingSet, places: &BTreeMap<Place, i64>, read: Read) {
     for row in &read.lows {
-        image.lows.insert((row.get("queue"), row.get("receiver")), row.get("low"));
+        set.low_water_marks.insert((row.get("queue"), row.get("receiver")), row.get("low"));
     }
     for place in places.keys().filter(|place| place.sender.is_none()) {
-        image.lows.entry((place.queue, place.receiver)).or_insert(0);
+        set.low_water_marks.entry((place.queue, place.receiver)).or_insert(0);
     }
     // How many rows and bytes each place gave, and the last id.
     let mut found: HashMap<Place, (i64, i64, i64)> = HashMap::new();
@@ -126,13 +127,13 @@ pub(super) fn enter_places(image: &mut Image, places: &BTreeMap<Place, i64>, rea
             *bytes += row.get::<_, i64>("bytes");
             *last = if newest_first { (*last).min(id) } else { (*last).max(id) };
         }
-        enter_messages(image, rows);
+        enter_messages(set, rows);
     }
     for (place, most) in places {
         let start = if place.newest_first { i64::MAX } else { 0 };
-        let before = image.frontiers.get(place).map_or(start, |frontier| frontier.to);
+        let before = set.frontiers.get(place).map_or(start, |frontier| frontier.to);
         let (count, bytes, last) = found.get(place).copied().unwrap_or((0, 0, before));
         let is_complete = count < *most && bytes < sql::PLACE_BYTES;
-        image.frontiers.insert(*place, Frontier { to: last, is_complete });
+        set.frontiers.insert(*place, Frontier { to: last, is_complete });
     }
 }

@@ -1,11 +1,12 @@
 //! Who registered or went.
 
+use hubbub_core::invariant::saturate;
 use std::collections::{BTreeMap, HashMap};
 
 use tokio_postgres::types::Type;
 
 use crate::db::{Fault, Sql, Tx};
-use crate::queues::image::{ANYBODY, Image, Members, chunk_of};
+use crate::queues::working_set::{ANYBODY, Members, WorkingSet, chunk_of};
 
 const NEXT_VERSION: Sql = Sql {
     what: "noting that clients change",
@@ -58,9 +59,9 @@ async fn write_chunks(tx: &Tx<'_>, changed: &[(i32, bool)]) -> Result<(), Fault>
     tx.execute(&WRITE_CHUNKS, &[&numbers, &members]).await.map(drop)
 }
 
-pub(super) async fn write(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault> {
+pub(super) async fn write(tx: &Tx<'_>, set: &mut WorkingSet) -> Result<(), Fault> {
     // The head's row is held from here on, so the order cannot lead to a deadlock: new ones in that of their numbers.
-    let mut changed: Vec<_> = image.clients.iter().filter(|(_, client)| client.is_changed).collect();
+    let mut changed: Vec<_> = set.clients.iter().filter(|(_, client)| client.is_changed).collect();
     changed.sort_unstable_by_key(|(_, client)| client.order());
     let (names, registered): (Vec<&str>, Vec<bool>) =
         changed.into_iter().map(|(name, client)| (&**name, client.is_registered)).unzip();
@@ -69,23 +70,23 @@ pub(super) async fn write(tx: &Tx<'_>, image: &mut Image) -> Result<(), Fault> {
     }
     let version: i64 = tx.query_one(&NEXT_VERSION, &[]).await?.get(0);
     // Another server may have registered some of them since they were read; now nobody does.
-    let wanted = i64::try_from(registered.iter().filter(|is| **is).count()).unwrap_or(i64::MAX);
+    let wanted = saturate::<_, i64>(registered.iter().filter(|is| **is).count());
     let rows = tx.query(&CHANGE_CLIENTS, &[&names, &registered, &version, &wanted]).await?;
     let stands = rows.iter().filter_map(|row| {
-        let client = image.clients.get(row.get::<_, &str>(0))?;
+        let client = set.clients.get(row.get::<_, &str>(0))?;
         Some((row.get::<_, i32>(1), client.is_registered))
     });
     write_chunks(tx, &stands.collect::<Vec<_>>()).await?;
     let numbers = rows.iter().filter_map(|row| {
-        let client = image.clients.get(row.get::<_, &str>(0))?;
+        let client = set.clients.get(row.get::<_, &str>(0))?;
         Some((client.no, row.get::<_, i32>(1)))
     });
     let numbers: HashMap<i32, i32> = numbers.collect();
     let number = |no: i32| numbers.get(&no).copied().unwrap_or(no);
-    for message in image.messages.values_mut().filter(|message| message.stored_in.is_none()) {
+    for message in set.messages.values_mut().filter(|message| message.stored_in.is_none()) {
         (message.sender, message.receiver) = (number(message.sender), number(message.receiver));
     }
-    for pending in image.pending.values_mut().filter(|pending| pending.template.sender < ANYBODY) {
+    for pending in set.pending.values_mut().filter(|pending| pending.template.sender < ANYBODY) {
         pending.template.sender = number(pending.template.sender);
     }
     Ok(())

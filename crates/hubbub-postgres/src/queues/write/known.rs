@@ -6,9 +6,9 @@ use tokio_postgres::types::Type;
 
 use super::is_deleted;
 use crate::db::{Fault, PgTime, Sql, Tx};
-use crate::queues::image::Image;
 use crate::queues::settings::signed;
 use crate::queues::sql::time;
+use crate::queues::working_set::WorkingSet;
 
 const KNOW: Sql = Sql {
     what: "remembering ids of senders",
@@ -40,10 +40,10 @@ const FORGET_LATER: Sql = Sql {
     types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TIMESTAMPTZ],
 };
 
-pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
-    let forget_at = time(image.now.saturating_add(signed(ID_KEPT_MS * 1_000)));
-    let mut gone = image.known_gone.clone();
-    let fresh = image.known.iter().filter(|((queue, _), known)| known.is_new && !is_deleted(image, *queue));
+pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+    let forget_at = time(set.now.saturating_add(signed(ID_KEPT_MS * 1_000)));
+    let mut gone = set.known_gone.clone();
+    let fresh = set.known.iter().filter(|((queue, _), known)| known.is_new && !is_deleted(set, *queue));
     let fresh: Vec<_> = fresh
         .map(|((queue, id), known)| {
             let waiting = i64::from(known.copies) - gone.remove(&known.first).unwrap_or(0);
@@ -62,7 +62,7 @@ pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
         let waiting: Vec<i64> = fresh.iter().map(|(.., waiting)| *waiting).collect();
         let forget: Vec<Option<PgTime>> =
             waiting.iter().map(|left| (*left <= 0).then_some(forget_at)).collect();
-        let now = time(image.now);
+        let now = time(set.now);
         tx.execute(&KNOW, &[&firsts, &queues, &ids, &contents, &now, &copies, &waiting, &forget]).await
     };
     let mut gone: Vec<(i64, i64)> = gone.into_iter().collect();

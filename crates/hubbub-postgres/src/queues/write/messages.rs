@@ -6,9 +6,9 @@ use tokio_postgres::types::Type;
 
 use super::is_deleted;
 use crate::db::{Fault, Param, PgTime, Sql, Tx};
-use crate::queues::image::{Image, Message};
 use crate::queues::settings::signed;
 use crate::queues::sql::time;
+use crate::queues::working_set::{Message, WorkingSet};
 
 const INSERT: Sql = Sql {
     what: "adding messages to queues",
@@ -79,22 +79,22 @@ const DELETE: Sql = Sql {
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
-pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
-    try_join!(biased; write_gone(tx, image), write_changed(tx, image), write_new(tx, image)).map(drop)
+pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+    try_join!(biased; write_gone(tx, set), write_changed(tx, set), write_new(tx, set)).map(drop)
 }
 
 /// Messages in the order of their ids, but for new ones of a queue that is gone again.
-fn messages(image: &Image, is_meant: impl Fn(&Message) -> bool) -> Vec<&Message> {
+fn messages(set: &WorkingSet, is_meant: impl Fn(&Message) -> bool) -> Vec<&Message> {
     let is_meant = |message: &&Message| {
-        is_meant(message) && (message.stored_in.is_some() || !is_deleted(image, message.queue))
+        is_meant(message) && (message.stored_in.is_some() || !is_deleted(set, message.queue))
     };
-    let mut messages: Vec<&Message> = image.messages.values().filter(is_meant).collect();
+    let mut messages: Vec<&Message> = set.messages.values().filter(is_meant).collect();
     messages.sort_unstable_by_key(|message| message.id);
     messages
 }
 
-async fn write_gone(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
-    let gone = messages(image, |message| message.is_gone && message.stored_in.is_some());
+async fn write_gone(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+    let gone = messages(set, |message| message.is_gone && message.stored_in.is_some());
     if gone.is_empty() {
         return Ok(());
     }
@@ -127,10 +127,10 @@ fn dead_deliveries(message: &Message) -> Option<i64> {
     message.dead.as_ref().map(|dead| dead.deliveries.into())
 }
 
-async fn write_changed(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
+async fn write_changed(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
     let is_changed =
         |message: &Message| message.is_changed && !message.is_gone && message.stored_in.is_some();
-    let some = messages(image, is_changed);
+    let some = messages(set, is_changed);
     if some.is_empty() {
         return Ok(());
     }
@@ -152,8 +152,8 @@ async fn write_changed(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
     tx.execute(&UPDATE, &params).await.map(drop)
 }
 
-async fn write_new(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
-    let some = messages(image, |message| !message.is_gone && message.stored_in.is_none());
+async fn write_new(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+    let some = messages(set, |message| !message.is_gone && message.stored_in.is_none());
     if some.is_empty() {
         return Ok(());
     }

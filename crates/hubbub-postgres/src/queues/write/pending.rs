@@ -4,8 +4,8 @@ use tokio_postgres::types::Type;
 
 use super::is_deleted;
 use crate::db::{Fault, Param, PgTime, Sql, Tx};
-use crate::queues::image::{Image, Pending, PendingChunk};
 use crate::queues::sql::time;
+use crate::queues::working_set::{Pending, PendingChunk, WorkingSet};
 
 const ADD: Sql = Sql {
     what: "adding a message to everybody",
@@ -77,10 +77,10 @@ const DELETE_CHUNKS: Sql = Sql {
 type ChunkOf<'a> = (i64, i32, &'a PendingChunk);
 
 /// What became of messages to everybody; those of queues that are gone are cleared away with them.
-pub(in crate::queues) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
-    let live = |pending: &&Pending| pending.is_changed && !is_deleted(image, pending.template.queue);
+pub(in crate::queues) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+    let live = |pending: &&Pending| pending.is_changed && !is_deleted(set, pending.template.queue);
     let (new, old): (Vec<&Pending>, Vec<&Pending>) =
-        image.pending.values().filter(live).partition(|pending| pending.is_new);
+        set.pending.values().filter(live).partition(|pending| pending.is_new);
     for pending in new.iter().filter(|pending| pending.unmade > 0) {
         add(tx, pending).await?;
     }
@@ -92,8 +92,7 @@ pub(in crate::queues) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), F
     }
     let of = |some: &[&Pending]| -> Vec<ChunkOf<'_>> {
         let ranges = some.iter().filter(|one| one.unmade > 0).map(|one| one.template.id);
-        let chunks =
-            ranges.flat_map(|first| image.pending_chunks.range((first, i32::MIN)..=(first, i32::MAX)));
+        let chunks = ranges.flat_map(|first| set.pending_chunks.range((first, i32::MIN)..=(first, i32::MAX)));
         let chunks = chunks.filter(|(_, part)| part.is_changed);
         chunks.map(|((first, chunk), part)| (*first, *chunk, part)).collect()
     };

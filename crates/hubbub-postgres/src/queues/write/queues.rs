@@ -4,8 +4,8 @@ use hubbub_core::queue::WhenFull;
 use tokio_postgres::types::Type;
 
 use crate::db::{Fault, Param, Sql, Tx};
-use crate::queues::image::{Image, Queue};
 use crate::queues::settings::signed;
+use crate::queues::working_set::{Queue, WorkingSet};
 
 const DELETE_QUEUES: Sql = Sql {
     what: "deleting queues",
@@ -40,8 +40,8 @@ const NAME_NUMBER: Sql = Sql {
 };
 
 /// Queues that the batch deleted.
-pub(in crate::queues) async fn delete_queues(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
-    let deleted = image.queues.iter().filter(|(_, queue)| queue.is_deleted);
+pub(in crate::queues) async fn delete_queues(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+    let deleted = set.queues.iter().filter(|(_, queue)| queue.is_deleted);
     let deleted: Vec<i32> = deleted.map(|(no, _)| *no).collect();
     if deleted.is_empty() {
         return Ok(());
@@ -50,12 +50,12 @@ pub(in crate::queues) async fn delete_queues(tx: &Tx<'_>, image: &Image) -> Resu
 }
 
 /// What became of the queues themselves.
-pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
-    delete_queues(tx, image).await?;
-    for (no, queue) in image.queues.iter().filter(|(_, queue)| queue.is_changed && !queue.is_deleted) {
+pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+    delete_queues(tx, set).await?;
+    for (no, queue) in set.queues.iter().filter(|(_, queue)| queue.is_changed && !queue.is_deleted) {
         change_queue(tx, *no, queue).await?;
     }
-    if let (true, Some(highest)) = (image.has_named, image.highest_named) {
+    if let (true, Some(highest)) = (set.has_named, set.highest_named) {
         tx.execute(&NAME_NUMBER, &[&highest]).await?;
     }
     Ok(())

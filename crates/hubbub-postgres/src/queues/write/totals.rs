@@ -4,8 +4,8 @@ use tokio::try_join;
 use tokio_postgres::types::Type;
 
 use crate::db::{Fault, Param, Sql, Tx};
-use crate::queues::image::{Counts, Image, Queue};
 use crate::queues::sql::time;
+use crate::queues::working_set::{Counts, Queue, WorkingSet};
 
 /// How often what a queue counted is brought together, and what it has seen to is noted, in microseconds.
 const NOTE_EVERY: i64 = 1_000_000;
@@ -48,8 +48,8 @@ const NOTE: Sql = Sql {
     types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ],
 };
 
-pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
-    let live = || image.queues.iter().filter(|(_, queue)| !queue.is_deleted);
+pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+    let live = || set.queues.iter().filter(|(_, queue)| !queue.is_deleted);
     let counted: Vec<(i32, Counts)> = live()
         .filter(|(_, queue)| queue.added != Counts::default())
         .map(|(no, queue)| (*no, queue.added))
@@ -76,13 +76,13 @@ pub(super) async fn write(tx: &Tx<'_>, image: &Image) -> Result<(), Fault> {
         tx.execute(&COUNT, &params).await
     };
     // Rows written anyway need no other moment.
-    let is_old = |queue: &Queue| queue.is_current && image.now.saturating_sub(queue.seen_to) >= NOTE_EVERY;
+    let is_old = |queue: &Queue| queue.is_current && set.now.saturating_sub(queue.seen_to) >= NOTE_EVERY;
     let old: Vec<i32> = live().filter(|(_, queue)| is_old(queue)).map(|(no, _)| *no).collect();
     let note = async {
-        if old.is_empty() || image.has_more_due {
+        if old.is_empty() || set.has_more_due {
             return Ok(0);
         }
-        tx.execute(&NOTE, &[&old, &time(image.now)]).await
+        tx.execute(&NOTE, &[&old, &time(set.now)]).await
     };
     try_join!(biased; count, note).map(drop)
 }

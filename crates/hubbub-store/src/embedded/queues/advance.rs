@@ -5,7 +5,7 @@ use hubbub_core::queue::ID_KEPT_MS;
 
 use super::entry::{Entry, NEVER, State};
 use super::time::{Now, micros};
-use super::{Queues, Telling};
+use super::{Queues, WakeTarget};
 
 /// Messages looked at by one call at most, so that no batch waits long; the rest is for the next call.
 const STEP_MAX: usize = 500;
@@ -79,7 +79,7 @@ impl Queues {
 
     /// Brings everything to where it is by now. Changes nothing that a start would not come to by itself.
     pub(super) fn advance(&mut self, now: Now) {
-        let telling = std::mem::take(&mut self.telling);
+        let wake_target = std::mem::take(&mut self.wake_target);
         self.advance_pending(now);
         let mut left = STEP_MAX;
         while left > 0
@@ -116,7 +116,7 @@ impl Queues {
         }
         self.settled.forget(now.at);
         self.clear_deleted(now);
-        self.telling = telling;
+        self.wake_target = wake_target;
     }
 
     /// How a message stands whose delay or lease is over.
@@ -133,10 +133,10 @@ impl Queues {
 
     /// Ends messages that outlived their time, which somebody met before [`Self::advance`] came to them: so nobody passes
     /// over them again.
-    pub(super) fn expire(&mut self, over: &[u32]) {
-        for number in over {
-            if self.slab.get(*number).state == State::Ready {
-                self.change(*number, |entry| entry.state = State::Expired);
+    pub(super) fn expire(&mut self, over: &[u64]) {
+        for id in over {
+            if let Some((number, _)) = self.find(*id).filter(|(_, entry)| entry.state == State::Ready) {
+                self.change(number, |entry| entry.state = State::Expired);
             }
         }
     }
@@ -144,7 +144,7 @@ impl Queues {
     fn clear_deleted(&mut self, now: Now) {
         // Dead letters are known by the ids of the queue they came from, which may be there.
         let until = now.end_of(now.wall, micros(ID_KEPT_MS));
-        self.telling = Telling::Nobody;
+        self.wake_target = WakeTarget::Nobody;
         for _ in 0..CLEAR_MAX {
             let Some(queue) = self.deleted.last_mut() else { break };
             let Some(id) = queue.all.min() else {

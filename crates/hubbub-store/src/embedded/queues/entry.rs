@@ -1,15 +1,15 @@
-//! What is kept in memory of each message, in pages that a snapshot shares with the state that goes on.
+//! What is kept in memory of each message, in pages that a checkpoint shares with the state that goes on.
 
 use std::sync::Arc;
 
-/// Entries of a page: what is copied when a message changes that a snapshot still holds.
+/// Entries of a page: what is copied when a message changes that a checkpoint still holds.
 const PAGE: usize = 64;
 const PAGE_NUMBERS: u32 = 64;
 
 /// No time at all: what never comes.
 pub(super) const NEVER: i64 = i64::MAX;
 
-/// The text stands nowhere any more.
+/// The payload stands nowhere any more.
 pub(super) const NOWHERE: u16 = u16::MAX;
 
 /// It is a copy of a message to everybody.
@@ -55,7 +55,7 @@ pub(super) struct Entry {
     pub(super) content: u32,
     /// Where the checked part stands in its source.
     pub(super) offset: u32,
-    /// Bytes of group and text.
+    /// Bytes of group and payload.
     pub(super) bytes: u32,
     pub(super) queue: u32,
     pub(super) sender: u32,
@@ -110,8 +110,8 @@ impl Entry {
         if self.group == 0 { 0 } else { u32::from(self.packed & GROUP_BITS) + 1 }
     }
 
-    /// Bytes of its text.
-    pub(super) fn text_bytes(&self) -> u64 {
+    /// Bytes of its payload.
+    pub(super) fn payload_bytes(&self) -> u64 {
         u64::from(self.bytes.saturating_sub(self.group_bytes()))
     }
 

@@ -1,12 +1,13 @@
-//! Queues: states and order in memory, operations in the journal, texts on the disk.
+//! Queues: states and order in memory, operations in the journal, payloads on the disk.
 //!
-//! Path of an operation: it is judged by the state as all operations before it left it ([`judge`]) → what it comes to is
-//! written as records into the batch's block, and entered at once ([`enter`]), so that the next operation of the batch
-//! sees it → with the block it becomes durable → readers ([`read`]) see it. A start reads the last snapshot ([`snapshot`])
-//! and enters the records behind it by the same functions, so there is one way to every state.
+//! Path of an operation: it is decided by the rules all stores share, against the state as all operations before it left
+//! it ([`decide`]) → its effects are written as records into the batch's block, and applied at once ([`apply`]), so that
+//! the next operation of the batch sees them → with the block they become durable → readers ([`read`]) see them. A start
+//! reads the last checkpoint ([`checkpoint_read`]) and applies the records behind it by the same function, so there is one way to
+//! every state.
 //!
-//! Path of a text: it stands in the journal's slot, in the record of its message; memory knows only where. When the slot
-//! is sealed and the message still waits, it moves to a file of texts ([`keep`]).
+//! Path of a payload: it stands in the journal's slot, in the record of its message; memory knows only where. When the slot
+//! is sealed and the message still waits, it moves to a file of payloads ([`payload_files`]).
 //!
 //! Path of a sender's id: it is known by its message as long as that waits, and behind that by itself, until its time
 //! ([`settled`]).
@@ -23,22 +24,24 @@
 //!   of queues and clients are not either.
 //! - A receipt has the epoch and counts all leases of a message, whatever queues it was in, so it names one delivery for
 //!   ever. What `deliveries_max` limits is counted anew in each queue.
-//! - Between judging and the end of the journal's sync the state is ahead of the disk; what may not be seen before that
-//!   is hidden by [`Visible`], and no snapshot is taken meanwhile ([`shared`]).
+//! - Between a decision and the end of the journal's sync the state is ahead of the disk; what may not be seen before that
+//!   is hidden by [`Visible`], and no checkpoint is taken meanwhile ([`shared`]).
 
 mod advance;
-mod enter;
+mod apply;
+mod checkpoint;
+mod checkpoint_files;
+mod checkpoint_read;
+mod decide;
 mod entry;
-mod judge;
-mod keep;
 mod order;
+mod payload_files;
 mod pending;
 mod read;
 mod select;
 mod service;
 mod settled;
 mod shared;
-mod snapshot;
 mod source;
 mod table;
 mod time;
@@ -56,23 +59,24 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
+use hubbub_core::queue::DeadReason;
 use hubbub_core::queue::LeaseReceipt;
-pub(crate) use hubbub_core::queue::{DeadReason, WhenFull};
 use siphasher::sip128::SipHasher13;
 
 use super::error::MaintainError;
 use super::rooms::Position;
 use super::tail::hash::MixState;
 use advance::TimeOut;
+pub(crate) use checkpoint::{Copied, Files};
+pub(crate) use checkpoint_files::QUEUES_DIR;
+pub(crate) use checkpoint_read::read_snapshot;
+pub(crate) use decide::QueueBatch;
 use entry::{Entry, NEVER, Slab};
-pub(crate) use judge::{Judging, bytes_max};
-pub(crate) use keep::QUEUES_DIR;
 use pending::PendingBroadcast;
 pub(crate) use pending::QueueLimits;
 use roaring::RoaringBitmap;
 use settled::{SettledId, SettledIds};
 pub(crate) use shared::QueueShared;
-pub(crate) use snapshot::{Copied, Files, read_snapshot};
 use source::Sources;
 use table::{Client, Queue};
 use time::{Now, Times};
@@ -102,9 +106,9 @@ struct Visible {
     queue: u32,
 }
 
-/// Whom it is told that a message may be taken now.
+/// Who is told that a message may be taken now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Telling {
+enum WakeTarget {
     /// Nobody: the outcome says so itself.
     Nobody,
     /// The outcome of the operation under way.
@@ -182,7 +186,7 @@ pub(crate) struct Queues {
     time_out: Option<TimeOut>,
     /// Messages of those that were given back with a delay since, as long as time out of service may have to be counted.
     returned: HashSet<u64>,
-    telling: Telling,
+    wake_target: WakeTarget,
     freed: Vec<u32>,
     /// Queues from which something may be taken since the last sweep.
     woken: BTreeSet<u32>,
@@ -190,7 +194,7 @@ pub(crate) struct Queues {
     /// Messages given to dead-letter queues, and messages dropped, since the store was opened.
     given_up: u64,
     dropped: u64,
-    /// Counts what changed, and how much of that the snapshot has that the manifest names.
+    /// Counts what changed, and how much of that the checkpoint has that the manifest names.
     changes: u64,
     kept_changes: u64,
     limits: QueueLimits,
@@ -237,7 +241,7 @@ impl Queues {
             loaded: 0,
             time_out: None,
             returned: HashSet::new(),
-            telling: Telling::default(),
+            wake_target: WakeTarget::default(),
             freed: Vec::new(),
             woken: BTreeSet::new(),
             at: Position::default(),

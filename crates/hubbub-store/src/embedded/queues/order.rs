@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::Freed;
 
 use super::entry::{COPY, Entry, LINKED, NEVER, State};
-use super::{FromSender, InQueue, Queues, Telling, mix};
+use super::{FromSender, InQueue, Queues, WakeTarget, mix};
 
 /// The place of a message in the order of its queue.
 pub(super) fn in_queue(entry: &Entry) -> InQueue {
@@ -54,7 +55,7 @@ impl Queues {
         let number = self.slab.add(entry);
         self.ids.insert_unique(mix(entry.id), number, |number| mix(self.slab.get(*number).id));
         if entry.is_known() {
-            self.know(number, &entry);
+            self.remember_sender_id(number, &entry);
         }
         if entry.has(COPY) {
             self.copies.insert((entry.receiver, entry.id));
@@ -68,7 +69,7 @@ impl Queues {
     }
 
     /// Enters the sender's id of a message.
-    pub(super) fn know(&mut self, number: u32, entry: &Entry) {
+    pub(super) fn remember_sender_id(&mut self, number: u32, entry: &Entry) {
         self.known.insert_unique(entry.known_as[0], number, |number| self.slab.get(*number).known_as[0]);
     }
 
@@ -135,7 +136,7 @@ impl Queues {
     /// sender is remembered until then; `None` = not at all.
     pub(super) fn release_copies(&mut self, first: u64, copies: u64, until: Option<i64>) {
         let Some(broadcast) = self.broadcasts.get_mut(&first) else { return };
-        broadcast.waiting = broadcast.waiting.saturating_sub(u32::try_from(copies).unwrap_or(u32::MAX));
+        broadcast.waiting = broadcast.waiting.saturating_sub(saturate::<_, u32>(copies));
         if broadcast.waiting == 0 {
             let keeper = broadcast.entry;
             let entry = self.slab.get(keeper);
@@ -235,10 +236,10 @@ impl Queues {
     fn offer(&mut self, number: u32, entry: &Entry) {
         self.ready.insert(in_queue(entry));
         self.by_sender.insert(from_sender(entry));
-        match self.telling {
-            Telling::Nobody => {}
-            Telling::Outcome => self.freed.push(number),
-            Telling::Sweep => {
+        match self.wake_target {
+            WakeTarget::Nobody => {}
+            WakeTarget::Outcome => self.freed.push(number),
+            WakeTarget::Sweep => {
                 self.woken.insert(entry.queue);
             }
         }
@@ -250,7 +251,7 @@ impl Queues {
         }
     }
 
-    /// Messages whose texts cannot be read are not offered any more, so that nobody has to pass over them: until
+    /// Messages whose payloads cannot be read are not offered any more, so that nobody has to pass over them: until
     /// something about them changes, or a restart. They go on waiting, may be removed by their ids, and hold up those
     /// behind them in their groups, whose order counts.
     pub(super) fn set_aside(&mut self, unreadable: &[Entry]) {
@@ -285,7 +286,7 @@ impl Queues {
             State::Gone | State::Free => return,
         };
         *number = if comes { *number + messages } else { number.saturating_sub(messages) };
-        let text = entry.text_bytes().saturating_mul(messages);
+        let text = entry.payload_bytes().saturating_mul(messages);
         counts.bytes = if comes { counts.bytes + text } else { counts.bytes.saturating_sub(text) };
     }
 

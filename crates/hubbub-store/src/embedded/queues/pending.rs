@@ -8,10 +8,11 @@
 //! Invariants
 //! - Whether a copy is made is never seen: until then it is counted (queue, source, id of its sender), it is in the
 //!   queue's `all`, and [`Queues::entry_of`] shows it as it would be.
-//! - No record says that a copy was made: a start and a snapshot may have others made than the server that went.
+//! - No record says that a copy was made: a start and a checkpoint may have others made than the server that went.
 //! - Copies of one message are in one state until they are made; only time changes it ([`Queues::advance_pending`]).
 //! - At most [`BroadcastOptions::messages_max`] messages are pending, which bounds what one look for a receiver costs.
 
+use hubbub_core::invariant::saturate;
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
@@ -19,7 +20,7 @@ use roaring::RoaringBitmap;
 use super::entry::{Entry, NEVER, State};
 use super::source::Sources;
 use super::time::Now;
-use super::{Queues, Telling};
+use super::{Queues, WakeTarget};
 use crate::embedded::{BroadcastOptions, EngineOptions};
 
 /// What bounds the work and the memory of queues.
@@ -83,8 +84,8 @@ impl PendingBroadcast {
         self.unmade.contains(receiver).then(|| self.copy(place, receiver))
     }
 
-    /// The text of the copies that are not made stands elsewhere from now on.
-    pub(super) fn move_text(&mut self, sources: &mut Sources, (source, offset): (u16, u32)) {
+    /// The payload of the copies that are not made stands elsewhere from now on.
+    pub(super) fn move_payload(&mut self, sources: &mut Sources, (source, offset): (u16, u32)) {
         sources.leave_many(&self.template, self.unmade());
         (self.template.source, self.template.offset) = (source, offset);
         sources.enter_many(&self.template, self.unmade());
@@ -174,7 +175,7 @@ impl Queues {
         if copies == 0 {
             return;
         }
-        let short = u32::try_from(copies).unwrap_or(u32::MAX);
+        let short = saturate::<_, u32>(copies);
         while !self.has_room_for_broadcast(short) {
             self.make_some(usize::MAX);
         }
@@ -208,9 +209,9 @@ impl Queues {
         }
         self.count_many(&copy, 1, false);
         self.sources.leave(&copy);
-        let telling = std::mem::replace(&mut self.telling, Telling::Nobody);
+        let wake_target = std::mem::replace(&mut self.wake_target, WakeTarget::Nobody);
         let number = self.add(copy);
-        self.telling = telling;
+        self.wake_target = wake_target;
         number
     }
 

@@ -101,6 +101,30 @@ fn texts_of_copies_that_are_not_made_move_with_the_others() {
     assert_eq!(place.texts(), []);
 }
 
+/// A journal of small slots lists them all, so that a start keeps them, too.
+#[test]
+fn a_receiver_that_goes_keeps_its_leases_where_the_journal_is_short() {
+    const LEASED: usize = 600;
+    let place = Place::new(16 << 10);
+    let mut engine = place.open();
+    make(&engine, "q");
+    one(&engine, QueueOp::Register { client: "bob" });
+    for _ in 0..LEASED / 10 {
+        apply(&engine, &[to_all("news"); 10]);
+    }
+    let mut leased = 0;
+    while leased < LEASED {
+        leased += take(&engine, wanted("q", "bob"), 100, TakeHow::Lease { lease_ms: Some(600_000) }).len();
+    }
+    let gone = one(&engine, QueueOp::Unregister { client: "bob" });
+    assert_eq!(gone, Outcome::Queue(QueueOutcome::Client { changed: true }));
+    for _ in 0..2 {
+        assert_eq!(entries(&engine), LEASED);
+        drop(engine);
+        engine = place.open();
+    }
+}
+
 #[test]
 fn a_queue_that_goes_takes_its_copies_along() {
     let place = Place::new(64 << 10);

@@ -1,14 +1,16 @@
-//! Reading: the lock is held to find what is asked for, and not while texts are read.
+//! Reading: the lock is held to find what is asked for, and not while payloads are read.
 
 use std::sync::Arc;
 
-use hubbub_core::queue::{Delivery, QueueInfo, TAKE_BYTES_MAX, TAKE_MAX, Waiting, WaitingState, Wanted};
+use hubbub_core::queue::{
+    DeadLetter, Delivery, QueueInfo, TAKE_BYTES_MAX, TAKE_MAX, Waiting, WaitingState, Wanted,
+};
 use hubbub_core::store::{ReadError, StoreFigures};
 use hubbub_core::{ClientId, Timestamp};
 
 use super::entry::{Entry, NEVER, State};
 use super::settled::IdRun;
-use super::source::{Medium, split_text};
+use super::source::{Medium, split_payload};
 use super::table::Queue;
 use super::time::Now;
 use super::{QueueShared, Queues};
@@ -26,7 +28,7 @@ fn too_many_unreadable() -> ReadError {
     ReadError::Unavailable { reason }
 }
 
-/// A message without its text, and where that stands.
+/// A message without its payload, and where that stands.
 struct Found {
     told: Delivery,
     state: WaitingState,
@@ -41,13 +43,36 @@ impl Found {
         let damaged = || MaintainError::Damaged { path, offset: self.entry.offset.into() };
         let Some(medium) = &self.medium else { return Err(damaged()) };
         let bytes = self.entry.bytes_in(medium)?;
-        let (group, text) = split_text(&self.entry, bytes).ok_or_else(damaged)?;
+        let (group, text) = split_payload(&self.entry, bytes).ok_or_else(damaged)?;
         let delivery = Delivery { group, text, ..self.told };
         Ok(Waiting { delivery, state: self.state, expires_at: self.expires_at })
     }
 }
 
 impl Queues {
+    /// A message as it is delivered, not on lease.
+    pub(super) fn delivery(&self, entry: &Entry, group: Option<Arc<str>>, text: String) -> Delivery {
+        let dead = self.dead.get(&entry.id).map(|dead| DeadLetter {
+            origin: Arc::clone(&dead.origin),
+            reason: dead.reason,
+            deliveries: dead.deliveries,
+        });
+        let queue = self.queues.get(&entry.queue);
+        Delivery {
+            id: entry.id,
+            queue: queue.map_or_else(|| Arc::from(""), |queue| Arc::clone(&queue.name)),
+            sender: self.client_name(entry.sender),
+            receiver: (entry.receiver != 0).then(|| self.client_name(entry.receiver)),
+            text,
+            group,
+            sent_at: Timestamp::from_micros(entry.sent_at),
+            deliveries: entry.deliveries,
+            receipt: None,
+            leased_until: None,
+            dead,
+        }
+    }
+
     fn found(&self, entry: &Entry, now: Now) -> Found {
         let time = |at: i64| Timestamp::from_micros(now.wall_of(at));
         let mut told = self.delivery(entry, None, String::new());
@@ -99,9 +124,9 @@ impl Queues {
     }
 }
 
-/// What texts may be read of a list: the first, and more until they are too large.
+/// What payloads may be read of a list: the first, and more until they are too large.
 fn within_bytes(bytes: &mut u64, entry: &Entry, is_first: bool) -> bool {
-    *bytes += entry.text_bytes();
+    *bytes += entry.payload_bytes();
     is_first || *bytes <= TAKE_BYTES_MAX as u64
 }
 
@@ -196,13 +221,10 @@ impl Shared {
             };
             queues.make_copies_for_name(wanted.receiver);
             let Some(selection) = queues.selection(wanted, queue) else { return Some(Vec::new()) };
-            let selected = queues.select(&selection, max.min(TAKE_MAX), true, queues.visible.id, now.at);
-            queues.expire(&selected.over);
-            let mut bytes = 0;
-            let chosen = (0_usize..).zip(selected.chosen);
-            let chosen =
-                chosen.take_while(|(place, (_, entry))| within_bytes(&mut bytes, entry, *place == 0));
-            Some(chosen.map(|(_, (_, entry))| queues.found(&entry, now)).collect::<Vec<_>>())
+            let query = selection.query(max.min(TAKE_MAX), TAKE_BYTES_MAX as u64, true);
+            let selected = queues.select(&selection, &query, queues.visible.id, now.at);
+            queues.expire(&selected.expired);
+            Some(selected.chosen.iter().map(|message| queues.found(&message.handle, now)).collect::<Vec<_>>())
         })
     }
 

@@ -1,30 +1,15 @@
-//! Which messages a taker may have, in order.
-//!
-//! What is wanted stands in one place or in several of the ordered sets; the first of each place are kept in a heap, and
-//! whatever is taken from it is followed by the next of its place. So the work grows with what is taken, and not with what
-//! waits.
+//! Shows the rules which messages are available, in sorted sources: parts of the ordered sets.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::ops::Bound;
 
 use hubbub_core::queue::Wanted;
+use hubbub_core::rules::queues::{Availability, Candidate, Order, Query, Selected, select};
 
 use super::Queues;
 use super::entry::{Entry, State};
 use super::order::sender_key;
-
-/// Messages that outlived their time, and that one look passes over at most. Behind more of them it finds nothing, until
-/// they are cleared away moments later.
-const OVER_MAX: usize = 2_000;
-
-/// What was found.
-#[derive(Debug, Default)]
-pub(super) struct Selected {
-    pub(super) chosen: Vec<(u32, Entry)>,
-    /// Those that were passed over because they outlived their time.
-    pub(super) over: Vec<u32>,
-}
 
 /// What is wanted, in numbers.
 #[derive(Debug, Clone, Copy)]
@@ -37,20 +22,19 @@ pub(super) struct Selection {
     newest_first: bool,
 }
 
-/// A place in the ordered sets.
+impl Selection {
+    /// So much of it.
+    pub(super) fn query(&self, max: usize, bytes_max: u64, through_groups: bool) -> Query<u32> {
+        let (sender, newest_first) = (self.sender, self.newest_first);
+        Query { sender, newest_first, max, bytes_max, through_groups }
+    }
+}
+
+/// A part of the ordered sets.
 #[derive(Debug, Clone, Copy)]
-enum Place {
-    Queue {
-        queue: u32,
-        receiver: u32,
-    },
-    Sender {
-        receiver: u32,
-        sender: u32,
-        queue: u32,
-    },
-    /// One message alone.
-    One,
+enum Source {
+    Queue { queue: u32, receiver: u32 },
+    Sender { receiver: u32, sender: u32, queue: u32 },
 }
 
 impl Queues {
@@ -64,71 +48,30 @@ impl Queues {
         Some(Selection { queue, receiver, sender, newest_first: wanted.newest_first })
     }
 
-    /// Up to `max` messages that may be had now, with ids up to `visible`. With `through_groups`, as if each were gone
-    /// when the next is chosen.
+    /// What a query gives now of messages with ids up to `visible`.
     pub(super) fn select(
         &self,
         selection: &Selection,
-        max: usize,
-        through_groups: bool,
+        query: &Query<u32>,
         visible: u64,
         now: i64,
-    ) -> Selected {
-        let key = |id: u64| if selection.newest_first { !id } else { id };
-        let Selected { mut chosen, mut over } = Selected::default();
-        let mut places = self.places(selection);
-        let mut first = BinaryHeap::with_capacity(places.len());
-        for (index, place) in (0_usize..).zip(&places) {
-            if let Some(id) = self.next_of(place, None, selection.newest_first) {
-                first.push(Reverse((key(id), index)));
-            }
-        }
-        places.push(Place::One);
-        let single = places.len() - 1;
-        while chosen.len() < max
-            && let Some(Reverse((found, index))) = first.pop()
-        {
-            let id = key(found);
-            let found = self.find(id);
-            if let Some((number, _)) = found.filter(|(_, entry)| entry.expires <= now) {
-                over.push(number);
-                if over.len() >= OVER_MAX {
-                    break;
-                }
-            }
-            let takeable = found.filter(|(_, entry)| entry.expires > now && id <= visible);
-            chosen.extend(takeable);
-            if chosen.len() >= max {
-                break;
-            }
-            if let Some(place) = places.get(index)
-                && let Some(next) = self.next_of(place, Some(id), selection.newest_first)
-            {
-                first.push(Reverse((key(next), index)));
-            }
-            if let Some((_, entry)) = takeable
-                && through_groups
-                && entry.group != 0
-                && let Some((_, next)) = self.first_of_group(&entry, id.saturating_add(1))
-                && next.state == State::Ready
-                && selection.sender.is_none_or(|sender| sender == next.sender)
-            {
-                first.push(Reverse((key(next.id), single)));
-            }
-        }
-        Selected { chosen, over }
+    ) -> Selected<u32, Entry> {
+        let newest_first = selection.newest_first;
+        let order = Available { queues: self, newest_first, visible, now };
+        let Ok(selected) = select(&order, &self.sources_of(selection), query);
+        selected
     }
 
-    fn places(&self, selection: &Selection) -> Vec<Place> {
+    fn sources_of(&self, selection: &Selection) -> Vec<Source> {
         let receivers = [selection.receiver, 0];
         let receivers = if selection.receiver == 0 { &receivers[..1] } else { &receivers[..] };
-        let mut places = Vec::new();
+        let mut sources = Vec::new();
         for receiver in receivers.iter().copied() {
             match (selection.queue, selection.sender) {
-                (Some(queue), None) => places.push(Place::Queue { queue, receiver }),
-                (Some(queue), Some(sender)) => places.push(Place::Sender { receiver, sender, queue }),
+                (Some(queue), None) => sources.push(Source::Queue { queue, receiver }),
+                (Some(queue), Some(sender)) => sources.push(Source::Sender { receiver, sender, queue }),
                 (None, None) => {
-                    places.extend(self.queues.keys().map(|queue| Place::Queue { queue: *queue, receiver }));
+                    sources.extend(self.queues.keys().map(|queue| Source::Queue { queue: *queue, receiver }));
                 }
                 (None, Some(sender)) => {
                     let mut from = Some(0);
@@ -142,50 +85,104 @@ impl Queues {
                             .next()
                     {
                         if self.queues.contains_key(queue) {
-                            places.push(Place::Sender { receiver, sender, queue: *queue });
+                            sources.push(Source::Sender { receiver, sender, queue: *queue });
                         }
                         from = queue.checked_add(1);
                     }
                 }
             }
         }
-        places
-    }
-
-    /// The first message of a place, or the first behind one.
-    fn next_of(&self, place: &Place, behind: Option<u64>, newest_first: bool) -> Option<u64> {
-        match *place {
-            Place::One => None,
-            Place::Queue { queue, receiver } => {
-                let (first, last) = ((queue, receiver, 0), (queue, receiver, u64::MAX));
-                let behind = behind.map(|id| (queue, receiver, id));
-                let found = if newest_first {
-                    let end = behind.map_or(Bound::Included(last), Bound::Excluded);
-                    self.ready.range((Bound::Included(first), end)).next_back()
-                } else {
-                    let begin = behind.map_or(Bound::Included(first), Bound::Excluded);
-                    self.ready.range((begin, Bound::Included(last))).next()
-                };
-                found.map(|(.., id)| *id)
-            }
-            Place::Sender { receiver, sender, queue } => {
-                let key = |id| sender_key(receiver, sender, queue, id);
-                let behind = behind.map(key);
-                let found = if newest_first {
-                    let end = behind.map_or(Bound::Included(key(u64::MAX)), Bound::Excluded);
-                    self.by_sender.range((Bound::Included(key(0)), end)).next_back()
-                } else {
-                    let begin = behind.map_or(Bound::Included(key(0)), Bound::Excluded);
-                    self.by_sender.range((begin, Bound::Included(key(u64::MAX)))).next()
-                };
-                found.map(|[.., high, low]| (u64::from(*high) << 32) | u64::from(*low))
-            }
-        }
+        sources
     }
 
     /// Whether a queue has something that a receiver may have.
     pub(super) fn holds_for(&self, queue: u32, receiver: u32, visible: u64, now: i64) -> bool {
         let selection = Selection { queue: Some(queue), receiver, sender: None, newest_first: false };
-        !self.select(&selection, 1, false, visible, now).chosen.is_empty()
+        let query = selection.query(1, u64::MAX, false);
+        !self.select(&selection, &query, visible, now).chosen.is_empty()
+    }
+}
+
+/// Messages that are available at a moment.
+struct Available<'a> {
+    queues: &'a Queues,
+    newest_first: bool,
+    /// The newest message that may be seen.
+    visible: u64,
+    now: i64,
+}
+
+fn candidate(entry: Entry) -> Candidate<u32, Entry> {
+    Candidate {
+        id: entry.id,
+        queue: entry.queue,
+        sender: entry.sender,
+        deliveries: entry.deliveries,
+        bytes: entry.payload_bytes(),
+        handle: entry,
+    }
+}
+
+impl Order for Available<'_> {
+    type Number = u32;
+    type Handle = Entry;
+    type Source = Source;
+    type Need = Infallible;
+
+    const EXPIRED_MAX: usize = 2_000;
+
+    fn next(&self, source: &Source, behind: Option<u64>) -> Result<Option<u64>, Infallible> {
+        Ok(match *source {
+            Source::Queue { queue, receiver } => {
+                let key = |id| (queue, receiver, id);
+                let found = next_in(&self.queues.ready, key, behind, self.newest_first);
+                found.map(|(.., id)| *id)
+            }
+            Source::Sender { receiver, sender, queue } => {
+                let key = |id| sender_key(receiver, sender, queue, id);
+                let found = next_in(&self.queues.by_sender, key, behind, self.newest_first);
+                found.map(|[.., high, low]| (u64::from(*high) << 32) | u64::from(*low))
+            }
+        })
+    }
+
+    fn message(&self, id: u64) -> Option<(Candidate<u32, Entry>, Availability)> {
+        let (_, entry) = self.queues.find(id)?;
+        let availability = if entry.expires <= self.now {
+            Availability::Expired
+        } else if id <= self.visible {
+            Availability::Available
+        } else {
+            Availability::Hidden
+        };
+        Some((candidate(entry), availability))
+    }
+
+    fn next_in_group(
+        &self,
+        message: &Candidate<u32, Entry>,
+    ) -> Result<Option<Candidate<u32, Entry>>, Infallible> {
+        let entry = &message.handle;
+        if entry.group == 0 {
+            return Ok(None);
+        }
+        let next = self.queues.first_of_group(entry, entry.id.saturating_add(1)).map(|(_, next)| next);
+        Ok(next.filter(|next| next.state == State::Ready).map(candidate))
+    }
+}
+
+/// The first key of a set behind that of `behind`, in one direction, among the keys of all ids.
+fn next_in<K: Ord>(
+    set: &BTreeSet<K>,
+    key: impl Fn(u64) -> K,
+    behind: Option<u64>,
+    newest_first: bool,
+) -> Option<&K> {
+    if newest_first {
+        let end = behind.map_or_else(|| Bound::Included(key(u64::MAX)), |id| Bound::Excluded(key(id)));
+        set.range((Bound::Included(key(0)), end)).next_back()
+    } else {
+        let begin = behind.map_or_else(|| Bound::Included(key(0)), |id| Bound::Excluded(key(id)));
+        set.range((begin, Bound::Included(key(u64::MAX)))).next()
     }
 }

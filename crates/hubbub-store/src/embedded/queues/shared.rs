@@ -1,8 +1,8 @@
 //! What the writer, readers and seals share of queues, and who waits for whom.
 //!
-//! The writer judges a batch under the lock, lets go of it while the journal is written, and then says that all of it is
-//! durable. A snapshot must hold nothing that is not: whoever wants one while a batch is under way leaves that to the
-//! writer, who copies the state when the batch is durable. Readers have the lock for moments and read texts behind it.
+//! The writer decides a batch under the lock, lets go of it while the journal is written, and then says that all of it is
+//! durable. A checkpoint must hold nothing that is not: whoever wants one while a batch is under way leaves that to the
+//! writer, who copies the state when the batch is durable. Readers have the lock for moments and read payloads behind it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::epoch_number;
 use hubbub_core::{Clock, Op, Outcome};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::snapshot::Copied;
+use super::checkpoint::Copied;
 use super::time::{Now, Times};
-use super::{Judging, Queues, Visible};
+use super::{QueueBatch, Queues, Visible};
 use crate::embedded::error::MaintainError;
 use crate::embedded::rooms::Position;
 
@@ -42,7 +43,7 @@ struct Guarded {
 pub(crate) struct QueueShared {
     guarded: Mutex<Guarded>,
     settled: Condvar,
-    /// Names of registered clients, so that asking for one never waits for a text to be read.
+    /// Names of registered clients, so that asking for one never waits for a payload to be read.
     registered: RwLock<BTreeSet<Arc<str>>>,
     /// When there is something to sweep; for the same reason not behind the lock.
     due_at: AtomicI64,
@@ -74,27 +75,28 @@ impl QueueShared {
         }
     }
 
-    /// Judges the operations on queues of a batch, in their order, and fills in what they come to.
-    pub(crate) fn judge(
+    /// Decides the operations on queues of a batch, in their order, and fills in their outcomes.
+    pub(crate) fn decide(
         &self,
         clock: &dyn Clock,
         ops: &[Op<'_>],
         outcomes: &mut [Outcome],
-        judging: &mut Judging<'_>,
+        batch: &mut QueueBatch<'_>,
     ) {
         let mut guarded = self.guarded.lock();
         let now = guarded.queues.time_has_come(clock);
-        let before = judging.records();
+        let before = batch.records();
+        let mut effects = batch.effects();
         for (op, outcome) in ops.iter().zip(outcomes) {
             if let Op::Queue(op) = op {
-                *outcome = guarded.queues.judge(op, judging, now);
+                *outcome = guarded.queues.decide(op, &mut effects, batch, now);
             }
         }
-        guarded.unsettled |= judging.records() > before;
+        guarded.unsettled |= batch.records() > before;
         self.note_due(&guarded.queues);
     }
 
-    /// Everything that was judged is durable.
+    /// Everything that was decided is durable.
     pub(crate) fn settle(&self, clock: &dyn Clock, at: Position) {
         let mut guarded = self.guarded.lock();
         let guarded = &mut *guarded;
@@ -119,7 +121,7 @@ impl QueueShared {
         }
     }
 
-    /// Whether what was judged may or may not be durable will not be known before the next start.
+    /// Whether what was decided may or may not be durable will not be known before the next start.
     pub(crate) fn fail(&self) {
         self.guarded.lock().failed = true;
         self.settled.notify_all();
@@ -163,7 +165,7 @@ impl QueueShared {
         let due_at = self.due_at.load(Ordering::Acquire);
         let mut times = self.times;
         let left = due_at.saturating_sub(times.now(clock).at);
-        (due_at != NEVER_DUE).then(|| Duration::from_micros(u64::try_from(left).unwrap_or(0)))
+        (due_at != NEVER_DUE).then(|| Duration::from_micros(saturate::<_, u64>(left)))
     }
 
     /// Whether a client is registered.

@@ -1,17 +1,17 @@
-//! Where texts stand: in slots of the journal that are not sealed yet, and in files of texts.
+//! Where payloads stand: in slots of the journal that are not sealed yet, and in files of payloads.
 //!
-//! A text stands behind the name of its group and a checksum over both, in a record of the journal or in a file, which
+//! A payload stands behind the name of its group and a checksum over both, in a record of the journal or in a file, which
 //! is nothing but one after another:
 //!
 //! ```text
-//! crc32c 4 | group | text
+//! crc32c 4 | group | payload
 //! ```
 
 use std::fmt;
 use std::sync::Arc;
 
+use super::checkpoint_files::payload_path;
 use super::entry::{Entry, NOWHERE};
-use super::keep::text_path;
 use crate::embedded::disk::DiskFile;
 use crate::embedded::error::{DoingOn, MaintainError, READING};
 use crate::embedded::journal::slot_path;
@@ -20,8 +20,8 @@ use crate::embedded::tail::Tail;
 /// Bytes of the checksum.
 pub(super) const CRC_BYTES: u32 = 4;
 
-/// A file of texts, immutable.
-pub(crate) struct TextFile {
+/// A file of payloads, immutable.
+pub(crate) struct PayloadFile {
     pub(crate) number: u64,
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) bytes: u64,
@@ -29,21 +29,21 @@ pub(crate) struct TextFile {
     pub(crate) crc32c: u32,
 }
 
-impl fmt::Debug for TextFile {
+impl fmt::Debug for PayloadFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TextFile")
+        f.debug_struct("PayloadFile")
             .field("number", &self.number)
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
     }
 }
 
-/// What texts can stand in.
+/// What payloads can stand in.
 #[derive(Debug, Clone)]
 pub(super) enum Medium {
     /// A slot, held so that it is not overwritten.
     Slot(Arc<Tail>),
-    File(Arc<TextFile>),
+    File(Arc<PayloadFile>),
     /// The slot of this journal, which the start under way has not come to yet.
     Journal(u64),
 }
@@ -61,12 +61,12 @@ impl Medium {
     pub(super) fn path(&self) -> String {
         match self {
             Self::Slot(tail) => slot_path(tail.slot.number),
-            Self::File(text) => text_path(text.number),
+            Self::File(text) => payload_path(text.number),
             Self::Journal(journal) => format!("journal {journal}"),
         }
     }
 
-    /// What stands there for a message: checksum, and so many bytes of group and text.
+    /// What stands there for a message: checksum, and so many bytes of group and payload.
     pub(super) fn bytes(&self, offset: u32, length: u32) -> Result<Vec<u8>, MaintainError> {
         let length = u64::from(length) + u64::from(CRC_BYTES);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
@@ -89,8 +89,8 @@ impl Entry {
     }
 }
 
-/// Group and text out of the bytes they stand in.
-pub(super) fn split_text(entry: &Entry, mut bytes: Vec<u8>) -> Option<(Option<Arc<str>>, String)> {
+/// Group and payload out of the bytes they stand in.
+pub(super) fn split_payload(entry: &Entry, mut bytes: Vec<u8>) -> Option<(Option<Arc<str>>, String)> {
     let group_bytes = usize::try_from(entry.group_bytes()).ok()?;
     let begin = usize::try_from(CRC_BYTES).ok()?;
     let group = bytes.get(begin..begin + group_bytes)?;
@@ -99,13 +99,13 @@ pub(super) fn split_text(entry: &Entry, mut bytes: Vec<u8>) -> Option<(Option<Ar
     Some((group, String::from_utf8(bytes).ok()?))
 }
 
-/// One place that texts stand in, and how much of it is still waited for.
+/// One place that payloads stand in, and how much of it is still waited for.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     pub(super) medium: Medium,
-    /// Messages whose texts stand there.
+    /// Messages whose payloads stand there.
     pub(super) messages: u64,
-    /// Bytes of those texts; one that several copies share counts for each.
+    /// Bytes of those payloads; one that several copies share counts for each.
     pub(super) bytes: u64,
 }
 
@@ -165,12 +165,12 @@ impl Sources {
         }
     }
 
-    /// A message's text stands there.
+    /// A message's payload stands there.
     pub(super) fn enter(&mut self, entry: &Entry) {
         self.enter_many(entry, 1);
     }
 
-    /// The text of so many messages stands there.
+    /// The payload of so many messages stands there.
     pub(super) fn enter_many(&mut self, entry: &Entry, messages: u64) {
         if let Some(Some(source)) = self.all.get_mut(usize::from(entry.source)) {
             source.messages += messages;

@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use hubbub_core::QueueRules;
+use hubbub_core::rules::queues::number_named;
 use roaring::{RoaringBitmap, RoaringTreemap};
 
 use super::Queues;
@@ -67,18 +68,8 @@ impl Queues {
         self.client_numbers.get(name).copied()
     }
 
-    /// The number of a client who is registered.
-    pub(super) fn registered(&self, name: &str) -> Option<u32> {
-        self.registered.get(name).copied()
-    }
-
     pub(super) fn client(&self, number: u32) -> Option<&Client> {
         self.clients.get(usize::try_from(number).ok()?.checked_sub(1)?)
-    }
-
-    /// The number that a client gets, who has none yet.
-    pub(super) fn next_client(&self) -> u32 {
-        u32::try_from(self.clients.len()).unwrap_or(u32::MAX).saturating_add(1)
     }
 
     /// The name of a client; empty when there is none of that number.
@@ -133,30 +124,5 @@ impl Queues {
             self.registered_numbers.remove(number);
         }
         self.client_changes.push((name, is_registered));
-    }
-}
-
-/// Names of more digits are no numbers here: those are chosen by people or counted, and there must be a next one.
-const DIGITS_MAX: usize = 18;
-
-/// The number that a queue's name is, written the one usual way.
-fn number_named(name: &str) -> Option<u64> {
-    let is_usual =
-        name.len() <= DIGITS_MAX && !name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit());
-    if is_usual { name.parse().ok() } else { None }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_usual_way_of_writing_makes_a_number() {
-        for (name, number) in [("7", Some(7)), ("999999999999999999", Some(999_999_999_999_999_999))] {
-            assert_eq!(number_named(name), number);
-        }
-        for name in ["", "0", "07", "+7", "7a", "9999999999999999999"] {
-            assert_eq!(number_named(name), None, "{name}");
-        }
     }
 }

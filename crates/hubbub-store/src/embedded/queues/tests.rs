@@ -11,7 +11,7 @@ use hubbub_core::queue::{
 };
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome, Refusal, Timestamp};
 
-use super::{Judging, QUEUES_DIR};
+use super::{QUEUES_DIR, QueueBatch};
 use crate::embedded::disk::FileDisk;
 use crate::embedded::rooms::Position;
 use crate::embedded::{Engine, EngineOptions, restore, verify};
@@ -368,22 +368,22 @@ fn a_backup_has_queues_as_they_were_at_its_barrier() {
 }
 
 #[test]
-fn a_copy_waits_until_what_was_judged_is_durable() {
+fn a_copy_waits_until_what_was_decided_is_durable() {
     let place = Place::new(64 << 10);
     let engine = place.open();
     make(&engine, "q");
     let (shared, clock) = (&engine.shared, &*engine.shared.clock);
     let damage = crate::embedded::damage::Damage::default();
-    let judge = || {
+    let decide = || {
         let tail = Arc::clone(&engine.writer.lock().place.tail);
         let (mut block, mut records, mut outcomes) =
             (Vec::new(), 0, vec![Outcome::Refused(Refusal::Unreadable)]);
-        let mut judging = Judging::new(&mut block, &mut records, (&tail, 1_000), 1_000, true, &damage);
+        let mut batch = QueueBatch::new(&mut block, &mut records, (&tail, 1_000), 1_000, true, &damage);
         let ops = [Op::Queue(QueueOp::Send(message("q", "text")))];
-        shared.queues.judge(clock, &ops, &mut outcomes, &mut judging);
+        shared.queues.decide(clock, &ops, &mut outcomes, &mut batch);
         assert!(matches!(outcomes[0], Outcome::Queue(_)), "{outcomes:?}");
     };
-    judge();
+    decide();
     assert_eq!(shared.look(&wanted("q", "bob"), 9).unwrap(), Some(vec![]), "not durable, not to be seen");
     assert_eq!(waiting(&engine, "q"), []);
     let at = Position { journal: 77, batch: 5 };
@@ -395,7 +395,7 @@ fn a_copy_waits_until_what_was_judged_is_durable() {
         let copied = copying.join().unwrap();
         assert_eq!((copied.position(), copied.slab.iter().count()), (at, 1));
     });
-    judge();
+    decide();
     shared.queues.fail();
     assert!(shared.queues.copied(clock).is_err());
 }

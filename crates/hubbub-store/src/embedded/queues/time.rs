@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use hubbub_core::Clock;
+use hubbub_core::invariant::saturate;
 
 /// Wall clock and this time may differ by so much before that is taken for a clock that was set: clocks are corrected
 /// a little all the time, and what is shown of one deadline shall not flicker with it.
@@ -30,7 +31,7 @@ impl Now {
     /// Of something written at `begun` by the wall clock that lasts so many microseconds: when it ends. What remains is
     /// never more than it was meant to be, and never more than until the wall clock's end of it.
     pub(super) fn end_of(&self, begun: i64, lasts: u64) -> i64 {
-        let lasts = i64::try_from(lasts).unwrap_or(i64::MAX);
+        let lasts = saturate::<_, i64>(lasts);
         self.at.saturating_add(lasts.min(begun.saturating_add(lasts).saturating_sub(self.wall)))
     }
 
@@ -82,7 +83,7 @@ impl Times {
 
     pub(super) fn now(&mut self, clock: &dyn Clock) -> Now {
         let passed = clock.monotonic().saturating_sub(self.monotonic).as_micros();
-        let at = self.wall.saturating_add(i64::try_from(passed).unwrap_or(i64::MAX)).max(self.last);
+        let at = self.wall.saturating_add(saturate::<_, i64>(passed)).max(self.last);
         self.last = at;
         let ahead = clock.now().as_micros().saturating_sub(at);
         // Never later than the wall clock itself, so that nothing that has a date comes before it.

@@ -32,7 +32,7 @@ pub(crate) enum Record<'a> {
     Message(Message<'a>),
     Change(ChangeRecord<'a>),
     Key(KeyChange<'a>),
-    Queue(Queued<'a>),
+    Queue(QueueRecord<'a>),
     Time(TimeProven),
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn read<'a>(input: &mut &'a [u8]) -> Option<Record<'a>> {
     match input.first() {
         Some(&KIND_CHANGE) => ChangeRecord::read(input).map(Record::Change),
         Some(&KIND_KEY) => read_key_change(input).map(Record::Key),
-        Some(&KIND_QUEUE) => Queued::read(input).map(Record::Queue),
+        Some(&KIND_QUEUE) => read_queue(input).map(Record::Queue),
         Some(&KIND_TIME) => TimeProven::read(input).map(Record::Time),
         _ => read_message(input).map(Record::Message),
     }

@@ -97,7 +97,7 @@ impl ReplayState<'_> {
                     changes.keys.push(Written::of(&change, change.key.into(), (begin, bytes)));
                 }
                 Record::Queue(queued) if is_new_to_queues => {
-                    self.queues.enter_again(&queued, tail, offset + u64::from(bytes), clock);
+                    self.queues.replay(&queued, tail, offset + u64::from(bytes), clock);
                 }
                 Record::Change(_) | Record::Queue(_) | Record::Time(_) => {}
             }

@@ -5,10 +5,10 @@ use hubbub_core::rules::rooms::{self, IdHolder, RoomState, SendDecision, SendVie
 use hubbub_core::{Message, Op, Outcome, Receipt, Refusal, Send, Timestamp, What};
 
 use super::keys::{DueKeys, KeyWorkingSet};
-use super::{Head, BlockSpan, Scratch, WritePlace, Writer};
+use super::{BlockSpan, Head, Scratch, WritePlace, Writer};
 use crate::embedded::error::MaintainError;
 use crate::embedded::journal::block;
-use crate::embedded::queues::Judging;
+use crate::embedded::queues::QueueBatch;
 use crate::embedded::record;
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::segment::Segment;
@@ -75,7 +75,7 @@ impl Writer {
         let room = tail.slot.bytes.saturating_sub(*position);
         let spare = saturate::<u64, usize>(room).saturating_sub(scratch.bytes_max);
         let before = scratch.records;
-        let mut judging = Judging::new(
+        let mut batch = QueueBatch::new(
             &mut scratch.block,
             &mut scratch.records,
             (tail, *position),
@@ -83,7 +83,7 @@ impl Writer {
             shared.options.queues_autoregister,
             &shared.status.damage,
         );
-        shared.queues.judge(&*shared.clock, ops, outcomes, &mut judging);
+        shared.queues.decide(&*shared.clock, ops, outcomes, &mut batch);
         scratch.has_queues = scratch.records > before;
     }
 

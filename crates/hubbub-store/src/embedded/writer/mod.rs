@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hubbub_core::invariant::{BrokenInvariant, broken, saturate};
+use hubbub_core::rules::queues::Space;
 use hubbub_core::store::ApplyError;
 use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
 
@@ -29,7 +30,7 @@ use super::journal::block::{self, BlockHeader, HEADER_BYTES};
 use super::journal::end::JournalEnd;
 use super::journal::slot_path;
 use super::options::{Durability, WAITING_SLOTS_MAX};
-use super::queues;
+
 use super::record;
 use super::rooms::{Position, Room, RoomNumber};
 use super::shared::Shared;
@@ -340,10 +341,10 @@ const LISTS_PART: u64 = 4;
 /// Bytes that the records of operations on queues take at most besides what all operations take, and those of lists.
 fn queue_bytes_max(ops: &[Op<'_>]) -> (usize, usize) {
     let ops = ops.iter().filter_map(|op| match op {
-        Op::Queue(op) => Some(queues::bytes_max(op)),
+        Op::Queue(op) => Some(Space::of(op)),
         _ => None,
     });
-    ops.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    ops.fold((0, 0), |all, one| (all.0 + one.needed, all.1 + one.useful))
 }
 
 /// Messages erased by one operation at most, so that no commit takes long and every record fits a slot.

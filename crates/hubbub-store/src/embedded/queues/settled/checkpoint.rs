@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 use std::io;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::ID_KEPT_MS;
 
+use super::super::checkpoint::{Copied, Output};
+use super::super::checkpoint_read::read_u64;
 use super::super::entry::{COPY, Entry};
-use super::super::snapshot::{Copied, Output, read_u64};
 use super::super::time::{Now, micros};
 use super::super::{QueueShared, Queues};
 use super::{SettledId, id_run_path, merge, merge_candidates, spill};
@@ -66,7 +68,7 @@ impl Queues {
             let known_as = [read_u64(input)?, read_u64(input)?];
             let (content, id, copies) = (take_u32(input)?, varint::read(input)?, read_u32(input)?);
             let sent_at = written.wrapping_add(read_time(input)?);
-            let left = u64::try_from(read_time(input)?).unwrap_or(0);
+            let left = saturate::<_, u64>(read_time(input)?);
             let forget_at = now.end_of(written, left);
             self.settled.insert(SettledId { known_as, content, copies, id, sent_at, forget_at });
         }

@@ -16,6 +16,7 @@ use std::io;
 use std::sync::Arc;
 
 use crc32c::{crc32c, crc32c_append};
+use hubbub_core::invariant::saturate;
 use hubbub_core::queue::ID_KEPT_MS;
 
 use super::record::{RECORD_BYTES, SettledId};
@@ -184,7 +185,7 @@ impl IdRun {
             BloomFilter::from_bytes(&filter).ok_or_else(|| damaged(filter_at, "the filter is none"))?;
         let index = index.as_chunks::<8>().0.iter().map(|first| u64::from_le_bytes(*first)).collect();
         let ahead = now.wall.saturating_sub(now.at);
-        let kept = i64::try_from(micros(ID_KEPT_MS)).unwrap_or(i64::MAX);
+        let kept = saturate::<_, i64>(micros(ID_KEPT_MS));
         // No longer than was promised, however much the wall clock was set back meanwhile.
         let forget_all_at = footer.newest.saturating_sub(ahead).min(now.at.saturating_add(kept));
         let crc32c = crc32c_append(footer.body_crc, &tail);

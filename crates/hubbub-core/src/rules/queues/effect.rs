@@ -1,0 +1,243 @@
+//! What a decision changes.
+
+use std::sync::Arc;
+
+use super::space;
+use crate::queue::DeadReason;
+use crate::queue_rules::QueueRules;
+
+/// Whom a message waits for, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recipient<N> {
+    /// Whoever takes it first.
+    Anyone,
+    /// One client.
+    One(N),
+    /// Every client registered then, except the sender.
+    All,
+}
+
+/// Why a message is gone without having been taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// Its lease was acknowledged.
+    Acknowledged,
+    /// It was removed by its id.
+    Removed,
+    /// It outlived its time.
+    Expired,
+    /// It was the oldest of too many.
+    Dropped,
+}
+
+/// One delivery on lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewLease {
+    /// The message.
+    pub id: u64,
+    /// Deliveries on lease in its queue, this one included.
+    pub delivery: u32,
+    /// How long, in microseconds.
+    pub lease: u64,
+}
+
+/// A message as it was taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewMessage<'a, N, F> {
+    /// Its id, or that of the first copy.
+    pub id: u64,
+    /// How many wait.
+    pub copies: u32,
+    /// The queue.
+    pub queue: N,
+    /// Who sent it.
+    pub sender: N,
+    /// Whom it waits for.
+    pub to: Recipient<N>,
+    /// By what a repeat is known.
+    pub known_as: Option<F>,
+    /// When, in microseconds of the wall clock.
+    pub at: i64,
+    /// Microseconds until it may be taken.
+    pub delay: u64,
+    /// Microseconds until it expires.
+    pub ttl: Option<u64>,
+    /// Its group.
+    pub group: Option<&'a str>,
+    /// The payload.
+    pub text: &'a str,
+}
+
+/// One change of the queues. `N` are numbers of queues and clients, `F` is by what a repeated message is known. `at` is
+/// the time of the decision, in microseconds of the wall clock; durations are microseconds from then on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect<'a, N, F> {
+    /// A queue is made, or its settings change.
+    Put {
+        /// Its number.
+        number: N,
+        /// Its name.
+        name: Arc<str>,
+        /// From now on it is for dead letters.
+        is_dead_letter: bool,
+        /// All that is set.
+        settings: QueueRules,
+    },
+    /// A queue goes, with its messages.
+    Delete {
+        /// Its number.
+        number: N,
+    },
+    /// A client is registered, or is not any more. Its copies go with the registration.
+    Client {
+        /// The number.
+        number: N,
+        /// The name.
+        name: &'a str,
+        /// Whether it is registered from now on.
+        registered: bool,
+        /// Copies that stay though the client goes, in increasing order: those on lease.
+        kept: Vec<u64>,
+    },
+    /// A message waits, or one copy for each receiver.
+    Send(NewMessage<'a, N, F>),
+    /// Messages were taken away.
+    Taken {
+        /// When.
+        at: i64,
+        /// Their ids.
+        ids: Vec<u64>,
+    },
+    /// Messages were taken on lease.
+    Leased {
+        /// When.
+        at: i64,
+        /// Their leases.
+        leases: Vec<NewLease>,
+    },
+    /// A lease ended; the message waits again.
+    Returned {
+        /// When.
+        at: i64,
+        /// The message.
+        id: u64,
+        /// Microseconds until it may be taken.
+        delay: u64,
+    },
+    /// A lease has a new end.
+    Extended {
+        /// When.
+        at: i64,
+        /// The message.
+        id: u64,
+        /// Microseconds until its end.
+        lease: u64,
+    },
+    /// Messages are gone without having been taken.
+    Gone {
+        /// When.
+        at: i64,
+        /// Why.
+        why: Removal,
+        /// Their ids.
+        ids: Vec<u64>,
+    },
+    /// A message goes to a dead-letter queue, which remembers why.
+    Dead {
+        /// The message.
+        id: u64,
+        /// The dead-letter queue.
+        to: N,
+        /// What its last delivery ended with.
+        reason: DeadReason,
+    },
+    /// Dead letters wait again where they came from.
+    Redriven {
+        /// That queue.
+        to: N,
+        /// Their ids.
+        ids: Vec<u64>,
+    },
+}
+
+/// Effects of one decision in their order, and the space that is left for more.
+#[derive(Debug)]
+pub struct Effects<'a, N, F> {
+    list: Vec<Effect<'a, N, F>>,
+    /// Bytes that lists may take besides what every operation has for sure.
+    spare: usize,
+    /// Queues that the decision makes.
+    made: u32,
+}
+
+impl<'a, N: Copy, F> Effects<'a, N, F> {
+    /// For a batch that has so many bytes to spare for lists.
+    pub const fn new(spare: usize) -> Self {
+        Self { list: Vec::new(), spare, made: 0 }
+    }
+
+    /// The effects, in the order to apply.
+    pub fn iter(&self) -> std::slice::Iter<'_, Effect<'a, N, F>> {
+        self.list.iter()
+    }
+
+    /// Takes the effects, in the order to apply.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Effect<'a, N, F>> {
+        self.list.drain(..)
+    }
+
+    /// Whether nothing changes.
+    pub const fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Bytes that are left.
+    pub const fn spare(&self) -> usize {
+        self.spare
+    }
+
+    /// Begins a decision; says what is left.
+    pub(super) fn begin(&mut self) -> usize {
+        self.list.clear();
+        self.made = 0;
+        self.spare
+    }
+
+    /// Gives up a decision that was begun with so many bytes to spare.
+    pub(super) fn abandon(&mut self, spare: usize) {
+        self.list.clear();
+        self.spare = spare;
+    }
+
+    pub(super) fn push(&mut self, effect: Effect<'a, N, F>) {
+        self.spend(space::of_list(&effect));
+        self.list.push(effect);
+    }
+
+    pub(super) fn spend(&mut self, bytes: usize) {
+        self.spare = self.spare.saturating_sub(bytes);
+    }
+
+    /// How many of `wanted` messages a list may have, at least one, when each further one takes so many bytes.
+    pub(super) fn list_max(&self, wanted: usize, each: usize) -> usize {
+        wanted.min((self.spare / each).saturating_add(1))
+    }
+
+    /// Queues that this decision makes.
+    pub(super) const fn made(&self) -> u32 {
+        self.made
+    }
+
+    pub(super) fn push_made(&mut self, effect: Effect<'a, N, F>) {
+        self.made += 1;
+        self.push(effect);
+    }
+
+    /// The queue that this decision makes, or marks, for dead letters.
+    pub(super) fn dead_letter_queue(&self, wanted: &str) -> Option<N> {
+        self.list.iter().find_map(|effect| match effect {
+            Effect::Put { number, name, is_dead_letter: true, .. } if **name == *wanted => Some(*number),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! Every change of a message goes through here, so that order, groups and counts follow.
+
+use std::sync::Arc;
+
+use super::{Client, Counts, Dead, Message, State, WakeTarget, WorkingSet};
+
+/// What of a message order and counts depend on.
+struct Stand {
+    is_open: bool,
+    line: super::ReceiverQueue,
+    counts: Counts,
+}
+
+fn stand(message: &Message) -> Stand {
+    let mut counts = Counts::default();
+    if !message.is_gone {
+        counts = Counts { messages: 1, bytes: message.bytes, ..counts };
+        match message.state {
+            State::Delayed => counts.delayed = 1,
+            State::Expired if message.due_at.is_some() => counts.delayed = 1,
+            State::Leased => counts.leased = 1,
+            State::Ready | State::Exhausted | State::Expired => {}
+        }
+    }
+    Stand { is_open: message.is_open(), line: message.receiver_queue(), counts }
+}
+
+impl WorkingSet {
+    /// Takes in what the database has, unless it is there already.
+    pub(crate) fn enter(&mut self, message: Message) {
+        if self.messages.contains_key(&message.id) {
+            return;
+        }
+        if message.is_open() {
+            self.ready.entry(message.receiver_queue()).or_default().insert(message.id);
+        }
+        if let Some(key) = message.group_key().filter(|_| message.is_alive()) {
+            self.groups.entry(key).or_default().alive.insert(message.id);
+        }
+        self.messages.insert(message.id, message);
+    }
+
+    /// Adds a new message.
+    pub(crate) fn add(&mut self, message: Message) {
+        self.count(&stand(&message), 1);
+        self.enter(message);
+    }
+
+    fn count(&mut self, stand: &Stand, sign: i64) {
+        let Some(queue) = self.queues.get_mut(&stand.line.0) else { return };
+        let Counts { messages, delayed, leased, bytes, .. } = stand.counts;
+        queue.added.messages += sign * messages;
+        queue.added.delayed += sign * delayed;
+        queue.added.leased += sign * leased;
+        queue.added.bytes += sign * bytes;
+    }
+
+    /// Changes a message, but for its group.
+    pub(crate) fn change(&mut self, id: i64, change: impl FnOnce(&mut Message)) {
+        let Some(message) = self.messages.get_mut(&id) else { return };
+        let before = stand(message);
+        change(message);
+        message.is_changed = true;
+        let after = stand(message);
+        self.count(&before, -1);
+        self.count(&after, 1);
+        if before.is_open
+            && (!after.is_open || before.line != after.line)
+            && let Some(ids) = self.ready.get_mut(&before.line)
+        {
+            ids.remove(&id);
+        }
+        if after.is_open {
+            self.ready.entry(after.line).or_default().insert(id);
+            if !before.is_open || before.line != after.line {
+                self.opened(id, after.line);
+            }
+        }
+    }
+
+    /// A message may be taken from now on that could not before.
+    fn opened(&mut self, id: i64, line: super::ReceiverQueue) {
+        let lowest = self.lowered.entry(line).or_insert(id);
+        *lowest = (*lowest).min(id);
+        match self.wake_target {
+            WakeTarget::Outcome => self.freed.push(id),
+            WakeTarget::Sweep => {
+                self.woken.insert(line.0);
+            }
+        }
+    }
+
+    /// A message leaves its group; the next one follows. See [`WorkingSet::can_leave`].
+    fn leave_group(&mut self, id: i64) {
+        let Some(message) = self.messages.get(&id) else { return };
+        let was_first = message.is_alive() && !message.behind;
+        let Some(key) = message.group_key() else { return };
+        let next = self.groups.get_mut(&key).and_then(|group| {
+            group.alive.remove(&id);
+            group.alive.range(id..).next().copied()
+        });
+        if let Some(next) = next.filter(|_| was_first) {
+            self.change(next, |next| next.behind = false);
+        }
+    }
+
+    /// A message is gone.
+    pub(crate) fn remove(&mut self, id: i64) {
+        self.leave_group(id);
+        self.change(id, |message| message.is_gone = true);
+        if let Some(first) = self.messages.get(&id).and_then(|message| message.known_as) {
+            *self.known_gone.entry(first).or_default() += 1;
+        }
+    }
+
+    /// A message has outlived its time, and waits to be cleared away.
+    pub(crate) fn expire(&mut self, id: i64) {
+        self.leave_group(id);
+        self.change(id, |message| {
+            (message.state, message.behind) = (State::Expired, false);
+        });
+    }
+
+    /// Moves a message to another queue, where it may be taken at once. See [`WorkingSet::can_join`].
+    pub(crate) fn move_to(&mut self, id: i64, to: i32, dead: Option<Dead>) {
+        self.leave_group(id);
+        self.change(id, |message| {
+            let deliveries = std::mem::take(&mut message.deliveries);
+            message.earlier_deliveries = message.earlier_deliveries.saturating_add(deliveries.into());
+            (message.queue, message.state, message.dead) = (to, State::Ready, dead);
+            (message.due_at, message.begun_at, message.expires_at) = (None, None, None);
+            message.behind = message.group.is_some();
+        });
+        let Some(key) = self.messages.get(&id).and_then(Message::group_key) else { return };
+        let alive = &mut self.groups.entry(key).or_default().alive;
+        let first = alive.first().copied();
+        alive.insert(id);
+        if first.is_none_or(|first| id < first) {
+            if let Some(first) = first {
+                self.change(first, |first| first.behind = true);
+            }
+            self.change(id, |message| message.behind = false);
+        }
+    }
+
+    /// Counts what became of messages.
+    pub(crate) fn tally(&mut self, queue: i32, tally: impl FnOnce(&mut Counts)) {
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            tally(&mut queue.added);
+        }
+    }
+
+    /// The number for a client who is new, until the database gives one.
+    pub(crate) fn next_client(&self) -> i32 {
+        -(self.new_clients + 1)
+    }
+
+    /// Registers a client who is not, and says the number.
+    pub(crate) fn enter_client(&mut self, name: &str) -> i32 {
+        let next = self.next_client();
+        let new_clients = &mut self.new_clients;
+        let client = self.clients.entry(name.into()).or_insert_with(|| {
+            *new_clients += 1;
+            Client { no: next, is_registered: false, is_changed: false }
+        });
+        self.clients_added += i64::from(!client.is_registered);
+        (client.is_registered, client.is_changed) = (true, true);
+        let no = client.no;
+        self.client_names.entry(no).or_insert_with(|| Arc::from(name));
+        no
+    }
+}

@@ -1,0 +1,141 @@
+//! Finding what is there, or saying that it must be loaded.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use hubbub_core::Refusal;
+use hubbub_core::invariant::saturate;
+
+use super::{ANYBODY, Frontier, GroupKey, Message, Need, Place, Queue, Stop, WorkingSet};
+
+impl WorkingSet {
+    /// The number of a queue.
+    pub(crate) fn find_queue(&self, name: &str) -> Result<Option<i32>, Need> {
+        let found = self.names.get(name).copied();
+        if found.is_none() && !self.has_all_queues && !self.asked.contains(name) {
+            return Err(Need::Queue(name.into()));
+        }
+        Ok(found)
+    }
+
+    /// A queue that must be there.
+    pub(crate) fn queue_named(&self, name: &str) -> Result<(i32, &Queue), Stop> {
+        let no = self.find_queue(name)?.ok_or(Refusal::UnknownQueue)?;
+        Ok((no, self.queues.get(&no).ok_or(Refusal::UnknownQueue)?))
+    }
+
+    /// The number of a client, who need not be registered.
+    pub(crate) fn client(&self, name: &str) -> Option<i32> {
+        self.clients.get(name).map(|client| client.no)
+    }
+
+    pub(crate) fn client_name(&self, no: i32) -> Arc<str> {
+        self.client_names.get(&no).map_or_else(|| Arc::from(""), Arc::clone)
+    }
+
+    /// Whom a message waits for; `None` = anybody.
+    pub(crate) fn receiver_name(&self, no: i32) -> Option<Arc<str>> {
+        (no != ANYBODY).then(|| self.client_name(no))
+    }
+
+    /// A message that is there, of this queue.
+    pub(crate) fn message_in(&self, queue: i32, id: u64) -> Option<&Message> {
+        let message = self.messages.get(&signed(id))?;
+        (message.queue == queue && !message.is_gone).then_some(message)
+    }
+
+    /// Messages a queue holds, and bytes of their texts.
+    pub(crate) fn held(&self, no: i32) -> Result<(i64, i64), Need> {
+        let Some(queue) = self.queues.get(&no) else { return Ok((0, 0)) };
+        let (messages, bytes) = queue.held.ok_or(Need::Counts(no))?;
+        Ok((messages + queue.added.messages, bytes + queue.added.bytes))
+    }
+
+    /// The first message of a place, or the first behind one.
+    pub(crate) fn next_of(&self, place: &Place, behind: Option<i64>) -> Result<Option<i64>, Need> {
+        let suits = |id: &&i64| {
+            let message = self.messages.get(*id);
+            place.sender.is_none_or(|sender| message.is_some_and(|message| message.sender == sender))
+        };
+        let line = self.ready.get(&(place.queue, place.receiver));
+        let found = line.and_then(|ids| {
+            let begin = behind.map_or(Bound::Unbounded, Bound::Excluded);
+            if place.newest_first {
+                ids.range((Bound::Unbounded, begin)).rev().find(suits)
+            } else {
+                ids.range((begin, Bound::Unbounded)).find(suits)
+            }
+        });
+        let found = found.copied();
+        // Whoever is new has nothing in the database.
+        if place.receiver < ANYBODY || place.sender.is_some_and(|sender| sender < ANYBODY) {
+            return Ok(found);
+        }
+        let Some(Frontier { to, is_complete }) = self.frontiers.get(place) else {
+            return Err(Need::Place(*place));
+        };
+        let is_certain = found.is_some_and(|id| if place.newest_first { id >= *to } else { id <= *to });
+        if *is_complete || is_certain { Ok(found) } else { Err(Need::Place(*place)) }
+    }
+
+    /// The first message of a group that is not over, behind `id`.
+    pub(crate) fn next_in_group(&self, key: &GroupKey, id: i64) -> Result<Option<i64>, Need> {
+        let need = || Need::Group(key.clone());
+        let group = self.groups.get(key).ok_or_else(need)?;
+        let frontier = group.frontier.ok_or_else(need)?;
+        let found = group.alive.range((Bound::Excluded(id), Bound::Unbounded)).next().copied();
+        let is_certain = frontier.is_complete || found.is_some_and(|id| id <= frontier.to);
+        if is_certain { Ok(found) } else { Err(need()) }
+    }
+
+    /// Whether a group has a message that is not over.
+    pub(crate) fn group_has_any(&self, key: &GroupKey) -> Result<bool, Need> {
+        if self.groups.get(key).is_some_and(|group| !group.alive.is_empty()) {
+            return Ok(true);
+        }
+        Ok(self.next_in_group(key, 0)?.is_some())
+    }
+
+    /// Makes sure that a message can leave its group.
+    pub(crate) fn can_leave(&self, id: i64) -> Result<(), Need> {
+        let Some(message) = self.messages.get(&id) else { return Ok(()) };
+        match message.group_key() {
+            Some(key) if message.is_alive() => self.next_in_group(&key, id).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes sure that a message can come into the same group of another queue.
+    pub(crate) fn can_join(&self, id: i64, queue: i32) -> Result<(), Need> {
+        let Some(message) = self.messages.get(&id) else { return Ok(()) };
+        match message.group_key() {
+            Some(key) => self.next_in_group(&GroupKey { queue, ..key }, 0).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// What was freed by the operation under way and may still be taken.
+    pub(crate) fn take_freed(&mut self) -> Box<[hubbub_core::queue::Freed]> {
+        let freed = std::mem::take(&mut self.freed);
+        let told = freed.iter().filter_map(|id| {
+            let message = self.messages.get(id).filter(|message| message.is_open())?;
+            Some(hubbub_core::queue::Freed {
+                queue: Arc::clone(&self.queues.get(&message.queue)?.name),
+                id: unsigned(message.id),
+                sender: self.client_name(message.sender),
+                receiver: self.receiver_name(message.receiver),
+            })
+        });
+        told.collect()
+    }
+}
+
+/// An id as others know it. The database gives none below 1.
+pub(crate) fn unsigned(id: i64) -> u64 {
+    saturate(id)
+}
+
+/// An id as the database has it. Those beyond its range are nobody's.
+pub(crate) fn signed(id: u64) -> i64 {
+    saturate(id)
+}

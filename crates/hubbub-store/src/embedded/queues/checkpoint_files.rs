@@ -1,0 +1,198 @@
+//! Writes a checkpoint of queues when a slot of the journal is given up: first payloads of waiting messages move to a file
+//! ([`super::payload_files`]), then the whole state is written; the manifest that frees the slot names both.
+//!
+//! Files of which little is waited for any more are written anew with it, so that what is on the disk stays in proportion
+//! to what waits. A crash anywhere leaves either the old manifest with the old files and the slot, or the new one; what no
+//! manifest names is removed at the next start.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use hubbub_core::backup::BackupFile;
+
+use super::checkpoint::{Copied, Files};
+use super::payload_files::{Moving, leaving};
+use super::settled::id_run_path;
+use super::source::Medium;
+use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::error::{DoingOn, MaintainError};
+use crate::embedded::shared::Shared;
+
+/// Directory of checkpoints and payloads.
+pub(crate) const QUEUES_DIR: &str = "queues";
+
+pub(super) fn snapshot_path(number: u64) -> String {
+    format!("{QUEUES_DIR}/{number:010}.snap")
+}
+
+pub(super) fn payload_path(number: u64) -> String {
+    format!("{QUEUES_DIR}/{number:010}.text")
+}
+
+impl Files {
+    /// The paths of all of them.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let texts = self.texts.iter().map(|number| payload_path(*number));
+        let ids = self.ids.iter().map(|number| id_run_path(*number));
+        texts.chain(ids).chain((self.snapshot != 0).then(|| snapshot_path(self.snapshot))).collect()
+    }
+
+    /// Removes what unfinished work left in the directory.
+    pub(crate) fn remove_others(&self, disk: &dyn Disk) -> Result<(), MaintainError> {
+        let named: HashSet<String> = self.paths().into_iter().collect();
+        for name in disk.list(QUEUES_DIR).doing("listing the directory", QUEUES_DIR)? {
+            let path = format!("{QUEUES_DIR}/{name}");
+            let is_ours = [".snap", ".text", ".ids"].iter().any(|kind| name.ends_with(kind));
+            if is_ours && !named.contains(&path) {
+                disk.remove(&path).doing("removing", &path)?;
+            }
+        }
+        Ok(())
+    }
+}
+/// What a seal keeps of queues: named by the manifest, then the rest is let go.
+pub(crate) struct Kept {
+    pub(crate) files: Files,
+    changes: u64,
+}
+
+impl Shared {
+    /// Writes what must be kept of queues when journals up to `applied` are given up. `None` when what the manifest names
+    /// says it all.
+    pub(crate) fn keep_queues(&self, applied: u64) -> Result<Option<Kept>, MaintainError> {
+        // Noted at once, so that the next attempt leaves the file alone.
+        self.keep(applied).inspect_err(|error| self.status.damage.note(error))
+    }
+
+    fn keep(&self, applied: u64) -> Result<Option<Kept>, MaintainError> {
+        let (sources, is_changed) = self
+            .queues
+            .with(&*self.clock, |queues, _| (queues.sources.clone(), queues.changes != queues.kept_changes));
+        let leaving: HashSet<u16> = leaving(&sources, applied, &self.status.damage);
+        if leaving.is_empty() && !is_changed {
+            return Ok(None);
+        }
+        while !leaving.is_empty() {
+            let (slab, pending) =
+                self.queues.with(&*self.clock, |queues, _| (queues.slab.shared(), queues.pending.clone()));
+            let mut moving = Moving::choose(&slab, &pending, &leaving);
+            drop(slab);
+            // Copies that are made while payloads move may still stand where their message stood; once that has moved,
+            // no more can come.
+            if moving.is_empty() {
+                break;
+            }
+            let mut rest = moving.as_mut_slice();
+            while !rest.is_empty() {
+                let (file, count) = self.move_payloads(rest, &sources)?;
+                let (moved, behind) = rest.split_at_mut_checked(count).unwrap_or_default();
+                self.queues.enter_moved(self, file, moved);
+                rest = behind;
+            }
+        }
+        let mut copied = self.queues.copied(&*self.clock)?;
+        self.keep_ids(&mut copied)?;
+        let number = self.reserve_segment();
+        self.write_copied(&copied, number)?;
+        let files = Files { snapshot: number, texts: copied.texts(), ids: copied.id_runs() };
+        Ok(Some(Kept { files, changes: copied.changes }))
+    }
+
+    /// Lets go of slots up to `applied`, and of the files that `kept` replaces, now that the manifest says so.
+    pub(crate) fn forget_queue_files(&self, applied: u64, kept: Option<&Kept>, before: &Files) {
+        let named = kept.map_or(before, |kept| &kept.files);
+        let gone = self.queues.with(&*self.clock, |queues, _| {
+            queues.kept_changes = kept.map_or(queues.kept_changes, |kept| kept.changes);
+            queues.sources.remove(|source| {
+                source.messages == 0
+                    && match &source.medium {
+                        Medium::Slot(tail) => tail.journal <= applied,
+                        Medium::Journal(journal) => *journal <= applied,
+                        Medium::File(file) => !named.texts.contains(&file.number),
+                    }
+            })
+        });
+        let emptied = gone.iter().filter_map(|source| match &source.medium {
+            Medium::File(file) => Some(payload_path(file.number)),
+            Medium::Slot(_) | Medium::Journal(_) => None,
+        });
+        let mut paths: HashSet<String> = before.paths().into_iter().chain(emptied).collect();
+        for path in named.paths() {
+            paths.remove(&path);
+        }
+        paths.iter().for_each(|path| self.discard(path));
+    }
+
+    /// Writes a copy of everything to the checkpoint of a number.
+    fn write_copied(
+        &self,
+        copied: &Copied,
+        number: u64,
+    ) -> Result<(Arc<dyn DiskFile>, u64, u32), MaintainError> {
+        let path = snapshot_path(number);
+        let file = self.disk.create(&path).doing("making", &path)?;
+        let written = copied.write(&*file).doing("writing", &path).and_then(|written| {
+            self.disk.sync_dir(QUEUES_DIR).doing("syncing the directory", QUEUES_DIR)?;
+            Ok(written)
+        });
+        if written.is_err() {
+            self.discard(&path);
+        }
+        let (bytes, crc32c) = written?;
+        Ok((file, bytes, crc32c))
+    }
+
+    /// Gives back the space of a checkpoint that no manifest names, for the next attempt writes another.
+    pub(crate) fn discard_snapshot(&self, kept: &Kept) {
+        self.discard(&snapshot_path(kept.files.snapshot));
+    }
+
+    /// Removes a file that is not needed. What cannot be removed now is removed by the next start.
+    pub(super) fn discard(&self, path: &str) {
+        if let Err(error) = self.disk.remove(path) {
+            tracing::warn!("removing {path} failed: {error}");
+        }
+    }
+}
+
+/// Queues as a backup has them.
+pub(crate) struct BackedUp {
+    /// What the backup's manifest names.
+    pub(crate) named: Files,
+    pub(crate) files: Vec<(BackupFile, Arc<dyn DiskFile>)>,
+}
+
+impl Shared {
+    /// Writes a copy for a backup. Its files are named on the disk no longer than they are written, so that they leave
+    /// nothing there; whoever holds them can read them.
+    pub(crate) fn back_up_queues(&self, mut copied: Box<Copied>) -> Result<BackedUp, MaintainError> {
+        if copied.is_blank() {
+            return Ok(BackedUp { named: Files::default(), files: Vec::new() });
+        }
+        let known: HashSet<u64> = copied.texts().into_iter().collect();
+        let texts = self.move_out_of_slots(&mut copied)?;
+        let number = self.reserve_segment();
+        let (file, bytes, crc32c) = self.write_copied(&copied, number)?;
+        let texts_named = texts.iter().map(|text| text.number).collect();
+        let named = Files { snapshot: number, texts: texts_named, ids: copied.id_runs() };
+        let mut files = vec![(BackupFile { name: snapshot_path(number), bytes, crc32c }, file)];
+        let mut written = vec![snapshot_path(number)];
+        for run in &copied.ids.runs {
+            let name = id_run_path(run.number());
+            let file = BackupFile { name, bytes: run.bytes(), crc32c: run.crc32c() };
+            files.push((file, Arc::clone(run.file())));
+        }
+        for text in texts {
+            let path = payload_path(text.number);
+            if !known.contains(&text.number) {
+                written.push(path.clone());
+            }
+            let file = BackupFile { name: path, bytes: text.bytes, crc32c: text.crc32c };
+            files.push((file, Arc::clone(&text.file)));
+        }
+        for path in written {
+            self.disk.remove(&path).doing("removing", &path)?;
+        }
+        Ok(BackedUp { named, files })
+    }
+}

@@ -1,0 +1,175 @@
+//! Decides operations, each against the state as the one before it left it, and applies what they come to at once.
+//!
+//! The rules are [`hubbub_core::rules::queues`]; [`view`] shows them the state. Effects become records of the journal.
+
+mod view;
+
+use std::sync::Arc;
+
+use hubbub_core::invariant::{BrokenInvariant, cast};
+use hubbub_core::rules::queues::{self as rules, Effects, Stop};
+use hubbub_core::{Outcome, QueueOp, QueueOutcome};
+
+use super::entry::{Entry, NOWHERE};
+use super::source::{CRC_BYTES, Medium, split_payload};
+use super::time::Now;
+use super::{Queues, WakeTarget};
+use crate::embedded::damage::Damage;
+use crate::embedded::record::{Effect, Fingerprint, QueueRecord, write_queue};
+use crate::embedded::tail::Tail;
+use view::BatchView;
+
+/// Bytes of payloads that the takes of one batch hold at most in memory; behind it, each gets one message.
+const PAYLOADS_MAX: u64 = 64 << 20;
+
+/// Effects that become records.
+pub(super) type QueueEffects<'a> = Effects<'a, u32, Fingerprint>;
+
+/// The batch that operations are decided for.
+pub(crate) struct QueueBatch<'a> {
+    block: &'a mut Vec<u8>,
+    records: &'a mut u32,
+    tail: &'a Arc<Tail>,
+    /// Where the block will stand in the slot.
+    position: u64,
+    /// Bytes that records may take besides what [`rules::Space`] says each operation needs.
+    spare: usize,
+    /// Bytes of payloads that may still be held.
+    payloads: u64,
+    autoregister: bool,
+    /// Where unreadable payloads are noted.
+    damage: &'a Damage,
+}
+
+impl<'a> QueueBatch<'a> {
+    /// For a block that will stand at `position` of a slot.
+    pub(crate) fn new(
+        block: &'a mut Vec<u8>,
+        records: &'a mut u32,
+        (tail, position): (&'a Arc<Tail>, u64),
+        spare: usize,
+        autoregister: bool,
+        damage: &'a Damage,
+    ) -> Self {
+        Self { block, records, tail, position, spare, payloads: PAYLOADS_MAX, autoregister, damage }
+    }
+
+    /// Records in the block.
+    pub(super) fn records(&self) -> u32 {
+        *self.records
+    }
+
+    /// No effects yet, with the space there is.
+    pub(super) fn effects<'op>(&self) -> QueueEffects<'op> {
+        Effects::new(self.spare)
+    }
+}
+
+impl Queues {
+    /// Decides one operation of a batch and applies what it comes to.
+    pub(super) fn decide<'op>(
+        &mut self,
+        op: &QueueOp<'op>,
+        effects: &mut QueueEffects<'op>,
+        batch: &mut QueueBatch<'_>,
+        now: Now,
+    ) -> Outcome {
+        if matches!(op, QueueOp::Sweep) {
+            self.make_some(self.limits.broadcasts.per_sweep.max(1));
+        }
+        let decided = rules::decide(&mut BatchView { queues: self, batch, now }, op, effects);
+        let outcome = match decided {
+            Ok(outcome) => outcome,
+            Err(Stop::Refused(refusal)) => return Outcome::Refused(refusal),
+            Err(Stop::Need(never)) => match never {},
+        };
+        self.make_copies_beside(op);
+        for effect in effects.drain() {
+            if let Err(broken) = self.log(&effect, wake_target(op, &effect), batch, now) {
+                return Outcome::Refused(broken.into());
+            }
+        }
+        Outcome::Queue(self.completed(outcome, now))
+    }
+
+    /// Makes all copies for the receiver of the message that an operation names: the next of its group may be one.
+    fn make_copies_beside(&mut self, op: &QueueOp<'_>) {
+        let id = match *op {
+            QueueOp::Settle { receipt, .. } => receipt.id,
+            QueueOp::Remove { id, .. } => id,
+            _ => return,
+        };
+        if !self.pending.is_empty()
+            && let Some(entry) = self.entry_of(id)
+        {
+            self.make_copies_for(entry.receiver);
+        }
+    }
+
+    /// Writes a record and applies it.
+    fn log(
+        &mut self,
+        record: &QueueRecord<'_>,
+        wake_target: WakeTarget,
+        batch: &mut QueueBatch<'_>,
+        now: Now,
+    ) -> Result<(), BrokenInvariant> {
+        let before = batch.block.len();
+        let behind = write_queue(record, batch.block);
+        let mut place = (NOWHERE, 0);
+        if behind > 0 {
+            let offset = batch.position + batch.block.len().saturating_sub(behind) as u64;
+            let offset = cast(offset, "a slot is smaller than 4 GiB");
+            place = (self.sources.of_tail(batch.tail), offset.inspect_err(|_| batch.block.truncate(before))?);
+        }
+        *batch.records += 1;
+        self.wake_target = wake_target;
+        self.apply(record, place, now);
+        self.wake_target = WakeTarget::default();
+        Ok(())
+    }
+
+    /// The outcome with what only the applied effects tell.
+    fn completed(&mut self, outcome: QueueOutcome, now: Now) -> QueueOutcome {
+        match outcome {
+            QueueOutcome::Settled { until, .. } => QueueOutcome::Settled { until, ready: self.take_freed() },
+            QueueOutcome::Deleted { messages, .. } => {
+                QueueOutcome::Deleted { messages, ready: self.take_freed() }
+            }
+            QueueOutcome::Swept { .. } => {
+                let woken = std::mem::take(&mut self.woken);
+                let named =
+                    woken.iter().filter_map(|number| Some(Arc::clone(&self.queues.get(number)?.name)));
+                let more = self.due_at().is_some_and(|due| due <= now.at);
+                QueueOutcome::Swept { more, ready: named.collect() }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Group and payload of a message, which may stand in the block that is not written yet.
+    fn text(&self, entry: &Entry, batch: &QueueBatch<'_>) -> Option<(Option<Arc<str>>, String)> {
+        let medium = &self.sources.get(entry.source)?.medium;
+        let offset = u64::from(entry.offset);
+        let bytes = match medium {
+            Medium::Slot(tail) if tail.journal == batch.tail.journal && offset >= batch.position => {
+                let begin = usize::try_from(offset - batch.position).ok()?;
+                let end = begin + usize::try_from(u64::from(entry.bytes) + u64::from(CRC_BYTES)).ok()?;
+                batch.block.get(begin..end)?.to_vec()
+            }
+            medium => entry.bytes_in(medium).map_err(|error| batch.damage.note(&error)).ok()?,
+        };
+        split_payload(entry, bytes)
+    }
+}
+
+/// Who is told that messages may be taken once an effect is applied.
+fn wake_target(op: &QueueOp<'_>, effect: &QueueRecord<'_>) -> WakeTarget {
+    match effect {
+        _ if rules::names_freed(op) => WakeTarget::Outcome,
+        Effect::Send(_) | Effect::Delete { .. } | Effect::Client { registered: true, .. } => {
+            WakeTarget::Nobody
+        }
+        _ => WakeTarget::Sweep,
+    }
+}

@@ -99,7 +99,7 @@ export class KeyView {
     const shown = this.#found.revision;
     const changed = (_, which) => {
       if (this.#key !== key || which !== key) return;
-      if (this.#isChanged) setText(this.#status, "It has changed meanwhile. Saving is refused until you have opened it anew.");
+      if (this.#isChanged) setText(this.#status, "It has changed meanwhile. Open it again before you save.");
       else this.#act(() => this.#read());
     };
     // Watching from the shown revision misses nothing.

@@ -280,7 +280,7 @@ export class Timeline {
     const top = $("top");
     if (log.error) {
       const isClosed = log.error.code === "not_member";
-      setText(top, isClosed ? "What is said here is for members." : `The messages cannot be had: ${log.error.message}`);
+      setText(top, isClosed ? "What is said here is for members." : `The messages cannot be loaded: ${log.error.message}`);
     } else if (!log.isReady || log.isLoading) {
       setText(top, "Loading…");
     } else if (log.atOldest && this.#start === log.start) {

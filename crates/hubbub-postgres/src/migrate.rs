@@ -1,5 +1,7 @@
-//! The schema's versions. Each is a file that is never changed again once it was released; each runs in a transaction
-//! of its own, so that a run that was broken off goes on where it stopped.
+//! Migrates the schema.
+//!
+//! Each version is a file that never changes after its release. Each runs in a transaction of its own, so that an interrupted
+//! run continues where it stopped.
 
 use std::cmp::Ordering;
 
@@ -7,18 +9,17 @@ use refinery::Migration;
 use tokio_postgres::{Client, Config};
 
 use crate::db::connect::{OpenError, config, place, tls};
-use crate::db::refusal::refusal;
+use crate::db::open_error::open_error;
 use crate::options::{Pooler, PostgresOptions};
 
 mod embedded {
     refinery::embed_migrations!("migrations");
 }
 
-/// Any number, the same in all processes: servers that start together migrate one after another. Held until the
-/// connection ends.
+/// Makes servers that start together migrate one after another. Held until the connection ends. The number is arbitrary.
 const LOCK: &str = "select pg_advisory_lock(7161616174)";
 
-/// `null` where there is no schema yet.
+/// `null` if there is no schema yet.
 const HAS_SCHEMA: &str = "select to_regclass('refinery_schema_history')::text";
 /// Tables with the rows and bytes of their partitions.
 const TABLES: &str = "select c.relname::text, \
@@ -28,8 +29,7 @@ const TABLES: &str = "select c.relname::text, \
      and not c.relispartition order by 1";
 const VERSION: &str = "select coalesce(max(version), 0)::bigint from refinery_schema_history";
 
-/// Sees to it that the schema is the one this program knows: runs what is missing where that is allowed.
-/// Gives the connection that found it so.
+/// Ensures that the schema has this program's version; runs missing migrations if allowed. Returns the connection it used.
 pub(crate) async fn prepare(config: &Config, options: &PostgresOptions) -> Result<Client, OpenError> {
     let client = connect(config, options).await?;
     let found = version(&client, config).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn prepare(config: &Config, options: &PostgresOptions) -> Resul
 pub struct Pending {
     /// Its number.
     pub version: i64,
-    /// What it is about.
+    /// Its name.
     pub name: String,
     /// What it runs, in one transaction.
     pub sql: String,
@@ -70,7 +70,7 @@ pub struct Touched {
     pub bytes: i64,
 }
 
-/// What is missing in the database, in its order; with `is_run` it is run.
+/// The missing migrations, in order. With `is_run`, runs them.
 pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pending>, OpenError> {
     let config = direct(options)?;
     let client = connect(&config, options).await?;
@@ -79,7 +79,7 @@ pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pend
         return Err(too_new(&place(&config), found));
     }
     let tables = client.query_typed(TABLES, &[]).await;
-    let tables = tables.map_err(|error| refusal(&config, "reading the tables of", &error))?;
+    let tables = tables.map_err(|error| open_error(&config, "reading the tables of", &error))?;
     let mut pending: Vec<Pending> = embedded::migrations::runner()
         .get_migrations()
         .iter()
@@ -108,8 +108,8 @@ async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
     let config = direct(options)?;
     let place = place(&config);
     let mut client = connect(&config, options).await?;
-    client.batch_execute(LOCK).await.map_err(|error| refusal(&config, "waiting to migrate", &error))?;
-    // Another process may have been faster.
+    client.batch_execute(LOCK).await.map_err(|error| open_error(&config, "waiting to migrate", &error))?;
+    // Another process may have migrated meanwhile.
     let found = version(&client, &config).await?;
     if found > newest() {
         return Err(too_new(&place, found));
@@ -118,7 +118,7 @@ async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
     run.map(drop).map_err(|error| failed(&config, &error))
 }
 
-/// The way to the database that keeps a session, which the lock needs.
+/// The URL that keeps a session, which the lock needs.
 fn direct(options: &PostgresOptions) -> Result<Config, OpenError> {
     match (&options.migrate_url, options.pooler) {
         (Some(url), _) => config(url, true),
@@ -133,15 +133,15 @@ fn direct(options: &PostgresOptions) -> Result<Config, OpenError> {
 
 async fn connect(config: &Config, options: &PostgresOptions) -> Result<Client, OpenError> {
     let connected = config.connect(tls(options.ca.as_deref())?).await;
-    let (client, connection) = connected.map_err(|error| refusal(config, "connecting to", &error))?;
+    let (client, connection) = connected.map_err(|error| open_error(config, "connecting to", &error))?;
     tokio::spawn(connection);
     Ok(client)
 }
 
-/// The version of the schema in the database; 0 where there is none.
+/// The version of the schema in the database; 0 if there is none.
 async fn version(client: &Client, config: &Config) -> Result<i64, OpenError> {
-    let failed = |error| refusal(config, "reading the version of the schema from", &error);
-    // Without parameters, so that no statement is prepared where a pooler would lose it.
+    let failed = |error| open_error(config, "reading the version of the schema from", &error);
+    // Typed, so that no statement is prepared, which a pooler would lose.
     let found = client.query_typed(HAS_SCHEMA, &[]).await.map_err(failed)?;
     if found.first().and_then(|row| row.get::<_, Option<String>>(0)).is_none() {
         return Ok(0);
@@ -167,7 +167,7 @@ fn failed(config: &Config, error: &refinery::Error) -> OpenError {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
         if let Some(inner) = inner.downcast_ref::<tokio_postgres::Error>() {
-            return refusal(config, "migrating the schema of", inner);
+            return open_error(config, "migrating the schema of", inner);
         }
         source = inner.source();
     }

@@ -78,7 +78,7 @@ impl Opened {
 
     /// Everything that is due is done, and counts and tables hold `messages`.
     async fn holds(&self, messages: u64) {
-        self.store.settle().await.unwrap();
+        self.store.finish_maintenance().await.unwrap();
         let audit = self.store.audit().await.unwrap();
         assert_eq!(audit.as_of, hubbub_core::Clock::now(&*self.clock));
         assert_eq!((audit.value.messages, audit.value.differences), (messages, Vec::new()));

@@ -27,7 +27,7 @@ use hubbub_core::store::{KvStore, Read, StoreFigures};
 use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
-use crate::db::shared::Shared;
+use crate::db::query_batcher::QueryBatcher;
 use crate::db::{Fault, Sql};
 use crate::store::{Context, Postgres};
 use known::Known;
@@ -42,7 +42,7 @@ const COUNTED_MAX: i64 = 1_000;
 pub(crate) struct Kv {
     context: Arc<Context>,
     known: Arc<Known>,
-    values: Arc<Shared<Values>>,
+    values: Arc<QueryBatcher<Values>>,
     /// Changes up to here are forgotten.
     trimmed: AtomicU64,
     looking: JoinHandle<()>,
@@ -62,7 +62,7 @@ impl Kv {
         known.look(&context).await.map_err(broken)?;
         let trimmed = lists::trimmed(&context.db).await.map_err(broken)?.into();
         let values = Values { context: context.clone(), known: known.clone() };
-        let values = Shared::new(values, context.runtime.clone());
+        let values = QueryBatcher::new(values, context.runtime.clone());
         let looking = {
             let (context, known) = (context.clone(), known.clone());
             async move {

@@ -81,6 +81,6 @@ impl Fixture for Opened {
     }
 
     async fn settle(&mut self) {
-        self.store.settle().await.unwrap();
+        self.store.finish_maintenance().await.unwrap();
     }
 }

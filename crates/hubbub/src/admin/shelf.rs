@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/20261122T011500Z/          one complete backup, named by the time when it began
 //!     backup.json                what it is of, and its files with their lengths and checksums
-//!     FORMAT MANIFEST segments/ kv/  as in a data directory
+//!     FORMAT MANIFEST segments/ queues/ kv/  as in a data directory
 //! DIR/NAME.partial/              one being made or removed; of no use
 //! ```
 //!

@@ -87,7 +87,7 @@ async fn change_room(
 ) -> Result<(Outcome, Totals), Fault> {
     let mut state = state::lock(tx, std::iter::once(no)).await?;
     let room = state.rooms.remove(&no);
-    let room = room.ok_or_else(|| Fault::Nonsense { what: "locking rooms", found: "no row".into() })?;
+    let room = room.ok_or_else(|| Fault::UnexpectedRow { what: "locking rooms", found: "no row".into() })?;
     if room.exists && change.by.is_some() {
         let is_member = match by {
             Some(by) => tx.query_opt(&MEMBER, &[&no, &by]).await?.is_some(),

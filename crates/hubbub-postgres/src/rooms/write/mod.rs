@@ -119,7 +119,7 @@ async fn try_once<'a>(
     if inserted != u64::try_from(wanted).unwrap_or(u64::MAX) {
         if look_first {
             let found = format!("{inserted} of {wanted} new ids could be entered");
-            return Err(Fault::Nonsense { what: "entering ids", found });
+            return Err(Fault::UnexpectedRow { what: "entering ids", found });
         }
         learnt.look_first.store(true, Ordering::Relaxed);
         return Err(Fault::Again { what: "entering ids" });
@@ -178,7 +178,7 @@ async fn make_partitions(rooms: &Rooms, ops: &[Numbered<'_>]) -> Result<(), Fail
     times.push(now);
     for time in times {
         tracing::warn!(%time, "a partition for messages was missing");
-        partitions::make(context, time).await.map_err(|fault| fault.before_commit())?;
+        partitions::create(context, time).await.map_err(|fault| fault.before_commit())?;
     }
     Ok(())
 }

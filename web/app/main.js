@@ -41,7 +41,7 @@ function askForName() {
     told = null;
     notice.hidden = true;
     setText(button, "Come in");
-    setText($("name-hint"), input.value.trim() === "" || idOf(input.value) ? " " : "Use at least one letter, digit or visible sign.");
+    setText($("name-hint"), input.value.trim() === "" || idOf(input.value) ? " " : "Use a letter, a digit or a sign that is visible.");
   };
   input.addEventListener("input", onInput);
   onInput();

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use refinery::Migration;
 use tokio_postgres::{Client, Config};
 
-use crate::db::connect::{OpenError, config, place, tls};
+use crate::db::connect::{OpenError, address, config, tls};
 use crate::db::open_error::open_error;
 use crate::options::{Pooler, PostgresOptions};
 
@@ -33,12 +33,12 @@ const VERSION: &str = "select coalesce(max(version), 0)::bigint from refinery_sc
 pub(crate) async fn prepare(config: &Config, options: &PostgresOptions) -> Result<Client, OpenError> {
     let client = connect(config, options).await?;
     let found = version(&client, config).await?;
-    let place = place(config);
+    let address = address(config);
     match found.cmp(&newest()) {
         Ordering::Equal => Ok(client),
-        Ordering::Greater => Err(too_new(&place, found)),
+        Ordering::Greater => Err(too_new(&address, found)),
         Ordering::Less if !options.migrate => Err(OpenError(format!(
-            "the schema of {place} has version {found}, this program needs {}: run `hubbub migrate`, or start without \
+            "the schema of {address} has version {found}, this program needs {}: run `hubbub migrate`, or start without \
              --no-migrate (store.postgres.migrate)",
             newest()
         ))),
@@ -76,7 +76,7 @@ pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pend
     let client = connect(&config, options).await?;
     let found = version(&client, &config).await?;
     if found > newest() {
-        return Err(too_new(&place(&config), found));
+        return Err(too_new(&address(&config), found));
     }
     let tables = client.query_typed(TABLES, &[]).await;
     let tables = tables.map_err(|error| open_error(&config, "reading the tables of", &error))?;
@@ -106,13 +106,13 @@ pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pend
 /// Brings the schema to the newest version.
 async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
     let config = direct(options)?;
-    let place = place(&config);
+    let address = address(&config);
     let mut client = connect(&config, options).await?;
     client.batch_execute(LOCK).await.map_err(|error| open_error(&config, "waiting to migrate", &error))?;
     // Another process may have migrated meanwhile.
     let found = version(&client, &config).await?;
     if found > newest() {
-        return Err(too_new(&place, found));
+        return Err(too_new(&address, found));
     }
     let run = embedded::migrations::runner().run_async(&mut client).await;
     run.map(drop).map_err(|error| failed(&config, &error))
@@ -124,7 +124,7 @@ fn direct(options: &PostgresOptions) -> Result<Config, OpenError> {
         (Some(url), _) => config(url, true),
         (None, Pooler::Session) => config(&options.url, true),
         (None, Pooler::Transaction) => Err(OpenError(
-            "the schema must be migrated, which a pooler of transactions stands in the way of: set \
+            "the schema must be migrated, which does not work through a transaction pooler: set \
              store.postgres.migrate_url to a URL that leads to PostgreSQL itself"
                 .into(),
         )),
@@ -156,9 +156,9 @@ fn newest() -> i64 {
     versions.get_migrations().iter().map(Migration::version).max().map_or(0, i64::from)
 }
 
-fn too_new(place: &str, found: i64) -> OpenError {
+fn too_new(address: &str, found: i64) -> OpenError {
     OpenError(format!(
-        "the schema of {place} has version {found}, this program knows {} at most: run the newer hubbub that made it",
+        "the schema of {address} has version {found}, this program knows {} at most: run the newer hubbub that made it",
         newest()
     ))
 }
@@ -171,5 +171,5 @@ fn failed(config: &Config, error: &refinery::Error) -> OpenError {
         }
         source = inner.source();
     }
-    OpenError(format!("migrating the schema of PostgreSQL at {}: {error}", place(config)))
+    OpenError(format!("migrating the schema of PostgreSQL at {}: {error}", address(config)))
 }

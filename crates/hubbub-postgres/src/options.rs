@@ -13,7 +13,7 @@ pub struct PostgresOptions {
     pub replicas: Vec<String>,
     /// Replicas that lag further behind are not used.
     pub replica_lag: Duration,
-    /// What stands between this server and the database.
+    /// The kind of pooler in front of the database.
     pub pooler: Pooler,
     /// Certificates to trust, in a PEM file; `None` = those of the system.
     pub ca: Option<PathBuf>,
@@ -72,7 +72,7 @@ impl Default for BroadcastOptions {
     }
 }
 
-/// What stands between this server and the database.
+/// The kind of pooler in front of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooler {
     /// Nothing, or something that keeps a session for each connection.

@@ -26,9 +26,9 @@ pub(crate) async fn open(
     match config.store_kind() {
         StoreKind::Embedded => embedded(config, clock, random).await,
         #[cfg(feature = "postgres")]
-        StoreKind::Postgres => {
-            Ok(Arc::new(hubbub_postgres::ReopeningStore::open(postgres(config), clock, random, begin_anew).await?))
-        }
+        StoreKind::Postgres => Ok(Arc::new(
+            hubbub_postgres::ReopeningStore::open(postgres(config), clock, random, begin_anew).await?,
+        )),
         #[cfg(not(feature = "postgres"))]
         StoreKind::Postgres => {
             drop(begin_anew);

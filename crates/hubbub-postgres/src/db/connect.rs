@@ -32,18 +32,18 @@ pub fn check_url(url: &str) -> Result<(), OpenError> {
 /// Checks that these can be URLs of replicas: all different, with one host each, so that the state of a replica holds for
 /// all its connections.
 pub fn check_replica_urls(urls: &[String]) -> Result<(), OpenError> {
-    let mut places = Vec::new();
+    let mut addresses = Vec::new();
     for (index, url) in urls.iter().enumerate() {
         let error = |words: String| OpenError(format!("number {}: {words}", index + 1));
         let config = config(url, false).map_err(|OpenError(words)| error(words))?;
         if config.get_hosts().len() != 1 {
             return Err(error("it must name one host; give each replica a URL of its own".into()));
         }
-        let place = hosts(&config);
-        if places.contains(&place) {
-            return Err(error(format!("{place} is named twice")));
+        let address = hosts(&config);
+        if addresses.contains(&address) {
+            return Err(error(format!("{address} is named twice")));
         }
-        places.push(place);
+        addresses.push(address);
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ pub(crate) fn config(url: &str, is_writer: bool) -> Result<Config, OpenError> {
 }
 
 /// Hosts and database of a URL, for messages; without user and password.
-pub(crate) fn place(config: &Config) -> String {
+pub(crate) fn address(config: &Config) -> String {
     format!("{}/{}", hosts(config), config.get_dbname().unwrap_or_default())
 }
 

@@ -5,12 +5,12 @@ use std::error::Error;
 use tokio_postgres::Config;
 use tokio_postgres::error::SqlState;
 
-use super::connect::{OpenError, place};
+use super::connect::{OpenError, address};
 use super::fault::describe;
 
 /// For a failed connection, or a failed first statement.
 pub(crate) fn open_error(config: &Config, attempt: &str, error: &tokio_postgres::Error) -> OpenError {
-    OpenError(format!("{attempt} PostgreSQL at {}: {}; {}", place(config), describe(error), advice(error)))
+    OpenError(format!("{attempt} PostgreSQL at {}: {}; {}", address(config), describe(error), advice(error)))
 }
 
 fn advice(error: &tokio_postgres::Error) -> &'static str {

@@ -80,12 +80,12 @@ mod tests {
 
     #[test]
     fn spans_are_cut_at_what_is_there() {
-        let (before, behind) = (time("2026-01-31T06:00:00Z"), time("2026-01-31T13:00:00Z"));
-        let cut = Span::around(time("2026-01-31T12:00:00Z"), DAY, Some(before), Some(behind));
-        assert_eq!(cut, Span { begins: before, ends: behind });
+        let (before, after) = (time("2026-01-31T06:00:00Z"), time("2026-01-31T13:00:00Z"));
+        let cut = Span::around(time("2026-01-31T12:00:00Z"), DAY, Some(before), Some(after));
+        assert_eq!(cut, Span { begins: before, ends: after });
         assert_eq!(cut.name(), "messages_20260131_060000");
-        let (before, behind) = (time("2026-01-30T06:00:00Z"), time("2026-02-07T00:00:00Z"));
-        let whole = Span::around(time("2026-01-31T12:00:00Z"), DAY, Some(before), Some(behind));
+        let (before, after) = (time("2026-01-30T06:00:00Z"), time("2026-02-07T00:00:00Z"));
+        let whole = Span::around(time("2026-01-31T12:00:00Z"), DAY, Some(before), Some(after));
         assert_eq!(whole, span("2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z"));
         assert_eq!(whole.name(), "messages_20260131");
     }

@@ -21,7 +21,7 @@ const POSITION: Sql = Sql {
     types: &[],
 };
 
-/// LogPositionQuery remembered: some eight minutes of writes.
+/// Most positions kept: some eight minutes of writes.
 const POSITIONS_MAX: usize = 1_000;
 
 /// The query for the primary's log position.

@@ -94,8 +94,8 @@ impl Replicas {
         F: Future<Output = Result<T, Fault>> + Send,
     {
         let first = self.next.fetch_add(1, Relaxed) % self.replicas.len().max(1);
-        let (behind, front) = self.replicas.split_at_checked(first)?;
-        let in_turn = || front.iter().chain(behind);
+        let (before, after) = self.replicas.split_at_checked(first)?;
+        let in_turn = || after.iter().chain(before);
         let Some(replica) = in_turn().find(|replica| replica.is_usable()) else {
             return in_turn().next()?.count(None);
         };

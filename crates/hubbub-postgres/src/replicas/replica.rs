@@ -139,7 +139,7 @@ impl Replica {
             Ok(found) => found,
             // Replay may have cancelled the statement. The next one may succeed.
             Err(fault) if !(fault.spoils_connection() || matches!(fault, Fault::Connection(_))) => {
-                tracing::debug!(replica = self.place, %fault, "a replica did not answer a read");
+                tracing::debug!(replica = self.place, %fault, "a replica did not answer a read; the primary does");
                 None
             }
             Err(fault) => {
@@ -223,8 +223,10 @@ impl Replica {
         let mut state = self.state.lock();
         if state.fault.is_some() != fault.is_some() {
             match &fault {
-                Some(reason) => tracing::warn!(replica = self.place, reason, "a replica is not read from"),
-                None => tracing::info!(replica = self.place, "a replica is read from"),
+                Some(reason) => {
+                    tracing::warn!(replica = self.place, reason, "a replica is not used; the primary answers")
+                }
+                None => tracing::info!(replica = self.place, "a replica is used"),
             }
         }
         *state = State { fault, lag: Some(lag), next_probe: Instant::now(), wait: RETRY_MIN };
@@ -242,7 +244,7 @@ impl Replica {
             return;
         }
         if state.fault.as_ref() != Some(&reason) {
-            tracing::warn!(replica = self.place, reason, "a replica is not read from");
+            tracing::warn!(replica = self.place, reason, "a replica is not used; the primary answers");
         }
         let (next_probe, wait) = (now + state.wait, (state.wait * 2).min(RETRY_MAX));
         *state = State { fault: Some(reason), lag: None, next_probe, wait };

@@ -23,9 +23,9 @@ pub(super) type Wanted<'a> = (&'a str, bool);
 pub(super) struct Names {
     numbers: Cache<Arc<str>, i32>,
     names: Cache<i32, Arc<str>>,
-    find: Sql,
-    make: Sql,
-    tell: Sql,
+    find_numbers: Sql,
+    assign: Sql,
+    find_names: Sql,
 }
 
 /// The statements of a table of names. `$columns` and `$values` are those of a new row. Rows are inserted in the order of
@@ -63,13 +63,17 @@ impl Names {
         Self::new(names_in!("rooms", "id, deleted", "wanted.id, true"))
     }
 
-    fn new([find, make, tell]: [&'static str; 3]) -> Self {
+    fn new([find_numbers, assign, find_names]: [&'static str; 3]) -> Self {
         Self {
             numbers: cached(),
             names: cached(),
-            find: Sql { what: "looking up names", text: find, types: &[Type::TEXT_ARRAY] },
-            make: Sql { what: "numbering names", text: make, types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY] },
-            tell: Sql { what: "looking up names", text: tell, types: &[Type::INT4_ARRAY] },
+            find_numbers: Sql { what: "looking up names", text: find_numbers, types: &[Type::TEXT_ARRAY] },
+            assign: Sql {
+                what: "assigning numbers to names",
+                text: assign,
+                types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
+            },
+            find_names: Sql { what: "looking up names", text: find_names, types: &[Type::INT4_ARRAY] },
         }
     }
 
@@ -109,13 +113,13 @@ impl Names {
         let new: Vec<&str> = missing.iter().filter(|(_, make)| **make).map(|(name, _)| *name).collect();
         let mut found = HashMap::new();
         if !new.is_empty() {
-            let made = self.make(db, &names, &new).await?;
+            let made = self.assign(db, &names, &new).await?;
             found.extend(made.iter().map(pair));
             // The rest has no number, or another server has just assigned one.
             names = new.into_iter().filter(|name| !found.contains_key(*name)).collect();
         }
         if !names.is_empty() {
-            let rows = db.read(&self.find, &[&names]).await.map_err(|fault| fault.failed())?;
+            let rows = db.read(&self.find_numbers, &[&names]).await.map_err(|fault| fault.failed())?;
             found.extend(rows.iter().map(pair));
         }
         Ok(found)
@@ -123,13 +127,13 @@ impl Names {
 
     /// Assigns numbers to new names, and returns the numbers of all. Names keep their numbers, so an unconfirmed attempt can
     /// simply be repeated. That is done once, at once: a connection that broke long ago also reports "unconfirmed".
-    async fn make(&self, db: &Db, names: &[&str], new: &[&str]) -> Result<Vec<Row>, Failure> {
+    async fn assign(&self, db: &Db, names: &[&str], new: &[&str]) -> Result<Vec<Row>, Failure> {
         let params: [Param<'_>; 2] = [&names, &new];
-        match db.transact_at_once(None, &self.make, &params).await {
+        match db.transact_at_once(None, &self.assign, &params).await {
             Err(Failure::Other(ApplyError::Unconfirmed { .. })) => {}
             made => return made,
         }
-        db.transact_at_once(None, &self.make, &params).await.map_err(|error| match error {
+        db.transact_at_once(None, &self.assign, &params).await.map_err(|error| match error {
             Failure::Other(ApplyError::Unconfirmed { reason }) => ApplyError::Unavailable { reason }.into(),
             failure => failure,
         })
@@ -149,7 +153,7 @@ impl Names {
             }
         }
         if !missing.is_empty() {
-            for row in db.read(&self.tell, &[&missing]).await? {
+            for row in db.read(&self.find_names, &[&missing]).await? {
                 let (no, name) = (row.get(0), Arc::from(row.get::<_, &str>(1)));
                 self.insert(&name, no);
                 names.insert(no, name);

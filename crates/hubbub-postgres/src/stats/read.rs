@@ -234,9 +234,9 @@ pub(super) async fn participation(
 /// A window, divided into whole hours and its two edges.
 #[derive(Debug, PartialEq, Eq)]
 struct Window {
-    before: [Timestamp; 2],
+    before_hours: [Timestamp; 2],
     hours: [Timestamp; 2],
-    behind: [Timestamp; 2],
+    after_hours: [Timestamp; 2],
 }
 
 impl Window {
@@ -252,15 +252,15 @@ impl Window {
         let end = to.map_or(END, hour_of);
         let (from, to) = (from.unwrap_or(BEGIN), to.unwrap_or(END));
         if begin >= end {
-            return Self { before: [from, to], hours: [END, END], behind: [END, END] };
+            return Self { before_hours: [from, to], hours: [END, END], after_hours: [END, END] };
         }
-        Self { before: [from, begin], hours: [begin, end], behind: [end, to] }
+        Self { before_hours: [from, begin], hours: [begin, end], after_hours: [end, to] }
     }
 }
 
 pub(super) async fn active_users(source: ReadSource, query: ActiveUsersQuery) -> Result<ActiveUsers, Fault> {
-    let Window { before, hours, behind } = Window::of(query.from, query.to);
-    let [[b1, b2], [h1, h2], [e1, e2]] = [before, hours, behind].map(|ends| ends.map(PgTime));
+    let Window { before_hours, hours, after_hours } = Window::of(query.from, query.to);
+    let [[b1, b2], [h1, h2], [e1, e2]] = [before_hours, hours, after_hours].map(|ends| ends.map(PgTime));
     let after = query.after.as_ref().map_or("", UserId::as_str);
     let wanted = if query.limit == 0 { 0 } else { one_more(query.limit) };
     let row = source.read_one(&ACTIVE, &[&b1, &b2, &h1, &h2, &e1, &e2, &after, &wanted]).await?;
@@ -292,13 +292,22 @@ mod tests {
             (time("2026-01-31T09:00:00Z"), time("2026-01-31T10:00:00Z"), time("2026-01-31T12:00:00Z"));
         let (from, to) = (time("2026-01-31T09:30:00Z"), time("2026-01-31T12:00:00.000001Z"));
         let window = Window::of(Some(from), Some(to));
-        assert_eq!(window, Window { before: [from, ten], hours: [ten, noon], behind: [noon, to] });
+        assert_eq!(window, Window { before_hours: [from, ten], hours: [ten, noon], after_hours: [noon, to] });
         let window = Window::of(Some(nine), Some(noon));
-        assert_eq!(window, Window { before: [nine, nine], hours: [nine, noon], behind: [noon, noon] });
+        assert_eq!(
+            window,
+            Window { before_hours: [nine, nine], hours: [nine, noon], after_hours: [noon, noon] }
+        );
         let later = time("2026-01-31T09:59:00Z");
         let window = Window::of(Some(from), Some(later));
-        assert_eq!(window, Window { before: [from, later], hours: [END, END], behind: [END, END] });
+        assert_eq!(
+            window,
+            Window { before_hours: [from, later], hours: [END, END], after_hours: [END, END] }
+        );
         let window = Window::of(None, None);
-        assert_eq!(window, Window { before: [BEGIN, BEGIN], hours: [BEGIN, END], behind: [END, END] });
+        assert_eq!(
+            window,
+            Window { before_hours: [BEGIN, BEGIN], hours: [BEGIN, END], after_hours: [END, END] }
+        );
     }
 }

@@ -158,11 +158,11 @@ pub(super) async fn step(db: &Db, scope: RollupScope, waits_for_lock: bool) -> R
             return Ok(RollupStep::Busy);
         }
         let row = tx.query_one(&COUNT_NEW, &[&STEP, &room_due, &PgTime(due_since), &WAITING_MAX]).await?;
-        let (behind, done): (i64, i64) = (row.get(0), row.get(1));
-        if behind > 0 {
+        let (due, counted): (i64, i64) = (row.get(0), row.get(1));
+        if due > 0 {
             tx.commit().await?;
         }
-        Ok(if done < behind { RollupStep::More } else { RollupStep::Done })
+        Ok(if counted < due { RollupStep::More } else { RollupStep::Done })
     })
     .await
 }

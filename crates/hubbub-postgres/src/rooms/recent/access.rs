@@ -45,20 +45,20 @@ impl CachedAccess {
 
 /// The cache, by room and user.
 pub(super) struct AccessCache {
-    known: Cache<(i32, Arc<str>), CachedAccess>,
+    entries: Cache<(i32, Arc<str>), CachedAccess>,
 }
 
 impl Default for AccessCache {
     fn default() -> Self {
         let options = cache::options(CACHED_MAX, CACHED_MAX as u64, 1);
-        Self { known: Cache::with_options(options, UnitWeighter, Default::default(), Default::default()) }
+        Self { entries: Cache::with_options(options, UnitWeighter, Default::default(), Default::default()) }
     }
 }
 
 impl AccessCache {
     pub(super) fn get(&self, state: &RoomState, user: &UserId) -> Option<Access> {
-        let known = self.known.get(&(state.no, Arc::from(user.as_str())))?;
-        known.holds(state).then_some(known.access)
+        let cached = self.entries.get(&(state.no, Arc::from(user.as_str())))?;
+        cached.holds(state).then_some(cached.access)
     }
 
     pub(super) async fn load(
@@ -77,8 +77,8 @@ impl AccessCache {
             None => Access::Open,
         };
         let head = unsigned(&row, 3, ACCESS.what)?;
-        let known = CachedAccess { access, changes: row.get(2), head };
-        self.known.insert((state.no, Arc::from(user.as_str())), known);
+        let cached = CachedAccess { access, changes: row.get(2), head };
+        self.entries.insert((state.no, Arc::from(user.as_str())), cached);
         Ok(access)
     }
 }

@@ -167,10 +167,10 @@ fn wanted(state: &RoomState, query: &HistoryQuery) -> Option<usize> {
     if query.from.is_some() || query.to.is_some() {
         return None;
     }
-    let behind = |seq: u64| usize::try_from(state.info.head.saturating_sub(seq)).ok();
+    let distance = |seq: u64| usize::try_from(state.info.head.saturating_sub(seq)).ok();
     let wanted = match query.cursor {
-        Cursor::After(after) => behind(after)?,
-        Cursor::Before(before) => behind(before.saturating_sub(1))?.checked_add(query.limit)?,
+        Cursor::After(after) => distance(after)?,
+        Cursor::Before(before) => distance(before.saturating_sub(1))?.checked_add(query.limit)?,
     };
     (wanted <= MESSAGES_MAX).then_some(wanted)
 }

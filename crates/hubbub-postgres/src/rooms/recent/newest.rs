@@ -78,7 +78,7 @@ impl NewestMessages {
                     return None;
                 }
                 for message in
-                    (self.index_of(after.saturating_add(1))..).map_while(|place| self.run.get(place))
+                    (self.index_of(after.saturating_add(1))..).map_while(|index| self.run.get(index))
                 {
                     more = is_full(&messages, &message);
                     if more {
@@ -88,7 +88,7 @@ impl NewestMessages {
                 }
             }
             Cursor::Before(before) => {
-                for message in (0..self.index_of(before)).rev().map_while(|place| self.run.get(place)) {
+                for message in (0..self.index_of(before)).rev().map_while(|index| self.run.get(index)) {
                     more = is_full(&messages, &message);
                     if more {
                         break;

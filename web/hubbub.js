@@ -1,11 +1,11 @@
 /**
  * Client for a Hubbub server: one socket for any number of rooms, in pages and in Node 20 and later. No dependencies.
  *
- * What it takes care of:
+ * What it does for you:
  * - **A message is stored once.** Each has an id from the moment it is made; until its receipt has come it is sent
- *   again with that id, over as many connections as it takes, in order within its room.
- * - **No message is missed.** A subscription remembers (epoch, seq) and goes on from there after each reconnect.
- *   When the server cannot honour that it says `reset`, and so does this.
+ *   again with that id, over any number of connections, in order within its room.
+ * - **No message is missed.** A subscription keeps (epoch, seq) and continues from there after each reconnect. If the
+ *   server cannot honour that cursor, it sends `reset`, and the subscription reports it.
  * - **Everything is bounded**: messages waiting to be sent, frames waiting for an answer, the time between attempts.
  *
  * @example
@@ -13,9 +13,9 @@
  * const hubbub = new Hubbub({ url: "http://127.0.0.1:8080", user: "ada" });
  * hubbub.subscribe("lobby", { last: 50, onMessage: (message) => console.log(message.userId, message.message) });
  * hubbub.connect();
- * const receipt = await hubbub.send("lobby", "hello").done;   // durable now; receipt.seq is its place
+ * const receipt = await hubbub.send("lobby", "hello").done;   // durable now; receipt.seq is its position
  *
- * In Node before 22 there is no WebSocket: pass one, such as that of the package `ws`, as `options.WebSocket`.
+ * Node before 22 has no WebSocket: pass one as `options.WebSocket`, such as that of the package `ws`.
  *
  * @module hubbub
  */
@@ -29,52 +29,52 @@
  * @property {string} message  the text
  * @property {"TEXT"|"JOIN"|"LEAVE"} messageType
  * @property {string} timestamp  the sender's clock
- * @property {number} seq  its place in the room
+ * @property {number} seq  its position in the room
  * @property {string} receivedAt  the server's clock; never decreases within a room
  */
 /**
- * With a broker as the server's log a receipt has the id alone: the message is durable there, and numbered later.
+ * With a broker as the server's log, a receipt has only the id: the message is durable there, and gets its seq later.
  * @typedef {{messageId: string, seq?: number, epoch?: string, receivedAt?: string, duplicate?: boolean}} Receipt
  */
 /** @typedef {{epoch: string, oldest: number, head: number}} Position */
 
 /**
  * @typedef {object} Options
- * @property {string} [url]  of the server; in a page, by default, where the page came from
+ * @property {string} [url]  of the server; in a page, the default is the page's origin
  * @property {string} [user]  who calls; without it the caller may speak for anybody and names `userId` with each send
  * @property {string} [username]  shown beside the user's messages
  * @property {Function} [WebSocket]  a WebSocket constructor; by default the global one
  * @property {Function} [fetch]  by default the global one
- * @property {number} [waitingMax=1000]  messages that may wait for their receipt; further ones are refused
- * @property {number} [inFlightMax=32]  messages of one room sent without waiting for receipts. With 1 the order in
- *   a room holds even when the server fails between two of them
- * @property {number} [attemptsMax=8]  refusals that may be retried before a message counts as failed
+ * @property {number} [waitingMax=1000]  most messages that wait for their receipt; further ones are refused
+ * @property {number} [inFlightMax=32]  most messages of one room sent without waiting for receipts. With 1, the order
+ *   in a room holds even if the server fails between two of them
+ * @property {number} [attemptsMax=8]  retryable refusals before a message counts as failed
  * @property {number} [backoffFirst=300]  milliseconds before the first reconnect; doubles with each failure
  * @property {number} [backoffMax=10000]
  * @property {number} [silenceMax=25000]  milliseconds without a frame before the connection is probed
- * @property {number} [answerMax=15000]  milliseconds for an answer before the connection is taken for dead
+ * @property {number} [answerMax=15000]  milliseconds for an answer before the connection counts as dead
  */
 
-/** States of the connection. `waiting` = for the next attempt; `closed` = it will not try again by itself. */
+/** States of the connection. `waiting`: for the next attempt. `closed`: it does not reconnect by itself. */
 export const State = Object.freeze({
   IDLE: "idle", CONNECTING: "connecting", OPEN: "open", WAITING: "waiting", CLOSED: "closed",
 });
 
-/** States of a message on its way. Only `durable` and `failed` are final, and `failed` can be retried. */
+/** States of an outgoing message. Only `durable` and `failed` are final, and `failed` can be retried. */
 export const Delivery = Object.freeze({ QUEUED: "queued", SENT: "sent", DURABLE: "durable", FAILED: "failed" });
 
-/** Close codes after which another attempt cannot go better; see docs/api.md. */
+/** Close codes after which reconnecting is pointless; see docs/api.md. */
 const FINAL_CLOSE_CODES = new Set([1002, 1003, 1007, 1008, 4400, 4401, 4403]);
 const CLOSE_NORMAL = 1000;
 const CLOSE_TOO_BIG = 1009;
-/** Frames that wait for an answer, over all rooms; the server stops reading a socket at 1,024. */
+/** Most unanswered frames, over all rooms; the server stops reading a socket at 1,024. */
 const UNANSWERED_MAX = 256;
-/** A connection that lived so long ends the series of failed attempts. */
+/** A connection that lived this long, in ms, resets the backoff. */
 const STABLE_AFTER = 3_000;
 const TYPING_EVERY = 2_500;
 const CHECK_EVERY = 2_000;
 
-/** What the server, or the way to it, refused. `code` is stable; see docs/api.md. */
+/** A refusal by the server, or a failure to reach it. `code` is stable; see docs/api.md. */
 export class HubbubError extends Error {
   /** @param {{code: string, detail?: string, retryable?: boolean, status?: number, errors?: object[]}} problem */
   constructor(problem) {
@@ -90,17 +90,17 @@ export class HubbubError extends Error {
   }
 }
 
-/** An id nobody else makes. `crypto.randomUUID` exists only on secure origins, so not on http://192.168.… */
+/** A unique id. `crypto.randomUUID` exists only on secure origins, so not on http://192.168.… */
 export function makeId() {
   if (globalThis.crypto.randomUUID) return globalThis.crypto.randomUUID();
   const bytes = globalThis.crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** A message on its way; made by {@link Hubbub#send}. */
+/** An outgoing message; created by {@link Hubbub#send}. */
 class Outgoing {
   constructor(frame, retry) {
-    /** Refusals so far that may be retried. */
+    /** Retryable refusals so far. */
     this.attempts = 0;
     /** One of {@link Delivery}. */
     this.state = Delivery.QUEUED;
@@ -111,7 +111,7 @@ class Outgoing {
     this.frame = frame;
     this.sentAt = 0;
     this.ref = "";
-    /** Sends a failed message again, with the same id: if it was stored after all, it is not stored twice. */
+    /** Sends a failed message again, with the same id. If it was stored after all, it is not stored twice. */
     this.retry = () => retry(this);
     this.renew();
   }
@@ -127,20 +127,20 @@ class Outgoing {
     this.error = null;
     /** Resolves with the receipt once the message is durable; rejects with a {@link HubbubError} when it failed. */
     this.done = new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
-    // Whoever follows the state instead of the promise should not get an unhandled rejection.
+    // Avoids an unhandled rejection for callers that use the state instead of the promise.
     this.done.catch(() => {});
   }
 }
 
-/** The rooms one subscription follows and how far it got; made by {@link Hubbub#subscribe}. */
+/** One subscription and its cursors; created by {@link Hubbub#subscribe}. */
 class Subscription {
   constructor(roomId, options) {
     this.roomId = roomId;
     this.options = options;
     this.ref = "";
-    /** Room → {epoch, seq}: what to go on from. @type {Map<string, {epoch?: string, seq?: number}>} */
+    /** Room → {epoch, seq}: where to continue. @type {Map<string, {epoch?: string, seq?: number}>} */
     this.cursors = new Map();
-    /** Rooms whose `subscribed` has come on this connection; frames of others belong to an older subscription. */
+    /** Rooms whose `subscribed` came on this connection. Frames of other rooms belong to an older subscription. */
     this.announced = new Set();
     this.isEnded = false;
     if (roomId === "*") {
@@ -154,7 +154,7 @@ class Subscription {
 
   get isAll() { return this.roomId === "*"; }
 
-  /** The frame that asks for what this subscription has not had yet. */
+  /** The `subscribe` frame that continues from the cursors. */
   frame() {
     const { last, resetTo } = this.options;
     const frame = { type: "subscribe", ref: this.ref, roomId: this.roomId, onReset: resetTo };
@@ -170,14 +170,14 @@ class Subscription {
     return frame;
   }
 
-  /** Takes a `subscribed`. Without `last` the next message is one behind the head. */
+  /** Handles a `subscribed`. Without `last`, the first message is the next after the head. */
   onSubscribed(room, position) {
     this.announced.add(room);
     const cursor = this.cursors.get(room) ?? {};
     const isLive = !this.isAll && !this.options.last;
     if (cursor.seq === undefined && (isLive || position.head === 0)) cursor.seq = position.head;
     cursor.seq ??= position.readSeq;
-    // A cursor of another epoch is answered by a reset next, and that brings the new one.
+    // A cursor of another epoch is answered by a `reset` next, which carries the new epoch.
     if (cursor.epoch === undefined || cursor.seq === 0) cursor.epoch = position.epoch;
     this.cursors.set(room, cursor);
     this.options.onSubscribed?.(room, position);
@@ -197,11 +197,11 @@ class Subscription {
   }
 }
 
-/** The messages of one room that have no receipt yet, oldest first. The first `sent` of them are on the wire. */
+/** The unacknowledged messages of one room, oldest first. The first `sent` of them are in flight. */
 class Lane {
   waiting = [];
   sent = 0;
-  /** Set after a refusal: nothing more goes out until all answers are in and the pause is over. */
+  /** Set after a refusal: nothing is sent until all answers have come and the pause is over. */
   isHeld = false;
   failures = 0;
 }
@@ -246,17 +246,17 @@ export class Hubbub {
   }
 
   get user() { return this.#options.user; }
-  /** One of {@link State}, with what is known about it: `{state, attempt, retryAt?, code?, reason?}`. */
+  /** One of {@link State}, with details: `{state, attempt, retryAt?, code?, reason?}`. */
   get connection() { return this.#state; }
-  /** Messages without a receipt, failed ones not counted. */
+  /** Number of messages without a receipt, not counting failed ones. */
   get waiting() { return this.#waiting; }
-  /** Messages without a receipt in their order, room by room. @returns {Outgoing[]} */
+  /** Messages without a receipt, in order, room by room. @returns {Outgoing[]} */
   get outgoing() { return [...this.#lanes.values()].flatMap((lane) => lane.waiting); }
 
   /**
-   * Listens. Events: `state` (see {@link connection}), `outgoing` (a message's delivery changed), `read`, `presence`,
-   * `typing` (as the server sends them), `removed` (`{roomId}`: no longer a member), `error` ({@link HubbubError} that
-   * nobody else was told of).
+   * Adds a listener. Events: `state` (see {@link connection}), `outgoing` (a message's delivery changed), `read`,
+   * `presence`, `typing` (as the server sends them), `removed` (`{roomId}`: no longer a member), `error` (a
+   * {@link HubbubError} that no promise or callback reports).
    * @returns {() => void} stops listening
    */
   on(event, listener) {
@@ -271,20 +271,20 @@ export class Hubbub {
 
   // ---- The connection -------------------------------------------------------------------------------------------
 
-  /** Connects, and keeps connected. While it waits for the next attempt: attempts at once. */
+  /** Connects, and keeps reconnecting. If it is waiting for the next attempt, it tries at once. */
   connect() {
     if (this.#state.state === State.OPEN || this.#state.state === State.CONNECTING) return;
     if (!this.#options.WebSocket) throw new TypeError("there is no WebSocket here: pass options.WebSocket");
     clearTimeout(this.#reconnectTimer);
-    this.#set({ state: State.CONNECTING });
+    this.#setState({ state: State.CONNECTING });
     const query = this.user === undefined ? "" : `?user=${encodeURIComponent(this.user)}`;
     const socket = new this.#options.WebSocket(`${this.#options.url.replace(/^http/, "ws")}/v1/ws${query}`);
     this.#socket = socket;
     const ifCurrent = (action) => (event) => { if (this.#socket === socket) action(event); };
-    socket.onopen = ifCurrent(() => this.#opened());
-    socket.onmessage = ifCurrent((event) => this.#heard(event.data));
-    socket.onclose = ifCurrent((event) => this.#lost(event.code, event.reason));
-    // A close event follows, and says more.
+    socket.onopen = ifCurrent(() => this.#onOpened());
+    socket.onmessage = ifCurrent((event) => this.#receive(event.data));
+    socket.onclose = ifCurrent((event) => this.#onClosed(event.code, event.reason));
+    // A close event follows, and tells more.
     socket.onerror = () => {};
     this.#probedAt = 0;
     this.#heardAt = Date.now();
@@ -293,63 +293,63 @@ export class Hubbub {
     this.#checkTimer.unref?.();
   }
 
-  /** Ends the connection for good. What has no receipt yet fails with code `closed`. */
+  /** Ends the connection for good. Messages without a receipt fail with code `closed`. */
   close() {
     const socket = this.#socket;
     this.#socket = null;
     this.#disconnected();
     for (const outgoing of this.outgoing) this.#fail(outgoing, { code: "closed", detail: "the client was closed" });
-    this.#set({ state: State.CLOSED, code: CLOSE_NORMAL });
+    this.#setState({ state: State.CLOSED, code: CLOSE_NORMAL });
     socket?.close(CLOSE_NORMAL);
   }
 
-  #set(state) {
+  #setState(state) {
     this.#state = { attempt: this.#failures, ...state };
     this.#emit("state", this.#state);
   }
 
-  #opened() {
+  #onOpened() {
     this.#openedAt = this.#heardAt = Date.now();
-    this.#set({ state: State.OPEN });
-    for (const subscription of this.#subscriptions.values()) this.#ask(subscription);
+    this.#setState({ state: State.OPEN });
+    for (const subscription of this.#subscriptions.values()) this.#sendSubscribe(subscription);
     for (const [roomId, seq] of this.#marks) this.#transmit({ type: "read", ref: "read", roomId, seq });
-    for (const lane of this.#lanes.values()) this.#pump(lane);
+    for (const lane of this.#lanes.values()) this.#flush(lane);
   }
 
-  /** Forgets what belonged to the connection; what was not answered will be sent again. */
+  /** Clears the state of the connection. Unanswered messages will be sent again. */
   #disconnected() {
     clearTimeout(this.#reconnectTimer);
     clearInterval(this.#checkTimer);
     this.#unanswered.clear();
     for (const subscription of this.#subscriptions.values()) subscription.announced.clear();
     for (const lane of this.#lanes.values()) {
-      for (const outgoing of lane.waiting.slice(0, lane.sent)) this.#deliver(outgoing, Delivery.QUEUED);
+      for (const outgoing of lane.waiting.slice(0, lane.sent)) this.#setDelivery(outgoing, Delivery.QUEUED);
       Object.assign(lane, { sent: 0, isHeld: false });
     }
   }
 
-  #lost(code, reason) {
+  #onClosed(code, reason) {
     this.#socket = null;
     const largest = code === CLOSE_TOO_BIG && [...this.#unanswered.values()].sort((a, b) => size(b) - size(a))[0];
     this.#disconnected();
     if (largest) this.#fail(largest, { code: "too_large", detail: "the server takes no frame as big as this" });
-    if (FINAL_CLOSE_CODES.has(code)) return this.#set({ state: State.CLOSED, code, reason });
+    if (FINAL_CLOSE_CODES.has(code)) return this.#setState({ state: State.CLOSED, code, reason });
     if (this.#openedAt && Date.now() - this.#openedAt > STABLE_AFTER) this.#failures = 0;
     this.#openedAt = 0;
     this.#failures += 1;
     const wait = this.#backoff(this.#failures);
     this.#reconnectTimer = setTimeout(() => this.connect(), wait);
-    this.#set({ state: State.WAITING, retryAt: Date.now() + wait, code, reason });
+    this.#setState({ state: State.WAITING, retryAt: Date.now() + wait, code, reason });
   }
 
-  /** Doubles from attempt to attempt; half of it is left to chance, so that clients do not return all at once. */
+  /** Exponential backoff; half of it is random, so that clients do not return all at once. */
   #backoff(attempt) {
     const { backoffFirst, backoffMax } = this.#options;
     const most = Math.min(backoffMax, backoffFirst * 2 ** Math.min(attempt - 1, 20));
     return most / 2 + Math.random() * (most / 2);
   }
 
-  /** Finds connections that died without a word: a silent one is probed, one that does not answer is dropped. */
+  /** Detects dead connections: probes a silent one, and drops one that does not answer. */
   #check() {
     const now = Date.now();
     const { silenceMax, answerMax } = this.#options;
@@ -360,7 +360,7 @@ export class Hubbub {
         (oldest && now - Math.max(oldest.sentAt, this.#heardAt) > answerMax);
     if (isDead) {
       const socket = this.#socket;
-      this.#lost(1006, "no answer");
+      this.#onClosed(1006, "no answer");
       socket?.close();
     } else if (this.#state.state === State.OPEN && now - this.#heardAt > silenceMax && this.#probedAt <= this.#heardAt) {
       this.#probedAt = now;
@@ -374,15 +374,15 @@ export class Hubbub {
     return true;
   }
 
-  #heard(data) {
+  #receive(data) {
     this.#heardAt = Date.now();
     const frame = JSON.parse(data);
     switch (frame.type) {
-      case "message": return this.#following(frame.roomId)?.onMessage(frame);
-      case "subscribed": return this.#announced(frame);
-      case "reset": return this.#following(frame.roomId)?.onReset(frame.roomId, frame);
-      case "ack": return this.#acknowledged(frame);
-      case "error": return this.#refused(frame);
+      case "message": return this.#subscriptionOf(frame.roomId)?.onMessage(frame);
+      case "subscribed": return this.#onSubscribed(frame);
+      case "reset": return this.#subscriptionOf(frame.roomId)?.onReset(frame.roomId, frame);
+      case "ack": return this.#onAck(frame);
+      case "error": return this.#onError(frame);
       case "read":
         if ((this.#marks.get(frame.roomId) ?? Infinity) <= frame.seq) this.#marks.delete(frame.roomId);
         return this.#emit("read", frame);
@@ -393,20 +393,20 @@ export class Hubbub {
   // ---- Receiving ------------------------------------------------------------------------------------------------
 
   /**
-   * Follows a room, or with `"*"` all rooms one is a member of, present and future. Begins behind `after`, or with
-   * the `last` so many, or with the next message; after a reconnect it goes on where it was.
+   * Follows a room, or with `"*"` all rooms the user is a member of, present and future. Starts after `after`, or with
+   * the newest `last` messages, or with the next one. After a reconnect it continues where it was.
    * @param {string} roomId
    * @param {object} options
    * @param {number} [options.after]  a seq; 0 = from the oldest
    * @param {string} [options.epoch]  the history `after` belongs to
    * @param {number} [options.last]
-   * @param {Object<string, number>} [options.cursors]  with `"*"`: room → `after`; others begin at the read mark
-   * @param {"replay"|"live"} [options.resetTo="replay"]  where to go on when the cursor cannot be honoured
-   * @param {(message: Message) => void} [options.onMessage]  in order, no gap, no repeat
-   * @param {(roomId: string, position: Position) => void} [options.onReset]  what was received before is void
+   * @param {Object<string, number>} [options.cursors]  with `"*"`: room → `after`; other rooms start at the read mark
+   * @param {"replay"|"live"} [options.resetTo="replay"]  where to continue if the cursor cannot be honoured
+   * @param {(message: Message) => void} [options.onMessage]  in order, without gap or repeat
+   * @param {(roomId: string, position: Position) => void} [options.onReset]  discard what was received before
    * @param {(roomId: string, position: Position) => void} [options.onSubscribed]  at every connection; with `"*"` for
-   *   each room, those joined later too, and with the `readSeq` it had then
-   * @param {(rooms: number) => void} [options.onLive]  with `"*"`: all rooms were announced, and what was missed came
+   *   each room, including those joined later, with its `readSeq`
+   * @param {(rooms: number) => void} [options.onLive]  with `"*"`: all rooms are announced, and all missed messages came
    * @param {(error: HubbubError) => void} [options.onError]  the subscription has ended
    * @returns {{roomId: string, unsubscribe: () => void}}
    */
@@ -414,10 +414,10 @@ export class Hubbub {
     if (this.#subscriptions.has(roomId)) throw new TypeError(`${roomId} is subscribed already`);
     const subscription = new Subscription(roomId, { resetTo: "replay", ...options });
     this.#subscriptions.set(roomId, subscription);
-    this.#ask(subscription);
+    this.#sendSubscribe(subscription);
     return {
       roomId,
-      /** How far it got. */
+      /** The current cursor. */
       get cursor() { return subscription.cursors.get(roomId); },
       unsubscribe: () => {
         if (subscription.isEnded) return;
@@ -427,7 +427,7 @@ export class Hubbub {
     };
   }
 
-  #ask(subscription) {
+  #sendSubscribe(subscription) {
     subscription.ref = `s${++this.#refs}`;
     subscription.announced.clear();
     this.#transmit(subscription.frame());
@@ -438,25 +438,25 @@ export class Hubbub {
     if (this.#subscriptions.get(subscription.roomId) === subscription) this.#subscriptions.delete(subscription.roomId);
   }
 
-  #following(room) { return this.#subscriptions.get(room) ?? this.#subscriptions.get("*"); }
+  #subscriptionOf(room) { return this.#subscriptions.get(room) ?? this.#subscriptions.get("*"); }
 
-  #announced(frame) {
+  #onSubscribed(frame) {
     const own = this.#subscriptions.get(frame.roomId);
     const all = this.#subscriptions.get("*");
     if (frame.roomId === "*") return all?.ref === frame.ref && all.options.onLive?.(frame.rooms);
     if (own && own.ref === frame.ref) return own.onSubscribed(frame.roomId, frame);
-    // With another ref it answers a subscription that has been replaced since.
+    // Another ref answers a subscription that was replaced since.
     if (frame.ref === undefined || frame.ref === all?.ref) all?.onSubscribed(frame.roomId, frame);
   }
 
   // ---- Sending --------------------------------------------------------------------------------------------------
 
   /**
-   * Sends a text, now or as soon as there is a connection. It is stored once, after those sent to the room before.
+   * Sends a text, now or once connected. It is stored once, after the messages sent to the room before it.
    * @param {string} roomId
    * @param {string} text
    * @param {{messageId?: string, messageType?: string, timestamp?: string, userId?: string, username?: string}} [options]
-   * @returns {Outgoing} its `state`, and `done`, a promise of the receipt
+   * @returns {Outgoing} with its `state`, and `done`, a promise of the receipt
    */
   send(roomId, text, options = {}) {
     const outgoing = new Outgoing({
@@ -488,11 +488,11 @@ export class Hubbub {
     const lane = this.#lanes.get(outgoing.roomId);
     lane.waiting.push(outgoing);
     this.#waiting += 1;
-    this.#deliver(outgoing, Delivery.QUEUED);
-    this.#pump(lane);
+    this.#setDelivery(outgoing, Delivery.QUEUED);
+    this.#flush(lane);
   }
 
-  #pump(lane) {
+  #flush(lane) {
     while (
       !lane.isHeld && lane.sent < Math.min(lane.waiting.length, this.#options.inFlightMax) &&
       this.#unanswered.size < UNANSWERED_MAX && this.#state.state === State.OPEN
@@ -502,17 +502,17 @@ export class Hubbub {
       outgoing.sentAt = Date.now();
       this.#unanswered.set(outgoing.ref, outgoing);
       this.#transmit({ ...outgoing.frame, ref: outgoing.ref });
-      this.#deliver(outgoing, Delivery.SENT);
+      this.#setDelivery(outgoing, Delivery.SENT);
     }
   }
 
-  #deliver(outgoing, state) {
+  #setDelivery(outgoing, state) {
     outgoing.state = state;
     this.#emit("outgoing", outgoing);
   }
 
-  /** Takes a message out of its lane. */
-  #settle(outgoing) {
+  /** Removes a message from its lane. */
+  #removeFromLane(outgoing) {
     const lane = this.#lanes.get(outgoing.roomId);
     const index = lane?.waiting.indexOf(outgoing) ?? -1;
     if (index < 0) return;
@@ -523,27 +523,27 @@ export class Hubbub {
   }
 
   #fail(outgoing, problem) {
-    this.#settle(outgoing);
+    this.#removeFromLane(outgoing);
     outgoing.error = new HubbubError(problem);
-    this.#deliver(outgoing, Delivery.FAILED);
+    this.#setDelivery(outgoing, Delivery.FAILED);
     outgoing.reject(outgoing.error);
   }
 
-  #acknowledged(frame) {
+  #onAck(frame) {
     const outgoing = this.#unanswered.get(frame.ref);
     if (!outgoing) return;
     this.#unanswered.delete(frame.ref);
     const { messageId, seq, epoch, receivedAt, duplicate } = frame;
     outgoing.receipt = { messageId, seq, epoch, receivedAt, duplicate };
-    this.#settle(outgoing);
-    this.#deliver(outgoing, Delivery.DURABLE);
+    this.#removeFromLane(outgoing);
+    this.#setDelivery(outgoing, Delivery.DURABLE);
     outgoing.resolve(outgoing.receipt);
     const lane = this.#lanes.get(outgoing.roomId);
     if (lane && !lane.isHeld) lane.failures = 0;
-    this.#proceed(lane);
+    this.#continueLane(lane);
   }
 
-  #notStored(outgoing, frame) {
+  #onSendRefused(outgoing, frame) {
     this.#unanswered.delete(frame.ref);
     const lane = this.#lanes.get(outgoing.roomId);
     outgoing.attempts += 1;
@@ -552,32 +552,32 @@ export class Hubbub {
     } else {
       lane.isHeld = true;
     }
-    this.#proceed(this.#lanes.get(outgoing.roomId));
+    this.#continueLane(this.#lanes.get(outgoing.roomId));
   }
 
-  /** Goes on after an answer. Behind a refusal only when all answers are in, so that the order stays. */
-  #proceed(lane) {
+  /** Continues after an answer. After a refusal it first waits for all answers, to keep the order. */
+  #continueLane(lane) {
     if (lane?.isHeld) {
       if (lane.waiting.slice(0, lane.sent).some((outgoing) => this.#unanswered.has(outgoing.ref))) return;
-      for (const outgoing of lane.waiting.slice(0, lane.sent)) this.#deliver(outgoing, Delivery.QUEUED);
+      for (const outgoing of lane.waiting.slice(0, lane.sent)) this.#setDelivery(outgoing, Delivery.QUEUED);
       lane.sent = 0;
       lane.failures += 1;
       const timer = setTimeout(() => {
         lane.isHeld = false;
-        this.#pump(lane);
+        this.#flush(lane);
       }, this.#backoff(lane.failures));
       timer.unref?.();
       return;
     }
-    // A slot became free: rooms that the common limit held up may use it, too.
-    for (const other of this.#lanes.values()) this.#pump(other);
+    // A slot became free: rooms that the common limit blocked may use it.
+    for (const other of this.#lanes.values()) this.#flush(other);
   }
 
-  #refused(frame) {
+  #onError(frame) {
     const outgoing = this.#unanswered.get(frame.ref);
-    if (outgoing) return this.#notStored(outgoing, frame);
+    if (outgoing) return this.#onSendRefused(outgoing, frame);
     const subscription = [...this.#subscriptions.values()].find((candidate) => candidate.ref === frame.ref);
-    if (subscription) return this.#notSubscribed(subscription, frame);
+    if (subscription) return this.#onSubscribeRefused(subscription, frame);
     if (frame.code === "unknown_type" && frame.ref) return void this.#unsupported.add(frame.ref);
     if (frame.code === "removed") {
       const own = this.#subscriptions.get(frame.roomId);
@@ -587,13 +587,13 @@ export class Hubbub {
       all?.announced.delete(frame.roomId);
       return this.#emit("removed", frame);
     }
-    // Marks and typing signs are a courtesy: a refused one needs nobody's attention.
+    // A refused read mark or typing sign needs no attention.
     if (frame.ref !== "read" && frame.ref !== "typing") this.#emit("error", new HubbubError(frame));
   }
 
-  #notSubscribed(subscription, frame) {
+  #onSubscribeRefused(subscription, frame) {
     if (frame.retryable) {
-      const timer = setTimeout(() => { if (!subscription.isEnded) this.#ask(subscription); }, this.#backoff(3));
+      const timer = setTimeout(() => { if (!subscription.isEnded) this.#sendSubscribe(subscription); }, this.#backoff(3));
       return void timer.unref?.();
     }
     this.#end(subscription);
@@ -602,14 +602,14 @@ export class Hubbub {
     else this.#emit("error", error);
   }
 
-  /** Says that everything up to `seq` was read. Kept until the server has taken it, also over a reconnect. */
+  /** Marks everything up to `seq` as read. Sent again after a reconnect until the server has accepted it. */
   markRead(roomId, seq) {
     if (this.#unsupported.has("read") || seq <= (this.#marks.get(roomId) ?? 0)) return;
     this.#marks.set(roomId, seq);
     this.#transmit({ type: "read", ref: "read", roomId, seq });
   }
 
-  /** Says that the user is typing. Call it at every keystroke: it is sent every few seconds at most. */
+  /** Tells that the user is typing. Call it at every keystroke: it is sent every few seconds at most. */
   typing(roomId) {
     const now = Date.now();
     if (this.#unsupported.has("typing") || now - (this.#typedAt.get(roomId) ?? 0) < TYPING_EVERY) return;
@@ -618,7 +618,7 @@ export class Hubbub {
     this.#transmit({ type: "typing", ref: "typing", roomId });
   }
 
-  // ---- Asking, over HTTP ------------------------------------------------------------------------------------------
+  // ---- Requests over HTTP ------------------------------------------------------------------------------------------
 
   /** A request under `/v1`, on behalf of the user. Rejects with a {@link HubbubError}. @returns {Promise<any>} */
   async request(method, path, body) {
@@ -644,10 +644,10 @@ export class Hubbub {
   history(roomId, query) { return this.request("GET", `/rooms/${encodeURIComponent(roomId)}/messages${search(query)}`); }
   /** A page of all rooms. @param {{after?: string, limit?: number}} [query] */
   rooms(query) { return this.request("GET", `/rooms${search(query)}`); }
-  /** A page of the rooms one is a member of, with unread counts. */
+  /** A page of the rooms the user is a member of, with unread counts. */
   myRooms(query) { return this.request("GET", `/users/${encodeURIComponent(this.user)}/rooms${search(query)}`); }
   room(roomId) { return this.request("GET", `/rooms/${encodeURIComponent(roomId)}`); }
-  /** Makes a room or changes it. @param {{title?: string, membersOnly?: boolean}} [settings] */
+  /** Creates a room or changes it. @param {{title?: string, membersOnly?: boolean}} [settings] */
   putRoom(roomId, settings = {}) { return this.request("PUT", `/rooms/${encodeURIComponent(roomId)}`, settings); }
   deleteRoom(roomId) { return this.request("DELETE", `/rooms/${encodeURIComponent(roomId)}`); }
   members(roomId, query) { return this.request("GET", `/rooms/${encodeURIComponent(roomId)}/members${search(query)}`); }

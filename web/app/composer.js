@@ -1,10 +1,10 @@
-/** Where messages are written. */
+/** The text field for messages. */
 
 import { $, setText } from "./dom.js";
 
-/** The server's default; it says so itself when it is set lower. */
+/** The server's default. The server refuses longer texts itself if its limit is lower. */
 const TEXT_BYTES_MAX = 64 * 1024;
-/** Where a text field does not grow with its text by itself. */
+/** For browsers whose text fields do not grow with their text. */
 const mustGrow = !CSS.supports("field-sizing", "content");
 const isTouch = matchMedia("(pointer: coarse)").matches;
 
@@ -22,7 +22,7 @@ export class Composer {
     });
     this.#text.addEventListener("input", () => this.#onInput());
     this.#text.addEventListener("keydown", (event) => {
-      // On a touch keyboard Enter begins a new line, and while composing a character it belongs to the input method.
+      // On a touch keyboard, Enter starts a new line. While a character is composed, it belongs to the input method.
       if (event.key !== "Enter" || event.shiftKey || event.isComposing || isTouch) return;
       event.preventDefault();
       this.#send();

@@ -1,4 +1,4 @@
-/** Finding and making rooms; the keyboard. */
+/** Dialogs: finding and creating rooms, keyboard shortcuts. */
 
 import { $, icon, make, setText } from "./dom.js";
 import { avatar } from "./format.js";
@@ -13,12 +13,12 @@ function head(title, id, dialog) {
 
 function show(dialog, ...children) {
   dialog.replaceChildren(...children);
-  // A click beside it closes it.
+  // A click outside closes it.
   dialog.onclick = (event) => { if (event.target === dialog) dialog.close(); };
   if (!dialog.open) dialog.showModal();
 }
 
-/** All rooms there are, with a filter that also names a new one. */
+/** The list of all rooms. Its filter also names a new one. */
 export function showRooms(model, actions, wanted = "") {
   const dialog = $("rooms-dialog");
   const input = make("input", { value: wanted, dir: "auto", placeholder: "Name of a room, new or old", "aria-label": "Name of a room", spellcheck: "false", maxlength: 64 });

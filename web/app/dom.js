@@ -1,10 +1,10 @@
-/** The few things a page needs from the DOM. Nothing here, or anywhere else in the page, makes elements from text. */
+/** Helpers for the DOM. Neither they nor other parts of the page create elements from text. */
 
 export const $ = (id) => document.getElementById(id);
 
 /**
- * Makes an element. `attributes`: `class`, `title`, …; a function is a listener; `true` = an empty attribute.
- * Children that are strings become text, whatever they hold.
+ * Creates an element. `attributes`: `class`, `title`, …; a function is a listener; `true` = an empty attribute.
+ * Children that are strings become text, whatever they contain.
  */
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -28,7 +28,7 @@ export function icon(name) {
   return svg;
 }
 
-/** Writes only what changed: a write to the DOM costs a layout, also if it changes nothing. */
+/** Writes only what changed: every write to the DOM costs a layout. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -1,4 +1,4 @@
-/** How names, times and texts are shown. */
+/** Formats names, times and texts. */
 
 import { make } from "./dom.js";
 
@@ -20,14 +20,14 @@ export function isSameDay(a, b) {
   return a.getDate() === b.getDate() && a.getMonth() === b.getMonth() && a.getFullYear() === b.getFullYear();
 }
 
-/** For a list of rooms: as short as can be. */
+/** The shortest form, for the list of rooms. */
 export function briefly(date, now = new Date()) {
   if (isSameDay(date, now)) return CLOCK.format(date);
   if (now - date < 6 * DAY_MS) return WEEKDAY.format(date);
   return DATE.format(date);
 }
 
-/** For the line between two days. */
+/** For the separator between two days. */
 export function dayName(date, now = new Date()) {
   if (isSameDay(date, now)) return "Today";
   if (isSameDay(date, new Date(now - DAY_MS))) return "Yesterday";
@@ -38,7 +38,7 @@ export function count(number) {
   return number > 999 ? "999+" : String(number);
 }
 
-/** 12345.6 → "12,345.6" in the reader's own way. */
+/** 12345.6 → "12,345.6", in the reader's locale. */
 export const amount = (number) => AMOUNT.format(number);
 
 /** Time between two moments, in its largest unit: "12 s", "3 min", "5 h", "2 d". */
@@ -74,7 +74,7 @@ export function avatar(userId, name = userId) {
 
 const LINK = /https?:\/\/[^\s<>"']+/g;
 
-/** A text as text: the only thing made of it is a link where it says http:// or https:// in so many words. */
+/** A text as text nodes. Only http:// and https:// addresses become links. */
 export function textNodes(text) {
   if (!text.includes("://")) return [text];
   const nodes = [];

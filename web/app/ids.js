@@ -1,5 +1,5 @@
 /**
- * Names as people write them, and the ids the server knows them by. Ids are `[A-Za-z0-9_.:@-]{1,64}`; a name may be
+ * Maps names that people write to ids of the server. Ids are `[A-Za-z0-9_.:@-]{1,64}`; a name may be
  * in any script.
  *
  * Different names have different ids:
@@ -19,16 +19,16 @@ const MARK = "---";
 const DIGEST_LENGTH = 24;
 const ENCODED = /^[A-Za-z0-9_.:@-]*---[a-z2-7]{24}$/;
 const BASE32 = "abcdefghijklmnopqrstuvwxyz234567";
-/** Control characters, among them those that turn the direction of what follows. Joiners belong to some scripts. */
+/** Control characters, including those that change the text direction. Joiners are allowed: some scripts need them. */
 const CONTROLS = /(?![\t-\r])[\p{Cc}\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/gu;
 const VISIBLE = /[\p{L}\p{N}\p{P}\p{S}]/u;
 
-/** Whether the server takes it as an id. */
+/** Whether the server accepts it as an id. */
 export const isId = (text) => ID.test(text);
 
-/** A name as it is shown and compared; empty if nothing of it can be seen. */
+/** Normalises a name; empty if nothing of it is visible. */
 export function nameFrom(text) {
-  // Halves of a character become its replacement, as they would on the wire.
+  // Lone surrogates become the replacement character, as they would on the wire.
   const whole = new TextDecoder().decode(new TextEncoder().encode(text));
   const name = whole.normalize("NFC").replace(CONTROLS, "").replace(/\s+/gu, " ").trim();
   return VISIBLE.test(name) ? name : "";
@@ -41,13 +41,13 @@ export function idOf(text) {
   return readableId(name) ?? encodedId(name);
 }
 
-/** The id that is meant by what somebody wrote to name somebody or something there is: a name, or an encoded id. */
+/** The id of an existing person or room, from a name or an encoded id that somebody wrote. */
 export function idMeant(text) {
   const trimmed = text.trim();
   return isId(trimmed) && ENCODED.test(trimmed) ? trimmed : idOf(text);
 }
 
-/** Whether the id says no more than the name. */
+/** Whether the id tells no more than the name. */
 export const saysNoMore = (id, name) => id === name || id === idOf(name);
 
 function readableId(name) {
@@ -96,7 +96,7 @@ function rootsOfPrimes(count, power) {
 const START = rootsOfPrimes(8, 2);
 const ROUNDS = rootsOfPrimes(64, 3);
 
-/** SHA-256 (FIPS 180-4). The browser's own answers later, and in pages over plain HTTP not at all. */
+/** SHA-256 (FIPS 180-4). The browser's is asynchronous, and missing in pages over plain HTTP. */
 export function sha256(bytes) {
   const length = Math.ceil((bytes.length + 9) / 64) * 64;
   const padded = new Uint8Array(length);

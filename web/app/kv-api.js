@@ -1,8 +1,8 @@
-/** What the Keys view asks the server. Keys are in text as the server writes them: percent-encoded. */
+/** Requests of the Keys view. Keys are text as the server writes them: percent-encoded. */
 
 import { HubbubError } from "../hubbub.js";
 
-/** Milliseconds for an answer. */
+/** Timeout of a request, in ms. */
 const ANSWER_MAX = 15_000;
 const PAGE = 100;
 
@@ -21,19 +21,19 @@ const checked = (item) => {
   return item;
 };
 
-/** A page of keys, with the revision to watch behind. */
+/** A page of keys, with the revision to watch from. */
 export const listKeys = (prefix, after) =>
   ask(`?limit=${PAGE}&prefix=${encodeURIComponent(prefix)}${after ? `&after=${encodeURIComponent(after)}` : ""}`);
 
 // One request for all of these: a path would lose segments that are . or ..
-/** @returns `{key, value or base64, revision, expiresAt?}`, with `code` when there is no such key */
+/** @returns `{key, value or base64, revision, expiresAt?}`, with `code` if there is no such key */
 export const getKey = async (key) => checked((await ask("", { get: [key] })).get[0]);
 export const putKey = async (put) => checked((await ask("", { put: [put] })).put[0]);
 export const deleteKey = async (key) => checked((await ask("", { delete: [key] })).delete[0]);
 
 /**
- * Calls `changed(kind, key)` for each change behind a revision, until the returned function is called. Reconnects by
- * itself; `lost()` when the server keeps the changes no longer, or is another one.
+ * Calls `changed(kind, key)` for each change after a revision, until the returned function is called. Reconnects by
+ * itself. Calls `lost()` if the server no longer keeps the changes, or is another one.
  */
 export function watchKeys(prefix, after, changed, lost) {
   const events = new EventSource(`/v1/kv/watch?after=${after}&prefix=${encodeURIComponent(prefix)}`);
@@ -46,10 +46,10 @@ export function watchKeys(prefix, after, changed, lost) {
   return () => events.close();
 }
 
-/** "a b" → "a%20b": what somebody wrote as the server writes it; bytes may be given as %XX. */
+/** "a b" → "a%20b": encodes user input as the server does. Bytes may be given as %XX. */
 export const keyOf = (text) => text.replace(/[^!$&-;=@-Z_a-z~%]/gu, (letter) => encodeURIComponent(letter));
 
-/** The key for people, or as it is written where it is no text. */
+/** The key as text, or still encoded if it is not text. */
 export function readable(key) {
   try {
     const text = decodeURIComponent(key);

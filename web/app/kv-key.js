@@ -1,12 +1,12 @@
-/** One key: its value as text, or its bytes where they are none; changing and deleting it. */
+/** The view of one key: its value as text or bytes; changing and deleting it. */
 
 import { icon, make, setText } from "./dom.js";
 import { deleteKey, getKey, putKey, readable, watchKeys } from "./kv-api.js";
 
-/** Bytes that are shown of a value that is no text. */
+/** Most bytes shown of a binary value. */
 const HEX_MAX = 4_096;
 
-/** Base64 as lines of an address, sixteen bytes in hex, and what of them can be read. */
+/** A hex dump of Base64: address, sixteen bytes, and their printable characters. */
 function hexOf(base64) {
   const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
   const lines = [];
@@ -22,7 +22,7 @@ function hexOf(base64) {
 
 export class KeyView {
   #key = null;
-  /** What was read last; `revision` 0 when the key is not there. */
+  /** The last answer; `revision` is 0 if there is no such key. */
   #found = { revision: 0, text: "" };
   #unwatch = () => {};
   #subtitle = make("p");
@@ -36,7 +36,7 @@ export class KeyView {
     make("button", { class: "primary", type: "submit" }, "Save"));
   #delete = make("button", { class: "danger", type: "button", click: () => this.#act(() => this.#remove()) }, "Delete");
 
-  /** @returns the elements, filled as answers come */
+  /** @returns the elements, filled when answers come */
   open(key) {
     this.#key = key;
     this.#found = { revision: 0, text: "" };
@@ -60,7 +60,7 @@ export class KeyView {
     this.#unwatch();
   }
 
-  /** Does something and says what went wrong. */
+  /** Runs an action and shows its error. */
   async #act(action) {
     const key = this.#key;
     try {
@@ -84,7 +84,7 @@ export class KeyView {
     this.#found = { revision: found.revision && !found.code ? found.revision : 0, text: found.value ?? "" };
     this.#value.value = this.#found.text;
     setText(this.#hex, hex?.text ?? "");
-    // What is no text is not written as text.
+    // Binary values are not saved as text.
     this.#form.hidden = Boolean(hex);
     this.#hex.hidden = !hex;
     this.#delete.hidden = this.#found.revision === 0;
@@ -93,16 +93,16 @@ export class KeyView {
     this.#follow(key);
   }
 
-  /** Shows what others do to it, unless something is being written here. */
+  /** Shows changes by others, unless the user is editing. */
   #follow(key) {
     this.#unwatch();
     const shown = this.#found.revision;
     const changed = (_, which) => {
       if (this.#key !== key || which !== key) return;
-      if (this.#isChanged) setText(this.#status, "It has changed meanwhile. Saving is refused until you have opened it anew.");
+      if (this.#isChanged) setText(this.#status, "It has changed meanwhile. Open it again before you save.");
       else this.#act(() => this.#read());
     };
-    // Beginning behind what is shown, nothing in between is missed.
+    // Watching from the shown revision misses nothing.
     this.#unwatch = shown === 0 ? () => {} : watchKeys(key, shown, changed, () => {});
   }
 

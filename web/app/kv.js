@@ -1,13 +1,13 @@
-/** The Keys view: keys by their beginning, page by page, changing as they change; and one of them in detail. */
+/** The Keys view: keys by prefix, page by page, updated live; and one key in detail. */
 
 import { $, icon, make, setText, throttled } from "./dom.js";
 import { listKeys, keyOf, readable, watchKeys } from "./kv-api.js";
 import { KeyView } from "./kv-key.js";
 
 const COLUMNS = ["Key", "Bytes", "Revision", "Runs out"];
-/** Milliseconds between two looks at the list, however much changes. */
+/** Shortest time between two reloads of the list, in ms. */
 const LOOK_EVERY = 500;
-/** Milliseconds before the changes are asked for again after they were lost. */
+/** Pause before watching again after changes were lost, in ms. */
 const AGAIN_AFTER = 2_000;
 
 /** `#kv` and `#kv/KEY`. @returns null elsewhere, "" for the list */
@@ -22,9 +22,9 @@ export class KeysView {
   #element = $("kv");
   #detail = new KeyView();
   #prefix = "";
-  /** Which list is shown; answers for another one come too late. */
+  /** Number of the shown list; answers for earlier ones are ignored. */
   #shown = 0;
-  /** Pages that are shown. */
+  /** Number of shown pages. */
   #pages = 1;
   #unwatch = () => {};
   #again = null;
@@ -33,7 +33,7 @@ export class KeysView {
   #more = make("button", { type: "button", click: () => this.#showMore() }, "More");
   #refresh = throttled(LOOK_EVERY, () => this.#look());
 
-  /** Shows what the address means, if it means something here. @returns whether it does */
+  /** Shows what the address names, if it belongs to this view. @returns whether it does */
   show(hash) {
     const key = keyInAddress(hash);
     this.#element.hidden = key === null;
@@ -88,7 +88,7 @@ export class KeysView {
       make("button", { class: "primary", type: "submit" }, "Open"));
   }
 
-  /** Lists anew from the first page, and follows what changes from then on. */
+  /** Reloads the list from the first page, and watches later changes. */
   async #begin() {
     this.#unwatch();
     clearTimeout(this.#again);
@@ -109,7 +109,7 @@ export class KeysView {
     this.#look();
   }
 
-  /** Draws as many pages as are shown. @returns the revision to watch behind, null when there was no answer */
+  /** Draws the shown pages. @returns the revision to watch from, null if there was no answer */
   async #look() {
     const shown = this.#shown;
     const keys = [];

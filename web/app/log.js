@@ -1,16 +1,16 @@
 /**
- * The part of a room's history that is in memory: one stretch without a gap, of bounded length.
+ * The part of a room's history in memory: one range without a gap, of bounded length.
  *
- * Positions are absolute: `start` is that of the oldest message held and may be negative; they stay valid while
- * messages are added and dropped at either end. While `atHead` the stretch ends with the room's newest message and
- * live ones are appended; otherwise live ones are left to the server until the reader comes back for them.
+ * Positions are absolute. `start` is that of the oldest message held and may be negative. Positions stay valid while
+ * messages are added and dropped at either end. While `atHead`, the range ends with the room's newest message, and live
+ * messages are appended. Otherwise live messages are dropped; the reader fetches them later.
  */
 
-/** Messages held at most, give or take a page. */
+/** Most messages held, give or take a page. */
 export const HELD_MAX = 2_000;
 const SLACK = 500;
 const PAGE = 100;
-/** Live messages kept while a page is on its way. */
+/** Most live messages kept while a page is loading. */
 const ARRIVED_MAX = 5_000;
 
 export class Log {
@@ -21,7 +21,7 @@ export class Log {
   #run = 0;
   #loading = null;
 
-  /** @param history `(query) => Promise<page>`  @param changed called after each change with what it was */
+  /** @param history `(query) => Promise<page>`  @param changed called after each change with its kind */
   constructor(history, changed) {
     this.#history = history;
     this.#changed = changed;
@@ -29,9 +29,9 @@ export class Log {
     this.atHead = false;
     this.atOldest = false;
     this.isReady = false;
-    /** Why the last page could not be had. */
+    /** Why the last page could not be loaded. */
     this.error = null;
-    /** Grows whenever positions begin anew. */
+    /** Number of resets of the positions. */
     this.generation = 0;
   }
 
@@ -45,7 +45,7 @@ export class Log {
   /** Whether a message is among those held. */
   holds(messageId) { return this.#messages.some((message) => message.messageId === messageId); }
 
-  /** Position of the first message behind `seq`. */
+  /** Position of the first message after `seq`. */
   positionBehind(seq) {
     let low = 0;
     let high = this.#messages.length;
@@ -57,7 +57,7 @@ export class Log {
     return this.start + low;
   }
 
-  /** Begins anew with the newest messages. */
+  /** Restarts with the newest messages. */
   async reload(limit = PAGE) {
     this.#run += 1;
     this.#loading = null;
@@ -95,7 +95,7 @@ export class Log {
     });
   }
 
-  /** Takes a live message. `shownFrom` = position of the oldest one on the screen, which is not dropped. */
+  /** Adds a live message. `shownFrom` is the position of the oldest visible one, which is not dropped. */
   append(message, shownFrom = Infinity) {
     if (this.isLoading || !this.isReady) {
       if (this.#arrived.length < ARRIVED_MAX) this.#arrived.push(message);
@@ -114,13 +114,13 @@ export class Log {
       this.start += surplus;
       this.atOldest = false;
     } else if (this.#messages.length > HELD_MAX + 2 * SLACK) {
-      // Somebody reads the oldest part: rather than take it away, stop following.
+      // The reader is at the oldest part. Stop following instead of dropping it.
       this.#messages.length -= SLACK;
       this.atHead = false;
     }
   }
 
-  /** The page reached the head: what came meanwhile follows it. */
+  /** The page reached the head: appends the live messages that came meanwhile. */
   #joinLive() {
     const newest = this.newest?.seq ?? 0;
     this.atHead = this.#arrived.length < ARRIVED_MAX;

@@ -1,6 +1,6 @@
 /**
- * The page: asks for a name, then puts model and views together. What the address says after `#` is the room, or a
- * board that takes the room's place.
+ * Starts the page: asks for a name, then connects model and views. The address after `#` names the room, or another view
+ * in its place.
  */
 
 import { $, make, setText } from "./dom.js";
@@ -35,13 +35,13 @@ function setTheme(theme) {
 function askForName() {
   $("welcome").hidden = false;
   const [input, button, notice] = [$("name"), $("come-in"), $("name-taken")];
-  /** The name that is known to be in use, and was said to be. */
+  /** The name in use that the user was warned about. */
   let told = null;
   const onInput = () => {
     told = null;
     notice.hidden = true;
     setText(button, "Come in");
-    setText($("name-hint"), input.value.trim() === "" || idOf(input.value) ? " " : "Use a letter, a digit or a sign that can be seen.");
+    setText($("name-hint"), input.value.trim() === "" || idOf(input.value) ? " " : "Use a letter, a digit or a sign that is visible.");
   };
   input.addEventListener("input", onInput);
   onInput();
@@ -54,7 +54,7 @@ function askForName() {
       button.disabled = true;
       const use = await useOf(idOf(name), ["lobby", roomInAddress()?.roomId].filter(Boolean));
       button.disabled = false;
-      // Whoever writes on meanwhile means another name.
+      // The user has typed another name meanwhile.
       if (nameFrom(input.value) !== name) return;
       if (use) {
         told = name;
@@ -67,7 +67,7 @@ function askForName() {
   });
 }
 
-/** Says that the name is in use, and what it means to go on with it. */
+/** Warns that the name is in use, and what continuing means. */
 function showTaken(name, use) {
   const since = use === "here" ? " is here already." : " was here before.";
   $("name-taken").replaceChildren("Somebody called ", make("bdi", {}, name), since,
@@ -76,7 +76,7 @@ function showTaken(name, use) {
   $("come-in").replaceChildren("Continue as ", make("bdi", {}, name));
 }
 
-/** The room that the address names, by its id or by its name. */
+/** The room in the address, by its id or its name. */
 function roomInAddress() {
   const match = /^#\/([^/]+)$/.exec(location.hash);
   try {
@@ -94,7 +94,7 @@ function begin(name) {
     try {
       await action(...values);
     } catch (error) {
-      // Rare, and about something the user has just asked for.
+      // Rare, and about a request of the user.
       window.alert(error.message);
     }
   };
@@ -127,7 +127,7 @@ function begin(name) {
   }));
   const boards = [new QueuesView(model.user), new KeysView()];
   const go = () => {
-    // Each is told, so that the one before ends.
+    // Every view is called, so that the previous one ends.
     const isBoard = boards.map((board) => board.show(location.hash)).includes(true);
     $("app").classList.toggle("with-board", isBoard);
     const room = isBoard ? null : roomInAddress();
@@ -168,7 +168,7 @@ function onKey(event, { model, actions, sidebar, roomView, composer, timeline })
     return composer.focus();
   }
   if (key === "?" && !isWriting) return act(showKeys);
-  // Whoever begins to write means the message.
+  // Typing anywhere goes to the message.
   if (!isWriting && !isCommand && !event.altKey && event.key.length === 1 && model.current) composer.focus();
 }
 

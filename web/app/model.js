@@ -1,8 +1,8 @@
 /**
- * What the page knows: who I am, my rooms, the room on the screen. Views listen and draw; they hold no state of
- * their own beyond what is on the screen.
+ * The model of the page: the user, the user's rooms, the open room. Views listen and draw. Their own state is only what is
+ * on the screen.
  *
- * Events: `rooms` (the list or a number in it), `room` (another room is on the screen), `log` (its messages),
+ * Events: `rooms` (the list or a number in it), `room` (another room was opened), `log` (its messages),
  * `pending` (my messages without a receipt), `people` (its members, who is here), `typing`, `connection`.
  */
 
@@ -13,7 +13,7 @@ import * as outbox from "./outbox.js";
 import { People } from "./people.js";
 import { Room } from "./room.js";
 
-/** Rooms whose messages stay in memory after another one was opened. */
+/** Most rooms whose messages stay in memory after another one was opened. */
 const LOGS_MAX = 5;
 const ROOMS_PAGE = 500;
 const NAMES_MAX = 5_000;
@@ -29,7 +29,7 @@ export class Model extends Emitter {
     this.isLoaded = false;
     /** Names people gave themselves. */
     this.names = new Map([[user, name]]);
-    /** How far the view has scrolled; messages on the screen are not dropped. */
+    /** The oldest position on the screen; messages on the screen are not dropped. */
     this.shownFrom = Infinity;
     this.opened = [];
     this.client = new Hubbub({ user, username: name, url });
@@ -72,7 +72,7 @@ export class Model extends Emitter {
     this.emit("connection");
   }
 
-  /** At every connection: what other devices did meanwhile is only known by asking. */
+  /** Runs at every connection: changes by other devices meanwhile must be requested. */
   async #loadRooms() {
     let after;
     const seen = new Set();
@@ -132,7 +132,7 @@ export class Model extends Emitter {
     });
   }
 
-  /** The server counts me in from here on. Of a room nobody told of before: somebody added me. */
+  /** From now on the server counts me as a member. If the room was not known, somebody added me. */
   #onSubscribed(roomId, { readSeq }) {
     const room = this.#room(roomId);
     room.readSeq = Math.max(room.readSeq, readSeq);
@@ -166,7 +166,7 @@ export class Model extends Emitter {
     const room = this.#room(message.roomId);
     const isOwn = message.userId === this.user;
     if (message.seq > room.head) {
-      // One's own message moves the mark along if it stood at the head: the server counts the same way.
+      // My own message moves the mark if it stood at the head, as on the server.
       const isAtHead = room.readSeq >= room.head;
       room.head = message.seq;
       if (isOwn && isAtHead) room.readSeq = message.seq;
@@ -203,7 +203,7 @@ export class Model extends Emitter {
   }
 
   #onOutgoing(outgoing) {
-    // That I joined or left is nothing I wrote.
+    // Joining and leaving are not messages of mine.
     if (outgoing.messageType !== "TEXT") return;
     const room = this.#room(outgoing.roomId);
     const known = room.pending.includes(outgoing);
@@ -214,7 +214,7 @@ export class Model extends Emitter {
     if (room === this.current) this.emit("pending");
   }
 
-  /** A receipt without a number is a broker's: only the message itself tells then. */
+  /** A broker's receipt has no seq: then only the message itself tells it. */
   #isInLog(room, { receipt, messageId }) {
     if (!room.log) return true;
     return receipt.seq === undefined ? room.log.holds(messageId) : (room.log.newest?.seq ?? 0) >= receipt.seq;
@@ -242,12 +242,12 @@ export class Model extends Emitter {
     this.client.send(room.roomId, text);
   }
 
-  /** Gives a failed message up. */
+  /** Discards a failed message. */
   discard(outgoing) {
     this.#dropPending(this.#room(outgoing.roomId), outgoing.messageId);
   }
 
-  // ---- The room on the screen -------------------------------------------------------------------------------------
+  // ---- The open room ----------------------------------------------------------------------------------------------
 
   /** `name` = the room's, where the address has it rather than the id. */
   open(roomId, name = "") {
@@ -293,7 +293,7 @@ export class Model extends Emitter {
     return page;
   }
 
-  /** A room I am not a member of is followed by itself, while it is on the screen. */
+  /** A room I am not a member of is followed by name, while it is open. */
   #follow(room) {
     if (room.isMember || room.subscription) return;
     room.subscription = this.client.subscribe(room.roomId, {
@@ -318,7 +318,7 @@ export class Model extends Emitter {
     this.#mend(room);
   }
 
-  /** The page on the screen may have been read before the live messages began: then there is a gap between the two. */
+  /** The page may have been read before the live messages began. Then there is a gap between the two. */
   #mend(room) {
     const { log, followedFrom } = room;
     if (!log?.isReady || !log.atHead || (log.newest?.seq ?? 0) >= followedFrom) return;
@@ -331,7 +331,7 @@ export class Model extends Emitter {
     room.subscription = null;
   }
 
-  /** Whoever makes a room is its first member. */
+  /** The creator of a room is its first member. */
   async create({ roomId, title, membersOnly }) {
     await this.client.putRoom(roomId, { title: title || undefined, membersOnly: membersOnly || undefined });
     Object.assign(this.#room(roomId), { title, membersOnly });
@@ -341,7 +341,7 @@ export class Model extends Emitter {
 
   async join(roomId) {
     const room = this.#room(roomId);
-    // From here on it is followed as one of my rooms.
+    // From now on it is followed as one of my rooms.
     this.#unfollow(room);
     try {
       await this.#becomeMember(room);

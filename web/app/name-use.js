@@ -1,13 +1,13 @@
-/** Whether somebody goes by a name already. Nobody has to prove who they are, so whoever takes such a name is told. */
+/** Checks whether a name is in use. There is no authentication, so the page warns whoever takes such a name. */
 
 import { Hubbub } from "../hubbub.js";
 
-/** Rooms of the user in which presence is looked up. */
+/** Most rooms of the user in which presence is checked. */
 const ROOMS_MAX = 20;
 
 /**
- * What is known of the id: `"here"` = connected now, `"before"` = a member of rooms or the sender of messages, `null` =
- * nothing, also when the server does not answer.
+ * The use of an id: `"here"` = connected now, `"before"` = a member of rooms or a sender of messages, `null` = none, also
+ * if the server does not answer.
  * @param {string[]} rooms further rooms in which the user may be present
  */
 export async function useOf(user, rooms) {
@@ -17,7 +17,7 @@ export async function useOf(user, rooms) {
     client.request("GET", `/users/${encodeURIComponent(user)}/messages?limit=1`),
   ]);
   const own = memberships.value?.rooms.map((room) => room.roomId) ?? [];
-  // Rooms that nobody made, or that are for others only, are refused.
+  // The server refuses rooms that do not exist or are for other members.
   const present = await Promise.allSettled([...new Set([...own, ...rooms])].map((room) => client.presence(room)));
   if (present.some(({ value }) => value?.users.includes(user))) return "here";
   return own.length > 0 || messages.value?.messages.length > 0 ? "before" : null;

@@ -1,6 +1,6 @@
 /**
- * Messages without a receipt, kept over a reload of the page. They go out again with the same ids, so one that had
- * been stored is not stored twice. In `sessionStorage`: two windows must not each send the other's.
+ * Keeps messages without a receipt over a reload of the page. They are sent again with the same ids, so none is stored
+ * twice. It uses `sessionStorage`, because two windows must not send each other's messages.
  */
 
 const KEY = "hubbub.outbox";
@@ -13,7 +13,7 @@ export function keep(user, outgoing) {
     if (kept.length > 0) sessionStorage.setItem(KEY, JSON.stringify({ user, kept }));
     else sessionStorage.removeItem(KEY);
   } catch {
-    // Storage is full or forbidden: the messages are still in memory.
+    // The storage is full or forbidden. The messages are still in memory.
   }
 }
 

@@ -1,4 +1,4 @@
-/** Who is in a room: its members, who is here, who types. */
+/** The people of a room: members, who is here, who types. */
 
 import { State } from "../hubbub.js";
 
@@ -23,7 +23,7 @@ export class People {
     this.#changed(room, "people");
   }
 
-  /** Who is connected and looks at the room; whoever sees this does. */
+  /** Who follows the room now, including the reader. */
   here(room) {
     const { client, user } = this.#model;
     const isHere = client.connection.state === State.OPEN;
@@ -36,7 +36,7 @@ export class People {
     if (room) await this.load(room);
   }
 
-  /** Somebody says that they joined or left. */
+  /** A JOIN or LEAVE message. */
   note(room, { userId, messageType }) {
     if (messageType === "TEXT" || !room.members) return;
     room.members = room.members.filter((member) => member !== userId);

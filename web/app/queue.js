@@ -1,10 +1,10 @@
-/** One queue: how it stands, what is in it, and what can be done with it. */
+/** The view of one queue: its state, its messages, and actions. */
 
 import { icon, make, setText } from "./dom.js";
 import { age, amount, exact } from "./format.js";
 import { deleteQueue, getQueue, peek, redrive, removeMessage, send } from "./queues-api.js";
 
-/** Characters of a text that are shown in the list. */
+/** Most characters of a text shown in the list. */
 const TEXT_MAX = 400;
 
 export class QueueView {
@@ -21,7 +21,7 @@ export class QueueView {
     this.#user = user;
   }
 
-  /** @returns the elements, filled as answers come */
+  /** @returns the elements, filled when answers come */
   open(queue) {
     this.#queue = queue;
     this.#list.replaceChildren();
@@ -44,7 +44,7 @@ export class QueueView {
     this.#queue = null;
   }
 
-  /** Does something and says what went wrong. */
+  /** Runs an action and shows its error. */
   async #act(action) {
     const queue = this.#queue;
     try {

@@ -1,8 +1,8 @@
-/** What the Queues view asks the server, as the administrator it is. */
+/** Requests of the Queues view, as administrator. */
 
 import { HubbubError } from "../hubbub.js";
 
-/** Milliseconds for an answer. */
+/** Timeout of a request, in ms. */
 const ANSWER_MAX = 15_000;
 const PAGE = 100;
 
@@ -20,7 +20,7 @@ async function ask(method, path, body) {
 
 const at = (queue) => `queues/${encodeURIComponent(queue)}`;
 
-/** All queues, in the order of their names. */
+/** All queues, ordered by name. */
 export async function listQueues() {
   const queues = [];
   for (let after = ""; after !== null;) {

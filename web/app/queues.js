@@ -1,4 +1,4 @@
-/** The Queues view: all queues and how they stand, drawn anew every other second, and one of them in detail. */
+/** The Queues view: all queues, redrawn every other second, and one queue in detail. */
 
 import { $, icon, make, setText } from "./dom.js";
 import { age, amount } from "./format.js";
@@ -25,7 +25,7 @@ export class QueuesView {
   #detail;
   #isListed = false;
   #timer = null;
-  /** Counters of the look before, for rates. */
+  /** The previous counters, for rates. */
   #before = null;
   #rows = new Map();
   #body = make("tbody");
@@ -36,7 +36,7 @@ export class QueuesView {
     document.addEventListener("visibilitychange", () => this.#look());
   }
 
-  /** Shows what the address means, if it means something here. @returns whether it does */
+  /** Shows what the address names, if it belongs to this view. @returns whether it does */
   show(hash) {
     const queue = queueInAddress(hash);
     this.#element.hidden = queue === null;
@@ -97,7 +97,7 @@ export class QueuesView {
     clearTimeout(this.#timer);
     if (!this.#isListed || document.visibilityState !== "visible") return;
     const mine = this.#timer = setTimeout(() => this.#look(), LOOK_EVERY);
-    // Left, or asked again, while the answer was on its way?
+    // The view was left, or reloaded, while the answer was on its way.
     const isWanted = () => this.#isListed && this.#timer === mine;
     try {
       const queues = await listQueues();

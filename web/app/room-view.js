@@ -1,4 +1,4 @@
-/** What surrounds the messages of a room: its head, the state of the connection, who types, who is here. */
+/** The frame of a room: its header, the state of the connection, who types, who is here. */
 
 import { State } from "../hubbub.js";
 import { $, icon, make, setText, throttled } from "./dom.js";
@@ -6,9 +6,9 @@ import { avatar, count } from "./format.js";
 import { idMeant, saysNoMore } from "./ids.js";
 
 const FACES_MAX = 4;
-/** People listed by name in each group. */
+/** Most people listed by name in each group. */
 const NAMED_MAX = 200;
-/** A short interruption is no news. */
+/** Interruptions shorter than this, in ms, are not shown. */
 const BANNER_AFTER = 700;
 
 export class RoomView {
@@ -45,7 +45,7 @@ export class RoomView {
     app.dataset.view = room ? "room" : "rooms";
     $("room").hidden = !room;
     $("room").dataset.shown = room?.roomId ?? "";
-    // Until my rooms are known, nobody can tell whether I am in this one.
+    // Until my rooms are known, it is open whether I am a member.
     $("room").setAttribute("aria-busy", String(!this.#model.isLoaded));
     $("nothing").hidden = Boolean(room);
     $("people").hidden = !room || !this.#arePeopleShown;

@@ -1,4 +1,4 @@
-/** What the page knows of one room. */
+/** The model of one room. */
 
 export class Room {
   constructor(roomId) {
@@ -10,27 +10,27 @@ export class Room {
     this.unread = 0;
     this.lastMessage = null;
     this.isMember = false;
-    /** Why it cannot be looked at from outside. */
+    /** Why a non-member cannot read it. */
     this.refusal = null;
-    /** Messages; only rooms opened lately have them. @type {Log|null} */
+    /** The messages; only recently opened rooms have them. @type {Log|null} */
     this.log = null;
-    /** Mine, on their way or failed. */
+    /** My messages that are outgoing or failed. */
     this.pending = [];
     this.draft = "";
-    /** @type {Set<string>|null} null = the server does not say */
+    /** @type {Set<string>|null} null = the server does not tell */
     this.present = null;
     /** @type {string[]|null} */
     this.members = null;
-    /** User → when the sign fades. */
+    /** User → when the typing sign ends. */
     this.typing = new Map();
-    /** Where the line "new" is drawn, fixed while the room is on the screen. */
+    /** Where the line "new" is drawn; fixed while the room is open. */
     this.newBehind = Infinity;
     this.subscription = null;
-    /** Where live messages began; what the log holds must reach so far. */
+    /** Where live messages began; the log must reach that far. */
     this.followedFrom = 0;
   }
 
   get name() { return this.title || this.roomId; }
-  /** Whether there is no way in but being added. */
+  /** Whether one must be added by a member. */
   get isClosed() { return !this.isMember && (this.membersOnly || this.refusal?.code === "not_member"); }
 }

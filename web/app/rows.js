@@ -1,4 +1,4 @@
-/** One message as an element. */
+/** Draws one message as an element. */
 
 import { avatar, clock, dayName, isSameDay, textNodes } from "./format.js";
 import { icon, make } from "./dom.js";
@@ -6,7 +6,7 @@ import { Delivery } from "../hubbub.js";
 
 /** Messages of one user within this time are shown under one head. */
 const GROUP_MS = 5 * 60_000;
-/** Longer texts are folded until asked for. */
+/** Longer texts are folded. */
 const FOLD_CHARACTERS = 1_500;
 const FOLD_LINES = 18;
 
@@ -30,7 +30,7 @@ export function messageRow(message, previous, context) {
   return row;
 }
 
-/** A message of mine that the room does not show yet. */
+/** An outgoing message of mine. */
 export function pendingRow(outgoing, previous, context, actions) {
   const row = make("li", { class: "row", "data-id": outgoing.messageId });
   const message = { ...outgoing.frame, userId: context.user };

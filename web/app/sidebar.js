@@ -1,10 +1,10 @@
-/** My rooms, the connection, and myself. */
+/** The sidebar: my rooms, the connection, and my name. */
 
 import { State } from "../hubbub.js";
 import { $, icon, make, setText, throttled } from "./dom.js";
 import { avatar, briefly, count, hue, initials } from "./format.js";
 
-/** Milliseconds between two drawings: rooms in full swing must not make the list dance. */
+/** Shortest time between two drawings, in ms, so that busy rooms do not make the list jump. */
 const DRAW_EVERY = 200;
 
 export class Sidebar {
@@ -31,7 +31,7 @@ export class Sidebar {
     this.#filter.select();
   }
 
-  /** The room `step` places below the one on the screen. */
+  /** The room `step` entries below the open one. */
   neighbour(step) {
     const shown = this.#shown();
     const index = shown.indexOf(this.#model.current);
@@ -51,7 +51,7 @@ export class Sidebar {
       this.#filter.blur();
       this.#draw();
     } else if (event.key === "Enter") {
-      // Or the same key would also submit the dialog it opens.
+      // Otherwise the same key would also submit the dialog that it opens.
       event.preventDefault();
       const wanted = this.#filter.value.trim();
       const [first] = this.#shown();
@@ -83,7 +83,7 @@ export class Sidebar {
       if (model.rooms.get(room.roomId) !== room) this.#items.delete(room);
     }
     if (rooms.length === 0 && model.isLoaded) nav.append(this.#empty());
-    // Moving an element takes the focus from it.
+    // Moving an element removes its focus.
     if (focused !== document.activeElement && nav.contains(focused)) focused.focus();
     const unread = model.unread;
     const title = model.current ? `${model.current.name} · Hubbub` : "Hubbub";

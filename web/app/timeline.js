@@ -1,25 +1,25 @@
 /**
- * The messages on the screen: a slice of the room's {@link Log} as elements, of bounded number.
+ * Draws a slice of the room's {@link Log} as a bounded number of elements.
  *
- * - Drawing happens once a frame, however many messages came.
- * - At the end of the room the view follows; whoever scrolled up stays where they are, and is told what came.
- * - When elements are added or removed above what is being read, the scroll position moves by as much, in the same
- *   frame, so that nothing on the screen moves.
+ * - It draws once per frame, however many messages came.
+ * - At the end of the room the view follows. A reader who scrolled up stays there, and sees how many messages came.
+ * - When elements above the visible ones are added or removed, the scroll position moves by as much in the same frame,
+ *   so that nothing moves on the screen.
  */
 
 import { $, setText, icon } from "./dom.js";
 import { exact } from "./format.js";
 import { messageRow, pendingRow } from "./rows.js";
 
-/** Elements added at a time while scrolling. */
+/** Elements added per step while scrolling. */
 const STEP = 40;
-/** Pixels from an edge at which more is fetched. */
+/** Distance from an edge, in pixels, at which more is fetched. */
 const NEAR = 700;
-/** Messages shown before the first that is new. */
+/** Messages shown before the first new one. */
 const CONTEXT = 20;
 /** Height of the lowest row, in pixels. */
 const ROW_MIN = 24;
-/** Pixels from the bottom that count as being there. */
+/** Distance from the bottom, in pixels, that counts as being there. */
 const AT_BOTTOM = 24;
 
 export class Timeline {
@@ -36,7 +36,7 @@ export class Timeline {
   #scrollTop = 0;
   #isScheduled = false;
   #isPlaced = false;
-  /** Of the part that is seen. Asking for it while rows are being changed would lay all of them out once more. */
+  /** Height of the visible part. Reading it while rows change would force another layout of all of them. */
   #height = 800;
 
   constructor(model) {
@@ -44,12 +44,12 @@ export class Timeline {
     for (const event of ["log", "pending", "room"]) model.on(event, () => this.schedule());
     this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
     this.#toBottom.addEventListener("click", () => this.goToEnd());
-    // The keyboard of a phone, a growing composer, a turned screen: whoever was at the end stays there.
+    // A phone's keyboard, a growing composer, a rotated screen: a reader at the end stays there.
     new ResizeObserver(() => {
       this.#height = this.#scroller.clientHeight;
       if (this.#isFollowing) this.#scrollToEnd();
     }).observe(this.#scroller);
-    // Writing out a date costs more than the rest of its row, and hardly any is looked at.
+    // Formatting a date costs more than the rest of its row, and hardly any date is looked at.
     this.#list.addEventListener("mouseover", ({ target }) => {
       if (target.tagName === "TIME" && !target.title) target.title = exact(new Date(target.dateTime));
     });
@@ -60,7 +60,7 @@ export class Timeline {
   schedule() {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
-    // A hidden page gets no frames; what it missed is drawn at once when it is seen again.
+    // A hidden page gets no frames. It draws at once when it is visible again.
     requestAnimationFrame(() => {
       this.#isScheduled = false;
       this.#draw();
@@ -92,15 +92,15 @@ export class Timeline {
     if (this.#isFollowing) this.#scrollToEnd();
     if (log.isReady) this.#reach(log);
     this.#drawToBottom(room, log);
-    // Whoever follows sees the newest, and a hidden page is not drawn: nothing older has to be kept for it.
+    // A following reader sees the newest, and a hidden page is not drawn: nothing older needs to be kept.
     this.#model.shownFrom = this.#isFollowing ? Infinity : this.#start;
     if (this.#isFollowing && log.isReady && !log.atHead && !log.isLoading) log.reload();
     if (this.#isFollowing && document.visibilityState === "visible" && document.hasFocus()) this.#model.markRead();
   }
 
-  /** Elements at most: what can be seen, what is near it, and a step at each end. */
+  /** Most elements: the visible ones, those near them, and a step at each end. */
   #rowsMax() { return Math.ceil((this.#height + 2 * NEAR) / ROW_MIN) + 2 * STEP; }
-  /** So many, and a step at most, while nobody has scrolled up: each row costs at every message that comes. */
+  /** Most elements, besides one step, while the view follows: each row costs time at every new message. */
   #rowsKept() { return Math.ceil((this.#height + NEAR) / ROW_MIN) + 4; }
 
   #clear() {
@@ -109,7 +109,7 @@ export class Timeline {
     this.#pending.replaceChildren();
   }
 
-  /** Another room, or another stretch of this one: begin with its end, or where reading stopped. */
+  /** Another room, or another part of this one: starts at its end, or where reading stopped. */
   #restart(room, log) {
     if (log !== this.#log) this.#isPlaced = false;
     this.#log = log;
@@ -123,13 +123,13 @@ export class Timeline {
     this.#pending.replaceChildren();
   }
 
-  /** With more unread than the screen holds: begin with the first of it. */
+  /** If more is unread than the screen holds, starts with the first unread message. */
   #place(room, log) {
     this.#isPlaced = true;
     if (room.newBehind === Infinity) return;
     const line = this.#list.querySelector(".new");
     const edge = this.#scroller.getBoundingClientRect().top;
-    // Without the line all that is held is new.
+    // Without the line, everything in the log is new.
     this.#scroller.scrollTop = line ? this.#scroller.scrollTop + line.getBoundingClientRect().top - edge - 60 : 0;
     this.#scrollTop = this.#scroller.scrollTop;
     this.#isFollowing = this.#end === log.end && this.#distanceToEnd() < AT_BOTTOM;
@@ -185,7 +185,7 @@ export class Timeline {
     this.#end -= count;
   }
 
-  /** Changes elements while what is on the screen stays where it is. */
+  /** Changes elements while the visible ones stay in place. */
   #holding(change) {
     const edge = this.#scroller.getBoundingClientRect().top;
     const anchor = [...this.#list.children].find((row) => row.getBoundingClientRect().bottom > edge + 1);
@@ -245,7 +245,7 @@ export class Timeline {
     this.schedule();
   }
 
-  /** Has more at hand wherever the reader comes near an edge. */
+  /** Adds elements when the reader comes near an edge. */
   #reach(log) {
     if (this.#scroller.scrollTop < NEAR) {
       if (this.#start > log.start) this.#extendAbove();
@@ -280,7 +280,7 @@ export class Timeline {
     const top = $("top");
     if (log.error) {
       const isClosed = log.error.code === "not_member";
-      setText(top, isClosed ? "What is said here is for members." : `The messages cannot be had: ${log.error.message}`);
+      setText(top, isClosed ? "What is said here is for members." : `The messages cannot be loaded: ${log.error.message}`);
     } else if (!log.isReady || log.isLoading) {
       setText(top, "Loading…");
     } else if (log.atOldest && this.#start === log.start) {

@@ -1,6 +1,6 @@
-/** An example of `/openapi.json` as a command. */
+/** Turns an example of `/openapi.json` into a command. */
 
-/** The one kind of content a body has: media type and content. */
+/** The only media type of a body, with its content. */
 export const contentOf = (body) => Object.entries(body?.content ?? {})[0] ?? [null, null];
 
 const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;

@@ -1,4 +1,4 @@
-/** The page of the API: fetches both documents, shows them, filters them. */
+/** Starts the page of the API: loads, shows and filters both documents. */
 
 import { $, make, setText } from "../app/dom.js";
 import { prose } from "./text.js";
@@ -40,7 +40,7 @@ function errorTable(openapi) {
     ])));
 }
 
-/** Everything there is to read, and what the contents list of it: groups of links to articles. */
+/** All articles, and the contents: groups of links to them. */
 function build(openapi, asyncapi) {
   const operations = operationsOf(openapi);
   const groups = openapi.tags.map((tag) => {
@@ -91,7 +91,7 @@ function show(openapi, groups) {
   $("main").removeAttribute("aria-busy");
 }
 
-/** Hides what does not hold every word of the filter, and groups that have nothing left. */
+/** Hides articles that lack a word of the filter, and empty groups. */
 function filter(text) {
   const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
   const articles = [...$("main").querySelectorAll("article")];
@@ -111,7 +111,7 @@ function filter(text) {
   setText($("count"), wanted.length ? `${shown} of ${articles.length}` : "");
 }
 
-/** Marks in the contents what is on the screen. */
+/** Marks the visible article in the contents. */
 function follow() {
   const watcher = new IntersectionObserver((entries) => {
     for (const entry of entries) {
@@ -127,7 +127,7 @@ function follow() {
   $("main").querySelectorAll("article").forEach((article) => watcher.observe(article));
 }
 
-/** On narrow screens the contents lie over the page: closed until asked for, and again once something is chosen. */
+/** On narrow screens the contents overlay the page. They open on request, and close after a choice. */
 function startContents() {
   const narrow = matchMedia("(max-width: 820px)");
   const fit = () => { $("contents-box").open = !narrow.matches; };
@@ -153,7 +153,7 @@ try {
       filter("");
     }
   });
-  // What the address names is there only now.
+  // Scroll only now: the target of the address did not exist before.
   if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
 } catch (error) {
   $("main").replaceChildren(make("p", { class: "loading" }, `The documents cannot be shown: ${error.message}`));

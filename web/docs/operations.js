@@ -1,18 +1,18 @@
-/** What HTTP takes: one article for each operation of `/openapi.json`. */
+/** The HTTP chapter: one article for each operation of `/openapi.json`. */
 
 import { make } from "../app/dom.js";
 import { contentOf, curl } from "./curl.js";
 import { members, resolve, typeOf, unlessSaid } from "./schema.js";
 import { code, inline, json, pretty, prose } from "./text.js";
 
-/** Operations in the order of their examples, with path and method. */
+/** Operations with path and method, ordered by their examples. */
 export function operationsOf(document) {
   const all = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, operation]) => ({ ...operation, path, method })));
   return all.sort((a, b) => a["x-step"] - b["x-step"]);
 }
 
-/** The path, with its parameters marked and places to break it. */
+/** The path, with its parameters marked and break opportunities. */
 export function pathNodes(path) {
   return path.split(/(\{[^}]*\})/).flatMap((part) =>
     part.startsWith("{") ? make("var", {}, part) : part.split(/(?=\/)/).flatMap((piece) => [make("wbr"), piece]));
@@ -70,7 +70,7 @@ function answers(responses) {
   ])));
 }
 
-/** What a body that is no problem looks like. */
+/** The schemas of successful bodies. */
 function shape(response) {
   const [media, content] = contentOf(response);
   if (!content) return null;
@@ -83,7 +83,7 @@ function shape(response) {
   return make("p", { class: "type" }, ...(media === "application/json" ? typeOf(content.schema) : [media]));
 }
 
-/** All examples of an operation, in the order in which they work. */
+/** All examples of an operation, in the order in which they run. */
 function examplesOf(operation) {
   const all = Object.entries(operation.responses).flatMap(([status, response]) => {
     const [media, content] = contentOf(response);

@@ -1,9 +1,9 @@
-/** JSON Schemas as lists of members. */
+/** Draws JSON Schemas as lists of members. */
 
 import { make } from "../app/dom.js";
 import { inline } from "./text.js";
 
-/** What a schema takes, in a few words: nodes. */
+/** A short description of a schema, as nodes. */
 export function typeOf(schema) {
   if (schema.$ref) {
     const name = schema.$ref.split("/").pop();
@@ -35,7 +35,7 @@ function range({ minimum, maximum, minLength, maxLength }) {
   return unit && least === 1 ? "not empty" : `≥ ${least}${unit}`;
 }
 
-/** The members of an object as a list; what is no object in one line. */
+/** The members of an object as a list; other schemas as one line. */
 export function members(schema) {
   const entries = Object.entries(schema.properties ?? {});
   if (!entries.length) return make("p", { class: "type" }, ...typeOf(schema));

@@ -1,4 +1,4 @@
-/** What is said over sockets: the channels of `/asyncapi.json`. */
+/** The sockets chapter: the channels of `/asyncapi.json`. */
 
 import { make } from "../app/dom.js";
 import { code, json, oneLine, pretty, prose } from "./text.js";
@@ -12,7 +12,7 @@ export function channelSection(document, name) {
     conversation(channel, name));
 }
 
-/** The frames of a channel, what the client says first. */
+/** The frames of a channel, the client's first. */
 export function framesOf(document, name) {
   return Object.keys(document.channels[name].messages).map((key) => ({ key, ...frame(document, key) }));
 }
@@ -56,7 +56,7 @@ function conversation(channel, name) {
     make("ol", {}, ...lines));
 }
 
-/** Why sockets are closed. */
+/** The close codes. */
 export function closeCodes(document) {
   const codes = Object.values(document.channels)[0]["x-close-codes"];
   return make("article", { id: "close-codes", "data-search": "close codes reconnect websocket socket " + codes.map((one) => one.code).join(" ") },

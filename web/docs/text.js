@@ -14,7 +14,7 @@ export function inline(text) {
 
 const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|(-?\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b)/g;
 
-/** Text that is JSON, or lines or events of it, with its tokens marked. */
+/** JSON, or lines or events of it, with its tokens coloured. */
 export function json(text) {
   const nodes = [];
   let end = 0;
@@ -29,7 +29,7 @@ export function json(text) {
   return nodes;
 }
 
-/** A value as it is best read: what fits on a line is on one. */
+/** A value in readable form: what fits on a line is on one. */
 export function pretty(value, indent = "") {
   const line = oneLine(value);
   if (typeof value !== "object" || value === null || line.length + indent.length <= 72) return line;
@@ -41,7 +41,7 @@ export function pretty(value, indent = "") {
   return `${isList ? "[" : "{"}\n${items.join(",\n")}\n${indent}${isList ? "]" : "}"}`;
 }
 
-/** A value on one line, with places to break it. */
+/** A value on one line, with break opportunities. */
 export function oneLine(value) {
   if (typeof value !== "object" || value === null) return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(oneLine).join(", ")}]`;
@@ -49,7 +49,7 @@ export function oneLine(value) {
   return members.length ? `{ ${members.join(", ")} }` : "{}";
 }
 
-/** A block of code; `copied` is what the button puts on the clipboard. */
+/** A block of code. The button copies `copied`. */
 export function code(nodes, { copied = null, label = null } = {}) {
   const pre = make("pre", { tabindex: "0" }, make("code", {}, ...nodes));
   const block = make("div", { class: "code" }, label && make("div", { class: "code-label" }, ...[label].flat()), pre);
@@ -65,7 +65,7 @@ function copyButton(text, pre) {
       button.replaceChildren(icon("check"));
       setTimeout(() => button.replaceChildren(icon("copy")), 1500);
     } catch {
-      // Not from this page's address, or not allowed: the text is chosen, and the keys do the rest.
+      // The clipboard is not allowed here: select the text, so that the user can copy it by keyboard.
       getSelection().selectAllChildren(pre);
     }
   });

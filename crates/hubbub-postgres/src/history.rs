@@ -1,10 +1,11 @@
-//! Which history the database holds. A promoted replica or a restored backup goes on elsewhere than what clients saw, so
-//! it gets another epoch, and nothing that was remembered of the old one may be used with it.
+//! Detects that the database holds another history, after a promotion or a restore.
 //!
-//! A history is known by the database's system identifier and timeline: each promotion and each recovery to a moment
-//! begins a new timeline. Every new connection is checked before anything runs on it. Behind a pooler of transactions,
-//! where the server changes unseen, every transaction is checked, also those that only read: the question goes out
-//! together with the beginning, so it costs no round trip, and some 8 µs of the database's processor time.
+//! Such a history diverges from what clients saw. So it gets a new epoch, and nothing cached of the old one may be used.
+//!
+//! The database's system identifier and timeline identify a history: each promotion and each recovery to a moment begins
+//! a new timeline. Every new connection is checked before anything runs on it. Behind a transaction pooler, the server may
+//! change unseen, so every transaction is checked, also read-only ones. That query is sent together with `begin`: it costs
+//! no round trip, and some 8 µs of the database's processor time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,17 +18,17 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 use crate::db::Fault;
 
-/// What this program was opened with.
+/// The history that the store was opened with.
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) epoch: Arc<str>,
     system: String,
     timeline: i32,
-    is_over: AtomicBool,
-    over: Notify,
+    is_replaced: AtomicBool,
+    replaced: Notify,
 }
 
-/// The name of the file being written begins with the timeline, also right after a promotion.
+/// The name of the current WAL file begins with the timeline, also right after a promotion.
 macro_rules! here {
     () => {
         "select system_identifier::text as system, \
@@ -35,15 +36,15 @@ macro_rules! here {
     };
 }
 
-/// Answers one row, as text also: the system identifier and the timeline. Fails on a server that is a replica.
-pub(crate) const HERE: &str = here!();
+/// Returns one row: system identifier and timeline. Works as a simple query, too. Fails on a replica.
+pub(crate) const IDENTITY: &str = here!();
 
-const MAKE: &str = concat!(
+const INSERT: &str = concat!(
     "insert into history (epoch, system_identifier, timeline) select $1, system, timeline from (",
     here!(),
     ") here on conflict do nothing"
 );
-/// Of several that find another database one gives the name; the others wait for it and find nothing to do.
+/// If several servers find another history, one names it. The others wait for it and change nothing.
 const RENEW: &str = concat!(
     "update history set epoch = $1, system_identifier = here.system, timeline = here.timeline from (",
     here!(),
@@ -51,19 +52,19 @@ const RENEW: &str = concat!(
 );
 const READ: &str = "select epoch, system_identifier, timeline from history";
 
-/// Why nothing may be done with this database before the store is opened anew.
-const IS_OVER: &str =
-    "the database was promoted or restored: its history is another one, which is being opened";
+/// Why the store must be reopened.
+const REPLACED: &str =
+    "the database was promoted or restored, so its history is another one; the store is reopening it";
 
 impl History {
-    /// The history of the database, named if it has no name yet or went on as another one.
+    /// Reads the history of the database. Names it if it is new.
     pub(crate) async fn open(client: &Client, random: &dyn RandomSource) -> Result<Self, Error> {
         let fresh = format!("{:08x}", random.next_u64() >> 32);
-        client.execute_typed(MAKE, &[(&fresh, Type::TEXT)]).await?;
+        client.execute_typed(INSERT, &[(&fresh, Type::TEXT)]).await?;
         if client.execute_typed(RENEW, &[(&fresh, Type::TEXT)]).await? > 0 {
             tracing::warn!(
                 epoch = fresh,
-                "the database was promoted or restored: its history has a new epoch"
+                "the database was promoted or restored; its history gets a new epoch"
             );
         }
         let row = client.query_typed_one(READ, &[]).await?;
@@ -71,24 +72,28 @@ impl History {
             epoch: row.get::<_, &str>(0).into(),
             system: row.get(1),
             timeline: row.get(2),
-            is_over: AtomicBool::new(false),
-            over: Notify::new(),
+            is_replaced: AtomicBool::new(false),
+            replaced: Notify::new(),
         })
     }
 
-    /// Refuses new connections to another database.
-    pub(crate) fn hook(self: &Arc<Self>) -> Hook {
+    /// A check that refuses new connections to another history.
+    pub(crate) fn connection_check(self: &Arc<Self>) -> Hook {
         let history = self.clone();
         Hook::async_fn(move |client, _| {
             let history = history.clone();
             Box::pin(async move {
-                let here = client.query_typed_one(HERE, &[]).await.map_err(HookError::Backend)?;
-                if history.is(here.get(0), here.get(1)) { Ok(()) } else { Err(HookError::message(IS_OVER)) }
+                let here = client.query_typed_one(IDENTITY, &[]).await.map_err(HookError::Backend)?;
+                if history.matches(here.get(0), here.get(1)) {
+                    Ok(())
+                } else {
+                    Err(HookError::message(REPLACED))
+                }
             })
         })
     }
 
-    /// Refuses a transaction in another database, by what it was answered to [`HERE`].
+    /// Refuses a transaction in another history. `answer` is the result of [`IDENTITY`].
     pub(crate) fn check(&self, answer: &[SimpleQueryMessage]) -> Result<(), Fault> {
         let row = answer.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
@@ -97,31 +102,31 @@ impl History {
         let here = row.and_then(|row| Some((row.get(0)?, row.get(1)?.parse().ok()?)));
         let Some((system, timeline)) = here else {
             let found = "no system identifier and timeline".to_owned();
-            return Err(Fault::Nonsense { what: "asking which database it is", found });
+            return Err(Fault::UnexpectedRow { what: "identifying the database", found });
         };
-        if self.is(system, timeline) { Ok(()) } else { Err(Fault::Connection(IS_OVER.into())) }
+        if self.matches(system, timeline) { Ok(()) } else { Err(Fault::Connection(REPLACED.into())) }
     }
 
-    /// Whether a replica copies this history, and not one that went on elsewhere. `timeline`: the highest that it is known
-    /// to have reached; a lower one than ours has still to follow.
+    /// Whether a replica copies this history and has not diverged. `timeline` is the highest that it is known to have
+    /// reached; a lower one than the primary's has yet to follow.
     pub(crate) fn is_replicated_by(&self, system: &str, timeline: Option<i32>) -> bool {
         system == self.system && timeline.is_none_or(|timeline| timeline <= self.timeline)
     }
 
-    /// Whether the database is the one it was; remembers when it is not.
-    fn is(&self, system: &str, timeline: i32) -> bool {
+    /// Whether the history is still the same. If not, wakes [`Self::wait_until_replaced`].
+    fn matches(&self, system: &str, timeline: i32) -> bool {
         let is_same = system == self.system && timeline == self.timeline;
         if !is_same {
-            self.is_over.store(true, Ordering::SeqCst);
-            self.over.notify_one();
+            self.is_replaced.store(true, Ordering::SeqCst);
+            self.replaced.notify_one();
         }
         is_same
     }
 
-    /// Waits until the database turned out to be another one. For one task.
-    pub(crate) async fn end(&self) {
-        while !self.is_over.load(Ordering::SeqCst) {
-            self.over.notified().await;
+    /// Waits until another history was found. For one task only.
+    pub(crate) async fn wait_until_replaced(&self) {
+        while !self.is_replaced.load(Ordering::SeqCst) {
+            self.replaced.notified().await;
         }
     }
 }

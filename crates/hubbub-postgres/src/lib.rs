@@ -1,34 +1,33 @@
-//! PostgreSQL as the store: the same contracts as the embedded engine's, for any number of servers on one database.
+//! A store on PostgreSQL, with the same contracts as the embedded store, for any number of servers on one database.
 //!
-//! A batch comes to [`Postgres`], which gives each face its operations: [`rooms`] (over several connections, each for
-//! rooms of its own), [`queues`] and [`kv`], each in a transaction of set-based statements. Reads run on connections of
-//! the same pool ([`db`]); [`stats`] keeps counts by a rollup that follows each room's numbers. [`pulse`] does what time
-//! brings: figures, [`partitions`], removal of what was deleted. [`replicas`] may answer history and statistics, as new as the
-//! primary would.
+//! [`Postgres`] divides a batch between the subsystems: [`rooms`] (over several connections, each for rooms of its own),
+//! [`queues`] and [`kv`]. Each runs one transaction of set-based statements. Reads use the same pool ([`db`]). [`stats`]
+//! keeps counts by a rollup that follows the numbers of each room. [`maintenance`] runs due work: figures,
+//! [`partitions`], pending deletes. [`replicas`] may answer history and statistics.
 //!
 //! Invariants
-//! - Whoever numbers something holds the row that has the number until the commit, so numbers are seen in their order.
-//! - Nothing is remembered in memory that another server may have changed, unless it is compared with the database in
-//!   the same read.
-//! - A statement never grows with the data: it touches what the batch or the page names.
+//! - Whoever assigns a number locks the row that holds it until the commit. So numbers become visible in order.
+//! - Memory holds nothing that another server may have changed, unless the same read compares it with the database.
+//! - The work of a statement does not grow with the data: it touches what the batch or the page names.
+//! - A read from a replica is as new as one from the primary.
 
 mod apply;
 mod db;
 mod history;
 mod kv;
-mod lasting;
+mod maintenance;
 mod migrate;
 mod options;
 mod partitions;
-mod pulse;
 mod queues;
+mod reopening;
 mod replicas;
 mod rooms;
 mod stats;
 mod store;
 
 pub use db::connect::{OpenError, check_replica_urls, check_url};
-pub use lasting::{BeginAnew, Lasting};
 pub use migrate::{Pending, Touched, migrate};
 pub use options::{BroadcastOptions, PoolOptions, Pooler, PostgresOptions};
+pub use reopening::{OnNewHistory, ReopeningStore};
 pub use store::Postgres;

@@ -1,13 +1,15 @@
-//! The schema's versions. Each is a file that is never changed again once it was released; each runs in a transaction
-//! of its own, so that a run that was broken off goes on where it stopped.
+//! Migrates the schema.
+//!
+//! Each version is a file that never changes after its release. Each runs in a transaction of its own, so that an interrupted
+//! run continues where it stopped.
 
 use std::cmp::Ordering;
 
 use refinery_core::{Migration, Runner};
 use tokio_postgres::{Client, Config};
 
-use crate::db::connect::{OpenError, config, place, tls};
-use crate::db::refusal::refusal;
+use crate::db::connect::{OpenError, address, config, tls};
+use crate::db::open_error::open_error;
 use crate::options::{Pooler, PostgresOptions};
 
 macro_rules! versions {
@@ -26,7 +28,7 @@ const NEWEST: i64 = VERSIONS.len() as i64;
 /// connection ends.
 const LOCK: &str = "select pg_advisory_lock(7161616174)";
 
-/// `null` where there is no schema yet.
+/// `null` if there is no schema yet.
 const HAS_SCHEMA: &str = "select to_regclass('refinery_schema_history')::text";
 /// Tables with the rows and bytes of their partitions.
 const TABLES: &str = "select c.relname::text, \
@@ -36,17 +38,16 @@ const TABLES: &str = "select c.relname::text, \
      and not c.relispartition order by 1";
 const VERSION: &str = "select coalesce(max(version), 0)::bigint from refinery_schema_history";
 
-/// Sees to it that the schema is the one this program knows: runs what is missing where that is allowed.
-/// Gives the connection that found it so.
+/// Ensures that the schema has this program's version; runs missing migrations if allowed. Returns the connection it used.
 pub(crate) async fn prepare(config: &Config, options: &PostgresOptions) -> Result<Client, OpenError> {
     let client = connect(config, options).await?;
     let found = version(&client, config).await?;
-    let place = place(config);
+    let address = address(config);
     match found.cmp(&NEWEST) {
         Ordering::Equal => Ok(client),
-        Ordering::Greater => Err(too_new(&place, found)),
+        Ordering::Greater => Err(too_new(&address, found)),
         Ordering::Less if !options.migrate => Err(OpenError(format!(
-            "the schema of {place} has version {found}, this program needs {}: run `hubbub migrate`, or start without \
+            "the schema of {address} has version {found}, this program needs {}: run `hubbub migrate`, or start without \
              --no-migrate (store.postgres.migrate)",
             NEWEST
         ))),
@@ -59,7 +60,7 @@ pub(crate) async fn prepare(config: &Config, options: &PostgresOptions) -> Resul
 pub struct Pending {
     /// Its number.
     pub version: i64,
-    /// What it is about.
+    /// Its name.
     pub name: String,
     /// What it runs, in one transaction.
     pub sql: String,
@@ -78,16 +79,16 @@ pub struct Touched {
     pub bytes: i64,
 }
 
-/// What is missing in the database, in its order; with `is_run` it is run.
+/// The missing migrations, in order. With `is_run`, runs them.
 pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pending>, OpenError> {
     let config = direct(options)?;
     let client = connect(&config, options).await?;
     let found = version(&client, &config).await?;
     if found > NEWEST {
-        return Err(too_new(&place(&config), found));
+        return Err(too_new(&address(&config), found));
     }
     let tables = client.query_typed(TABLES, &[]).await;
-    let tables = tables.map_err(|error| refusal(&config, "reading the tables of", &error))?;
+    let tables = tables.map_err(|error| open_error(&config, "reading the tables of", &error))?;
     let mut pending: Vec<Pending> = runner()?
         .get_migrations()
         .iter()
@@ -114,25 +115,25 @@ pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pend
 /// Brings the schema to the newest version.
 async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
     let config = direct(options)?;
-    let place = place(&config);
+    let address = address(&config);
     let mut client = connect(&config, options).await?;
-    client.batch_execute(LOCK).await.map_err(|error| refusal(&config, "waiting to migrate", &error))?;
-    // Another process may have been faster.
+    client.batch_execute(LOCK).await.map_err(|error| open_error(&config, "waiting to migrate", &error))?;
+    // Another process may have migrated meanwhile.
     let found = version(&client, &config).await?;
     if found > NEWEST {
-        return Err(too_new(&place, found));
+        return Err(too_new(&address, found));
     }
     let run = runner()?.run_async(&mut client).await;
     run.map(drop).map_err(|error| failed(&config, &error))
 }
 
-/// The way to the database that keeps a session, which the lock needs.
+/// The URL that keeps a session, which the lock needs.
 fn direct(options: &PostgresOptions) -> Result<Config, OpenError> {
     match (&options.migrate_url, options.pooler) {
         (Some(url), _) => config(url, true),
         (None, Pooler::Session) => config(&options.url, true),
         (None, Pooler::Transaction) => Err(OpenError(
-            "the schema must be migrated, which a pooler of transactions stands in the way of: set \
+            "the schema must be migrated, which does not work through a transaction pooler: set \
              store.postgres.migrate_url to a URL that leads to PostgreSQL itself"
                 .into(),
         )),
@@ -141,15 +142,15 @@ fn direct(options: &PostgresOptions) -> Result<Config, OpenError> {
 
 async fn connect(config: &Config, options: &PostgresOptions) -> Result<Client, OpenError> {
     let connected = config.connect(tls(options.ca.as_deref())?).await;
-    let (client, connection) = connected.map_err(|error| refusal(config, "connecting to", &error))?;
+    let (client, connection) = connected.map_err(|error| open_error(config, "connecting to", &error))?;
     tokio::spawn(connection);
     Ok(client)
 }
 
-/// The version of the schema in the database; 0 where there is none.
+/// The version of the schema in the database; 0 if there is none.
 async fn version(client: &Client, config: &Config) -> Result<i64, OpenError> {
-    let failed = |error| refusal(config, "reading the version of the schema from", &error);
-    // Without parameters, so that no statement is prepared where a pooler would lose it.
+    let failed = |error| open_error(config, "reading the version of the schema from", &error);
+    // Typed, so that no statement is prepared, which a pooler would lose.
     let found = client.query_typed(HAS_SCHEMA, &[]).await.map_err(failed)?;
     if found.first().and_then(|row| row.get::<_, Option<String>>(0)).is_none() {
         return Ok(0);
@@ -158,9 +159,9 @@ async fn version(client: &Client, config: &Config) -> Result<i64, OpenError> {
     Ok(found.first().map_or(0, |row| row.get(0)))
 }
 
-fn too_new(place: &str, found: i64) -> OpenError {
+fn too_new(address: &str, found: i64) -> OpenError {
     OpenError(format!(
-        "the schema of {place} has version {found}, this program knows {} at most: run the newer hubbub that made it",
+        "the schema of {address} has version {found}, this program knows {} at most: run the newer hubbub that made it",
         NEWEST
     ))
 }
@@ -178,11 +179,11 @@ fn failed(config: &Config, error: &refinery_core::Error) -> OpenError {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
         if let Some(inner) = inner.downcast_ref::<tokio_postgres::Error>() {
-            return refusal(config, "migrating the schema of", inner);
+            return open_error(config, "migrating the schema of", inner);
         }
         source = inner.source();
     }
-    OpenError(format!("migrating the schema of PostgreSQL at {}: {error}", place(config)))
+    OpenError(format!("migrating the schema of PostgreSQL at {}: {error}", address(config)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What can be set.
+//! Options of the store.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,24 +11,23 @@ pub struct PostgresOptions {
     pub url: String,
     /// Where its replicas are, each a URL with one host; history and statistics may be read from them.
     pub replicas: Vec<String>,
-    /// Replicas that are further behind are not asked.
+    /// Replicas that lag further behind are not used.
     pub replica_lag: Duration,
-    /// What stands between this server and the database.
+    /// The kind of pooler in front of the database.
     pub pooler: Pooler,
     /// Certificates to trust, in a PEM file; `None` = those of the system.
     pub ca: Option<PathBuf>,
     /// The pool of connections.
     pub pool: PoolOptions,
-    /// Connections that a batch of messages is written over at the same time, each for rooms of its own, at most; at
-    /// least 1.
+    /// Most connections that write a batch of messages at the same time, each for rooms of its own; at least 1.
     pub lanes: usize,
     /// Longest time for a batch, from the wait for a connection to the commit.
     pub apply_timeout: Duration,
-    /// Whether migrations run at the start; otherwise a schema that is too old is refused.
+    /// Whether migrations run at the start. Otherwise a schema that is too old is refused.
     pub migrate: bool,
-    /// Where migrations run, a URL past the pooler; `None` = where everything runs.
+    /// A URL past the pooler, for migrations; `None` = `url`.
     pub migrate_url: Option<String>,
-    /// Whether rooms spring into being at their first message.
+    /// Whether a room is created by its first message.
     pub autocreate: bool,
     /// Whether unknown clients of queues are registered by their first use.
     pub queues_autoregister: bool,
@@ -36,29 +35,28 @@ pub struct PostgresOptions {
     pub queues_clients_max: u64,
     /// How the copies of messages to everybody are made.
     pub broadcasts: BroadcastOptions,
-    /// How long messages are kept where their room does not say; `None` = for ever.
+    /// How long messages are kept, unless their room sets it; `None` = for ever.
     pub retention: Option<Duration>,
     /// How much time a partition of messages covers.
     pub partition: Duration,
-    /// Bytes of recent messages kept in memory; 0 = none, and nothing else of rooms either.
+    /// Bytes of recent messages cached in memory; 0 switches the cache of rooms off.
     pub recent_cache_bytes: usize,
-    /// Time goes by the database's clock, and a step of it is followed once it was held for so long; `None` = by the clock
-    /// that is handed in.
+    /// Uses the database's clock, and follows a step of it once it was held for this long. `None` = the server's clock.
     pub clock_trust_after: Option<Duration>,
 }
 
-/// How the copies of messages to everybody are made: with the message, or in slices afterwards.
+/// How the copies of messages to everybody are created: with the message, or in slices afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BroadcastOptions {
-    /// Up to so many copies of one message are made with it.
+    /// Up to so many copies of a message are created with it.
     pub at_once: u32,
-    /// Copies of one slice, each a transaction that others of the queue wait for; at least 1.
+    /// Copies per slice; at least 1. A slice is a transaction that other operations on the queue wait for.
     pub per_slice: usize,
-    /// Shortest time between two slices; otherwise as long as the slice took.
+    /// Shortest pause between two slices; the pause is at least as long as the slice took.
     pub pause: Duration,
-    /// Messages whose copies are not all made; more are refused.
+    /// Most messages with copies still to be created; more are refused.
     pub messages_max: i64,
-    /// Copies of them that are not made; more are refused, unless they are of the only one.
+    /// Most copies still to be created; more are refused, unless they are of the only message.
     pub copies_max: i64,
 }
 
@@ -74,28 +72,28 @@ impl Default for BroadcastOptions {
     }
 }
 
-/// What stands between this server and the database.
+/// The kind of pooler in front of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooler {
     /// Nothing, or something that keeps a session for each connection.
     Session,
-    /// Something that gives each transaction another session, as pgbouncer does with `pool_mode = transaction`: no
-    /// statement is prepared, and nothing outlives a transaction.
+    /// A pooler that gives each transaction another session, such as pgbouncer with `pool_mode = transaction`. Statements
+    /// are not prepared, and nothing outlives a transaction.
     Transaction,
 }
 
 /// The pool of connections to the primary; each replica has one as large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolOptions {
-    /// Connections kept open even if nobody uses them.
+    /// Connections kept open even if unused.
     pub min: usize,
     /// Connections at most.
     pub max: usize,
     /// Longest wait for one.
     pub acquire_timeout: Duration,
-    /// Connections that nobody used for so long are closed.
+    /// Connections unused for this long are closed.
     pub idle_timeout: Duration,
-    /// Connections older than this are closed when nobody uses them.
+    /// Connections older than this are closed when they are free.
     pub max_lifetime: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The store as the pipeline knows it: one type that hands everything on to the faces.
+//! The store that the pipeline sees. It opens the subsystems and delegates to them.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use tokio::runtime::Handle;
 use crate::db::Db;
 use crate::db::clock::DatabaseClock;
 use crate::db::connect::{self, OpenError};
-use crate::db::refusal::refusal;
+use crate::db::open_error::open_error;
 use crate::history::History;
 use crate::kv::Kv;
+use crate::maintenance::{Maintenance, Status};
 use crate::options::PostgresOptions;
 use crate::partitions::Partitions;
-use crate::pulse::{Pulse, Status};
 use crate::queues::Queues;
-use crate::replicas::{Reader, Replicas, Replicated};
+use crate::replicas::{Reader, Replicas, ReplicatedReads};
 use crate::rooms::Rooms;
-use crate::stats::{Counts, Stats};
+use crate::stats::{CountReader, Stats};
 use crate::{apply, migrate};
 
-/// Most operations, and bytes of them, of one batch.
+/// Largest batch.
 const BATCH_CAP: BatchCap = BatchCap { ops: 5_000, bytes: 4 * 1024 * 1024 };
 
-/// What all faces use.
+/// What all subsystems share.
 pub(crate) struct Context {
     pub(crate) db: Db,
     pub(crate) options: PostgresOptions,
     pub(crate) clock: Arc<dyn Clock>,
-    /// What `clock` follows, where it is the database's.
+    /// The clock that `clock` follows if it is the database's.
     pub(crate) database_clock: Option<Arc<DatabaseClock>>,
     pub(crate) runtime: Handle,
     pub(crate) status: Status,
@@ -46,15 +46,15 @@ pub struct Postgres {
     pub(crate) queues: Arc<Queues>,
     pub(crate) kv: Arc<Kv>,
     pub(crate) stats: Arc<Stats>,
-    /// What the primary says.
-    pub(crate) counts: Counts,
-    replicated: Option<Replicated>,
-    pulse: Pulse,
+    /// Statistics, read from the primary.
+    pub(crate) counts: CountReader,
+    replicated_reads: Option<ReplicatedReads>,
+    maintenance: Maintenance,
 }
 
 impl Postgres {
-    /// Connects, migrates if told so, and begins what is done in the background. To be called on a multi-threaded
-    /// tokio runtime, which must live as long as the store.
+    /// Connects, migrates if allowed, and starts maintenance. Call it on a multi-threaded tokio runtime that lives as long
+    /// as the store.
     pub async fn open(
         options: PostgresOptions,
         clock: Arc<dyn Clock>,
@@ -63,10 +63,10 @@ impl Postgres {
         let config = connect::config(&options.url, true)?;
         let client = migrate::prepare(&config, &options).await?;
         let history = History::open(&client, random).await;
-        let history = history.map_err(|error| refusal(&config, "naming the history of", &error))?;
+        let history = history.map_err(|error| open_error(&config, "naming the history of", &error))?;
         let history = Arc::new(history);
         drop(client);
-        let pool = connect::pool(config, &options, Some(history.hook()))?;
+        let pool = connect::pool(config, &options, Some(history.connection_check()))?;
         let db = Db::new(pool, options.pooler, options.apply_timeout, Some(history.clone()));
         let (clock, database_clock): (Arc<dyn Clock>, _) = match options.clock_trust_after {
             None => (clock, None),
@@ -91,23 +91,25 @@ impl Postgres {
         let queues = Arc::new(Queues::open(context.clone()).await?);
         let kv = Arc::new(Kv::open(context.clone()).await?);
         let stats = Arc::new(Stats::open(context.clone()).await?);
-        let pulse =
-            Pulse::start(context.clone(), rooms.clone(), queues.clone(), kv.clone(), stats.clone()).await;
-        let counts = Counts::new(&stats, Reader::new(&context.db, None));
-        let replicated = replicas.map(|replicas| Replicated::new(&rooms, &stats, &context.db, replicas));
-        Ok(Self { context, rooms, queues, kv, stats, counts, replicated, pulse })
+        let maintenance =
+            Maintenance::start(context.clone(), rooms.clone(), queues.clone(), kv.clone(), stats.clone())
+                .await;
+        let counts = CountReader::new(&stats, Reader::new(&context.db, None));
+        let replicated_reads =
+            replicas.map(|replicas| ReplicatedReads::new(&rooms, &stats, &context.db, replicas));
+        Ok(Self { context, rooms, queues, kv, stats, counts, replicated_reads, maintenance })
     }
 
-    /// Finishes what would otherwise be done by and by: counts everything stored, and removes everything deleted.
-    pub async fn settle(&self) -> Result<(), ReadError> {
-        self.stats.settle().await?;
+    /// Runs all pending maintenance at once: counts everything stored, and removes everything deleted.
+    pub async fn finish_maintenance(&self) -> Result<(), ReadError> {
+        self.stats.finish_maintenance().await?;
         Ok(())
     }
 }
 
 impl Store for Postgres {
     fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
-        // Lets other tasks of this thread go on where it is one of the runtime's.
+        // Other tasks of this thread continue if it belongs to the runtime.
         tokio::task::block_in_place(|| self.context.runtime.block_on(apply::apply(self, batch)))
     }
 
@@ -121,12 +123,12 @@ impl Store for Postgres {
 
     fn figures(&self) -> StoreFigures {
         let mut figures = StoreFigures { pool: self.context.db.figures(), ..self.context.status.figures() };
-        self.rooms.tell(&mut figures);
+        self.rooms.report(&mut figures);
         figures
     }
 
     fn replicas(&self) -> Option<&dyn ReplicaStore> {
-        self.replicated.as_ref().map(|replicated| -> &dyn ReplicaStore { replicated })
+        self.replicated_reads.as_ref().map(|replicated_reads| -> &dyn ReplicaStore { replicated_reads })
     }
 
     fn is_shared(&self) -> bool {
@@ -138,8 +140,8 @@ impl Store for Postgres {
     }
 
     fn close(&self) {
-        self.pulse.stop();
-        self.replicated.iter().for_each(Replicated::close);
+        self.maintenance.stop();
+        self.replicated_reads.iter().for_each(ReplicatedReads::close);
         self.kv.close();
         self.context.db.close();
     }

@@ -1,4 +1,4 @@
-//! Messages to everybody whose copies several servers make bit by bit.
+//! Messages to everybody whose copies several servers create in slices.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -22,7 +22,7 @@ fn to_all<'a>(text: &'a str) -> QueueSend<'a> {
     QueueSend { audience: Audience::All, ..message("q", text) }
 }
 
-/// Every receiver gets every message once and in order, in whatever way it asks and however far the copies are, while
+/// Every receiver gets every message once and in order, by any kind of take and with any number of copies created, while
 /// clients come and go.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_receiver_gets_each_message_once() {
@@ -73,7 +73,7 @@ async fn each_receiver_gets_each_message_once() {
     for name in &names {
         assert_eq!(taken(done(&servers.stores[1], take("q", name, 9, None))), [], "{name}");
     }
-    // What is left is that of clients who came later and stayed.
+    // The rest belongs to clients who came later and stayed.
     let left: u64 = (0..MESSAGES)
         .filter(|one| one % 2 == 1 || *one == MESSAGES - 1)
         .map(|one| (MESSAGES - 1 - one) as u64)
@@ -85,7 +85,7 @@ async fn each_receiver_gets_each_message_once() {
     assert!(listed.is_sorted_by_key(|one| one.delivery.id));
 }
 
-/// A copy that nobody has made is found for whoever waits for it, in the ways in which it is looked for without taking it.
+/// A copy that does not exist yet is found for a waiting consumer, by every kind of peek.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_is_not_made_is_found() {
     let servers = servers_with(2, slices(1, Duration::from_secs(3_600))).await;

@@ -1,4 +1,4 @@
-//! What becomes of a store when the database's clock jumps, or says nothing any more, or nothing proves it.
+//! The store when the database's clock jumps, stops answering, or is not proven.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -20,7 +20,7 @@ const SECOND: i64 = 1_000_000;
 const DAY: i64 = 24 * 3_600 * SECOND;
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 
-/// The machine's own clocks.
+/// The machine's clocks.
 struct Machine(Instant);
 
 impl Clock for Machine {
@@ -55,7 +55,7 @@ fn is_duplicate(store: &Postgres, id: &str) -> bool {
     }
 }
 
-/// Takes everything that may be taken, behind a sweep.
+/// Takes everything available, after a sweep.
 fn swept(store: &Postgres) -> Vec<String> {
     apply(store, &[QueueOp::Sweep, QueueOp::Sweep]);
     let all = taken(done(store, take("q", "bob", 10, None)));
@@ -69,7 +69,7 @@ async fn open(database: &Database, machine: &Arc<ManualClock>, proven: Timestamp
     Arc::new(Postgres::open(options, Arc::new(clock), &SeededRandom::new(3)).await.unwrap())
 }
 
-/// Waits until something is so, which maintenance brings about.
+/// Waits until maintenance has made a condition true.
 async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
@@ -94,7 +94,7 @@ async fn what_runs_out_by_a_clock_that_nothing_proves_is_not_lost() {
     let store = open(&database, &machine, start).await;
     assert!(swept(&store).is_empty(), "nobody gets what has run out");
     assert!(is_duplicate(&store, "k"), "ids are forgotten for good");
-    // What cannot be swept yet is not tried again and again.
+    // What cannot be swept yet is not retried over and over.
     let due_in = || store.queue_due_in().is_none_or(|due| due > Duration::from_secs(1));
     until("nothing is due", async || due_in()).await;
     tokio::time::sleep(Duration::from_millis(1_200)).await;
@@ -123,7 +123,7 @@ async fn what_ran_out_is_removed_once_that_is_proven() {
 
     machine.step_micros(2 * DAY);
     let store = open(&database, &machine, start).await;
-    // Seen to up to a time that is not proven: it is looked at again.
+    // It was swept up to an unproven time, so it is swept again.
     send(&store, message("new", None, Some(DAY_MS)));
     assert_eq!(swept(&store), ["new"]);
     assert_eq!(info(&store, "q").await.dropped, 0);
@@ -143,13 +143,13 @@ async fn a_server_that_is_behind_ends_no_lease_of_the_others() {
     let (behind, right) = (open(&database, &slept, start).await, open(&database, &awake, start).await);
     make(&right, "q");
     ["one", "two"].iter().for_each(|text| _ = send(&right, message(text, None, None)));
-    // A machine that slept: its monotonic clock stood still, so the right time looks like a step.
+    // The machine slept: its monotonic clock stood still, so the right time looks like a step.
     slept.step_micros(120 * SECOND);
     awake.advance_micros(120 * SECOND);
     let lease = |store: &Postgres| taken(done(store, take("q", "bob", 1, Some(30_000))));
     assert_eq!(texts(&lease(&right)), ["one"]);
     assert_eq!(texts(&lease(&behind)), ["two"]);
-    // Its maintenance, too.
+    // Maintenance runs meanwhile.
     tokio::time::sleep(Duration::from_millis(700)).await;
     for store in [&right, &behind] {
         apply(store, &[QueueOp::Sweep]);
@@ -164,7 +164,7 @@ async fn a_server_that_is_behind_ends_no_lease_of_the_others() {
     right.close();
 }
 
-/// Has the database answer what the table `clock` says it is late or early by, and how long it takes for it.
+/// Makes the database's clock wrong by what the table `clock` says, and its answers as slow.
 async fn fake(database: &Database) -> Client {
     let client = connect(&database.url).await;
     let (_, name) = database.url.rsplit_once('/').unwrap();
@@ -200,7 +200,7 @@ async fn a_database_that_does_not_say_what_time_it_is_stops_no_maintenance() {
     assert_eq!(store.health(), StoreHealth::Up);
     client.batch_execute("update fake_clock set seconds = 600").await.unwrap();
     until("it is said", async || matches!(store.health(), StoreHealth::Unreachable(_))).await;
-    // Meanwhile time goes on.
+    // Meanwhile time continues.
     send(&store, message("short", None, Some(1)));
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(swept(&store).is_empty());
@@ -218,7 +218,7 @@ async fn a_clock_of_the_database_that_jumps_removes_nothing() {
     send(&old, message("lives for a day", None, Some(DAY_MS)));
     client.batch_execute("update fake_clock set ahead = '2 days'").await.unwrap();
     until("the clock is doubted", async || old.clock_doubt().is_some()).await;
-    // Another server starts, and believes what it sees, but not to remove by it.
+    // Another server starts. It uses the time it sees, but deletes nothing by it.
     let new = of_database(&database).await;
     assert!(new.clock_doubt().is_some());
     assert!(swept(&new).is_empty());

@@ -1,4 +1,4 @@
-//! PostgreSQL does what every store must do.
+//! The conformance suite on PostgreSQL.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 

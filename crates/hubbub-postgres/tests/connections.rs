@@ -1,4 +1,4 @@
-//! What becomes of connections.
+//! Connections that break or are abandoned.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -14,15 +14,15 @@ use hubbub_postgres::{Postgres, PostgresOptions};
 use support::{Database, connect};
 use tokio_postgres::Client;
 
-/// Sessions of this database that wait for a lock with a statement that has these words.
+/// Sessions of this database that wait for a lock in a statement with this text.
 async fn waiting(client: &Client, words: &str) -> Vec<i32> {
     let text = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
                 and query like '%' || $1 || '%'";
     client.query(text, &[&words]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// Waits until `asking`, which needs `table`, waits for it, gives it up, and waits until its connection is closed: whoever
-/// had that next would wait for an answer that nobody wants any more.
+/// Waits until `asking` waits for `table`, abandons it, and waits until its connection is closed. The next user of that
+/// connection would wait for an answer that nobody wants.
 async fn is_closed_when_given_up<F: Future>(
     table: &str,
     words: &str,

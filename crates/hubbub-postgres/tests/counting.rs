@@ -1,4 +1,4 @@
-//! When messages are counted while nobody asks: what is counted costs rows, of which many messages of a room share most.
+//! When messages are counted without a query: counting costs rows, and many messages of a room share most of them.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -34,7 +34,7 @@ impl Opened {
         tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap().unwrap();
     }
 
-    /// Stores the messages of a room with these numbers.
+    /// Stores messages of a room with these numbers.
     async fn send(&self, room: &str, numbers: std::ops::RangeInclusive<u64>) {
         let mut batch = OpBatch::default();
         for number in numbers {
@@ -47,7 +47,7 @@ impl Opened {
         connect(&self.database.url).await.query_one(text, &[]).await.unwrap().get(0)
     }
 
-    /// Up to which message a room is counted.
+    /// The last counted message of a room.
     async fn counted(&self, room: &str) -> i64 {
         let text =
             "select coalesce(max(c.seq), 0) from counted c join rooms r on r.no = c.room where r.id = ";
@@ -111,7 +111,7 @@ async fn what_is_deleted_does_not_wait_on_the_disk() {
     assert_eq!(opened.store.totals().await.unwrap().value.messages.total(), 0);
 }
 
-/// In as many steps as it takes, whatever was due.
+/// Counts in as many steps as it takes, whatever is due.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_counts_everything() {
     let opened = Opened::fresh().await;

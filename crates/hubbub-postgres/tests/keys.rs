@@ -1,4 +1,4 @@
-//! Batches of puts: what their one round trip to the database must not change.
+//! Batches of puts keep their semantics with a single round trip.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -13,7 +13,7 @@ use hubbub_core::{KvOp, KvOutcome, Op, OpBatch, Outcome, Store, Timestamp};
 use hubbub_postgres::{PoolOptions, Postgres, PostgresOptions};
 use support::{Database, connect};
 
-/// A server with few connections, so that one that is of no use any more is noticed.
+/// A server with few connections, so that an unusable one is noticed.
 async fn open(database: &Database, seed: u64) -> Arc<Postgres> {
     let clock = Arc::new(ManualClock::at(Timestamp::parse("2026-01-31T00:00:00Z").unwrap()));
     let pool = PoolOptions { min: 1, max: 2, ..PoolOptions::default() };
@@ -21,7 +21,7 @@ async fn open(database: &Database, seed: u64) -> Arc<Postgres> {
     Arc::new(Postgres::open(options, clock, &SeededRandom::new(seed)).await.unwrap())
 }
 
-/// Puts keys in one batch. Answers their revisions.
+/// Puts keys in one batch. Returns their revisions.
 fn put(store: &dyn Store, keys: &[&str]) -> Result<Vec<u64>, ApplyError> {
     let mut batch = OpBatch::default();
     for key in keys {

@@ -1,4 +1,4 @@
-//! Partitions are made before anybody needs them.
+//! Partitions are created before they are needed.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -25,7 +25,7 @@ async fn open(database: &Database, clock: &Arc<ManualClock>) -> Postgres {
     Postgres::open(options, clock.clone(), &SeededRandom::new(3)).await.unwrap()
 }
 
-/// Names of the tables that are attached.
+/// Names of the attached partitions.
 async fn attached(database: &Database) -> Vec<String> {
     let text =
         "select inhrelid::regclass::text from pg_inherits where inhparent = 'messages'::regclass order by 1";
@@ -33,7 +33,7 @@ async fn attached(database: &Database) -> Vec<String> {
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// Returns when `is_so`, or fails.
+/// Waits until `is_so`, or fails.
 async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..200 {
         if is_so().await {

@@ -1,4 +1,4 @@
-//! PostgreSQL behind a pooler that gives each transaction another session does what every store must do.
+//! The conformance suite on PostgreSQL behind a transaction pooler.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 

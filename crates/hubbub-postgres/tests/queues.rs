@@ -17,8 +17,8 @@ use hubbub_core::queue::{
 use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore, Refusal, Timestamp};
 use support::queues::{START, Servers, apply, done, info, make, send, servers, settle, take, taken, texts};
 
-/// Several servers send, take away, lease, give back and acknowledge at the same time: each message comes to exactly one
-/// taker, those of a group in their order, and nothing is lost.
+/// Several servers send, get, lease, nack and ack at the same time. Each message reaches exactly one consumer, groups keep
+/// their order, and nothing is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_message_is_taken_once() {
     const BATCHES: usize = 25;
@@ -34,7 +34,7 @@ async fn each_message_is_taken_once() {
         threads.push(thread::spawn(move || {
             let _entered = runtime.enter();
             for batch in 0..BATCHES {
-                // The order of queues differs, so that servers that locked them in it would meet.
+                // The order of queues differs, so servers that locked them in this order would deadlock.
                 let queues = if number % 2 == 0 { ["a", "b"] } else { ["b", "a"] };
                 let texts: Vec<String> =
                     (0..BATCH).map(|n| format!("{number}/{}", batch * BATCH + n)).collect();
@@ -63,7 +63,7 @@ async fn each_message_is_taken_once() {
                     thread::sleep(Duration::from_millis(1));
                 }
                 if lease.is_some() {
-                    // Every third is given back, and is somebody's again.
+                    // Every third is nacked, and delivered again.
                     let how = |delivery: &Delivery| match delivery.id.is_multiple_of(3)
                         && delivery.deliveries < 2
                     {
@@ -95,7 +95,7 @@ async fn each_message_is_taken_once() {
         let expected = (2 * BATCHES * BATCH) as u64;
         assert_eq!((told.sent, told.done, told.messages(), told.bytes), (expected, expected, 0, 0));
     }
-    // Ids of one sender follow its order, however the others came in between.
+    // The ids of one sender follow its order, whatever came in between.
     for number in 0..4 {
         let mut own: Vec<(u64, usize)> = Vec::new();
         for (id, text) in &all {
@@ -108,7 +108,7 @@ async fn each_message_is_taken_once() {
     }
 }
 
-/// What one server does, the other knows at its next operation or read; and who is registered and what is due, soon.
+/// A server sees changes by another one at its next operation or read; registrations and due times soon after.
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_know_what_others_did() {
     let Servers { stores, clocks, database: _database } = servers(2).await;
@@ -139,7 +139,7 @@ async fn servers_know_what_others_did() {
     let held = taken(done(other, QueueOp::Take(default)));
     let until = Some(Timestamp::from_micros(START + 50_000));
     assert_eq!(held[0].leased_until, until, "settings of the other");
-    // The lease of one server ends at the other, though that one was never told.
+    // A lease of one server ends at the other, which never heard of it.
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     while one.queue_due_in().is_none() || !one.is_client("eve") {
         assert!(tokio::time::Instant::now() < deadline, "it does not hear of the other");
@@ -150,8 +150,8 @@ async fn servers_know_what_others_did() {
     assert_eq!(apply(other, &[settle(&held[0], Settle::Ack)]), [Outcome::Refused(Refusal::StaleReceipt)]);
 }
 
-/// What is due by the clock of a server that is behind comes too, though one that is ahead has looked already; and no
-/// lease ends early by the clock that is ahead.
+/// Work that is due by a slow clock runs, although a server with a fast clock has polled already. No lease ends early by
+/// the fast clock.
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_may_differ_a_little() {
     let Servers { stores, clocks, database: _database } = servers(2).await;
@@ -160,7 +160,7 @@ async fn clocks_may_differ_a_little() {
     clocks[0].advance_micros(1_000_000);
     send(&stores[0], message("q", "1"));
     for round in 0..3 {
-        // One second by a clock that is four behind.
+        // One second by a clock that is four seconds slow.
         let held = taken(done(&stores[1], take("q", "bob", 1, Some(1_000))));
         assert_eq!(held.len(), 1, "round {round}");
         done(&stores[0], QueueOp::Sweep);
@@ -177,8 +177,8 @@ async fn clocks_may_differ_a_little() {
     }
 }
 
-/// Messages to everybody go to those who are registered, however registrations at other servers meet them: nothing is
-/// left behind for those who went.
+/// Messages to everybody reach the registered clients, however registrations at other servers interleave. Nothing remains
+/// for unregistered clients.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_who_went_is_sent_to() {
     let Servers { stores, clocks: _, database: _database } = servers(2).await;
@@ -212,7 +212,7 @@ async fn nobody_who_went_is_sent_to() {
     assert_eq!(receivers.iter().filter(|name| **name == "bob").count(), 0, "bob went");
 }
 
-/// Takes of a queue of which much was taken begin behind that, and still find what comes back.
+/// Takes skip the part of a queue that was taken, and still find what comes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_back_is_found_however_old() {
     let Servers { stores, clocks, database } = servers(1).await;
@@ -236,7 +236,7 @@ async fn what_comes_back_is_found_however_old() {
     assert_eq!(texts(&found), ["old", "delayed", "new"]);
 }
 
-/// Who waits at one server is found what another stored.
+/// A consumer that waits at one server gets what another server stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn those_who_wait_elsewhere_are_found_something() {
     let Servers { stores, clocks: _, database: _database } = servers(2).await;

@@ -1,4 +1,4 @@
-//! What is remembered of rooms, with several servers on one database.
+//! The cache of rooms, with several servers on one database.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -30,7 +30,7 @@ async fn apply(store: &Arc<Postgres>, ops: &[Op<'_>]) {
     tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap().unwrap();
 }
 
-/// Everything anybody may be told of a room.
+/// Everything that can be read of a room.
 async fn told(store: &Postgres, room: &str, query: HistoryQuery) -> String {
     let room = RoomId::new(room).unwrap();
     let page = store.history(room.clone(), query).await;
@@ -46,7 +46,7 @@ async fn told(store: &Postgres, room: &str, query: HistoryQuery) -> String {
     format!("{page:#?}\n{info:#?}\n{accesses:#?}")
 }
 
-/// Two servers that remember change the same rooms in turn; both must tell what one that remembers nothing tells.
+/// Two servers with caches change the same rooms in turn. Both must answer as a server without a cache does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_remembered_is_never_stale() {
     let database = Database::fresh().await;

@@ -1,4 +1,4 @@
-//! What is too old goes, with its counts and ids, and nothing else does.
+//! Expired messages are deleted with their counts and ids, and nothing else is.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -76,9 +76,9 @@ impl Opened {
         connect(&self.database.url).await.query_one(text, &[]).await.unwrap().get(0)
     }
 
-    /// Everything that is due is done, and counts and tables hold `messages`.
+    /// Runs all due work, and checks that counts and tables hold `messages`.
     async fn holds(&self, messages: u64) {
-        self.store.settle().await.unwrap();
+        self.store.finish_maintenance().await.unwrap();
         let audit = self.store.audit().await.unwrap();
         assert_eq!(audit.as_of, hubbub_core::Clock::now(&*self.clock));
         assert_eq!((audit.value.messages, audit.value.differences), (messages, Vec::new()));
@@ -89,7 +89,7 @@ impl Opened {
         assert_eq!(self.number("select count(*) from takeouts").await, 0);
     }
 
-    /// Waits for so many partitions, those made ahead among them.
+    /// Waits for so many partitions, including those created ahead.
     async fn partitions(&self, wanted: i64) {
         for _ in 0..200 {
             if self.count_partitions().await == wanted {
@@ -166,7 +166,7 @@ async fn erased_messages_and_old_ones_are_counted_once() {
         opened.send("room", &format!("user-{}", n % 4), &format!("m-{n}"));
         opened.clock.advance_micros(6 * HOUR);
     }
-    // The first that is kept would be an erased one.
+    // The first message kept would be an erased one.
     opened.change(What::EraseUser { user: "user-0" });
     opened.holds(9).await;
     assert_eq!(opened.seqs("room").await, [6, 7, 8, 10, 11, 12, 14, 15, 16]);

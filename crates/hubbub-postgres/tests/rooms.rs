@@ -39,7 +39,7 @@ fn seqs(outcomes: &[Outcome]) -> Vec<u64> {
     outcomes.iter().map(|outcome| outcome.receipt().unwrap().0.seq).collect()
 }
 
-/// Numbers and ids behind a number.
+/// Numbers and ids after a number.
 async fn behind(store: &Postgres, room: &str, after: u64) -> Vec<(u64, String)> {
     let (mut all, mut cursor) = (Vec::new(), after);
     loop {
@@ -59,7 +59,7 @@ async fn behind(store: &Postgres, room: &str, after: u64) -> Vec<(u64, String)> 
     }
 }
 
-/// Returns when somebody waits for a lock.
+/// Waits until a session waits for a lock.
 async fn somebody_waits(client: &Client) {
     let text = "select count(*) from pg_locks where not granted \
                 and (database = (select oid from pg_database where datname = current_database()) \
@@ -79,7 +79,7 @@ async fn late_commit_is_not_skipped() {
     let store = open(&database, &clock()).await;
     assert_eq!(seqs(&send(&store, &[Post::new("r", "m1")]).await), [1]);
 
-    // Another server has numbered a message, and takes its time with the commit.
+    // Another server has numbered a message, and its commit is slow.
     let (late, other) = (connect(&database.url).await, connect(&database.url).await);
     late.batch_execute(
         "begin; \
@@ -106,7 +106,7 @@ async fn late_commit_is_not_skipped() {
     store.close();
 }
 
-/// Each of two servers sends every message, in batches of another size, to the same rooms, while a third one follows.
+/// Two servers both send every message to the same rooms, in batches of different sizes, while a third one follows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn servers_number_the_same_rooms() {
     const MESSAGES: usize = 400;
@@ -181,7 +181,7 @@ async fn duplicate_across_partitions_is_noop() {
     store.close();
 }
 
-/// Pages of a room whose history lies in many partitions, by number and by time.
+/// Pages, by number and by time, of a room whose history spans many partitions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_is_read_over_many_partitions() {
     let database = Database::fresh().await;
@@ -205,7 +205,7 @@ async fn history_is_read_over_many_partitions() {
         let page = store.history(RoomId::new("r").unwrap(), query).await.unwrap();
         (page.messages.iter().map(|message| message.seq).collect::<Vec<_>>(), page.more)
     };
-    // The message with the number n is received at n - 1.
+    // Message n is received at n - 1.
     assert_eq!(page(Cursor::After(0), 100, 110).await, ((101..=110).collect(), false));
     assert_eq!(page(Cursor::After(0), 100, 250).await, ((101..=120).collect(), true));
     assert_eq!(page(Cursor::Before(u64::MAX), 100, 250).await, ((231..=250).collect(), true));
@@ -214,7 +214,7 @@ async fn history_is_read_over_many_partitions() {
     store.close();
 }
 
-/// What a batch needs is made, whoever took it away.
+/// A batch creates the partition it needs, also if somebody dropped it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_partition_loses_nothing() {
     let database = Database::fresh().await;
@@ -235,7 +235,7 @@ async fn a_missing_partition_loses_nothing() {
     store.close();
 }
 
-/// Large enough for two lanes, which give the same new users their numbers at the same time.
+/// Large enough for two lanes, which assign numbers to the same new users at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_batch_is_answered_in_its_order() {
     let database = Database::fresh().await;

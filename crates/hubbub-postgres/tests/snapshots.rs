@@ -1,5 +1,5 @@
-//! Queues beside a session that keeps a snapshot open: nothing that was taken can be cleared away, and nobody may have to
-//! walk over it.
+//! Queues beside a session that holds a snapshot open: taken messages cannot be cleared away, and no statement may walk
+//! over them.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -18,21 +18,21 @@ use support::queues::{START, apply, done, make, settle, taken};
 use tokio_postgres::Client;
 
 const BATCH: usize = 200;
-/// Batches whose work is compared; the messages of them are many times those that takes may walk over.
+/// Batches whose work is compared. They have many times the messages that takes may walk over.
 const MEASURED: i64 = 30;
 /// Batches between the first and the last measured ones.
 const BETWEEN: i64 = 90;
-/// Whoever else is registered: a plan that goes through them for each message costs as many times as much.
+/// Other registered clients: a plan that scans them for each message costs that many times more.
 const CLIENTS: usize = 40;
 
-/// Index entries that statements went through in this database, and rows that were written again.
+/// Index entries scanned in this database, and rows updated.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 struct Work {
     entries: i64,
     queues_written: i64,
 }
 
-/// What all sessions that ended have done; PostgreSQL adds it up when they end.
+/// The work of all ended sessions; PostgreSQL adds it up when they end.
 async fn work(client: &Client) -> Work {
     let sessions = "select count(*) from pg_stat_activity where datname = current_database() \
                     and application_name = 'hubbub'";
@@ -47,21 +47,21 @@ async fn work(client: &Client) -> Work {
     Work { entries: number(sum).await, queues_written: number(written).await }
 }
 
-/// What waits in the queue all the time, and in which order takes go through it.
+/// What always waits in the queue, and the order of takes.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     waiting: usize,
     newest_first: bool,
 }
 
-/// Sends and takes away batch by batch, and every other one on lease to acknowledge it, with a store of its own.
+/// Sends and takes batch by batch, every other batch by lease and ack, with a store of its own.
 async fn rounds(database: &Database, clock: &Arc<ManualClock>, shape: Shape, batches: i64) {
     let random = SeededRandom::new(1);
     let store = Postgres::open(PostgresOptions::new(&database.url), clock.clone(), &random).await.unwrap();
-    // One more finds a queue empty in which nothing waits all the time.
+    // If nothing always waits, one more take finds the queue empty.
     let takes = if shape.waiting == 0 { 5 } else { 4 };
     for batch in 0..batches {
-        // Leases that were acknowledged long ago come due all the time.
+        // Leases that were acknowledged long ago become due all the time.
         clock.advance_micros(200_000);
         apply(&store, &vec![QueueOp::Send(message("q", "x")); BATCH]);
         let how = if batch % 2 == 0 { TakeHow::Lease { lease_ms: Some(3_000) } } else { TakeHow::Away };
@@ -107,7 +107,7 @@ async fn each_batch_walks_over_as_much(shape: Shape) {
     let before = work(&client).await;
     rounds(&database, &clock, shape, MEASURED).await;
     let first = work(&client).await;
-    // Whatever the planner comes to know meanwhile must not matter.
+    // Statistics that the planner collects meanwhile must not matter.
     client.batch_execute("analyze").await.unwrap();
     rounds(&database, &clock, shape, BETWEEN).await;
     let between = work(&client).await;

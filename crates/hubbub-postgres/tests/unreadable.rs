@@ -1,4 +1,4 @@
-//! What the database refuses, or holds wrongly, of one room is that room's affair: whoever shares a batch with it goes on.
+//! Refused or damaged data of one room fails that room only. Other operations of the batch succeed.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -35,7 +35,7 @@ async fn one_damaged_room_does_not_fail_the_batch() {
     let first = send(&store, &posts(0)).await;
     assert!(stored(&first).into_iter().eq((0..20).map(|n| Some(1 + n / 10))));
 
-    // The next number is one that a message has.
+    // The next number belongs to a message already.
     let damage = format!("update rooms set head = head - 1 where id = '{DAMAGED}'");
     let client = connect(&database.url).await;
     assert_eq!(client.execute(&damage, &[]).await.unwrap(), 1);
@@ -55,7 +55,7 @@ async fn one_damaged_room_does_not_fail_the_batch() {
     for (place, outcome) in outcomes.iter().enumerate() {
         assert_eq!(outcome.receipt().is_some(), place % 2 == 1, "{place}: {outcome:?}");
     }
-    // Mended, it goes on.
+    // After the repair, the room works again.
     let mend = format!("update rooms set head = head + 1 where id = '{DAMAGED}'");
     client.execute(&mend, &[]).await.unwrap();
     assert_eq!(stored(&send(&store, &posts(9)[3..4]).await), [Some(3)]);

@@ -27,7 +27,7 @@ pub(crate) async fn open(
         StoreKind::Embedded => embedded(config, clock, random).await,
         #[cfg(feature = "postgres")]
         StoreKind::Postgres => Ok(Arc::new(
-            hubbub_postgres::Lasting::open(postgres(config), clock, random, on_new_history).await?,
+            hubbub_postgres::ReopeningStore::open(postgres(config), clock, random, on_new_history).await?,
         )),
         #[cfg(not(feature = "postgres"))]
         StoreKind::Postgres => {

@@ -108,7 +108,7 @@ impl Side {
         let begin = Instant::now();
         fill::fill(&store, &clock, workload).await?;
         self.rates.push(workload.messages as f64 / begin.elapsed().as_secs_f64());
-        store.settle().await?;
+        store.finish_maintenance().await?;
         client.batch_execute("vacuum (analyze)").await?;
         for Timed { what, times, .. } in queries::time_all(&store, workload).await? {
             let [medians, p99s] = self.queries.entry(what).or_default();

@@ -46,7 +46,7 @@ async fn main() -> Result<(), Failure> {
     let store = Arc::new(store);
     fill::fill(&store, &clock, &workload).await?;
     let begin = Instant::now();
-    store.settle().await?;
+    store.finish_maintenance().await?;
     println!("counted within {:.1} s after the last message", begin.elapsed().as_secs_f64());
     client.batch_execute("vacuum (analyze)").await?;
     sizes(&client, messages).await?;

@@ -1,4 +1,4 @@
-//! From a URL to a pool of connections.
+//! Turns a URL into a pool of connections.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,44 +14,44 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::options::{PoolOptions, PostgresOptions};
 
-/// The database cannot be used; says what to do, and never a password.
+/// The database cannot be used. The text says what to do, and never a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct OpenError(pub(crate) String);
 
-/// Time for one attempt to connect, where the URL does not say.
+/// Timeout of one attempt to connect, unless the URL sets one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time after which silence of a peer means that it is gone.
+/// A peer that is silent for longer is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Whether a URL can be read at all.
+/// Checks that a URL can be parsed.
 pub fn check_url(url: &str) -> Result<(), OpenError> {
     config(url, true).map(drop)
 }
 
-/// Whether these can be the URLs of replicas: of one host each, so that what is known of a replica holds for each
-/// connection, and each another one.
+/// Checks that these can be URLs of replicas: all different, with one host each, so that the state of a replica holds for
+/// all its connections.
 pub fn check_replica_urls(urls: &[String]) -> Result<(), OpenError> {
-    let mut places = Vec::new();
+    let mut addresses = Vec::new();
     for (index, url) in urls.iter().enumerate() {
         let error = |words: String| OpenError(format!("number {}: {words}", index + 1));
         let config = config(url, false).map_err(|OpenError(words)| error(words))?;
         if config.get_hosts().len() != 1 {
             return Err(error("it must name one host; give each replica a URL of its own".into()));
         }
-        let place = hosts(&config);
-        if places.contains(&place) {
-            return Err(error(format!("{place} is named twice")));
+        let address = hosts(&config);
+        if addresses.contains(&address) {
+            return Err(error(format!("{address} is named twice")));
         }
-        places.push(place);
+        addresses.push(address);
     }
     Ok(())
 }
 
-/// What a URL says. Writers go to the one host that takes writes.
+/// Parses a URL. Writers connect to the one host that takes writes.
 pub(crate) fn config(url: &str, is_writer: bool) -> Result<Config, OpenError> {
     let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-        // The driver's words name the fault, and no part of the URL.
+        // The driver's text names the fault, and no part of the URL.
         let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
         OpenError(format!(
             "it cannot be read ({reason}); it should be like postgres://user:password@host:5432/database"
@@ -74,12 +74,12 @@ pub(crate) fn config(url: &str, is_writer: bool) -> Result<Config, OpenError> {
     Ok(config)
 }
 
-/// Where a URL leads, for messages: hosts and database, without user and password.
-pub(crate) fn place(config: &Config) -> String {
+/// Hosts and database of a URL, for messages; without user and password.
+pub(crate) fn address(config: &Config) -> String {
     format!("{}/{}", hosts(config), config.get_dbname().unwrap_or_default())
 }
 
-/// The hosts that a URL names, as `host:port`.
+/// The hosts of a URL, as `host:port`.
 pub(crate) fn hosts(config: &Config) -> String {
     let hosts = config.get_hosts().iter().zip(config.get_ports().iter().chain(std::iter::repeat(&5432)));
     let hosts: Vec<_> = hosts
@@ -108,7 +108,7 @@ pub(crate) fn tls(ca: Option<&Path>) -> Result<MakeRustlsConnect, OpenError> {
             }
         }
         None => {
-            // A system without certificates is found out when a server presents one.
+            // If the system has none, the check of the server's certificate fails.
             let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }
@@ -121,7 +121,7 @@ pub(crate) fn tls(ca: Option<&Path>) -> Result<MakeRustlsConnect, OpenError> {
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// A pool that connects when it must; `created` looks at each new connection.
+/// A pool that connects on demand. `created` checks each new connection.
 pub(crate) fn pool(
     config: Config,
     options: &PostgresOptions,

@@ -1,12 +1,12 @@
-//! What went wrong with the database, and what that means for whoever asked.
+//! Errors of the database, and what they mean for the caller.
 
 use hubbub_core::store::{ApplyError, ReadError};
 use tokio_postgres::error::SqlState;
 
-/// A statement, or the way to the database, failed.
+/// A connection or a statement failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    /// No connection could be had.
+    /// No connection could be opened.
     #[error("no connection to the database: {0}")]
     Connection(String),
     /// All connections of the pool are in use.
@@ -20,15 +20,15 @@ pub(crate) enum Fault {
         /// How it failed.
         error: tokio_postgres::Error,
     },
-    /// What the database answered cannot be.
+    /// The stored data is damaged: a row has a value that the store never writes.
     #[error("{what}: the database holds what cannot be: {found}")]
-    Nonsense {
+    UnexpectedRow {
         /// What was attempted.
         what: &'static str,
         /// What was found.
         found: String,
     },
-    /// A try came to know what the next one has to be told; nothing is wrong.
+    /// The attempt found out what the next one needs to know. Nothing is wrong.
     #[error("{what}: to be done again")]
     Again {
         /// What was attempted.
@@ -45,8 +45,8 @@ pub(crate) enum Fault {
 /// Why operations were not confirmed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The database refused what they hold, or holds of what they need what cannot be. Nothing was stored, and the same
-    /// will fail again, but others may not.
+    /// The database refuses their content, or the data they need is damaged. Nothing was stored. The same operations would
+    /// fail again; others may not.
     Content(String),
     /// Everything else.
     Other(ApplyError),
@@ -67,7 +67,7 @@ impl From<Failure> for ApplyError {
     }
 }
 
-/// The database's own words, in one line; the driver's where it has none.
+/// The database's text in one line, or the driver's if it has none.
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(db) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
@@ -86,8 +86,8 @@ impl Fault {
         }
     }
 
-    /// Whether the same may succeed at once: another transaction was in the way, or the
-    /// first try was made to find something out.
+    /// Whether an immediate retry may succeed: another transaction interfered, or the first attempt only collected
+    /// information.
     pub(crate) fn is_conflict(&self) -> bool {
         if matches!(self, Self::Again { .. }) {
             return true;
@@ -96,16 +96,15 @@ impl Fault {
     }
 
     /// Whether it failed only because another statement of its transaction had failed.
-    pub(crate) fn is_echo(&self) -> bool {
+    pub(crate) fn is_follow_up(&self) -> bool {
         self.state() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)
     }
 
-    /// Whether it is about what was given or what is stored of it, not about the database as a whole: a value or its size
-    /// is refused (classes 22 and 54), a row contradicts others (23, but for a missing partition), cannot be read (XX001,
-    /// XX002), or says what cannot be.
+    /// Whether it concerns the given or stored data, not the database as a whole: a value or its size is refused (classes 22
+    /// and 54), a row contradicts others (23, except for a missing partition), cannot be read (XX001, XX002), or is damaged.
     fn is_of_content(&self) -> bool {
         match self {
-            Self::Nonsense { .. } => true,
+            Self::UnexpectedRow { .. } => true,
             Self::Statement { .. } => self.state().is_some_and(|state| {
                 let code = state.code();
                 let is_content = ["22", "23", "54"].iter().any(|class| code.starts_with(class));
@@ -120,19 +119,19 @@ impl Fault {
         if self.is_of_content() { Failure::Content(self.to_string()) } else { self.before_commit().into() }
     }
 
-    /// Whether a lock was not to be had in the time allowed for it.
+    /// Whether a lock timed out.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         self.state() == Some(&SqlState::LOCK_NOT_AVAILABLE)
     }
 
-    /// Whether the answer is that the connection ends: the server stops, or a pooler lost it, whatever became of the
-    /// statement.
+    /// Whether the answer announces the end of the connection: the server stops, or a pooler lost it. It says nothing about
+    /// the statement.
     fn is_end(&self) -> bool {
         let ends = |code: &str| code.starts_with("08") || code.starts_with("57P0") || code == "40003";
         self.state().is_some_and(|state| ends(state.code()))
     }
 
-    /// Whether the connection is of no use any more: broken, or to a server that takes no writes.
+    /// Whether the connection is unusable: broken, or to a server that takes no writes.
     pub(crate) fn spoils_connection(&self) -> bool {
         match self {
             Self::Statement { error, .. } => {
@@ -142,11 +141,11 @@ impl Fault {
                     || self.state() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
             }
             Self::Timeout { .. } => true,
-            Self::Connection(_) | Self::Exhausted | Self::Nonsense { .. } | Self::Again { .. } => false,
+            Self::Connection(_) | Self::Exhausted | Self::UnexpectedRow { .. } | Self::Again { .. } => false,
         }
     }
 
-    /// Whether the connection turned out to be broken, while a fresh one may do.
+    /// Whether the connection was broken, so that a new one may work.
     pub(crate) fn is_broken_connection(&self) -> bool {
         self.spoils_connection() && !matches!(self, Self::Timeout { .. })
     }
@@ -159,7 +158,7 @@ impl Fault {
         ApplyError::Unavailable { reason: self.to_string() }
     }
 
-    /// For a batch whose commit failed: the database's own refusal means that nothing is stored, silence means nothing.
+    /// For a batch whose commit failed. A refusal by the database means that nothing is stored; silence leaves it open.
     pub(crate) fn at_commit(&self) -> ApplyError {
         match self {
             Self::Statement { error, .. }

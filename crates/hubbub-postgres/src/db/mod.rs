@@ -1,19 +1,20 @@
-//! The way to the database: connections, statements, transactions, and what their failures mean.
+//! Access to the database: pooled connections, statements, transactions, and the meaning of errors.
 //!
-//! A face asks [`Db::get`] for a connection and runs its [`Sql`] on it; a change runs inside [`Db::transact`], which
-//! repeats it where other transactions were in the way and classifies what failed.
+//! A subsystem gets a connection from [`Db::get`] and runs its [`Sql`] on it. A change runs inside [`Db::transact`], which
+//! retries after conflicts and classifies errors.
 
 pub(crate) mod clock;
 mod conn;
 pub(crate) mod connect;
 pub(crate) mod fault;
-mod keep;
-pub(crate) mod refusal;
-pub(crate) mod shared;
-pub(crate) mod source;
+pub(crate) mod open_error;
+mod pool_metrics;
+mod pool_reaper;
+pub(crate) mod query_batcher;
+pub(crate) mod read_source;
+mod round_trips;
+pub(crate) mod row;
 pub(crate) mod time;
-mod trips;
-mod waits;
 
 use std::ops::AsyncFn;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
 use futures_util::future::{join3, try_join};
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, PoolFigures};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -30,11 +32,11 @@ use crate::options::Pooler;
 use conn::{BEGIN, COMMITTING};
 pub(crate) use conn::{Conn, Tx};
 pub(crate) use fault::{Failure, Fault};
+use pool_metrics::PoolMetrics;
+use round_trips::{InFlight, RoundTrips};
 pub(crate) use time::PgTime;
-use trips::{Asking, Trips};
-use waits::Waits;
 
-/// A statement. Its types are spelled out, so that it needs no preparing where sessions are not one's own.
+/// A statement. With explicit types it needs no preparation behind a transaction pooler.
 #[derive(Debug)]
 pub(crate) struct Sql {
     /// What it does, for messages: "reading a room".
@@ -47,7 +49,7 @@ pub(crate) struct Sql {
 /// A parameter.
 pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 
-/// Most tries of a transaction that met others.
+/// Most attempts of a transaction that conflicts with others.
 const TRIES_MAX: u32 = 10;
 
 /// A pool of connections to one database.
@@ -56,15 +58,15 @@ pub(crate) struct Db {
     pool: Pool,
     pooler: Pooler,
     timeout: Duration,
-    waits: Arc<Waits>,
-    trips: Arc<Trips>,
-    /// The history that every transaction must meet behind a pooler of transactions, whose servers change unseen;
-    /// connections of one's own are checked once, when they are made.
+    pool_metrics: Arc<PoolMetrics>,
+    round_trips: Arc<RoundTrips>,
+    /// The history that every transaction must find, behind a transaction pooler; its servers may change unseen. `None`
+    /// without one: then connections are checked once, when they are opened.
     history: Option<Arc<History>>,
 }
 
-/// A try of a transaction that failed.
-struct Failed {
+/// A failed attempt of a transaction.
+struct FailedAttempt {
     fault: Fault,
     is_committing: bool,
 }
@@ -72,18 +74,21 @@ struct Failed {
 impl Db {
     pub(crate) fn new(pool: Pool, pooler: Pooler, timeout: Duration, history: Option<Arc<History>>) -> Self {
         let history = history.filter(|_| pooler == Pooler::Transaction);
-        Self { pool, pooler, timeout, waits: Arc::default(), trips: Arc::default(), history }
+        Self { pool, pooler, timeout, pool_metrics: Arc::default(), round_trips: Arc::default(), history }
     }
 
-    /// A connection; waits for one as long as the pool is set to.
+    /// A connection. Waits for one for at most the pool's timeout.
     pub(crate) async fn get(&self) -> Result<Conn, Fault> {
         let asked = Instant::now();
         let got = self.pool.get().await;
-        self.waits.note(asked.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
+        self.pool_metrics.record(asked.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
         match got {
-            Ok(client) => {
-                Ok(Conn::new(client, self.pooler, Asking::new(self.trips.clone()), self.history.clone()))
-            }
+            Ok(client) => Ok(Conn::new(
+                client,
+                self.pooler,
+                InFlight::new(self.round_trips.clone()),
+                self.history.clone(),
+            )),
             Err(PoolError::Timeout(TimeoutType::Wait)) => Err(Fault::Exhausted),
             Err(PoolError::Timeout(_)) => Err(Fault::Connection("the server does not answer".into())),
             Err(PoolError::Backend(error)) => Err(Fault::Connection(fault::describe(&error))),
@@ -95,7 +100,7 @@ impl Db {
         }
     }
 
-    /// All rows of one statement that changes nothing. A connection of the pool that turns out to be broken is replaced.
+    /// All rows of one read-only statement. A broken pooled connection is replaced once.
     pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let mut is_first = true;
         loop {
@@ -110,10 +115,10 @@ impl Db {
     /// The only row of such a statement.
     pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, Fault> {
         let row = self.read(sql, params).await?.into_iter().next();
-        row.ok_or_else(|| Fault::Nonsense { what: sql.what, found: "no row".into() })
+        row.ok_or_else(|| Fault::UnexpectedRow { what: sql.what, found: "no row".into() })
     }
 
-    /// Ends what takes longer than a batch may.
+    /// Times out work that takes longer than a batch may.
     pub(crate) async fn within<T>(
         &self,
         what: &'static str,
@@ -122,20 +127,18 @@ impl Db {
         tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(Fault::Timeout { what }))
     }
 
-    /// Does `work` in one transaction and commits it. Work that met other transactions is done again; it must not
-    /// remember anything of a try that failed. What it does before it waits for an answer goes out together with the
-    /// beginning, and had better be locks and questions.
+    /// Runs `work` in one transaction and commits it. Retries after conflicts; `work` must not keep anything of a failed
+    /// attempt. Statements it sends before it awaits an answer travel with `begin`, so they should be locks and queries.
     pub(crate) async fn transact<T>(
         &self,
         what: &'static str,
         work: impl AsyncFn(&Tx<'_>) -> Result<T, Fault>,
     ) -> Result<T, Failure> {
-        self.try_again(async |conn| self.attempt(what, conn, &work).await).await
+        self.retry(async |conn| self.attempt(what, conn, &work).await).await
     }
 
-    /// Does one statement, behind `first` that has no parameters, in one transaction and one round trip: the commit is
-    /// sent before anything is answered. A failed statement fails the commit, too, so there is nothing to be looked at
-    /// in between.
+    /// Runs `first`, which has no parameters, then one statement, in one transaction and one round trip. The commit is sent
+    /// before any answer arrives. That is safe: if the statement fails, so does the commit.
     pub(crate) async fn transact_at_once(
         &self,
         first: Option<&str>,
@@ -143,7 +146,7 @@ impl Db {
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, Failure> {
         if self.history.is_some() {
-            // Which database it is must be known before the commit is sent.
+            // The history must be checked before the commit is sent.
             let work = async |tx: &Tx<'_>| match first {
                 Some(first) => {
                     let ((), rows) = try_join(tx.batch(sql.what, first), tx.query(sql, params)).await?;
@@ -154,22 +157,22 @@ impl Db {
             return self.transact(sql.what, work).await;
         }
         let begin = format!("{BEGIN}; {}", first.unwrap_or_default());
-        self.try_again(async |conn| self.attempt_at_once(&begin, conn, sql, params).await).await
+        self.retry(async |conn| self.attempt_at_once(&begin, conn, sql, params).await).await
     }
 
-    async fn try_again<T>(
+    async fn retry<T>(
         &self,
-        attempt: impl AsyncFn(&mut Conn) -> Result<T, Failed>,
+        attempt: impl AsyncFn(&mut Conn) -> Result<T, FailedAttempt>,
     ) -> Result<T, Failure> {
         let mut tries = 0;
         loop {
             tries += 1;
             let mut conn = self.get().await.map_err(|fault| fault.before_commit())?;
-            let Failed { fault, is_committing } = match attempt(&mut conn).await {
+            let FailedAttempt { fault, is_committing } = match attempt(&mut conn).await {
                 Ok(value) => return Ok(value),
                 Err(failed) => failed,
             };
-            // A connection of the pool may have been broken for long without anybody knowing.
+            // A pooled connection may have broken unnoticed, long ago.
             let is_stale = tries == 1 && !is_committing && fault.is_broken_connection();
             if !(is_stale || fault.is_conflict() && tries < TRIES_MAX) {
                 return Err(if is_committing { fault.at_commit().into() } else { fault.failed() });
@@ -182,18 +185,18 @@ impl Db {
         what: &'static str,
         conn: &mut Conn,
         work: &impl AsyncFn(&Tx<'_>) -> Result<T, Fault>,
-    ) -> Result<T, Failed> {
+    ) -> Result<T, FailedAttempt> {
         let worked = tokio::time::timeout(self.timeout, async {
             let tx = conn.open();
-            // The first statements go with it: each is sent when it is first polled.
+            // The first statements travel with it: each is sent when first polled.
             let ((), value) = try_join(tx.begin(BEGIN), work(&tx)).await?;
             Ok((value, tx))
         });
         let worked = worked.await.unwrap_or(Err(Fault::Timeout { what }));
-        let (value, tx) = worked.map_err(|fault| Failed { fault, is_committing: false })?;
+        let (value, tx) = worked.map_err(|fault| FailedAttempt { fault, is_committing: false })?;
         let committed = tokio::time::timeout(self.timeout, tx.commit()).await;
         let committed = committed.unwrap_or(Err(Fault::Timeout { what: COMMITTING }));
-        committed.map(|()| value).map_err(|fault| Failed { fault, is_committing: true })
+        committed.map(|()| value).map_err(|fault| FailedAttempt { fault, is_committing: true })
     }
 
     async fn attempt_at_once(
@@ -202,46 +205,45 @@ impl Db {
         conn: &mut Conn,
         sql: &Sql,
         params: &[Param<'_>],
-    ) -> Result<Vec<Row>, Failed> {
+    ) -> Result<Vec<Row>, FailedAttempt> {
         let what = sql.what;
         let prepared = self.within(what, async {
-            let under_way = conn.unchecked().asking.begin_uncounted();
+            let statement = conn.unchecked().in_flight.begin_uncounted();
             let prepared = conn.unchecked().prepare(sql).await;
-            under_way.end(prepared.map_err(|error| Fault::Statement { what, error }))
+            statement.end(prepared.map_err(|error| Fault::Statement { what, error }))
         });
-        prepared.await.map_err(|fault| Failed { fault, is_committing: false })?;
+        prepared.await.map_err(|fault| FailedAttempt { fault, is_committing: false })?;
         let mut tx = conn.open();
-        // The commit goes out with the rest.
+        // The commit is sent with the rest.
         tx.is_over = true;
         let done = self.within(what, async {
-            // Each is sent when it is first polled, so in this order.
+            // Each is sent when first polled, so in this order.
             let done = join3(tx.begin(begin), tx.query(sql, params), tx.batch(COMMITTING, "commit"));
             match done.await {
                 (Ok(()), Ok(rows), Ok(())) => Ok(rows),
-                // It was a transaction of its own then, and stays.
+                // The statement ran without a transaction, and its change stays.
                 (Err(fault), Ok(_), _) => {
-                    Err(Fault::Nonsense { what, found: format!("no transaction: {fault}") })
+                    Err(Fault::UnexpectedRow { what, found: format!("no transaction: {fault}") })
                 }
                 (Err(fault), Err(_), _) | (_, Err(fault), _) | (_, _, Err(fault)) => Err(fault),
             }
         });
         done.await.map_err(|fault| {
             let is_unknown = matches!(fault.at_commit(), ApplyError::Unconfirmed { .. });
-            Failed { fault, is_committing: is_unknown }
+            FailedAttempt { fault, is_committing: is_unknown }
         })
     }
 
-    /// How the pool stands.
+    /// The state of the pool.
     pub(crate) fn figures(&self) -> PoolFigures {
         let status = self.pool.status();
-        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         PoolFigures {
-            active: count(status.size.saturating_sub(status.available)),
-            idle: count(status.available),
-            waiting: count(status.waiting),
-            statements: self.trips.statements(),
-            round_trips: self.trips.round_trips(),
-            ..self.waits.figures()
+            active: saturate(status.size.saturating_sub(status.available)),
+            idle: saturate(status.available),
+            waiting: saturate(status.waiting),
+            statements: self.round_trips.statements(),
+            round_trips: self.round_trips.round_trips(),
+            ..self.pool_metrics.figures()
         }
     }
 

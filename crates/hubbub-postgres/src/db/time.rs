@@ -1,4 +1,4 @@
-//! Times as PostgreSQL has them: microseconds since the year 2000.
+//! Converts times to PostgreSQL's format: microseconds since 2000.
 
 use std::error::Error;
 

@@ -66,7 +66,10 @@ fn what(letter: i8) -> Result<KvChanged, Fault> {
     [KvChanged::Put, KvChanged::Deleted, KvChanged::Expired]
         .into_iter()
         .find(|what| self::letter(*what) == letter)
-        .ok_or_else(|| Fault::Nonsense { what: CHANGES.what, found: format!("a change of kind {letter}") })
+        .ok_or_else(|| Fault::UnexpectedRow {
+            what: CHANGES.what,
+            found: format!("a change of kind {letter}"),
+        })
 }
 
 /// The first key that may begin with `prefix` and lies behind `after`, and the first one behind all that do.

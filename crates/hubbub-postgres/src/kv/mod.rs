@@ -29,7 +29,7 @@ use hubbub_core::store::{KvStore, Read, StoreFigures};
 use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
-use crate::db::shared::Shared;
+use crate::db::query_batcher::QueryBatcher;
 use crate::db::{Fault, Sql};
 use crate::store::{Context, Postgres};
 use position::KeyPosition;
@@ -44,7 +44,7 @@ const COUNTED_MAX: i64 = 1_000;
 pub(crate) struct Kv {
     context: Arc<Context>,
     position: Arc<KeyPosition>,
-    values: Arc<Shared<Values>>,
+    values: Arc<QueryBatcher<Values>>,
     /// Changes up to here are forgotten.
     trimmed: AtomicU64,
     refreshing: JoinHandle<()>,
@@ -64,7 +64,7 @@ impl Kv {
         position.refresh(&context).await.map_err(broken)?;
         let trimmed = lists::trimmed(&context.db).await.map_err(broken)?.into();
         let values = Values { context: context.clone(), position: position.clone() };
-        let values = Shared::new(values, context.runtime.clone());
+        let values = QueryBatcher::new(values, context.runtime.clone());
         let refreshing = {
             let (context, position) = (context.clone(), position.clone());
             async move {

@@ -1,4 +1,4 @@
-//! Values of single keys, asked for by one query for all who wait ([`crate::db::shared`]).
+//! Values of single keys, asked for by one query for all who wait ([`crate::db::query_batcher`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::lists::revision;
 use super::position::KeyPosition;
-use crate::db::shared::Question;
+use crate::db::query_batcher::BatchQuery;
 use crate::db::{PgTime, Sql};
 use crate::store::Context;
 
@@ -26,15 +26,15 @@ pub(super) struct Values {
     pub(super) position: Arc<KeyPosition>,
 }
 
-impl Question for Values {
+impl BatchQuery for Values {
     type Key = Vec<u8>;
     type Value = KvEntry;
 
-    const OF: &'static str = "keys";
+    const SUBJECT: &'static str = "keys";
     // Few, because their values are in memory together.
     const KEYS_MAX: usize = 128;
 
-    async fn ask(&self, keys: &[Vec<u8>]) -> Result<HashMap<Vec<u8>, KvEntry>, ReadError> {
+    async fn query(&self, keys: &[Vec<u8>]) -> Result<HashMap<Vec<u8>, KvEntry>, ReadError> {
         let rows = self.context.db.read(&READ, &[&keys]).await?;
         if let Some(row) = rows.first() {
             self.position.observe(revision(row.get(0)));

@@ -1,34 +1,35 @@
-//! What is too old goes: at once out of sight, soon out of the counts and the tables.
+//! Retention: hides expired messages at once, then deletes them from the counts and the tables.
 //!
-//! Rooms with a retention of their own are trimmed to the moment. The others keep messages until everything in their
-//! partition is too old; then the partition goes as a whole. Either way rooms' `oldest` moves first, together with rows in
-//! `takeouts`, so the counts follow as after any deletion. A partition is dropped when nobody sees anything in it, nothing
-//! of it is counted, and its ids are removed. Where rooms that keep their messages longer have some in it, the others'
-//! messages are removed one by one and the partition stays.
+//! Rooms with a retention of their own are trimmed exactly. Other rooms keep messages until their whole partition has
+//! expired; then it is dropped. In both cases the rooms' `oldest` moves first, together with rows in `takeouts`, so the
+//! counts follow as after any delete. A partition is dropped once nothing in it is visible or counted, and its ids are
+//! deleted. If rooms that keep messages longer have some in it, the partition stays, and the others' messages are deleted
+//! one by one.
 //!
-//! Each step is bounded. The partition is detached and dropped in one transaction that gives up when it would have to wait
-//! for longer than a moment: `detach … concurrently` never stands in the way of others either, but may wait for minutes,
-//! and leaves a half-detached table behind when the server dies meanwhile.
+//! Each step is bounded. A partition is detached and dropped in one transaction that gives up if it must wait longer than a
+//! moment. `detach … concurrently` blocks nobody either, but it may wait for minutes, and leaves a half-detached table if
+//! the server dies meanwhile.
 
 use hubbub_core::Timestamp;
+use hubbub_core::invariant::saturate;
 use tokio_postgres::types::Type;
 
 use super::LOCK;
 use crate::db::{Db, Fault, PgTime, Sql, Tx};
 use crate::store::Context;
 
-/// Rooms looked at in one step.
+/// Most rooms searched in one step.
 const ROOMS: i64 = 500;
-/// Messages of a room looked at in one step.
+/// Most messages of a room searched in one step.
 const MESSAGES: i64 = 5_000;
-/// Pages of a partition whose ids are removed in one step.
+/// Most pages of a partition whose ids are deleted in one step.
 const PAGES: i64 = 100;
-/// Old partitions looked at, those that stay for the sake of some rooms among them.
+/// Most expired partitions searched, including those that stay because of some rooms.
 const PARTITIONS: i64 = 64;
 
-/// Of rooms with a retention of their own, the last message that is too old.
+/// The last expired message of rooms with a retention of their own.
 const OWN: Sql = Sql {
-    what: "looking for messages that are too old",
+    what: "finding expired messages",
     text: "select r.no, (select max(m.seq) from ( \
                    select m.seq, m.received_at from messages m where m.room = r.no and m.seq >= r.oldest \
                    order by m.seq limit $3) m \
@@ -39,24 +40,24 @@ const OWN: Sql = Sql {
     types: &[Type::TIMESTAMPTZ, Type::INT4, Type::INT8, Type::INT8],
 };
 
-const OLD: Sql = Sql {
-    what: "looking for partitions that are too old",
+const EXPIRED: Sql = Sql {
+    what: "finding expired partitions",
     text: "select begins, ends, name, cleaned_pages from partitions where ends <= $1 order by begins limit $2",
     types: &[Type::TIMESTAMPTZ, Type::INT8],
 };
 
-/// Whether rooms that keep messages longer than the others have some in a partition.
+/// Whether rooms that keep messages longer have some in a partition.
 const IS_KEPT: Sql = Sql {
-    what: "looking for messages that are kept longer",
+    what: "finding messages that are kept longer",
     text: "select exists (select from rooms r where r.retention_s > $3 and not r.deleted and exists ( \
                select from messages m where m.room = r.no and m.seq >= r.oldest \
                    and m.received_at >= $1 and m.received_at < $2))",
     types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8],
 };
 
-/// Of the other rooms, the last message in a partition that somebody still sees.
-const SEEN: Sql = Sql {
-    what: "looking for messages that are too old",
+/// The last visible message in a partition, of the other rooms.
+const VISIBLE: Sql = Sql {
+    what: "finding expired messages",
     text: "select r.no, m.last from rooms r cross join lateral ( \
                select max(m.seq) as last from messages m where m.room = r.no and m.seq >= r.oldest \
                    and m.received_at >= $1 and m.received_at < $2) m \
@@ -70,9 +71,9 @@ const LOCK_ROOMS: Sql = Sql {
     types: &[Type::INT4_ARRAY],
 };
 
-/// Hides messages up to a number. `oldest` stops at a message that is not erased.
+/// Hides messages up to a number. `oldest` becomes the next number that is not erased.
 const HIDE: Sql = Sql {
-    what: "hiding messages that are too old",
+    what: "hiding expired messages",
     text: "with moved as materialized ( \
                select r.no, r.oldest as low, case \
                    when exists (select from erased e where e.room = r.no and e.seq = w.last + 1) then \
@@ -97,61 +98,61 @@ const HIDE: Sql = Sql {
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::TIMESTAMPTZ],
 };
 
-/// Whether anything hidden, of this partition or another one, is still counted.
+/// Whether any hidden message is still counted, and the pages of a partition.
 const TO_COUNT: Sql = Sql {
-    what: "looking whether old messages are counted",
+    what: "checking whether expired messages are counted",
     text: "select exists (select from takeouts where not counted_out), \
                pg_relation_size($1::text::regclass) / current_setting('block_size')::int8",
     types: &[Type::TEXT],
 };
 
-const FORGET: Sql = Sql {
-    what: "forgetting a partition",
+const DELETE_ENTRY: Sql = Sql {
+    what: "removing the record of a partition",
     text: "delete from partitions where begins = $1",
     types: &[Type::TIMESTAMPTZ],
 };
 
 /// An old partition.
-struct Old {
+struct ExpiredPartition {
     begins: PgTime,
     ends: PgTime,
     name: String,
     cleaned_pages: i64,
 }
 
-/// Where a look at the rooms with a retention of their own goes on.
+/// Where the next search of rooms with a retention of their own continues.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct TrimProgress {
     after: i32,
 }
 
-/// Does something of what is due. Says whether it did, or has not seen everything yet.
-pub(crate) async fn step(context: &Context, progress: &mut Progress) -> Result<bool, Fault> {
+/// Runs one step. Returns whether it changed anything, or has more to search.
+pub(crate) async fn step(context: &Context, progress: &mut TrimProgress) -> Result<bool, Fault> {
     let db = &context.db;
-    // What is dropped is gone for good.
+    // A drop cannot be undone, so it needs proven time.
     let now = context.clock.proven();
-    let stepping = db.within("removing what is too old", async {
+    let expiring = db.within("deleting expired messages", async {
         if trim_own(db, now, progress).await? {
             return Ok(true);
         }
         match context.options.retention {
-            Some(kept) => drop_old(db, now, i64::try_from(kept.as_secs()).unwrap_or(i64::MAX)).await,
+            Some(kept) => drop_expired(db, now, saturate(kept.as_secs())).await,
             None => Ok(false),
         }
     });
-    stepping.await
+    expiring.await
 }
 
-async fn trim_own(db: &Db, now: Timestamp, progress: &mut Progress) -> Result<bool, Fault> {
+async fn trim_own(db: &Db, now: Timestamp, progress: &mut TrimProgress) -> Result<bool, Fault> {
     let rows = db.read(&OWN, &[&PgTime(now), &progress.after, &MESSAGES, &ROOMS]).await?;
-    let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < ROOMS;
+    let is_last = saturate::<usize, i64>(rows.len()) < ROOMS;
     progress.after = if is_last { 0 } else { rows.last().map_or(0, |row| row.get(0)) };
     let found: Vec<(i32, i64)> =
         rows.iter().filter_map(|row| Some((row.get(0), row.get::<_, Option<i64>>(1)?))).collect();
     Ok(hide(db, found, None).await? || !is_last)
 }
 
-/// Hides messages of rooms, each up to a number. They are removed one by one, or with their partition.
+/// Hides messages of rooms, each up to a number. They are deleted one by one, or with their partition.
 async fn hide(db: &Db, found: Vec<(i32, i64)>, partition: Option<PgTime>) -> Result<bool, Fault> {
     if found.is_empty() {
         return Ok(false);
@@ -165,25 +166,30 @@ async fn hide(db: &Db, found: Vec<(i32, i64)>, partition: Option<PgTime>) -> Res
     Ok(hidden > 0)
 }
 
-async fn drop_old(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool, Fault> {
+async fn drop_expired(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool, Fault> {
     let cutoff = Timestamp::from_micros(now.as_micros().saturating_sub(kept_s.saturating_mul(1_000_000)));
-    for row in db.read(&OLD, &[&PgTime(cutoff), &PARTITIONS]).await? {
-        let old = Old { begins: row.get(0), ends: row.get(1), name: row.get(2), cleaned_pages: row.get(3) };
+    for row in db.read(&EXPIRED, &[&PgTime(cutoff), &PARTITIONS]).await? {
+        let old = ExpiredPartition {
+            begins: row.get(0),
+            ends: row.get(1),
+            name: row.get(2),
+            cleaned_pages: row.get(3),
+        };
         let is_kept: bool = db.read_one(&IS_KEPT, &[&old.begins, &old.ends, &kept_s]).await?.get(0);
-        let seen = db.read(&SEEN, &[&old.begins, &old.ends, &kept_s, &ROOMS]).await?;
+        let seen = db.read(&VISIBLE, &[&old.begins, &old.ends, &kept_s, &ROOMS]).await?;
         let seen: Vec<(i32, i64)> = seen.iter().map(|row| (row.get(0), row.get(1))).collect();
         if hide(db, seen, (!is_kept).then_some(old.begins)).await? {
             return Ok(true);
         }
-        if !is_kept && clear(db, &old).await? {
+        if !is_kept && remove_partition_step(db, &old).await? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// Removes some ids of a partition in which nobody sees anything, and the partition when they are gone.
-async fn clear(db: &Db, old: &Old) -> Result<bool, Fault> {
+/// Deletes some ids of a partition without visible messages, or drops the partition if all are deleted.
+async fn remove_partition_step(db: &Db, old: &ExpiredPartition) -> Result<bool, Fault> {
     let row = db.read_one(&TO_COUNT, &[&old.name]).await?;
     let (is_counted, pages): (bool, i64) = (row.get(0), row.get(1));
     if is_counted {
@@ -204,10 +210,10 @@ async fn clear(db: &Db, old: &Old) -> Result<bool, Fault> {
     Ok(is_done)
 }
 
-async fn remove_ids(tx: &Tx<'_>, old: &Old) -> Result<(), Fault> {
+async fn remove_ids(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<(), Fault> {
     let (name, from) = (&old.name, old.cleaned_pages);
     let to = from.saturating_add(PAGES);
-    // An id that belongs to another message by now is left alone.
+    // Keeps an id that belongs to another message by now.
     let text = format!(
         "delete from message_ids i using (select room, seq, message_id from {name} \
              where ctid >= '({from},0)' and ctid < '({to},0)') gone \
@@ -215,19 +221,19 @@ async fn remove_ids(tx: &Tx<'_>, old: &Old) -> Result<(), Fault> {
              and i.id_hash = encode(substring(sha256(convert_to(gone.message_id, 'UTF8')) for 16), 'hex')::uuid; \
          update partitions set cleaned_pages = {to} where name = '{name}'"
     );
-    tx.batch("removing ids of old messages", &text).await
+    tx.batch("deleting ids of expired messages", &text).await
 }
 
-async fn drop_partition(tx: &Tx<'_>, old: &Old) -> Result<bool, Fault> {
+async fn drop_partition(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<bool, Fault> {
     let name = &old.name;
     let text = format!(
         "set local lock_timeout = '100ms'; alter table messages detach partition {name}; drop table {name}"
     );
-    match tx.batch("dropping an old partition", &text).await {
+    match tx.batch("dropping an expired partition", &text).await {
         Err(fault) if fault.is_lock_timeout() => return Ok(false),
         dropped => dropped?,
     }
-    tx.execute(&FORGET, &[&old.begins]).await?;
-    tracing::info!(partition = name, "dropped a partition of messages that were too old");
+    tx.execute(&DELETE_ENTRY, &[&old.begins]).await?;
+    tracing::info!(partition = name, "dropped a partition of expired messages");
     Ok(true)
 }

@@ -1,8 +1,9 @@
-//! The time that a partition covers, and its name.
+//! The time span of a partition, and its name.
 
 use std::time::Duration;
 
 use hubbub_core::Timestamp;
+use hubbub_core::invariant::saturate;
 
 /// From `begins` up to but not including `ends`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,14 +13,13 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The span of `length`, a multiple of it since 1970, that holds `time`. Cut where it would reach into what is there
-    /// already, because the length was another one before: `before` is where the last partition before `time` ends,
-    /// `behind` where the next one begins.
+    /// The span that holds `time`, as a multiple of `length` since 1970. It is cut at existing partitions, which may overlap
+    /// if the length was changed: `before` is the end of the last one before `time`, `after` the begin of the next.
     pub(super) fn around(
         time: Timestamp,
         length: Duration,
         before: Option<Timestamp>,
-        behind: Option<Timestamp>,
+        after: Option<Timestamp>,
     ) -> Self {
         let length = micros(length);
         let begins = time.as_micros().div_euclid(length).saturating_mul(length);
@@ -27,7 +27,7 @@ impl Span {
         let ends = Timestamp::from_micros(begins.as_micros().saturating_add(length));
         Self {
             begins: before.map_or(begins, |before| begins.max(before)),
-            ends: behind.map_or(ends, |behind| ends.min(behind)),
+            ends: after.map_or(ends, |after| ends.min(after)),
         }
     }
 
@@ -35,7 +35,7 @@ impl Span {
         self.begins <= time && time < self.ends
     }
 
-    /// What the partition is called: after its begin.
+    /// The name of the partition, derived from its begin.
     pub(super) fn name(&self) -> String {
         let begins = self.begins.to_string();
         let digits: String =
@@ -48,9 +48,9 @@ impl Span {
     }
 }
 
-/// A length in microseconds; whole seconds, so that no two names are equal.
+/// A length in microseconds, in whole seconds, so that no two names are equal.
 pub(super) fn micros(length: Duration) -> i64 {
-    i64::try_from(length.as_secs().max(1)).unwrap_or(i64::MAX).saturating_mul(1_000_000)
+    saturate::<u64, i64>(length.as_secs().max(1)).saturating_mul(1_000_000)
 }
 
 #[cfg(test)]
@@ -80,12 +80,12 @@ mod tests {
 
     #[test]
     fn spans_are_cut_at_what_is_there() {
-        let (before, behind) = (time("2026-01-31T06:00:00Z"), time("2026-01-31T13:00:00Z"));
-        let cut = Span::around(time("2026-01-31T12:00:00Z"), DAY, Some(before), Some(behind));
-        assert_eq!(cut, Span { begins: before, ends: behind });
+        let (before, after) = (time("2026-01-31T06:00:00Z"), time("2026-01-31T13:00:00Z"));
+        let cut = Span::around(time("2026-01-31T12:00:00Z"), DAY, Some(before), Some(after));
+        assert_eq!(cut, Span { begins: before, ends: after });
         assert_eq!(cut.name(), "messages_20260131_060000");
-        let (before, behind) = (time("2026-01-30T06:00:00Z"), time("2026-02-07T00:00:00Z"));
-        let whole = Span::around(time("2026-01-31T12:00:00Z"), DAY, Some(before), Some(behind));
+        let (before, after) = (time("2026-01-30T06:00:00Z"), time("2026-02-07T00:00:00Z"));
+        let whole = Span::around(time("2026-01-31T12:00:00Z"), DAY, Some(before), Some(after));
         assert_eq!(whole, span("2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z"));
         assert_eq!(whole.name(), "messages_20260131");
     }

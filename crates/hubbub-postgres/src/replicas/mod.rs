@@ -1,15 +1,13 @@
-//! Reading from replicas.
+//! Reads from replicas that are as new as reads from the primary.
 //!
-//! A replica is always a little behind, and nobody may notice: who was told of a message, by an answer, live, or by
-//! another server, must find it. So every read that may go to a replica first asks the primary how far it has come, in
-//! one small question for all that ask at that moment ([`position`]), and the replica answers once it has replayed as
-//! much ([`replica`]). Where it has not, does not answer, or holds another history, the primary does. What is answered is
-//! therefore as new as if the primary had been asked.
+//! A replica always lags a little, and nobody may notice: a client that was told of a message, by an answer, live, or by
+//! another server, must find it. So every such read first queries the primary for its log position, by one small query for
+//! all reads at that moment ([`log_position`]). The replica answers once it has replayed as much ([`replica`]). If it has
+//! not, does not answer, or holds another history, the primary answers.
 //!
-//! A task looks at each replica twice a second: one that is away, or too far behind to be worth a question, is passed
-//! over meanwhile.
+//! A task probes each replica twice a second. One that is away, or lags too far to be worth a query, is skipped meanwhile.
 
-mod position;
+mod log_position;
 mod replica;
 mod store;
 
@@ -24,28 +22,28 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
-use crate::db::shared::Shared;
-use crate::db::source::Source;
+use crate::db::query_batcher::QueryBatcher;
+use crate::db::read_source::ReadSource;
 use crate::db::{Db, Fault};
 use crate::history::History;
 use crate::options::PostgresOptions;
-use position::{Position, Positions, Trail};
+use log_position::{LogPosition, LogPositionQuery, PositionHistory};
 use replica::Replica;
-pub(crate) use store::Replicated;
+pub(crate) use store::ReplicatedReads;
 
-/// Time between two looks at the replicas.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Time between two probes of the replicas.
+const PROBE_EVERY: Duration = Duration::from_millis(500);
 
 /// The replicas of one database.
 pub(crate) struct Replicas {
     replicas: Vec<Replica>,
     next: AtomicUsize,
-    positions: Arc<Shared<Positions>>,
-    looking: Mutex<Option<JoinHandle<()>>>,
+    positions: Arc<QueryBatcher<LogPositionQuery>>,
+    probe_task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Replicas {
-    /// Those of `options`, none of which needs to be there; `None` when it names none.
+    /// The replicas of `options`, of which none needs to be up. `None` if there are none.
     pub(crate) async fn open(
         options: &PostgresOptions,
         primary: &Db,
@@ -56,49 +54,49 @@ impl Replicas {
         }
         let open = |url: &String| Replica::open(url, options, history.clone());
         let replicas: Vec<_> = options.replicas.iter().map(open).collect::<Result<_, _>>()?;
-        let positions = Shared::new(Positions { primary: primary.clone() }, Handle::current());
+        let positions = QueryBatcher::new(LogPositionQuery { primary: primary.clone() }, Handle::current());
         let all =
-            Arc::new(Self { replicas, next: AtomicUsize::new(0), positions, looking: Mutex::default() });
-        let mut trail = Trail::default();
-        all.look(&mut trail).await;
-        let looker = Arc::downgrade(&all);
-        *all.looking.lock() = Some(tokio::spawn(async move {
+            Arc::new(Self { replicas, next: AtomicUsize::new(0), positions, probe_task: Mutex::default() });
+        let mut past_positions = PositionHistory::default();
+        all.probe(&mut past_positions).await;
+        let weak = Arc::downgrade(&all);
+        *all.probe_task.lock() = Some(tokio::spawn(async move {
             loop {
-                tokio::time::sleep(LOOK_EVERY).await;
-                let Some(all) = looker.upgrade() else { return };
-                all.look(&mut trail).await;
+                tokio::time::sleep(PROBE_EVERY).await;
+                let Some(all) = weak.upgrade() else { return };
+                all.probe(&mut past_positions).await;
             }
         }));
         Ok(Some(all))
     }
 
-    /// How far the primary has come.
-    async fn position(&self) -> Option<Position> {
+    /// The log position of the primary.
+    async fn position(&self) -> Option<LogPosition> {
         self.positions.get(()).await.ok().flatten()
     }
 
-    /// Finds out how the replicas stand. Says nothing new while the primary does not answer.
-    async fn look(&self, trail: &mut Trail) {
+    /// Probes all replicas. Changes nothing while the primary does not answer.
+    async fn probe(&self, past_positions: &mut PositionHistory) {
         let Some(before) = self.position().await else { return };
-        trail.add(before, Instant::now());
-        let seen = join_all(self.replicas.iter().map(Replica::look)).await;
+        past_positions.add(before, Instant::now());
+        let seen = join_all(self.replicas.iter().map(Replica::probe)).await;
         let Some(after) = self.position().await else { return };
         for (replica, seen) in self.replicas.iter().zip(seen) {
             if let Some(seen) = seen {
-                replica.judge(seen, trail, after);
+                replica.update(seen, past_positions, after);
             }
         }
     }
 
-    /// What `work` reads from a replica; `None` when none will do, and the primary is to be asked.
-    async fn read<T, F>(&self, work: &(impl Fn(Source) -> F + Sync)) -> Option<T>
+    /// Reads from a replica; `None` if none is usable, and the primary must answer.
+    async fn read<T, F>(&self, work: &(impl Fn(ReadSource) -> F + Sync)) -> Option<T>
     where
         F: Future<Output = Result<T, Fault>> + Send,
     {
         let first = self.next.fetch_add(1, Relaxed) % self.replicas.len().max(1);
-        let (behind, front) = self.replicas.split_at_checked(first)?;
-        let in_turn = || front.iter().chain(behind);
-        let Some(replica) = in_turn().find(|replica| replica.is_fit()) else {
+        let (before, after) = self.replicas.split_at_checked(first)?;
+        let in_turn = || after.iter().chain(before);
+        let Some(replica) = in_turn().find(|replica| replica.is_usable()) else {
             return in_turn().next()?.count(None);
         };
         replica.count(async { replica.read(self.position().await?, work).await }.await)
@@ -109,14 +107,14 @@ impl Replicas {
     }
 
     pub(crate) fn close(&self) {
-        if let Some(looking) = self.looking.lock().take() {
-            looking.abort();
+        if let Some(probe_task) = self.probe_task.lock().take() {
+            probe_task.abort();
         }
         self.replicas.iter().for_each(Replica::close);
     }
 }
 
-/// Reads that go to replicas where that is allowed.
+/// Reads from replicas, or from the primary.
 #[derive(Clone)]
 pub(crate) struct Reader {
     db: Db,
@@ -124,13 +122,13 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// To the primary, or to `replicas` where they will do.
+    /// Reads from `replicas` if they are usable, else from the primary.
     pub(crate) fn new(db: &Db, replicas: Option<Arc<Replicas>>) -> Self {
         Self { db: db.clone(), replicas }
     }
 
-    /// What `work` reads; it is done again on the primary where a replica failed.
-    pub(crate) async fn read<T, F>(&self, work: impl Fn(Source) -> F + Sync) -> Result<T, Fault>
+    /// Runs `work`, again on the primary if a replica fails.
+    pub(crate) async fn read<T, F>(&self, work: impl Fn(ReadSource) -> F + Sync) -> Result<T, Fault>
     where
         F: Future<Output = Result<T, Fault>> + Send,
     {
@@ -139,6 +137,6 @@ impl Reader {
         {
             return Ok(found);
         }
-        work(Source::Primary(self.db.clone())).await
+        work(ReadSource::Primary(self.db.clone())).await
     }
 }

@@ -1,41 +1,42 @@
-//! One replica: what is known of it, and reading from it.
+//! One replica: its state, and reads from it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::replica::ReplicaFigures;
 use parking_lot::Mutex;
 use tokio_postgres::types::PgLsn;
 
-use super::position::{Position, Trail};
+use super::log_position::{LogPosition, PositionHistory};
 use crate::db::connect::{self, OpenError};
-use crate::db::source::Source;
+use crate::db::read_source::ReadSource;
 use crate::db::{Conn, Db, Fault, Sql};
 use crate::history::History;
 use crate::options::{PoolOptions, PostgresOptions};
 
-/// Longest wait for a connection, and for an answer about how far the replica has come.
+/// Timeout of a connection, and of a query for the replica's position.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often a replica is asked whether it has come far enough, and time in between.
-const ASKED_MAX: u32 = 10;
-const ASK_AFTER: Duration = Duration::from_millis(5);
+/// Most polls of a replica's position for one read, and the time in between.
+const POLLS_MAX: u32 = 10;
+const POLL_AFTER: Duration = Duration::from_millis(5);
 
-/// Shortest and longest time between two looks at a replica that is away.
+/// Shortest and longest time between two probes of a replica that is away.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// The epoch tells which history was replayed last. The position is taken before the next statement sees anything.
-const STANDING: Sql = Sql {
-    what: "asking how far a replica has come",
+/// The epoch identifies the replayed history. The position is taken before the next statement takes its snapshot.
+const REPLAYED: Sql = Sql {
+    what: "reading the log position of a replica",
     text: "select pg_is_in_recovery(), pg_last_wal_replay_lsn(), (select epoch from history)",
     types: &[],
 };
 
-/// The timeline stands in different places, none of which is current at all times; the last one is not shown to everybody.
+/// The timeline is in several places, none of which is always current; not every user may read the last one.
 const IDENTITY: Sql = Sql {
-    what: "asking which database a replica copies",
+    what: "identifying the database of a replica",
     text: "select s.system_identifier::text, greatest(c.timeline_id, r.min_recovery_end_timeline, \
                (select received_tli from pg_stat_wal_receiver)), \
                extract(epoch from now() - pg_last_xact_replay_timestamp())::float8 \
@@ -55,20 +56,20 @@ pub(super) struct Replica {
     fallbacks: AtomicU64,
 }
 
-/// What the last look showed.
+/// The result of the last probe.
 struct State {
-    /// Why it is passed over; `None` = it is read from.
+    /// Why it is skipped; `None` if it is used.
     fault: Option<String>,
     lag: Option<Duration>,
-    look_at: Instant,
+    next_probe: Instant,
     wait: Duration,
 }
 
-/// What a look at a replica found.
-pub(super) struct Seen {
-    replayed: Position,
+/// What a probe found.
+pub(super) struct Observation {
+    replayed: LogPosition,
     at: Instant,
-    /// Time since the last commit that was replayed, by the replica's clock; says nothing while nothing is committed.
+    /// Time since the last replayed commit, by the replica's clock; meaningless while nothing is committed.
     since_commit: Duration,
 }
 
@@ -83,9 +84,9 @@ impl Replica {
         let pool = PoolOptions { min: 0, acquire_timeout: PATIENCE, ..options.pool };
         let connections = connect::pool(config, &PostgresOptions { pool, ..options.clone() }, None)?;
         let state = State {
-            fault: Some("it was not looked at yet".into()),
+            fault: Some("it was not probed yet".into()),
             lag: None,
-            look_at: Instant::now(),
+            next_probe: Instant::now(),
             wait: RETRY_MIN,
         };
         Ok(Self {
@@ -100,7 +101,7 @@ impl Replica {
         })
     }
 
-    pub(super) fn is_fit(&self) -> bool {
+    pub(super) fn is_usable(&self) -> bool {
         self.state.lock().fault.is_none()
     }
 
@@ -109,7 +110,7 @@ impl Replica {
         ReplicaFigures {
             place: self.place.clone(),
             fault: state.fault.clone(),
-            lag_us: state.lag.map(|lag| u64::try_from(lag.as_micros()).unwrap_or(u64::MAX)),
+            lag_us: state.lag.map(|lag| saturate(lag.as_micros())),
             reads: self.reads.load(Relaxed),
             fallbacks: self.fallbacks.load(Relaxed),
         }
@@ -119,60 +120,64 @@ impl Replica {
         self.db.close();
     }
 
-    /// Counts a read by whether it was answered here.
+    /// Counts a read as answered here or by the primary.
     pub(super) fn count<T>(&self, found: Option<T>) -> Option<T> {
         if found.is_some() { &self.reads } else { &self.fallbacks }.fetch_add(1, Relaxed);
         found
     }
 
-    /// What `work` reads, if the replica is fit and has replayed everything up to `position`.
-    pub(super) async fn read<T, F>(&self, position: Position, work: impl Fn(Source) -> F) -> Option<T>
+    /// Runs `work` if the replica is usable and has replayed everything up to `position`.
+    pub(super) async fn read<T, F>(&self, position: LogPosition, work: impl Fn(ReadSource) -> F) -> Option<T>
     where
         F: Future<Output = Result<T, Fault>> + Send,
     {
-        // It may have gone away while the position was asked for.
-        if !self.is_fit() {
+        // It may have gone away while the position was queried.
+        if !self.is_usable() {
             return None;
         }
-        match self.attempt(position, work).await {
+        match self.try_read(position, work).await {
             Ok(found) => found,
-            // Replaying may have cancelled the statement, which says nothing about the next one.
+            // Replay may have cancelled the statement. The next one may succeed.
             Err(fault) if !(fault.spoils_connection() || matches!(fault, Fault::Connection(_))) => {
-                tracing::debug!(replica = self.place, %fault, "a replica did not answer a read");
+                tracing::debug!(replica = self.place, %fault, "a replica did not answer a read; the primary does");
                 None
             }
             Err(fault) => {
-                self.away(&fault);
+                self.mark_unavailable(&fault);
                 None
             }
         }
     }
 
-    async fn attempt<T, F>(&self, position: Position, work: impl Fn(Source) -> F) -> Result<Option<T>, Fault>
+    async fn try_read<T, F>(
+        &self,
+        position: LogPosition,
+        work: impl Fn(ReadSource) -> F,
+    ) -> Result<Option<T>, Fault>
     where
         F: Future<Output = Result<T, Fault>> + Send,
     {
         let conn = Arc::new(self.db.get().await?);
-        if !self.reaches(&conn, position).await? {
+        if !self.wait_for_replay(&conn, position).await? {
             return Ok(None);
         }
-        work(Source::Replica(conn)).await.map(Some)
+        work(ReadSource::Replica(conn)).await.map(Some)
     }
 
-    /// Whether everything up to `position` is replayed. Waits a moment for it.
-    async fn reaches(&self, conn: &Conn, position: Position) -> Result<bool, Fault> {
-        for _ in 1..ASKED_MAX {
-            if self.standing(conn).await? >= position {
+    /// Waits a moment until everything up to `position` is replayed. Returns whether it is.
+    async fn wait_for_replay(&self, conn: &Conn, position: LogPosition) -> Result<bool, Fault> {
+        for _ in 1..POLLS_MAX {
+            if self.replayed_position(conn).await? >= position {
                 return Ok(true);
             }
-            tokio::time::sleep(ASK_AFTER).await;
+            tokio::time::sleep(POLL_AFTER).await;
         }
-        Ok(self.standing(conn).await? >= position)
+        Ok(self.replayed_position(conn).await? >= position)
     }
 
     /// How far it has replayed this history.
-    async fn standing(&self, conn: &Conn) -> Result<Position, Fault> {
-        let row = self.db.within(STANDING.what, conn.unchecked().query_one(&STANDING, &[])).await?;
+    async fn replayed_position(&self, conn: &Conn) -> Result<LogPosition, Fault> {
+        let row = self.db.within(REPLAYED.what, conn.unchecked().query_one(&REPLAYED, &[])).await?;
         if !row.get::<_, bool>(0) {
             return Err(Fault::Connection("it is no replica, but takes writes itself".into()));
         }
@@ -182,33 +187,33 @@ impl Replica {
         Ok(row.get::<_, Option<PgLsn>>(1).unwrap_or(PgLsn::from(0)))
     }
 
-    /// Looks at it; `None` when it is not time yet, or it is away.
-    pub(super) async fn look(&self) -> Option<Seen> {
-        if Instant::now() < self.state.lock().look_at {
+    /// Probes it; `None` if it is not due yet, or away.
+    pub(super) async fn probe(&self) -> Option<Observation> {
+        if Instant::now() < self.state.lock().next_probe {
             return None;
         }
-        let looked = self.db.within("looking at a replica", async {
-            self.db.keep(&self.pool).await?;
+        let probed = self.db.within("probing a replica", async {
+            self.db.reap(&self.pool).await?;
             let conn = self.db.get().await?;
-            let (replayed, at) = (self.standing(&conn).await?, Instant::now());
+            let (replayed, at) = (self.replayed_position(&conn).await?, Instant::now());
             let row = conn.unchecked().query_one(&IDENTITY, &[]).await?;
             if !self.history.is_replicated_by(row.get(0), row.get(1)) {
                 return Err(Fault::Connection("it copies another database than the primary".into()));
             }
             let seconds = row.get::<_, Option<f64>>(2).unwrap_or(0.0);
             let since_commit = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
-            Ok(Seen { replayed, at, since_commit })
+            Ok(Observation { replayed, at, since_commit })
         });
-        looked.await.inspect_err(|fault| self.away(fault)).ok()
+        probed.await.inspect_err(|fault| self.mark_unavailable(fault)).ok()
     }
 
-    /// Notes what was seen, while the primary came at most to `position`.
-    pub(super) fn judge(&self, seen: Seen, trail: &Trail, position: Position) {
+    /// Updates the state. `position` is one that the primary had reached after the probe.
+    pub(super) fn update(&self, seen: Observation, past_positions: &PositionHistory, position: LogPosition) {
         if seen.replayed > position {
             let words = "it is ahead of the primary, so it holds another history".to_owned();
-            return self.away(&Fault::Connection(words));
+            return self.mark_unavailable(&Fault::Connection(words));
         }
-        let (mut lag, may_be_longer) = trail.lag(seen.replayed, seen.at);
+        let (mut lag, may_be_longer) = past_positions.lag(seen.replayed, seen.at);
         if may_be_longer {
             lag = lag.max(seen.since_commit);
         }
@@ -218,28 +223,30 @@ impl Replica {
         let mut state = self.state.lock();
         if state.fault.is_some() != fault.is_some() {
             match &fault {
-                Some(reason) => tracing::warn!(replica = self.place, reason, "a replica is not read from"),
-                None => tracing::info!(replica = self.place, "a replica is read from"),
+                Some(reason) => {
+                    tracing::warn!(replica = self.place, reason, "a replica is not used; the primary answers")
+                }
+                None => tracing::info!(replica = self.place, "a replica is used"),
             }
         }
-        *state = State { fault, lag: Some(lag), look_at: Instant::now(), wait: RETRY_MIN };
+        *state = State { fault, lag: Some(lag), next_probe: Instant::now(), wait: RETRY_MIN };
     }
 
-    /// Passes it over until it is looked at again, later each time.
-    fn away(&self, fault: &Fault) {
+    /// Skips it until the next probe, whose delay doubles each time.
+    fn mark_unavailable(&self, fault: &Fault) {
         let reason = match fault {
             Fault::Connection(words) => words.clone(),
             fault => fault.to_string(),
         };
         let (mut state, now) = (self.state.lock(), Instant::now());
-        // Reads that failed together are one failure.
-        if now < state.look_at {
+        // Reads that fail together count as one failure.
+        if now < state.next_probe {
             return;
         }
         if state.fault.as_ref() != Some(&reason) {
-            tracing::warn!(replica = self.place, reason, "a replica is not read from");
+            tracing::warn!(replica = self.place, reason, "a replica is not used; the primary answers");
         }
-        let (look_at, wait) = (now + state.wait, (state.wait * 2).min(RETRY_MAX));
-        *state = State { fault: Some(reason), lag: None, look_at, wait };
+        let (next_probe, wait) = (now + state.wait, (state.wait * 2).min(RETRY_MAX));
+        *state = State { fault: Some(reason), lag: None, next_probe, wait };
     }
 }

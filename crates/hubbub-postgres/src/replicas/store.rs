@@ -1,4 +1,4 @@
-//! The store's history and statistics, from replicas where they will do.
+//! The reads that replicas may answer: history and statistics.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use hubbub_core::store::{HistoryPage, HistoryQuery, Read};
 use super::{Reader, Replicas};
 use crate::db::Db;
 use crate::rooms::{self, Rooms};
-use crate::stats::{Counts, Stats, hand_on_counts};
+use crate::stats::{CountReader, Stats, delegate_stats};
 
 /// Reads that replicas may answer.
-pub(crate) struct Replicated {
+pub(crate) struct ReplicatedReads {
     rooms: Arc<Rooms>,
-    counts: Counts,
+    counts: CountReader,
     reader: Reader,
     replicas: Arc<Replicas>,
 }
 
-impl Replicated {
+impl ReplicatedReads {
     pub(crate) fn new(rooms: &Arc<Rooms>, stats: &Arc<Stats>, primary: &Db, replicas: Arc<Replicas>) -> Self {
         let reader = Reader::new(primary, Some(replicas.clone()));
-        Self { rooms: rooms.clone(), counts: Counts::new(stats, reader.clone()), reader, replicas }
+        Self { rooms: rooms.clone(), counts: CountReader::new(stats, reader.clone()), reader, replicas }
     }
 
     pub(crate) fn close(&self) {
@@ -30,7 +30,7 @@ impl Replicated {
     }
 }
 
-impl ReplicaStore for Replicated {
+impl ReplicaStore for ReplicatedReads {
     fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
         Box::pin(async move { rooms::history(&self.rooms, &self.reader, &room, &query).await })
     }
@@ -40,4 +40,4 @@ impl ReplicaStore for Replicated {
     }
 }
 
-hand_on_counts!(Replicated, |replicated| replicated.counts);
+delegate_stats!(ReplicatedReads, |replicated_reads| replicated_reads.counts);

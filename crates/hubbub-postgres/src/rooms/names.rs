@@ -1,4 +1,4 @@
-//! Numbers for names. A name keeps its number for ever, so what is known once stays true, whoever else writes.
+//! Assigns and caches numbers for names. A name keeps its number for ever, so the cache stays valid whoever writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -13,23 +13,23 @@ use tokio_postgres::types::Type;
 use crate::db::{Db, Failure, Fault, Param, Sql};
 use hubbub_core::store::ApplyError;
 
-/// Names remembered of each kind.
-const KNOWN_MAX: usize = 100_000;
+/// Names cached of each kind.
+const CACHED_MAX: usize = 100_000;
 
-/// A name, and whether it is to get a number if it has none.
+/// A name, and whether to assign a number if it has none.
 pub(super) type Wanted<'a> = (&'a str, bool);
 
 /// The names of one kind.
 pub(super) struct Names {
     numbers: Cache<Arc<str>, i32>,
     names: Cache<i32, Arc<str>>,
-    find: Sql,
-    make: Sql,
-    tell: Sql,
+    find_numbers: Sql,
+    assign: Sql,
+    find_names: Sql,
 }
 
-/// The statements of a table of names: `$columns` and `$values` are what a new name is written with, in the order of the
-/// names, so that no two servers wait for each other.
+/// The statements of a table of names. `$columns` and `$values` are those of a new row. Rows are inserted in the order of
+/// the names, so that no two servers wait for each other.
 macro_rules! names_in {
     ($table:literal, $columns:literal, $values:literal) => {
         [
@@ -58,27 +58,31 @@ impl Names {
         Self::new(names_in!("users", "id", "wanted.id"))
     }
 
-    /// A room that has a number and nothing else is as one that was deleted: nobody sees it.
+    /// A room with only a number counts as deleted: nobody sees it.
     pub(super) fn of_rooms() -> Self {
         Self::new(names_in!("rooms", "id, deleted", "wanted.id, true"))
     }
 
-    fn new([find, make, tell]: [&'static str; 3]) -> Self {
+    fn new([find_numbers, assign, find_names]: [&'static str; 3]) -> Self {
         Self {
-            numbers: remembered(),
-            names: remembered(),
-            find: Sql { what: "looking up names", text: find, types: &[Type::TEXT_ARRAY] },
-            make: Sql { what: "numbering names", text: make, types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY] },
-            tell: Sql { what: "looking up names", text: tell, types: &[Type::INT4_ARRAY] },
+            numbers: cached(),
+            names: cached(),
+            find_numbers: Sql { what: "looking up names", text: find_numbers, types: &[Type::TEXT_ARRAY] },
+            assign: Sql {
+                what: "assigning numbers to names",
+                text: assign,
+                types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
+            },
+            find_names: Sql { what: "looking up names", text: find_names, types: &[Type::INT4_ARRAY] },
         }
     }
 
-    fn learn(&self, name: &Arc<str>, no: i32) {
+    fn insert(&self, name: &Arc<str>, no: i32) {
         self.numbers.insert(name.clone(), no);
         self.names.insert(no, name.clone());
     }
 
-    /// The numbers of names, in their order; `None` where there is none and none was to be made, and for no name.
+    /// The numbers of names, in their order. `None` for an empty name, and for one that has no number and shall get none.
     pub(super) async fn numbers(&self, db: &Db, wanted: &[Wanted<'_>]) -> Result<Vec<Option<i32>>, Failure> {
         let mut numbers: Vec<_> = wanted.iter().map(|(name, _)| self.numbers.get(*name)).collect();
         let mut missing: BTreeMap<&str, bool> = BTreeMap::new();
@@ -92,7 +96,7 @@ impl Names {
         }
         let found = self.look_up(db, &missing).await?;
         for (name, no) in &found {
-            self.learn(name, *no);
+            self.insert(name, *no);
         }
         for ((name, _), number) in wanted.iter().zip(&mut numbers) {
             *number = number.or_else(|| found.get(*name).copied());
@@ -109,34 +113,33 @@ impl Names {
         let new: Vec<&str> = missing.iter().filter(|(_, make)| **make).map(|(name, _)| *name).collect();
         let mut found = HashMap::new();
         if !new.is_empty() {
-            let made = self.make(db, &names, &new).await?;
+            let made = self.assign(db, &names, &new).await?;
             found.extend(made.iter().map(pair));
-            // What is left has no number, or somebody else has just given it one.
+            // The rest has no number, or another server has just assigned one.
             names = new.into_iter().filter(|name| !found.contains_key(*name)).collect();
         }
         if !names.is_empty() {
-            let rows = db.read(&self.find, &[&names]).await.map_err(|fault| fault.failed())?;
+            let rows = db.read(&self.find_numbers, &[&names]).await.map_err(|fault| fault.failed())?;
             found.extend(rows.iter().map(pair));
         }
         Ok(found)
     }
 
-    /// Numbers of names, those of new ones among them. Names keep their numbers, so nobody misses anything where it is not
-    /// known whether they got them, and it can be done again: at once, because a connection that broke long ago tells no
-    /// more.
-    async fn make(&self, db: &Db, names: &[&str], new: &[&str]) -> Result<Vec<Row>, Failure> {
+    /// Assigns numbers to new names, and returns the numbers of all. Names keep their numbers, so an unconfirmed attempt can
+    /// simply be repeated. That is done once, at once: a connection that broke long ago also reports "unconfirmed".
+    async fn assign(&self, db: &Db, names: &[&str], new: &[&str]) -> Result<Vec<Row>, Failure> {
         let params: [Param<'_>; 2] = [&names, &new];
-        match db.transact_at_once(None, &self.make, &params).await {
+        match db.transact_at_once(None, &self.assign, &params).await {
             Err(Failure::Other(ApplyError::Unconfirmed { .. })) => {}
             made => return made,
         }
-        db.transact_at_once(None, &self.make, &params).await.map_err(|error| match error {
+        db.transact_at_once(None, &self.assign, &params).await.map_err(|error| match error {
             Failure::Other(ApplyError::Unconfirmed { reason }) => ApplyError::Unavailable { reason }.into(),
             failure => failure,
         })
     }
 
-    /// The names that belong to numbers.
+    /// The names of numbers.
     pub(super) async fn names(
         &self,
         db: &Db,
@@ -150,9 +153,9 @@ impl Names {
             }
         }
         if !missing.is_empty() {
-            for row in db.read(&self.tell, &[&missing]).await? {
+            for row in db.read(&self.find_names, &[&missing]).await? {
                 let (no, name) = (row.get(0), Arc::from(row.get::<_, &str>(1)));
-                self.learn(&name, no);
+                self.insert(&name, no);
                 names.insert(no, name);
             }
         }
@@ -160,8 +163,8 @@ impl Names {
     }
 }
 
-fn remembered<Key: Eq + Hash, Value: Clone>() -> Cache<Key, Value> {
-    let options = cache::options(KNOWN_MAX, KNOWN_MAX as u64, 1);
+fn cached<Key: Eq + Hash, Value: Clone>() -> Cache<Key, Value> {
+    let options = cache::options(CACHED_MAX, CACHED_MAX as u64, 1);
     Cache::with_options(options, UnitWeighter, Default::default(), Default::default())
 }
 

@@ -1,8 +1,9 @@
-//! How many rooms and messages there are, without asking. What this server changed is counted at once, what others did
-//! whenever the database is asked again.
+//! Keeps the numbers of rooms and messages without a query. Changes by this server count at once, changes by others when
+//! the database is counted again.
 
 use std::time::{Duration, Instant};
 
+use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 use tokio_postgres::types::Type;
 
@@ -15,28 +16,28 @@ const COUNT: Sql = Sql {
     types: &[] as &[Type],
 };
 
-/// Time between two counts, at least.
+/// Shortest time between two counts.
 const EVERY: Duration = Duration::from_secs(5);
-/// A count may take so small a part of the time.
+/// A count may take one part in so many of the time.
 const SHARE: u32 = 50;
-/// Counts in a row that met changes, after which one is believed all the same.
+/// Most counts in a row disturbed by local changes; then the count is used all the same.
 const MET_MAX: u32 = 3;
 
 #[derive(Debug, Default)]
 struct State {
     sums: Change,
-    /// Grows with every change made here: a count that met one says nothing certain.
+    /// Number of local changes. A count during which it grows is inexact.
     changes: u64,
     next: Option<Instant>,
 }
 
 /// The sums.
 #[derive(Debug, Default)]
-pub(super) struct Totals {
+pub(super) struct RoomTotals {
     state: Mutex<State>,
 }
 
-impl Totals {
+impl RoomTotals {
     pub(super) fn add(&self, change: Change) {
         let mut state = self.state.lock();
         state.sums.messages += change.messages;
@@ -44,14 +45,13 @@ impl Totals {
         state.changes += 1;
     }
 
-    /// Messages kept, and rooms.
+    /// Stored messages, and rooms.
     pub(super) fn sums(&self) -> (u64, u64) {
         let sums = self.state.lock().sums;
-        let sum = |sum: i64| u64::try_from(sum).unwrap_or(0);
-        (sum(sums.messages), sum(sums.rooms))
+        (saturate(sums.messages), saturate(sums.rooms))
     }
 
-    /// Counts, if it is time to.
+    /// Counts in the database, if due.
     pub(super) async fn refresh(&self, db: &Db) -> Result<(), Fault> {
         for met in 1..=MET_MAX {
             let begin = Instant::now();

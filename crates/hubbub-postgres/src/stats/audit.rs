@@ -1,12 +1,14 @@
-//! Counting everything anew, and comparing.
+//! Recounts everything and compares it with the kept counts.
 //!
-//! One snapshot throughout: what is counted is then exactly what stands in `messages` up to the number up to which its
-//! room is counted, and is not noted as taken out.
+//! One snapshot is used throughout. In it, the counted messages are exactly those in `messages` up to the last counted number
+//! of their room, except those marked as uncounted.
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::stats::{AUDIT_DIFFERENCES_MAX, Audit};
 use tokio_postgres::types::Type;
 
-use super::takeouts::names;
+use super::pending_deletes::matches_pending_delete;
+use crate::db::row::non_negative;
 use crate::db::{Db, Fault, Sql};
 
 /// All messages that are counted.
@@ -17,20 +19,20 @@ macro_rules! all {
                  date_bin('1 hour', m.received_at, 'epoch') as hour \
              from messages m join counted c on c.room = m.room and c.seq >= m.seq \
              where not exists (select from takeouts t where t.counted_out and ",
-            names!(),
+            matches_pending_delete!(),
             ")) "
         )
     };
 }
 
 const MESSAGES: Sql =
-    Sql { what: "counting messages anew", text: concat!(all!(), "select count(*) from m"), types: &[] };
+    Sql { what: "recounting messages", text: concat!(all!(), "select count(*) from m"), types: &[] };
 
-/// Differences between what is kept and what is found, in words.
+/// Differences between kept and found counts, as text.
 macro_rules! compare {
     ($what:literal, $kept:literal, $found:literal) => {
         Sql {
-            what: concat!("counting anew: ", $what),
+            what: concat!("recounting: ", $what),
             text: concat!(
                 all!(), ", kept as (", $kept, "), found as (", $found, ") \
                 select '", $what, " ' || coalesce(kept.name, found.name) || ': counted ' \
@@ -86,7 +88,7 @@ const ALL: [Sql; 6] = [
     ),
 ];
 
-/// Counts everything anew.
+/// Recounts everything.
 pub(super) async fn run(db: &Db) -> Result<Audit, Fault> {
     let mut conn = db.get().await?;
     let tx = conn.begin_reading().await?;
@@ -94,8 +96,8 @@ pub(super) async fn run(db: &Db) -> Result<Audit, Fault> {
     let mut differences: Vec<String> = Vec::new();
     for sql in &ALL {
         let most = AUDIT_DIFFERENCES_MAX.saturating_sub(differences.len());
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let most: i64 = saturate(most);
         differences.extend(tx.query(sql, &[&most]).await?.iter().map(|row| row.get::<_, String>(0)));
     }
-    Ok(Audit { messages: u64::try_from(messages).unwrap_or(0), differences })
+    Ok(Audit { messages: non_negative(messages, MESSAGES.what)?, differences })
 }

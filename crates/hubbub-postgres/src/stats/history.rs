@@ -1,15 +1,17 @@
-//! A user's messages over all rooms.
+//! Reads a user's messages from all rooms.
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::stats::{UserHistoryPage, UserHistoryQuery};
 use hubbub_core::{Message, MessageRun, MessageType, Send, Timestamp, UserId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::db::source::Source;
+use crate::db::read_source::ReadSource;
+use crate::db::row::unsigned;
 use crate::db::{Fault, PgTime, Sql};
 
-/// The newest ones before a place, as many as are wanted and one more. The texts behind those that fit are counted, but
-/// not read. What rooms hide is looked at in the same moment.
+/// The newest messages before a cursor, one more than requested. Texts beyond those that fit are counted, not read. What rooms
+/// hide is read in the same snapshot.
 const PAGE: Sql = Sql {
     what: "reading a user's messages",
     text: "select id, seq, received_at, kind, sent_at, message_id, username, body, found from ( \
@@ -38,7 +40,7 @@ const PAGE: Sql = Sql {
 };
 
 pub(super) async fn read(
-    source: Source,
+    source: ReadSource,
     user: UserId,
     query: UserHistoryQuery,
 ) -> Result<UserHistoryPage, Fault> {
@@ -47,7 +49,7 @@ pub(super) async fn read(
         Some(before) => (before.received_at, before.room.as_str(), before.seq),
         None => (end, "", 0),
     };
-    let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let number = |number: usize| -> i64 { saturate(number) };
     let rows = source
         .read(
             &PAGE,
@@ -57,7 +59,7 @@ pub(super) async fn read(
                 &PgTime(query.to.unwrap_or(end)),
                 &PgTime(before),
                 &room,
-                &i64::try_from(seq).unwrap_or(i64::MAX),
+                &saturate::<u64, i64>(seq),
                 &number(query.limit).saturating_add(1),
                 &number(query.bytes_max),
             ],
@@ -74,10 +76,9 @@ pub(super) async fn read(
 
 fn push(run: &mut MessageRun, user: &str, row: &Row) -> Result<(), Fault> {
     let kind: i8 = row.get(3);
-    let kind = u8::try_from(kind)
-        .ok()
-        .and_then(MessageType::from_u8)
-        .ok_or_else(|| Fault::Nonsense { what: PAGE.what, found: format!("a message of the type {kind}") })?;
+    let kind = u8::try_from(kind).ok().and_then(MessageType::from_u8).ok_or_else(|| {
+        Fault::UnexpectedRow { what: PAGE.what, found: format!("a message of the type {kind}") }
+    })?;
     let sent = Send {
         room: row.get(0),
         user,
@@ -87,7 +88,7 @@ fn push(run: &mut MessageRun, user: &str, row: &Row) -> Result<(), Fault> {
         kind,
         timestamp: row.get::<_, PgTime>(4).0,
     };
-    let seq = u64::try_from(row.get::<_, i64>(1)).unwrap_or(0);
+    let seq = unsigned(row, 1, PAGE.what)?;
     run.push(&Message { seq, received_at: row.get::<_, PgTime>(2).0, sent });
     Ok(())
 }

@@ -1,16 +1,15 @@
-//! Counts of what is stored, and users' histories.
+//! Statistics: counts of stored messages, and users' histories.
 //!
-//! What is new is counted by [`roll`] and what is gone taken out by [`takeouts`], both in bounded steps: what is due with
-//! rests, and before a question is answered everything that was there when it was asked. So the tables of counts are
-//! never made anew, and an answer ([`read`]) only reads them. [`history`] reads messages
-//! themselves, [`audit`] counts everything again and compares.
+//! [`rollup`] counts new messages, [`pending_deletes`] subtracts deleted ones. Both work in bounded steps: in the background
+//! with rests, and before a query is answered, everything that was there when it came. So the tables of counts are never
+//! rebuilt, and answers only read them ([`read`]). [`history`] reads messages. [`audit`] recounts everything and compares.
 
 mod audit;
-mod hand_on;
+mod delegate;
 mod history;
+mod pending_deletes;
 mod read;
-mod roll;
-mod takeouts;
+mod rollup;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,67 +25,67 @@ use tokio::sync::Mutex;
 
 use crate::db::Fault;
 use crate::db::connect::OpenError;
-use crate::db::source::Source;
-use crate::partitions::retention::{self, Progress};
+use crate::db::read_source::ReadSource;
+use crate::partitions::retention::{self, TrimProgress};
 use crate::replicas::Reader;
 use crate::store::{Context, Postgres};
-pub(crate) use hand_on::hand_on_counts;
-use roll::{Reach, Step};
+pub(crate) use delegate::delegate_stats;
+use rollup::{RollupScope, RollupStep};
 
-/// Longest time that a question waits for the counts to become current; then it is answered as of when they were.
+/// Longest wait of a query for current counts. After that it is answered as of when they were current.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Shortest time between two steps of counting; a step is followed by so many times its own time without one, so that
-/// writers and readers get what it leaves. Where nothing was due, it is looked again after the last.
+/// Pacing of the rollup. Shortest time between two steps; the pause after a step, as a multiple of the step's duration, which
+/// leaves room for writers and readers; and the pause if nothing was due.
 const COUNT_EVERY: Duration = Duration::from_millis(50);
 const COUNT_REST: u32 = 3;
 const COUNT_LATER: Duration = Duration::from_secs(1);
 
-/// A beat begins no step after so long.
-const BEAT_MAX: Duration = Duration::from_millis(100);
+/// A tick starts no further step after this time.
+const TICK_MAX: Duration = Duration::from_millis(100);
 
-/// A beat that took some time is followed by so many times that time without one.
+/// The pause after a tick, as a multiple of its duration.
 const REST: u32 = 4;
 
-/// Time between two looks for what is too old, at least, and how many times as long as one took.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-const LOOK_SHARE: u32 = 100;
+/// Shortest time between two searches for expired messages, and the same as a multiple of a search's duration.
+const SEARCH_EVERY: Duration = Duration::from_secs(2);
+const SEARCH_SHARE: u32 = 100;
 
 /// How current the counts are.
 #[derive(Debug)]
-struct Current {
-    /// Number of the run that ended last.
+struct Freshness {
+    /// Number of the last finished run.
     run: u64,
-    /// Everything acknowledged up to here was counted when it ended, and nothing hidden then.
+    /// Everything acknowledged by this time was counted when that run ended, and nothing that was hidden.
     as_of: Timestamp,
-    /// When a beat may take out and remove again.
+    /// When a tick may delete again.
     rest_until: Option<Instant>,
-    retention: Progress,
-    /// When old messages are looked for again.
-    look_at: Option<Instant>,
+    retention: TrimProgress,
+    /// When expired messages are searched again.
+    next_search: Option<Instant>,
 }
 
-/// Counts.
+/// The statistics of a store.
 pub(crate) struct Stats {
     context: Arc<Context>,
-    /// Runs begun. Who asked before a run began is answered by it.
+    /// Number of runs started. A run answers every query that came before it started.
     begun: AtomicU64,
-    current: Mutex<Current>,
+    current: Mutex<Freshness>,
 }
 
 impl Stats {
     pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
-        let current = Current {
+        let current = Freshness {
             run: 0,
             as_of: Timestamp::from_micros(0),
             rest_until: None,
-            retention: Progress::default(),
-            look_at: None,
+            retention: TrimProgress::default(),
+            next_search: None,
         };
         Ok(Self { context, begun: AtomicU64::new(0), current: Mutex::new(current) })
     }
 
-    /// Makes the counts current, unless that takes too long. What is answered from them is as of the time told.
+    /// Makes the counts current, unless that takes too long. Returns the time as of which they are.
     async fn catch_up(&self) -> Result<Timestamp, Fault> {
         let asked = self.begun.load(Ordering::SeqCst);
         let mut current = self.current.lock().await;
@@ -102,95 +101,96 @@ impl Stats {
         Ok(current.as_of)
     }
 
-    /// Counts and takes out until nothing is left or the time is over. Says whether nothing is left.
-    async fn work(&self, deadline: Instant, is_patient: bool) -> Result<bool, Fault> {
+    /// Counts and uncounts until nothing is left or the deadline passes. Returns whether nothing is left.
+    async fn work(&self, deadline: Instant, waits_for_lock: bool) -> Result<bool, Fault> {
         let db = &self.context.db;
-        while !matches!(roll::step(db, Reach::All, is_patient).await?, Step::Done) {
+        while !matches!(rollup::step(db, RollupScope::All, waits_for_lock).await?, RollupStep::Done) {
             if Instant::now() >= deadline {
                 return Ok(false);
             }
         }
-        while takeouts::are_pending(db).await? {
-            if Instant::now() >= deadline || !takeouts::step(db, is_patient).await? {
+        while pending_deletes::are_pending(db).await? {
+            if Instant::now() >= deadline || !pending_deletes::uncount_step(db, waits_for_lock).await? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Counts everything stored, takes everything deleted out.
-    pub(crate) async fn settle(&self) -> Result<(), Fault> {
+    /// Counts everything stored, and deletes everything pending.
+    pub(crate) async fn finish_maintenance(&self) -> Result<(), Fault> {
         let db = &self.context.db;
         loop {
             while retention::step(&self.context, &mut self.current.lock().await.retention).await? {}
-            while !matches!(roll::step(db, Reach::All, true).await?, Step::Done) {}
-            while takeouts::step(db, true).await? {}
+            while !matches!(rollup::step(db, RollupScope::All, true).await?, RollupStep::Done) {}
+            while pending_deletes::uncount_step(db, true).await? {}
             let is_dropping =
                 retention::step(&self.context, &mut self.current.lock().await.retention).await?;
-            if !is_dropping && !takeouts::are_pending(db).await? {
+            if !is_dropping && !pending_deletes::are_pending(db).await? {
                 break;
             }
         }
-        while takeouts::remove(db, true).await? {}
+        while pending_deletes::delete_messages(db, true).await? {}
         Ok(())
     }
 
-    /// Counts some of what is due. Says how long to wait before more is counted.
+    /// Runs one rollup step of what is due. Returns the pause after it.
     pub(crate) async fn count(&self) -> Result<Duration, Fault> {
-        // A question that waits does the same.
+        // A waiting query does the same.
         let Ok(_current) = self.current.try_lock() else { return Ok(COUNT_LATER) };
-        let (begin, due) = (Instant::now(), Reach::Due(self.context.clock.now()));
-        Ok(match roll::step(&self.context.db, due, false).await? {
-            Step::Done | Step::Busy => COUNT_LATER,
-            Step::More => COUNT_EVERY.max(begin.elapsed() * COUNT_REST),
+        let (begin, due) = (Instant::now(), RollupScope::Due(self.context.clock.now()));
+        Ok(match rollup::step(&self.context.db, due, false).await? {
+            RollupStep::Done | RollupStep::Busy => COUNT_LATER,
+            RollupStep::More => COUNT_EVERY.max(begin.elapsed() * COUNT_REST),
         })
     }
 
-    /// Takes out and removes what is due, unless that was just done.
-    pub(crate) async fn beat(&self) -> Result<(), Fault> {
+    /// Runs due deletes, unless it is resting.
+    pub(crate) async fn tick(&self) -> Result<(), Fault> {
         let Ok(mut current) = self.current.try_lock() else { return Ok(()) };
         let begin = Instant::now();
         if current.rest_until.is_some_and(|until| begin < until) {
             return Ok(());
         }
-        while begin.elapsed() < BEAT_MAX && self.clear_away(&mut current).await? {}
+        while begin.elapsed() < TICK_MAX && self.run_next_step(&mut current).await? {}
         current.rest_until = Some(Instant::now() + begin.elapsed() * REST);
         Ok(())
     }
 
-    /// One step of whatever is due first. Says whether something was.
-    async fn clear_away(&self, current: &mut Current) -> Result<bool, Fault> {
+    /// Runs one step of the first kind of work that is due. Returns whether there was any.
+    async fn run_next_step(&self, current: &mut Freshness) -> Result<bool, Fault> {
         let db = &self.context.db;
-        Ok(takeouts::step(db, false).await?
+        Ok(pending_deletes::uncount_step(db, false).await?
             || self.expire(current).await?
-            || takeouts::remove(db, false).await?)
+            || pending_deletes::delete_messages(db, false).await?)
     }
 
-    /// Removes some of what is too old, unless it has just been looked for. Says whether it did.
-    async fn expire(&self, current: &mut Current) -> Result<bool, Fault> {
+    /// Runs one step of retention, unless it was searched recently. Returns whether it changed anything.
+    async fn expire(&self, current: &mut Freshness) -> Result<bool, Fault> {
         let begin = Instant::now();
-        if current.look_at.is_some_and(|at| begin < at) {
+        if current.next_search.is_some_and(|at| begin < at) {
             return Ok(false);
         }
         let is_done = !retention::step(&self.context, &mut current.retention).await?;
-        current.look_at = is_done.then(|| Instant::now() + LOOK_EVERY.max(begin.elapsed() * LOOK_SHARE));
+        current.next_search =
+            is_done.then(|| Instant::now() + SEARCH_EVERY.max(begin.elapsed() * SEARCH_SHARE));
         Ok(!is_done)
     }
 }
 
-/// Counts, and where they are read.
-pub(crate) struct Counts {
+/// Statistics with the reader that answers them.
+pub(crate) struct CountReader {
     stats: Arc<Stats>,
     reader: Reader,
 }
 
-impl Counts {
+impl CountReader {
     pub(crate) fn new(stats: &Arc<Stats>, reader: Reader) -> Self {
         Self { stats: stats.clone(), reader }
     }
 
-    /// What `read` answers when the counts are current.
-    async fn counted<T, F>(&self, read: impl Fn(Source) -> F + Sync) -> Result<Counted<T>, ReadError>
+    /// Makes the counts current, then reads.
+    async fn counted<T, F>(&self, read: impl Fn(ReadSource) -> F + Sync) -> Result<Counted<T>, ReadError>
     where
         F: Future<Output = Result<T, Fault>> + Send,
     {
@@ -199,7 +199,7 @@ impl Counts {
     }
 }
 
-impl StatsStore for Counts {
+impl StatsStore for CountReader {
     fn totals(&self) -> Read<'_, Counted<Totals>> {
         Box::pin(self.counted(read::totals))
     }
@@ -248,7 +248,7 @@ impl StatsStore for Counts {
         })
     }
 
-    /// On the primary: it compares what stands there.
+    /// Always on the primary: it compares its tables.
     fn audit(&self) -> Read<'_, Counted<Audit>> {
         Box::pin(async move {
             let as_of = self.stats.catch_up().await?;
@@ -257,4 +257,4 @@ impl StatsStore for Counts {
     }
 }
 
-hand_on_counts!(Postgres, |postgres| postgres.counts);
+delegate_stats!(Postgres, |postgres| postgres.counts);

@@ -1,5 +1,6 @@
-//! Answers from the tables of counts, each by one statement, so that it is of one moment.
+//! Reads the tables of counts, by one statement per answer, so that each is of one snapshot.
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::stats::{
     ActiveUsers, ActiveUsersQuery, FirstLast, HourStats, HoursPage, HoursQuery, PairStats, Participation,
     ParticipationPage, RoomStats, Totals, TypeCounts, UserStats, hour_of,
@@ -8,8 +9,9 @@ use hubbub_core::{RoomId, Timestamp, UserId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::takeouts::names;
-use crate::db::source::Source;
+use super::pending_deletes::matches_pending_delete;
+use crate::db::read_source::ReadSource;
+use crate::db::row::unsigned;
 use crate::db::{Fault, PgTime, Sql};
 
 const TOTALS: Sql = Sql {
@@ -49,7 +51,7 @@ const TOP_USERS: Sql = Sql {
     types: &[Type::INT8],
 };
 
-/// Names are looked up only of those that may be among the first; of equal ones all may.
+/// Names are looked up only for possible results; pairs with equal counts are all possible.
 const TOP_PAIRS: Sql = Sql {
     what: "reading the counts of rooms and users",
     text: "select r.id, u.id, c.messages from (select room, sender, messages from pair_counts \
@@ -76,7 +78,7 @@ const PARTICIPATION: Sql = Sql {
     types: &[Type::TEXT, Type::TEXT, Type::INT8],
 };
 
-/// Whole hours from the counts, what lies before and behind them from the messages.
+/// Whole hours come from the counts, the edges of the window from the messages.
 const ACTIVE: Sql = Sql {
     what: "reading active users",
     text: concat!(
@@ -87,12 +89,12 @@ const ACTIVE: Sql = Sql {
                 select sender / 1024, bit_or(set_bit(B'0'::bit(1024), sender % 1024, 1)) from ( \
                     select m.sender from messages m where m.received_at >= $1 and m.received_at < $2 \
                         and not exists (select from takeouts t where t.counted_out and ",
-        names!(),
+        matches_pending_delete!(),
         ") \
                     union \
                     select m.sender from messages m where m.received_at >= $5 and m.received_at < $6 \
                         and not exists (select from takeouts t where t.counted_out and ",
-        names!(),
+        matches_pending_delete!(),
         ")) edges \
                 group by sender / 1024) both_kinds \
             group by block) \
@@ -112,28 +114,28 @@ const ACTIVE: Sql = Sql {
     ],
 };
 
-/// Before and behind every message.
+/// Before and after every message.
 const BEGIN: Timestamp = Timestamp::from_micros(i64::MIN);
 const END: Timestamp = Timestamp::from_micros(i64::MAX);
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-fn count(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
+fn count(row: &Row, column: usize) -> Result<u64, Fault> {
+    unsigned(row, column, "reading counts")
 }
 
 fn rows(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
+    saturate(limit)
 }
 
-/// One more than are wanted, to see whether there are more.
+/// One more than requested, to see whether there are more.
 fn one_more(limit: usize) -> i64 {
     rows(limit).saturating_add(1)
 }
 
-fn types(row: &Row, column: usize) -> TypeCounts {
-    let at = |offset: usize| count(row.get(column + offset));
-    TypeCounts { text: at(0), join: at(1), leave: at(2) }
+fn types(row: &Row, column: usize) -> Result<TypeCounts, Fault> {
+    let at = |offset: usize| count(row, column + offset);
+    Ok(TypeCounts { text: at(0)?, join: at(1)?, leave: at(2)? })
 }
 
 fn first_last(row: &Row, column: usize) -> FirstLast {
@@ -141,74 +143,77 @@ fn first_last(row: &Row, column: usize) -> FirstLast {
     FirstLast { first: at(column), last: at(column + 1) }
 }
 
-fn nonsense(what: &'static str, found: &str) -> Fault {
-    Fault::Nonsense { what, found: format!("the name {found:?}") }
+fn unexpected(what: &'static str, found: &str) -> Fault {
+    Fault::UnexpectedRow { what, found: format!("the name {found:?}") }
 }
 
 fn room_id(text: &str) -> Result<RoomId, Fault> {
-    RoomId::new(text).map_err(|_| nonsense("reading rooms", text))
+    RoomId::new(text).map_err(|_| unexpected("reading rooms", text))
 }
 
 fn user_id(text: &str) -> Result<UserId, Fault> {
-    UserId::new(text).map_err(|_| nonsense("reading users", text))
+    UserId::new(text).map_err(|_| unexpected("reading users", text))
 }
 
-pub(super) async fn totals(source: Source) -> Result<Totals, Fault> {
+pub(super) async fn totals(source: ReadSource) -> Result<Totals, Fault> {
     let row = source.read_one(&TOTALS, &[]).await?;
-    let rooms = count(row.get(4));
+    let rooms = count(&row, 4)?;
     let received = (rooms > 0).then(|| first_last(&row, 5));
-    Ok(Totals { messages: types(&row, 0), users: count(row.get(3)), rooms, received })
+    Ok(Totals { messages: types(&row, 0)?, users: count(&row, 3)?, rooms, received })
 }
 
 fn room_of(row: &Row) -> Result<RoomStats, Fault> {
-    let (messages, users) = (count(row.get(1)), count(row.get(2)));
+    let (messages, users) = (count(row, 1)?, count(row, 2)?);
     Ok(RoomStats { room: room_id(row.get(0))?, messages, users, received: first_last(row, 3) })
 }
 
-pub(super) async fn room(source: Source, room: RoomId) -> Result<Option<RoomStats>, Fault> {
+pub(super) async fn room(source: ReadSource, room: RoomId) -> Result<Option<RoomStats>, Fault> {
     source.read(&ROOM, &[&room.as_str()]).await?.first().map(room_of).transpose()
 }
 
-pub(super) async fn top_rooms(source: Source, limit: usize) -> Result<Vec<RoomStats>, Fault> {
+pub(super) async fn top_rooms(source: ReadSource, limit: usize) -> Result<Vec<RoomStats>, Fault> {
     source.read(&TOP_ROOMS, &[&rows(limit)]).await?.iter().map(room_of).collect()
 }
 
 fn user_of(row: &Row) -> Result<UserStats, Fault> {
-    let (messages, rooms) = (count(row.get(1)), count(row.get(2)));
+    let (messages, rooms) = (count(row, 1)?, count(row, 2)?);
     Ok(UserStats { user: user_id(row.get(0))?, messages, rooms, received: first_last(row, 3) })
 }
 
-pub(super) async fn user(source: Source, user: UserId) -> Result<Option<UserStats>, Fault> {
+pub(super) async fn user(source: ReadSource, user: UserId) -> Result<Option<UserStats>, Fault> {
     source.read(&USER, &[&user.as_str()]).await?.first().map(user_of).transpose()
 }
 
-pub(super) async fn top_users(source: Source, limit: usize) -> Result<Vec<UserStats>, Fault> {
+pub(super) async fn top_users(source: ReadSource, limit: usize) -> Result<Vec<UserStats>, Fault> {
     source.read(&TOP_USERS, &[&rows(limit)]).await?.iter().map(user_of).collect()
 }
 
-pub(super) async fn top_pairs(source: Source, limit: usize) -> Result<Vec<PairStats>, Fault> {
+pub(super) async fn top_pairs(source: ReadSource, limit: usize) -> Result<Vec<PairStats>, Fault> {
     let pair = |row: &Row| {
         let (room, user) = (room_id(row.get(0))?, user_id(row.get(1))?);
-        Ok(PairStats { room, user, messages: count(row.get(2)) })
+        Ok(PairStats { room, user, messages: count(row, 2)? })
     };
     source.read(&TOP_PAIRS, &[&rows(limit)]).await?.iter().map(pair).collect()
 }
 
-pub(super) async fn hours(source: Source, query: HoursQuery) -> Result<HoursPage, Fault> {
+pub(super) async fn hours(source: ReadSource, query: HoursQuery) -> Result<HoursPage, Fault> {
     let from = PgTime(query.from.map_or(BEGIN, hour_of));
     let to = PgTime(query.to.unwrap_or(END));
     let rows = source.read(&HOURS, &[&from, &to, &one_more(query.limit)]).await?;
-    let hour = |row: &Row| HourStats {
-        hour: row.get::<_, PgTime>(0).0,
-        messages: types(row, 1),
-        users: count(row.get(4)),
-        rooms: count(row.get(5)),
+    let hour = |row: &Row| {
+        Ok(HourStats {
+            hour: row.get::<_, PgTime>(0).0,
+            messages: types(row, 1)?,
+            users: count(row, 4)?,
+            rooms: count(row, 5)?,
+        })
     };
-    Ok(HoursPage { hours: rows.iter().take(query.limit).map(hour).collect(), more: rows.len() > query.limit })
+    let hours = rows.iter().take(query.limit).map(hour).collect::<Result<_, Fault>>()?;
+    Ok(HoursPage { hours, more: rows.len() > query.limit })
 }
 
 pub(super) async fn participation(
-    source: Source,
+    source: ReadSource,
     user: UserId,
     after: Option<RoomId>,
     limit: usize,
@@ -218,7 +223,7 @@ pub(super) async fn participation(
     let room = |row: &Row| {
         Ok(Participation {
             room: room_id(row.get(0))?,
-            messages: count(row.get(1)),
+            messages: count(row, 1)?,
             received: first_last(row, 2),
         })
     };
@@ -226,12 +231,12 @@ pub(super) async fn participation(
     Ok(ParticipationPage { rooms, more: rows.len() > limit })
 }
 
-/// A window, as whole hours and what is left at its two ends.
+/// A window, divided into whole hours and its two edges.
 #[derive(Debug, PartialEq, Eq)]
 struct Window {
-    before: [Timestamp; 2],
+    before_hours: [Timestamp; 2],
     hours: [Timestamp; 2],
-    behind: [Timestamp; 2],
+    after_hours: [Timestamp; 2],
 }
 
 impl Window {
@@ -247,25 +252,25 @@ impl Window {
         let end = to.map_or(END, hour_of);
         let (from, to) = (from.unwrap_or(BEGIN), to.unwrap_or(END));
         if begin >= end {
-            return Self { before: [from, to], hours: [END, END], behind: [END, END] };
+            return Self { before_hours: [from, to], hours: [END, END], after_hours: [END, END] };
         }
-        Self { before: [from, begin], hours: [begin, end], behind: [end, to] }
+        Self { before_hours: [from, begin], hours: [begin, end], after_hours: [end, to] }
     }
 }
 
-pub(super) async fn active_users(source: Source, query: ActiveUsersQuery) -> Result<ActiveUsers, Fault> {
-    let Window { before, hours, behind } = Window::of(query.from, query.to);
-    let [[b1, b2], [h1, h2], [e1, e2]] = [before, hours, behind].map(|ends| ends.map(PgTime));
+pub(super) async fn active_users(source: ReadSource, query: ActiveUsersQuery) -> Result<ActiveUsers, Fault> {
+    let Window { before_hours, hours, after_hours } = Window::of(query.from, query.to);
+    let [[b1, b2], [h1, h2], [e1, e2]] = [before_hours, hours, after_hours].map(|ends| ends.map(PgTime));
     let after = query.after.as_ref().map_or("", UserId::as_str);
     let wanted = if query.limit == 0 { 0 } else { one_more(query.limit) };
     let row = source.read_one(&ACTIVE, &[&b1, &b2, &h1, &h2, &e1, &e2, &after, &wanted]).await?;
-    let (total, names): (u64, Vec<&str>) = (count(row.get(0)), row.get(1));
+    let (total, names): (u64, Vec<&str>) = (count(&row, 0)?, row.get(1));
     let users = names.iter().take(query.limit).map(|name| user_id(name)).collect::<Result<_, Fault>>()?;
     let more = names.len() > query.limit;
     if query.limit > 0 {
         return Ok(ActiveUsers { count: total, users, more });
     }
-    // Nobody is on a page of none, so there are more if there is anybody behind its begin.
+    // A page of limit 0 holds nobody, so there are more if anybody comes after its cursor.
     let more = match query.after {
         None => total > 0,
         Some(_) => {
@@ -287,13 +292,22 @@ mod tests {
             (time("2026-01-31T09:00:00Z"), time("2026-01-31T10:00:00Z"), time("2026-01-31T12:00:00Z"));
         let (from, to) = (time("2026-01-31T09:30:00Z"), time("2026-01-31T12:00:00.000001Z"));
         let window = Window::of(Some(from), Some(to));
-        assert_eq!(window, Window { before: [from, ten], hours: [ten, noon], behind: [noon, to] });
+        assert_eq!(window, Window { before_hours: [from, ten], hours: [ten, noon], after_hours: [noon, to] });
         let window = Window::of(Some(nine), Some(noon));
-        assert_eq!(window, Window { before: [nine, nine], hours: [nine, noon], behind: [noon, noon] });
+        assert_eq!(
+            window,
+            Window { before_hours: [nine, nine], hours: [nine, noon], after_hours: [noon, noon] }
+        );
         let later = time("2026-01-31T09:59:00Z");
         let window = Window::of(Some(from), Some(later));
-        assert_eq!(window, Window { before: [from, later], hours: [END, END], behind: [END, END] });
+        assert_eq!(
+            window,
+            Window { before_hours: [from, later], hours: [END, END], after_hours: [END, END] }
+        );
         let window = Window::of(None, None);
-        assert_eq!(window, Window { before: [BEGIN, BEGIN], hours: [BEGIN, END], behind: [END, END] });
+        assert_eq!(
+            window,
+            Window { before_hours: [BEGIN, BEGIN], hours: [BEGIN, END], after_hours: [END, END] }
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! A store for the suites that every store must pass.
+//! A store for the conformance suite.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +24,12 @@ impl Opened {
         Self::through(Pooler::Session, Duration::from_millis(15)).await
     }
 
-    /// Makes two copies of messages to everybody, and no more before somebody looks for them.
+    /// Creates two copies of a message to everybody, and more only on demand.
     pub async fn slow() -> Self {
         Self::through(Pooler::Session, Duration::from_secs(3_600)).await
     }
 
-    /// Behind a pooler of transactions.
+    /// Behind a transaction pooler.
     pub async fn pooled() -> Self {
         Self::through(Pooler::Transaction, Duration::from_millis(15)).await
     }
@@ -81,6 +81,6 @@ impl Fixture for Opened {
     }
 
     async fn settle(&mut self) {
-        self.store.settle().await.unwrap();
+        self.store.finish_maintenance().await.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Databases for tests, each of its own, in a real PostgreSQL that `scripts/services/postgres.sh start` started.
+//! A database for each test, in a real PostgreSQL started by `scripts/services/postgres.sh start`.
 
 #[allow(dead_code)]
 pub mod fixture;
@@ -12,12 +12,12 @@ use tokio_postgres::{Client, NoTls};
 /// The server; `HUBBUB_TEST_POSTGRES` names another one.
 const URL: &str = "postgres://postgres@127.0.0.1:15432/postgres";
 
-/// A pooler of transactions before it; `HUBBUB_TEST_PGBOUNCER` names another one.
+/// The transaction pooler; `HUBBUB_TEST_PGBOUNCER` names another one.
 const POOLER: &str = "postgres://postgres@127.0.0.1:16432";
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// A database that is dropped with this.
+/// A database, dropped with this value.
 pub struct Database {
     name: String,
     pub url: String,
@@ -57,7 +57,7 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         let name = std::mem::take(&mut self.name);
-        // A runtime of its own: the test's may be on its way down.
+        // A runtime of its own: the test's may be shutting down.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {

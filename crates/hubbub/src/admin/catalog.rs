@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/20261122T011500Z/          one complete backup, named by its start time
 //!     backup.json                its epoch, and its files with lengths and checksums
-//!     FORMAT MANIFEST segments/ kv/  as in a data directory
+//!     FORMAT MANIFEST segments/ queues/ kv/  as in a data directory
 //! DIR/NAME.partial/              one that is being created or removed; unusable
 //! ```
 //!

@@ -1,35 +1,39 @@
-//! Pages of a room's history.
+//! Reads pages of a room's history.
 //!
-//! A cursor is a number, partitions are spans of time. Where a page is near the head, only what was received lately is
-//! searched at first, so that a room with years behind it costs no more than a new one; whether that was enough shows
-//! from the numbers found. A window of time is turned into one of numbers first ([`time`]).
+//! Cursors are numbers, but partitions are time spans. For a page near the head, only recent partitions are searched at
+//! first, so that an old room costs no more than a new one. The numbers found show whether that was enough. A time window
+//! is first turned into a range of numbers ([`time_window`]).
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError};
 use hubbub_core::{MessageRun, RoomId, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::columns::{MESSAGE_COLUMNS, count, message_columns, push};
-use super::{limit_of, time};
-use crate::db::source::Source;
+use super::{limit_of, time_window};
+use crate::db::read_source::ReadSource;
+use crate::db::row::non_negative;
 use crate::db::{Fault, PgTime, Sql};
 use crate::replicas::Reader;
 use crate::rooms::Rooms;
 
-/// Begins before every message, and ends behind every one.
+/// Begins before every message, and ends after every one.
 const ALL_TIME: (Timestamp, Timestamp) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
 
-/// So near the head a page is expected among what was received lately.
+/// Pages within this distance of the head are searched in recent partitions first.
 const NEAR: i64 = 10_000;
 
+/// The operation, for messages.
+const READING: &str = "reading a room";
+
 const ROOM: Sql = Sql {
-    what: "reading a room",
+    what: READING,
     text: "select no, head, oldest, last_received_at from rooms where id = $1 and not deleted",
     types: &[Type::TEXT],
 };
 
-/// What the room hides is looked at in the same moment as its messages. The texts behind those that fit are counted, but
-/// not read.
+/// Messages and what the room hides are read in one snapshot. Texts beyond those that fit are counted, not read.
 macro_rules! page {
     ($order:literal) => {
         Sql {
@@ -63,7 +67,7 @@ macro_rules! page {
 const FORWARD: Sql = page!("asc");
 const BACKWARD: Sql = page!("desc");
 
-/// Numbers and times to look at, and in which order.
+/// The numbers and times to search, and in which order.
 #[derive(Clone, Copy)]
 struct Span {
     low: i64,
@@ -74,8 +78,8 @@ struct Span {
 }
 
 /// A page of a room's history; see [`hubbub_core::RoomStore::history`].
-/// What memory does not hold is read by `reader`, after it was asked of the primary where the room stands: what a replica
-/// answers then is no older than that.
+/// What memory does not hold is read by `reader`, after the primary was queried for the state of the room. So the answer
+/// of a replica is no older than that.
 pub(crate) async fn read(
     rooms: &Rooms,
     reader: &Reader,
@@ -85,11 +89,11 @@ pub(crate) async fn read(
     let db = &rooms.context.db;
     let (no, head, oldest, last) = match &rooms.recent {
         Some(recent) => {
-            let look = recent.look(room).await?.ok_or(ReadError::UnknownRoom)?;
-            if let Some(page) = recent.page(&rooms.user_names, &look, query).await? {
+            let state = recent.room_state(room).await?.ok_or(ReadError::UnknownRoom)?;
+            if let Some(page) = recent.page(&rooms.user_names, &state, query).await? {
                 return Ok(page);
             }
-            (look.no, seq(look.info.head), seq(look.info.oldest), look.info.last_received_at)
+            (state.no, seq(state.info.head), seq(state.info.oldest), state.info.last_received_at)
         }
         None => {
             let rows = db.read(&ROOM, &[&room.as_str()]).await?;
@@ -99,8 +103,8 @@ pub(crate) async fn read(
     };
     let mut page = HistoryPage {
         messages: MessageRun::default(),
-        head: head.unsigned_abs(),
-        oldest: oldest.unsigned_abs(),
+        head: non_negative(head, READING)?,
+        oldest: non_negative(oldest, READING)?,
         more: false,
     };
     let (low, high, is_forward) = match query.cursor {
@@ -112,20 +116,20 @@ pub(crate) async fn read(
     if span.low > span.high || from >= to {
         return Ok(page);
     }
-    let length = i64::try_from(rooms.context.options.partition.as_micros()).unwrap_or(i64::MAX);
-    let lately = last.map(|last| Timestamp::from_micros(last.as_micros().saturating_sub(length)));
-    let rows = reader.read(|source| rows_of(source, (no, head, lately), span, *query)).await?;
+    let length = saturate(rooms.context.options.partition.as_micros());
+    let recent_from = last.map(|last| Timestamp::from_micros(last.as_micros().saturating_sub(length)));
+    let rows = reader.read(|source| rows_of(source, (no, head, recent_from), span, *query)).await?;
     let senders = rooms.user_names.names(db, rows.iter().map(|row| row.get(2))).await?;
     for row in &rows {
         push(&mut page.messages, (row, 0), room.as_str(), &senders)?;
     }
-    // As it was when the messages were read: retention may have removed some since the room was looked up.
+    // As of reading the messages: retention may have removed some since the room was looked up.
     page.oldest = match rows.first() {
-        Some(row) => count(row, MESSAGE_COLUMNS + 2).max(page.oldest),
+        Some(row) => count(row, MESSAGE_COLUMNS + 2)?.max(page.oldest),
         None => oldest_now(rooms, room).await?.max(page.oldest),
     };
-    let found = rows.first().map_or(0, |row| count(row, MESSAGE_COLUMNS));
-    page.more = u64::try_from(rows.len()).unwrap_or(u64::MAX) < found;
+    let found = rows.first().map(|row| count(row, MESSAGE_COLUMNS)).transpose()?.unwrap_or(0);
+    page.more = saturate::<usize, u64>(rows.len()) < found;
     if !is_forward {
         page.messages.reverse();
     }
@@ -135,17 +139,18 @@ pub(crate) async fn read(
 /// The oldest message a room keeps.
 async fn oldest_now(rooms: &Rooms, room: &RoomId) -> Result<u64, ReadError> {
     let rows = rooms.context.db.read(&ROOM, &[&room.as_str()]).await?;
-    rows.first().map(|row| row.get::<_, i64>(2).unsigned_abs()).ok_or(ReadError::UnknownRoom)
+    Ok(count(rows.first().ok_or(ReadError::UnknownRoom)?, 2)?)
 }
 
-/// `lately`: where to begin at first where the page is near the head.
+/// `recent_from`: where the first search begins if the page is near the head.
 async fn rows_of(
-    source: Source,
-    (no, head, lately): (i32, i64, Option<Timestamp>),
+    source: ReadSource,
+    (no, head, recent_from): (i32, i64, Option<Timestamp>),
     mut span: Span,
     query: HistoryQuery,
 ) -> Result<Vec<Row>, Fault> {
-    (span.low, span.high) = time::narrow(&source, no, (span.low, span.high), query.from, query.to).await?;
+    (span.low, span.high) =
+        time_window::narrow(&source, no, (span.low, span.high), query.from, query.to).await?;
     // One more than wanted, to know whether there is one.
     let limit = limit_of(query.limit.max(1)).saturating_add(1);
     let bytes_max = limit_of(query.bytes_max);
@@ -155,8 +160,8 @@ async fn rows_of(
         source.read(sql, &[&no, &span.low, &span.high, &from, &to, &limit, &bytes_max]).await
     };
     let is_near = head - if span.is_forward { span.low } else { span.high } < NEAR;
-    if let Some(lately) = lately.filter(|lately| is_near && *lately > span.from) {
-        let rows = read(lately).await?;
+    if let Some(recent_from) = recent_from.filter(|from| is_near && *from > span.from) {
+        let rows = read(recent_from).await?;
         let is_whole = rows.first().is_some_and(|row| {
             let (found, first): (i64, i64) = (row.get(MESSAGE_COLUMNS), row.get(MESSAGE_COLUMNS + 1));
             first == span.low || !span.is_forward && found == limit
@@ -168,7 +173,7 @@ async fn rows_of(
     read(span.from).await
 }
 
-/// A number as a parameter.
+/// A message number as a parameter: a search bound.
 fn seq(seq: u64) -> i64 {
-    i64::try_from(seq).unwrap_or(i64::MAX)
+    saturate(seq)
 }

@@ -1,4 +1,4 @@
-//! Rooms, members, and the rooms of a user.
+//! Lists rooms, members, and the rooms of a user.
 
 use std::collections::HashMap;
 
@@ -11,6 +11,7 @@ use tokio_postgres::types::Type;
 
 use super::columns::{ROOM_COLUMNS, count, message_columns, push, room_columns, room_info};
 use super::{history, limit_of};
+use crate::db::row::non_negative;
 use crate::db::{Fault, Sql};
 use crate::rooms::Rooms;
 
@@ -21,7 +22,7 @@ const ROOM: Sql = Sql {
 };
 
 const HEADS: Sql = Sql {
-    what: "reading how rooms stand",
+    what: "reading the heads of rooms",
     text: "select id, head, members_only, changes - marks from rooms where id = any($1) and not deleted",
     types: &[Type::TEXT_ARRAY],
 };
@@ -51,7 +52,7 @@ const MEMBERS: Sql = Sql {
     types: &[Type::TEXT, Type::TEXT, Type::INT8],
 };
 
-/// The newest message of a room is nearly always the one at its head, whose partition is known.
+/// The newest message of a room is nearly always the one at its head, and its partition follows from the room.
 const USER_ROOMS: Sql = Sql {
     what: "listing a user's rooms",
     text: concat!(
@@ -75,7 +76,7 @@ const MESSAGE_AT: usize = ROOM_COLUMNS + 2;
 
 pub(super) async fn room(rooms: &Rooms, room: &RoomId) -> Result<Option<RoomInfo>, ReadError> {
     if let Some(recent) = &rooms.recent {
-        return Ok(recent.look(room).await?.map(|look| look.info.clone()));
+        return Ok(recent.room_state(room).await?.map(|state| state.info.clone()));
     }
     Ok(rooms.context.db.read(&ROOM, &[&room.as_str()]).await?.first().map(room_info).transpose()?)
 }
@@ -86,9 +87,12 @@ pub(super) async fn heads(rooms: &Rooms, wanted: &[RoomId]) -> Result<Vec<RoomHe
     let wanted: HashMap<&str, &RoomId> = wanted.iter().map(|room| (room.as_str(), room)).collect();
     let heads = rows.iter().filter_map(|row| {
         let room = (*wanted.get(row.get::<_, &str>(0))?).clone();
-        Some(RoomHead { room, head: count(row, 1), members_only: row.get(2), changes: count(row, 3) })
+        let head = |room| {
+            Ok(RoomHead { room, head: count(row, 1)?, members_only: row.get(2), changes: count(row, 3)? })
+        };
+        Some(head(room))
     });
-    Ok(heads.collect())
+    heads.collect()
 }
 
 pub(super) async fn rooms(
@@ -102,13 +106,13 @@ pub(super) async fn rooms(
 
 pub(super) async fn access(rooms: &Rooms, room: &RoomId, user: &UserId) -> Result<Access, ReadError> {
     if let Some(recent) = &rooms.recent {
-        let Some(look) = recent.look(room).await? else { return Ok(Access::Unknown) };
-        return Ok(recent.access(&look, user).await?);
+        let Some(state) = recent.room_state(room).await? else { return Ok(Access::Unknown) };
+        return Ok(recent.access(&state, user).await?);
     }
     let rows = rooms.context.db.read(&ACCESS, &[&room.as_str(), &user.as_str()]).await?;
     let Some(row) = rows.first() else { return Ok(Access::Unknown) };
     Ok(match row.get::<_, Option<i64>>(1) {
-        Some(read_seq) => Access::Member { read_seq: read_seq.unsigned_abs() },
+        Some(read_seq) => Access::Member { read_seq: non_negative(read_seq, ACCESS.what)? },
         None if row.get(0) => Access::Closed,
         None => Access::Open,
     })
@@ -123,11 +127,11 @@ pub(super) async fn members(
     let after = after.map_or("", UserId::as_str);
     let rows = rooms.context.db.read(&MEMBERS, &[&room.as_str(), &after, &limit_of(limit)]).await?;
     let member = |row: &Row| {
-        let user = UserId::new(row.get::<_, &str>(0)).map_err(|_| Fault::Nonsense {
+        let user = UserId::new(row.get::<_, &str>(0)).map_err(|_| Fault::UnexpectedRow {
             what: MEMBERS.what,
             found: format!("the name {:?}", row.get::<_, &str>(0)),
         })?;
-        Ok(Member { user, read_seq: count(row, 1) })
+        Ok(Member { user, read_seq: count(row, 1)? })
     };
     rows.iter().map(member).collect()
 }
@@ -145,11 +149,11 @@ pub(super) async fn user_rooms(
     let mut answer = UserRooms::default();
     for row in &rows {
         let info = room_info(row)?;
-        let read_seq = count(row, ROOM_COLUMNS);
+        let read_seq = count(row, ROOM_COLUMNS)?;
         let unread = info
             .head
             .saturating_sub(read_seq.max(info.oldest - 1))
-            .saturating_sub(count(row, ROOM_COLUMNS + 1));
+            .saturating_sub(count(row, ROOM_COLUMNS + 1)?);
         if row.get::<_, Option<i64>>(MESSAGE_AT).is_some() {
             push(&mut answer.last, (row, MESSAGE_AT), info.room.as_str(), &senders)?;
         } else if info.messages > 0 {

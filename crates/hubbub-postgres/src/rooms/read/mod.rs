@@ -1,12 +1,13 @@
-//! Reading rooms: one statement for what is small, and pages of history in [`history`].
+//! Reads rooms: lists and single rooms by one statement each, and pages of history ([`history`]).
 
 mod columns;
 pub(super) mod history;
 mod lists;
-mod time;
+mod time_window;
 
 use std::sync::Arc;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::{
     Access, HistoryPage, HistoryQuery, Member, Read, RoomHead, RoomInfo, RoomStore, UserRooms,
 };
@@ -51,7 +52,7 @@ impl RoomStore for Postgres {
     }
 }
 
-/// A number of rows as a parameter.
+/// A limit of rows as a parameter.
 fn limit_of(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
+    saturate(limit)
 }

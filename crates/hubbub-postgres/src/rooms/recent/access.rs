@@ -1,4 +1,4 @@
-//! How users stand to rooms.
+//! Caches the access of users to rooms.
 
 use std::sync::Arc;
 
@@ -9,12 +9,13 @@ use quick_cache::UnitWeighter;
 use quick_cache::sync::Cache;
 use tokio_postgres::types::Type;
 
-use super::look::Look;
+use super::room_state::RoomState;
+use crate::db::row::{non_negative, unsigned};
 use crate::db::{Fault, Sql};
 use crate::store::Context;
 
-/// Users of rooms remembered.
-const KNOWN_MAX: usize = 50_000;
+/// Pairs of room and user in the cache.
+const CACHED_MAX: usize = 50_000;
 
 const ACCESS: Sql = Sql {
     what: "looking up a member",
@@ -24,55 +25,60 @@ const ACCESS: Sql = Sql {
     types: &[Type::INT4, Type::TEXT],
 };
 
-/// How a user stood to a room, and how the room stood then.
+/// The access of a user to a room, and the state of the room at that time.
 #[derive(Debug, Clone)]
-struct Known {
+struct CachedAccess {
     access: Access,
     changes: i64,
     head: u64,
 }
 
-impl Known {
-    /// Whether it is still so, or was so later. Without any change a read mark moves by a message of its member only, and
-    /// only from the head.
-    fn holds(&self, look: &Look) -> bool {
+impl CachedAccess {
+    /// Whether it is as new as `state`, or newer. Without a change of the room, a read mark moves only with a message of its
+    /// member, and only from the head.
+    fn holds(&self, state: &RoomState) -> bool {
         let is_at_head = matches!(self.access, Access::Member { read_seq } if read_seq >= self.head);
-        self.changes > look.changes
-            || self.changes == look.changes && (self.head >= look.info.head || !is_at_head)
+        self.changes > state.changes
+            || self.changes == state.changes && (self.head >= state.info.head || !is_at_head)
     }
 }
 
-/// Those remembered, by room and user.
-pub(super) struct Accesses {
-    known: Cache<(i32, Arc<str>), Known>,
+/// The cache, by room and user.
+pub(super) struct AccessCache {
+    entries: Cache<(i32, Arc<str>), CachedAccess>,
 }
 
-impl Default for Accesses {
+impl Default for AccessCache {
     fn default() -> Self {
-        let options = cache::options(KNOWN_MAX, KNOWN_MAX as u64, 1);
-        Self { known: Cache::with_options(options, UnitWeighter, Default::default(), Default::default()) }
+        let options = cache::options(CACHED_MAX, CACHED_MAX as u64, 1);
+        Self { entries: Cache::with_options(options, UnitWeighter, Default::default(), Default::default()) }
     }
 }
 
-impl Accesses {
-    pub(super) fn get(&self, look: &Look, user: &UserId) -> Option<Access> {
-        let known = self.known.get(&(look.no, Arc::from(user.as_str())))?;
-        known.holds(look).then_some(known.access)
+impl AccessCache {
+    pub(super) fn get(&self, state: &RoomState, user: &UserId) -> Option<Access> {
+        let cached = self.entries.get(&(state.no, Arc::from(user.as_str())))?;
+        cached.holds(state).then_some(cached.access)
     }
 
-    pub(super) async fn load(&self, context: &Context, look: &Look, user: &UserId) -> Result<Access, Fault> {
-        let row = context.db.read_one(&ACCESS, &[&look.no, &user.as_str()]).await?;
+    pub(super) async fn load(
+        &self,
+        context: &Context,
+        state: &RoomState,
+        user: &UserId,
+    ) -> Result<Access, Fault> {
+        let row = context.db.read_one(&ACCESS, &[&state.no, &user.as_str()]).await?;
         if row.get(4) {
             return Ok(Access::Unknown);
         }
         let access = match row.get::<_, Option<i64>>(1) {
-            Some(read_seq) => Access::Member { read_seq: read_seq.unsigned_abs() },
+            Some(read_seq) => Access::Member { read_seq: non_negative(read_seq, ACCESS.what)? },
             None if row.get(0) => Access::Closed,
             None => Access::Open,
         };
-        let head = row.get::<_, i64>(3).unsigned_abs();
-        let known = Known { access, changes: row.get(2), head };
-        self.known.insert((look.no, Arc::from(user.as_str())), known);
+        let head = unsigned(&row, 3, ACCESS.what)?;
+        let cached = CachedAccess { access, changes: row.get(2), head };
+        self.entries.insert((state.no, Arc::from(user.as_str())), cached);
         Ok(access)
     }
 }

@@ -1,23 +1,24 @@
-//! Fetching the end of a room, or what is missing of it.
+//! Loads the newest messages of a room, or those that the cache lacks.
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::{MessageRun, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::look::Look;
-use super::tail::{BYTES_MAX, KEPT_MAX, Tail};
+use super::newest::{BYTES_MAX, MESSAGES_MAX, NewestMessages};
+use super::room_state::RoomState;
 use crate::db::{Fault, PgTime, Sql};
 use crate::rooms::names::Names;
 use crate::rooms::read::{MESSAGE_COLUMNS, count, message_columns, push};
 use crate::store::Context;
 
-/// Messages fetched at least where nothing is known: who reads the last of a room reads some more soon.
+/// Fewest messages fetched for a room that is not cached: readers of the newest messages soon want more.
 const FETCHED_MIN: usize = 100;
 
 /// Before every message.
 const BEGIN: Timestamp = Timestamp::from_micros(i64::MIN);
 
-/// The newest messages behind a number, newest first, and where the room stood at the same moment.
+/// The newest messages after a number, newest first, and the state of the room in the same snapshot.
 const TAIL: Sql = Sql {
     what: "reading the newest messages",
     text: concat!(
@@ -37,83 +38,82 @@ const TAIL: Sql = Sql {
     types: &[Type::INT4, Type::INT8, Type::TIMESTAMPTZ, Type::INT8, Type::INT8],
 };
 
-/// What was fetched.
+/// Fetched messages, with the state of their room.
 struct Fetched {
     head: u64,
     oldest: u64,
     erased: i64,
     run: MessageRun,
-    /// Whether nothing that was asked for is left out.
+    /// Whether nothing requested is left out.
     is_whole: bool,
 }
 
-/// The end of a room, at least `wanted` messages of it where it has as many, and they are not too large. `before` is what
-/// was known.
+/// Loads at least `wanted` of the newest messages, if the room has as many and they are not too large. `before` is what the
+/// cache holds.
 pub(super) async fn load(
     context: &Context,
     users: &Names,
-    look: &Look,
-    before: Option<&Tail>,
+    state: &RoomState,
+    before: Option<&NewestMessages>,
     wanted: usize,
-) -> Result<Tail, Fault> {
-    if let Some(before) = before.filter(|before| before.stamp() == look.stamp()) {
+) -> Result<NewestMessages, Fault> {
+    if let Some(before) = before.filter(|before| before.version() == state.version()) {
         let from = before.last_received_at().unwrap_or(BEGIN);
-        let fetched = fetch(context, users, look, (before.head(), from), KEPT_MAX).await?;
-        if fetched.is_whole && (fetched.oldest, fetched.erased) == before.stamp() {
+        let fetched = fetch(context, users, state, (before.head(), from), MESSAGES_MAX).await?;
+        if fetched.is_whole && (fetched.oldest, fetched.erased) == before.version() {
             return Ok(before.with(fetched.head, &fetched.run));
         }
     }
-    let count = wanted.saturating_add(1).clamp(FETCHED_MIN, KEPT_MAX);
-    let length = i64::try_from(context.options.partition.as_micros()).unwrap_or(i64::MAX);
-    if let Some(last) = look.info.last_received_at {
-        // What was received lately is found without looking through years.
-        let lately = Timestamp::from_micros(last.as_micros().saturating_sub(length));
-        let fetched = fetch(context, users, look, (0, lately), count).await?;
+    let count = wanted.saturating_add(1).clamp(FETCHED_MIN, MESSAGES_MAX);
+    let length: i64 = saturate(context.options.partition.as_micros());
+    if let Some(last) = state.info.last_received_at {
+        // Search recent partitions only, not years.
+        let recent_from = Timestamp::from_micros(last.as_micros().saturating_sub(length));
+        let fetched = fetch(context, users, state, (0, recent_from), count).await?;
         let first = fetched.run.get(0).map(|message| message.seq);
         if !fetched.is_whole || first.is_some_and(|first| first <= fetched.oldest) {
             return Ok(whole(fetched));
         }
     }
-    Ok(whole(fetch(context, users, look, (0, BEGIN), count).await?))
+    Ok(whole(fetch(context, users, state, (0, BEGIN), count).await?))
 }
 
-/// Everything fetched, with nothing known before.
-fn whole(fetched: Fetched) -> Tail {
+/// Newest messages made of what was fetched alone.
+fn whole(fetched: Fetched) -> NewestMessages {
     let first = fetched.run.get(0).map(|message| message.seq);
     let low = match first {
         Some(first) if !fetched.is_whole => first,
         _ => fetched.oldest,
     };
-    Tail::new(fetched.head, (fetched.oldest, fetched.erased), low, fetched.run)
+    NewestMessages::new(fetched.head, (fetched.oldest, fetched.erased), low, fetched.run)
 }
 
 async fn fetch(
     context: &Context,
     users: &Names,
-    look: &Look,
+    state: &RoomState,
     (after, from): (u64, Timestamp),
     limit: usize,
 ) -> Result<Fetched, Fault> {
-    let after = i64::try_from(after).unwrap_or(i64::MAX);
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let bytes_max = i64::try_from(BYTES_MAX).unwrap_or(i64::MAX);
-    let rows = context.db.read(&TAIL, &[&look.no, &after, &PgTime(from), &limit, &bytes_max]).await?;
-    let nonsense = || Fault::Nonsense { what: TAIL.what, found: format!("no room {}", look.info.room) };
-    let state = rows.first().ok_or_else(nonsense)?;
+    let (after, limit, bytes_max): (i64, i64, i64) = (saturate(after), saturate(limit), saturate(BYTES_MAX));
+    let rows = context.db.read(&TAIL, &[&state.no, &after, &PgTime(from), &limit, &bytes_max]).await?;
+    let unexpected =
+        || Fault::UnexpectedRow { what: TAIL.what, found: format!("no room {}", state.info.room) };
+    let first_row = rows.first().ok_or_else(unexpected)?;
     let [found, head, oldest, erased] = [0, 1, 2, 3].map(|column| MESSAGE_COLUMNS + column);
     let has_message = |row: &&Row| row.get::<_, Option<i64>>(0).is_some();
     let messages: Vec<&Row> = rows.iter().filter(has_message).collect();
     let senders = users.names(&context.db, messages.iter().map(|row| row.get(2))).await?;
     let mut run = MessageRun::default();
     for row in messages.iter().rev() {
-        push(&mut run, (row, 0), look.info.room.as_str(), &senders)?;
+        push(&mut run, (row, 0), state.info.room.as_str(), &senders)?;
     }
-    let found = state.get::<_, Option<i64>>(found).unwrap_or(0);
+    let found = first_row.get::<_, Option<i64>>(found).unwrap_or(0);
     let is_whole = found < limit && usize::try_from(found).is_ok_and(|found| found == run.len());
     Ok(Fetched {
-        head: count(state, head),
-        oldest: count(state, oldest),
-        erased: state.get(erased),
+        head: count(first_row, head)?,
+        oldest: count(first_row, oldest)?,
+        erased: first_row.get(erased),
         run,
         is_whole,
     })

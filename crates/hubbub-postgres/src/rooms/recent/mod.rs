@@ -1,22 +1,21 @@
-//! What is read again and again, in memory: the newest messages of active rooms, and how users stand to rooms.
+//! Caches the newest messages of active rooms, and the access of users.
 //!
-//! Other servers write to the same rooms, so nothing in here is believed by itself. Every read first asks where its room
-//! stands, together with all others that ask at that moment ([`look`]): one small query for many. What is remembered and
-//! stands there, or further, is the answer; of what does not, the missing end is fetched. Messages that this server
-//! stores are added without fetching them.
-//!
-//! [`tail`]: the end of a room, and pages of it. [`load`]: fetching it.
+//! Other servers write to the same rooms, so nothing cached is used unchecked. Every read first queries the state of its
+//! room, together with all other reads at that moment ([`room_state`]): one small query for many. What is cached and as new
+//! as that state is the answer; otherwise the missing messages are loaded ([`load`]). Messages stored by this server are
+//! added without loading them.
 
 mod access;
 mod load;
-pub(super) mod look;
-mod tail;
+mod newest;
+pub(super) mod room_state;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hubbub_core::cache;
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::{Access, CacheFigures, Cursor, HistoryPage, HistoryQuery, ReadError};
 use hubbub_core::{Message, RoomId, UserId};
 use quick_cache::Weighter;
@@ -25,128 +24,130 @@ use tokio::sync::Mutex;
 
 use super::names::Names;
 use crate::db::Fault;
-use crate::db::shared::Shared;
+use crate::db::query_batcher::QueryBatcher;
 use crate::store::Context;
-use access::Accesses;
-use look::{Look, Looks};
-pub(super) use tail::Stamp;
-use tail::{KEPT_MAX, Tail};
+use access::AccessCache;
+pub(super) use newest::VisibilityVersion;
+use newest::{MESSAGES_MAX, NewestMessages};
+use room_state::{RoomState, RoomStateQuery};
 
-/// Ends that are fetched at the same time, at most: a room is fetched once, however many wait for it.
+/// Most loads at the same time. A room is loaded once, however many reads wait for it.
 const LOADS_MAX: usize = 64;
 
 /// Rooms expected in memory.
 const ROOMS_EXPECTED: usize = 1_000;
 
-/// Largest end of a room that is kept in any case: it has one message at least, however long that is.
+/// The largest cache entry: one message at least, however long it is.
 const LARGEST_BYTES: u64 = 1024 * 1024;
 
 #[derive(Clone)]
 struct Bytes;
 
-impl Weighter<i32, Arc<Tail>> for Bytes {
-    fn weight(&self, _room: &i32, tail: &Arc<Tail>) -> u64 {
-        tail.bytes()
+impl Weighter<i32, Arc<NewestMessages>> for Bytes {
+    fn weight(&self, _room: &i32, newest: &Arc<NewestMessages>) -> u64 {
+        newest.bytes()
     }
 }
 
-/// What is remembered.
-pub(super) struct Recent {
+/// The cache.
+pub(super) struct RecentCache {
     context: Arc<Context>,
-    looks: Arc<Shared<Looks>>,
-    tails: Cache<i32, Arc<Tail>, Bytes>,
+    room_states: Arc<QueryBatcher<RoomStateQuery>>,
+    newest: Cache<i32, Arc<NewestMessages>, Bytes>,
     loads: Vec<Mutex<()>>,
-    accesses: Accesses,
+    access_cache: AccessCache,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-impl Recent {
-    /// Of so many bytes.
+impl RecentCache {
+    /// An empty cache of so many bytes.
     pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Self {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let bytes: u64 = saturate(bytes);
         let options = cache::options(ROOMS_EXPECTED, bytes, LARGEST_BYTES);
-        let looks = Looks { context: context.clone(), count: AtomicU64::new(0) };
+        let room_states = RoomStateQuery { context: context.clone(), count: AtomicU64::new(0) };
         Self {
             context: context.clone(),
-            looks: Shared::new(looks, context.runtime.clone()),
-            tails: Cache::with_options(options, Bytes, Default::default(), Default::default()),
+            room_states: QueryBatcher::new(room_states, context.runtime.clone()),
+            newest: Cache::with_options(options, Bytes, Default::default(), Default::default()),
             loads: (0..LOADS_MAX).map(|_| Mutex::default()).collect(),
-            accesses: Accesses::default(),
+            access_cache: AccessCache::default(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
     }
 
-    /// Where a room stands; `None` when there is none of that name.
-    pub(super) async fn look(&self, room: &RoomId) -> Result<Option<Arc<Look>>, ReadError> {
-        self.looks.get(room.clone()).await
+    /// The current state of a room; `None` if there is no such room.
+    pub(super) async fn room_state(&self, room: &RoomId) -> Result<Option<Arc<RoomState>>, ReadError> {
+        self.room_states.get(room.clone()).await
     }
 
-    /// A page near the end of a room; `None` when it is not, and is to be read elsewhere.
+    /// A page near the head of a room; `None` if it must be read from the database.
     pub(super) async fn page(
         &self,
         users: &Names,
-        look: &Look,
+        state: &RoomState,
         query: &HistoryQuery,
     ) -> Result<Option<HistoryPage>, Fault> {
-        let Some(wanted) = wanted(look, query) else { return Ok(None) };
-        if let Some(page) = self.remembered(look, query) {
+        let Some(wanted) = wanted(state, query) else { return Ok(None) };
+        if let Some(page) = self.cached_page(state, query) {
             self.hits.fetch_add(1, Relaxed);
             return Ok(Some(page));
         }
-        let load = usize::try_from(look.no).ok().and_then(|no| self.loads.get(no % LOADS_MAX));
+        let load = usize::try_from(state.no).ok().and_then(|no| self.loads.get(no % LOADS_MAX));
         let _loading = match load {
             Some(load) => Some(load.lock().await),
             None => None,
         };
-        // Another may have fetched it meanwhile.
-        if let Some(page) = self.remembered(look, query) {
+        // Another read may have loaded it meanwhile.
+        if let Some(page) = self.cached_page(state, query) {
             self.hits.fetch_add(1, Relaxed);
             return Ok(Some(page));
         }
         self.misses.fetch_add(1, Relaxed);
-        let before = self.tails.get(&look.no);
-        let tail = load::load(&self.context, users, look, before.as_deref(), wanted).await?;
-        let page = tail.page(query);
-        self.tails.insert(look.no, Arc::new(tail));
+        let before = self.newest.get(&state.no);
+        let newest = load::load(&self.context, users, state, before.as_deref(), wanted).await?;
+        let page = newest.page(query);
+        self.newest.insert(state.no, Arc::new(newest));
         Ok(page)
     }
 
-    fn remembered(&self, look: &Look, query: &HistoryQuery) -> Option<HistoryPage> {
-        let tail = self.tails.get(&look.no)?;
-        if tail.is_as_new_as(look.stamp(), look.info.head) { tail.page(query) } else { None }
+    fn cached_page(&self, state: &RoomState, query: &HistoryQuery) -> Option<HistoryPage> {
+        let newest = self.newest.get(&state.no)?;
+        if newest.is_as_new_as(state.version(), state.info.head) { newest.page(query) } else { None }
     }
 
-    /// How a user stands to a room.
-    pub(super) async fn access(&self, look: &Look, user: &UserId) -> Result<Access, Fault> {
-        if let Some(access) = self.accesses.get(look, user) {
+    /// The access of a user to a room.
+    pub(super) async fn access(&self, state: &RoomState, user: &UserId) -> Result<Access, Fault> {
+        if let Some(access) = self.access_cache.get(state, user) {
             self.hits.fetch_add(1, Relaxed);
             return Ok(access);
         }
         self.misses.fetch_add(1, Relaxed);
-        self.accesses.load(&self.context, look, user).await
+        self.access_cache.load(&self.context, state, user).await
     }
 
-    /// Adds messages that were stored, where the ends of their rooms are remembered.
-    pub(super) fn stored<'a>(&self, messages: impl Iterator<Item = (i32, Stamp, Message<'a>)>) {
-        if self.tails.is_empty() {
+    /// Adds stored messages to the rooms that are cached.
+    pub(super) fn stored<'a>(&self, messages: impl Iterator<Item = (i32, VisibilityVersion, Message<'a>)>) {
+        if self.newest.is_empty() {
             return;
         }
-        let mut rooms: HashMap<i32, Option<(Stamp, Vec<Message<'a>>)>> = HashMap::new();
-        for (room, stamp, message) in messages {
+        let mut rooms: HashMap<i32, Option<(VisibilityVersion, Vec<Message<'a>>)>> = HashMap::new();
+        for (room, version, message) in messages {
             let found = rooms
                 .entry(room)
-                .or_insert_with(|| Some((stamp, Vec::new())).filter(|_| self.tails.contains_key(&room)));
+                .or_insert_with(|| Some((version, Vec::new())).filter(|_| self.newest.contains_key(&room)));
             if let Some((_, messages)) = found {
                 messages.push(message);
             }
         }
         for (room, messages) in rooms {
-            let (Some((stamp, messages)), Some(tail)) = (messages, self.tails.peek(&room)) else { continue };
-            match tail.is_read().then(|| tail.extended(stamp, &messages)).flatten() {
-                Some(tail) => self.tails.insert(room, Arc::new(tail)),
-                None => drop(self.tails.remove(&room)),
+            let (Some((version, messages)), Some(newest)) = (messages, self.newest.peek(&room)) else {
+                continue;
+            };
+            match newest.is_read().then(|| newest.extended(version, &messages)).flatten() {
+                Some(newest) => self.newest.insert(room, Arc::new(newest)),
+                None => drop(self.newest.remove(&room)),
             }
         }
     }
@@ -155,22 +156,21 @@ impl Recent {
         CacheFigures {
             hits: self.hits.load(Relaxed),
             misses: self.misses.load(Relaxed),
-            questions: self.looks.question().count.load(Relaxed),
-            bytes: self.tails.weight(),
+            questions: self.room_states.batch_query().count.load(Relaxed),
+            bytes: self.newest.weight(),
         }
     }
 }
 
-/// How many of a room's last messages a query needs to know; `None` when it asks for what is far from the end, or for
-/// times.
-fn wanted(look: &Look, query: &HistoryQuery) -> Option<usize> {
+/// How many of a room's newest messages a query needs; `None` for pages far from the head, and for time windows.
+fn wanted(state: &RoomState, query: &HistoryQuery) -> Option<usize> {
     if query.from.is_some() || query.to.is_some() {
         return None;
     }
-    let behind = |seq: u64| usize::try_from(look.info.head.saturating_sub(seq)).ok();
+    let distance = |seq: u64| usize::try_from(state.info.head.saturating_sub(seq)).ok();
     let wanted = match query.cursor {
-        Cursor::After(after) => behind(after)?,
-        Cursor::Before(before) => behind(before.saturating_sub(1))?.checked_add(query.limit)?,
+        Cursor::After(after) => distance(after)?,
+        Cursor::Before(before) => distance(before.saturating_sub(1))?.checked_add(query.limit)?,
     };
-    (wanted <= KEPT_MAX).then_some(wanted)
+    (wanted <= MESSAGES_MAX).then_some(wanted)
 }

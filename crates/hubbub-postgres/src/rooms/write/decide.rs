@@ -16,7 +16,7 @@ use super::messages::NewMessage;
 use super::state::{Membership, Room, State};
 use super::{Numbered, Totals};
 use crate::apply::RoomOp;
-use crate::rooms::recent::Stamp;
+use crate::rooms::recent::VisibilityVersion;
 
 /// What is to be written.
 pub(super) struct Written<'a> {
@@ -34,9 +34,10 @@ pub(super) struct Written<'a> {
 
 impl<'a> Written<'a> {
     /// The new messages, with their rooms and how these stand.
-    pub(super) fn messages(&self) -> impl Iterator<Item = (i32, Stamp, Message<'a>)> {
+    pub(super) fn messages(&self) -> impl Iterator<Item = (i32, VisibilityVersion, Message<'a>)> {
         let stamp = |room: &Room| (room.oldest.unsigned_abs(), room.erased);
-        let stamps: HashMap<i32, Stamp> = self.rooms.iter().map(|(no, room)| (*no, stamp(room))).collect();
+        let stamps: HashMap<i32, VisibilityVersion> =
+            self.rooms.iter().map(|(no, room)| (*no, stamp(room))).collect();
         self.stored.iter().filter_map(move |new| {
             let message =
                 Message { seq: new.seq.unsigned_abs(), received_at: new.received_at, sent: new.send };

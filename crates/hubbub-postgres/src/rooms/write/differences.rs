@@ -70,7 +70,7 @@ pub(super) async fn write(
         kept(written, &mut faults);
     }
     // Where one fails, the others fail because of it.
-    let cause = faults.iter().position(|fault| !fault.is_echo()).unwrap_or(0);
+    let cause = faults.iter().position(|fault| !fault.is_follow_up()).unwrap_or(0);
     if cause < faults.len() { Err(faults.swap_remove(cause)) } else { Ok((inserted, unread)) }
 }
 

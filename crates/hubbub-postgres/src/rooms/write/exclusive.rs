@@ -79,7 +79,7 @@ async fn change_room(
     numbered: &Numbered<'_>,
     now: Timestamp,
 ) -> Result<(Outcome, Totals), Fault> {
-    let missing = || Fault::Nonsense { what: "locking rooms", found: "no row".into() };
+    let missing = || Fault::UnexpectedRow { what: "locking rooms", found: "no row".into() };
     let mut state = state::lock(tx, std::iter::once(no)).await?;
     state.members = state::read_members(tx, &state, std::slice::from_ref(numbered)).await?;
     let before = state.rooms.get(&no).cloned().ok_or_else(missing)?;

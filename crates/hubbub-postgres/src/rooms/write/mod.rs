@@ -133,7 +133,7 @@ async fn try_once<'a>(
     if inserted != wanted as u64 {
         if looks_up_ids {
             let found = format!("{inserted} of {wanted} new ids could be inserted");
-            return Err(Fault::Nonsense { what: "inserting ids", found });
+            return Err(Fault::UnexpectedRow { what: "inserting ids", found });
         }
         hints.looks_up_ids.store(true, Ordering::Relaxed);
         return Err(Fault::Again { what: "inserting ids" });
@@ -192,7 +192,7 @@ async fn make_partitions(rooms: &Rooms, ops: &[Numbered<'_>]) -> Result<(), Fail
     times.push(now);
     for time in times {
         tracing::warn!(%time, "a partition for messages was missing");
-        partitions::make(context, time).await.map_err(|fault| fault.before_commit())?;
+        partitions::create(context, time).await.map_err(|fault| fault.before_commit())?;
     }
     Ok(())
 }

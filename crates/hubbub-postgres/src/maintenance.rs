@@ -1,4 +1,4 @@
-//! What time brings: each face is asked again and again to do what is due, and whether the database answers is noted.
+//! Maintenance loop: runs every subsystem's due work on each tick, and records whether the database answers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::rooms::Rooms;
 use crate::stats::Stats;
 use crate::store::Context;
 
-/// Time between two beats.
-const BEAT_EVERY: Duration = Duration::from_millis(500);
+/// Time between two ticks.
+const TICK_EVERY: Duration = Duration::from_millis(500);
 
-/// What is known of the database without asking it.
+/// The state of the database as of the last tick.
 #[derive(Debug, Default)]
 pub(crate) struct Status {
     state: Mutex<(Option<String>, StoreFigures)>,
@@ -28,7 +28,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// Up, unless the last beat found out otherwise.
+    /// Up, unless the last tick failed or raised an alarm.
     pub(crate) fn health(&self) -> StoreHealth {
         if let Some(reason) = &self.state.lock().0 {
             return StoreHealth::Unreachable(reason.clone());
@@ -36,8 +36,8 @@ impl Status {
         self.alarm.lock().clone().map_or(StoreHealth::Up, StoreHealth::Alarm)
     }
 
-    /// What somebody has to see to before it stops the store; `None` = nothing.
-    pub(crate) fn alarm(&self, reason: Option<String>) {
+    /// Sets or clears what an operator must fix before it stops the store.
+    pub(crate) fn set_alarm(&self, reason: Option<String>) {
         *self.alarm.lock() = reason;
     }
 
@@ -45,23 +45,23 @@ impl Status {
         self.state.lock().1
     }
 
-    fn note(&self, beaten: Result<StoreFigures, Fault>) {
+    fn record(&self, ticked: Result<StoreFigures, Fault>) {
         let mut state = self.state.lock();
-        match beaten {
+        match ticked {
             Ok(figures) => *state = (None, figures),
             Err(fault) => state.0 = Some(fault.to_string()),
         }
     }
 }
 
-/// The task that does it.
-pub(crate) struct Pulse {
+/// The tasks of the loop.
+pub(crate) struct Maintenance {
     task: JoinHandle<()>,
-    copying: JoinHandle<()>,
+    copy_task: JoinHandle<()>,
 }
 
-/// What beats.
-struct Faces {
+/// What the loop maintains.
+struct Subsystems {
     context: Arc<Context>,
     rooms: Arc<Rooms>,
     queues: Arc<Queues>,
@@ -69,29 +69,29 @@ struct Faces {
     stats: Arc<Stats>,
 }
 
-impl Faces {
-    async fn beat(&self) -> Result<StoreFigures, Fault> {
+impl Subsystems {
+    async fn tick(&self) -> Result<StoreFigures, Fault> {
         let mut figures = StoreFigures::default();
-        self.context.db.keep(&self.context.options.pool).await?;
+        self.context.db.reap(&self.context.options.pool).await?;
         if let Some(clock) = &self.context.database_clock {
             clock.measure(&self.context.db).await?;
         }
-        partitions::beat(&self.context, &mut figures).await;
-        self.rooms.beat(&mut figures).await?;
+        partitions::tick(&self.context, &mut figures).await;
+        self.rooms.tick(&mut figures).await?;
         self.queues.beat(&mut figures).await?;
         self.kv.beat(&mut figures).await?;
-        self.stats.beat().await?;
+        self.stats.tick().await?;
         Ok(figures)
     }
 
-    /// Counts until the next beat, but not before `next`, which it moves on by the rest that each step is to have.
+    /// Updates the counts until the next tick. `next` is when the next step may start; each step moves it by its rest.
     async fn count(&self, next: &mut Instant) -> Result<(), Fault> {
-        let end = Instant::now() + BEAT_EVERY;
+        let end = Instant::now() + TICK_EVERY;
         let mut counted = Ok(());
         while counted.is_ok() && *next < end {
             tokio::time::sleep_until((*next).into()).await;
             let rest = self.stats.count().await;
-            *next = Instant::now() + rest.as_ref().map_or(BEAT_EVERY, |rest| *rest);
+            *next = Instant::now() + rest.as_ref().map_or(TICK_EVERY, |rest| *rest);
             counted = rest.map(drop);
         }
         tokio::time::sleep_until(end.into()).await;
@@ -99,8 +99,8 @@ impl Faces {
     }
 }
 
-impl Pulse {
-    /// Beats once, and from then on by itself.
+impl Maintenance {
+    /// Runs one tick, then starts the loop.
     pub(crate) async fn start(
         context: Arc<Context>,
         rooms: Arc<Rooms>,
@@ -108,42 +108,42 @@ impl Pulse {
         kv: Arc<Kv>,
         stats: Arc<Stats>,
     ) -> Self {
-        let copies = queues.clone();
-        let copying = Box::pin(async move { copies.make_copies().await });
-        let faces = Faces { context: context.clone(), rooms, queues, kv, stats };
-        context.status.note(faces.beat().await);
-        let beating = async move {
-            let tell = |beaten: Result<StoreFigures, Fault>| {
-                if let Err(fault) = &beaten
+        let broadcasting = queues.clone();
+        let copying = Box::pin(async move { broadcasting.make_copies().await });
+        let subsystems = Subsystems { context: context.clone(), rooms, queues, kv, stats };
+        context.status.record(subsystems.tick().await);
+        let ticking = async move {
+            let record = |ticked: Result<StoreFigures, Fault>| {
+                if let Err(fault) = &ticked
                     && !matches!(context.status.health(), StoreHealth::Unreachable(_))
                 {
-                    tracing::warn!(%fault, "the database does not answer as it should");
+                    tracing::warn!(%fault, "maintenance of the database failed; retrying in 0.5 s");
                 }
-                context.status.note(beaten);
+                context.status.record(ticked);
             };
             let mut next = Instant::now();
             loop {
-                let counted = faces.count(&mut next).await;
+                let counted = subsystems.count(&mut next).await;
                 let is_counting = counted.is_ok();
                 if let Err(fault) = counted {
-                    tell(Err(fault));
+                    record(Err(fault));
                 }
-                // Also where counting fails: there are partitions to be made.
-                let beaten = faces.beat().await;
-                if is_counting || beaten.is_err() {
-                    tell(beaten);
+                // Also if counting fails: partitions must be created.
+                let ticked = subsystems.tick().await;
+                if is_counting || ticked.is_err() {
+                    record(ticked);
                 }
             }
         };
         Self {
-            task: tokio::spawn(supervise(Essential::new("database maintenance"), beating)),
-            copying: tokio::spawn(supervise(Essential::new("copies of messages to everybody"), copying)),
+            task: tokio::spawn(supervise(Essential::new("database maintenance"), ticking)),
+            copy_task: tokio::spawn(supervise(Essential::new("copies of messages to everybody"), copying)),
         }
     }
 
-    /// Ends it, wherever it is.
+    /// Aborts the tasks at their next await.
     pub(crate) fn stop(&self) {
         self.task.abort();
-        self.copying.abort();
+        self.copy_task.abort();
     }
 }

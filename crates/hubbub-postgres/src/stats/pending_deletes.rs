@@ -1,25 +1,25 @@
-//! Taking out what nobody sees any more: first out of the counts, all at once, then out of the tables, by and by.
+//! Deletes hidden messages: first from the counts, in large steps, then from the tables, in small ones.
 //!
-//! A row of `takeouts` names messages of a room, from one number to another, of one sender or of all. Once they are taken
-//! out of the counts the row says so, and stays until they are removed. So at any moment, what is counted is what stands in
-//! `messages`, up to the number up to which its room is counted, and in no such row.
+//! A row of `takeouts` is a pending delete: a range of numbers of a room, of one sender or of all. Once its messages are
+//! uncounted, the row is marked; it stays until they are deleted. So at any moment, the counted messages are those in
+//! `messages` up to the last counted number of their room, except those of marked rows.
 
 use std::collections::BTreeSet;
 
 use tokio_postgres::types::Type;
 
-use super::roll;
+use super::rollup;
 use crate::db::{Conn, Db, Fault, Sql, Tx};
 
-/// Rows of `takeouts` taken at once, and messages they may name together, in about: more are done in parts.
+/// Most pending deletes of one step, and about how many messages they may cover together; larger ones are split.
 const ROWS: i64 = 200;
 const STEP: i64 = 200_000;
 
-/// Messages removed at once, while the writers of their room wait.
-const REMOVED: i64 = 1_000;
+/// Most messages deleted in one step, during which writers of the room wait.
+const DELETES_MAX: i64 = 1_000;
 
 const SPLIT: Sql = Sql {
-    what: "dividing what is to be taken out of the counts",
+    what: "splitting pending deletes",
     text: "with large as (update takeouts set first_seq = first_seq + $1 \
                where not counted_out and last_seq - first_seq >= $1 \
                returning room, first_seq, sender) \
@@ -28,26 +28,26 @@ const SPLIT: Sql = Sql {
     types: &[Type::INT8],
 };
 
-/// What is not counted yet is left for later.
+/// Skips ranges that are not counted yet.
 const CHOOSE: Sql = Sql {
-    what: "looking for what is to be taken out of the counts",
+    what: "finding messages to uncount",
     text: "select t.no, t.last_seq - t.first_seq + 1 from takeouts t \
                join counted c on c.room = t.room and c.seq >= t.last_seq \
            where not t.counted_out order by t.no limit $1",
     types: &[Type::INT8],
 };
 
-/// Whether a row of `takeouts` named `t` names the message `m`.
-macro_rules! names {
+/// Whether the row `t` of `takeouts` covers the message `m`.
+macro_rules! matches_pending_delete {
     () => {
         "t.room = m.room and m.seq between t.first_seq and t.last_seq and (t.sender is null or t.sender = m.sender)"
     };
 }
-pub(super) use names;
+pub(super) use matches_pending_delete;
 
-/// Answers what is left to each user in each room that something was taken from.
-const TAKE_OUT: Sql = Sql {
-    what: "taking messages out of the counts",
+/// Subtracts messages from the counts. Returns what remains to each affected user in each room.
+const UNCOUNT: Sql = Sql {
+    what: "uncounting messages",
     text: concat!(
         "with named as ( \
             select m.* from takeouts t cross join lateral ( \
@@ -63,7 +63,7 @@ const TAKE_OUT: Sql = Sql {
         gone as materialized ( \
             select m.room, m.sender, m.kind::int4 as kind, date_bin('1 hour', m.received_at, 'epoch') as hour \
             from named m where not exists (select from takeouts t where t.counted_out and ",
-        names!(),
+        matches_pending_delete!(),
         ")), \
         pair as (select sender, room, count(*) as messages from gone group by sender, room), \
         pairs_left as ( \
@@ -97,7 +97,7 @@ const TAKE_OUT: Sql = Sql {
             where not exists (select from messages m join counted c on c.room = m.room and c.seq >= m.seq \
                 where m.sender = g.sender and m.received_at >= g.hour and m.received_at < g.hour + interval '1 hour' \
                     and not exists (select from takeouts t where (t.counted_out or t.no = any($1)) and ",
-        names!(),
+        matches_pending_delete!(),
         ")) \
             group by hour, sender / 1024), \
         hour_users_left as ( \
@@ -108,22 +108,22 @@ const TAKE_OUT: Sql = Sql {
     types: &[Type::INT8_ARRAY],
 };
 
-/// First and last of what is left to users in rooms.
+/// Sets the first and last times of the remaining messages of users in rooms.
 const ENDS: Sql = Sql {
-    what: "looking for first and last messages",
+    what: "finding first and last messages",
     text: concat!(
         "update pair_counts p set first = found.first, last = found.last \
         from (select k.sender, k.room, \
                 (select m.received_at from messages m where m.sender = k.sender and m.room = k.room \
                      and m.seq <= c.seq and not exists ( \
                          select from takeouts t where (t.counted_out or t.no = any($3)) and ",
-        names!(),
+        matches_pending_delete!(),
         ") \
                  order by m.received_at limit 1) as first, \
                 (select m.received_at from messages m where m.sender = k.sender and m.room = k.room \
                      and m.seq <= c.seq and not exists ( \
                          select from takeouts t where (t.counted_out or t.no = any($3)) and ",
-        names!(),
+        matches_pending_delete!(),
         ") \
                  order by m.received_at desc limit 1) as last \
             from unnest($1, $2) as k (sender, room) join counted c on c.room = k.room) found \
@@ -133,7 +133,7 @@ const ENDS: Sql = Sql {
 };
 
 const ROOMS: Sql = Sql {
-    what: "counting rooms anew",
+    what: "recounting rooms",
     text: "insert into room_counts as c (room, messages, users, first, last) \
            select room, sum(messages), count(*), min(first), max(last) from pair_counts \
            where room = any($1) group by room \
@@ -143,14 +143,14 @@ const ROOMS: Sql = Sql {
 };
 
 const NO_ROOMS: Sql = Sql {
-    what: "counting rooms anew",
+    what: "recounting rooms",
     text: "delete from room_counts c where room = any($1) \
                and not exists (select from pair_counts p where p.room = c.room)",
     types: &[Type::INT4_ARRAY],
 };
 
 const USERS: Sql = Sql {
-    what: "counting users anew",
+    what: "recounting users",
     text: "insert into user_counts as c (sender, messages, rooms, first, last) \
            select sender, sum(messages), count(*), min(first), max(last) from pair_counts \
            where sender = any($1) group by sender \
@@ -160,42 +160,42 @@ const USERS: Sql = Sql {
 };
 
 const NO_USERS: Sql = Sql {
-    what: "counting users anew",
+    what: "recounting users",
     text: "delete from user_counts c where sender = any($1) \
                and not exists (select from pair_counts p where p.sender = c.sender)",
     types: &[Type::INT4_ARRAY],
 };
 
-const NOTE: Sql = Sql {
-    what: "noting what was taken out of the counts",
+const MARK_UNCOUNTED: Sql = Sql {
+    what: "marking uncounted messages",
     text: "update takeouts set counted_out = true where no = any($1)",
     types: &[Type::INT8_ARRAY],
 };
 
 const PENDING: Sql = Sql {
-    what: "looking for what is to be taken out of the counts",
+    what: "finding messages to uncount",
     text: "select exists (select from takeouts where not counted_out)",
     types: &[],
 };
 
-/// What goes with its partition is left to that.
-const TO_REMOVE: Sql = Sql {
-    what: "looking for what is to be removed",
+/// Skips messages that are dropped with their partition.
+const NEXT_ENTRY: Sql = Sql {
+    what: "finding pending deletes",
     text: "select no, room from takeouts t where counted_out and not exists ( \
                select from partitions p where p.begins = t.partition) order by no limit 1",
     types: &[],
 };
 
-/// Writers of the room and its ids wait: so no two take the same rows in different orders.
+/// Makes writers of the room and its ids wait, so that no two lock the same rows in different orders.
 const LOCK_ROOM: Sql = Sql {
     what: "locking a room",
     text: "select from rooms where no = $1 for no key update",
     types: &[Type::INT4],
 };
 
-/// An id that belongs to another message by now is left alone.
-const REMOVE: Sql = Sql {
-    what: "removing messages",
+/// Keeps an id that belongs to another message by now.
+const DELETE_MESSAGES: Sql = Sql {
+    what: "deleting messages",
     text: "with chosen as ( \
                select m.room, m.seq, m.received_at from takeouts t join messages m on m.room = t.room \
                    and m.seq between t.first_seq and t.last_seq and (t.sender is null or t.sender = m.sender) \
@@ -211,20 +211,20 @@ const REMOVE: Sql = Sql {
     types: &[Type::INT8, Type::INT8],
 };
 
-const FORGET: Sql =
-    Sql { what: "removing messages", text: "delete from takeouts where no = $1", types: &[Type::INT8] };
+const DELETE_ENTRY: Sql =
+    Sql { what: "deleting messages", text: "delete from takeouts where no = $1", types: &[Type::INT8] };
 
-/// Whether something that nobody sees any more is still counted.
+/// Whether a hidden message is still counted.
 pub(super) async fn are_pending(db: &Db) -> Result<bool, Fault> {
     Ok(db.read_one(&PENDING, &[]).await?.get(0))
 }
 
-/// Takes some of it out of the counts. Says whether it did.
-pub(super) async fn step(db: &Db, is_patient: bool) -> Result<bool, Fault> {
-    let taking = db.within("taking messages out of the counts", async {
+/// Uncounts some pending deletes. Returns whether there were any.
+pub(super) async fn uncount_step(db: &Db, waits_for_lock: bool) -> Result<bool, Fault> {
+    let uncounting = db.within("uncounting messages", async {
         let mut conn = db.get().await?;
         let tx = conn.begin().await?;
-        if !roll::lock(&tx, is_patient).await? {
+        if !rollup::lock(&tx, waits_for_lock).await? {
             return Ok(false);
         }
         tx.execute(&SPLIT, &[&STEP]).await?;
@@ -233,11 +233,11 @@ pub(super) async fn step(db: &Db, is_patient: bool) -> Result<bool, Fault> {
             tx.commit().await?;
             return Ok(false);
         }
-        take_out(&tx, &chosen).await?;
+        uncount(&tx, &chosen).await?;
         tx.commit().await?;
         Ok(true)
     });
-    taking.await
+    uncounting.await
 }
 
 async fn choose(tx: &Tx<'_>) -> Result<Vec<i64>, Fault> {
@@ -253,10 +253,10 @@ async fn choose(tx: &Tx<'_>) -> Result<Vec<i64>, Fault> {
     Ok(chosen)
 }
 
-async fn take_out(tx: &Tx<'_>, chosen: &[i64]) -> Result<(), Fault> {
+async fn uncount(tx: &Tx<'_>, chosen: &[i64]) -> Result<(), Fault> {
     let (mut rooms, mut users) = (BTreeSet::new(), BTreeSet::new());
     let (mut left_senders, mut left_rooms) = (Vec::new(), Vec::new());
-    for row in tx.query(&TAKE_OUT, &[&chosen]).await? {
+    for row in tx.query(&UNCOUNT, &[&chosen]).await? {
         let (sender, room, left): (i32, i32, i64) = (row.get(0), row.get(1), row.get(2));
         rooms.insert(room);
         users.insert(sender);
@@ -273,28 +273,28 @@ async fn take_out(tx: &Tx<'_>, chosen: &[i64]) -> Result<(), Fault> {
     tx.execute(&NO_ROOMS, &[&rooms]).await?;
     tx.execute(&USERS, &[&users]).await?;
     tx.execute(&NO_USERS, &[&users]).await?;
-    tx.execute(&NOTE, &[&chosen]).await?;
+    tx.execute(&MARK_UNCOUNTED, &[&chosen]).await?;
     Ok(())
 }
 
-/// Removes some of what is taken out of the counts. Says whether there was something.
-pub(super) async fn remove(db: &Db, is_patient: bool) -> Result<bool, Fault> {
-    let removing =
-        db.within("removing messages", async { remove_on(&mut db.get().await?, is_patient).await });
-    removing.await
+/// Deletes some uncounted messages. Returns whether there were any.
+pub(super) async fn delete_messages(db: &Db, waits_for_lock: bool) -> Result<bool, Fault> {
+    let deleting =
+        db.within("deleting messages", async { delete_on(&mut db.get().await?, waits_for_lock).await });
+    deleting.await
 }
 
-async fn remove_on(conn: &mut Conn, is_patient: bool) -> Result<bool, Fault> {
+async fn delete_on(conn: &mut Conn, waits_for_lock: bool) -> Result<bool, Fault> {
     let tx = conn.begin().await?;
-    if !roll::lock(&tx, is_patient).await? {
+    if !rollup::lock(&tx, waits_for_lock).await? {
         return Ok(false);
     }
-    let Some(row) = tx.query_opt(&TO_REMOVE, &[]).await? else { return Ok(false) };
+    let Some(row) = tx.query_opt(&NEXT_ENTRY, &[]).await? else { return Ok(false) };
     let (no, room): (i64, i32) = (row.get(0), row.get(1));
     tx.execute(&LOCK_ROOM, &[&room]).await?;
-    let gone: i64 = tx.query_one(&REMOVE, &[&no, &REMOVED]).await?.get(0);
-    if gone < REMOVED {
-        tx.execute(&FORGET, &[&no]).await?;
+    let gone: i64 = tx.query_one(&DELETE_MESSAGES, &[&no, &DELETES_MAX]).await?.get(0);
+    if gone < DELETES_MAX {
+        tx.execute(&DELETE_ENTRY, &[&no]).await?;
     }
     tx.commit().await?;
     Ok(true)

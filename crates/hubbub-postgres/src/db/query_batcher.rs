@@ -1,5 +1,7 @@
-//! One query for all who ask at the same moment. It began after each of them came: so an answer is not older than its
-//! question, although many questions cost one round trip.
+//! Batches concurrent reads of the same kind into one query.
+//!
+//! A query starts after all its calls arrived. So an answer is never older than its call, although many calls cost one round
+//! trip.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -10,61 +12,61 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Queries under way at the same time. Each takes all that wait, so few are enough.
+/// Queries in flight at the same time. Each takes all waiting calls, so few are enough.
 const QUERIES_MAX: usize = 2;
 /// Calls that may wait.
 const WAITING_MAX: usize = 10_000;
 
-/// A question that can be asked for many keys at once.
-pub(crate) trait Question: Send + Sync + 'static {
+/// A query for many keys at once.
+pub(crate) trait BatchQuery: Send + Sync + 'static {
     type Key: Clone + Ord + Hash + Send + Sync + 'static;
     type Value: Clone + Send + 'static;
 
-    /// What is read, for messages: "rooms".
-    const OF: &'static str;
-    /// Keys of one query.
+    /// What it reads, for messages: "rooms".
+    const SUBJECT: &'static str;
+    /// Most keys of one query.
     const KEYS_MAX: usize;
 
-    /// Asks for keys, each once; what is not there is left out.
-    fn ask(
+    /// Reads the values of distinct keys. Missing keys are left out.
+    fn query(
         &self,
         keys: &[Self::Key],
     ) -> impl Future<Output = Result<HashMap<Self::Key, Self::Value>, ReadError>> + Send;
 }
 
-type Answer<Q> = Result<Option<<Q as Question>::Value>, ReadError>;
-type Call<Q> = (<Q as Question>::Key, oneshot::Sender<Answer<Q>>);
+type Answer<Q> = Result<Option<<Q as BatchQuery>::Value>, ReadError>;
+type Call<Q> = (<Q as BatchQuery>::Key, oneshot::Sender<Answer<Q>>);
 
-/// Those who ask the same kind of question.
-pub(crate) struct Shared<Q: Question> {
-    question: Q,
+/// Batches the calls of one kind of query.
+pub(crate) struct QueryBatcher<Q: BatchQuery> {
+    query: Q,
     runtime: Handle,
     calls: Mutex<Calls<Q>>,
 }
 
-struct Calls<Q: Question> {
+struct Calls<Q: BatchQuery> {
     waiting: VecDeque<Call<Q>>,
     queries: usize,
 }
 
-impl<Q: Question> Shared<Q> {
-    pub(crate) fn new(question: Q, runtime: Handle) -> Arc<Self> {
+impl<Q: BatchQuery> QueryBatcher<Q> {
+    pub(crate) fn new(query: Q, runtime: Handle) -> Arc<Self> {
         let calls = Mutex::new(Calls { waiting: VecDeque::new(), queries: 0 });
-        Arc::new(Self { question, runtime, calls })
+        Arc::new(Self { query, runtime, calls })
     }
 
-    /// The question itself.
-    pub(crate) fn question(&self) -> &Q {
-        &self.question
+    /// The query itself.
+    pub(crate) fn batch_query(&self) -> &Q {
+        &self.query
     }
 
-    /// The answer for a key; `None` = it is not there.
+    /// The value of a key; `None` if there is none.
     pub(crate) async fn get(self: &Arc<Self>, key: Q::Key) -> Answer<Q> {
         let (sender, answer) = oneshot::channel();
         let is_first = {
             let mut calls = self.calls.lock();
             if calls.waiting.len() >= WAITING_MAX {
-                let reason = format!("too many reads of {} wait already", Q::OF);
+                let reason = format!("too many reads of {} wait already", Q::SUBJECT);
                 return Err(ReadError::Unavailable { reason });
             }
             calls.waiting.push_back((key, sender));
@@ -73,14 +75,14 @@ impl<Q: Question> Shared<Q> {
             is_first
         };
         if is_first {
-            // A task of its own: whoever called may go away, and others wait for the same query.
-            self.runtime.spawn(self.clone().ask_all());
+            // A task of its own: the caller may go away while others wait for the same query.
+            self.runtime.spawn(self.clone().run_queries());
         }
         answer.await.unwrap_or_else(|_| Err(ReadError::Unavailable { reason: "the store is closing".into() }))
     }
 
-    /// Asks as long as somebody waits.
-    async fn ask_all(self: Arc<Self>) {
+    /// Runs queries as long as calls wait.
+    async fn run_queries(self: Arc<Self>) {
         loop {
             let calls: Vec<_> = {
                 let mut calls = self.calls.lock();
@@ -97,13 +99,13 @@ impl<Q: Question> Shared<Q> {
             let mut keys: Vec<Q::Key> = calls.iter().map(|(key, _)| key.clone()).collect();
             keys.sort_unstable();
             keys.dedup();
-            let found = self.question.ask(&keys).await;
+            let found = self.query.query(&keys).await;
             for (key, sender) in calls {
                 let answer = match &found {
                     Ok(found) => Ok(found.get(&key).cloned()),
                     Err(error) => Err(error.clone()),
                 };
-                // Whoever has gone needs no answer.
+                // The caller may have gone.
                 let _ = sender.send(answer);
             }
         }

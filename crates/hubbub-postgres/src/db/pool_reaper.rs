@@ -1,4 +1,4 @@
-//! How many connections are kept, and for how long.
+//! Closes old and idle connections of the pool, and keeps the minimum open.
 
 use futures_util::future::try_join_all;
 
@@ -6,8 +6,8 @@ use super::{Db, Fault};
 use crate::options::PoolOptions;
 
 impl Db {
-    /// Closes connections that are too old or were not used for long, and opens those that are always to be there.
-    pub(crate) async fn keep(&self, options: &PoolOptions) -> Result<(), Fault> {
+    /// Closes connections that are too old or idle for too long. Opens connections up to the minimum.
+    pub(crate) async fn reap(&self, options: &PoolOptions) -> Result<(), Fault> {
         let mut spare = self.pool.status().size.saturating_sub(options.min);
         self.pool.retain(|_, metrics| {
             let is_idle = spare > 0 && metrics.last_used() >= options.idle_timeout;
@@ -17,7 +17,7 @@ impl Db {
         });
         let min = options.min.min(options.max);
         if self.pool.status().size < min {
-            // Held together, so that none is given twice.
+            // All are held until the last is open, so that none is counted twice.
             try_join_all((0..min).map(|_| self.get())).await?;
         }
         Ok(())

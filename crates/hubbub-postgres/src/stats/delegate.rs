@@ -1,9 +1,9 @@
-//! Counts for whoever has somebody to ask for them.
+//! Implements [`hubbub_core::StatsStore`] for types that delegate to another one.
 
-/// Hands the methods of [`hubbub_core::StatsStore`] on: `hand_on_counts!(Postgres, |postgres| postgres.counts)`.
-macro_rules! hand_on_counts {
+/// Hands the methods of [`hubbub_core::StatsStore`] on: `delegate_stats!(Postgres, |postgres| postgres.counts)`.
+macro_rules! delegate_stats {
     ($kind:ty, |$from:ident| $to:expr) => {
-        $crate::stats::hand_on_counts! { @ $kind, $from, $to,
+        $crate::stats::delegate_stats! { @ $kind, $from, $to,
             totals() -> Counted<Totals>;
             room_stats(room: hubbub_core::RoomId) -> Counted<Option<RoomStats>>;
             top_rooms(limit: usize) -> Counted<Vec<RoomStats>>;
@@ -35,4 +35,4 @@ macro_rules! hand_on_counts {
     };
 }
 
-pub(crate) use hand_on_counts;
+pub(crate) use delegate_stats;

@@ -1,18 +1,19 @@
-//! From a window of time to one of numbers. Times never decrease with the numbers of a room, so the edges are found by
-//! bisection over the primary key, and no index by room and time is needed.
+//! Turns a time window into a range of message numbers, by bisection over the primary key.
+//!
+//! Times never decrease with the numbers of a room, so no index on room and time is needed.
 
 use hubbub_core::Timestamp;
 use tokio_postgres::types::Type;
 
-use crate::db::source::Source;
+use crate::db::read_source::ReadSource;
 use crate::db::{Fault, PgTime, Sql};
 
-/// So many numbers are rather gone through than divided.
+/// Ranges of this size are scanned instead of divided.
 const ENOUGH: i64 = 64;
 
-/// Between which numbers the first message lies that was received at a time or later.
+/// A range that holds the first message received at a time or later.
 const SEARCH: Sql = Sql {
-    what: "looking for a time in a room",
+    what: "searching for a time in a room",
     text: "with recursive search (low, high) as ( \
                select $2, $3 \
                union all \
@@ -26,9 +27,9 @@ const SEARCH: Sql = Sql {
     types: &[Type::INT4, Type::INT8, Type::INT8, Type::TIMESTAMPTZ, Type::INT8],
 };
 
-/// The numbers, both included, outside of which nothing lies in the window. There may be some at the edges that do not.
+/// A range, both ends included, that holds all numbers of the window, and maybe some others at its edges.
 pub(super) async fn narrow(
-    source: &Source,
+    source: &ReadSource,
     room: i32,
     (low, high): (i64, i64),
     from: Option<Timestamp>,

@@ -1,22 +1,23 @@
-//! How long connections of the pool were waited for.
+//! Counts how long callers waited for connections of the pool.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::PoolFigures;
 
-/// Counts since the store was opened.
+/// Counters since the store was opened.
 #[derive(Debug, Default)]
-pub(crate) struct Waits {
+pub(crate) struct PoolMetrics {
     count: AtomicU64,
     timeouts: AtomicU64,
     micros: AtomicU64,
     micros_max: AtomicU64,
 }
 
-impl Waits {
-    pub(crate) fn note(&self, waited: Duration, is_timeout: bool) {
-        let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+impl PoolMetrics {
+    pub(crate) fn record(&self, waited: Duration, is_timeout: bool) {
+        let micros: u64 = saturate(waited.as_micros());
         self.count.fetch_add(1, Relaxed);
         self.timeouts.fetch_add(u64::from(is_timeout), Relaxed);
         self.micros.fetch_add(micros, Relaxed);

@@ -1,16 +1,16 @@
-//! Why a database cannot be used, in one line that says what to do.
+//! Explains in one line why a database cannot be used, and what to do.
 
 use std::error::Error;
 
 use tokio_postgres::Config;
 use tokio_postgres::error::SqlState;
 
-use super::connect::{OpenError, place};
+use super::connect::{OpenError, address};
 use super::fault::describe;
 
-/// For a connection that could not be made, or a first statement that failed.
-pub(crate) fn refusal(config: &Config, attempt: &str, error: &tokio_postgres::Error) -> OpenError {
-    OpenError(format!("{attempt} PostgreSQL at {}: {}; {}", place(config), describe(error), advice(error)))
+/// For a failed connection, or a failed first statement.
+pub(crate) fn open_error(config: &Config, attempt: &str, error: &tokio_postgres::Error) -> OpenError {
+    OpenError(format!("{attempt} PostgreSQL at {}: {}; {}", address(config), describe(error), advice(error)))
 }
 
 fn advice(error: &tokio_postgres::Error) -> &'static str {
@@ -37,7 +37,7 @@ fn is_authentication(code: &SqlState) -> bool {
     *code == SqlState::INVALID_PASSWORD || *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
 }
 
-/// The server said nothing, so the driver's words must do.
+/// The server did not answer, so the driver's text must do.
 fn without_answer(error: &tokio_postgres::Error) -> &'static str {
     let words = describe(error);
     if words.contains("does not support TLS") {

@@ -1,34 +1,35 @@
-//! Counting what is new.
+//! Counts new messages.
 //!
-//! Numbers are given under the lock of a room's row, so everything up to the head that is seen is committed, and counting
-//! from the last number counted up to the head leaves nothing out, however late a writer commits. A step counts a bounded
-//! number of messages of any rooms, in one statement; whoever counts holds a lock.
+//! Numbers are assigned under the lock of a room's row. So everything up to a visible head is committed, and counting from the
+//! last counted number to the head misses nothing, however late a writer commits. A step counts a bounded number of
+//! messages of any rooms, in one statement, under a lock.
 //!
-//! Most of the work is for the rows of counts, of which messages of one room share many and those of many rooms few: 200
-//! messages of each of 25 rooms take a tenth of the time of five messages of each of 1,000. So, unless somebody asks, a
-//! room is counted once there is enough of it, or nothing of it was counted for a while ([`Reach::Due`]).
+//! Most of the cost is rows of counts. Messages of one room share many of them, those of different rooms few: 200 messages
+//! of each of 25 rooms take a tenth of the time of five messages of each of 1,000. So, unless a query needs it, a room is
+//! counted once it has enough new messages, or if it was not counted for a while ([`RollupScope::Due`]).
 
 use std::time::Duration;
 
 use hubbub_core::Timestamp;
+use hubbub_core::invariant::saturate;
 use tokio_postgres::types::Type;
 
 use crate::db::{Db, Fault, PgTime, Sql, Tx};
 
-/// Messages counted in one step, at most: more would keep others from a core and the disk for too long.
+/// Most messages counted in one step. More would occupy a core and the disk for too long.
 const STEP: i64 = 5_000;
 
-/// Messages of one room that are counted without further waiting.
+/// A room with so many uncounted messages is due.
 const ROOM_DUE: i64 = 200;
 
-/// A room is counted, however little there is, when its newest message that is counted is older than this.
+/// A room with any uncounted message is due if its newest counted message is older than this.
 const DUE_AFTER: Duration = Duration::from_secs(30);
 
-/// Messages of all rooms that may wait, at most; beyond that rooms are counted that were left alone longest. Who asks waits
-/// for them: up to two seconds where few are of the same room and user.
+/// Most uncounted messages of all rooms. Beyond that, the rooms that waited longest are due. A query waits for them: up to two
+/// seconds if few are of the same room and user.
 const WAITING_MAX: i64 = 30_000;
 
-/// Whoever changes counts holds this lock to the end of the transaction; any number, the same everywhere.
+/// Everybody who changes counts holds this lock until the end of the transaction. The number is arbitrary.
 const LOCK: Sql = Sql {
     what: "waiting for others who count",
     text: "select pg_advisory_xact_lock(7161616176)",
@@ -38,10 +39,10 @@ const LOCK: Sql = Sql {
 const TRY_LOCK: Sql =
     Sql { what: "counting", text: "select pg_try_advisory_xact_lock(7161616176)", types: &[] };
 
-/// The spans to be counted are chosen by the rooms' heads, those first that were left alone longest. What each of them
-/// leads to is looked up span by span, whatever the planner thinks of their number. Rooms of which something is to be
-/// taken out do not wait: it stays on the disk until it is counted.
-const ROLL: Sql = Sql {
+/// Chooses ranges of numbers by the rooms' heads, those first that waited longest. `offset 0` makes the planner look up the
+/// messages range by range, whatever it estimates. Rooms with pending deletes do not wait: messages stay on disk until
+/// they are counted.
+const COUNT_NEW: Sql = Sql {
     what: "counting messages",
     text: "with waiting as ( \
         select r.no as room, coalesce(c.seq, 0) as low, r.head as head, \
@@ -112,29 +113,29 @@ const ROLL: Sql = Sql {
     types: &[Type::INT8, Type::INT8, Type::TIMESTAMPTZ, Type::INT8],
 };
 
-/// What a step may count.
+/// Which messages a step counts.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Reach {
+pub(super) enum RollupScope {
     /// Everything.
     All,
-    /// What is worth it, or old enough by now.
+    /// Those of rooms that are due at this time.
     Due(Timestamp),
 }
 
-/// What a step left.
+/// What a step left to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Nothing within reach that was committed when it began.
+pub(super) enum RollupStep {
+    /// Nothing in scope that was committed when the step began.
     Done,
     /// There is more.
     More,
-    /// Somebody else is counting.
+    /// Nothing was done: another transaction holds the lock.
     Busy,
 }
 
-/// Takes the lock of those who change counts.
-pub(super) async fn lock(tx: &Tx<'_>, is_patient: bool) -> Result<bool, Fault> {
-    if is_patient {
+/// Takes the lock for changing counts. Returns whether it has it.
+pub(super) async fn lock(tx: &Tx<'_>, waits_for_lock: bool) -> Result<bool, Fault> {
+    if waits_for_lock {
         tx.execute(&LOCK, &[]).await?;
         return Ok(true);
     }
@@ -142,26 +143,26 @@ pub(super) async fn lock(tx: &Tx<'_>, is_patient: bool) -> Result<bool, Fault> {
 }
 
 /// Counts a bounded number of messages.
-pub(super) async fn step(db: &Db, reach: Reach, is_patient: bool) -> Result<Step, Fault> {
-    let (room_due, due_since) = match reach {
-        Reach::All => (1, Timestamp::default()),
-        Reach::Due(now) => {
-            let waited = i64::try_from(DUE_AFTER.as_micros()).unwrap_or(i64::MAX);
+pub(super) async fn step(db: &Db, scope: RollupScope, waits_for_lock: bool) -> Result<RollupStep, Fault> {
+    let (room_due, due_since) = match scope {
+        RollupScope::All => (1, Timestamp::default()),
+        RollupScope::Due(now) => {
+            let waited: i64 = saturate(DUE_AFTER.as_micros());
             (ROOM_DUE, Timestamp::from_micros(now.as_micros().saturating_sub(waited)))
         }
     };
     db.within("counting messages", async {
         let mut conn = db.get().await?;
         let tx = conn.begin().await?;
-        if !lock(&tx, is_patient).await? {
-            return Ok(Step::Busy);
+        if !lock(&tx, waits_for_lock).await? {
+            return Ok(RollupStep::Busy);
         }
-        let row = tx.query_one(&ROLL, &[&STEP, &room_due, &PgTime(due_since), &WAITING_MAX]).await?;
-        let (behind, done): (i64, i64) = (row.get(0), row.get(1));
-        if behind > 0 {
+        let row = tx.query_one(&COUNT_NEW, &[&STEP, &room_due, &PgTime(due_since), &WAITING_MAX]).await?;
+        let (due, counted): (i64, i64) = (row.get(0), row.get(1));
+        if due > 0 {
             tx.commit().await?;
         }
-        Ok(if done < behind { Step::More } else { Step::Done })
+        Ok(if counted < due { RollupStep::More } else { RollupStep::Done })
     })
     .await
 }

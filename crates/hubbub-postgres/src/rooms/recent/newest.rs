@@ -1,68 +1,69 @@
-//! The end of a room: its newest messages without a gap, and pages that lie within.
+//! The newest messages of a room, without a gap, and pages of them.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery};
 use hubbub_core::{Message, MessageRun, Timestamp};
 
-/// Messages kept of a room.
-pub(super) const KEPT_MAX: usize = 256;
-/// Bytes kept of a room, unless one message alone has more.
+/// Most messages cached of a room.
+pub(super) const MESSAGES_MAX: usize = 256;
+/// Most bytes cached of a room, unless one message alone has more.
 pub(super) const BYTES_MAX: usize = 256 * 1024;
-/// Batches added without anybody reading, after which a room is no longer kept up.
+/// Batches added without a read, after which a room is no longer extended.
 const UNREAD_MAX: u32 = 16;
-/// Bytes that a message takes besides its texts.
+/// Bytes of a message besides its texts.
 const MESSAGE_BYTES: usize = 64;
 
-/// The oldest number, and how many from there on are erased. Where something is hidden either grows and the first never
-/// falls, so of two the greater is the later one, and equal ones hide the same.
-pub(in crate::rooms) type Stamp = (u64, i64);
+/// Identifies what a room hides: the oldest number, and how many after it are erased. If something is hidden, either grows,
+/// and the first never falls. So the greater of two is the later one, and equal ones hide the same.
+pub(in crate::rooms) type VisibilityVersion = (u64, i64);
 
-/// The end of a room as it stood at a moment.
+/// The newest messages of a room at a moment.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct NewestMessages {
     head: u64,
-    stamp: Stamp,
-    /// From here on everything that is kept is in `run`.
+    version: VisibilityVersion,
+    /// `run` has every message of the room from this number on.
     low: u64,
     run: MessageRun,
     unread: AtomicU32,
 }
 
-impl Tail {
-    pub(super) fn new(head: u64, stamp: Stamp, low: u64, run: MessageRun) -> Self {
-        Self { head, stamp, low, run, unread: AtomicU32::new(0) }
+impl NewestMessages {
+    pub(super) fn new(head: u64, version: VisibilityVersion, low: u64, run: MessageRun) -> Self {
+        Self { head, version, low, run, unread: AtomicU32::new(0) }
     }
 
     pub(super) fn head(&self) -> u64 {
         self.head
     }
 
-    pub(super) fn stamp(&self) -> Stamp {
-        self.stamp
+    pub(super) fn version(&self) -> VisibilityVersion {
+        self.version
     }
 
-    /// When the newest message that is kept was received.
+    /// When the newest cached message was received.
     pub(super) fn last_received_at(&self) -> Option<Timestamp> {
         Some(self.run.get(self.run.len().checked_sub(1)?)?.received_at)
     }
 
     pub(super) fn bytes(&self) -> u64 {
         let bytes = self.run.bytes() + (self.run.len() + 1) * MESSAGE_BYTES;
-        u64::try_from(bytes).unwrap_or(u64::MAX)
+        saturate(bytes)
     }
 
-    /// Whether it shows the room as it stood then, or later.
-    pub(super) fn is_as_new_as(&self, stamp: Stamp, head: u64) -> bool {
-        self.stamp >= stamp && self.head >= head
+    /// Whether it shows the room at that state, or a later one.
+    pub(super) fn is_as_new_as(&self, version: VisibilityVersion, head: u64) -> bool {
+        self.version >= version && self.head >= head
     }
 
-    /// Whether it is worth keeping up.
+    /// Whether it was read lately, so that extending it pays.
     pub(super) fn is_read(&self) -> bool {
         self.unread.load(Relaxed) < UNREAD_MAX
     }
 
-    /// A page, if all of it lies within.
+    /// A page, if all of it is cached.
     pub(super) fn page(&self, query: &HistoryQuery) -> Option<HistoryPage> {
         self.unread.store(0, Relaxed);
         let (mut messages, mut bytes) = (MessageRun::default(), 0_usize);
@@ -73,11 +74,11 @@ impl Tail {
         let mut more = false;
         match query.cursor {
             Cursor::After(after) => {
-                if after.saturating_add(1) < self.low && self.low > self.stamp.0 {
+                if after.saturating_add(1) < self.low && self.low > self.version.0 {
                     return None;
                 }
                 for message in
-                    (self.place_of(after.saturating_add(1))..).map_while(|place| self.run.get(place))
+                    (self.index_of(after.saturating_add(1))..).map_while(|index| self.run.get(index))
                 {
                     more = is_full(&messages, &message);
                     if more {
@@ -87,15 +88,15 @@ impl Tail {
                 }
             }
             Cursor::Before(before) => {
-                for message in (0..self.place_of(before)).rev().map_while(|place| self.run.get(place)) {
+                for message in (0..self.index_of(before)).rev().map_while(|index| self.run.get(index)) {
                     more = is_full(&messages, &message);
                     if more {
                         break;
                     }
                     messages.push(&message);
                 }
-                // The oldest message is always kept, so there is something below.
-                if !more && self.low > self.stamp.0 {
+                // The oldest message of a room is never erased, so there is one below.
+                if !more && self.low > self.version.0 {
                     if messages.len() < query.limit {
                         return None;
                     }
@@ -104,11 +105,11 @@ impl Tail {
                 messages.reverse();
             }
         }
-        Some(HistoryPage { messages, head: self.head, oldest: self.stamp.0, more })
+        Some(HistoryPage { messages, head: self.head, oldest: self.version.0, more })
     }
 
-    /// The place of the first message whose number is not less.
-    fn place_of(&self, seq: u64) -> usize {
+    /// The index of the first message whose number is not less.
+    fn index_of(&self, seq: u64) -> usize {
         let (mut low, mut high) = (0, self.run.len());
         while low < high {
             let middle = usize::midpoint(low, high);
@@ -120,11 +121,10 @@ impl Tail {
         low
     }
 
-    /// The same with the messages that came next, all of them; `None` when these are others, or something was hidden
-    /// meanwhile.
-    pub(super) fn extended(&self, stamp: Stamp, new: &[Message<'_>]) -> Option<Self> {
+    /// A copy with all messages that came next. `None` if these do not follow, or if something was hidden meanwhile.
+    pub(super) fn extended(&self, version: VisibilityVersion, new: &[Message<'_>]) -> Option<Self> {
         let (first, last) = (new.first()?, new.last()?);
-        if stamp != self.stamp || first.seq != self.head + 1 {
+        if version != self.version || first.seq != self.head + 1 {
             return None;
         }
         let mut extended = self.joined(last.seq, new.len(), || new.iter().copied());
@@ -132,7 +132,7 @@ impl Tail {
         Some(extended)
     }
 
-    /// The same with what was fetched behind its head.
+    /// A copy with the messages fetched after its head.
     pub(super) fn with(&self, head: u64, new: &MessageRun) -> Self {
         self.joined(head, new.len(), || new.iter())
     }
@@ -149,9 +149,11 @@ impl Tail {
                 .map(|message| (message.seq, size(&message)))
                 .chain(new().map(|message| (message.seq, size(&message))))
         };
-        let (mut spare, mut bytes) =
-            ((self.run.len() + count).saturating_sub(KEPT_MAX), all().map(|(_, size)| size).sum::<usize>());
-        // What is left out at the front: too many, then too large.
+        let (mut spare, mut bytes) = (
+            (self.run.len() + count).saturating_sub(MESSAGES_MAX),
+            all().map(|(_, size)| size).sum::<usize>(),
+        );
+        // Drop messages at the front: first too many, then too large.
         let mut low = self.low;
         for (seq, size) in all() {
             if spare == 0 && bytes <= BYTES_MAX || seq == head {
@@ -164,7 +166,7 @@ impl Tail {
         let mut run = MessageRun::default();
         self.run.iter().filter(|message| message.seq >= low).for_each(|message| run.push(&message));
         new().filter(|message| message.seq >= low).for_each(|message| run.push(&message));
-        Self::new(head, self.stamp, low, run)
+        Self::new(head, self.version, low, run)
     }
 }
 
@@ -222,10 +224,10 @@ mod tests {
         ) {
             let kept: Vec<u64> = (1..=40).filter(|seq| !erased.contains(seq)).collect();
             let within: Vec<u64> = kept.iter().copied().filter(|seq| *seq >= low).collect();
-            let tail = Tail::new(40, (1, 0), low, run(&within, "abc"));
+            let newest = NewestMessages::new(40, (1, 0), low, run(&within, "abc"));
             let cursor = if is_after { Cursor::After(cursor) } else { Cursor::Before(cursor) };
             let query = query(cursor, limit, bytes);
-            if let Some(page) = tail.page(&query) {
+            if let Some(page) = newest.page(&query) {
                 let seqs: Vec<u64> = page.messages.iter().map(|message| message.seq).collect();
                 prop_assert_eq!((seqs, page.more), expected(&kept, &query, 3));
             } else {
@@ -236,30 +238,32 @@ mod tests {
         #[test]
         fn what_is_added_leaves_no_gap(parts in proptest::collection::vec(1_usize..200, 1..8), text in 0_usize..4_000) {
             let text = "x".repeat(text);
-            let mut tail = Tail::new(0, (1, 0), 1, MessageRun::default());
+            let mut newest = NewestMessages::new(0, (1, 0), 1, MessageRun::default());
             for count in parts {
-                let first = tail.head() + 1;
+                let first = newest.head() + 1;
                 let new: Vec<_> = (0..count as u64).map(|n| message(first + n, &text)).collect();
-                tail = tail.extended((1, 0), &new).unwrap();
-                let seqs: Vec<u64> = tail.run.iter().map(|message| message.seq).collect();
-                prop_assert_eq!(seqs, (tail.low..=tail.head()).collect::<Vec<_>>());
-                prop_assert!(tail.run.len() <= KEPT_MAX && tail.run.bytes() <= BYTES_MAX);
-                prop_assert!(tail.low <= tail.head());
+                newest = newest.extended((1, 0), &new).unwrap();
+                let seqs: Vec<u64> = newest.run.iter().map(|message| message.seq).collect();
+                prop_assert_eq!(seqs, (newest.low..=newest.head()).collect::<Vec<_>>());
+                prop_assert!(newest.run.len() <= MESSAGES_MAX && newest.run.bytes() <= BYTES_MAX);
+                prop_assert!(newest.low <= newest.head());
             }
-            prop_assert!(tail.extended((1, 1), &[message(tail.head() + 1, "")]).is_none());
-            prop_assert!(tail.extended((1, 0), &[message(tail.head() + 2, "")]).is_none());
+            prop_assert!(newest.extended((1, 1), &[message(newest.head() + 1, "")]).is_none());
+            prop_assert!(newest.extended((1, 0), &[message(newest.head() + 2, "")]).is_none());
         }
     }
 
     #[test]
     fn the_newest_are_found_without_asking() {
-        let tail = Tail::new(40, (1, 0), 21, run(&(21..=40).collect::<Vec<_>>(), "abc"));
-        assert!(tail.page(&query(Cursor::Before(u64::MAX), 20, usize::MAX)).unwrap().more);
-        assert!(tail.page(&query(Cursor::Before(u64::MAX), 21, usize::MAX)).is_none());
-        assert_eq!(tail.page(&query(Cursor::After(20), 50, usize::MAX)).unwrap().messages.len(), 20);
-        assert!(tail.page(&query(Cursor::After(19), 50, usize::MAX)).is_none());
+        let newest = NewestMessages::new(40, (1, 0), 21, run(&(21..=40).collect::<Vec<_>>(), "abc"));
+        assert!(newest.page(&query(Cursor::Before(u64::MAX), 20, usize::MAX)).unwrap().more);
+        assert!(newest.page(&query(Cursor::Before(u64::MAX), 21, usize::MAX)).is_none());
+        assert_eq!(newest.page(&query(Cursor::After(20), 50, usize::MAX)).unwrap().messages.len(), 20);
+        assert!(newest.page(&query(Cursor::After(19), 50, usize::MAX)).is_none());
         assert!(
-            tail.is_as_new_as((1, 0), 40) && !tail.is_as_new_as((1, 0), 41) && !tail.is_as_new_as((1, 1), 1)
+            newest.is_as_new_as((1, 0), 40)
+                && !newest.is_as_new_as((1, 0), 41)
+                && !newest.is_as_new_as((1, 1), 1)
         );
     }
 }

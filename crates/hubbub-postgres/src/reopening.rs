@@ -1,5 +1,5 @@
-//! A store that outlives its database's history: when a replica was promoted or a backup restored, all that was known
-//! of the old history is put aside, and the database is opened as at the start.
+//! A store that survives a change of the database's history. After a promotion or a restore it drops everything cached
+//! of the old history, and opens the database as at the start.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
 use crate::options::PostgresOptions;
-use crate::stats::hand_on_counts;
+use crate::stats::delegate_stats;
 use crate::store::Postgres;
 
 /// Shortest and longest time between two attempts to open a new history.
@@ -26,16 +26,16 @@ const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// Called when a new history begins, before anything of it can be read.
-pub type BeginAnew = Arc<dyn Fn() + Send + Sync>;
+pub type OnNewHistory = Arc<dyn Fn() + Send + Sync>;
 
-/// A PostgreSQL database as a store, through promotions and restores.
-pub struct Lasting {
+/// A PostgreSQL database as a store that survives promotions and restores.
+pub struct ReopeningStore {
     first: Arc<Link>,
     follower: JoinHandle<()>,
 }
 
-/// One history, and the one after it. What is over is closed and kept: reads that began with it may still run, and
-/// there are few in the life of a process.
+/// One history, and the one after it. An old one is closed and kept: reads that began with it may still run, and a process
+/// sees few histories.
 struct Link {
     postgres: Postgres,
     next: OnceLock<Box<Link>>,
@@ -51,26 +51,26 @@ impl Link {
     }
 }
 
-impl Lasting {
-    /// As [`Postgres::open`]; `begin_anew` is told of each history after the first.
+impl ReopeningStore {
+    /// As [`Postgres::open`]; `on_new_history` is called for each history after the first.
     pub async fn open(
         options: PostgresOptions,
         clock: Arc<dyn Clock>,
         random: Arc<dyn RandomSource>,
-        begin_anew: BeginAnew,
+        on_new_history: OnNewHistory,
     ) -> Result<Self, OpenError> {
         let postgres = Postgres::open(options.clone(), clock.clone(), &*random).await?;
         let first = Arc::new(Link { postgres, next: OnceLock::new() });
         let links = first.clone();
         let following = async move {
             loop {
-                let over = links.last();
-                over.postgres.context.history.end().await;
+                let current = links.last();
+                current.postgres.context.history.wait_until_replaced().await;
                 let postgres = open_again(&options, &clock, &*random).await;
-                begin_anew();
-                over.postgres.close();
+                on_new_history();
+                current.postgres.close();
                 // Nobody else sets it.
-                let _ = over.next.set(Box::new(Link { postgres, next: OnceLock::new() }));
+                let _ = current.next.set(Box::new(Link { postgres, next: OnceLock::new() }));
             }
         };
         let follower = tokio::spawn(supervise(Essential::new("database history"), following));
@@ -93,19 +93,19 @@ async fn open_again(
             Ok(postgres) => {
                 tracing::warn!(
                     epoch = &*postgres.epoch(),
-                    "the database holds another history; clients begin anew"
+                    "the database was promoted or restored; clients with old cursors get a reset"
                 );
                 return postgres;
             }
-            Err(error) => tracing::warn!(%error, "the database's new history cannot be opened yet"),
+            Err(error) => tracing::warn!(%error, "opening the database's new history failed; retrying"),
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(RETRY_MAX);
     }
 }
 
-/// Hands methods on to the store of the present history.
-macro_rules! hand_on {
+/// Delegates methods to the store of the current history.
+macro_rules! delegate {
     ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
         $(fn $name(&self $(, $argument: $kind)*) -> $answer {
             self.now().$name($($argument),*)
@@ -113,8 +113,8 @@ macro_rules! hand_on {
     };
 }
 
-impl Store for Lasting {
-    hand_on! {
+impl Store for ReopeningStore {
+    delegate! {
         apply(batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError>;
         batch_cap() -> BatchCap;
         health() -> StoreHealth;
@@ -130,8 +130,8 @@ impl Store for Lasting {
     }
 }
 
-impl RoomStore for Lasting {
-    hand_on! {
+impl RoomStore for ReopeningStore {
+    delegate! {
         epoch() -> Arc<str>;
         history(room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage>;
         room(room: RoomId) -> Read<'_, Option<RoomInfo>>;
@@ -143,8 +143,8 @@ impl RoomStore for Lasting {
     }
 }
 
-impl QueueStore for Lasting {
-    hand_on! {
+impl QueueStore for ReopeningStore {
+    delegate! {
         queue(queue: QueueId) -> Read<'_, Option<QueueInfo>>;
         queues(after: Option<QueueId>, limit: usize) -> Read<'_, Vec<QueueInfo>>;
         queues_holding(receiver: ClientId, after: Option<QueueId>, limit: usize) -> Read<'_, Vec<Arc<str>>>;
@@ -157,8 +157,8 @@ impl QueueStore for Lasting {
     }
 }
 
-impl KvStore for Lasting {
-    hand_on! {
+impl KvStore for ReopeningStore {
+    delegate! {
         value(key: &[u8]) -> Read<'_, Option<KvEntry>>;
         keys(prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>>;
         changes(prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory>;
@@ -167,4 +167,4 @@ impl KvStore for Lasting {
     }
 }
 
-hand_on_counts!(Lasting, |lasting| lasting.now());
+delegate_stats!(ReopeningStore, |store| store.now());

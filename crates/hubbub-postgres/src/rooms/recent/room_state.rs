@@ -1,4 +1,4 @@
-//! Where rooms stand, asked by one query for all who wait ([`crate::db::shared`]).
+//! Reads the current state of rooms, by one query for all waiting calls ([`crate::db::query_batcher`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use hubbub_core::RoomId;
 use hubbub_core::store::{ReadError, RoomInfo};
 use tokio_postgres::types::Type;
 
-use super::tail::Stamp;
+use super::newest::VisibilityVersion;
 use crate::db::Sql;
-use crate::db::shared::Question;
+use crate::db::query_batcher::BatchQuery;
 use crate::rooms::read::{ROOM_COLUMNS, room_columns, room_info};
 use crate::store::Context;
 
-const LOOK: Sql = Sql {
-    what: "looking where rooms stand",
+const ROOM_STATES: Sql = Sql {
+    what: "reading the state of rooms",
     text: concat!(
         "select ",
         room_columns!(),
@@ -24,47 +24,48 @@ const LOOK: Sql = Sql {
     types: &[Type::TEXT_ARRAY],
 };
 
-/// A room as it stood a moment ago.
+/// A room at the moment of the query.
 #[derive(Debug)]
-pub(in crate::rooms) struct Look {
+pub(in crate::rooms) struct RoomState {
     pub(in crate::rooms) no: i32,
     pub(in crate::rooms) info: RoomInfo,
-    /// Messages from the oldest on that are erased.
+    /// Erased messages after the oldest.
     pub(super) erased: i64,
-    /// Grows with every change that is not a message.
+    /// Number of changes other than messages.
     pub(super) changes: i64,
 }
 
-impl Look {
-    pub(super) fn stamp(&self) -> Stamp {
+impl RoomState {
+    pub(super) fn version(&self) -> VisibilityVersion {
         (self.info.oldest, self.erased)
     }
 }
 
-/// What is asked for rooms.
-pub(super) struct Looks {
+/// The query for the state of rooms.
+pub(super) struct RoomStateQuery {
     pub(super) context: Arc<Context>,
     /// Queries so far.
     pub(super) count: AtomicU64,
 }
 
-impl Question for Looks {
+impl BatchQuery for RoomStateQuery {
     type Key = RoomId;
-    type Value = Arc<Look>;
+    type Value = Arc<RoomState>;
 
-    const OF: &'static str = "rooms";
+    const SUBJECT: &'static str = "rooms";
     const KEYS_MAX: usize = 512;
 
-    async fn ask(&self, rooms: &[RoomId]) -> Result<HashMap<RoomId, Arc<Look>>, ReadError> {
+    async fn query(&self, rooms: &[RoomId]) -> Result<HashMap<RoomId, Arc<RoomState>>, ReadError> {
         self.count.fetch_add(1, Relaxed);
         let names: Vec<&str> = rooms.iter().map(RoomId::as_str).collect();
-        let rows = self.context.db.read(&LOOK, &[&names]).await?;
+        let rows = self.context.db.read(&ROOM_STATES, &[&names]).await?;
         let mut found = HashMap::with_capacity(rows.len());
         for row in &rows {
             let info = room_info(row)?;
             let [no, erased, changes] = [0, 1, 2].map(|column| ROOM_COLUMNS + column);
-            let look = Look { no: row.get(no), erased: row.get(erased), changes: row.get(changes), info };
-            found.insert(look.info.room.clone(), Arc::new(look));
+            let state =
+                RoomState { no: row.get(no), erased: row.get(erased), changes: row.get(changes), info };
+            found.insert(state.info.room.clone(), Arc::new(state));
         }
         Ok(found)
     }

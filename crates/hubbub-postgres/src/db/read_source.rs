@@ -1,4 +1,4 @@
-//! Where a read goes: to the primary, or over one connection to a replica that will do.
+//! Routes a read to the primary, or to one connection of a replica.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,20 +7,20 @@ use tokio_postgres::Row;
 
 use super::{Conn, Db, Fault, Param, Sql};
 
-/// Longest time for a statement on a replica; then the primary is asked.
+/// Timeout of a statement on a replica; then the primary answers.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What answers a read, which may be several statements.
+/// Answers a read, which may take several statements.
 #[derive(Clone)]
-pub(crate) enum Source {
+pub(crate) enum ReadSource {
     /// Any connection to the primary.
     Primary(Db),
-    /// This connection to a replica, and no other: it was looked at before.
+    /// This connection to a replica only: its position was checked.
     Replica(Arc<Conn>),
 }
 
-impl Source {
-    /// All rows of one statement that changes nothing.
+impl ReadSource {
+    /// All rows of one read-only statement.
     pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         match self {
             Self::Primary(db) => db.read(sql, params).await,
@@ -34,6 +34,6 @@ impl Source {
     /// The only row of such a statement.
     pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, Fault> {
         let row = self.read(sql, params).await?.into_iter().next();
-        row.ok_or_else(|| Fault::Nonsense { what: sql.what, found: "no row".into() })
+        row.ok_or_else(|| Fault::UnexpectedRow { what: sql.what, found: "no row".into() })
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use hubbub_core::store::{Access, Cursor, HistoryQuery, Member, RoomInfo, UserRoom};
 use hubbub_core::{
-    Change, Message, MessageType, Outcome, ReadMark, Receipt, Refusal, RoomId, Send, Timestamp, UserId, What,
+    Change, Message, MessageType, Outcome, ReadMark, Receipt, Refusal, RoomChange, RoomId, Send, Timestamp,
+    UserId,
 };
 
 /// A message to send.
@@ -187,7 +188,7 @@ impl Model {
         let may = |state: &RoomState| change.by.is_none_or(|by| state.members.contains_key(by));
         let refused = Outcome::Refused(Refusal::NotMember);
         let changed = |changed| Outcome::Changed { changed };
-        if let What::EraseUser { user } = change.what {
+        if let RoomChange::EraseUser { user } = change.what {
             let before: usize = self.rooms.values().map(Vec::len).sum();
             self.rooms.values_mut().for_each(|kept| kept.retain(|kept| kept.post.user != user));
             for state in self.states.values_mut() {
@@ -198,7 +199,7 @@ impl Model {
         }
         let name = change.room().unwrap_or_default().to_owned();
         let exists = self.rooms.contains_key(&name);
-        if let What::PutRoom { settings, .. } = change.what {
+        if let RoomChange::PutRoom { settings, .. } = change.what {
             let state = self.states.entry(name.clone()).or_default();
             if exists && !may(state) {
                 return refused;
@@ -220,7 +221,7 @@ impl Model {
             return Outcome::Refused(Refusal::UnknownRoom);
         };
         match change.what {
-            What::AddMember { user, .. } => {
+            RoomChange::AddMember { user, .. } => {
                 if !may(state) && (state.members_only || change.by != Some(user)) {
                     return refused;
                 }
@@ -229,16 +230,16 @@ impl Model {
                 state.members.entry(user.to_owned()).or_insert(head);
                 changed(!known)
             }
-            What::RemoveMember { user, .. } if may(state) || change.by == Some(user) => {
+            RoomChange::RemoveMember { user, .. } if may(state) || change.by == Some(user) => {
                 changed(state.members.remove(user).is_some())
             }
-            What::DeleteRoom { .. } if may(state) => {
+            RoomChange::DeleteRoom { .. } if may(state) => {
                 let (head, last) = (state.head, state.last);
                 *state = RoomState { head, last, ..RoomState::default() };
                 self.rooms.remove(&name);
                 changed(true)
             }
-            What::MarkRead { user, seq, .. } => {
+            RoomChange::MarkRead { user, seq, .. } => {
                 let head = state.head;
                 let Some(mark) = state.members.get_mut(user) else { return refused };
                 let moved = seq.min(head) > *mark;

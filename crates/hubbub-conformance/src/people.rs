@@ -1,7 +1,7 @@
 //! Members, read marks and what is unread; changing, deleting and erasing.
 
 use hubbub_core::clock::SeededRandom;
-use hubbub_core::{Change, Clock, Op, OpBatch, Outcome, RandomSource, Refusal, RoomSettings, What};
+use hubbub_core::{Change, Clock, Op, OpBatch, Outcome, RandomSource, Refusal, RoomChange, RoomSettings};
 
 use super::Fixture;
 use super::model::{Model, Post};
@@ -13,16 +13,16 @@ const ROOMS: [&str; 3] = ["r0", "r1", "r2"];
 const USERS: [&str; 4] = ["u0", "u1", "u2", "u3"];
 const STEPS: u64 = 250;
 
-fn by(user: &'static str, what: What<'static>) -> Change<'static> {
+fn by(user: &'static str, what: RoomChange<'static>) -> Change<'static> {
     Change { by: Some(user), what }
 }
 
-fn admin(what: What<'static>) -> Change<'static> {
+fn admin(what: RoomChange<'static>) -> Change<'static> {
     Change { by: None, what }
 }
 
-fn put(room: &'static str, settings: RoomSettings<'static>) -> What<'static> {
-    What::PutRoom { room, settings }
+fn put(room: &'static str, settings: RoomSettings<'static>) -> RoomChange<'static> {
+    RoomChange::PutRoom { room, settings }
 }
 
 /// Who may do what in an open room and in one for members only.
@@ -31,8 +31,8 @@ pub async fn only_members_may_change_a_room(fixture: &mut impl Fixture) {
     let refused = || Outcome::Refused(Refusal::NotMember);
     let yes = || Outcome::Changed { changed: true };
     let no = || Outcome::Changed { changed: false };
-    let add = |user| What::AddMember { room: "r", user };
-    let remove = |user| What::RemoveMember { room: "r", user };
+    let add = |user| RoomChange::AddMember { room: "r", user };
+    let remove = |user| RoomChange::RemoveMember { room: "r", user };
     for (n, (made, expected)) in [
         (by("ada", put("r", RoomSettings::default())), Outcome::Room { created: true }),
         (by("bob", put("r", closed)), refused()),
@@ -47,10 +47,10 @@ pub async fn only_members_may_change_a_room(fixture: &mut impl Fixture) {
         (by("carl", remove("carl")), yes()),
         (admin(add("eve")), yes()),
         (admin(remove("eve")), yes()),
-        (by("eve", What::DeleteRoom { room: "r" }), refused()),
-        (by("eve", What::MarkRead { room: "r", user: "eve", seq: 1 }), refused()),
-        (admin(What::DeleteRoom { room: "other" }), Outcome::Refused(Refusal::UnknownRoom)),
-        (admin(What::AddMember { room: "other", user: "u" }), Outcome::Refused(Refusal::UnknownRoom)),
+        (by("eve", RoomChange::DeleteRoom { room: "r" }), refused()),
+        (by("eve", RoomChange::MarkRead { room: "r", user: "eve", seq: 1 }), refused()),
+        (admin(RoomChange::DeleteRoom { room: "other" }), Outcome::Refused(Refusal::UnknownRoom)),
+        (admin(RoomChange::AddMember { room: "other", user: "u" }), Outcome::Refused(Refusal::UnknownRoom)),
     ]
     .into_iter()
     .enumerate()
@@ -72,13 +72,13 @@ pub async fn a_batch_is_judged_in_its_order(fixture: &mut impl Fixture) {
     let ada = |what| Op::Change(admin(what));
     for op in [
         Op::Send(m1.as_send()),
-        ada(What::AddMember { room: "r", user: "ada" }),
+        ada(RoomChange::AddMember { room: "r", user: "ada" }),
         Op::Send(m1.as_send()),
-        Op::Change(by("ada", What::AddMember { room: "r", user: "bob" })),
-        ada(What::MarkRead { room: "r", user: "bob", seq: 9 }),
-        ada(What::RemoveMember { room: "r", user: "ada" }),
+        Op::Change(by("ada", RoomChange::AddMember { room: "r", user: "bob" })),
+        ada(RoomChange::MarkRead { room: "r", user: "bob", seq: 9 }),
+        ada(RoomChange::RemoveMember { room: "r", user: "ada" }),
         Op::Send(m2.as_send()),
-        ada(What::MarkRead { room: "r", user: "ada", seq: 1 }),
+        ada(RoomChange::MarkRead { room: "r", user: "ada", seq: 1 }),
     ] {
         batch.push(&op);
     }
@@ -105,7 +105,7 @@ pub async fn a_deleted_room_goes_on_counting(fixture: &mut impl Fixture) {
         );
         place.reach(fixture).await;
         assert_eq!(everything(fixture, "r").await.len(), 2);
-        change(fixture, &[admin(What::DeleteRoom { room: "r" })]).await;
+        change(fixture, &[admin(RoomChange::DeleteRoom { room: "r" })]).await;
         place.reach(fixture).await;
         assert_eq!(info(fixture, "r").await, None, "{place:?}");
         assert!(super::steps::is_unknown(fixture, "r").await, "{place:?}");
@@ -120,7 +120,7 @@ pub async fn a_deleted_room_goes_on_counting(fixture: &mut impl Fixture) {
 pub async fn an_erased_user_leaves_nothing(fixture: &mut impl Fixture) {
     for place in Place::ALL {
         change(fixture, &[admin(put("r", RoomSettings::default()))]).await;
-        change(fixture, &["ada", "eve"].map(|user| admin(What::AddMember { room: "r", user }))).await;
+        change(fixture, &["ada", "eve"].map(|user| admin(RoomChange::AddMember { room: "r", user }))).await;
         let posts: Vec<Post> = (0..200)
             .map(|n| Post::new("r", &format!("{place:?}-{n}")).user(if n % 3 == 0 { "eve" } else { "ada" }))
             .collect();
@@ -128,7 +128,7 @@ pub async fn an_erased_user_leaves_nothing(fixture: &mut impl Fixture) {
             store(fixture, some).await;
         }
         place.reach(fixture).await;
-        let erased = change(fixture, &[admin(What::EraseUser { user: "eve" })]).await;
+        let erased = change(fixture, &[admin(RoomChange::EraseUser { user: "eve" })]).await;
         assert_eq!(erased, [Outcome::Erased { messages: 67, more: false }], "{place:?}");
         place.reach(fixture).await;
         let left = everything(fixture, "r").await;
@@ -138,7 +138,7 @@ pub async fn an_erased_user_leaves_nothing(fixture: &mut impl Fixture) {
         assert_eq!(told.members, 1);
         let again = apply(fixture, &[posts[0].clone(), posts[1].clone()]).await;
         assert!(matches!(again[..], [Outcome::Stored(_), Outcome::Duplicate(_)]), "{place:?}: {again:?}");
-        change(fixture, &[admin(What::EraseUser { user: "eve" })]).await;
+        change(fixture, &[admin(RoomChange::EraseUser { user: "eve" })]).await;
     }
 }
 
@@ -164,8 +164,8 @@ pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
             2 => fixture.clock().advance_micros(i64::try_from(below(1_000_000)).unwrap()),
             3 => {
                 let what = match below(4) {
-                    0 => What::DeleteRoom { room: pick(&ROOMS) },
-                    1 => What::EraseUser { user: pick(&USERS) },
+                    0 => RoomChange::DeleteRoom { room: pick(&ROOMS) },
+                    1 => RoomChange::EraseUser { user: pick(&USERS) },
                     _ => put(
                         pick(&ROOMS),
                         RoomSettings {
@@ -197,9 +197,9 @@ async fn mixed_batch(fixture: &impl Fixture, model: &mut Model, step: u64, below
     for n in 0..1 + below(12) {
         let (room, user) = (pick(&ROOMS), pick(&USERS));
         let what = match below(10) {
-            0 => What::AddMember { room, user },
-            1 => What::RemoveMember { room, user },
-            2..5 => What::MarkRead { room, user, seq: below(model.head(room) + 3) },
+            0 => RoomChange::AddMember { room, user },
+            1 => RoomChange::RemoveMember { room, user },
+            2..5 => RoomChange::MarkRead { room, user, seq: below(model.head(room) + 3) },
             _ => {
                 let id = if below(8) == 0 { format!("m{}", below(step + 1)) } else { format!("m{step}-{n}") };
                 let post = Post::new(room, &id).user(user);

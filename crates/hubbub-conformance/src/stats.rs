@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery, UserHistoryCursor, UserHistoryQuery};
 use hubbub_core::store::Read;
-use hubbub_core::{Change, Clock, MessageType, Timestamp, UserId, What};
+use hubbub_core::{Change, Clock, MessageType, RoomChange, Timestamp, UserId};
 
 use super::Fixture;
 use super::model::{Kept, Model, Post};
@@ -73,14 +73,14 @@ pub async fn what_is_deleted_or_erased_is_not_counted(fixture: &mut impl Fixture
     }
     check(fixture, &model).await;
     for what in [
-        What::EraseUser { user: "user-1" },
-        What::DeleteRoom { room: "room-1" },
-        What::EraseUser { user: "user-4" },
+        RoomChange::EraseUser { user: "user-1" },
+        RoomChange::DeleteRoom { room: "room-1" },
+        RoomChange::EraseUser { user: "user-4" },
     ] {
         let made = Change { by: None, what };
         let expected = model.change(&made);
         assert_eq!(change(fixture, &[made]).await, [expected]);
-        if let What::EraseUser { user } = what {
+        if let RoomChange::EraseUser { user } = what {
             let page = fixture.store().user_history(UserId::new(user).unwrap(), newest(10)).await.unwrap();
             assert!(page.messages.is_empty() && !page.more, "{user} is erased");
         }

@@ -16,8 +16,8 @@ use hubbub_core::store::{
     StoreFigures, StoreHealth, UserRooms,
 };
 use hubbub_core::{
-    Change, Clock, Op, OpBatch, Outcome, Refusal, RoomId, RoomStore, StatsStore, Store, Timestamp, UserId,
-    What,
+    Change, Clock, Op, OpBatch, Outcome, Refusal, RoomChange, RoomId, RoomStore, StatsStore, Store,
+    Timestamp, UserId,
 };
 
 use super::model::{Kept, Model, Post};
@@ -163,17 +163,17 @@ impl InMemory {
             (Flaw::AnybodyMayChange, _) if matches!(outcome, Outcome::Refused(Refusal::NotMember)) => {
                 model.change(&Change { by: None, ..*change })
             }
-            (Flaw::MarksMoveBack, What::MarkRead { room, user, seq }) => {
+            (Flaw::MarksMoveBack, RoomChange::MarkRead { room, user, seq }) => {
                 if let Some(mark) = model.states.get_mut(room).and_then(|state| state.members.get_mut(user)) {
                     *mark = seq;
                 }
                 outcome
             }
-            (Flaw::NumbersStartAnewAfterDeletion, What::DeleteRoom { room }) => {
+            (Flaw::NumbersStartAnewAfterDeletion, RoomChange::DeleteRoom { room }) => {
                 model.states.remove(room);
                 outcome
             }
-            (Flaw::ErasesNothing, What::EraseUser { .. }) => {
+            (Flaw::ErasesNothing, RoomChange::EraseUser { .. }) => {
                 *model = before;
                 outcome
             }

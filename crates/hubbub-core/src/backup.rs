@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub trait BackupStore: Send + Sync {
     /// Begins a backup named `backup`. It contains everything acknowledged before this call, and a prefix of later changes.
     /// Writes continue meanwhile. If there is a backup of that name, returns it, so that a request may be repeated.
-    fn begin_backup(&self, backup: &str) -> Backing<'_, BackupInfo>;
+    fn begin_backup(&self, backup: &str) -> BackupFuture<'_, BackupInfo>;
 
     /// Up to `bytes_max` bytes of one file from `offset` on; empty at its end. `None` if there is no such backup or file.
     fn read_backup(
@@ -20,7 +20,7 @@ pub trait BackupStore: Send + Sync {
         file: &str,
         offset: u64,
         bytes_max: usize,
-    ) -> Backing<'_, Option<Vec<u8>>>;
+    ) -> BackupFuture<'_, Option<Vec<u8>>>;
 
     /// Releases a backup. Returns whether there was one.
     fn end_backup(&self, backup: &str) -> bool;
@@ -30,7 +30,7 @@ pub trait BackupStore: Send + Sync {
 pub const BACKUP_UNUSED_MAX: std::time::Duration = std::time::Duration::from_secs(3_600);
 
 /// The future result of a step of a backup.
-pub type Backing<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackupError>> + Send + 'a>>;
+pub type BackupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackupError>> + Send + 'a>>;
 
 /// A backup that can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]

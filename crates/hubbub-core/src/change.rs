@@ -14,12 +14,12 @@ pub struct Change<'a> {
     /// The author; `None` = an administrator, who may do everything.
     pub by: Option<&'a str>,
     /// The change.
-    pub what: What<'a>,
+    pub what: RoomChange<'a>,
 }
 
 /// One change. An administrator may make all of them, other users as stated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What<'a> {
+pub enum RoomChange<'a> {
     /// Creates a room, or changes the given settings. Everybody may create one, only members may change it. The author of
     /// a new room becomes its first member.
     PutRoom {
@@ -90,17 +90,20 @@ impl<'a> Change<'a> {
     /// The room, if the change concerns a single one.
     pub fn room(&self) -> Option<&'a str> {
         match self.what {
-            What::PutRoom { room, .. }
-            | What::DeleteRoom { room }
-            | What::AddMember { room, .. }
-            | What::RemoveMember { room, .. }
-            | What::MarkRead { room, .. } => Some(room),
-            What::EraseUser { .. } => None,
+            RoomChange::PutRoom { room, .. }
+            | RoomChange::DeleteRoom { room }
+            | RoomChange::AddMember { room, .. }
+            | RoomChange::RemoveMember { room, .. }
+            | RoomChange::MarkRead { room, .. } => Some(room),
+            RoomChange::EraseUser { .. } => None,
         }
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {
-        matches!(self.what, What::PutRoom { .. } | What::DeleteRoom { .. } | What::EraseUser { .. })
+        matches!(
+            self.what,
+            RoomChange::PutRoom { .. } | RoomChange::DeleteRoom { .. } | RoomChange::EraseUser { .. }
+        )
     }
 }
 
@@ -129,14 +132,14 @@ impl EncodedChange {
     pub(crate) fn write(change: &Change<'_>, into: &mut String) -> Self {
         let start = into.len();
         let (kind, user, title) = match change.what {
-            What::PutRoom { settings: RoomSettings { title, members_only, retention_s }, .. } => {
+            RoomChange::PutRoom { settings: RoomSettings { title, members_only, retention_s }, .. } => {
                 (Kind::PutRoom { members_only, retention_s }, "", title)
             }
-            What::DeleteRoom { .. } => (Kind::DeleteRoom, "", None),
-            What::AddMember { user, .. } => (Kind::AddMember, user, None),
-            What::RemoveMember { user, .. } => (Kind::RemoveMember, user, None),
-            What::MarkRead { user, seq, .. } => (Kind::MarkRead(seq), user, None),
-            What::EraseUser { user } => (Kind::EraseUser, user, None),
+            RoomChange::DeleteRoom { .. } => (Kind::DeleteRoom, "", None),
+            RoomChange::AddMember { user, .. } => (Kind::AddMember, user, None),
+            RoomChange::RemoveMember { user, .. } => (Kind::RemoveMember, user, None),
+            RoomChange::MarkRead { user, seq, .. } => (Kind::MarkRead(seq), user, None),
+            RoomChange::EraseUser { user } => (Kind::EraseUser, user, None),
         };
         let room = change.room().unwrap_or_default();
         for part in [room, user, change.by.unwrap_or_default(), title.unwrap_or_default()] {
@@ -177,13 +180,13 @@ impl EncodedChange {
         };
         let what = match self.kind {
             Kind::PutRoom { members_only, retention_s } => {
-                What::PutRoom { room, settings: RoomSettings { title, members_only, retention_s } }
+                RoomChange::PutRoom { room, settings: RoomSettings { title, members_only, retention_s } }
             }
-            Kind::DeleteRoom => What::DeleteRoom { room },
-            Kind::AddMember => What::AddMember { room, user },
-            Kind::RemoveMember => What::RemoveMember { room, user },
-            Kind::MarkRead(seq) => What::MarkRead { room, user, seq },
-            Kind::EraseUser => What::EraseUser { user },
+            Kind::DeleteRoom => RoomChange::DeleteRoom { room },
+            Kind::AddMember => RoomChange::AddMember { room, user },
+            Kind::RemoveMember => RoomChange::RemoveMember { room, user },
+            Kind::MarkRead(seq) => RoomChange::MarkRead { room, user, seq },
+            Kind::EraseUser => RoomChange::EraseUser { user },
         };
         Some(Change { by, what })
     }

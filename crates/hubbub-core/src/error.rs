@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 /// An error of one field: the field and its rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct FieldError {
     /// Name of the field on the wire.
     pub field: &'static str,
     /// What the field must be.
     pub rule: Cow<'static, str>,
 }
 
-impl Fault {
+impl FieldError {
     /// An error of `field`.
     pub fn new(field: &'static str, rule: impl Into<Cow<'static, str>>) -> Self {
         Self { field, rule: rule.into() }

@@ -31,9 +31,9 @@ pub mod store;
 pub mod text;
 pub mod time;
 
-pub use change::{Change, ReadMark, RoomSettings, What};
+pub use change::{Change, ReadMark, RoomChange, RoomSettings};
 pub use clock::{Clock, RandomSource};
-pub use error::{ErrorCode, Fault};
+pub use error::{ErrorCode, FieldError};
 pub use essential::Essential;
 pub use id::{ClientId, MessageId, QueueId, RoomId, UserId};
 pub use kv::{KvOp, KvOutcome};

@@ -260,7 +260,7 @@ pub enum Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::{RoomSettings, What};
+    use crate::change::{RoomChange, RoomSettings};
     use crate::message::MessageType;
     use proptest::prelude::*;
 
@@ -277,12 +277,12 @@ mod tests {
             retention_s: title.map(|_| seq),
         };
         [
-            What::PutRoom { room, settings },
-            What::DeleteRoom { room },
-            What::AddMember { room, user },
-            What::RemoveMember { room, user },
-            What::MarkRead { room, user, seq },
-            What::EraseUser { user },
+            RoomChange::PutRoom { room, settings },
+            RoomChange::DeleteRoom { room },
+            RoomChange::AddMember { room, user },
+            RoomChange::RemoveMember { room, user },
+            RoomChange::MarkRead { room, user, seq },
+            RoomChange::EraseUser { user },
         ]
         .into_iter()
         .map(|what| Op::Change(Change { by: (!seq.is_multiple_of(3)).then_some(user), what }))
@@ -314,7 +314,7 @@ mod tests {
             registers: maybe.is_none(),
         };
         let wanted =
-            Wanted { queue: maybe, receiver: Some(name), sender: maybe, newest_first: maybe.is_some() };
+            TakeFilter { queue: maybe, receiver: Some(name), sender: maybe, newest_first: maybe.is_some() };
         let receipt = LeaseReceipt { id: number, delivery: 7, epoch: number };
         let queues = [
             QueueOp::Put { queue: name, settings },

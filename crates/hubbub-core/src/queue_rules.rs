@@ -63,7 +63,7 @@ impl QueueRules {
     }
 
     /// The settings, every field with a value.
-    pub fn told(&self) -> QueueSettings {
+    pub fn to_settings(&self) -> QueueSettings {
         QueueSettings {
             lease_ms: Some(self.lease_ms),
             deliveries_max: Some(self.deliveries_max),

@@ -2,7 +2,7 @@
 
 use hubbub_core::UserId;
 use hubbub_core::id::ID_RULE;
-use hubbub_core::{ErrorCode, Fault};
+use hubbub_core::{ErrorCode, FieldError};
 use hyper::HeaderMap;
 use hyper::header::{HOST, ORIGIN};
 
@@ -24,7 +24,7 @@ impl Caller {
     pub(crate) fn of(headers: &HeaderMap, query: &Query) -> Result<Self, Problem> {
         let header = headers.get(USER_HEADER).map(|value| value.to_str().unwrap_or_default());
         let Some(name) = header.or(query.get("user")) else { return Ok(Self::default()) };
-        let user = UserId::new(name).map_err(|_| Problem::invalid(vec![Fault::new("user", ID_RULE)]))?;
+        let user = UserId::new(name).map_err(|_| Problem::invalid(vec![FieldError::new("user", ID_RULE)]))?;
         Ok(Self { user: Some(user) })
     }
 
@@ -59,7 +59,7 @@ impl Caller {
             Some(user) if user != sender => {
                 let rule = format!("must be the caller, '{user}'");
                 Err(Problem {
-                    faults: vec![Fault::new("userId", rule)],
+                    faults: vec![FieldError::new("userId", rule)],
                     ..Problem::new(ErrorCode::Invalid, "")
                 })
             }

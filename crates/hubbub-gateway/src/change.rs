@@ -3,8 +3,8 @@
 use hubbub_core::draft::Loose;
 use hubbub_core::number::WHOLE_NUMBER_RULE;
 use hubbub_core::store::ReadError;
-use hubbub_core::{Change, Fault, Op, OpBatch, Outcome, RoomId, What};
-use hubbub_pipeline::Standing;
+use hubbub_core::{Change, FieldError, Op, OpBatch, Outcome, RoomChange, RoomId};
+use hubbub_pipeline::AccessLevel;
 
 use crate::Gateway;
 use crate::auth::Caller;
@@ -15,24 +15,24 @@ pub(crate) fn mark_read<'a>(
     room: Option<&'a RoomId>,
     caller: &'a Caller,
     seq: Option<&Loose<'_>>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Vec<FieldError>,
 ) -> Option<Change<'a>> {
     let seq = match seq {
         None => Err("is required"),
         Some(seq) => seq.as_u64().ok_or(WHOLE_NUMBER_RULE),
     };
-    let seq = seq.map_err(|rule| faults.push(Fault::new("seq", rule))).ok();
+    let seq = seq.map_err(|rule| faults.push(FieldError::new("seq", rule))).ok();
     let user = caller.as_str();
     if user.is_none() {
         faults.extend(Problem::no_user().faults);
     }
     let (room, user, seq) = (room?.as_str(), user?, seq?);
-    Some(Change { by: Some(user), what: What::MarkRead { room, user, seq } })
+    Some(Change { by: Some(user), what: RoomChange::MarkRead { room, user, seq } })
 }
 
 impl Gateway {
     /// Submits one change and waits until it is durable. The store decides whether the caller may make it.
-    pub(crate) async fn change(&self, caller: &Caller, what: What<'_>) -> Result<Outcome, Problem> {
+    pub(crate) async fn change(&self, caller: &Caller, what: RoomChange<'_>) -> Result<Outcome, Problem> {
         let mut ops = OpBatch::default();
         ops.push(&Op::Change(Change { by: caller.as_str(), what }));
         match self.apply(&ops).await?.outcomes().first() {
@@ -60,8 +60,8 @@ impl Gateway {
     pub(crate) async fn check_reader(&self, room: &RoomId, caller: &Caller) -> Result<(), Problem> {
         let Some(user) = &caller.user else { return Ok(()) };
         match self.members.standing(room, user).await? {
-            Standing::Member | Standing::Guest => Ok(()),
-            Standing::Outsider => Err(Problem::not_member()),
+            AccessLevel::Member | AccessLevel::Guest => Ok(()),
+            AccessLevel::Outsider => Err(Problem::not_member()),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError, RoomInfo};
 use hubbub_core::{MessageRun, RoomId, UserId};
-use hubbub_pipeline::Standing;
+use hubbub_pipeline::AccessLevel;
 use hubbub_pipeline::hub::{Attachment, Joined, Outbox};
 
 use crate::Gateway;
@@ -57,7 +57,7 @@ pub(crate) enum OnReset {
 
 /// A client's request to follow a room.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct FollowRequest {
     pub(crate) start: Start,
     pub(crate) epoch: Option<String>,
     pub(crate) on_reset: OnReset,
@@ -87,7 +87,7 @@ pub(crate) enum Step {
 #[derive(Debug)]
 enum Stage {
     /// Nothing is known of the room yet.
-    Requested(Wanted),
+    Requested(FollowRequest),
     /// The last messages up to the announced head are to be read.
     Last { count: usize, head: u64 },
     /// Everything up to this seq was returned.
@@ -100,9 +100,9 @@ enum Stage {
 
 enum Fetched {
     /// The store's epoch before the read, the user's standing in the room, and the room.
-    Info(Arc<str>, Result<(Standing, Option<RoomInfo>), ReadError>),
+    Info(Arc<str>, Result<(AccessLevel, Option<RoomInfo>), ReadError>),
     /// A page, and the user's standing in the room after it was read.
-    Page(Result<(HistoryPage, Standing), ReadError>),
+    Page(Result<(HistoryPage, AccessLevel), ReadError>),
 }
 
 type Fetch = Pin<Box<dyn Future<Output = Fetched> + Send>>;
@@ -113,7 +113,7 @@ pub(crate) struct Follower {
     room: RoomId,
     user: Option<UserId>,
     /// The user's standing in the room when the subscription began.
-    standing: Standing,
+    standing: AccessLevel,
     /// Given back when dropped.
     attachment: Option<Attachment>,
     outbox: Arc<Outbox>,
@@ -136,7 +136,7 @@ impl Follower {
         gateway: Arc<Gateway>,
         room: RoomId,
         user: Option<UserId>,
-        wanted: Wanted,
+        wanted: FollowRequest,
         outbox: Arc<Outbox>,
     ) -> Self {
         // Before the room and its members are read, so that nothing published meanwhile is missed.
@@ -145,7 +145,7 @@ impl Follower {
             gateway,
             room,
             user,
-            standing: Standing::Guest,
+            standing: AccessLevel::Guest,
             attachment,
             outbox,
             on_reset: wanted.on_reset,
@@ -214,7 +214,7 @@ impl Follower {
                     // Another epoch began meanwhile, and this may be of either.
                     return None;
                 }
-                let is_member = standing == Standing::Member;
+                let is_member = standing == AccessLevel::Member;
                 let confirm = |attachment| self.gateway.hub.confirm(attachment, &self.outbox, is_member);
                 if !self.attachment.as_ref().is_none_or(confirm) {
                     return None;
@@ -222,7 +222,7 @@ impl Follower {
                 if wanted.audience == Audience::Members && !is_member {
                     return Some(Step::Gone);
                 }
-                if standing == Standing::Outsider {
+                if standing == AccessLevel::Outsider {
                     return Some(Step::Failed(Problem::not_member()));
                 }
                 self.standing = standing;
@@ -239,7 +239,9 @@ impl Follower {
                 None
             }
             // Removed since the subscription began, perhaps by another server. The page may hold later messages.
-            Fetched::Page(Ok((_, standing))) if standing != self.standing && standing != Standing::Member => {
+            Fetched::Page(Ok((_, standing)))
+                if standing != self.standing && standing != AccessLevel::Member =>
+            {
                 if let Some(attachment) = &self.attachment {
                     self.gateway.hub.end_joining(attachment, &self.outbox);
                 }
@@ -304,7 +306,7 @@ impl Drop for Follower {
     }
 }
 
-impl Wanted {
+impl FollowRequest {
     /// Whether the cursor cannot be honoured at the room's position.
     fn is_reset(&self, at: &Reset) -> bool {
         let is_foreign = self.epoch.as_ref().is_some_and(|given| **given != *at.epoch);
@@ -378,9 +380,9 @@ fn begin_fetch(
 }
 
 /// Reads the store, because the cache may be older than the subscription.
-async fn standing(gateway: &Gateway, room: &RoomId, user: Option<UserId>) -> Result<Standing, ReadError> {
+async fn standing(gateway: &Gateway, room: &RoomId, user: Option<UserId>) -> Result<AccessLevel, ReadError> {
     match user {
-        None => Ok(Standing::Guest),
+        None => Ok(AccessLevel::Guest),
         Some(user) => gateway.members.access(room.clone(), user).await.map(Into::into),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hubbub_core::invariant::broken;
 use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::store::{ApplyError, ReadError};
-use hubbub_core::{ErrorCode, Fault, Outcome, Receipt, Refusal};
+use hubbub_core::{ErrorCode, FieldError, Outcome, Receipt, Refusal};
 use hubbub_pipeline::SubmitError;
 use hubbub_pipeline::committer::{apply_error_code, refusal_code};
 
@@ -16,7 +16,7 @@ use hubbub_pipeline::committer::{apply_error_code, refusal_code};
 pub(crate) struct Problem {
     pub(crate) code: ErrorCode,
     pub(crate) detail: Cow<'static, str>,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) faults: Vec<FieldError>,
     /// Where to go on, for [`ErrorCode::Reset`] and [`ErrorCode::Compacted`].
     pub(crate) reset: Option<Reset>,
     /// The message it is about, also when the server made its id.
@@ -71,7 +71,7 @@ impl Problem {
         }
     }
 
-    pub(crate) fn invalid(faults: Vec<Fault>) -> Self {
+    pub(crate) fn invalid(faults: Vec<FieldError>) -> Self {
         Self { faults, ..Self::new(ErrorCode::Invalid, "") }
     }
 
@@ -143,7 +143,7 @@ impl Problem {
 
     /// A caller with a name is needed.
     pub(crate) fn no_user() -> Self {
-        Self::invalid(vec![Fault::new("user", "is required: the header Hubbub-User, or ?user=")])
+        Self::invalid(vec![FieldError::new("user", "is required: the header Hubbub-User, or ?user=")])
     }
 
     /// The store gave an operation no outcome, or one of another operation.

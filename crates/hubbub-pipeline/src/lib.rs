@@ -35,6 +35,6 @@ pub use consumers::WaitingConsumers;
 pub use hub::Hub;
 pub use kv::Keys;
 pub use log::{DirectLog, Log};
-pub use members::{Members, Standing};
+pub use members::{AccessLevel, Members};
 pub use metrics::Metrics;
 pub use order::SendLane;

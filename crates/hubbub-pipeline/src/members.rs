@@ -11,7 +11,7 @@ use std::time::Duration;
 use hubbub_core::cache;
 use hubbub_core::clock::Clock;
 use hubbub_core::store::{Access, Read, ReadError, Store};
-use hubbub_core::{Change, Op, OpBatch, Outcome, RoomId, UserId, What};
+use hubbub_core::{Change, Op, OpBatch, Outcome, RoomChange, RoomId, UserId};
 use quick_cache::UnitWeighter;
 use quick_cache::sync::Cache;
 
@@ -22,7 +22,7 @@ const ENTRIES_MAX: usize = 100_000;
 
 /// A user's access to a room, for reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum AccessLevel {
     /// The user is a member.
     Member,
     /// The user is not a member of an open room, or of one that does not exist yet, and may read.
@@ -31,7 +31,7 @@ pub enum Standing {
     Outsider,
 }
 
-impl From<Access> for Standing {
+impl From<Access> for AccessLevel {
     fn from(access: Access) -> Self {
         match access {
             Access::Member { .. } => Self::Member,
@@ -43,7 +43,7 @@ impl From<Access> for Standing {
 
 #[derive(Clone, Copy)]
 struct Entry {
-    standing: Standing,
+    standing: AccessLevel,
     expires_at: Duration,
 }
 
@@ -73,7 +73,7 @@ impl Members {
     }
 
     /// The same from the cache: at most as old as the time to live, and as the last change by this server.
-    pub async fn standing(&self, room: &RoomId, user: &UserId) -> Result<Standing, ReadError> {
+    pub async fn standing(&self, room: &RoomId, user: &UserId) -> Result<AccessLevel, ReadError> {
         if self.ttl.is_zero() {
             return Ok(self.access(room.clone(), user.clone()).await?.into());
         }
@@ -102,14 +102,16 @@ impl Members {
                 continue;
             };
             match what {
-                What::AddMember { room, user } | What::RemoveMember { room, user } => {
+                RoomChange::AddMember { room, user } | RoomChange::RemoveMember { room, user } => {
                     if let (Ok(room), Ok(user)) = (RoomId::new(room), UserId::new(user)) {
                         self.cache.remove(&(room, user));
                     }
                 }
                 // All entries of the room or user would have to be found; such changes are rare.
-                What::PutRoom { .. } | What::DeleteRoom { .. } | What::EraseUser { .. } => self.cache.clear(),
-                What::MarkRead { .. } => {}
+                RoomChange::PutRoom { .. } | RoomChange::DeleteRoom { .. } | RoomChange::EraseUser { .. } => {
+                    self.cache.clear()
+                }
+                RoomChange::MarkRead { .. } => {}
             }
         }
     }

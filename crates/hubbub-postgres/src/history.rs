@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
-use crate::db::Fault;
+use crate::db::DbError;
 
 /// The history that the store was opened with.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl History {
     }
 
     /// Refuses a transaction in another history. `answer` is the result of [`IDENTITY`].
-    pub(crate) fn check(&self, answer: &[SimpleQueryMessage]) -> Result<(), Fault> {
+    pub(crate) fn check(&self, answer: &[SimpleQueryMessage]) -> Result<(), DbError> {
         let row = answer.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
@@ -102,9 +102,9 @@ impl History {
         let here = row.and_then(|row| Some((row.get(0)?, row.get(1)?.parse().ok()?)));
         let Some((system, timeline)) = here else {
             let found = "no system identifier and timeline".to_owned();
-            return Err(Fault::UnexpectedRow { what: "identifying the database", found });
+            return Err(DbError::UnexpectedRow { what: "identifying the database", found });
         };
-        if self.matches(system, timeline) { Ok(()) } else { Err(Fault::Connection(REPLACED.into())) }
+        if self.matches(system, timeline) { Ok(()) } else { Err(DbError::Connection(REPLACED.into())) }
     }
 
     /// Whether a replica copies this history and has not diverged. `timeline` is the highest that it is known to have

@@ -9,7 +9,7 @@ use hubbub_core::store::{StoreFigures, StoreHealth};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::db::Fault;
+use crate::db::DbError;
 use crate::kv::Kv;
 use crate::partitions;
 use crate::queues::Queues;
@@ -45,7 +45,7 @@ impl Status {
         self.state.lock().1
     }
 
-    fn record(&self, ticked: Result<StoreFigures, Fault>) {
+    fn record(&self, ticked: Result<StoreFigures, DbError>) {
         let mut state = self.state.lock();
         match ticked {
             Ok(figures) => *state = (None, figures),
@@ -70,7 +70,7 @@ struct Subsystems {
 }
 
 impl Subsystems {
-    async fn tick(&self) -> Result<StoreFigures, Fault> {
+    async fn tick(&self) -> Result<StoreFigures, DbError> {
         let mut figures = StoreFigures::default();
         self.context.db.reap(&self.context.options.pool).await?;
         if let Some(clock) = &self.context.database_clock {
@@ -85,7 +85,7 @@ impl Subsystems {
     }
 
     /// Updates the counts until the next tick. `next` is when the next step may start; each step moves it by its rest.
-    async fn count(&self, next: &mut Instant) -> Result<(), Fault> {
+    async fn count(&self, next: &mut Instant) -> Result<(), DbError> {
         let end = Instant::now() + TICK_EVERY;
         let mut counted = Ok(());
         while counted.is_ok() && *next < end {
@@ -113,7 +113,7 @@ impl Maintenance {
         let subsystems = Subsystems { context: context.clone(), rooms, queues, kv, stats };
         context.status.record(subsystems.tick().await);
         let ticking = async move {
-            let record = |ticked: Result<StoreFigures, Fault>| {
+            let record = |ticked: Result<StoreFigures, DbError>| {
                 if let Err(fault) = &ticked
                     && !matches!(context.status.health(), StoreHealth::Unreachable(_))
                 {

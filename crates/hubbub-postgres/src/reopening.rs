@@ -7,7 +7,7 @@ use std::time::Duration;
 use hubbub_core::clock::{Clock, ClockDoubt, RandomSource};
 use hubbub_core::essential::supervise;
 use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
-use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted, Wants};
+use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{
     Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, QueueStore, Read, RoomHead,
@@ -150,8 +150,8 @@ impl QueueStore for ReopeningStore {
         queues_holding(receiver: ClientId, after: Option<QueueId>, limit: usize) -> Read<'_, Vec<Arc<str>>>;
         clients(after: Option<ClientId>, limit: usize) -> Read<'_, Vec<ClientId>>;
         is_client(client: &str) -> bool;
-        look(wanted: Wanted<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>>;
-        found_for(wants: Vec<Wants>) -> Read<'_, Vec<usize>>;
+        look(wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>>;
+        matching_filters(wants: Vec<WaitFilter>) -> Read<'_, Vec<usize>>;
         waiting(queue: QueueId, after: u64, limit: usize) -> Read<'_, Option<Vec<Waiting>>>;
         queue_due_in() -> Option<Duration>;
     }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use hubbub_conformance::queues::message;
-use hubbub_core::queue::{Audience, QueueSend, Settle, Take, TakeHow, Wanted, Wants};
+use hubbub_core::queue::{Audience, QueueSend, Settle, Take, TakeFilter, TakeHow, WaitFilter};
 use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore};
 use hubbub_postgres::BroadcastOptions;
 use support::queues::{apply, done, info, make, send, servers_with, settle, take, taken, texts};
@@ -97,7 +97,7 @@ async fn a_copy_that_is_not_made_is_found() {
     }
     done(left, QueueOp::Send(QueueSend { sender: "bob", ..to_all("one") }));
     done(left, QueueOp::Send(QueueSend { sender: "bob", ..to_all("two") }));
-    let wants = |queue: Option<&str>, receiver: &str, sender: Option<&str>| Wants {
+    let wants = |queue: Option<&str>, receiver: &str, sender: Option<&str>| WaitFilter {
         queue: queue.map(|queue| QueueId::new(queue).unwrap()),
         receiver: Some(ClientId::new(receiver).unwrap()),
         sender: sender.map(|sender| ClientId::new(sender).unwrap()),
@@ -111,11 +111,11 @@ async fn a_copy_that_is_not_made_is_found() {
         wants(Some("q"), "nobody", None),
         wants(None, "carl", None),
     ];
-    assert_eq!(right.found_for(all).await.unwrap(), [0, 1, 6]);
+    assert_eq!(right.matching_filters(all).await.unwrap(), [0, 1, 6]);
     let holding = async |client| right.queues_holding(ClientId::new(client).unwrap(), None, 9).await.unwrap();
     assert_eq!(holding("dora").await, ["q".into()]);
     assert_eq!(holding("bob").await, []);
-    let wanted = Wanted { queue: None, receiver: Some("dora"), sender: Some("bob"), newest_first: true };
+    let wanted = TakeFilter { queue: None, receiver: Some("dora"), sender: Some("bob"), newest_first: true };
     let looked = right.look(wanted, 9).await.unwrap().unwrap();
     assert_eq!(texts(&looked), ["two", "one"]);
     let page = async |after| {

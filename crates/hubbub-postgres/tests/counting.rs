@@ -10,7 +10,7 @@ use std::time::Duration;
 use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::stats::StatsStore;
-use hubbub_core::{Change, Op, OpBatch, Store, Timestamp, What};
+use hubbub_core::{Change, Op, OpBatch, RoomChange, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use support::{Database, connect};
 
@@ -99,7 +99,7 @@ async fn what_is_deleted_does_not_wait_on_the_disk() {
     opened.is_counted("gone", 1).await;
     opened.send("gone", 2..=6).await;
     let mut batch = OpBatch::default();
-    batch.push(&Op::Change(Change { by: None, what: What::DeleteRoom { room: "gone" } }));
+    batch.push(&Op::Change(Change { by: None, what: RoomChange::DeleteRoom { room: "gone" } }));
     opened.apply(batch).await;
     for _ in 0..400 {
         if opened.number("select count(*) from takeouts").await == 0 {

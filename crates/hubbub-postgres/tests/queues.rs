@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hubbub_conformance::queues::message;
 use hubbub_core::queue::{
-    Audience, Delivery, Due, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted, Wants,
+    Audience, Delivery, Due, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeHow, WaitFilter,
 };
 use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore, Refusal, Timestamp};
 use support::queues::{START, Servers, apply, done, info, make, send, servers, settle, take, taken, texts};
@@ -131,7 +131,7 @@ async fn servers_know_what_others_did() {
         QueueOp::Put { queue: "q", settings: &QueueSettings { lease_ms: Some(50), ..Default::default() } },
     );
     let default = Take {
-        wanted: Wanted { queue: Some("q"), receiver: None, sender: None, newest_first: false },
+        wanted: TakeFilter { queue: Some("q"), receiver: None, sender: None, newest_first: false },
         max: 1,
         how: TakeHow::Lease { lease_ms: None },
         registers: true,
@@ -246,7 +246,7 @@ async fn those_who_wait_elsewhere_are_found_something() {
     for client in ["bob", "eve"] {
         done(&stores[0], QueueOp::Register { client });
     }
-    let wants = |queue: &str, receiver: &str, sender: &str| Wants {
+    let wants = |queue: &str, receiver: &str, sender: &str| WaitFilter {
         queue: QueueId::new(queue).ok(),
         receiver: ClientId::new(receiver).ok(),
         sender: ClientId::new(sender).ok(),
@@ -262,14 +262,14 @@ async fn those_who_wait_elsewhere_are_found_something() {
             wants("q", "new", "new"),
         ]
     };
-    assert_eq!(stores[1].found_for(all()).await.unwrap(), [5], "only the one whose queue is gone");
+    assert_eq!(stores[1].matching_filters(all()).await.unwrap(), [5], "only the one whose queue is gone");
     let for_bob = send(&stores[0], QueueSend { audience: Audience::One("bob"), ..message("q", "x") });
-    assert_eq!(stores[1].found_for(all()).await.unwrap(), [0, 2, 5]);
+    assert_eq!(stores[1].matching_filters(all()).await.unwrap(), [0, 2, 5]);
     done(&stores[0], QueueOp::Remove { queue: "q", id: for_bob });
     send(&stores[0], QueueSend { sender: "eve", ..message("p", "x") });
-    assert_eq!(stores[1].found_for(all()).await.unwrap(), [3, 4, 5]);
+    assert_eq!(stores[1].matching_filters(all()).await.unwrap(), [3, 4, 5]);
     let how = TakeHow::Lease { lease_ms: Some(60_000) };
-    let wanted = Wanted { queue: Some("p"), receiver: None, sender: None, newest_first: false };
+    let wanted = TakeFilter { queue: Some("p"), receiver: None, sender: None, newest_first: false };
     done(&stores[0], QueueOp::Take(Take { wanted, max: 1, how, registers: true }));
-    assert_eq!(stores[1].found_for(all()).await.unwrap(), [5], "it is on lease");
+    assert_eq!(stores[1].matching_filters(all()).await.unwrap(), [5], "it is on lease");
 }

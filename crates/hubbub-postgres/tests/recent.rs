@@ -10,7 +10,7 @@ use hubbub_conformance::model::{Kept, Post};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{
-    Change, Op, OpBatch, RandomSource, RoomId, RoomSettings, RoomStore, Store, Timestamp, UserId, What,
+    Change, Op, OpBatch, RandomSource, RoomChange, RoomId, RoomSettings, RoomStore, Store, Timestamp, UserId,
 };
 use hubbub_postgres::{Postgres, PostgresOptions};
 use support::Database;
@@ -61,14 +61,14 @@ async fn what_is_remembered_is_never_stale() {
         let change = |what| Op::Change(Change { by: None, what });
         let settings = RoomSettings { members_only: Some(below(3) == 0), ..RoomSettings::default() };
         match below(24) {
-            0 => apply(server, &[change(What::PutRoom { room, settings })]).await,
-            1 if below(3) == 0 => apply(server, &[change(What::DeleteRoom { room })]).await,
-            2 => apply(server, &[change(What::EraseUser { user })]).await,
-            3..6 => apply(server, &[change(What::AddMember { room, user })]).await,
-            6 => apply(server, &[change(What::RemoveMember { room, user })]).await,
+            0 => apply(server, &[change(RoomChange::PutRoom { room, settings })]).await,
+            1 if below(3) == 0 => apply(server, &[change(RoomChange::DeleteRoom { room })]).await,
+            2 => apply(server, &[change(RoomChange::EraseUser { user })]).await,
+            3..6 => apply(server, &[change(RoomChange::AddMember { room, user })]).await,
+            6 => apply(server, &[change(RoomChange::RemoveMember { room, user })]).await,
             7..10 => {
                 let seq = below(step + 1) as u64;
-                apply(server, &[change(What::MarkRead { room, user, seq })]).await;
+                apply(server, &[change(RoomChange::MarkRead { room, user, seq })]).await;
             }
             _ => {
                 let posts: Vec<Post> = (0..=below(if below(20) == 0 { 300 } else { 6 }))

@@ -11,7 +11,8 @@ use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::stats::StatsStore;
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{
-    Change, MessageType, Op, OpBatch, Outcome, RoomId, RoomSettings, RoomStore, Send, Store, Timestamp, What,
+    Change, MessageType, Op, OpBatch, Outcome, RoomChange, RoomId, RoomSettings, RoomStore, Send, Store,
+    Timestamp,
 };
 use hubbub_postgres::{Postgres, PostgresOptions};
 use support::{Database, connect};
@@ -51,13 +52,13 @@ impl Opened {
         self.apply(&[Op::Send(send)]).remove(0)
     }
 
-    fn change(&self, what: What<'_>) {
+    fn change(&self, what: RoomChange<'_>) {
         self.apply(&[Op::Change(Change { by: None, what })]);
     }
 
     fn keep(&self, room: &str, seconds: u64) {
         let settings = RoomSettings { retention_s: Some(seconds), ..RoomSettings::default() };
-        self.change(What::PutRoom { room, settings });
+        self.change(RoomChange::PutRoom { room, settings });
     }
 
     /// Numbers of the messages of a room.
@@ -167,11 +168,11 @@ async fn erased_messages_and_old_ones_are_counted_once() {
         opened.clock.advance_micros(6 * HOUR);
     }
     // The first message kept would be an erased one.
-    opened.change(What::EraseUser { user: "user-0" });
+    opened.change(RoomChange::EraseUser { user: "user-0" });
     opened.holds(9).await;
     assert_eq!(opened.seqs("room").await, [6, 7, 8, 10, 11, 12, 14, 15, 16]);
     assert_eq!(opened.number("select count(*) from erased").await, 2);
-    opened.change(What::DeleteRoom { room: "room" });
+    opened.change(RoomChange::DeleteRoom { room: "room" });
     opened.holds(0).await;
     opened.store.close();
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hubbub_conformance::queues::message;
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::queue::{Delivery, Settle, Take, TakeHow, Wanted};
+use hubbub_core::queue::{Delivery, Settle, Take, TakeFilter, TakeHow};
 use hubbub_core::{Outcome, QueueOp, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use support::Database;
@@ -65,7 +65,7 @@ async fn rounds(database: &Database, clock: &Arc<ManualClock>, shape: Shape, bat
         clock.advance_micros(200_000);
         apply(&store, &vec![QueueOp::Send(message("q", "x")); BATCH]);
         let how = if batch % 2 == 0 { TakeHow::Lease { lease_ms: Some(3_000) } } else { TakeHow::Away };
-        let wanted = Wanted {
+        let wanted = TakeFilter {
             queue: Some("q"),
             receiver: Some("bob"),
             sender: None,

@@ -71,8 +71,8 @@ impl Fixture for Directory {
 
     fn settle(&mut self) -> impl Future<Output = ()> + Send {
         // A snapshot seals everything before it.
-        self.store.engine().begin_snapshot("settle").unwrap();
-        assert!(self.store.engine().end_snapshot("settle"));
+        self.store.engine().begin_backup("settle").unwrap();
+        assert!(self.store.engine().end_backup("settle"));
         self.store.work_in_line();
         let figures = self.store.figures();
         assert!(figures.messages == 0 || figures.segments > 0, "nothing was sealed: {figures:?}");

@@ -1,6 +1,6 @@
 //! Queues, clients, and who gets what.
 
-use hubbub_core::queue::{Audience, QueueSend, QueueSettings, Settle, WaitingState, Wanted};
+use hubbub_core::queue::{Audience, MessageState, QueueSend, QueueSettings, Settle, TakeFilter};
 use hubbub_core::{QueueOp, QueueOutcome, Refusal};
 
 use super::super::Fixture;
@@ -138,9 +138,9 @@ pub async fn everybody_gets_what_is_theirs(fixture: &mut impl Fixture) {
         place.reach(fixture).await;
         assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["1", "2", "4", "5"], "{place:?}");
         assert_eq!(texts(&look(fixture, wanted("q", "eve"), 2).await), ["2", "3"], "{place:?}");
-        let newest = Wanted { newest_first: true, ..wanted("q", "bob") };
+        let newest = TakeFilter { newest_first: true, ..wanted("q", "bob") };
         assert_eq!(texts(&look(fixture, newest, 3).await), ["5", "4", "2"], "{place:?}");
-        let nobody = Wanted { receiver: None, ..wanted("q", "bob") };
+        let nobody = TakeFilter { receiver: None, ..wanted("q", "bob") };
         assert_eq!(texts(&look(fixture, nobody, 9).await), ["2", "5"], "{place:?}");
         let taken = get(fixture, newest, 1).await;
         assert_eq!((texts(&taken), taken[0].receiver.as_deref()), (vec!["5"], None), "{place:?}");
@@ -148,7 +148,7 @@ pub async fn everybody_gets_what_is_theirs(fixture: &mut impl Fixture) {
         assert_eq!(texts(&taken), ["2", "3"], "{place:?}");
         assert_eq!(taken[1].receiver.as_deref(), Some("eve"), "{place:?}");
         assert_eq!(taken[0].sender.as_ref(), "ada", "{place:?}");
-        let stranger = Wanted { receiver: Some("stranger"), ..wanted("q", "bob") };
+        let stranger = TakeFilter { receiver: Some("stranger"), ..wanted("q", "bob") };
         assert_eq!(look(fixture, stranger, 9).await, [], "{place:?}");
         assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["1", "4"], "{place:?}");
         assert_eq!(info(fixture, "q").await.messages(), 0, "{place:?}");
@@ -173,14 +173,14 @@ pub async fn messages_are_found_by_their_sender(fixture: &mut impl Fixture) {
         send(fixture, sent).await;
     }
     let by =
-        |sender| Wanted { queue: None, receiver: Some("bob"), sender: Some(sender), newest_first: false };
+        |sender| TakeFilter { queue: None, receiver: Some("bob"), sender: Some(sender), newest_first: false };
     for place in Place::ALL {
         place.reach(fixture).await;
         assert_eq!(texts(&look(fixture, by("ada"), 9).await), ["1", "3", "4"], "{place:?}");
         assert_eq!(look(fixture, by("nobody"), 9).await, [], "{place:?}");
-        let in_one = Wanted { queue: Some("q"), ..by("ada") };
+        let in_one = TakeFilter { queue: Some("q"), ..by("ada") };
         assert_eq!(texts(&look(fixture, in_one, 9).await), ["3"], "{place:?}");
-        let newest = Wanted { newest_first: true, ..by("eve") };
+        let newest = TakeFilter { newest_first: true, ..by("eve") };
         assert_eq!(texts(&look(fixture, newest, 9).await), ["5", "2"], "{place:?}");
     }
     assert_eq!(texts(&get(fixture, by("ada"), 2).await), ["1", "3"]);
@@ -234,7 +234,7 @@ pub async fn a_message_is_removed_by_its_id(fixture: &mut impl Fixture) {
         let kept = send(fixture, message("q", "kept")).await;
         let addressed = send(fixture, message_for("q", "bob", "addressed")).await;
         let leased = send(fixture, message("q", "leased")).await;
-        let newest = Wanted { newest_first: true, ..wanted("q", "eve") };
+        let newest = TakeFilter { newest_first: true, ..wanted("q", "eve") };
         let held = lease_one(fixture, newest, 60_000).await;
         assert_eq!(held.id, leased);
         place.reach(fixture).await;
@@ -262,15 +262,15 @@ pub async fn everything_that_waits_is_listed(fixture: &mut impl Fixture) {
     send(fixture, QueueSend { due: hubbub_core::queue::Due::In(5_000), ..message_for("q", "bob", "2") })
         .await;
     send(fixture, message("q", "3")).await;
-    lease_one(fixture, Wanted { newest_first: true, ..wanted("q", "eve") }, 7_000).await;
+    lease_one(fixture, TakeFilter { newest_first: true, ..wanted("q", "eve") }, 7_000).await;
     for place in Place::ALL {
         place.reach(fixture).await;
         let all = waiting(fixture, "q").await;
         let states: Vec<_> = all.iter().map(|one| (one.delivery.text.as_str(), one.state)).collect();
         let expected = [
-            ("1", WaitingState::Ready),
-            ("2", WaitingState::Delayed(later(start, 5_000))),
-            ("3", WaitingState::Leased(later(start, 7_000))),
+            ("1", MessageState::Ready),
+            ("2", MessageState::Delayed(later(start, 5_000))),
+            ("3", MessageState::Leased(later(start, 7_000))),
         ];
         assert_eq!(states, expected, "{place:?}");
         assert_eq!(all[0].expires_at, Some(later(start, 9_000)), "{place:?}");

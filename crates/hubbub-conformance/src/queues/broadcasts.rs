@@ -1,7 +1,7 @@
 //! Messages to everybody, however far a store is with making their copies; and how many clients there may be.
 
 use hubbub_core::queue::{
-    Audience, Due, QueueSend, QueueSettings, Settle, Take, TakeHow, WaitingState, WhenFull,
+    Audience, Due, MessageState, QueueSend, QueueSettings, Settle, Take, TakeHow, WhenFull,
 };
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
@@ -138,7 +138,7 @@ pub async fn copies_keep_their_place(fixture: &mut impl Fixture) {
         send_to_all(fixture, QueueSend { sender: "carl", ..to_all("q", "of carl") }, 7).await;
         send(fixture, message_for("q", "bob", "of ada")).await;
         place.reach(fixture).await;
-        let of_carl = hubbub_core::queue::Wanted { sender: Some("carl"), ..wanted("q", "bob") };
+        let of_carl = hubbub_core::queue::TakeFilter { sender: Some("carl"), ..wanted("q", "bob") };
         assert_eq!(texts(&look(fixture, of_carl, 9).await), ["of carl"], "{place:?}");
         assert_eq!(
             texts(&get(fixture, wanted("q", "bob"), 9).await),
@@ -175,7 +175,7 @@ pub async fn copies_are_due_and_over_together(fixture: &mut impl Fixture) {
         assert_eq!((counts.ready, counts.delayed), (0, 7), "{place:?}");
         assert_eq!(look(fixture, wanted("q", "dora"), 9).await, [], "{place:?}");
         let states = waiting(fixture, "q").await;
-        assert!(states.iter().all(|one| matches!(one.state, WaitingState::Delayed(_))), "{place:?}");
+        assert!(states.iter().all(|one| matches!(one.state, MessageState::Delayed(_))), "{place:?}");
         advance_ms(fixture, 1_000);
         assert_eq!(texts(&look(fixture, wanted("q", "dora"), 9).await), ["later"], "{place:?}");
         let told = sweep(fixture).await;

@@ -1,6 +1,6 @@
 //! When and in which order: delays, times to live, groups, messages to everybody.
 
-use hubbub_core::queue::{Audience, BROADCAST_TTL_MS, Due, QueueSend, QueueSettings, Settle, Wanted};
+use hubbub_core::queue::{Audience, BROADCAST_TTL_MS, Due, QueueSend, QueueSettings, Settle, TakeFilter};
 use hubbub_core::{QueueOp, QueueOutcome};
 
 use super::super::Fixture;
@@ -197,7 +197,7 @@ pub async fn a_look_takes_nothing(fixture: &mut impl Fixture) {
     for place in Place::ALL {
         place.reach(fixture).await;
         for newest_first in [false, true] {
-            let wanted = Wanted { newest_first, ..wanted("q", "bob") };
+            let wanted = TakeFilter { newest_first, ..wanted("q", "bob") };
             let seen = look(fixture, wanted, 7).await;
             assert_eq!(seen.len(), 7, "{place:?}");
             assert!(seen.iter().all(|one| one.deliveries == 0 && one.leased_until.is_none()), "{place:?}");

@@ -1,6 +1,8 @@
 //! Taking on lease, giving back, giving up.
 
-use hubbub_core::queue::{DeadReason, Delivery, LeaseReceipt, QueueSettings, Settle, Wanted, epoch_number};
+use hubbub_core::queue::{
+    DeadReason, Delivery, LeaseReceipt, QueueSettings, Settle, TakeFilter, epoch_number,
+};
 use hubbub_core::{QueueOp, QueueOutcome, Refusal};
 
 use super::super::Fixture;
@@ -247,7 +249,7 @@ pub async fn dead_letters_can_share_a_queue(fixture: &mut impl Fixture) {
             all.iter().map(|one| one.delivery.dead.as_ref().unwrap().origin.to_string()).collect();
         assert_eq!(origins, ["a", "b"], "{place:?}");
         assert_eq!(texts(&look(fixture, wanted("morgue", "eve"), 9).await), ["b"], "{place:?}: still eve's");
-        let anybody = Wanted { receiver: None, ..wanted("morgue", "eve") };
+        let anybody = TakeFilter { receiver: None, ..wanted("morgue", "eve") };
         assert_eq!(look(fixture, anybody, 9).await, [], "{place:?}");
     }
     let moved = done(fixture, QueueOp::Redrive { queue: "morgue", id: None }).await;

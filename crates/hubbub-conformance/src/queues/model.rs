@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hubbub_core::queue::{
     Audience, BROADCAST_TTL_MS, DEAD_LETTER_SUFFIX, DeadReason, Due, LEASE_MS, LeaseReceipt, QueueSend,
-    QueueSettings, Settle, Take, TakeHow, Wanted,
+    QueueSettings, Settle, Take, TakeFilter, TakeHow,
 };
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
@@ -234,7 +234,7 @@ impl Model {
     }
 
     /// Ids of what may be taken now, in the order asked for.
-    pub(super) fn takeable(&self, wanted: &Wanted<'_>, now: i64) -> Vec<u64> {
+    pub(super) fn takeable(&self, wanted: &TakeFilter<'_>, now: i64) -> Vec<u64> {
         let matches = |message: &&Msg| {
             wanted.queue.is_none_or(|queue| message.queue == queue)
                 && wanted.sender.is_none_or(|sender| message.sender == sender)

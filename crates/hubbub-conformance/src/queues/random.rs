@@ -2,8 +2,8 @@
 
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::queue::{
-    Audience, DEAD_LETTER_SUFFIX, Due, LeaseReceipt, QueueSend, QueueSettings, Settle, Take, TakeHow,
-    Waiting, WaitingState, Wanted, epoch_number,
+    Audience, DEAD_LETTER_SUFFIX, Due, LeaseReceipt, MessageState, QueueSend, QueueSettings, Settle, Take,
+    TakeFilter, TakeHow, Waiting, epoch_number,
 };
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, RandomSource, Store};
 
@@ -99,7 +99,7 @@ pub async fn seen(store: &dyn Store, now: i64) -> Vec<String> {
         }
         for client in CLIENTS {
             for newest_first in [false, true] {
-                let wanted = Wanted { newest_first, ..wanted(queue, client) };
+                let wanted = TakeFilter { newest_first, ..wanted(queue, client) };
                 let first = store.look(wanted, 1).await.unwrap().unwrap_or_default();
                 all.push(format!("{queue} {client} {newest_first} {:?}", first.first().map(|one| one.id)));
             }
@@ -121,9 +121,9 @@ fn line(queue: &str, counts: [u64; 4]) -> String {
 fn shown(waiting: &Waiting, now: i64) -> String {
     let one = &waiting.delivery;
     let state = match waiting.state {
-        WaitingState::Ready => State::Ready,
-        WaitingState::Delayed(until) => State::Delayed(until.as_micros()),
-        WaitingState::Leased(until) => State::Leased(until.as_micros()),
+        MessageState::Ready => State::Ready,
+        MessageState::Delayed(until) => State::Delayed(until.as_micros()),
+        MessageState::Leased(until) => State::Leased(until.as_micros()),
     };
     let dead = one.dead.as_ref().map(|dead| (dead.origin.to_string(), dead.reason, dead.deliveries));
     let names = (&*one.sender, one.receiver.as_deref(), one.group.as_deref());
@@ -157,7 +157,7 @@ impl Model {
             }));
             for client in CLIENTS {
                 for newest_first in [false, true] {
-                    let wanted = Wanted { newest_first, ..wanted(queue, client) };
+                    let wanted = TakeFilter { newest_first, ..wanted(queue, client) };
                     let first = model.takeable(&wanted, now).first().copied();
                     all.push(format!("{queue} {client} {newest_first} {first:?}"));
                 }
@@ -297,11 +297,16 @@ impl Dice {
         }
     }
 
-    fn wanted(&self, queue: &'static str) -> Wanted<'static> {
+    fn wanted(&self, queue: &'static str) -> TakeFilter<'static> {
         let receiver = self.maybe(8, || ()).is_none().then(|| self.pick(&CLIENTS));
         let sender = self.maybe(4, || self.pick(&CLIENTS));
         let everywhere = sender.is_some() && self.below(2) == 0;
-        Wanted { queue: (!everywhere).then_some(queue), receiver, sender, newest_first: self.below(3) == 0 }
+        TakeFilter {
+            queue: (!everywhere).then_some(queue),
+            receiver,
+            sender,
+            newest_first: self.below(3) == 0,
+        }
     }
 
     /// Something about a message that is there, mostly with the right receipt.

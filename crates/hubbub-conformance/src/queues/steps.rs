@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hubbub_core::queue::{
-    Audience, Delivery, Due, LeaseReceipt, QueueInfo, QueueSend, QueueSettings, Settle, Take, TakeHow,
-    Waiting, Wanted,
+    Audience, Delivery, Due, LeaseReceipt, QueueInfo, QueueSend, QueueSettings, Settle, Take, TakeFilter,
+    TakeHow, Waiting,
 };
 use hubbub_core::{ClientId, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome, Refusal, Timestamp};
 
@@ -110,11 +110,11 @@ pub(super) async fn send(fixture: &impl Fixture, sent: QueueSend<'_>) -> u64 {
 }
 
 /// Whatever `receiver` may have of a queue, oldest first.
-pub(super) fn wanted<'a>(queue: &'a str, receiver: &'a str) -> Wanted<'a> {
-    Wanted { queue: Some(queue), receiver: Some(receiver), sender: None, newest_first: false }
+pub(super) fn wanted<'a>(queue: &'a str, receiver: &'a str) -> TakeFilter<'a> {
+    TakeFilter { queue: Some(queue), receiver: Some(receiver), sender: None, newest_first: false }
 }
 
-async fn take(fixture: &impl Fixture, wanted: Wanted<'_>, max: usize, how: TakeHow) -> Vec<Delivery> {
+async fn take(fixture: &impl Fixture, wanted: TakeFilter<'_>, max: usize, how: TakeHow) -> Vec<Delivery> {
     match done(fixture, QueueOp::Take(Take { wanted, max, how, registers: true })).await {
         QueueOutcome::Taken(messages) => messages.into_vec(),
         other => panic!("a take was answered {other:?}"),
@@ -122,14 +122,14 @@ async fn take(fixture: &impl Fixture, wanted: Wanted<'_>, max: usize, how: TakeH
 }
 
 /// Takes away up to `max`.
-pub(super) async fn get(fixture: &impl Fixture, wanted: Wanted<'_>, max: usize) -> Vec<Delivery> {
+pub(super) async fn get(fixture: &impl Fixture, wanted: TakeFilter<'_>, max: usize) -> Vec<Delivery> {
     take(fixture, wanted, max, TakeHow::Away).await
 }
 
 /// Takes up to `max` on lease.
 pub(super) async fn lease(
     fixture: &impl Fixture,
-    wanted: Wanted<'_>,
+    wanted: TakeFilter<'_>,
     max: usize,
     lease_ms: u64,
 ) -> Vec<Delivery> {
@@ -137,7 +137,7 @@ pub(super) async fn lease(
 }
 
 /// Takes one on lease that must be there.
-pub(super) async fn lease_one(fixture: &impl Fixture, wanted: Wanted<'_>, lease_ms: u64) -> Delivery {
+pub(super) async fn lease_one(fixture: &impl Fixture, wanted: TakeFilter<'_>, lease_ms: u64) -> Delivery {
     let mut taken = lease(fixture, wanted, 1, lease_ms).await;
     assert_eq!(taken.len(), 1, "there must be one to take of {wanted:?}");
     taken.remove(0)
@@ -155,7 +155,7 @@ pub(super) fn texts(deliveries: &[Delivery]) -> Vec<&str> {
     deliveries.iter().map(|delivery| delivery.text.as_str()).collect()
 }
 
-pub(super) async fn look(fixture: &impl Fixture, wanted: Wanted<'_>, max: usize) -> Vec<Delivery> {
+pub(super) async fn look(fixture: &impl Fixture, wanted: TakeFilter<'_>, max: usize) -> Vec<Delivery> {
     fixture.store().look(wanted, max).await.unwrap().unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::queue::{
-    DeadLetter, Delivery, QueueInfo, Take, TakeHow, Waiting, WaitingState, Wanted, epoch_number,
+    DeadLetter, Delivery, MessageState, QueueInfo, Take, TakeFilter, TakeHow, Waiting, epoch_number,
 };
 use hubbub_core::store::Read;
 use hubbub_core::{
@@ -190,7 +190,7 @@ impl QueueStore for InMemory {
         let (model, now) = self.queues_now();
         let holds = |queue: &&String| {
             let receiver = Some(receiver.as_str());
-            let wanted = Wanted { queue: Some(queue), receiver, sender: None, newest_first: false };
+            let wanted = TakeFilter { queue: Some(queue), receiver, sender: None, newest_first: false };
             after.as_ref().is_none_or(|after| queue.as_str() > after.as_str())
                 && !model.takeable(&wanted, now).is_empty()
         };
@@ -212,7 +212,7 @@ impl QueueStore for InMemory {
         self.queues.lock().clients.contains(client)
     }
 
-    fn look(&self, wanted: Wanted<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
+    fn look(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
         let (model, now) = self.queues_now();
         let ids = model.takeable(&wanted, now).into_iter().take(max);
         let found = ids.filter_map(|id| model.messages.iter().find(|message| message.id == id).map(delivery));
@@ -225,9 +225,9 @@ impl QueueStore for InMemory {
         let all = held.take(limit).map(|message| Waiting {
             delivery: delivery(message),
             state: match message.state {
-                State::Ready => WaitingState::Ready,
-                State::Delayed(until) => WaitingState::Delayed(Timestamp::from_micros(until)),
-                State::Leased(until) => WaitingState::Leased(Timestamp::from_micros(until)),
+                State::Ready => MessageState::Ready,
+                State::Delayed(until) => MessageState::Delayed(Timestamp::from_micros(until)),
+                State::Leased(until) => MessageState::Leased(Timestamp::from_micros(until)),
             },
             expires_at: message.expires.map(Timestamp::from_micros),
         });

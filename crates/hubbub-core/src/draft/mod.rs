@@ -4,7 +4,7 @@ mod loose;
 
 use serde::Deserialize;
 
-use crate::error::Fault;
+use crate::error::FieldError;
 use crate::id::{ID_RULE, is_valid_id};
 use crate::limits::Limits;
 use crate::message::{MessageType, Send};
@@ -81,7 +81,7 @@ impl MessageDraft<'_> {
         rules: Rules,
         limits: &Limits,
         defaults: &Defaults<'a>,
-        faults: &mut Vec<Fault>,
+        faults: &mut Vec<FieldError>,
     ) -> Option<Send<'a>> {
         let before = faults.len();
         let room = match defaults.room {
@@ -98,7 +98,7 @@ impl MessageDraft<'_> {
         if let (Rules::Chat, Some(Loose::Int(number, _))) = (rules, &self.user_id)
             && !(1..=100_000).contains(number)
         {
-            faults.push(Fault::new("userId", "must be between 1 and 100000"));
+            faults.push(FieldError::new("userId", "must be between 1 and 100000"));
         }
         if faults.len() > before {
             return None;
@@ -106,50 +106,50 @@ impl MessageDraft<'_> {
         Some(Send { room: room?, user: user?, id: id?, username, text: text?, kind, timestamp })
     }
 
-    fn check_username(&self, rules: Rules, faults: &mut Vec<Fault>) -> Option<&str> {
+    fn check_username(&self, rules: Rules, faults: &mut Vec<FieldError>) -> Option<&str> {
         let Some(value) = &self.username else {
             if rules == Rules::Chat {
-                faults.push(Fault::new("username", REQUIRED));
+                faults.push(FieldError::new("username", REQUIRED));
             }
             return None;
         };
         let Some(name) = value.as_text() else {
-            faults.push(Fault::new("username", STRING));
+            faults.push(FieldError::new("username", STRING));
             return None;
         };
         match rules {
             Rules::Chat
                 if !(3..=20).contains(&name.len()) || !name.bytes().all(|b| b.is_ascii_alphanumeric()) =>
             {
-                faults.push(Fault::new("username", "must be 3 to 20 letters and digits"));
+                faults.push(FieldError::new("username", "must be 3 to 20 letters and digits"));
             }
             Rules::Api if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) => {
-                faults.push(Fault::new("username", "must be 1 to 255 bytes without control characters"));
+                faults.push(FieldError::new("username", "must be 1 to 255 bytes without control characters"));
             }
             _ => {}
         }
         Some(name)
     }
 
-    fn check_kind(&self, rules: Rules, faults: &mut Vec<Fault>) -> MessageType {
+    fn check_kind(&self, rules: Rules, faults: &mut Vec<FieldError>) -> MessageType {
         match &self.message_type {
-            None if rules == Rules::Chat => faults.push(Fault::new("messageType", REQUIRED)),
+            None if rules == Rules::Chat => faults.push(FieldError::new("messageType", REQUIRED)),
             None => {}
             Some(value) => match value.as_text().and_then(MessageType::parse) {
                 Some(kind) => return kind,
-                None => faults.push(Fault::new("messageType", "must be TEXT, JOIN or LEAVE")),
+                None => faults.push(FieldError::new("messageType", "must be TEXT, JOIN or LEAVE")),
             },
         }
         MessageType::Text
     }
 
-    fn check_timestamp(&self, rules: Rules, now: Timestamp, faults: &mut Vec<Fault>) -> Timestamp {
+    fn check_timestamp(&self, rules: Rules, now: Timestamp, faults: &mut Vec<FieldError>) -> Timestamp {
         match &self.timestamp {
-            None if rules == Rules::Chat => faults.push(Fault::new("timestamp", REQUIRED)),
+            None if rules == Rules::Chat => faults.push(FieldError::new("timestamp", REQUIRED)),
             None => {}
             Some(value) => match value.as_time() {
                 Some(time) => return time,
-                None => faults.push(Fault::new("timestamp", TIMESTAMP_RULE)),
+                None => faults.push(FieldError::new("timestamp", TIMESTAMP_RULE)),
             },
         }
         now
@@ -161,15 +161,15 @@ pub(crate) fn check_message_text<'a>(
     value: Option<&'a Loose<'_>>,
     chars_max: Option<usize>,
     bytes_max: usize,
-    faults: &mut Vec<Fault>,
+    faults: &mut Vec<FieldError>,
 ) -> Option<&'a str> {
     let fault = match value.map(Loose::as_text) {
-        None => Fault::new("message", REQUIRED),
-        Some(None) => Fault::new("message", STRING),
-        Some(Some("")) => Fault::new("message", "must not be empty"),
+        None => FieldError::new("message", REQUIRED),
+        Some(None) => FieldError::new("message", STRING),
+        Some(Some("")) => FieldError::new("message", "must not be empty"),
         Some(Some(text)) => match check_text(text, chars_max, bytes_max) {
             Ok(()) => return Some(text),
-            Err(rule) => Fault::new("message", rule),
+            Err(rule) => FieldError::new("message", rule),
         },
     };
     faults.push(fault);
@@ -180,11 +180,11 @@ pub(crate) fn check_loose_id<'a>(
     field: &'static str,
     value: Option<&'a Loose<'_>>,
     default: Option<&'a str>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Vec<FieldError>,
 ) -> Option<&'a str> {
     match value.map(Loose::as_id) {
         Some(None) => {
-            faults.push(Fault::new(field, "must be a string or an integer"));
+            faults.push(FieldError::new(field, "must be a string or an integer"));
             None
         }
         Some(given) => check_id(field, given, faults),
@@ -192,13 +192,13 @@ pub(crate) fn check_loose_id<'a>(
     }
 }
 
-fn check_id<'a>(field: &'static str, id: Option<&'a str>, faults: &mut Vec<Fault>) -> Option<&'a str> {
+fn check_id<'a>(field: &'static str, id: Option<&'a str>, faults: &mut Vec<FieldError>) -> Option<&'a str> {
     let rule = match id {
         Some(id) if is_valid_id(id) => return Some(id),
         Some(_) => ID_RULE,
         None => REQUIRED,
     };
-    faults.push(Fault::new(field, rule));
+    faults.push(FieldError::new(field, rule));
     None
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::invariant::cast_or_nearest;
 
-use super::{Audience, Due, LeaseReceipt, QueueOp, QueueSend, QueueSettings, Settle, Take, TakeHow, Wanted};
+use super::{
+    Audience, Due, LeaseReceipt, QueueOp, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeHow,
+};
 
 #[derive(Debug, Clone, Copy)]
 enum AudienceKind {
@@ -156,7 +158,7 @@ impl EncodedQueueOp {
                 registers: *registers,
             }),
             OpKind::Take { max, how, newest_first, registers } => QueueOp::Take(Take {
-                wanted: Wanted { queue, receiver, sender, newest_first: *newest_first },
+                wanted: TakeFilter { queue, receiver, sender, newest_first: *newest_first },
                 max: *max,
                 how: *how,
                 registers: *registers,

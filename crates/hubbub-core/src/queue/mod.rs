@@ -12,11 +12,11 @@ mod settings;
 mod view;
 
 pub(crate) use encoded::EncodedQueueOp;
-pub use op::{Audience, Due, QueueSend, Settle, Take, TakeHow, Wanted, Wants};
+pub use op::{Audience, Due, QueueSend, Settle, Take, TakeFilter, TakeHow, WaitFilter};
 pub use outcome::{Freed, QueueOutcome};
 pub use receipt::{LeaseReceipt, NotAReceipt, epoch_number};
 pub use settings::{QueueSettings, WhenFull};
-pub use view::{DeadLetter, DeadReason, Delivery, QueueInfo, Waiting, WaitingState};
+pub use view::{DeadLetter, DeadReason, Delivery, MessageState, QueueInfo, Waiting};
 
 /// Longest duration of a queue's settings and operations, in milliseconds: 100 years.
 pub const DURATION_MS_MAX: u64 = 100 * 365 * 24 * 3_600 * 1_000;

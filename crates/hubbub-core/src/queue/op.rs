@@ -53,7 +53,7 @@ pub enum Due {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Take<'a> {
     /// Which messages.
-    pub wanted: Wanted<'a>,
+    pub wanted: TakeFilter<'a>,
     /// Maximum number of messages, at most [`super::TAKE_MAX`].
     pub max: usize,
     /// Finally, or on lease.
@@ -65,7 +65,7 @@ pub struct Take<'a> {
 
 /// Which messages a take or a read selects, and in which order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted<'a> {
+pub struct TakeFilter<'a> {
     /// Messages of this queue; `None` = of all.
     pub queue: Option<&'a str>,
     /// Messages for this client or for anybody; `None` = only for anybody.
@@ -78,7 +78,7 @@ pub struct Wanted<'a> {
 
 /// The messages that a waiting consumer accepts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wants {
+pub struct WaitFilter {
     /// Messages of this queue; `None` = of all.
     pub queue: Option<QueueId>,
     /// Messages for this client or for anybody; `None` = only for anybody.
@@ -87,10 +87,10 @@ pub struct Wants {
     pub sender: Option<ClientId>,
 }
 
-impl Wants {
+impl WaitFilter {
     /// The same filter, oldest messages first.
-    pub fn wanted(&self) -> Wanted<'_> {
-        Wanted {
+    pub fn wanted(&self) -> TakeFilter<'_> {
+        TakeFilter {
             queue: self.queue.as_ref().map(QueueId::as_str),
             receiver: self.receiver.as_ref().map(ClientId::as_str),
             sender: self.sender.as_ref().map(ClientId::as_str),

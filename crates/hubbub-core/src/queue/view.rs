@@ -104,14 +104,14 @@ pub struct Waiting {
     /// The message.
     pub delivery: Delivery,
     /// Its state.
-    pub state: WaitingState,
+    pub state: MessageState,
     /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
 /// State of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitingState {
+pub enum MessageState {
     /// It is available, once it is the first of its group.
     Ready,
     /// It becomes available at this time.

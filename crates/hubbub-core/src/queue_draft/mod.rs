@@ -7,7 +7,7 @@ mod take;
 use std::ops::RangeInclusive;
 
 use crate::draft::{Loose, check_loose_id};
-use crate::error::Fault;
+use crate::error::FieldError;
 pub use send::QueueSendDraft;
 pub use settings::{QueueSettingsDraft, dead_letter_name};
 pub use take::{CheckedTake, TakeDraft, WAIT_MS_MAX};
@@ -17,7 +17,7 @@ fn optional_id<'a>(
     field: &'static str,
     value: Option<&'a Loose<'_>>,
     default: Option<&'a str>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Vec<FieldError>,
 ) -> Option<&'a str> {
     if value.is_none() && default.is_none() {
         return None;
@@ -30,12 +30,12 @@ pub fn number(
     field: &'static str,
     value: Option<&Loose<'_>>,
     range: RangeInclusive<u64>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Vec<FieldError>,
 ) -> Option<u64> {
     let number = value?.as_u64().filter(|number| range.contains(number));
     if number.is_none() {
         let rule = format!("must be a whole number from {} to {}", range.start(), range.end());
-        faults.push(Fault::new(field, rule));
+        faults.push(FieldError::new(field, rule));
     }
     number
 }
@@ -46,7 +46,7 @@ mod tests {
     use crate::limits::Limits;
     use crate::queue::{Due, QueueSettings, WhenFull};
 
-    fn said(faults: &[Fault]) -> Vec<String> {
+    fn said(faults: &[FieldError]) -> Vec<String> {
         faults.iter().map(|fault| format!("{} {}", fault.field, fault.rule)).collect()
     }
 

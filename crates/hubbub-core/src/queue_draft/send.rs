@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::{number, optional_id};
 use crate::draft::{Loose, check_loose_id, check_message_text, present};
-use crate::error::Fault;
+use crate::error::FieldError;
 use crate::limits::Limits;
 use crate::queue::{Audience, DURATION_MS_MAX, Due, QueueSend};
 use crate::time::TIMESTAMP_RULE;
@@ -56,7 +56,7 @@ impl QueueSendDraft<'_> {
         limits: &Limits,
         caller: Option<&'a str>,
         key: Option<&'a str>,
-        faults: &mut Vec<Fault>,
+        faults: &mut Vec<FieldError>,
     ) -> Option<QueueSend<'a>> {
         let before = faults.len();
         let sender = check_loose_id("sender", self.sender.as_ref(), caller, faults);
@@ -73,33 +73,33 @@ impl QueueSendDraft<'_> {
         Some(QueueSend { queue, sender, audience, text, message_id, due, group, ttl_ms, registers: true })
     }
 
-    fn check_audience(&self, faults: &mut Vec<Fault>) -> Audience<'_> {
+    fn check_audience(&self, faults: &mut Vec<FieldError>) -> Audience<'_> {
         let receiver = optional_id("receiver", self.receiver.as_ref(), None, faults);
         match self.audience.as_ref().map(Loose::as_text) {
             None => receiver.map_or(Audience::Anyone, Audience::One),
             Some(Some("all")) => {
                 if self.receiver.is_some() {
-                    faults.push(Fault::new("audience", "must not be given together with receiver"));
+                    faults.push(FieldError::new("audience", "must not be given together with receiver"));
                 }
                 Audience::All
             }
             Some(_) => {
-                faults.push(Fault::new("audience", "must be all"));
+                faults.push(FieldError::new("audience", "must be all"));
                 Audience::All
             }
         }
     }
 
-    fn check_due(&self, faults: &mut Vec<Fault>) -> Due {
+    fn check_due(&self, faults: &mut Vec<FieldError>) -> Due {
         let delay = number("delayMs", self.delay_ms.as_ref(), 0..=DURATION_MS_MAX, faults);
         let Some(time) = &self.deliver_at else { return delay.map_or(Due::Now, Due::In) };
         if self.delay_ms.is_some() {
-            faults.push(Fault::new("deliverAt", "must not be given together with delayMs"));
+            faults.push(FieldError::new("deliverAt", "must not be given together with delayMs"));
         }
         match time.as_time() {
             Some(time) => Due::At(time),
             None => {
-                faults.push(Fault::new("deliverAt", TIMESTAMP_RULE));
+                faults.push(FieldError::new("deliverAt", TIMESTAMP_RULE));
                 Due::Now
             }
         }

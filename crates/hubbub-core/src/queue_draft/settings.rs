@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::number;
 use crate::draft::Loose;
-use crate::error::Fault;
+use crate::error::FieldError;
 use crate::id::{ID_BYTES_MAX, ID_RULE, is_valid_id};
 use crate::invariant::saturate;
 use crate::queue::{DEAD_LETTER_SUFFIX, DURATION_MS_MAX, QueueSettings, WhenFull};
@@ -47,7 +47,7 @@ pub struct QueueSettingsDraft<'a> {
 
 impl QueueSettingsDraft<'_> {
     /// Checks every field and appends errors to `faults`.
-    pub fn check(&self, queue: &str, faults: &mut Vec<Fault>) -> QueueSettings {
+    pub fn check(&self, queue: &str, faults: &mut Vec<FieldError>) -> QueueSettings {
         const TIMES: RangeInclusive<u64> = 0..=DURATION_MS_MAX;
         let any_number = 0..=u64::MAX >> 1;
         let deliveries = number("maxDeliveries", self.max_deliveries.as_ref(), 0..=u32::MAX.into(), faults);
@@ -61,7 +61,7 @@ impl QueueSettingsDraft<'_> {
             when_full: self.on_full.as_ref().and_then(|value| {
                 let parsed = value.as_text().and_then(WhenFull::parse);
                 if parsed.is_none() {
-                    faults.push(Fault::new("onFull", "must be refuse or dropOldest"));
+                    faults.push(FieldError::new("onFull", "must be refuse or dropOldest"));
                 }
                 parsed
             }),
@@ -70,7 +70,7 @@ impl QueueSettingsDraft<'_> {
         }
     }
 
-    fn check_dead_letter(&self, queue: &str, faults: &mut Vec<Fault>) -> Option<Arc<str>> {
+    fn check_dead_letter(&self, queue: &str, faults: &mut Vec<FieldError>) -> Option<Arc<str>> {
         let name = match self.dead_letter.as_ref()? {
             Loose::Text(text) if text.is_empty() => return Some("".into()),
             other => other.as_id(),
@@ -80,7 +80,7 @@ impl QueueSettingsDraft<'_> {
             Some(name) if is_valid_id(name) => return Some(name.into()),
             _ => ID_RULE,
         };
-        faults.push(Fault::new("deadLetter", rule));
+        faults.push(FieldError::new("deadLetter", rule));
         None
     }
 }
@@ -101,7 +101,7 @@ impl WhenFull {
 }
 
 /// The name of a queue's dead-letter queue, with `set` from its settings.
-pub fn dead_letter_name(queue: &str, set: Option<&str>) -> Result<String, Fault> {
+pub fn dead_letter_name(queue: &str, set: Option<&str>) -> Result<String, FieldError> {
     let name = match set {
         Some(name) if !name.is_empty() => name.to_owned(),
         _ => format!("{queue}{DEAD_LETTER_SUFFIX}"),
@@ -110,7 +110,7 @@ pub fn dead_letter_name(queue: &str, set: Option<&str>) -> Result<String, Fault>
         let rule = format!(
             "must be given: '{DEAD_LETTER_SUFFIX}' behind the queue's name makes more than {ID_BYTES_MAX} characters"
         );
-        return Err(Fault::new("deadLetter", rule));
+        return Err(FieldError::new("deadLetter", rule));
     }
     Ok(name)
 }

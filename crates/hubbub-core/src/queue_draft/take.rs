@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::{number, optional_id};
 use crate::draft::{Loose, present};
-use crate::error::Fault;
+use crate::error::FieldError;
 use crate::invariant::saturate;
 use crate::queue::{DURATION_MS_MAX, TAKE_MAX};
 
@@ -54,12 +54,12 @@ pub struct CheckedTake<'a> {
 
 impl TakeDraft<'_> {
     /// Checks every field and appends errors to `faults`. `caller` is the default receiver.
-    pub fn check<'a>(&'a self, caller: Option<&'a str>, faults: &mut Vec<Fault>) -> CheckedTake<'a> {
+    pub fn check<'a>(&'a self, caller: Option<&'a str>, faults: &mut Vec<FieldError>) -> CheckedTake<'a> {
         let newest_first = match self.order.as_ref().map(Loose::as_text) {
             None | Some(Some("oldest")) => false,
             Some(Some("newest")) => true,
             Some(_) => {
-                faults.push(Fault::new("order", "must be oldest or newest"));
+                faults.push(FieldError::new("order", "must be oldest or newest"));
                 false
             }
         };

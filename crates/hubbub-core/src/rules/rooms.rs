@@ -6,7 +6,7 @@
 //!
 //! Erasing a user's messages belongs to no single room. How many go at once depends on the store, which decides it.
 
-use crate::change::{Change, ReadMark, RoomSettings, What};
+use crate::change::{Change, ReadMark, RoomChange, RoomSettings};
 use crate::invariant::{BrokenInvariant, broken};
 use crate::message::Send;
 use crate::op::{Outcome, Receipt, Refusal};
@@ -178,20 +178,22 @@ pub fn decide_change<'a>(view: &impl View, change: &Change<'a>) -> Result<RoomRe
     let state = view.room().filter(|state| state.exists);
     let may = || change.by.is_none_or(|by| view.is_member(by));
     let (is_allowed, record) = match (change.what, state) {
-        (What::PutRoom { room, settings }, state) => {
+        (RoomChange::PutRoom { room, settings }, state) => {
             (state.is_none() || may(), RoomRecord::PutRoom { room, founder: change.by, settings })
         }
-        (What::EraseUser { .. }, _) => return Err(broken("an erasure belongs to no single room").into()),
+        (RoomChange::EraseUser { .. }, _) => {
+            return Err(broken("an erasure belongs to no single room").into());
+        }
         (_, None) => return Err(Refusal::UnknownRoom),
-        (What::DeleteRoom { room }, _) => (may(), RoomRecord::DeleteRoom { room }),
-        (What::AddMember { room, user }, Some(state)) => {
+        (RoomChange::DeleteRoom { room }, _) => (may(), RoomRecord::DeleteRoom { room }),
+        (RoomChange::AddMember { room, user }, Some(state)) => {
             let is_own_choice = change.by == Some(user) && !state.members_only;
             (is_own_choice || may(), RoomRecord::AddMember { room, user })
         }
-        (What::RemoveMember { room, user }, _) => {
+        (RoomChange::RemoveMember { room, user }, _) => {
             (change.by == Some(user) || may(), RoomRecord::RemoveMember { room, user })
         }
-        (What::MarkRead { room, user, seq }, _) => {
+        (RoomChange::MarkRead { room, user, seq }, _) => {
             (view.is_member(user), RoomRecord::MarkRead { room, user, seq })
         }
     };

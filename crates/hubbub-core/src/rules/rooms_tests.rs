@@ -144,11 +144,11 @@ fn changes() -> impl Strategy<Value = Step> {
         .prop_map(|members_only| RoomSettings { members_only, ..RoomSettings::default() });
     let room = "r";
     let what = prop_oneof![
-        2 => settings.prop_map(move |settings| What::PutRoom { room, settings }),
-        1 => Just(What::DeleteRoom { room }),
-        3 => user.clone().prop_map(move |user| What::AddMember { room, user }),
-        2 => user.clone().prop_map(move |user| What::RemoveMember { room, user }),
-        3 => (user, 0_u64..9).prop_map(move |(user, seq)| What::MarkRead { room, user, seq }),
+        2 => settings.prop_map(move |settings| RoomChange::PutRoom { room, settings }),
+        1 => Just(RoomChange::DeleteRoom { room }),
+        3 => user.clone().prop_map(move |user| RoomChange::AddMember { room, user }),
+        2 => user.clone().prop_map(move |user| RoomChange::RemoveMember { room, user }),
+        3 => (user, 0_u64..9).prop_map(move |(user, seq)| RoomChange::MarkRead { room, user, seq }),
     ];
     (by, what).prop_map(|(by, what)| Step::Change(Change { by, what }))
 }
@@ -223,7 +223,7 @@ fn check_change(
             prop_assert_eq!(before, after, "what is refused changes nothing");
             let is_unknown = *refusal == Refusal::UnknownRoom;
             prop_assert_eq!(is_unknown, !before.state.exists);
-            let is_mark = matches!(change.what, What::MarkRead { .. });
+            let is_mark = matches!(change.what, RoomChange::MarkRead { .. });
             prop_assert!(
                 is_unknown || is_mark || !is_admin,
                 "an administrator is no member but may do everything"

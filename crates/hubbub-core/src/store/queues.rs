@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Read;
 use crate::id::{ClientId, QueueId};
-use crate::queue::{Delivery, QueueInfo, Waiting, Wanted, Wants};
+use crate::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 
 /// Reads of queues. They never wait for writes, and see everything acknowledged before they began. Of a batch that is being
 /// written they may see messages taken as gone already; they never see a message that is not durable.
@@ -32,11 +32,11 @@ pub trait QueueStore: Send + Sync + 'static {
     fn is_client(&self, client: &str) -> bool;
 
     /// What a take of up to `max` messages would return now; `None` if there is no such queue.
-    fn look(&self, wanted: Wanted<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>>;
+    fn look(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>>;
 
     /// Indexes of the filters that match at least one available message, or whose queue is gone. For waiting consumers of a
     /// shared store. Messages that have just become due may be missing until a sweep has processed them.
-    fn found_for(&self, wants: Vec<Wants>) -> Read<'_, Vec<usize>> {
+    fn matching_filters(&self, wants: Vec<WaitFilter>) -> Read<'_, Vec<usize>> {
         Box::pin(async move {
             let mut found = Vec::new();
             for (index, wants) in wants.iter().enumerate() {

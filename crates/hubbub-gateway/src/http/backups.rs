@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::Either;
 use hubbub_core::backup::{BackupError, BackupFile, BackupStore};
 use hubbub_core::id::{ID_RULE, is_valid_id};
-use hubbub_core::{ErrorCode, Fault};
+use hubbub_core::{ErrorCode, FieldError};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use schemars::JsonSchema;
@@ -45,7 +45,7 @@ pub(super) async fn begin(call: Call) -> Answer {
     let store = backups(&call)?;
     let backup = call.parameter("backup");
     if !is_valid_id(backup) {
-        return Err(Problem::invalid(vec![Fault::new("backup", ID_RULE)]));
+        return Err(Problem::invalid(vec![FieldError::new("backup", ID_RULE)]));
     }
     let info = store.begin_backup(backup).await?;
     let status = if info.is_new { StatusCode::CREATED } else { StatusCode::OK };

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hubbub_core::id::{ID_RULE, InvalidId};
 use hubbub_core::limits::Limits;
-use hubbub_core::{ClientId, ErrorCode, Fault, QueueId, RoomId, UserId};
+use hubbub_core::{ClientId, ErrorCode, FieldError, QueueId, RoomId, UserId};
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request};
 
@@ -243,7 +243,7 @@ pub(super) fn parse_id<T>(
     parse: fn(&str) -> Result<T, InvalidId>,
 ) -> Result<T, Problem> {
     let decoded = percent_encoding::percent_decode_str(segment).decode_utf8_lossy();
-    parse(&decoded).map_err(|_| Problem::invalid(vec![Fault::new(field, ID_RULE)]))
+    parse(&decoded).map_err(|_| Problem::invalid(vec![FieldError::new(field, ID_RULE)]))
 }
 
 #[cfg(test)]

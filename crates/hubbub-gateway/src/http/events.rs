@@ -7,7 +7,7 @@ use std::time::Duration;
 use http_body_util::Either;
 use hubbub_core::invariant::saturate;
 use hubbub_core::message::write_u64;
-use hubbub_core::{Fault, Message, RoomId};
+use hubbub_core::{FieldError, Message, RoomId};
 use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Delivery, Outbox};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -18,7 +18,7 @@ use super::query::{Query, refuse_faults};
 use super::streamed::{Writer, streamed};
 use super::{Answer, NOSNIFF};
 use crate::auth::Caller;
-use crate::follow::{Audience, Follower, OnReset, Start, Step, Wanted};
+use crate::follow::{Audience, FollowRequest, Follower, OnReset, Start, Step};
 use crate::problem::{Problem, Reset};
 use crate::server::Peer;
 use crate::ws::live_members;
@@ -50,24 +50,24 @@ pub(super) async fn events(call: Call) -> Answer {
 }
 
 /// Where to begin: behind `Last-Event-ID`, else `?after=` or `?last=`, else with the next message.
-fn parse(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
+fn parse(headers: &HeaderMap, query: &Query) -> Result<FollowRequest, Problem> {
     let audience = Audience::Readers;
     let mut faults = Vec::new();
     let on_reset = match query.get("onReset") {
         None | Some("replay") => OnReset::Replay,
         Some("live") => OnReset::Live,
         Some(_) => {
-            faults.push(Fault::new("onReset", "must be replay or live"));
+            faults.push(FieldError::new("onReset", "must be replay or live"));
             OnReset::Replay
         }
     };
     let after = query.number("after", &mut faults);
     let last = query.number("last", &mut faults).map(saturate::<u64, usize>);
     if last.is_some_and(|last| last > LAST_MAX) {
-        faults.push(Fault::new("last", format!("must be at most {LAST_MAX}")));
+        faults.push(FieldError::new("last", format!("must be at most {LAST_MAX}")));
     }
     if after.is_some() && last.is_some() {
-        faults.push(Fault::new("last", "cannot be combined with after"));
+        faults.push(FieldError::new("last", "cannot be combined with after"));
     }
     refuse_faults(faults)?;
     if let Some(id) = headers.get("last-event-id") {
@@ -75,21 +75,21 @@ fn parse(headers: &HeaderMap, query: &Query) -> Result<Wanted, Problem> {
         let cursor = parts.and_then(|(epoch, seq)| Some((epoch.to_owned(), seq.parse().ok()?)));
         let rule = "must be the id of an event, epoch:seq";
         let (epoch, after) =
-            cursor.ok_or_else(|| Problem::invalid(vec![Fault::new("Last-Event-ID", rule)]))?;
-        return Ok(Wanted { start: Start::After(after), epoch: Some(epoch), on_reset, audience });
+            cursor.ok_or_else(|| Problem::invalid(vec![FieldError::new("Last-Event-ID", rule)]))?;
+        return Ok(FollowRequest { start: Start::After(after), epoch: Some(epoch), on_reset, audience });
     }
     let start = match (after, last) {
         (Some(after), _) => Start::After(after),
         (None, Some(last)) if last > 0 => Start::Last(last),
         (None, _) => Start::Live,
     };
-    Ok(Wanted { start, epoch: query.get("epoch").map(str::to_owned), on_reset, audience })
+    Ok(FollowRequest { start, epoch: query.get("epoch").map(str::to_owned), on_reset, audience })
 }
 
 /// Maximum of `?last=`.
 pub(super) const LAST_MAX: usize = 1_000;
 
-async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, subscription: Wanted, writer: Writer) {
+async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, subscription: FollowRequest, writer: Writer) {
     let waiter = Arc::new(Waiter::default());
     let outbox = peer.gateway.hub.outbox(peer.gateway.outbox, waiter.clone());
     let mut shutdown = peer.shutdown.clone();
@@ -161,7 +161,7 @@ async fn gather(peer: &Peer, epoch: &str, outbox: &Outbox, waiter: &Waiter) -> G
         waiter.register(context);
         while gathered.events.len() < CHUNK_BYTES && !gathered.is_ended {
             match outbox.pop() {
-                Some(Delivery::Parcel(parcel)) => {
+                Some(Delivery::EncodedChunk(parcel)) => {
                     peer.gateway.metrics.delivered.inc_by(parcel.messages() as u64);
                     for (seq, frame) in parcel.iter() {
                         write_id(epoch, seq, &mut gathered.events);

@@ -2,7 +2,7 @@
 
 use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery};
-use hubbub_core::{ErrorCode, Fault};
+use hubbub_core::{ErrorCode, FieldError};
 use hyper::StatusCode;
 
 use super::consistency::Reads;
@@ -45,7 +45,7 @@ fn parse(query: &Query, limit_max: usize) -> Result<HistoryQuery, Problem> {
     let (from, to) = (query.time("from", &mut faults), query.time("to", &mut faults));
     let limit = query.limit(LIMIT_DEFAULT.min(limit_max), limit_max, &mut faults);
     if after.is_some() && before.is_some() {
-        faults.push(Fault::new("before", "cannot be combined with after"));
+        faults.push(FieldError::new("before", "cannot be combined with after"));
     }
     refuse_faults(faults)?;
     let cursor = match (after, before) {

@@ -2,7 +2,7 @@
 
 use hubbub_core::draft::Loose;
 use hubbub_core::store::ReadError;
-use hubbub_core::{Fault, Outcome, RoomId, UserId, What};
+use hubbub_core::{FieldError, Outcome, RoomChange, RoomId, UserId};
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ pub(super) async fn list(call: Call) -> Answer {
 pub(super) async fn add(call: Call) -> Answer {
     let gateway = call.gateway();
     let (room, user) = (call.room()?, call.user()?);
-    let what = What::AddMember { room: room.as_str(), user: user.as_str() };
+    let what = RoomChange::AddMember { room: room.as_str(), user: user.as_str() };
     gateway.change(&call.caller()?, what).await?;
     Ok(no_content())
 }
@@ -71,7 +71,7 @@ pub(super) async fn add(call: Call) -> Answer {
 pub(super) async fn remove(call: Call) -> Answer {
     let gateway = call.gateway();
     let (room, user) = (call.room()?, call.user()?);
-    let what = What::RemoveMember { room: room.as_str(), user: user.as_str() };
+    let what = RoomChange::RemoveMember { room: room.as_str(), user: user.as_str() };
     gateway.change(&call.caller()?, what).await?;
     Ok(no_content())
 }
@@ -117,12 +117,12 @@ pub(super) async fn mark_read(mut call: Call) -> Answer {
         Some(_) => Err(SEQ_RULE),
     };
     let mut faults = Vec::new();
-    let seq = seq.map_err(|rule| faults.push(Fault::new("seq", rule))).unwrap_or_default();
+    let seq = seq.map_err(|rule| faults.push(FieldError::new("seq", rule))).unwrap_or_default();
     if caller.user.is_none() {
         faults.extend(Problem::no_user().faults);
     }
     refuse_faults(faults)?;
-    let what = What::MarkRead { room: room.as_str(), user: caller.as_str().unwrap_or_default(), seq };
+    let what = RoomChange::MarkRead { room: room.as_str(), user: caller.as_str().unwrap_or_default(), seq };
     let Outcome::Read(mark) = gateway.change(&caller, what).await? else { return Err(Problem::no_outcome()) };
     let mark = ReadMark { room_id: Id(room), read_seq: mark.seq, unread: mark.unread };
     json_of(StatusCode::OK, &mark)

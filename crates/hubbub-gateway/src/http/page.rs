@@ -1,6 +1,6 @@
 //! Pages of lists: `next` of a page is the `after` of the next one.
 
-use hubbub_core::Fault;
+use hubbub_core::FieldError;
 use hubbub_core::id::InvalidId;
 
 use super::query::Query;
@@ -22,7 +22,7 @@ impl<T> PageQuery<T> {
     pub(super) fn of(
         query: &Query,
         parse: fn(&str) -> Result<T, InvalidId>,
-        faults: &mut Vec<Fault>,
+        faults: &mut Vec<FieldError>,
     ) -> Self {
         let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, faults);
         Self { after: query.id("after", parse, faults), limit }

@@ -2,7 +2,7 @@
 
 use hubbub_core::id::{ID_RULE, InvalidId};
 use hubbub_core::time::TIMESTAMP_RULE;
-use hubbub_core::{Fault, Timestamp};
+use hubbub_core::{FieldError, Timestamp};
 
 use crate::problem::Problem;
 
@@ -27,19 +27,19 @@ impl Query {
         matches!(self.get(name), Some("" | "1" | "true"))
     }
 
-    pub(crate) fn number(&self, name: &'static str, faults: &mut Vec<Fault>) -> Option<u64> {
+    pub(crate) fn number(&self, name: &'static str, faults: &mut Vec<FieldError>) -> Option<u64> {
         let value = self.get(name)?.parse().ok();
         if value.is_none() {
-            faults.push(Fault::new(name, "must be a whole number from 0 on"));
+            faults.push(FieldError::new(name, "must be a whole number from 0 on"));
         }
         value
     }
 
-    pub(crate) fn time(&self, name: &'static str, faults: &mut Vec<Fault>) -> Option<Timestamp> {
+    pub(crate) fn time(&self, name: &'static str, faults: &mut Vec<FieldError>) -> Option<Timestamp> {
         // A bare plus sign in a query means a space, but in a time it is the offset's sign.
         let value = Timestamp::parse(&self.get(name)?.replace(' ', "+"));
         if value.is_none() {
-            faults.push(Fault::new(name, TIMESTAMP_RULE));
+            faults.push(FieldError::new(name, TIMESTAMP_RULE));
         }
         value
     }
@@ -49,22 +49,22 @@ impl Query {
         &self,
         name: &'static str,
         parse: fn(&str) -> Result<T, InvalidId>,
-        faults: &mut Vec<Fault>,
+        faults: &mut Vec<FieldError>,
     ) -> Option<T> {
         self.get(name).map(parse).transpose().unwrap_or_else(|_| {
-            faults.push(Fault::new(name, ID_RULE));
+            faults.push(FieldError::new(name, ID_RULE));
             None
         })
     }
 
     /// `limit`, at least 1 and at most `max`.
-    pub(crate) fn limit(&self, default: usize, max: usize, faults: &mut Vec<Fault>) -> usize {
+    pub(crate) fn limit(&self, default: usize, max: usize, faults: &mut Vec<FieldError>) -> usize {
         match self.number("limit", faults) {
             None => default,
             Some(limit) => match usize::try_from(limit) {
                 Ok(limit) if (1..=max).contains(&limit) => limit,
                 _ => {
-                    faults.push(Fault::new("limit", format!("must be between 1 and {max}")));
+                    faults.push(FieldError::new("limit", format!("must be between 1 and {max}")));
                     default
                 }
             },
@@ -73,7 +73,7 @@ impl Query {
 }
 
 /// An error that names all faults, if there are any.
-pub(crate) fn refuse_faults(faults: Vec<Fault>) -> Result<(), Problem> {
+pub(crate) fn refuse_faults(faults: Vec<FieldError>) -> Result<(), Problem> {
     if faults.is_empty() { Ok(()) } else { Err(Problem::invalid(faults)) }
 }
 

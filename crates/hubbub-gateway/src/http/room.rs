@@ -2,7 +2,7 @@
 
 use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
 use hubbub_core::store::{ReadError, RoomInfo};
-use hubbub_core::{Fault, Outcome, RoomSettings, What, duration};
+use hubbub_core::{FieldError, Outcome, RoomChange, RoomSettings, duration};
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
@@ -56,7 +56,7 @@ pub(super) async fn put(mut call: Call) -> Answer {
     let body: Map<String, Value> =
         if body.trim_ascii().is_empty() { Map::new() } else { object_of_bytes(&body)? };
     let settings = settings(&body)?;
-    let outcome = gateway.change(&caller, What::PutRoom { room: room.as_str(), settings }).await?;
+    let outcome = gateway.change(&caller, RoomChange::PutRoom { room: room.as_str(), settings }).await?;
     let status = match outcome {
         Outcome::Room { created: true } => StatusCode::CREATED,
         Outcome::Room { created: false } => StatusCode::OK,
@@ -68,7 +68,7 @@ pub(super) async fn put(mut call: Call) -> Answer {
 pub(super) async fn delete(call: Call) -> Answer {
     let gateway = call.gateway();
     let (room, caller) = (call.room()?, call.caller()?);
-    match gateway.change(&caller, What::DeleteRoom { room: room.as_str() }).await? {
+    match gateway.change(&caller, RoomChange::DeleteRoom { room: room.as_str() }).await? {
         Outcome::Changed { changed: true } => Ok(no_content()),
         Outcome::Changed { changed: false } => Err(ReadError::UnknownRoom.into()),
         _ => Err(Problem::no_outcome()),
@@ -88,13 +88,13 @@ fn settings(body: &Map<String, Value>) -> Result<RoomSettings<'_>, Problem> {
             let rule = format!(
                 "must be null or a string of at most {TITLE_BYTES_MAX} bytes without control characters"
             );
-            faults.push(Fault::new("title", rule));
+            faults.push(FieldError::new("title", rule));
         }
         title
     });
     let members_only = body.get("membersOnly").and_then(|value| {
         if !value.is_boolean() {
-            faults.push(Fault::new("membersOnly", "must be true or false"));
+            faults.push(FieldError::new("membersOnly", "must be true or false"));
         }
         value.as_bool()
     });
@@ -103,7 +103,7 @@ fn settings(body: &Map<String, Value>) -> Result<RoomSettings<'_>, Problem> {
         if seconds.is_none() {
             let rule =
                 format!("must be null, seconds from 1 to {RETENTION_S_MAX}, or a time such as 12h or 30d");
-            faults.push(Fault::new("retention", rule));
+            faults.push(FieldError::new("retention", rule));
         }
         seconds
     });

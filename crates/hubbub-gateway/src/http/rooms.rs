@@ -3,7 +3,7 @@
 use hubbub_core::RoomId;
 use hubbub_core::change::TITLE_BYTES_MAX;
 use hubbub_core::store::RoomInfo;
-use hubbub_pipeline::Standing;
+use hubbub_pipeline::AccessLevel;
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -92,7 +92,7 @@ async fn shown(
         for room in page {
             let is_shown = match &caller.user {
                 Some(user) if room.members_only => {
-                    gateway.members.standing(&room.room, user).await? == Standing::Member
+                    gateway.members.standing(&room.room, user).await? == AccessLevel::Member
                 }
                 _ => true,
             };

@@ -1,7 +1,7 @@
 //! What belongs to one user: the rooms, and everything the user wrote, to be erased.
 
 use hubbub_core::message::write_json_string;
-use hubbub_core::{ErrorCode, Outcome, RoomId, UserId, What};
+use hubbub_core::{ErrorCode, Outcome, RoomChange, RoomId, UserId};
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -77,7 +77,7 @@ pub(super) async fn erase(call: Call) -> Answer {
     check_self(&caller, &user)?;
     let mut erased = 0;
     loop {
-        match gateway.change(&caller, What::EraseUser { user: user.as_str() }).await? {
+        match gateway.change(&caller, RoomChange::EraseUser { user: user.as_str() }).await? {
             Outcome::Erased { messages, more } => {
                 erased += messages;
                 if !more {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Context;
 
 use hubbub_core::OpBatch;
-use hubbub_core::queue::{Audience, Due, QueueOp, QueueSend, Take, TakeHow, Wanted};
+use hubbub_core::queue::{Audience, Due, QueueOp, QueueSend, Take, TakeFilter, TakeHow};
 use hubbub_core::text::check_text;
 use hubbub_pipeline::Waiter;
 
@@ -123,7 +123,7 @@ impl LineProtocol {
     fn on_get(&mut self, selection: &Selection, receiver: u64, ops: &mut OpBatch) {
         let (queue, sender) = (selection.queue.map(Name::of), selection.sender.map(Name::of));
         let receiver = Name::of(receiver);
-        let wanted = Wanted {
+        let wanted = TakeFilter {
             queue: queue.as_ref().map(Name::as_str),
             receiver: Some(receiver.as_str()),
             sender: sender.as_ref().map(Name::as_str),

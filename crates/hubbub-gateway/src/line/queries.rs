@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hubbub_core::queue::Wanted;
+use hubbub_core::queue::TakeFilter;
 use hubbub_core::store::ReadError;
 use hubbub_core::{ClientId, QueueId};
 
@@ -61,7 +61,7 @@ async fn write(gateway: &Gateway, query: Query, out: &mut Vec<u8>) -> Result<(),
         }
         Query::Message { queue, sender, receiver, newest_first } => {
             let (queue, sender, receiver) = (queue.map(Name::of), sender.map(Name::of), Name::of(receiver));
-            let wanted = Wanted {
+            let wanted = TakeFilter {
                 queue: queue.as_ref().map(Name::as_str),
                 sender: sender.as_ref().map(Name::as_str),
                 receiver: Some(receiver.as_str()),

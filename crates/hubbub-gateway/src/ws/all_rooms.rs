@@ -10,7 +10,7 @@ use hubbub_core::store::{ReadError, UserRooms};
 use hubbub_core::{RoomId, UserId};
 
 use crate::Gateway;
-use crate::follow::{Audience, OnReset, Start, Wanted};
+use crate::follow::{Audience, FollowRequest, OnReset, Start};
 
 /// Rooms of one page. The next page is read when these rooms are live.
 const PAGE_ROOMS: usize = 100;
@@ -97,13 +97,16 @@ impl AllRooms {
     }
 
     /// Where to begin in a room.
-    pub(super) fn begin(&mut self, room: &RoomId, read_seq: u64) -> Wanted {
+    pub(super) fn begin(&mut self, room: &RoomId, read_seq: u64) -> FollowRequest {
         let (on_reset, audience) = (self.request.on_reset, Audience::Members);
         match self.request.cursors.remove(room) {
-            Some(after) => {
-                Wanted { start: Start::After(after), epoch: self.request.epoch.clone(), on_reset, audience }
-            }
-            None => Wanted { start: Start::Mark(read_seq), epoch: None, on_reset, audience },
+            Some(after) => FollowRequest {
+                start: Start::After(after),
+                epoch: self.request.epoch.clone(),
+                on_reset,
+                audience,
+            },
+            None => FollowRequest { start: Start::Mark(read_seq), epoch: None, on_reset, audience },
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hubbub_core::draft::{Loose, MessageDraft, Rules};
 use hubbub_core::id::ID_RULE;
 use hubbub_core::number::WHOLE_NUMBER_RULE;
-use hubbub_core::{ErrorCode, Fault, Op, ReadMark, RoomId};
+use hubbub_core::{ErrorCode, FieldError, Op, ReadMark, RoomId};
 use hubbub_ws::write;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -22,7 +22,7 @@ use super::write_mark;
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::change::mark_read;
-use crate::follow::{Audience, OnReset, Start, Wanted};
+use crate::follow::{Audience, FollowRequest, OnReset, Start};
 use crate::http::send_receipt;
 use crate::intake::Intake;
 use crate::json;
@@ -145,7 +145,7 @@ impl Api {
         let reference = frame.reference.map_or("", RawValue::get);
         if reference.len() > REF_BYTES_MAX {
             let rule = format!("must be at most {REF_BYTES_MAX} bytes of JSON");
-            return refuse(turn, "", &Problem::invalid(vec![Fault::new("ref", rule)]));
+            return refuse(turn, "", &Problem::invalid(vec![FieldError::new("ref", rule)]));
         }
         let result = match frame.kind.as_deref() {
             Some("send") => self.send(turn, text, reference),
@@ -162,7 +162,7 @@ impl Api {
                 ErrorCode::UnknownType,
                 format!("type '{other}' is not one of send, subscribe, unsubscribe, read, typing, ping"),
             )),
-            None => Err(Problem::invalid(vec![Fault::new("type", "is required")])),
+            None => Err(Problem::invalid(vec![FieldError::new("type", "is required")])),
         };
         if let Err(problem) = result {
             refuse(turn, reference, &problem);
@@ -183,7 +183,7 @@ impl Api {
         let mut faults = Vec::new();
         for (field, given) in [("after", &frame.after), ("last", &frame.last)] {
             if given.is_some() {
-                faults.push(Fault::new(
+                faults.push(FieldError::new(
                     field,
                     "cannot be combined with roomId \"*\"; cursors takes one for each room",
                 ));
@@ -191,7 +191,7 @@ impl Api {
         }
         let cursors = frame.cursors.map_or_else(|| Some(HashMap::new()), cursors);
         if cursors.is_none() {
-            faults.push(Fault::new(
+            faults.push(FieldError::new(
                 "cursors",
                 "must be an object of room ids, each with a whole number from 0 on",
             ));
@@ -245,7 +245,7 @@ fn subscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<
     let epoch = epoch(frame, &mut faults);
     let on_reset = on_reset(frame, &mut faults);
     if after.is_some() && last.is_some() {
-        faults.push(Fault::new("last", "cannot be combined with after"));
+        faults.push(FieldError::new("last", "cannot be combined with after"));
     }
     let page_max = turn.gateway.limits.page_messages;
     let start = match (after, last.map(usize::try_from)) {
@@ -253,12 +253,12 @@ fn subscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<
         (None, None | Some(Ok(0))) => Start::Live,
         (None, Some(Ok(last))) if last <= page_max => Start::Last(last),
         (None, Some(_)) => {
-            faults.push(Fault::new("last", format!("must be at most {page_max}")));
+            faults.push(FieldError::new("last", format!("must be at most {page_max}")));
             Start::Live
         }
     };
     let Some(room) = room.filter(|_| faults.is_empty()) else { return Err(Problem::invalid(faults)) };
-    let wanted = Wanted { start, epoch, on_reset, audience: Audience::Readers };
+    let wanted = FollowRequest { start, epoch, on_reset, audience: Audience::Readers };
     turn.subscriptions.subscribe(room, wanted, Announce::With(reference.into()))
 }
 
@@ -277,7 +277,7 @@ fn unsubscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Resul
         (room.to_string(), turn.subscriptions.unsubscribe(&room))
     };
     if !was_subscribed {
-        let fault = Fault::new("roomId", "is not subscribed on this socket");
+        let fault = FieldError::new("roomId", "is not subscribed on this socket");
         return Err(Problem::invalid(vec![fault]));
     }
     // Nothing of the room may follow the answer, and nothing of the others may change its order for that.
@@ -287,24 +287,24 @@ fn unsubscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Resul
     Ok(())
 }
 
-fn epoch(frame: &Frame<'_>, faults: &mut Vec<Fault>) -> Option<String> {
+fn epoch(frame: &Frame<'_>, faults: &mut Vec<FieldError>) -> Option<String> {
     match &frame.epoch {
         None => None,
         Some(Loose::Text(epoch)) => Some(epoch.to_string()),
         Some(_) => {
-            faults.push(Fault::new("epoch", "must be a string"));
+            faults.push(FieldError::new("epoch", "must be a string"));
             None
         }
     }
 }
 
-fn on_reset(frame: &Frame<'_>, faults: &mut Vec<Fault>) -> OnReset {
+fn on_reset(frame: &Frame<'_>, faults: &mut Vec<FieldError>) -> OnReset {
     match &frame.on_reset {
         None => OnReset::Replay,
         Some(Loose::Text(text)) if text == "replay" => OnReset::Replay,
         Some(Loose::Text(text)) if text == "live" => OnReset::Live,
         Some(_) => {
-            faults.push(Fault::new("onReset", "must be replay or live"));
+            faults.push(FieldError::new("onReset", "must be replay or live"));
             OnReset::Replay
         }
     }
@@ -316,18 +316,18 @@ fn cursors(value: &RawValue) -> Option<HashMap<RoomId, u64>> {
     cursors.into_iter().map(|(room, seq)| Some((RoomId::new(&room).ok()?, seq))).collect()
 }
 
-fn room(frame: &Frame<'_>, faults: &mut Vec<Fault>) -> Option<RoomId> {
+fn room(frame: &Frame<'_>, faults: &mut Vec<FieldError>) -> Option<RoomId> {
     let room = match &frame.room {
         None => Err("is required"),
         Some(value) => value.as_id().and_then(|id| RoomId::new(id).ok()).ok_or(ID_RULE),
     };
-    room.map_err(|rule| faults.push(Fault::new("roomId", rule))).ok()
+    room.map_err(|rule| faults.push(FieldError::new("roomId", rule))).ok()
 }
 
-fn number(field: &'static str, value: Option<&Loose<'_>>, faults: &mut Vec<Fault>) -> Option<u64> {
+fn number(field: &'static str, value: Option<&Loose<'_>>, faults: &mut Vec<FieldError>) -> Option<u64> {
     let number = value?.as_u64();
     if number.is_none() {
-        faults.push(Fault::new(field, WHOLE_NUMBER_RULE));
+        faults.push(FieldError::new(field, WHOLE_NUMBER_RULE));
     }
     number
 }

@@ -12,7 +12,7 @@ use super::request_queue::{Request, Subject};
 use super::subscriptions::{Announce, Subscriptions};
 use crate::Gateway;
 use crate::auth::Caller;
-use crate::follow::{Audience, OnReset, Start, Wanted};
+use crate::follow::{Audience, FollowRequest, OnReset, Start};
 use crate::intake::Intake;
 use crate::json;
 use crate::problem::{Problem, Sent};
@@ -39,7 +39,7 @@ impl Dialect for Chat {
     fn on_start(&self, subscriptions: &mut Subscriptions) {
         if self.live {
             let (start, on_reset, audience) = (Start::Live, OnReset::Live, Audience::Readers);
-            let wanted = Wanted { start, epoch: None, on_reset, audience };
+            let wanted = FollowRequest { start, epoch: None, on_reset, audience };
             // The first subscription of a socket is within every limit.
             let _ = subscriptions.subscribe(self.room.clone(), wanted, Announce::Nothing);
         }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hubbub_core::{ErrorCode, Fault, RoomId, UserId};
+use hubbub_core::{ErrorCode, FieldError, RoomId, UserId};
 use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Delivery, Outbox};
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use super::encode_live;
 use super::frames::{write_all_live, write_error, write_room_frame};
 use crate::Gateway;
 use crate::connection::socket::{BACKLOG_BYTES_MAX, Socket};
-use crate::follow::{Follower, Step, Wanted};
+use crate::follow::{FollowRequest, Follower, Step};
 use crate::problem::Problem;
 
 /// Bytes that may wait for the peer while live messages take too much memory. With more, nothing is read from the store
@@ -93,7 +93,7 @@ impl Subscriptions {
     pub(super) fn subscribe(
         &mut self,
         room: RoomId,
-        wanted: Wanted,
+        wanted: FollowRequest,
         announce: Announce,
     ) -> Result<(), Problem> {
         if self.rooms.contains_key(&room) {
@@ -108,7 +108,7 @@ impl Subscriptions {
         Ok(())
     }
 
-    fn follow(&mut self, room: RoomId, wanted: Wanted, announce: Announce) {
+    fn follow(&mut self, room: RoomId, wanted: FollowRequest, announce: Announce) {
         let outbox = self.outbox();
         self.of_all += usize::from(announce.is_one_of_all());
         let begun_at = outbox.end();
@@ -182,7 +182,7 @@ impl Subscriptions {
             return Err(Problem::no_user());
         }
         let subscription = self.rooms.get_mut(room).ok_or_else(|| {
-            Problem::invalid(vec![Fault::new("roomId", "is not subscribed on this socket")])
+            Problem::invalid(vec![FieldError::new("roomId", "is not subscribed on this socket")])
         })?;
         let now = Instant::now();
         if subscription.typed_at.is_none_or(|last| now.duration_since(last) >= TYPING_INTERVAL) {
@@ -209,7 +209,7 @@ impl Subscriptions {
     /// Applies a delivery, and returns the frames for the peer.
     fn apply(&mut self, delivery: Delivery) -> Option<Bytes> {
         match delivery {
-            Delivery::Parcel(parcel) => {
+            Delivery::EncodedChunk(parcel) => {
                 self.gateway.metrics.delivered.inc_by(parcel.messages() as u64);
                 Some(parcel.frames())
             }
@@ -355,6 +355,6 @@ impl Drop for Subscriptions {
 }
 
 fn subscribed_already() -> Problem {
-    let fault = Fault::new("roomId", "is subscribed on this socket already; unsubscribe first");
+    let fault = FieldError::new("roomId", "is subscribed on this socket already; unsubscribe first");
     Problem::invalid(vec![fault])
 }

@@ -60,7 +60,7 @@ fn an_empty_queue_takes_a_submission_of_any_size() {
 fn an_exclusive_operation_gets_a_chunk_of_its_own() {
     let (batcher, waiter) = (batcher(100, 100), Arc::new(Waiter::default()));
     let mut alone = OpBatch::default();
-    let what = hubbub_core::What::DeleteRoom { room: "r" };
+    let what = hubbub_core::RoomChange::DeleteRoom { room: "r" };
     alone.push(&Op::Change(hubbub_core::Change { by: None, what }));
     for ops in [
         &ops("r", &["1".to_owned()]),

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::Wants;
+use super::WaitFilter;
 
 /// The consumers of one queue, or of all queues: all of them, and by receiver.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct ConsumerIndex {
 }
 
 impl ConsumerIndex {
-    pub(super) fn insert(&mut self, number: u64, filter: &Wants) {
+    pub(super) fn insert(&mut self, number: u64, filter: &WaitFilter) {
         let consumers = match &filter.queue {
             Some(queue) => self.by_queue.entry(queue.as_str().into()).or_default(),
             None => &mut self.any_queue,
@@ -32,7 +32,7 @@ impl ConsumerIndex {
         }
     }
 
-    pub(super) fn remove(&mut self, number: u64, filter: &Wants) {
+    pub(super) fn remove(&mut self, number: u64, filter: &WaitFilter) {
         let queue = filter.queue.as_ref().map(|queue| queue.as_str());
         let consumers = match queue {
             Some(queue) => self.by_queue.get_mut(queue),

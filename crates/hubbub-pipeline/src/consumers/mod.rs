@@ -25,7 +25,7 @@ use std::task::Poll;
 
 use futures_util::task::AtomicWaker;
 use hubbub_core::invariant::saturate;
-pub use hubbub_core::queue::Wants;
+pub use hubbub_core::queue::WaitFilter;
 use hubbub_core::queue::{Audience, Due, Freed, QueueSend};
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
 use parking_lot::Mutex;
@@ -47,7 +47,7 @@ struct Wakeup {
 
 #[derive(Debug)]
 struct WaitingConsumer {
-    filter: Wants,
+    filter: WaitFilter,
     waker: Arc<AtomicWaker>,
     /// The wakeup since its current attempt began.
     wakeup: Option<Wakeup>,
@@ -89,7 +89,7 @@ impl WaitingConsumers {
     }
 
     /// Registers a consumer behind all others.
-    pub fn register(self: &Arc<Self>, filter: Wants) -> WaiterHandle {
+    pub fn register(self: &Arc<Self>, filter: WaitFilter) -> WaiterHandle {
         let waker = Arc::new(AtomicWaker::new());
         let mut state = self.state.lock();
         state.last_number += 1;
@@ -209,7 +209,7 @@ impl State {
 }
 
 /// Whether the filter matches messages of this sender.
-fn accepts_sender(filter: &Wants, sender: &str) -> bool {
+fn accepts_sender(filter: &WaitFilter, sender: &str) -> bool {
     filter.sender.as_ref().is_none_or(|wanted| wanted.as_str() == sender)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::queue::{Freed, Wants};
+use hubbub_core::queue::{Freed, WaitFilter};
 use hubbub_core::store::Store;
 
 use super::{WaitingConsumers, Wakeup};
@@ -22,10 +22,10 @@ const WOKEN_PER_FILTER_MAX: usize = 8;
 pub(crate) async fn poll_store(consumers: Arc<WaitingConsumers>, store: Arc<dyn Store>) {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
-        let idle: Vec<(Wants, Vec<u64>)> = consumers.idle_by_filter().into_iter().collect();
+        let idle: Vec<(WaitFilter, Vec<u64>)> = consumers.idle_by_filter().into_iter().collect();
         for chunk in idle.chunks(FILTERS_MAX) {
             let filters = chunk.iter().map(|(filter, _)| filter.clone()).collect();
-            match store.found_for(filters).await {
+            match store.matching_filters(filters).await {
                 Ok(matching) => {
                     let matching = matching.iter().filter_map(|index| chunk.get(*index));
                     let numbers = matching.flat_map(|(_, numbers)| numbers.iter().take(WOKEN_PER_FILTER_MAX));
@@ -45,8 +45,8 @@ pub(crate) async fn poll_store(consumers: Arc<WaitingConsumers>, store: Arc<dyn 
 
 impl WaitingConsumers {
     /// The consumers without a wakeup, by filter, in the order of their registration.
-    fn idle_by_filter(&self) -> BTreeMap<Wants, Vec<u64>> {
-        let mut idle: BTreeMap<Wants, Vec<u64>> = BTreeMap::new();
+    fn idle_by_filter(&self) -> BTreeMap<WaitFilter, Vec<u64>> {
+        let mut idle: BTreeMap<WaitFilter, Vec<u64>> = BTreeMap::new();
         if self.is_empty() {
             return idle;
         }

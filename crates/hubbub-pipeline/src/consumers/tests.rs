@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use super::*;
 use hubbub_core::{ClientId, QueueId};
 
-fn filter(queue: &str, receiver: &str, sender: &str) -> Wants {
-    Wants {
+fn filter(queue: &str, receiver: &str, sender: &str) -> WaitFilter {
+    WaitFilter {
         queue: QueueId::new(queue).ok(),
         receiver: ClientId::new(receiver).ok(),
         sender: ClientId::new(sender).ok(),
@@ -212,11 +212,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Model {
     consumers: Arc<WaitingConsumers>,
     messages: Vec<Freed>,
-    waiting: Vec<(WaiterHandle, Wants, bool)>,
+    waiting: Vec<(WaiterHandle, WaitFilter, bool)>,
 }
 
 impl Model {
-    fn position(&self, filter: &Wants, newest: bool) -> Option<usize> {
+    fn position(&self, filter: &WaitFilter, newest: bool) -> Option<usize> {
         let mut fitting = (0..self.messages.len()).filter(|index| {
             let message = &self.messages[*index];
             let receiver = filter.receiver.as_ref().map(ClientId::as_str);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use futures_util::future::join_all;
 use hubbub_core::store::{Access, ReadError};
-use hubbub_core::{Change, Outcome, RoomId, UserId, What};
+use hubbub_core::{Change, Outcome, RoomChange, RoomId, UserId};
 
 use super::encoded::PublishProgress;
 use super::outbox::{Delivery, Outbox};
@@ -21,27 +21,27 @@ impl Hub {
         access: &QueryAccess<'_>,
     ) {
         match (change.what, outcome) {
-            (What::MarkRead { room, user, .. }, Outcome::Read(mark)) if mark.moved => {
+            (RoomChange::MarkRead { room, user, .. }, Outcome::Read(mark)) if mark.moved => {
                 let run = self.notice_run(&Notice::Read { room, user, mark: *mark });
                 self.sockets.each(user, false, |outbox| {
-                    outbox.push(Delivery::Parcel(run.chunk_after(0)));
+                    outbox.push(Delivery::EncodedChunk(run.chunk_after(0)));
                 });
             }
-            (What::AddMember { room, user }, Outcome::Changed { changed: true }) => {
+            (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true }) => {
                 self.with_channel(room, |channel| channel.add_member(user));
                 self.announce(room, user, access).await;
             }
-            (What::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
+            (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
                 self.end(room, |other| other.is_some_and(|other| other.as_str() == user));
             }
-            (What::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
+            (RoomChange::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
                 // Later subscribers start from an empty room.
                 self.with_channel(room, |channel| {
                     (channel.published, channel.changes) = (PublishProgress::default(), None)
                 });
                 self.end(room, |_| true);
             }
-            (What::PutRoom { room, settings }, Outcome::Room { created }) => {
+            (RoomChange::PutRoom { room, settings }, Outcome::Room { created }) => {
                 if settings.members_only == Some(true) {
                     self.end_outsiders(room, access).await;
                 }
@@ -49,7 +49,7 @@ impl Hub {
                     self.announce(room, user, access).await;
                 }
             }
-            (What::EraseUser { user }, Outcome::Erased { messages, more }) => {
+            (RoomChange::EraseUser { user }, Outcome::Erased { messages, more }) => {
                 self.erase(user, *messages > 0, !more);
             }
             _ => {}

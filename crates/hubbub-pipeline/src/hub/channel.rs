@@ -133,7 +133,7 @@ impl Channel {
     pub(super) fn notify(&self, hub: &Hub, notice: &Notice<'_>, from: &Arc<Outbox>) {
         let run = hub.notice_run(notice);
         for subscriber in self.subscribers.iter().filter(|s| !Arc::ptr_eq(&s.outbox, from)) {
-            subscriber.outbox.push(Delivery::Parcel(run.chunk_after(0)));
+            subscriber.outbox.push(Delivery::EncodedChunk(run.chunk_after(0)));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::memory::LiveMemory;
-use super::outbox::Parcel;
+use super::outbox::EncodedChunk;
 
 /// Consecutive messages of one room, encoded once and shared by all subscribers.
 #[derive(Debug, Clone)]
@@ -50,8 +50,8 @@ impl EncodedRun {
     }
 
     /// A reference to the messages beyond `cursor`.
-    pub(super) fn chunk_after(&self, cursor: u64) -> Parcel {
-        Parcel::new(self.clone(), self.ends.partition_point(|(seq, _)| *seq <= cursor))
+    pub(super) fn chunk_after(&self, cursor: u64) -> EncodedChunk {
+        EncodedChunk::new(self.clone(), self.ends.partition_point(|(seq, _)| *seq <= cursor))
     }
 }
 

@@ -48,7 +48,7 @@ use crate::metrics::Metrics;
 use channel::{Channel, Joining, Subscriber};
 use encoded::{Continuation, EncodedRun, EncodedRunBuilder, PublishProgress};
 pub use memory::LiveMemory;
-pub use outbox::{Delivery, Outbox, OutboxLimits, Parcel};
+pub use outbox::{Delivery, EncodedChunk, Outbox, OutboxLimits};
 use remote::RoomsBehind;
 pub(crate) use remote::follow_remote;
 use sockets::Sockets;
@@ -377,7 +377,7 @@ impl Hub {
             if subscriber.after >= run.last_seq() {
                 return true;
             }
-            let is_open = subscriber.outbox.push(Delivery::Parcel(run.chunk_after(subscriber.after)));
+            let is_open = subscriber.outbox.push(Delivery::EncodedChunk(run.chunk_after(subscriber.after)));
             subscriber.after = run.last_seq();
             if !is_open {
                 cut.push(subscriber.clone());

@@ -34,13 +34,13 @@ impl Default for OutboxLimits {
 
 /// Encoded messages of one room for one subscriber: a reference to a shared run.
 #[derive(Debug, Clone)]
-pub struct Parcel {
+pub struct EncodedChunk {
     run: EncodedRun,
     /// Number of messages at the run's start that the subscriber has already.
     skipped: usize,
 }
 
-impl Parcel {
+impl EncodedChunk {
     pub(super) fn new(run: EncodedRun, skipped: usize) -> Self {
         Self { run, skipped }
     }
@@ -79,13 +79,13 @@ impl Parcel {
 #[derive(Debug, Clone)]
 pub enum Delivery {
     /// Frames for the peer.
-    Parcel(Parcel),
+    EncodedChunk(EncodedChunk),
     /// The subscription of a room ended here; no message of it follows.
     Ended {
         /// The room.
         room: RoomId,
         /// The frame for the peer.
-        notice: Parcel,
+        notice: EncodedChunk,
     },
     /// The user became a member of a room. Only for sockets that follow all rooms of the user.
     Joined {
@@ -98,12 +98,12 @@ pub enum Delivery {
 
 impl Delivery {
     fn messages(&self) -> usize {
-        if let Self::Parcel(parcel) = self { parcel.messages() } else { 0 }
+        if let Self::EncodedChunk(parcel) = self { parcel.messages() } else { 0 }
     }
 
     fn bytes(&self) -> usize {
         match self {
-            Self::Parcel(parcel) => parcel.bytes(),
+            Self::EncodedChunk(parcel) => parcel.bytes(),
             Self::Ended { room, notice } => room.as_str().len() + notice.bytes(),
             Self::Joined { room, .. } => room.as_str().len() + size_of::<Self>(),
         }
@@ -317,7 +317,7 @@ impl Outbox {
         let mut after = cursor;
         for run in held.runs.iter().filter(|run| run.last_seq() > cursor) {
             after = run.last_seq();
-            let delivery = Delivery::Parcel(run.chunk_after(cursor));
+            let delivery = Delivery::EncodedChunk(run.chunk_after(cursor));
             backlog.messages += delivery.messages();
             backlog.bytes += delivery.bytes();
             backlog.enqueue(delivery, &self.memory);

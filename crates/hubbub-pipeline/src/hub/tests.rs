@@ -1,5 +1,5 @@
 use futures_util::FutureExt;
-use hubbub_core::{Change, MessageType, Receipt, RoomSettings, Send, Timestamp, What};
+use hubbub_core::{Change, MessageType, Receipt, RoomChange, RoomSettings, Send, Timestamp};
 
 use super::*;
 use crate::batcher::Waiter;
@@ -40,12 +40,12 @@ fn message(room: &str, seq: u64) -> (Op<'_>, Outcome) {
     (Op::Send(send), Outcome::Stored(Receipt { seq, received_at: now }))
 }
 
-fn change(what: What<'_>) -> (Op<'_>, Outcome) {
+fn change(what: RoomChange<'_>) -> (Op<'_>, Outcome) {
     let mark = |seq| ReadMark { seq, unread: 0, moved: true };
     let outcome = match what {
-        What::PutRoom { .. } => Outcome::Room { created: false },
-        What::MarkRead { seq, .. } => Outcome::Read(mark(seq)),
-        What::EraseUser { .. } => Outcome::Erased { messages: 1, more: false },
+        RoomChange::PutRoom { .. } => Outcome::Room { created: false },
+        RoomChange::MarkRead { seq, .. } => Outcome::Read(mark(seq)),
+        RoomChange::EraseUser { .. } => Outcome::Erased { messages: 1, more: false },
         _ => Outcome::Changed { changed: true },
     };
     (Op::Change(Change { by: None, what }), outcome)
@@ -70,9 +70,9 @@ fn publish(hub: &Hub, room: &str, seqs: std::ops::RangeInclusive<u64>) {
     publish_all(hub, seqs.map(|seq| message(room, seq)));
 }
 
-fn next_chunk(outbox: &Outbox) -> Option<Parcel> {
+fn next_chunk(outbox: &Outbox) -> Option<EncodedChunk> {
     outbox.pop().map(|delivery| match delivery {
-        Delivery::Parcel(parcel) => parcel,
+        Delivery::EncodedChunk(parcel) => parcel,
         other => panic!("no messages: {other:?}"),
     })
 }
@@ -91,13 +91,13 @@ fn drain(outbox: &Outbox) -> Vec<u64> {
 
 /// All deliveries in order, as texts.
 fn shown(outbox: &Outbox) -> Vec<String> {
-    let text = |parcel: &Parcel| String::from_utf8(parcel.frames().to_vec()).unwrap();
+    let text = |parcel: &EncodedChunk| String::from_utf8(parcel.frames().to_vec()).unwrap();
     std::iter::from_fn(|| outbox.pop())
         .flat_map(|delivery| match delivery {
-            Delivery::Parcel(parcel) if parcel.messages() > 0 => {
+            Delivery::EncodedChunk(parcel) if parcel.messages() > 0 => {
                 parcel.iter().map(|(seq, _)| seq.to_string()).collect()
             }
-            Delivery::Parcel(parcel) => vec![text(&parcel)],
+            Delivery::EncodedChunk(parcel) => vec![text(&parcel)],
             Delivery::Ended { room, .. } => vec![format!("ended {room}")],
             Delivery::Joined { room, read_seq } => vec![format!("joined {room} at {read_seq}")],
         })
@@ -224,7 +224,7 @@ fn a_removed_user_gets_what_came_before_and_nothing_after() {
         &hub,
         [
             message(room, 1),
-            change(What::RemoveMember { room, user: ada }),
+            change(RoomChange::RemoveMember { room, user: ada }),
             message(room, 2),
             message(room, 3),
         ],
@@ -250,7 +250,7 @@ fn a_deleted_room_ends_for_all_and_its_messages_are_gone() {
     let held = live(&hub, "r", None, &old);
     publish_all(
         &hub,
-        [message("r", 1), message("r", 2), change(What::DeleteRoom { room: "r" }), message("r", 3)],
+        [message("r", 1), message("r", 2), change(RoomChange::DeleteRoom { room: "r" }), message("r", 3)],
     );
     assert_eq!(shown(&old), ["1", "2", "ended r"]);
     // The hub keeps the room while it is attached; a later subscriber reads an empty room, up to 0.
@@ -276,7 +276,7 @@ fn who_is_no_member_leaves_when_a_room_closes() {
         shown(outbox);
     }
     let settings = RoomSettings { members_only: Some(true), ..RoomSettings::default() };
-    publish_all(&hub, [change(What::PutRoom { room: "r", settings })]);
+    publish_all(&hub, [change(RoomChange::PutRoom { room: "r", settings })]);
     publish(&hub, "r", 1..=1);
     assert_eq!(shown(&bob), ["ended r"]);
     assert!(shown(&ada).ends_with(&["1".to_owned()]) && shown(&admin).ends_with(&["1".to_owned()]));
@@ -292,7 +292,7 @@ fn erased_messages_are_read_from_the_store_again() {
     publish(&hub, "r", 1..=5);
     assert_eq!(hub.join(&attachment, &outbox, 4), Joined::ReadOn);
     publish(&hub, "r", 6..=6);
-    publish_all(&hub, [change(What::EraseUser { user: "u" })]);
+    publish_all(&hub, [change(RoomChange::EraseUser { user: "u" })]);
     assert_eq!(hub.join(&attachment, &outbox, 5), Joined::ReadOn, "6 may be gone");
     assert_eq!(hub.join(&attachment, &outbox, 6), Joined::Live);
     publish(&hub, "r", 7..=7);
@@ -313,10 +313,10 @@ fn sockets_of_a_user_hear_of_marks_in_order_and_of_new_rooms_if_they_want_all() 
         &hub,
         [
             message("r", 1),
-            change(What::MarkRead { room: "r", user: "ada", seq: 1 }),
+            change(RoomChange::MarkRead { room: "r", user: "ada", seq: 1 }),
             message("r", 2),
-            change(What::AddMember { room: "new", user: "ada" }),
-            change(What::AddMember { room: "new", user: "bob" }),
+            change(RoomChange::AddMember { room: "new", user: "ada" }),
+            change(RoomChange::AddMember { room: "new", user: "bob" }),
         ],
     );
     let mark = r#"Read { room: "r", user: "ada", mark: ReadMark { seq: 1, unread: 0, moved: true } }"#;
@@ -325,7 +325,7 @@ fn sockets_of_a_user_hear_of_marks_in_order_and_of_new_rooms_if_they_want_all() 
     assert!(shown(&bob).is_empty());
     hub.detach(attachment, &some);
     hub.close_socket(&user, &all);
-    publish_all(&hub, [change(What::MarkRead { room: "r", user: "ada", seq: 2 })]);
+    publish_all(&hub, [change(RoomChange::MarkRead { room: "r", user: "ada", seq: 2 })]);
     assert!(shown(&all).is_empty() && shown(&some).len() == 1);
     hub.close_socket(&user, &some);
     hub.close_socket(&UserId::new("bob").unwrap(), &bob);

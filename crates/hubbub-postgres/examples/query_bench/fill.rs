@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use hubbub_core::clock::{ManualClock, RandomSource, SeededRandom};
 use hubbub_core::stats::StatsStore;
-use hubbub_core::{Change, MessageType, Op, OpBatch, Send, Store, Timestamp, What};
+use hubbub_core::{Change, MessageType, Op, OpBatch, RoomChange, Send, Store, Timestamp};
 use hubbub_postgres::Postgres;
 
 use crate::{Failure, SPAN_MICROS, START_MICROS, Workload};
@@ -88,7 +88,7 @@ fn memberships(workload: &Workload) -> OpBatch {
     for n in 0..MEMBERS.min(workload.users) * MEMBERSHIPS {
         let (user, room) = (n / MEMBERSHIPS, (n / MEMBERSHIPS + n % MEMBERSHIPS) % workload.rooms);
         let (user, room) = (format!("user-{user}"), format!("room-{room}"));
-        let what = What::AddMember { room: &room, user: &user };
+        let what = RoomChange::AddMember { room: &room, user: &user };
         batch.push(&Op::Change(Change { by: None, what }));
     }
     batch

@@ -15,7 +15,7 @@ use hubbub_core::Timestamp;
 use hubbub_core::clock::{Clock, SteadyClock};
 use hubbub_core::invariant::saturate;
 
-use super::{Db, Fault, PgTime, Sql};
+use super::{Db, DbError, PgTime, Sql};
 
 /// Slower answers are ignored: their time may be wrong by half the round trip.
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
@@ -60,7 +60,7 @@ impl DatabaseClock {
         db: &Db,
         machine: Arc<dyn Clock>,
         trust_after: Duration,
-    ) -> Result<(Arc<Self>, Arc<SteadyClock>), Fault> {
+    ) -> Result<(Arc<Self>, Arc<SteadyClock>), DbError> {
         let server = machine.now();
         let clock = Arc::new(Self { machine, offset: AtomicI64::new(0) });
         let mut best = clock.query_offset(db).await?;
@@ -78,7 +78,7 @@ impl DatabaseClock {
 
     /// Queries the time. An answer within the precision of the round trip changes nothing: otherwise time would go back
     /// and forth with the duration of answers.
-    pub(crate) async fn measure(&self, db: &Db) -> Result<(), Fault> {
+    pub(crate) async fn measure(&self, db: &Db) -> Result<(), DbError> {
         let (offset, round_trip) = self.query_offset(db).await?;
         let apart = offset.abs_diff(self.offset.load(Ordering::Relaxed));
         if round_trip <= ROUND_TRIP_MAX && apart > micros(round_trip / 2).unsigned_abs() {
@@ -87,12 +87,12 @@ impl DatabaseClock {
         Ok(())
     }
 
-    async fn query_offset(&self, db: &Db) -> Result<(i64, Duration), Fault> {
+    async fn query_offset(&self, db: &Db) -> Result<(i64, Duration), DbError> {
         let mut conn = db.get().await?;
         let before = self.machine.monotonic();
         let rows = db.within(NOW.what, conn.read(&NOW, &[])).await?;
         let round_trip = self.machine.monotonic().saturating_sub(before);
-        let unexpected = || Fault::UnexpectedRow { what: NOW.what, found: "no row".into() };
+        let unexpected = || DbError::UnexpectedRow { what: NOW.what, found: "no row".into() };
         let time: PgTime = rows.first().ok_or_else(unexpected)?.get(0);
         let offset = time.0.as_micros().saturating_sub(micros(before + round_trip / 2));
         Ok((offset, round_trip))

@@ -14,7 +14,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row, Statement};
 
 use super::round_trips::InFlight;
-use super::{Fault, Param, Sql};
+use super::{DbError, Param, Sql};
 use crate::history::{History, IDENTITY};
 use crate::options::Pooler;
 
@@ -61,13 +61,13 @@ impl Link {
         &self,
         what: &'static str,
         answer: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, DbError> {
         let statement = self.in_flight.begin();
-        statement.end(answer.await.map_err(|error| Fault::Statement { what, error }))
+        statement.end(answer.await.map_err(|error| DbError::Statement { what, error }))
     }
 
     /// All rows of an answer.
-    pub(crate) async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    pub(crate) async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, DbError> {
         let rows = async {
             match self.pooler {
                 Pooler::Session => self.client.query(&self.prepare(sql).await?, params).await,
@@ -78,18 +78,18 @@ impl Link {
     }
 
     /// The first row of an answer.
-    pub(crate) async fn query_opt(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Option<Row>, Fault> {
+    pub(crate) async fn query_opt(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Option<Row>, DbError> {
         Ok(self.query(sql, params).await?.into_iter().next())
     }
 
     /// The only row of an answer.
-    pub(crate) async fn query_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, Fault> {
+    pub(crate) async fn query_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, DbError> {
         let row = self.query_opt(sql, params).await?;
-        row.ok_or_else(|| Fault::UnexpectedRow { what: sql.what, found: "no row".into() })
+        row.ok_or_else(|| DbError::UnexpectedRow { what: sql.what, found: "no row".into() })
     }
 
     /// Runs a statement. Returns how many rows it changed.
-    pub(crate) async fn execute(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64, Fault> {
+    pub(crate) async fn execute(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64, DbError> {
         let changed = async {
             match self.pooler {
                 Pooler::Session => self.client.execute(&self.prepare(sql).await?, params).await,
@@ -100,7 +100,7 @@ impl Link {
     }
 
     /// Runs statements without parameters, one after another.
-    pub(crate) async fn batch(&self, what: &'static str, text: &str) -> Result<(), Fault> {
+    pub(crate) async fn batch(&self, what: &'static str, text: &str) -> Result<(), DbError> {
         self.send(what, self.client.batch_execute(text)).await
     }
 }
@@ -133,21 +133,21 @@ impl Conn {
     }
 
     /// Begins a transaction at read committed.
-    pub(crate) async fn begin(&mut self) -> Result<Tx<'_>, Fault> {
+    pub(crate) async fn begin(&mut self) -> Result<Tx<'_>, DbError> {
         let tx = self.open();
         tx.begin(BEGIN).await?;
         Ok(tx)
     }
 
     /// Begins a read-only transaction with one snapshot for all its statements.
-    pub(crate) async fn begin_reading(&mut self) -> Result<Tx<'_>, Fault> {
+    pub(crate) async fn begin_reading(&mut self) -> Result<Tx<'_>, DbError> {
         let tx = self.open();
         tx.begin(BEGIN_READING).await?;
         Ok(tx)
     }
 
     /// All rows of one read-only statement, in one round trip.
-    pub(super) async fn read(&mut self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    pub(super) async fn read(&mut self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, DbError> {
         if self.link.history.is_none() {
             return self.link.query(sql, params).await;
         }
@@ -175,7 +175,7 @@ impl Conn {
 
 impl Tx<'_> {
     /// Sends `begin`, and with it the query of the history if the connection was not checked.
-    pub(super) async fn begin(&self, how: &str) -> Result<(), Fault> {
+    pub(super) async fn begin(&self, how: &str) -> Result<(), DbError> {
         let what = "beginning a transaction";
         let Some(history) = &self.link.history else { return self.batch(what, how).await };
         let text = format!("{how}; {IDENTITY}");
@@ -184,7 +184,7 @@ impl Tx<'_> {
     }
 
     /// Commits.
-    pub(crate) async fn commit(mut self) -> Result<(), Fault> {
+    pub(crate) async fn commit(mut self) -> Result<(), DbError> {
         self.is_over = true;
         self.batch(COMMITTING, "commit").await
     }

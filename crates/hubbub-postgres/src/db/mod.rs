@@ -6,7 +6,7 @@
 pub(crate) mod clock;
 mod conn;
 pub(crate) mod connect;
-pub(crate) mod fault;
+pub(crate) mod error;
 pub(crate) mod open_error;
 mod pool_metrics;
 mod pool_reaper;
@@ -31,7 +31,7 @@ use crate::history::History;
 use crate::options::Pooler;
 use conn::{BEGIN, COMMITTING};
 pub(crate) use conn::{Conn, Tx};
-pub(crate) use fault::{Failure, Fault};
+pub(crate) use error::{DbError, Failure};
 use pool_metrics::PoolMetrics;
 use round_trips::{InFlight, RoundTrips};
 pub(crate) use time::PgTime;
@@ -67,7 +67,7 @@ pub(crate) struct Db {
 
 /// A failed attempt of a transaction.
 struct FailedAttempt {
-    fault: Fault,
+    fault: DbError,
     is_committing: bool,
 }
 
@@ -78,7 +78,7 @@ impl Db {
     }
 
     /// A connection. Waits for one for at most the pool's timeout.
-    pub(crate) async fn get(&self) -> Result<Conn, Fault> {
+    pub(crate) async fn get(&self) -> Result<Conn, DbError> {
         let asked = Instant::now();
         let got = self.pool.get().await;
         self.pool_metrics.record(asked.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
@@ -89,19 +89,21 @@ impl Db {
                 InFlight::new(self.round_trips.clone()),
                 self.history.clone(),
             )),
-            Err(PoolError::Timeout(TimeoutType::Wait)) => Err(Fault::Exhausted),
-            Err(PoolError::Timeout(_)) => Err(Fault::Connection("the server does not answer".into())),
-            Err(PoolError::Backend(error)) => Err(Fault::Connection(fault::describe(&error))),
-            Err(PoolError::PostCreateHook(HookError::Message(words))) => Err(Fault::Connection(words.into())),
-            Err(PoolError::PostCreateHook(HookError::Backend(error))) => {
-                Err(Fault::Connection(fault::describe(&error)))
+            Err(PoolError::Timeout(TimeoutType::Wait)) => Err(DbError::Exhausted),
+            Err(PoolError::Timeout(_)) => Err(DbError::Connection("the server does not answer".into())),
+            Err(PoolError::Backend(error)) => Err(DbError::Connection(error::describe(&error))),
+            Err(PoolError::PostCreateHook(HookError::Message(words))) => {
+                Err(DbError::Connection(words.into()))
             }
-            Err(error) => Err(Fault::Connection(error.to_string())),
+            Err(PoolError::PostCreateHook(HookError::Backend(error))) => {
+                Err(DbError::Connection(error::describe(&error)))
+            }
+            Err(error) => Err(DbError::Connection(error.to_string())),
         }
     }
 
     /// All rows of one read-only statement. A broken pooled connection is replaced once.
-    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, DbError> {
         let mut is_first = true;
         loop {
             let mut conn = self.get().await?;
@@ -113,18 +115,18 @@ impl Db {
     }
 
     /// The only row of such a statement.
-    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, Fault> {
+    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, DbError> {
         let row = self.read(sql, params).await?.into_iter().next();
-        row.ok_or_else(|| Fault::UnexpectedRow { what: sql.what, found: "no row".into() })
+        row.ok_or_else(|| DbError::UnexpectedRow { what: sql.what, found: "no row".into() })
     }
 
     /// Times out work that takes longer than a batch may.
     pub(crate) async fn within<T>(
         &self,
         what: &'static str,
-        work: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
-        tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(Fault::Timeout { what }))
+        work: impl Future<Output = Result<T, DbError>>,
+    ) -> Result<T, DbError> {
+        tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(DbError::Timeout { what }))
     }
 
     /// Runs `work` in one transaction and commits it. Retries after conflicts; `work` must not keep anything of a failed
@@ -132,7 +134,7 @@ impl Db {
     pub(crate) async fn transact<T>(
         &self,
         what: &'static str,
-        work: impl AsyncFn(&Tx<'_>) -> Result<T, Fault>,
+        work: impl AsyncFn(&Tx<'_>) -> Result<T, DbError>,
     ) -> Result<T, Failure> {
         self.retry(async |conn| self.attempt(what, conn, &work).await).await
     }
@@ -184,7 +186,7 @@ impl Db {
         &self,
         what: &'static str,
         conn: &mut Conn,
-        work: &impl AsyncFn(&Tx<'_>) -> Result<T, Fault>,
+        work: &impl AsyncFn(&Tx<'_>) -> Result<T, DbError>,
     ) -> Result<T, FailedAttempt> {
         let worked = tokio::time::timeout(self.timeout, async {
             let tx = conn.open();
@@ -192,10 +194,10 @@ impl Db {
             let ((), value) = try_join(tx.begin(BEGIN), work(&tx)).await?;
             Ok((value, tx))
         });
-        let worked = worked.await.unwrap_or(Err(Fault::Timeout { what }));
+        let worked = worked.await.unwrap_or(Err(DbError::Timeout { what }));
         let (value, tx) = worked.map_err(|fault| FailedAttempt { fault, is_committing: false })?;
         let committed = tokio::time::timeout(self.timeout, tx.commit()).await;
-        let committed = committed.unwrap_or(Err(Fault::Timeout { what: COMMITTING }));
+        let committed = committed.unwrap_or(Err(DbError::Timeout { what: COMMITTING }));
         committed.map(|()| value).map_err(|fault| FailedAttempt { fault, is_committing: true })
     }
 
@@ -210,7 +212,7 @@ impl Db {
         let prepared = self.within(what, async {
             let statement = conn.unchecked().in_flight.begin_uncounted();
             let prepared = conn.unchecked().prepare(sql).await;
-            statement.end(prepared.map_err(|error| Fault::Statement { what, error }))
+            statement.end(prepared.map_err(|error| DbError::Statement { what, error }))
         });
         prepared.await.map_err(|fault| FailedAttempt { fault, is_committing: false })?;
         let mut tx = conn.open();
@@ -223,7 +225,7 @@ impl Db {
                 (Ok(()), Ok(rows), Ok(())) => Ok(rows),
                 // The statement ran without a transaction, and its change stays.
                 (Err(fault), Ok(_), _) => {
-                    Err(Fault::UnexpectedRow { what, found: format!("no transaction: {fault}") })
+                    Err(DbError::UnexpectedRow { what, found: format!("no transaction: {fault}") })
                 }
                 (Err(fault), Err(_), _) | (_, Err(fault), _) | (_, _, Err(fault)) => Err(fault),
             }

@@ -6,7 +6,7 @@ use tokio_postgres::Config;
 use tokio_postgres::error::SqlState;
 
 use super::connect::{OpenError, address};
-use super::fault::describe;
+use super::error::describe;
 
 /// For a failed connection, or a failed first statement.
 pub(crate) fn open_error(config: &Config, attempt: &str, error: &tokio_postgres::Error) -> OpenError {

@@ -2,12 +2,12 @@
 
 use futures_util::future::try_join_all;
 
-use super::{Db, Fault};
+use super::{Db, DbError};
 use crate::options::PoolOptions;
 
 impl Db {
     /// Closes connections that are too old or idle for too long. Opens connections up to the minimum.
-    pub(crate) async fn reap(&self, options: &PoolOptions) -> Result<(), Fault> {
+    pub(crate) async fn reap(&self, options: &PoolOptions) -> Result<(), DbError> {
         let mut spare = self.pool.status().size.saturating_sub(options.min);
         self.pool.retain(|_, metrics| {
             let is_idle = spare > 0 && metrics.last_used() >= options.idle_timeout;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::{Conn, Db, Fault, Param, Sql};
+use super::{Conn, Db, DbError, Param, Sql};
 
 /// Timeout of a statement on a replica; then the primary answers.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -21,19 +21,19 @@ pub(crate) enum ReadSource {
 
 impl ReadSource {
     /// All rows of one read-only statement.
-    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, DbError> {
         match self {
             Self::Primary(db) => db.read(sql, params).await,
             Self::Replica(conn) => {
                 let read = tokio::time::timeout(PATIENCE, conn.unchecked().query(sql, params)).await;
-                read.unwrap_or(Err(Fault::Timeout { what: sql.what }))
+                read.unwrap_or(Err(DbError::Timeout { what: sql.what }))
             }
         }
     }
 
     /// The only row of such a statement.
-    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, Fault> {
+    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, DbError> {
         let row = self.read(sql, params).await?.into_iter().next();
-        row.ok_or_else(|| Fault::UnexpectedRow { what: sql.what, found: "no row".into() })
+        row.ok_or_else(|| DbError::UnexpectedRow { what: sql.what, found: "no row".into() })
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use super::Fault;
+use super::DbError;
 
 /// Counters of all connections since the store was opened. Not counted: preparing statements, and checks of new
 /// connections.
@@ -68,8 +68,8 @@ pub(crate) struct InFlightStatement<'a> {
 
 impl InFlightStatement<'_> {
     /// Records the answer.
-    pub(crate) fn end<T>(mut self, answered: Result<T, Fault>) -> Result<T, Fault> {
-        self.is_answered = !answered.as_ref().is_err_and(Fault::spoils_connection);
+    pub(crate) fn end<T>(mut self, answered: Result<T, DbError>) -> Result<T, DbError> {
+        self.is_answered = !answered.as_ref().is_err_and(DbError::spoils_connection);
         answered
     }
 }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn only_an_answer_leaves_a_connection_usable() {
         let round_trips = Arc::new(RoundTrips::default());
-        let is_spoiled_by = |answered: Option<Fault>| {
+        let is_spoiled_by = |answered: Option<DbError>| {
             let in_flight = InFlight::new(round_trips.clone());
             let statement = in_flight.begin();
             match answered {
@@ -116,7 +116,7 @@ mod tests {
             in_flight.is_spoiled()
         };
         assert!(is_spoiled_by(None));
-        assert!(is_spoiled_by(Some(Fault::Timeout { what: "reading" })));
-        assert!(!is_spoiled_by(Some(Fault::Again { what: "entering ids" })));
+        assert!(is_spoiled_by(Some(DbError::Timeout { what: "reading" })));
+        assert!(!is_spoiled_by(Some(DbError::Again { what: "entering ids" })));
     }
 }

@@ -10,7 +10,7 @@ use super::Kv;
 use super::lists::{letter, number, revision};
 use super::puts::Puts;
 use super::working_set::WorkingSet;
-use crate::db::{Failure, Fault, PgTime, Sql, Tx};
+use crate::db::{DbError, Failure, PgTime, Sql, Tx};
 
 /// Keys that one batch sweeps at most, so that no commit takes long.
 const SWEPT_MAX: usize = 1_000;
@@ -66,7 +66,7 @@ pub(super) struct Done {
 }
 
 /// Keeps others who change keys waiting until the commit. What is sent behind it sees all that they did.
-async fn lock(tx: &Tx<'_>) -> Result<(), Fault> {
+async fn lock(tx: &Tx<'_>) -> Result<(), DbError> {
     tx.batch("waiting for others who change keys", LOCK).await
 }
 
@@ -92,7 +92,7 @@ impl Kv {
 }
 
 /// Sweeps what has expired by `proven`; what is deleted is gone for good.
-async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], (now, proven): (Timestamp, Timestamp)) -> Result<Done, Fault> {
+async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], (now, proven): (Timestamp, Timestamp)) -> Result<Done, DbError> {
     let mut keys: Vec<&[u8]> = ops.iter().filter_map(KvOp::key).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -136,7 +136,7 @@ fn working_set<'a>(rows: &'a [Row], over: &'a [Row]) -> WorkingSet<'a> {
 }
 
 /// Writes what changed. Returns the first expiry that was set.
-async fn write(tx: &Tx<'_>, set: &WorkingSet<'_>) -> Result<Option<Timestamp>, Fault> {
+async fn write(tx: &Tx<'_>, set: &WorkingSet<'_>) -> Result<Option<Timestamp>, DbError> {
     if set.changes.is_empty() {
         return Ok(None);
     }

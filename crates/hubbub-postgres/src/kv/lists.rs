@@ -7,7 +7,7 @@ use hubbub_core::kv::{CHANGES_KEPT, KEY_BYTES_MAX, KeyInfo, KvChange, KvChanged,
 use tokio_postgres::types::Type;
 
 use super::Kv;
-use crate::db::{Db, Fault, PgTime, Sql};
+use crate::db::{Db, DbError, PgTime, Sql};
 
 /// Changes that one page looks at, whatever it was asked for.
 const LOOKED_AT: u64 = 10_000;
@@ -62,11 +62,11 @@ pub(super) const fn letter(what: KvChanged) -> i8 {
     }
 }
 
-fn what(letter: i8) -> Result<KvChanged, Fault> {
+fn what(letter: i8) -> Result<KvChanged, DbError> {
     [KvChanged::Put, KvChanged::Deleted, KvChanged::Expired]
         .into_iter()
         .find(|what| self::letter(*what) == letter)
-        .ok_or_else(|| Fault::UnexpectedRow {
+        .ok_or_else(|| DbError::UnexpectedRow {
             what: CHANGES.what,
             found: format!("a change of kind {letter}"),
         })
@@ -88,13 +88,13 @@ pub(super) fn range(prefix: &[u8], after: Option<&[u8]>) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Up to where changes are forgotten.
-pub(super) async fn trimmed(db: &Db) -> Result<u64, Fault> {
+pub(super) async fn trimmed(db: &Db) -> Result<u64, DbError> {
     Ok(revision(db.read_one(&OLDEST, &[]).await?.get(0)).saturating_sub(1))
 }
 
 impl Kv {
     /// Keys from `first` on, before `end`.
-    pub(super) async fn keys(&self, first: &[u8], end: &[u8], limit: usize) -> Result<Vec<KeyInfo>, Fault> {
+    pub(super) async fn keys(&self, first: &[u8], end: &[u8], limit: usize) -> Result<Vec<KeyInfo>, DbError> {
         let (now, limit) = (PgTime(self.context.clock.now()), number(limit as u64));
         let rows = self.context.db.read(&KEYS, &[&first, &end, &now, &limit]).await?;
         if let Some(row) = rows.first() {
@@ -118,7 +118,7 @@ impl Kv {
         end: &[u8],
         after: u64,
         limit: usize,
-    ) -> Result<KvHistory, Fault> {
+    ) -> Result<KvHistory, DbError> {
         let through = after.saturating_add(LOOKED_AT);
         let most = number(limit as u64).saturating_add(1);
         let rows =
@@ -147,7 +147,7 @@ impl Kv {
 
     /// Forgets changes that are not kept, as far as that does not take long. Begins behind what it forgot last, so as not
     /// to pass over the remains again.
-    pub(super) async fn trim(&self) -> Result<(), Fault> {
+    pub(super) async fn trim(&self) -> Result<(), DbError> {
         let oldest = self.position.revision().saturating_sub(CHANGES_KEPT as u64);
         for _ in 0..TRIMS {
             let after = self.trimmed.load(Ordering::Relaxed);

@@ -30,7 +30,7 @@ use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
 use crate::db::query_batcher::QueryBatcher;
-use crate::db::{Fault, Sql};
+use crate::db::{DbError, Sql};
 use crate::store::{Context, Postgres};
 use position::KeyPosition;
 use values::Values;
@@ -60,7 +60,7 @@ const COUNT: Sql = Sql {
 impl Kv {
     pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
         let position = Arc::new(KeyPosition::default());
-        let broken = |fault: Fault| OpenError(fault.to_string());
+        let broken = |fault: DbError| OpenError(fault.to_string());
         position.refresh(&context).await.map_err(broken)?;
         let trimmed = lists::trimmed(&context.db).await.map_err(broken)?.into();
         let values = Values { context: context.clone(), position: position.clone() };
@@ -80,7 +80,7 @@ impl Kv {
     }
 
     /// Forgets old changes, and fills in `figures`.
-    pub(crate) async fn beat(&self, figures: &mut StoreFigures) -> Result<(), Fault> {
+    pub(crate) async fn beat(&self, figures: &mut StoreFigures) -> Result<(), DbError> {
         let row = self.context.db.read_one(&COUNT, &[&COUNTED_MAX]).await?;
         let (counted, estimated): (i64, i64) = (row.get(0), row.get(1));
         let keys = if counted < COUNTED_MAX { counted } else { counted.max(estimated) };

@@ -18,7 +18,7 @@ use hubbub_core::store::StoreFigures;
 use parking_lot::RwLock;
 use tokio_postgres::types::Type;
 
-use crate::db::{Fault, PgTime, Sql, Tx};
+use crate::db::{DbError, PgTime, Sql, Tx};
 use crate::store::Context;
 use span::Span;
 
@@ -72,12 +72,12 @@ impl Partitions {
 }
 
 /// Ensures that there is a partition for `time`. Costs nothing if it is cached.
-pub(crate) async fn ensure(context: &Context, time: Timestamp) -> Result<(), Fault> {
+pub(crate) async fn ensure(context: &Context, time: Timestamp) -> Result<(), DbError> {
     if context.partitions.covers(time) { Ok(()) } else { create(context, time).await }
 }
 
 /// The same without the cache: for a writer that found no partition although one was cached.
-pub(crate) async fn create(context: &Context, time: Timestamp) -> Result<(), Fault> {
+pub(crate) async fn create(context: &Context, time: Timestamp) -> Result<(), DbError> {
     let length = context.options.partition;
     context.partitions.remove(time);
     let created = context.db.within("creating a partition", async {
@@ -95,7 +95,7 @@ pub(crate) async fn create(context: &Context, time: Timestamp) -> Result<(), Fau
     Ok(())
 }
 
-async fn create_in(tx: &Tx<'_>, time: Timestamp, length: Duration) -> Result<(Span, bool), Fault> {
+async fn create_in(tx: &Tx<'_>, time: Timestamp, length: Duration) -> Result<(Span, bool), DbError> {
     tx.execute(&LOCK, &[]).await?;
     let row = tx.query_one(&NEIGHBOURS, &[&PgTime(time)]).await?;
     let found = |column| row.get::<_, Option<PgTime>>(column).map(|time| time.0);

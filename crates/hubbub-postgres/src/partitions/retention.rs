@@ -15,7 +15,7 @@ use hubbub_core::invariant::saturate;
 use tokio_postgres::types::Type;
 
 use super::LOCK;
-use crate::db::{Db, Fault, PgTime, Sql, Tx};
+use crate::db::{Db, DbError, PgTime, Sql, Tx};
 use crate::store::Context;
 
 /// Most rooms searched in one step.
@@ -127,7 +127,7 @@ pub(crate) struct TrimProgress {
 }
 
 /// Runs one step. Returns whether it changed anything, or has more to search.
-pub(crate) async fn step(context: &Context, progress: &mut TrimProgress) -> Result<bool, Fault> {
+pub(crate) async fn step(context: &Context, progress: &mut TrimProgress) -> Result<bool, DbError> {
     let db = &context.db;
     // A drop cannot be undone, so it needs proven time.
     let now = context.clock.proven();
@@ -143,7 +143,7 @@ pub(crate) async fn step(context: &Context, progress: &mut TrimProgress) -> Resu
     expiring.await
 }
 
-async fn trim_own(db: &Db, now: Timestamp, progress: &mut TrimProgress) -> Result<bool, Fault> {
+async fn trim_own(db: &Db, now: Timestamp, progress: &mut TrimProgress) -> Result<bool, DbError> {
     let rows = db.read(&OWN, &[&PgTime(now), &progress.after, &MESSAGES, &ROOMS]).await?;
     let is_last = saturate::<usize, i64>(rows.len()) < ROOMS;
     progress.after = if is_last { 0 } else { rows.last().map_or(0, |row| row.get(0)) };
@@ -153,7 +153,7 @@ async fn trim_own(db: &Db, now: Timestamp, progress: &mut TrimProgress) -> Resul
 }
 
 /// Hides messages of rooms, each up to a number. They are deleted one by one, or with their partition.
-async fn hide(db: &Db, found: Vec<(i32, i64)>, partition: Option<PgTime>) -> Result<bool, Fault> {
+async fn hide(db: &Db, found: Vec<(i32, i64)>, partition: Option<PgTime>) -> Result<bool, DbError> {
     if found.is_empty() {
         return Ok(false);
     }
@@ -166,7 +166,7 @@ async fn hide(db: &Db, found: Vec<(i32, i64)>, partition: Option<PgTime>) -> Res
     Ok(hidden > 0)
 }
 
-async fn drop_expired(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool, Fault> {
+async fn drop_expired(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool, DbError> {
     let cutoff = Timestamp::from_micros(now.as_micros().saturating_sub(kept_s.saturating_mul(1_000_000)));
     for row in db.read(&EXPIRED, &[&PgTime(cutoff), &PARTITIONS]).await? {
         let old = ExpiredPartition {
@@ -189,7 +189,7 @@ async fn drop_expired(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool, Faul
 }
 
 /// Deletes some ids of a partition without visible messages, or drops the partition if all are deleted.
-async fn remove_partition_step(db: &Db, old: &ExpiredPartition) -> Result<bool, Fault> {
+async fn remove_partition_step(db: &Db, old: &ExpiredPartition) -> Result<bool, DbError> {
     let row = db.read_one(&TO_COUNT, &[&old.name]).await?;
     let (is_counted, pages): (bool, i64) = (row.get(0), row.get(1));
     if is_counted {
@@ -210,7 +210,7 @@ async fn remove_partition_step(db: &Db, old: &ExpiredPartition) -> Result<bool, 
     Ok(is_done)
 }
 
-async fn remove_ids(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<(), Fault> {
+async fn remove_ids(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<(), DbError> {
     let (name, from) = (&old.name, old.cleaned_pages);
     let to = from.saturating_add(PAGES);
     // Keeps an id that belongs to another message by now.
@@ -224,7 +224,7 @@ async fn remove_ids(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<(), Fault> {
     tx.batch("deleting ids of expired messages", &text).await
 }
 
-async fn drop_partition(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<bool, Fault> {
+async fn drop_partition(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<bool, DbError> {
     let name = &old.name;
     let text = format!(
         "set local lock_timeout = '100ms'; alter table messages detach partition {name}; drop table {name}"

@@ -12,7 +12,7 @@ use super::load::Loader;
 use super::memory::Said;
 use super::working_set::{Stop, WorkingSet};
 use super::{Queues, decide, write};
-use crate::db::{Failure, Fault, Tx};
+use crate::db::{DbError, Failure, Tx};
 
 /// What is remembered of a batch that is committed.
 struct Done {
@@ -41,7 +41,7 @@ impl Queues {
         Ok(done.outcomes)
     }
 
-    async fn run(&self, tx: &Tx<'_>, ops: &[QueueOp<'_>], is_asking: bool) -> Result<Done, Fault> {
+    async fn run(&self, tx: &Tx<'_>, ops: &[QueueOp<'_>], is_asking: bool) -> Result<Done, DbError> {
         let context = &self.context;
         let loader = Loader { tx, clock: &*context.clock, locks: true };
         let told = self.memory.woken();

@@ -12,7 +12,7 @@ use super::memory::Said;
 use super::settings::signed;
 use super::sql::time;
 use super::{Queues, repair, sql};
-use crate::db::{Fault, PgTime, Sql, Tx};
+use crate::db::{DbError, PgTime, Sql, Tx};
 
 /// Beats between two looks at figures.
 const FIGURES_EVERY: u32 = 4;
@@ -100,7 +100,7 @@ const FORGET: Sql = Sql {
 
 impl Queues {
     /// Does what is due, and enters what is known into `figures`.
-    pub(crate) async fn beat(&self, figures: &mut StoreFigures) -> Result<(), Fault> {
+    pub(crate) async fn beat(&self, figures: &mut StoreFigures) -> Result<(), DbError> {
         let beat = self.beats.fetch_add(1, Ordering::Relaxed);
         if beat.is_multiple_of(LATE_EVERY) {
             let asked_at = self.asked_at.load(Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Queues {
         Ok(())
     }
 
-    async fn repair(&self) -> Result<(), Fault> {
+    async fn repair(&self) -> Result<(), DbError> {
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin().await?;
         tx.batch("preparing", sql::PLANNING).await?;
@@ -122,7 +122,7 @@ impl Queues {
         tx.commit().await
     }
 
-    async fn compare(&self, beat: u32) -> Result<(), Fault> {
+    async fn compare(&self, beat: u32) -> Result<(), DbError> {
         let is_asking = self.memory.begin_asking();
         let comparing = self.compare_asking(beat, is_asking);
         let compared = self.context.db.within("comparing queues", comparing).await;
@@ -133,7 +133,7 @@ impl Queues {
         compared.map(drop)
     }
 
-    async fn compare_asking(&self, beat: u32, is_asking: bool) -> Result<Option<Said>, Fault> {
+    async fn compare_asking(&self, beat: u32, is_asking: bool) -> Result<Option<Said>, DbError> {
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin_reading().await?;
         tx.batch("preparing", sql::PLANNING).await?;
@@ -172,7 +172,7 @@ impl Queues {
 
     /// When there is something to sweep next, and up to when that was looked for: what is due much later may be long done
     /// by then, and walking over the done is dear while something keeps them from being cleared away.
-    pub(super) async fn next_due(&self, tx: &Tx<'_>, is_first: bool) -> Result<Said, Fault> {
+    pub(super) async fn next_due(&self, tx: &Tx<'_>, is_first: bool) -> Result<Said, DbError> {
         let now = self.now();
         let proven = self.proven().min(now);
         let upto = if is_first { FAR } else { now.saturating_add(SOON) };
@@ -195,7 +195,7 @@ impl Queues {
         self.asked_at.load(Ordering::Relaxed).saturating_sub(SOON).max(0)
     }
 
-    async fn clear_away(&self) -> Result<(), Fault> {
+    async fn clear_away(&self) -> Result<(), DbError> {
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin().await?;
         if tx.query_one(&ALONE, &[]).await?.get::<_, bool>(0) {

@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use super::load::pending_chunk;
 use super::working_set::{Message, WorkingSet};
 use super::{Queues, sql, write};
-use crate::db::{Fault, Sql};
+use crate::db::{DbError, Sql};
 
 /// How often it is looked for messages that other servers left behind.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -52,7 +52,7 @@ impl Queues {
     }
 
     /// Makes up to so many copies; whether there may be more to make.
-    pub(crate) async fn make_slice(&self, most: usize) -> Result<bool, Fault> {
+    pub(crate) async fn make_slice(&self, most: usize) -> Result<bool, DbError> {
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin().await?;
         tx.batch("preparing", sql::PLANNING).await?;

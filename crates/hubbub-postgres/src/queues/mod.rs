@@ -45,7 +45,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32};
 
 use hubbub_core::store::StoreFigures;
 
-use crate::db::Fault;
+use crate::db::DbError;
 use crate::db::connect::OpenError;
 use crate::store::Context;
 use memory::Memory;
@@ -76,7 +76,7 @@ impl Queues {
         queues
             .beat(&mut StoreFigures::default())
             .await
-            .map_err(|fault: Fault| OpenError(fault.to_string()))?;
+            .map_err(|fault: DbError| OpenError(fault.to_string()))?;
         Ok(queues)
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::queue::{
-    DeadLetter, Delivery, QueueInfo, TAKE_BYTES_MAX, Take, TakeHow, Waiting, WaitingState, Wanted, Wants,
+    DeadLetter, Delivery, MessageState, QueueInfo, TAKE_BYTES_MAX, Take, TakeFilter, TakeHow, WaitFilter,
+    Waiting,
 };
 use hubbub_core::store::ReadError;
 use hubbub_core::{ClientId, QueueId, QueueOp, Refusal, Timestamp};
@@ -16,7 +17,7 @@ use super::settings::rules_of;
 use super::sql::time;
 use super::working_set::{Message, State, Stop, WorkingSet, unsigned};
 use super::{Queues, sql, unmade};
-use crate::db::{Fault, Param, PgTime, Sql};
+use crate::db::{DbError, Param, PgTime, Sql};
 
 macro_rules! info {
     ($which:literal) => {
@@ -162,7 +163,7 @@ fn info(row: &Row) -> QueueInfo {
         (total("delayed") - count("delayed_over"), total("leased") - count("leased_over"));
     QueueInfo {
         queue: row.get::<_, &str>("id").into(),
-        settings: rules_of(row).told(),
+        settings: rules_of(row).to_settings(),
         ready: told(total("messages") - delayed - leased),
         delayed: told(delayed),
         leased: told(leased),
@@ -192,10 +193,10 @@ pub(super) fn waiting_message(
 ) -> Waiting {
     let time = Timestamp::from_micros;
     let state = match (message.state, message.due_at) {
-        (State::Leased, Some(until)) if until > now => WaitingState::Leased(time(until)),
-        (State::Delayed, Some(until)) if until > now => WaitingState::Delayed(time(until)),
-        (State::Expired, Some(until)) => WaitingState::Delayed(time(until)),
-        _ => WaitingState::Ready,
+        (State::Leased, Some(until)) if until > now => MessageState::Leased(time(until)),
+        (State::Delayed, Some(until)) if until > now => MessageState::Delayed(time(until)),
+        (State::Expired, Some(until)) => MessageState::Delayed(time(until)),
+        _ => MessageState::Ready,
     };
     let delivery = Delivery {
         id: unsigned(message.id),
@@ -208,7 +209,7 @@ pub(super) fn waiting_message(
         deliveries: message.deliveries,
         receipt: None,
         leased_until: match state {
-            WaitingState::Leased(until) => Some(until),
+            MessageState::Leased(until) => Some(until),
             _ => None,
         },
         dead: message.dead.map(|dead| DeadLetter {
@@ -222,7 +223,7 @@ pub(super) fn waiting_message(
 
 impl Queues {
     /// One statement that sees one moment.
-    async fn rows(&self, statement: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    async fn rows(&self, statement: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, DbError> {
         let mut conn = self.context.db.get().await?;
         let tx = conn.begin_reading().await?;
         let planning = tx.batch("preparing", sql::PLANNING);
@@ -252,7 +253,7 @@ impl Queues {
         Ok(rows.iter().map(|row| row.get::<_, &str>(0).into()).collect())
     }
 
-    pub(super) async fn found_for(&self, wants: &[Wants]) -> Result<Vec<usize>, ReadError> {
+    pub(super) async fn matching_filters(&self, wants: &[WaitFilter]) -> Result<Vec<usize>, ReadError> {
         let queues: Vec<_> = wants.iter().map(|one| one.queue.as_ref().map(QueueId::as_str)).collect();
         let receivers: Vec<_> = wants.iter().map(|one| one.receiver.as_ref().map(ClientId::as_str)).collect();
         let senders: Vec<_> = wants.iter().map(|one| one.sender.as_ref().map(ClientId::as_str)).collect();
@@ -307,7 +308,7 @@ impl Queues {
     /// A take that is decided and not done.
     pub(super) async fn look(
         &self,
-        wanted: Wanted<'_>,
+        wanted: TakeFilter<'_>,
         max: usize,
     ) -> Result<Option<Vec<Delivery>>, ReadError> {
         let mut conn = self.context.db.get().await?;

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::sql::time;
 use super::working_set::WorkingSet;
-use crate::db::{Fault, PgTime, Sql, Tx};
+use crate::db::{DbError, PgTime, Sql, Tx};
 
 /// Clocks of several servers differ by less than this, in microseconds; a clock that is further behind was set.
 const BEHIND_MAX: i64 = 5_000_000;
@@ -61,7 +61,7 @@ fn is_doubtful(clock: &dyn Clock) -> bool {
     matches!(clock.doubt(), Some(ClockDoubt::Stepped { .. }))
 }
 
-async fn repair(tx: &Tx<'_>, queues: &[i32], now: i64) -> Result<(), Fault> {
+async fn repair(tx: &Tx<'_>, queues: &[i32], now: i64) -> Result<(), DbError> {
     let (at, latest) = (time(now), latest(now));
     tx.execute(&TIMED, &[&queues, &at, &latest]).await?;
     tx.execute(&EXPIRING, &[&queues, &at, &latest]).await?;
@@ -74,7 +74,7 @@ pub(super) async fn of_working_set(
     tx: &Tx<'_>,
     set: &mut WorkingSet,
     clock: &dyn Clock,
-) -> Result<(), Fault> {
+) -> Result<(), DbError> {
     let now = set.now;
     let is_ahead = |seen_to: i64| seen_to > now.saturating_add(BEHIND_MAX);
     let ahead = set.queues.iter().filter(|(_, queue)| is_ahead(queue.seen_to));
@@ -90,7 +90,7 @@ pub(super) async fn of_working_set(
 }
 
 /// Of all queues.
-pub(super) async fn of_all(tx: &Tx<'_>, clock: &dyn Clock) -> Result<(), Fault> {
+pub(super) async fn of_all(tx: &Tx<'_>, clock: &dyn Clock) -> Result<(), DbError> {
     let now = clock.now().as_micros();
     let ahead = tx.query(&FIND, &[&latest(now)]).await?;
     if ahead.is_empty() || is_doubtful(clock) {

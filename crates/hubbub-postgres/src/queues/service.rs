@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted, Wants};
+use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::store::{QueueStore, Read};
 use hubbub_core::{ClientId, QueueId};
 
@@ -39,19 +39,19 @@ impl QueueStore for Postgres {
         self.queues.memory.is_registered(client)
     }
 
-    fn look(&self, wanted: Wanted<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
+    fn look(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
         let owned = |name: Option<&str>| name.map(str::to_owned);
         let (queue, receiver) = (owned(wanted.queue), owned(wanted.receiver));
         let (sender, newest_first) = (owned(wanted.sender), wanted.newest_first);
         Box::pin(async move {
             let (queue, receiver) = (queue.as_deref(), receiver.as_deref());
-            let wanted = Wanted { queue, receiver, sender: sender.as_deref(), newest_first };
+            let wanted = TakeFilter { queue, receiver, sender: sender.as_deref(), newest_first };
             self.queues.look(wanted, max).await
         })
     }
 
-    fn found_for(&self, wants: Vec<Wants>) -> Read<'_, Vec<usize>> {
-        Box::pin(async move { self.queues.found_for(&wants).await })
+    fn matching_filters(&self, wants: Vec<WaitFilter>) -> Read<'_, Vec<usize>> {
+        Box::pin(async move { self.queues.matching_filters(&wants).await })
     }
 
     fn waiting(&self, queue: QueueId, after: u64, limit: usize) -> Read<'_, Option<Vec<Waiting>>> {

@@ -11,7 +11,7 @@ use super::load::pending_chunk;
 use super::read::waiting_message;
 use super::sql;
 use super::working_set::Message;
-use crate::db::{Fault, Tx};
+use crate::db::{DbError, Tx};
 
 /// Copies of a queue that are not made, behind an id, in the order of ids and without their texts; as many as one page
 /// may have.
@@ -20,7 +20,7 @@ pub(super) async fn read(
     queue: i32,
     after: i64,
     limit: usize,
-) -> Result<Vec<(Message, Arc<str>)>, Fault> {
+) -> Result<Vec<(Message, Arc<str>)>, DbError> {
     // Of the first piece all may be before the page.
     let pieces = saturate::<_, i64>(limit).saturating_add(1);
     let rows = tx.query(&sql::PENDING_WAITING, &[&queue, &after, &pieces]).await?;
@@ -59,7 +59,7 @@ pub(super) async fn told(
     copies: Vec<(Message, Arc<str>)>,
     queue: &Arc<str>,
     now: i64,
-) -> Result<Vec<(Waiting, i64)>, Fault> {
+) -> Result<Vec<(Waiting, i64)>, DbError> {
     let firsts: BTreeSet<i64> = copies.iter().filter_map(|(copy, _)| copy.copy_of).collect();
     let firsts: Vec<i64> = firsts.into_iter().collect();
     let receivers: Vec<i32> = copies.iter().map(|(copy, _)| copy.receiver).collect();

@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use crate::db::connect::OpenError;
 use crate::db::query_batcher::QueryBatcher;
 use crate::db::read_source::ReadSource;
-use crate::db::{Db, Fault};
+use crate::db::{Db, DbError};
 use crate::history::History;
 use crate::options::PostgresOptions;
 use log_position::{LogPosition, LogPositionQuery, PositionHistory};
@@ -91,7 +91,7 @@ impl Replicas {
     /// Reads from a replica; `None` if none is usable, and the primary must answer.
     async fn read<T, F>(&self, work: &(impl Fn(ReadSource) -> F + Sync)) -> Option<T>
     where
-        F: Future<Output = Result<T, Fault>> + Send,
+        F: Future<Output = Result<T, DbError>> + Send,
     {
         let first = self.next.fetch_add(1, Relaxed) % self.replicas.len().max(1);
         let (before, after) = self.replicas.split_at_checked(first)?;
@@ -128,9 +128,9 @@ impl Reader {
     }
 
     /// Runs `work`, again on the primary if a replica fails.
-    pub(crate) async fn read<T, F>(&self, work: impl Fn(ReadSource) -> F + Sync) -> Result<T, Fault>
+    pub(crate) async fn read<T, F>(&self, work: impl Fn(ReadSource) -> F + Sync) -> Result<T, DbError>
     where
-        F: Future<Output = Result<T, Fault>> + Send,
+        F: Future<Output = Result<T, DbError>> + Send,
     {
         if let Some(replicas) = &self.replicas
             && let Some(found) = replicas.read(&work).await

@@ -12,7 +12,7 @@ use tokio_postgres::types::PgLsn;
 use super::log_position::{LogPosition, PositionHistory};
 use crate::db::connect::{self, OpenError};
 use crate::db::read_source::ReadSource;
-use crate::db::{Conn, Db, Fault, Sql};
+use crate::db::{Conn, Db, DbError, Sql};
 use crate::history::History;
 use crate::options::{PoolOptions, PostgresOptions};
 
@@ -129,7 +129,7 @@ impl Replica {
     /// Runs `work` if the replica is usable and has replayed everything up to `position`.
     pub(super) async fn read<T, F>(&self, position: LogPosition, work: impl Fn(ReadSource) -> F) -> Option<T>
     where
-        F: Future<Output = Result<T, Fault>> + Send,
+        F: Future<Output = Result<T, DbError>> + Send,
     {
         // It may have gone away while the position was queried.
         if !self.is_usable() {
@@ -138,7 +138,7 @@ impl Replica {
         match self.try_read(position, work).await {
             Ok(found) => found,
             // Replay may have cancelled the statement. The next one may succeed.
-            Err(fault) if !(fault.spoils_connection() || matches!(fault, Fault::Connection(_))) => {
+            Err(fault) if !(fault.spoils_connection() || matches!(fault, DbError::Connection(_))) => {
                 tracing::debug!(replica = self.place, %fault, "a replica did not answer a read; the primary does");
                 None
             }
@@ -153,9 +153,9 @@ impl Replica {
         &self,
         position: LogPosition,
         work: impl Fn(ReadSource) -> F,
-    ) -> Result<Option<T>, Fault>
+    ) -> Result<Option<T>, DbError>
     where
-        F: Future<Output = Result<T, Fault>> + Send,
+        F: Future<Output = Result<T, DbError>> + Send,
     {
         let conn = Arc::new(self.db.get().await?);
         if !self.wait_for_replay(&conn, position).await? {
@@ -165,7 +165,7 @@ impl Replica {
     }
 
     /// Waits a moment until everything up to `position` is replayed. Returns whether it is.
-    async fn wait_for_replay(&self, conn: &Conn, position: LogPosition) -> Result<bool, Fault> {
+    async fn wait_for_replay(&self, conn: &Conn, position: LogPosition) -> Result<bool, DbError> {
         for _ in 1..POLLS_MAX {
             if self.replayed_position(conn).await? >= position {
                 return Ok(true);
@@ -176,13 +176,13 @@ impl Replica {
     }
 
     /// How far it has replayed this history.
-    async fn replayed_position(&self, conn: &Conn) -> Result<LogPosition, Fault> {
+    async fn replayed_position(&self, conn: &Conn) -> Result<LogPosition, DbError> {
         let row = self.db.within(REPLAYED.what, conn.unchecked().query_one(&REPLAYED, &[])).await?;
         if !row.get::<_, bool>(0) {
-            return Err(Fault::Connection("it is no replica, but takes writes itself".into()));
+            return Err(DbError::Connection("it is no replica, but takes writes itself".into()));
         }
         if row.get::<_, Option<&str>>(2) != Some(&*self.history.epoch) {
-            return Err(Fault::Connection("it holds another history than the primary".into()));
+            return Err(DbError::Connection("it holds another history than the primary".into()));
         }
         Ok(row.get::<_, Option<PgLsn>>(1).unwrap_or(PgLsn::from(0)))
     }
@@ -198,7 +198,7 @@ impl Replica {
             let (replayed, at) = (self.replayed_position(&conn).await?, Instant::now());
             let row = conn.unchecked().query_one(&IDENTITY, &[]).await?;
             if !self.history.is_replicated_by(row.get(0), row.get(1)) {
-                return Err(Fault::Connection("it copies another database than the primary".into()));
+                return Err(DbError::Connection("it copies another database than the primary".into()));
             }
             let seconds = row.get::<_, Option<f64>>(2).unwrap_or(0.0);
             let since_commit = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
@@ -211,7 +211,7 @@ impl Replica {
     pub(super) fn update(&self, seen: Observation, past_positions: &PositionHistory, position: LogPosition) {
         if seen.replayed > position {
             let words = "it is ahead of the primary, so it holds another history".to_owned();
-            return self.mark_unavailable(&Fault::Connection(words));
+            return self.mark_unavailable(&DbError::Connection(words));
         }
         let (mut lag, may_be_longer) = past_positions.lag(seen.replayed, seen.at);
         if may_be_longer {
@@ -233,9 +233,9 @@ impl Replica {
     }
 
     /// Skips it until the next probe, whose delay doubles each time.
-    fn mark_unavailable(&self, fault: &Fault) {
+    fn mark_unavailable(&self, fault: &DbError) {
         let reason = match fault {
-            Fault::Connection(words) => words.clone(),
+            DbError::Connection(words) => words.clone(),
             fault => fault.to_string(),
         };
         let (mut state, now) = (self.state.lock(), Instant::now());

@@ -17,7 +17,7 @@ use hubbub_core::store::StoreFigures;
 
 use crate::apply::RoomOp;
 use crate::db::connect::OpenError;
-use crate::db::{Failure, Fault};
+use crate::db::{DbError, Failure};
 use crate::replicas::Reader;
 use crate::store::Context;
 use names::Names;
@@ -56,7 +56,7 @@ impl Rooms {
     }
 
     /// Runs due work.
-    pub(crate) async fn tick(&self, _figures: &mut StoreFigures) -> Result<(), Fault> {
+    pub(crate) async fn tick(&self, _figures: &mut StoreFigures) -> Result<(), DbError> {
         self.totals.refresh(&self.context.db).await
     }
 

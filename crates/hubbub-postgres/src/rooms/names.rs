@@ -10,14 +10,14 @@ use quick_cache::sync::Cache;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::db::{Db, Failure, Fault, Param, Sql};
+use crate::db::{Db, DbError, Failure, Param, Sql};
 use hubbub_core::store::ApplyError;
 
 /// Names cached of each kind.
 const CACHED_MAX: usize = 100_000;
 
 /// A name, and whether to assign a number if it has none.
-pub(super) type Wanted<'a> = (&'a str, bool);
+pub(super) type NameRequest<'a> = (&'a str, bool);
 
 /// The names of one kind.
 pub(super) struct Names {
@@ -83,7 +83,11 @@ impl Names {
     }
 
     /// The numbers of names, in their order. `None` for an empty name, and for one that has no number and shall get none.
-    pub(super) async fn numbers(&self, db: &Db, wanted: &[Wanted<'_>]) -> Result<Vec<Option<i32>>, Failure> {
+    pub(super) async fn numbers(
+        &self,
+        db: &Db,
+        wanted: &[NameRequest<'_>],
+    ) -> Result<Vec<Option<i32>>, Failure> {
         let mut numbers: Vec<_> = wanted.iter().map(|(name, _)| self.numbers.get(*name)).collect();
         let mut missing: BTreeMap<&str, bool> = BTreeMap::new();
         for ((name, make), number) in wanted.iter().zip(&numbers) {
@@ -144,7 +148,7 @@ impl Names {
         &self,
         db: &Db,
         numbers: impl Iterator<Item = i32>,
-    ) -> Result<HashMap<i32, Arc<str>>, Fault> {
+    ) -> Result<HashMap<i32, Arc<str>>, DbError> {
         let (mut names, mut missing) = (HashMap::new(), Vec::new());
         for no in numbers.collect::<BTreeSet<_>>() {
             match self.names.get(&no) {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio_postgres::types::Type;
 
 use super::write::Totals as Change;
-use crate::db::{Db, Fault, Sql};
+use crate::db::{Db, DbError, Sql};
 
 const COUNT: Sql = Sql {
     what: "counting rooms",
@@ -52,7 +52,7 @@ impl RoomTotals {
     }
 
     /// Counts in the database, if due.
-    pub(super) async fn refresh(&self, db: &Db) -> Result<(), Fault> {
+    pub(super) async fn refresh(&self, db: &Db) -> Result<(), DbError> {
         for met in 1..=MET_MAX {
             let begin = Instant::now();
             let before = {

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::pending_deletes::matches_pending_delete;
 use crate::db::row::non_negative;
-use crate::db::{Db, Fault, Sql};
+use crate::db::{Db, DbError, Sql};
 
 /// All messages that are counted.
 macro_rules! all {
@@ -89,7 +89,7 @@ const ALL: [Sql; 6] = [
 ];
 
 /// Recounts everything.
-pub(super) async fn run(db: &Db) -> Result<Audit, Fault> {
+pub(super) async fn run(db: &Db) -> Result<Audit, DbError> {
     let mut conn = db.get().await?;
     let tx = conn.begin_reading().await?;
     let messages: i64 = tx.query_one(&MESSAGES, &[]).await?.get(0);

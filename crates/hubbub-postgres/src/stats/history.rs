@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::db::read_source::ReadSource;
 use crate::db::row::unsigned;
-use crate::db::{Fault, PgTime, Sql};
+use crate::db::{DbError, PgTime, Sql};
 
 /// The newest messages before a cursor, one more than requested. Texts beyond those that fit are counted, not read. What rooms
 /// hide is read in the same snapshot.
@@ -43,7 +43,7 @@ pub(super) async fn read(
     source: ReadSource,
     user: UserId,
     query: UserHistoryQuery,
-) -> Result<UserHistoryPage, Fault> {
+) -> Result<UserHistoryPage, DbError> {
     let (begin, end) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
     let (before, room, seq) = match &query.before {
         Some(before) => (before.received_at, before.room.as_str(), before.seq),
@@ -74,10 +74,10 @@ pub(super) async fn read(
     Ok(UserHistoryPage { messages, more })
 }
 
-fn push(run: &mut MessageRun, user: &str, row: &Row) -> Result<(), Fault> {
+fn push(run: &mut MessageRun, user: &str, row: &Row) -> Result<(), DbError> {
     let kind: i8 = row.get(3);
     let kind = u8::try_from(kind).ok().and_then(MessageType::from_u8).ok_or_else(|| {
-        Fault::UnexpectedRow { what: PAGE.what, found: format!("a message of the type {kind}") }
+        DbError::UnexpectedRow { what: PAGE.what, found: format!("a message of the type {kind}") }
     })?;
     let sent = Send {
         room: row.get(0),

@@ -23,7 +23,7 @@ use hubbub_core::store::{Read, ReadError};
 use hubbub_core::{RoomId, Timestamp, UserId};
 use tokio::sync::Mutex;
 
-use crate::db::Fault;
+use crate::db::DbError;
 use crate::db::connect::OpenError;
 use crate::db::read_source::ReadSource;
 use crate::partitions::retention::{self, TrimProgress};
@@ -86,7 +86,7 @@ impl Stats {
     }
 
     /// Makes the counts current, unless that takes too long. Returns the time as of which they are.
-    async fn catch_up(&self) -> Result<Timestamp, Fault> {
+    async fn catch_up(&self) -> Result<Timestamp, DbError> {
         let asked = self.begun.load(Ordering::SeqCst);
         let mut current = self.current.lock().await;
         if current.run > asked {
@@ -102,7 +102,7 @@ impl Stats {
     }
 
     /// Counts and uncounts until nothing is left or the deadline passes. Returns whether nothing is left.
-    async fn work(&self, deadline: Instant, waits_for_lock: bool) -> Result<bool, Fault> {
+    async fn work(&self, deadline: Instant, waits_for_lock: bool) -> Result<bool, DbError> {
         let db = &self.context.db;
         while !matches!(rollup::step(db, RollupScope::All, waits_for_lock).await?, RollupStep::Done) {
             if Instant::now() >= deadline {
@@ -118,7 +118,7 @@ impl Stats {
     }
 
     /// Counts everything stored, and deletes everything pending.
-    pub(crate) async fn finish_maintenance(&self) -> Result<(), Fault> {
+    pub(crate) async fn finish_maintenance(&self) -> Result<(), DbError> {
         let db = &self.context.db;
         loop {
             while retention::step(&self.context, &mut self.current.lock().await.retention).await? {}
@@ -135,7 +135,7 @@ impl Stats {
     }
 
     /// Runs one rollup step of what is due. Returns the pause after it.
-    pub(crate) async fn count(&self) -> Result<Duration, Fault> {
+    pub(crate) async fn count(&self) -> Result<Duration, DbError> {
         // A waiting query does the same.
         let Ok(_current) = self.current.try_lock() else { return Ok(COUNT_LATER) };
         let (begin, due) = (Instant::now(), RollupScope::Due(self.context.clock.now()));
@@ -146,7 +146,7 @@ impl Stats {
     }
 
     /// Runs due deletes, unless it is resting.
-    pub(crate) async fn tick(&self) -> Result<(), Fault> {
+    pub(crate) async fn tick(&self) -> Result<(), DbError> {
         let Ok(mut current) = self.current.try_lock() else { return Ok(()) };
         let begin = Instant::now();
         if current.rest_until.is_some_and(|until| begin < until) {
@@ -158,7 +158,7 @@ impl Stats {
     }
 
     /// Runs one step of the first kind of work that is due. Returns whether there was any.
-    async fn run_next_step(&self, current: &mut Freshness) -> Result<bool, Fault> {
+    async fn run_next_step(&self, current: &mut Freshness) -> Result<bool, DbError> {
         let db = &self.context.db;
         Ok(pending_deletes::uncount_step(db, false).await?
             || self.expire(current).await?
@@ -166,7 +166,7 @@ impl Stats {
     }
 
     /// Runs one step of retention, unless it was searched recently. Returns whether it changed anything.
-    async fn expire(&self, current: &mut Freshness) -> Result<bool, Fault> {
+    async fn expire(&self, current: &mut Freshness) -> Result<bool, DbError> {
         let begin = Instant::now();
         if current.next_search.is_some_and(|at| begin < at) {
             return Ok(false);
@@ -192,7 +192,7 @@ impl CountReader {
     /// Makes the counts current, then reads.
     async fn counted<T, F>(&self, read: impl Fn(ReadSource) -> F + Sync) -> Result<Counted<T>, ReadError>
     where
-        F: Future<Output = Result<T, Fault>> + Send,
+        F: Future<Output = Result<T, DbError>> + Send,
     {
         let as_of = self.stats.catch_up().await?;
         Ok(Counted { value: self.reader.read(read).await?, as_of })

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
 
 use super::rollup;
-use crate::db::{Conn, Db, Fault, Sql, Tx};
+use crate::db::{Conn, Db, DbError, Sql, Tx};
 
 /// Most pending deletes of one step, and about how many messages they may cover together; larger ones are split.
 const ROWS: i64 = 200;
@@ -215,12 +215,12 @@ const DELETE_ENTRY: Sql =
     Sql { what: "deleting messages", text: "delete from takeouts where no = $1", types: &[Type::INT8] };
 
 /// Whether a hidden message is still counted.
-pub(super) async fn are_pending(db: &Db) -> Result<bool, Fault> {
+pub(super) async fn are_pending(db: &Db) -> Result<bool, DbError> {
     Ok(db.read_one(&PENDING, &[]).await?.get(0))
 }
 
 /// Uncounts some pending deletes. Returns whether there were any.
-pub(super) async fn uncount_step(db: &Db, waits_for_lock: bool) -> Result<bool, Fault> {
+pub(super) async fn uncount_step(db: &Db, waits_for_lock: bool) -> Result<bool, DbError> {
     let uncounting = db.within("uncounting messages", async {
         let mut conn = db.get().await?;
         let tx = conn.begin().await?;
@@ -240,7 +240,7 @@ pub(super) async fn uncount_step(db: &Db, waits_for_lock: bool) -> Result<bool, 
     uncounting.await
 }
 
-async fn choose(tx: &Tx<'_>) -> Result<Vec<i64>, Fault> {
+async fn choose(tx: &Tx<'_>) -> Result<Vec<i64>, DbError> {
     let mut chosen = Vec::new();
     let mut sum: i64 = 0;
     for row in tx.query(&CHOOSE, &[&ROWS]).await? {
@@ -253,7 +253,7 @@ async fn choose(tx: &Tx<'_>) -> Result<Vec<i64>, Fault> {
     Ok(chosen)
 }
 
-async fn uncount(tx: &Tx<'_>, chosen: &[i64]) -> Result<(), Fault> {
+async fn uncount(tx: &Tx<'_>, chosen: &[i64]) -> Result<(), DbError> {
     let (mut rooms, mut users) = (BTreeSet::new(), BTreeSet::new());
     let (mut left_senders, mut left_rooms) = (Vec::new(), Vec::new());
     for row in tx.query(&UNCOUNT, &[&chosen]).await? {
@@ -278,13 +278,13 @@ async fn uncount(tx: &Tx<'_>, chosen: &[i64]) -> Result<(), Fault> {
 }
 
 /// Deletes some uncounted messages. Returns whether there were any.
-pub(super) async fn delete_messages(db: &Db, waits_for_lock: bool) -> Result<bool, Fault> {
+pub(super) async fn delete_messages(db: &Db, waits_for_lock: bool) -> Result<bool, DbError> {
     let deleting =
         db.within("deleting messages", async { delete_on(&mut db.get().await?, waits_for_lock).await });
     deleting.await
 }
 
-async fn delete_on(conn: &mut Conn, waits_for_lock: bool) -> Result<bool, Fault> {
+async fn delete_on(conn: &mut Conn, waits_for_lock: bool) -> Result<bool, DbError> {
     let tx = conn.begin().await?;
     if !rollup::lock(&tx, waits_for_lock).await? {
         return Ok(false);

@@ -12,7 +12,7 @@ use tokio_postgres::types::Type;
 use super::pending_deletes::matches_pending_delete;
 use crate::db::read_source::ReadSource;
 use crate::db::row::unsigned;
-use crate::db::{Fault, PgTime, Sql};
+use crate::db::{DbError, PgTime, Sql};
 
 const TOTALS: Sql = Sql {
     what: "reading totals",
@@ -120,7 +120,7 @@ const END: Timestamp = Timestamp::from_micros(i64::MAX);
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-fn count(row: &Row, column: usize) -> Result<u64, Fault> {
+fn count(row: &Row, column: usize) -> Result<u64, DbError> {
     unsigned(row, column, "reading counts")
 }
 
@@ -133,7 +133,7 @@ fn one_more(limit: usize) -> i64 {
     rows(limit).saturating_add(1)
 }
 
-fn types(row: &Row, column: usize) -> Result<TypeCounts, Fault> {
+fn types(row: &Row, column: usize) -> Result<TypeCounts, DbError> {
     let at = |offset: usize| count(row, column + offset);
     Ok(TypeCounts { text: at(0)?, join: at(1)?, leave: at(2)? })
 }
@@ -143,52 +143,52 @@ fn first_last(row: &Row, column: usize) -> FirstLast {
     FirstLast { first: at(column), last: at(column + 1) }
 }
 
-fn unexpected(what: &'static str, found: &str) -> Fault {
-    Fault::UnexpectedRow { what, found: format!("the name {found:?}") }
+fn unexpected(what: &'static str, found: &str) -> DbError {
+    DbError::UnexpectedRow { what, found: format!("the name {found:?}") }
 }
 
-fn room_id(text: &str) -> Result<RoomId, Fault> {
+fn room_id(text: &str) -> Result<RoomId, DbError> {
     RoomId::new(text).map_err(|_| unexpected("reading rooms", text))
 }
 
-fn user_id(text: &str) -> Result<UserId, Fault> {
+fn user_id(text: &str) -> Result<UserId, DbError> {
     UserId::new(text).map_err(|_| unexpected("reading users", text))
 }
 
-pub(super) async fn totals(source: ReadSource) -> Result<Totals, Fault> {
+pub(super) async fn totals(source: ReadSource) -> Result<Totals, DbError> {
     let row = source.read_one(&TOTALS, &[]).await?;
     let rooms = count(&row, 4)?;
     let received = (rooms > 0).then(|| first_last(&row, 5));
     Ok(Totals { messages: types(&row, 0)?, users: count(&row, 3)?, rooms, received })
 }
 
-fn room_of(row: &Row) -> Result<RoomStats, Fault> {
+fn room_of(row: &Row) -> Result<RoomStats, DbError> {
     let (messages, users) = (count(row, 1)?, count(row, 2)?);
     Ok(RoomStats { room: room_id(row.get(0))?, messages, users, received: first_last(row, 3) })
 }
 
-pub(super) async fn room(source: ReadSource, room: RoomId) -> Result<Option<RoomStats>, Fault> {
+pub(super) async fn room(source: ReadSource, room: RoomId) -> Result<Option<RoomStats>, DbError> {
     source.read(&ROOM, &[&room.as_str()]).await?.first().map(room_of).transpose()
 }
 
-pub(super) async fn top_rooms(source: ReadSource, limit: usize) -> Result<Vec<RoomStats>, Fault> {
+pub(super) async fn top_rooms(source: ReadSource, limit: usize) -> Result<Vec<RoomStats>, DbError> {
     source.read(&TOP_ROOMS, &[&rows(limit)]).await?.iter().map(room_of).collect()
 }
 
-fn user_of(row: &Row) -> Result<UserStats, Fault> {
+fn user_of(row: &Row) -> Result<UserStats, DbError> {
     let (messages, rooms) = (count(row, 1)?, count(row, 2)?);
     Ok(UserStats { user: user_id(row.get(0))?, messages, rooms, received: first_last(row, 3) })
 }
 
-pub(super) async fn user(source: ReadSource, user: UserId) -> Result<Option<UserStats>, Fault> {
+pub(super) async fn user(source: ReadSource, user: UserId) -> Result<Option<UserStats>, DbError> {
     source.read(&USER, &[&user.as_str()]).await?.first().map(user_of).transpose()
 }
 
-pub(super) async fn top_users(source: ReadSource, limit: usize) -> Result<Vec<UserStats>, Fault> {
+pub(super) async fn top_users(source: ReadSource, limit: usize) -> Result<Vec<UserStats>, DbError> {
     source.read(&TOP_USERS, &[&rows(limit)]).await?.iter().map(user_of).collect()
 }
 
-pub(super) async fn top_pairs(source: ReadSource, limit: usize) -> Result<Vec<PairStats>, Fault> {
+pub(super) async fn top_pairs(source: ReadSource, limit: usize) -> Result<Vec<PairStats>, DbError> {
     let pair = |row: &Row| {
         let (room, user) = (room_id(row.get(0))?, user_id(row.get(1))?);
         Ok(PairStats { room, user, messages: count(row, 2)? })
@@ -196,7 +196,7 @@ pub(super) async fn top_pairs(source: ReadSource, limit: usize) -> Result<Vec<Pa
     source.read(&TOP_PAIRS, &[&rows(limit)]).await?.iter().map(pair).collect()
 }
 
-pub(super) async fn hours(source: ReadSource, query: HoursQuery) -> Result<HoursPage, Fault> {
+pub(super) async fn hours(source: ReadSource, query: HoursQuery) -> Result<HoursPage, DbError> {
     let from = PgTime(query.from.map_or(BEGIN, hour_of));
     let to = PgTime(query.to.unwrap_or(END));
     let rows = source.read(&HOURS, &[&from, &to, &one_more(query.limit)]).await?;
@@ -208,7 +208,7 @@ pub(super) async fn hours(source: ReadSource, query: HoursQuery) -> Result<Hours
             rooms: count(row, 5)?,
         })
     };
-    let hours = rows.iter().take(query.limit).map(hour).collect::<Result<_, Fault>>()?;
+    let hours = rows.iter().take(query.limit).map(hour).collect::<Result<_, DbError>>()?;
     Ok(HoursPage { hours, more: rows.len() > query.limit })
 }
 
@@ -217,7 +217,7 @@ pub(super) async fn participation(
     user: UserId,
     after: Option<RoomId>,
     limit: usize,
-) -> Result<ParticipationPage, Fault> {
+) -> Result<ParticipationPage, DbError> {
     let after = after.as_ref().map_or("", RoomId::as_str);
     let rows = source.read(&PARTICIPATION, &[&user.as_str(), &after, &one_more(limit)]).await?;
     let room = |row: &Row| {
@@ -227,7 +227,7 @@ pub(super) async fn participation(
             received: first_last(row, 2),
         })
     };
-    let rooms = rows.iter().take(limit).map(room).collect::<Result<_, Fault>>()?;
+    let rooms = rows.iter().take(limit).map(room).collect::<Result<_, DbError>>()?;
     Ok(ParticipationPage { rooms, more: rows.len() > limit })
 }
 
@@ -258,14 +258,17 @@ impl Window {
     }
 }
 
-pub(super) async fn active_users(source: ReadSource, query: ActiveUsersQuery) -> Result<ActiveUsers, Fault> {
+pub(super) async fn active_users(
+    source: ReadSource,
+    query: ActiveUsersQuery,
+) -> Result<ActiveUsers, DbError> {
     let Window { before_hours, hours, after_hours } = Window::of(query.from, query.to);
     let [[b1, b2], [h1, h2], [e1, e2]] = [before_hours, hours, after_hours].map(|ends| ends.map(PgTime));
     let after = query.after.as_ref().map_or("", UserId::as_str);
     let wanted = if query.limit == 0 { 0 } else { one_more(query.limit) };
     let row = source.read_one(&ACTIVE, &[&b1, &b2, &h1, &h2, &e1, &e2, &after, &wanted]).await?;
     let (total, names): (u64, Vec<&str>) = (count(&row, 0)?, row.get(1));
-    let users = names.iter().take(query.limit).map(|name| user_id(name)).collect::<Result<_, Fault>>()?;
+    let users = names.iter().take(query.limit).map(|name| user_id(name)).collect::<Result<_, DbError>>()?;
     let more = names.len() > query.limit;
     if query.limit > 0 {
         return Ok(ActiveUsers { count: total, users, more });

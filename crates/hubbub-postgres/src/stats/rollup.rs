@@ -14,7 +14,7 @@ use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
 use tokio_postgres::types::Type;
 
-use crate::db::{Db, Fault, PgTime, Sql, Tx};
+use crate::db::{Db, DbError, PgTime, Sql, Tx};
 
 /// Most messages counted in one step. More would occupy a core and the disk for too long.
 const STEP: i64 = 5_000;
@@ -134,7 +134,7 @@ pub(super) enum RollupStep {
 }
 
 /// Takes the lock for changing counts. Returns whether it has it.
-pub(super) async fn lock(tx: &Tx<'_>, waits_for_lock: bool) -> Result<bool, Fault> {
+pub(super) async fn lock(tx: &Tx<'_>, waits_for_lock: bool) -> Result<bool, DbError> {
     if waits_for_lock {
         tx.execute(&LOCK, &[]).await?;
         return Ok(true);
@@ -143,7 +143,7 @@ pub(super) async fn lock(tx: &Tx<'_>, waits_for_lock: bool) -> Result<bool, Faul
 }
 
 /// Counts a bounded number of messages.
-pub(super) async fn step(db: &Db, scope: RollupScope, waits_for_lock: bool) -> Result<RollupStep, Fault> {
+pub(super) async fn step(db: &Db, scope: RollupScope, waits_for_lock: bool) -> Result<RollupStep, DbError> {
     let (room_due, due_since) = match scope {
         RollupScope::All => (1, Timestamp::default()),
         RollupScope::Due(now) => {

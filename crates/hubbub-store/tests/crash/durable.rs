@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hubbub_core::change::{Change, What};
+use hubbub_core::change::{Change, RoomChange};
 use hubbub_core::store::{ApplyError, StoreHealth};
 use hubbub_core::{Op, OpBatch, Outcome};
 use hubbub_store::embedded::disk::Disk;
@@ -24,8 +24,8 @@ fn a_merge_that_failed_is_not_overwritten_by_the_next_one() {
                 engine.apply(&batch(&[Sent { user: "eve".into(), ..message(36) }])).unwrap();
             }
             segment.for_each(|id| drop(send(&engine, id).unwrap()));
-            engine.begin_snapshot("seal").unwrap();
-            engine.end_snapshot("seal");
+            engine.begin_backup("seal").unwrap();
+            engine.end_backup("seal");
         }
         // How many operations there were decides what reaches the disk nevertheless.
         for _ in 0..seed % 4 {
@@ -47,7 +47,7 @@ fn a_merge_that_failed_is_not_overwritten_by_the_next_one() {
 /// Erases what eve sent.
 fn erase_eve(engine: &Engine) {
     let mut erase = OpBatch::default();
-    erase.push(&Op::Change(Change { by: None, what: What::EraseUser { user: "eve" } }));
+    erase.push(&Op::Change(Change { by: None, what: RoomChange::EraseUser { user: "eve" } }));
     engine.apply(&erase).unwrap();
 }
 

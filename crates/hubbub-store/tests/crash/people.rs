@@ -7,7 +7,7 @@ use std::time::Duration;
 use hubbub_conformance::model::{Kept, Model, Post};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery};
-use hubbub_core::{Change, Clock, Op, OpBatch, Outcome, RandomSource, RoomSettings, Timestamp, What};
+use hubbub_core::{Change, Clock, Op, OpBatch, Outcome, RandomSource, RoomChange, RoomSettings, Timestamp};
 use hubbub_store::embedded::sim::SimDisk;
 use hubbub_store::embedded::{Engine, EngineOptions, MergeOptions};
 
@@ -133,12 +133,15 @@ impl People {
         if self.below(8) == 0 {
             let (room, user) = (self.pick(&ROOMS), self.pick(&USERS));
             let what = match self.below(4) {
-                0 => What::DeleteRoom { room },
-                1 => What::EraseUser { user },
+                0 => RoomChange::DeleteRoom { room },
+                1 => RoomChange::EraseUser { user },
                 _ => {
                     let title = Some(self.pick(&["", "Team", "Ünal"]));
                     let members_only = Some(self.below(4) == 0);
-                    What::PutRoom { room, settings: RoomSettings { title, members_only, retention_s: None } }
+                    RoomChange::PutRoom {
+                        room,
+                        settings: RoomSettings { title, members_only, retention_s: None },
+                    }
                 }
             };
             return vec![Step::Change(Change { by: by(self, user), what })];
@@ -147,9 +150,9 @@ impl People {
         for _ in 0..1 + self.below(8) {
             let (room, user) = (self.pick(&ROOMS), self.pick(&USERS));
             let what = match self.below(8) {
-                0 => What::AddMember { room, user },
-                1 => What::RemoveMember { room, user },
-                2 | 3 => What::MarkRead { room, user, seq: self.below(self.model.head(room) + 2) },
+                0 => RoomChange::AddMember { room, user },
+                1 => RoomChange::RemoveMember { room, user },
+                2 | 3 => RoomChange::MarkRead { room, user, seq: self.below(self.model.head(room) + 2) },
                 _ => {
                     // Ids come again, also those of erased messages.
                     let again = self.below(6) == 0;
@@ -251,7 +254,7 @@ impl People {
             return;
         };
         let mut batch = OpBatch::default();
-        batch.push(&Op::Change(Change { by: None, what: What::EraseUser { user } }));
+        batch.push(&Op::Change(Change { by: None, what: RoomChange::EraseUser { user } }));
         for _ in 0..1_000 {
             while engine.seal_step().unwrap_or(false) {}
             if let Ok(outcomes) = engine.apply(&batch)

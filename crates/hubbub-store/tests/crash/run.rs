@@ -232,8 +232,8 @@ impl Run {
 
     /// Disturbs nothing, wherever the power fails.
     fn snapshot(&mut self, engine: &Engine) {
-        match engine.begin_snapshot("one") {
-            Ok(info) => assert!(engine.end_snapshot(&info.id)),
+        match engine.begin_backup("one") {
+            Ok(info) => assert!(engine.end_backup(&info.id)),
             Err(BackupError::Overloaded) => {}
             Err(error) => {
                 assert!(self.is_excused(), "{error}");

@@ -176,8 +176,8 @@ impl SubsystemRun {
             }
             3 => {
                 self.disk.set_phase("seal");
-                assert!(engine.begin_snapshot("backup").is_ok() || self.is_excused());
-                engine.end_snapshot("backup");
+                assert!(engine.begin_backup("backup").is_ok() || self.is_excused());
+                engine.end_backup("backup");
             }
             4 => self.clock.advance_micros(i64::try_from(self.below(3_000_000)).unwrap()),
             5 => self.compare(store),

@@ -6,7 +6,7 @@ use super::view::{Candidate, View};
 use super::{Decided, EffectsOf, Stop, micros, space};
 use crate::Refusal;
 use crate::invariant::broken;
-use crate::queue::{Delivery, QueueOutcome, TAKE_MAX, Take, TakeHow, Wanted};
+use crate::queue::{Delivery, QueueOutcome, TAKE_MAX, Take, TakeFilter, TakeHow};
 use crate::time::Timestamp;
 
 /// Messages that one take meets at most whose payloads cannot be read; each may cost a read of a failing disk. Then it
@@ -42,7 +42,7 @@ pub(super) fn take<'a, V: View>(view: &mut V, take: &Take<'a>, effects: &mut Eff
 /// The messages that are taken. Those that cannot be read are in nobody's way.
 fn choose<V: View>(
     view: &mut V,
-    wanted: &Wanted<'_>,
+    wanted: &TakeFilter<'_>,
     queue: Option<V::Number>,
     max: usize,
     through_groups: bool,

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::Stop;
-use crate::queue::{Delivery, LeaseReceipt, QueueSend, Wanted};
+use crate::queue::{Delivery, LeaseReceipt, QueueSend, TakeFilter};
 use crate::queue_rules::QueueRules;
 
 /// A queue.
@@ -161,7 +161,7 @@ pub trait View {
     /// Up to `max` messages that may be taken now, in order; see [`super::select`].
     fn select(
         &mut self,
-        wanted: &Wanted<'_>,
+        wanted: &TakeFilter<'_>,
         queue: Option<Self::Number>,
         max: usize,
         through_groups: bool,

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use hubbub_core::kv::Condition;
 use hubbub_core::message::{write_json_string, write_u64};
-use hubbub_core::{ErrorCode, Fault, KvOp, KvOutcome, Op, OpBatch, Outcome};
+use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Op, OpBatch, Outcome};
 use hubbub_pipeline::kv::Value;
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -134,13 +134,16 @@ fn check(body: &BatchBody, value_bytes: usize) -> Result<(OpBatch, Vec<Key<'_>>)
     let mut faults = Vec::new();
     let items = body.put.len() + body.delete.len() + body.get.len();
     if items > ITEMS_MAX {
-        faults.push(Fault::new("put, delete, get", format!("must have at most {ITEMS_MAX} items together")));
+        faults.push(FieldError::new(
+            "put, delete, get",
+            format!("must have at most {ITEMS_MAX} items together"),
+        ));
         refuse_faults(std::mem::take(&mut faults))?;
     }
     let mut ops = OpBatch::default();
     for (index, put) in body.put.iter().enumerate() {
         let mut fault = |field: &str, rule: &str| {
-            faults.push(Fault::new("put", format!("item {index}: {field} {rule}")));
+            faults.push(FieldError::new("put", format!("item {index}: {field} {rule}")));
         };
         let key = key::parse(&put.key);
         if key.is_none() {
@@ -170,7 +173,7 @@ fn check(body: &BatchBody, value_bytes: usize) -> Result<(OpBatch, Vec<Key<'_>>)
     let mut keys = |field: &'static str, index: usize, text| {
         let key = key::parse(text);
         if key.is_none() {
-            faults.push(Fault::new(field, format!("item {index}: key {KEY_RULE}")));
+            faults.push(FieldError::new(field, format!("item {index}: key {KEY_RULE}")));
         }
         key
     };

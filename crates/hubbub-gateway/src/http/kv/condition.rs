@@ -1,6 +1,6 @@
 //! `If-Match` and `If-None-Match`, as RFC 9110 has them: a key's entity tag is its revision in quotes.
 
-use hubbub_core::Fault;
+use hubbub_core::FieldError;
 use hubbub_core::kv::Condition;
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, IF_MATCH, IF_NONE_MATCH};
@@ -95,7 +95,10 @@ fn tags(headers: &HeaderMap, name: &HeaderName, field: &'static str) -> Result<O
         return Ok(None);
     }
     let fault = || {
-        Problem::invalid(vec![Fault::new(field, "must be * or a list of at most 100 entity tags in quotes")])
+        Problem::invalid(vec![FieldError::new(
+            field,
+            "must be * or a list of at most 100 entity tags in quotes",
+        )])
     };
     let mut tags = Vec::new();
     for line in lines {

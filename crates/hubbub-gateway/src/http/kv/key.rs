@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use hubbub_core::Fault;
+use hubbub_core::FieldError;
 use hubbub_core::kv::KEY_BYTES_MAX;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
@@ -38,7 +38,7 @@ const ESCAPED: &AsciiSet = &CONTROLS
 
 /// The key a path names.
 pub(super) fn of_path(text: &str) -> Result<Cow<'_, [u8]>, Problem> {
-    parse(text).ok_or_else(|| Problem::invalid(vec![Fault::new("key", KEY_RULE)]))
+    parse(text).ok_or_else(|| Problem::invalid(vec![FieldError::new("key", KEY_RULE)]))
 }
 
 /// A key out of its text; `None` when it is none.

@@ -1,6 +1,6 @@
 //! `GET /v1/kv`: keys in the order of their bytes, page by page.
 
-use hubbub_core::Fault;
+use hubbub_core::FieldError;
 use hubbub_core::kv::KeyInfo;
 use hyper::StatusCode;
 use schemars::JsonSchema;
@@ -53,7 +53,7 @@ pub(in crate::http) async fn list(call: Call) -> Answer {
     let after = query.get("after").map(|after| {
         let after = key::parse(after).map(std::borrow::Cow::into_owned);
         after.unwrap_or_else(|| {
-            faults.push(Fault::new("after", KEY_RULE));
+            faults.push(FieldError::new("after", KEY_RULE));
             Vec::new()
         })
     });
@@ -70,10 +70,11 @@ pub(in crate::http) async fn list(call: Call) -> Answer {
 }
 
 /// `prefix`, empty when not given.
-pub(super) fn prefix_of(query: &Query, faults: &mut Vec<Fault>) -> Vec<u8> {
+pub(super) fn prefix_of(query: &Query, faults: &mut Vec<FieldError>) -> Vec<u8> {
     let prefix = key::parse_prefix(query.get("prefix").unwrap_or_default());
     prefix.map(std::borrow::Cow::into_owned).unwrap_or_else(|| {
-        faults.push(Fault::new("prefix", "must be at most 512 bytes, written as the beginning of a key"));
+        faults
+            .push(FieldError::new("prefix", "must be at most 512 bytes, written as the beginning of a key"));
         Vec::new()
     })
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{Condition, TTL_MS_MAX};
-use hubbub_core::{ErrorCode, Fault, KvOp, KvOutcome, Op, OpBatch, Outcome, Refusal};
+use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Op, OpBatch, Outcome, Refusal};
 use hubbub_pipeline::kv::Found;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Response, StatusCode};
@@ -138,7 +138,7 @@ async fn change<'a>(
 fn ttl_of(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(ttl) = headers.get(TTL) else { return Ok(None) };
     let ttl = ttl.to_str().ok().and_then(|ttl| ttl.parse().ok()).and_then(ttl_ms);
-    ttl.map(Some).ok_or_else(|| Problem::invalid(vec![Fault::new("Hubbub-TTL", TTL_RULE)]))
+    ttl.map(Some).ok_or_else(|| Problem::invalid(vec![FieldError::new("Hubbub-TTL", TTL_RULE)]))
 }
 
 /// Seconds as milliseconds, if they are a time to live.

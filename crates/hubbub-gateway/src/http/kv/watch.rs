@@ -6,7 +6,7 @@ use std::time::Duration;
 use http_body_util::Either;
 use hubbub_core::kv::{KvChange, KvChanged, KvChanges, KvHistory};
 use hubbub_core::message::{write_json_string, write_u64};
-use hubbub_core::{ErrorCode, Fault};
+use hubbub_core::{ErrorCode, FieldError};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Response};
 
@@ -66,8 +66,9 @@ fn last_event(headers: &HeaderMap) -> Result<Option<(String, u64)>, Problem> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     let parts = id.to_str().ok().and_then(|id| id.split_once(':'));
     let cursor = parts.and_then(|(epoch, revision)| Some((epoch.to_owned(), revision.parse().ok()?)));
-    let fault =
-        || Problem::invalid(vec![Fault::new("Last-Event-ID", "must be the id of an event, epoch:revision")]);
+    let fault = || {
+        Problem::invalid(vec![FieldError::new("Last-Event-ID", "must be the id of an event, epoch:revision")])
+    };
     cursor.map(Some).ok_or_else(fault)
 }
 

@@ -3,7 +3,7 @@
 use hubbub_core::draft::Loose;
 use hubbub_core::queue::{DURATION_MS_MAX, LeaseReceipt, Settle};
 use hubbub_core::queue_draft::number;
-use hubbub_core::{Fault, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome};
+use hubbub_core::{FieldError, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome};
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,7 @@ pub(in super::super) async fn extend(mut call: Call) -> Answer {
 /// Reads the receipt, and what else the body holds.
 async fn read<T>(
     call: &mut Call,
-    rest: impl FnOnce(&LeaseBody<'_>, &mut Vec<Fault>) -> T,
+    rest: impl FnOnce(&LeaseBody<'_>, &mut Vec<FieldError>) -> T,
 ) -> Result<(Lease, T), Problem> {
     let (queue, id) = (call.queue()?, message_of(call.parameter("id"))?);
     call.caller()?;
@@ -100,7 +100,7 @@ async fn read<T>(
         }
         Some(_) => Err(RECEIPT_RULE),
     };
-    let receipt = receipt.map_err(|rule| faults.push(Fault::new("receipt", rule))).ok();
+    let receipt = receipt.map_err(|rule| faults.push(FieldError::new("receipt", rule))).ok();
     let rest = rest(&body, &mut faults);
     match receipt {
         Some(receipt) if faults.is_empty() => Ok((Lease { queue, receipt }, rest)),
@@ -133,7 +133,7 @@ pub(in super::super) async fn ack_many(mut call: Call) -> Answer {
     let gateway = call.gateway();
     let body: AckManyBody<'_> = object_of_bytes(&body)?;
     if body.receipts.len() > ITEMS_MAX {
-        refuse_faults(vec![Fault::new("receipts", format!("must be at most {ITEMS_MAX}"))])?;
+        refuse_faults(vec![FieldError::new("receipts", format!("must be at most {ITEMS_MAX}"))])?;
     }
     let mut ops = OpBatch::default();
     let receipts = body.receipts.iter().map(|text| {
@@ -148,7 +148,7 @@ pub(in super::super) async fn ack_many(mut call: Call) -> Answer {
     let mut results = Results::default();
     for receipt in receipts {
         let acked = match receipt {
-            None => Err(Problem::invalid(vec![Fault::new("receipts", RECEIPT_RULE)])),
+            None => Err(Problem::invalid(vec![FieldError::new("receipts", RECEIPT_RULE)])),
             Some(receipt) => match outcomes.next() {
                 Some(Outcome::Queue(QueueOutcome::Settled { .. })) => Ok(receipt),
                 Some(Outcome::Refused(refusal)) => Err(Problem::refusal(*refusal)),

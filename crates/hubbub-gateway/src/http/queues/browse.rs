@@ -1,7 +1,7 @@
 //! Everything that is in a queue, and dead letters on their way back.
 
 use hubbub_core::draft::Loose;
-use hubbub_core::{Fault, QueueId, QueueOp, QueueOutcome};
+use hubbub_core::{FieldError, QueueId, QueueOp, QueueOutcome};
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,9 @@ pub(in super::super) async fn redrive(mut call: Call) -> Answer {
         None => None,
         Some(id) => match id.as_id().map(message_of) {
             Some(id) => Some(id?),
-            None => return Err(Problem::invalid(vec![Fault::new("id", "must be a string or an integer")])),
+            None => {
+                return Err(Problem::invalid(vec![FieldError::new("id", "must be a string or an integer")]));
+            }
         },
     };
     let (mut moved, mut has_more) = (0, true);

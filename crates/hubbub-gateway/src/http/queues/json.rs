@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use hubbub_core::message::write_json_string;
-use hubbub_core::queue::{DURATION_MS_MAX, Delivery, QueueInfo, Waiting, WaitingState, WhenFull};
+use hubbub_core::queue::{DURATION_MS_MAX, Delivery, MessageState, QueueInfo, Waiting, WhenFull};
 use hubbub_core::queue_draft::dead_letter_name;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
@@ -61,9 +61,9 @@ pub(super) fn write_delivery(delivery: &Delivery, out: &mut Vec<u8>) {
 pub(super) fn write_waiting(waiting: &Waiting, out: &mut Vec<u8>) {
     write_delivery(&waiting.delivery, out);
     let (state, until) = match waiting.state {
-        WaitingState::Ready => ("ready", None),
-        WaitingState::Delayed(until) => ("delayed", Some(until)),
-        WaitingState::Leased(until) => ("leased", Some(until)),
+        MessageState::Ready => ("ready", None),
+        MessageState::Delayed(until) => ("delayed", Some(until)),
+        MessageState::Leased(until) => ("leased", Some(until)),
     };
     write_name(",\"state\":\"", state, out);
     if until.is_some() {
@@ -243,7 +243,7 @@ mod tests {
         let until = Timestamp::from_micros(1_000_000);
         let leased = Waiting {
             delivery: Delivery { deliveries: 1, leased_until: Some(until), ..delivery() },
-            state: WaitingState::Leased(until),
+            state: MessageState::Leased(until),
             expires_at: None,
         };
         let mut out = b"{".to_vec();

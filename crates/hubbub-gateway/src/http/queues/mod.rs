@@ -24,7 +24,7 @@ pub(super) use queue::{delete, get as show, put};
 pub(super) use send::send;
 pub(super) use take::{get, get_of_client, lease, read, read_of_client};
 
-use hubbub_core::{Fault, Refusal};
+use hubbub_core::{FieldError, Refusal};
 
 use crate::problem::Problem;
 
@@ -34,7 +34,7 @@ pub(super) const ITEMS_MAX: usize = 1_000;
 /// The message a path or a body names.
 fn message_of(segment: &str) -> Result<u64, Problem> {
     let rule = "must be the decimal number that was given as the message's id";
-    segment.parse().map_err(|_| Problem::invalid(vec![Fault::new("id", rule)]))
+    segment.parse().map_err(|_| Problem::invalid(vec![FieldError::new("id", rule)]))
 }
 
 /// A read of a queue that does not exist.

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use hubbub_core::draft::Loose;
-use hubbub_core::queue::{Delivery, Take, TakeHow, Wanted};
+use hubbub_core::queue::{Delivery, Take, TakeFilter, TakeHow};
 use hubbub_core::queue_draft::{CheckedTake, TakeDraft};
-use hubbub_core::{ClientId, Fault, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome};
-use hubbub_pipeline::consumers::Wants;
+use hubbub_core::{ClientId, FieldError, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome};
+use hubbub_pipeline::consumers::WaitFilter;
 use hyper::StatusCode;
 use tokio::time::Instant;
 
@@ -72,7 +72,7 @@ async fn answer(mut call: Call, queue: Option<QueueId>, receiver: Option<ClientI
     if let Some(client) = &receiver {
         draft.receiver = Some(Loose::Text(client.as_str().into()));
         if draft.sender.is_none() {
-            faults.push(Fault::new("sender", "is required"));
+            faults.push(FieldError::new("sender", "is required"));
         }
     }
     let take = draft.check(caller.as_str(), &mut faults);
@@ -141,10 +141,10 @@ impl Taking<'_> {
         }
     }
 
-    fn filter(&self) -> Result<Wants, Problem> {
+    fn filter(&self) -> Result<WaitFilter, Problem> {
         let client = |name: Option<&str>| name.map(ClientId::new).transpose();
         let filter = || {
-            Ok(Wants {
+            Ok(WaitFilter {
                 queue: self.queue.map(QueueId::new).transpose()?,
                 receiver: client(self.take.receiver)?,
                 sender: client(self.take.sender)?,
@@ -156,7 +156,7 @@ impl Taking<'_> {
 
     async fn once(&self) -> Result<Found, Problem> {
         let CheckedTake { receiver, sender, max, newest_first, lease_ms, .. } = self.take;
-        let wanted = Wanted { queue: self.queue, receiver, sender, newest_first };
+        let wanted = TakeFilter { queue: self.queue, receiver, sender, newest_first };
         let how = match self.kind {
             Kind::Get => TakeHow::Away,
             Kind::Lease => TakeHow::Lease { lease_ms },

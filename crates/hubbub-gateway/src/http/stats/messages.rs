@@ -2,7 +2,7 @@
 
 use hubbub_core::message::{MessageRun, write_json_string};
 use hubbub_core::stats::{UserHistoryCursor, UserHistoryPage, UserHistoryQuery};
-use hubbub_core::{Fault, RoomId, Timestamp};
+use hubbub_core::{FieldError, RoomId, Timestamp};
 use hyper::StatusCode;
 
 use crate::http::consistency::Reads;
@@ -34,7 +34,7 @@ fn parse(query: &Query, limit_max: usize) -> Result<UserHistoryQuery, Problem> {
     let before = query.get("before").and_then(|text| {
         let cursor = parse_cursor(text);
         if cursor.is_none() {
-            faults.push(Fault::new("before", CURSOR_RULE));
+            faults.push(FieldError::new("before", CURSOR_RULE));
         }
         cursor
     });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
-use hubbub_core::queue::{DeadLetter, Delivery, TAKE_BYTES_MAX, TAKE_MAX, Wanted};
+use hubbub_core::queue::{DeadLetter, Delivery, TAKE_BYTES_MAX, TAKE_MAX, TakeFilter};
 use hubbub_core::rules::queues::{Availability, Candidate, Order, Query, select};
 
 use crate::queues::working_set::{ANYBODY, Message, Need, Place, State, Stop, WorkingSet, signed, unsigned};
@@ -56,14 +56,14 @@ impl Order for WorkingSet {
 
 impl WorkingSet {
     /// What a peek shows.
-    pub(in crate::queues) fn look(&self, wanted: &Wanted<'_>, max: usize) -> Result<Vec<Delivery>, Stop> {
+    pub(in crate::queues) fn look(&self, wanted: &TakeFilter<'_>, max: usize) -> Result<Vec<Delivery>, Stop> {
         let queue = wanted.queue.map(|queue| self.queue_named(queue).map(|(no, _)| no)).transpose()?;
         self.deliveries(&self.choose(wanted, queue, max.min(TAKE_MAX), true)?)
     }
 
     pub(super) fn choose(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &TakeFilter<'_>,
         queue: Option<i32>,
         max: usize,
         through_groups: bool,

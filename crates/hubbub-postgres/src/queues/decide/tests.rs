@@ -1,6 +1,8 @@
 //! What a batch must have loaded before it is decided: stores do not show what they ask for, nor in which order.
 
-use hubbub_core::queue::{Audience, Due, LeaseReceipt, QueueSend, Settle, Take, TakeHow, Wanted, WhenFull};
+use hubbub_core::queue::{
+    Audience, Due, LeaseReceipt, QueueSend, Settle, Take, TakeFilter, TakeHow, WhenFull,
+};
 use hubbub_core::{QueueOp, QueueOutcome, QueueRules, Refusal};
 
 use super::decide;
@@ -75,7 +77,7 @@ const SEND: QueueSend<'_> = QueueSend {
 };
 
 fn take(max: usize) -> QueueOp<'static> {
-    let wanted = Wanted { queue: Some("q"), receiver: None, sender: None, newest_first: false };
+    let wanted = TakeFilter { queue: Some("q"), receiver: None, sender: None, newest_first: false };
     QueueOp::Take(Take { wanted, max, how: TakeHow::Away, registers: false })
 }
 
@@ -168,7 +170,7 @@ fn ids_are_asked_for_all_sends_that_are_left() {
 #[test]
 fn nothing_is_due_before_what_was_seen_to() {
     let lease = |set: &mut WorkingSet| {
-        let wanted = Wanted { queue: Some("q"), receiver: None, sender: None, newest_first: false };
+        let wanted = TakeFilter { queue: Some("q"), receiver: None, sender: None, newest_first: false };
         let how = TakeHow::Lease { lease_ms: Some(1) };
         decide(set, &QueueOp::Take(Take { wanted, max: 1, how, registers: false }))
     };

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use hubbub_core::invariant::{cast, saturate};
-use hubbub_core::queue::{Audience, LeaseReceipt, QueueSend, Wanted};
+use hubbub_core::queue::{Audience, LeaseReceipt, QueueSend, TakeFilter};
 use hubbub_core::rules::queues::{
     Candidate, ClientRef, Found, Held, Lease, QueueRef, ReadMessages, Remembered, View,
 };
@@ -150,7 +150,7 @@ impl View for WorkingSet {
 
     fn select(
         &mut self,
-        wanted: &Wanted<'_>,
+        wanted: &TakeFilter<'_>,
         queue: Option<i32>,
         max: usize,
         through_groups: bool,

@@ -14,7 +14,7 @@ use super::enter::{enter_held, enter_known, enter_messages};
 use super::pending::{Touched, make_read};
 use super::places::{enter_places, places_of};
 use super::{Loader, MORE};
-use crate::db::Fault;
+use crate::db::DbError;
 use crate::queues::sql::{self, time};
 use crate::queues::working_set::{ANYBODY, GroupKey, Message, Place, WorkingSet};
 
@@ -86,7 +86,7 @@ impl Loader<'_> {
         set: &mut WorkingSet,
         ops: &[QueueOp<'_>],
         due_from: Option<i64>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DbError> {
         let locked: Vec<i32> = set.queues.keys().copied().collect();
         set.queues.values_mut().for_each(|queue| queue.is_current = true);
         let seen_to = set.queues.values().map(|queue| queue.seen_to).min().unwrap_or(i64::MIN);
@@ -155,7 +155,11 @@ impl Loader<'_> {
     }
 
     /// Groups that the batch touches for sure.
-    pub(super) async fn first_groups(&self, set: &mut WorkingSet, ops: &[QueueOp<'_>]) -> Result<(), Fault> {
+    pub(super) async fn first_groups(
+        &self,
+        set: &mut WorkingSet,
+        ops: &[QueueOp<'_>],
+    ) -> Result<(), DbError> {
         let mut keys: BTreeMap<(i32, i32, Arc<str>), ()> = BTreeMap::new();
         for key in set.messages.values().filter_map(Message::group_key) {
             keys.insert((key.queue, key.receiver, key.group), ());

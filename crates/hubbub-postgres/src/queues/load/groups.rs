@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Loader;
 use super::enter::enter_messages;
-use crate::db::Fault;
+use crate::db::DbError;
 use crate::queues::sql;
 use crate::queues::working_set::{Frontier, GroupKey, WorkingSet};
 
@@ -14,7 +14,7 @@ impl Loader<'_> {
         set: &mut WorkingSet,
         keys: &[GroupKey],
         most: i64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DbError> {
         let behind = |key: &GroupKey| {
             let group = set.groups.get(key).and_then(|group| group.frontier);
             group.map_or(0, |frontier| frontier.to)

@@ -4,7 +4,7 @@ use hubbub_core::QueueRules;
 use tokio_postgres::types::Type;
 
 use super::names::{enter_queue, seen};
-use crate::db::{Fault, Sql, Tx};
+use crate::db::{DbError, Sql, Tx};
 use crate::queues::settings::signed;
 use crate::queues::sql::{LOCK_QUEUES, SEEN_NAMED, time};
 use crate::queues::working_set::WorkingSet;
@@ -23,7 +23,7 @@ const MAKE_QUEUE: Sql = Sql {
 };
 
 /// Makes a queue if there is none of that name, and locks it.
-pub(super) async fn make_queue(tx: &Tx<'_>, set: &mut WorkingSet, name: &str) -> Result<(), Fault> {
+pub(super) async fn make_queue(tx: &Tx<'_>, set: &mut WorkingSet, name: &str) -> Result<(), DbError> {
     // The name may be that of one that this batch deleted.
     delete_queues(tx, set).await?;
     let QueueRules { lease_ms, backoff_max_ms, .. } = QueueRules::default();

@@ -19,7 +19,7 @@ pub(super) use enter::pending_chunk;
 
 use super::working_set::WorkingSet;
 use super::{repair, sql};
-use crate::db::{Fault, Tx};
+use crate::db::{DbError, Tx};
 
 /// Rows read of a place, a group or a queue when it turns out that more are needed.
 const MORE: i64 = 1_000;
@@ -40,7 +40,7 @@ impl Loader<'_> {
         set: &mut WorkingSet,
         ops: &[QueueOp<'_>],
         due_from: i64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DbError> {
         let sweeps = self.names(set, ops, due_from).await?;
         // Behind the locks: whoever had them before is done by now.
         set.now = self.clock.now().as_micros();
@@ -52,7 +52,7 @@ impl Loader<'_> {
         self.first_groups(set, ops).await
     }
 
-    async fn ids(&self, count: i64) -> Result<std::ops::Range<i64>, Fault> {
+    async fn ids(&self, count: i64) -> Result<std::ops::Range<i64>, DbError> {
         let first: i64 = self.tx.query_one(&sql::NEXT_IDS, &[&count]).await?.get(0);
         Ok(first..first.saturating_add(count))
     }

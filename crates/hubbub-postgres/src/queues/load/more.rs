@@ -10,13 +10,13 @@ use super::make::make_queue;
 use super::names::{enter_queue, seen};
 use super::places::enter_places;
 use super::{Loader, MORE};
-use crate::db::{Fault, Param, Sql};
+use crate::db::{DbError, Param, Sql};
 use crate::queues::sql;
 use crate::queues::working_set::{Need, WorkingSet};
 
 impl Loader<'_> {
     /// Reads what a decision turned out to need.
-    pub(in crate::queues) async fn more(&self, set: &mut WorkingSet, need: Need) -> Result<(), Fault> {
+    pub(in crate::queues) async fn more(&self, set: &mut WorkingSet, need: Need) -> Result<(), DbError> {
         match &need {
             Need::Queue(name) => {
                 let names: [&str; 1] = [name];
@@ -68,7 +68,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    pub(super) async fn hold_clients(&self) -> Result<tokio_postgres::Row, Fault> {
+    pub(super) async fn hold_clients(&self) -> Result<tokio_postgres::Row, DbError> {
         self.tx.query_one(&sql::HOLD_CLIENTS, &[]).await
     }
 
@@ -77,13 +77,13 @@ impl Loader<'_> {
         set: &mut WorkingSet,
         statement: &Sql,
         params: &[Param<'_>],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DbError> {
         let rows = self.tx.query(statement, params).await?;
         enter_messages(set, &rows);
         Ok(())
     }
 
-    async fn texts(&self, set: &mut WorkingSet, ids: &[i64]) -> Result<(), Fault> {
+    async fn texts(&self, set: &mut WorkingSet, ids: &[i64]) -> Result<(), DbError> {
         let stored = ids.iter().filter_map(|id| Some((set.messages.get(id)?.stored_in?, *id)));
         let (queues, stored): (Vec<i32>, Vec<i64>) = stored.unzip();
         let copied = ids.iter().filter_map(|id| set.messages.get(id)?.copy_of);

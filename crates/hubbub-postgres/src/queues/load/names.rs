@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 
 use super::Loader;
 use super::enter::enter_client;
-use crate::db::{Fault, PgTime};
+use crate::db::{DbError, PgTime};
 use crate::queues::settings::rules_of;
 use crate::queues::sql::{self, time};
 use crate::queues::working_set::{Counts, Queue, WorkingSet};
@@ -63,7 +63,7 @@ impl Loader<'_> {
         set: &mut WorkingSet,
         ops: &[QueueOp<'_>],
         due_from: i64,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, DbError> {
         let names = names(ops);
         let (queues, clients): (Vec<&str>, Vec<&str>) =
             (names.queues.iter().copied().collect(), names.clients.iter().copied().collect());
@@ -89,7 +89,12 @@ impl Loader<'_> {
         Ok(names.sweeps)
     }
 
-    pub(super) async fn queues(&self, names: &[&str], numbers: &[i32], all: bool) -> Result<Vec<Row>, Fault> {
+    pub(super) async fn queues(
+        &self,
+        names: &[&str],
+        numbers: &[i32],
+        all: bool,
+    ) -> Result<Vec<Row>, DbError> {
         let statement = match (all, self.locks) {
             (true, true) => return self.tx.query(&sql::LOCK_ALL, &[]).await,
             (true, false) => return self.tx.query(&sql::READ_ALL, &[]).await,
@@ -102,7 +107,7 @@ impl Loader<'_> {
         self.tx.query(statement, &[&names, &numbers]).await
     }
 
-    pub(super) async fn seen(&self, names: &[&str], numbers: &[i32], all: bool) -> Result<Vec<Row>, Fault> {
+    pub(super) async fn seen(&self, names: &[&str], numbers: &[i32], all: bool) -> Result<Vec<Row>, DbError> {
         match (all, names.is_empty() && numbers.is_empty()) {
             (true, _) => self.tx.query(&sql::SEEN_ALL, &[]).await,
             (false, true) => Ok(Vec::new()),
@@ -110,7 +115,7 @@ impl Loader<'_> {
         }
     }
 
-    async fn clients(&self, names: &[&str]) -> Result<Vec<Row>, Fault> {
+    async fn clients(&self, names: &[&str]) -> Result<Vec<Row>, DbError> {
         if names.is_empty() { Ok(Vec::new()) } else { self.tx.query(&sql::READ_CLIENTS, &[&names]).await }
     }
 

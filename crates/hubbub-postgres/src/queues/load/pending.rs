@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 
 use super::enter::{enter_client, enter_messages, enter_pending};
 use super::{Loader, MORE};
-use crate::db::{Fault, Param};
+use crate::db::{DbError, Param};
 use crate::queues::sql::{self, time};
 use crate::queues::working_set::{ANYBODY, Frontier, Members, WorkingSet, chunk_of};
 
@@ -58,7 +58,7 @@ impl Loader<'_> {
         &self,
         touched: &Touched,
         (now, proven): (i64, i64),
-    ) -> Result<ReadPending, Fault> {
+    ) -> Result<ReadPending, DbError> {
         let Touched { queues, clients, removed } = touched;
         let due = async {
             if !self.locks || queues.is_empty() {
@@ -83,7 +83,7 @@ impl Loader<'_> {
     }
 
     /// All copies for a client.
-    pub(super) async fn copies_for(&self, set: &mut WorkingSet, client: i32) -> Result<(), Fault> {
+    pub(super) async fn copies_for(&self, set: &mut WorkingSet, client: i32) -> Result<(), DbError> {
         let touched = Touched {
             queues: set.queues.keys().copied().collect(),
             clients: vec![client],
@@ -95,7 +95,7 @@ impl Loader<'_> {
     }
 
     /// Who is registered, and how much is left to do of messages to everybody.
-    pub(super) async fn registered(&self, set: &mut WorkingSet) -> Result<(), Fault> {
+    pub(super) async fn registered(&self, set: &mut WorkingSet) -> Result<(), DbError> {
         self.hold_clients().await?;
         let names: Vec<&str> = set.client_asked.iter().map(|name| &**name).collect();
         let params: [Param<'_>; 1] = [&names];
@@ -122,7 +122,7 @@ impl Loader<'_> {
     }
 
     /// More of the oldest of a queue, with their copies that are not made.
-    pub(super) async fn oldest(&self, set: &mut WorkingSet, queue: i32) -> Result<(), Fault> {
+    pub(super) async fn oldest(&self, set: &mut WorkingSet, queue: i32) -> Result<(), DbError> {
         let behind = set.oldest.get(&queue).map_or(0, |frontier| frontier.to);
         let made_to = set.pending_oldest.get(&queue).copied().unwrap_or(0);
         set.make_new_of(queue);

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 
 use super::Loader;
 use super::enter::enter_messages;
-use crate::db::{Fault, Sql};
+use crate::db::{DbError, Sql};
 use crate::queues::sql;
 use crate::queues::working_set::{ANYBODY, Frontier, Place, ReceiverQueue, WorkingSet};
 
@@ -54,7 +54,7 @@ impl Loader<'_> {
         &self,
         set: &WorkingSet,
         places: &BTreeMap<Place, i64>,
-    ) -> Result<Read, Fault> {
+    ) -> Result<Read, DbError> {
         let of_kind = |by_sender: bool, newest_first: bool| {
             let is_it = move |place: &Place| {
                 place.sender.is_some() == by_sender && place.newest_first == newest_first
@@ -88,7 +88,7 @@ impl Loader<'_> {
         statement: &Sql,
         set: &WorkingSet,
         places: Vec<(&Place, i64)>,
-    ) -> Result<Vec<Row>, Fault> {
+    ) -> Result<Vec<Row>, DbError> {
         if places.is_empty() {
             return Ok(Vec::new());
         }

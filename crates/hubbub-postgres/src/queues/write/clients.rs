@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tokio_postgres::types::Type;
 
-use crate::db::{Fault, Sql, Tx};
+use crate::db::{DbError, Sql, Tx};
 use crate::queues::working_set::{ANYBODY, Members, WorkingSet, chunk_of};
 
 const NEXT_VERSION: Sql = Sql {
@@ -41,7 +41,7 @@ const WRITE_CHUNKS: Sql = Sql {
 };
 
 /// Notes who is registered, by numbers; the head's row is held.
-async fn write_chunks(tx: &Tx<'_>, changed: &[(i32, bool)]) -> Result<(), Fault> {
+async fn write_chunks(tx: &Tx<'_>, changed: &[(i32, bool)]) -> Result<(), DbError> {
     let mut chunks: BTreeMap<i32, Members> = BTreeMap::new();
     for (no, _) in changed {
         chunks.entry(chunk_of(*no).0).or_default();
@@ -59,7 +59,7 @@ async fn write_chunks(tx: &Tx<'_>, changed: &[(i32, bool)]) -> Result<(), Fault>
     tx.execute(&WRITE_CHUNKS, &[&numbers, &members]).await.map(drop)
 }
 
-pub(super) async fn write(tx: &Tx<'_>, set: &mut WorkingSet) -> Result<(), Fault> {
+pub(super) async fn write(tx: &Tx<'_>, set: &mut WorkingSet) -> Result<(), DbError> {
     // The head's row is held from here on, so the order cannot lead to a deadlock: new ones in that of their numbers.
     let mut changed: Vec<_> = set.clients.iter().filter(|(_, client)| client.is_changed).collect();
     changed.sort_unstable_by_key(|(_, client)| client.order());

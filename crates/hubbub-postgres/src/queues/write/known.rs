@@ -5,7 +5,7 @@ use tokio::try_join;
 use tokio_postgres::types::Type;
 
 use super::is_deleted;
-use crate::db::{Fault, PgTime, Sql, Tx};
+use crate::db::{DbError, PgTime, Sql, Tx};
 use crate::queues::settings::signed;
 use crate::queues::sql::time;
 use crate::queues::working_set::WorkingSet;
@@ -40,7 +40,7 @@ const FORGET_LATER: Sql = Sql {
     types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TIMESTAMPTZ],
 };
 
-pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
     let forget_at = time(set.now.saturating_add(signed(ID_KEPT_MS * 1_000)));
     let mut gone = set.known_gone.clone();
     let fresh = set.known.iter().filter(|((queue, _), known)| known.is_new && !is_deleted(set, *queue));

@@ -6,7 +6,7 @@ use tokio::try_join;
 use tokio_postgres::types::Type;
 
 use super::is_deleted;
-use crate::db::{Fault, Sql, Tx};
+use crate::db::{DbError, Sql, Tx};
 use crate::queues::working_set::{ReceiverQueue, WorkingSet};
 
 /// A low-water mark is written when it has moved by so many ids: each time leaves a dead version of the row, and between
@@ -27,7 +27,7 @@ const LOWER: Sql = Sql {
     types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
-pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
     let raised = raised(set);
     let raise = async {
         if raised.is_empty() {

@@ -5,7 +5,7 @@ use tokio::try_join;
 use tokio_postgres::types::Type;
 
 use super::is_deleted;
-use crate::db::{Fault, Param, PgTime, Sql, Tx};
+use crate::db::{DbError, Param, PgTime, Sql, Tx};
 use crate::queues::settings::signed;
 use crate::queues::sql::time;
 use crate::queues::working_set::{Message, WorkingSet};
@@ -79,7 +79,7 @@ const DELETE: Sql = Sql {
     types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
-pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
     try_join!(biased; write_gone(tx, set), write_changed(tx, set), write_new(tx, set)).map(drop)
 }
 
@@ -93,7 +93,7 @@ fn messages(set: &WorkingSet, is_meant: impl Fn(&Message) -> bool) -> Vec<&Messa
     messages
 }
 
-async fn write_gone(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+async fn write_gone(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
     let gone = messages(set, |message| message.is_gone && message.stored_in.is_some());
     if gone.is_empty() {
         return Ok(());
@@ -127,7 +127,7 @@ fn dead_deliveries(message: &Message) -> Option<i64> {
     message.dead.as_ref().map(|dead| dead.deliveries.into())
 }
 
-async fn write_changed(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+async fn write_changed(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
     let is_changed =
         |message: &Message| message.is_changed && !message.is_gone && message.stored_in.is_some();
     let some = messages(set, is_changed);
@@ -152,7 +152,7 @@ async fn write_changed(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
     tx.execute(&UPDATE, &params).await.map(drop)
 }
 
-async fn write_new(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+async fn write_new(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
     let some = messages(set, |message| !message.is_gone && message.stored_in.is_none());
     if some.is_empty() {
         return Ok(());

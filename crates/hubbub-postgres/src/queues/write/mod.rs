@@ -11,7 +11,7 @@ mod totals;
 use tokio::try_join;
 
 use super::working_set::{Message, State, WorkingSet};
-use crate::db::{Fault, Tx};
+use crate::db::{DbError, Tx};
 pub(super) use queues::delete_queues;
 
 fn is_deleted(set: &WorkingSet, queue: i32) -> bool {
@@ -19,7 +19,7 @@ fn is_deleted(set: &WorkingSet, queue: i32) -> bool {
 }
 
 /// Writes everything that is to be written.
-pub(super) async fn write(tx: &Tx<'_>, set: &mut WorkingSet) -> Result<(), Fault> {
+pub(super) async fn write(tx: &Tx<'_>, set: &mut WorkingSet) -> Result<(), DbError> {
     clients::write(tx, set).await?;
     let set = &*set;
     queues::write(tx, set).await?;

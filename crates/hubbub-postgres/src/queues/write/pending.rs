@@ -3,7 +3,7 @@
 use tokio_postgres::types::Type;
 
 use super::is_deleted;
-use crate::db::{Fault, Param, PgTime, Sql, Tx};
+use crate::db::{DbError, Param, PgTime, Sql, Tx};
 use crate::queues::sql::time;
 use crate::queues::working_set::{Pending, PendingChunk, WorkingSet};
 
@@ -77,7 +77,7 @@ const DELETE_CHUNKS: Sql = Sql {
 type ChunkOf<'a> = (i64, i32, &'a PendingChunk);
 
 /// What became of messages to everybody; those of queues that are gone are cleared away with them.
-pub(in crate::queues) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+pub(in crate::queues) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
     let live = |pending: &&Pending| pending.is_changed && !is_deleted(set, pending.template.queue);
     let (new, old): (Vec<&Pending>, Vec<&Pending>) =
         set.pending.values().filter(live).partition(|pending| pending.is_new);
@@ -100,7 +100,7 @@ pub(in crate::queues) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<()
     change_chunks(tx, of(&kept)).await
 }
 
-async fn add(tx: &Tx<'_>, pending: &Pending) -> Result<(), Fault> {
+async fn add(tx: &Tx<'_>, pending: &Pending) -> Result<(), DbError> {
     let one = &pending.template;
     let params: [Param<'_>; 11] = [
         &one.id,
@@ -118,7 +118,7 @@ async fn add(tx: &Tx<'_>, pending: &Pending) -> Result<(), Fault> {
     tx.execute(&ADD, &params).await.map(drop)
 }
 
-async fn add_chunks(tx: &Tx<'_>, chunks: &[ChunkOf<'_>]) -> Result<(), Fault> {
+async fn add_chunks(tx: &Tx<'_>, chunks: &[ChunkOf<'_>]) -> Result<(), DbError> {
     let some: Vec<&ChunkOf<'_>> = chunks.iter().filter(|(.., part)| !part.unmade.is_empty()).collect();
     if some.is_empty() {
         return Ok(());
@@ -134,7 +134,7 @@ async fn add_chunks(tx: &Tx<'_>, chunks: &[ChunkOf<'_>]) -> Result<(), Fault> {
     tx.execute(&ADD_CHUNKS, &params).await.map(drop)
 }
 
-async fn change(tx: &Tx<'_>, some: &[&Pending]) -> Result<(), Fault> {
+async fn change(tx: &Tx<'_>, some: &[&Pending]) -> Result<(), DbError> {
     if some.is_empty() {
         return Ok(());
     }
@@ -151,7 +151,7 @@ async fn change(tx: &Tx<'_>, some: &[&Pending]) -> Result<(), Fault> {
     tx.execute(&CHANGE, &params).await.map(drop)
 }
 
-async fn change_chunks(tx: &Tx<'_>, chunks: Vec<ChunkOf<'_>>) -> Result<(), Fault> {
+async fn change_chunks(tx: &Tx<'_>, chunks: Vec<ChunkOf<'_>>) -> Result<(), DbError> {
     let (gone, kept): (Vec<ChunkOf<'_>>, Vec<ChunkOf<'_>>) =
         chunks.into_iter().partition(|(.., part)| part.unmade.is_empty());
     let keys = |some: &[ChunkOf<'_>]| -> (Vec<i64>, Vec<i32>) {

@@ -3,7 +3,7 @@
 use hubbub_core::queue::WhenFull;
 use tokio_postgres::types::Type;
 
-use crate::db::{Fault, Param, Sql, Tx};
+use crate::db::{DbError, Param, Sql, Tx};
 use crate::queues::settings::signed;
 use crate::queues::working_set::{Queue, WorkingSet};
 
@@ -40,7 +40,7 @@ const NAME_NUMBER: Sql = Sql {
 };
 
 /// Queues that the batch deleted.
-pub(in crate::queues) async fn delete_queues(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+pub(in crate::queues) async fn delete_queues(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
     let deleted = set.queues.iter().filter(|(_, queue)| queue.is_deleted);
     let deleted: Vec<i32> = deleted.map(|(no, _)| *no).collect();
     if deleted.is_empty() {
@@ -50,7 +50,7 @@ pub(in crate::queues) async fn delete_queues(tx: &Tx<'_>, set: &WorkingSet) -> R
 }
 
 /// What became of the queues themselves.
-pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
     delete_queues(tx, set).await?;
     for (no, queue) in set.queues.iter().filter(|(_, queue)| queue.is_changed && !queue.is_deleted) {
         change_queue(tx, *no, queue).await?;
@@ -61,7 +61,7 @@ pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn change_queue(tx: &Tx<'_>, no: i32, queue: &Queue) -> Result<(), Fault> {
+async fn change_queue(tx: &Tx<'_>, no: i32, queue: &Queue) -> Result<(), DbError> {
     let settings = &queue.settings;
     let drops_oldest = settings.when_full == WhenFull::DropOldest;
     let numbers = [

@@ -3,7 +3,7 @@
 use tokio::try_join;
 use tokio_postgres::types::Type;
 
-use crate::db::{Fault, Param, Sql, Tx};
+use crate::db::{DbError, Param, Sql, Tx};
 use crate::queues::sql::time;
 use crate::queues::working_set::{Counts, Queue, WorkingSet};
 
@@ -48,7 +48,7 @@ const NOTE: Sql = Sql {
     types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ],
 };
 
-pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), Fault> {
+pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
     let live = || set.queues.iter().filter(|(_, queue)| !queue.is_deleted);
     let counted: Vec<(i32, Counts)> = live()
         .filter(|(_, queue)| queue.added != Counts::default())

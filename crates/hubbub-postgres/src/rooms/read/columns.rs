@@ -8,7 +8,7 @@ use hubbub_core::{Message, MessageRun, MessageType, RoomId, Send, Timestamp};
 use tokio_postgres::Row;
 
 use crate::db::row::{non_negative, unsigned};
-use crate::db::{Fault, PgTime};
+use crate::db::{DbError, PgTime};
 
 /// The operation, for messages.
 const READING: &str = "reading a room";
@@ -52,15 +52,15 @@ pub(in crate::rooms) const ROOM_COLUMNS: usize = 9;
 pub(in crate::rooms) const MESSAGE_COLUMNS: usize = 8;
 
 /// A number of a message, or a count.
-pub(in crate::rooms) fn count(row: &Row, column: usize) -> Result<u64, Fault> {
+pub(in crate::rooms) fn count(row: &Row, column: usize) -> Result<u64, DbError> {
     unsigned(row, column, "reading a number of a room")
 }
 
 /// The room in the first columns of a row.
-pub(in crate::rooms) fn room_info(row: &Row) -> Result<RoomInfo, Fault> {
+pub(in crate::rooms) fn room_info(row: &Row) -> Result<RoomInfo, DbError> {
     let name: &str = row.get(0);
     let room = RoomId::new(name)
-        .map_err(|_| Fault::UnexpectedRow { what: READING, found: format!("the name {name:?}") })?;
+        .map_err(|_| DbError::UnexpectedRow { what: READING, found: format!("the name {name:?}") })?;
     Ok(RoomInfo {
         room,
         head: count(row, 1)?,
@@ -80,8 +80,8 @@ pub(in crate::rooms) fn push(
     (row, at): (&Row, usize),
     room: &str,
     senders: &HashMap<i32, Arc<str>>,
-) -> Result<(), Fault> {
-    let unexpected = |found: String| Fault::UnexpectedRow { what: "reading messages", found };
+) -> Result<(), DbError> {
+    let unexpected = |found: String| DbError::UnexpectedRow { what: "reading messages", found };
     let sender: i32 = row.get(at + 2);
     let user = senders.get(&sender).ok_or_else(|| unexpected(format!("no user has the number {sender}")))?;
     let kind: i8 = row.get(at + 4);

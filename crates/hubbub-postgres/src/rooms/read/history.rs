@@ -14,7 +14,7 @@ use super::columns::{MESSAGE_COLUMNS, count, message_columns, push};
 use super::{limit_of, time_window};
 use crate::db::read_source::ReadSource;
 use crate::db::row::non_negative;
-use crate::db::{Fault, PgTime, Sql};
+use crate::db::{DbError, PgTime, Sql};
 use crate::replicas::Reader;
 use crate::rooms::Rooms;
 
@@ -148,7 +148,7 @@ async fn rows_of(
     (no, head, recent_from): (i32, i64, Option<Timestamp>),
     mut span: Span,
     query: HistoryQuery,
-) -> Result<Vec<Row>, Fault> {
+) -> Result<Vec<Row>, DbError> {
     (span.low, span.high) =
         time_window::narrow(&source, no, (span.low, span.high), query.from, query.to).await?;
     // One more than wanted, to know whether there is one.

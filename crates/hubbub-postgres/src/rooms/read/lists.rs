@@ -12,7 +12,7 @@ use tokio_postgres::types::Type;
 use super::columns::{ROOM_COLUMNS, count, message_columns, push, room_columns, room_info};
 use super::{history, limit_of};
 use crate::db::row::non_negative;
-use crate::db::{Fault, Sql};
+use crate::db::{DbError, Sql};
 use crate::rooms::Rooms;
 
 const ROOM: Sql = Sql {
@@ -81,7 +81,7 @@ pub(super) async fn room(rooms: &Rooms, room: &RoomId) -> Result<Option<RoomInfo
     Ok(rooms.context.db.read(&ROOM, &[&room.as_str()]).await?.first().map(room_info).transpose()?)
 }
 
-pub(super) async fn heads(rooms: &Rooms, wanted: &[RoomId]) -> Result<Vec<RoomHead>, Fault> {
+pub(super) async fn heads(rooms: &Rooms, wanted: &[RoomId]) -> Result<Vec<RoomHead>, DbError> {
     let names: Vec<&str> = wanted.iter().map(RoomId::as_str).collect();
     let rows = rooms.context.db.read(&HEADS, &[&names]).await?;
     let wanted: HashMap<&str, &RoomId> = wanted.iter().map(|room| (room.as_str(), room)).collect();
@@ -99,7 +99,7 @@ pub(super) async fn rooms(
     rooms: &Rooms,
     after: Option<&RoomId>,
     limit: usize,
-) -> Result<Vec<RoomInfo>, Fault> {
+) -> Result<Vec<RoomInfo>, DbError> {
     let after = after.map_or("", RoomId::as_str);
     rooms.context.db.read(&ROOMS, &[&after, &limit_of(limit)]).await?.iter().map(room_info).collect()
 }
@@ -123,11 +123,11 @@ pub(super) async fn members(
     room: &RoomId,
     after: Option<&UserId>,
     limit: usize,
-) -> Result<Vec<Member>, Fault> {
+) -> Result<Vec<Member>, DbError> {
     let after = after.map_or("", UserId::as_str);
     let rows = rooms.context.db.read(&MEMBERS, &[&room.as_str(), &after, &limit_of(limit)]).await?;
     let member = |row: &Row| {
-        let user = UserId::new(row.get::<_, &str>(0)).map_err(|_| Fault::UnexpectedRow {
+        let user = UserId::new(row.get::<_, &str>(0)).map_err(|_| DbError::UnexpectedRow {
             what: MEMBERS.what,
             found: format!("the name {:?}", row.get::<_, &str>(0)),
         })?;

@@ -6,7 +6,7 @@ use hubbub_core::Timestamp;
 use tokio_postgres::types::Type;
 
 use crate::db::read_source::ReadSource;
-use crate::db::{Fault, PgTime, Sql};
+use crate::db::{DbError, PgTime, Sql};
 
 /// Ranges of this size are scanned instead of divided.
 const ENOUGH: i64 = 64;
@@ -34,7 +34,7 @@ pub(super) async fn narrow(
     (low, high): (i64, i64),
     from: Option<Timestamp>,
     to: Option<Timestamp>,
-) -> Result<(i64, i64), Fault> {
+) -> Result<(i64, i64), DbError> {
     let end = high.saturating_add(1);
     let search = async |time: Option<Timestamp>| match time {
         Some(time) if end - low > ENOUGH => {

@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 use super::room_state::RoomState;
 use crate::db::row::{non_negative, unsigned};
-use crate::db::{Fault, Sql};
+use crate::db::{DbError, Sql};
 use crate::store::Context;
 
 /// Pairs of room and user in the cache.
@@ -66,7 +66,7 @@ impl AccessCache {
         context: &Context,
         state: &RoomState,
         user: &UserId,
-    ) -> Result<Access, Fault> {
+    ) -> Result<Access, DbError> {
         let row = context.db.read_one(&ACCESS, &[&state.no, &user.as_str()]).await?;
         if row.get(4) {
             return Ok(Access::Unknown);

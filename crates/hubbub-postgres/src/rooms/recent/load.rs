@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use super::newest::{BYTES_MAX, MESSAGES_MAX, NewestMessages};
 use super::room_state::RoomState;
-use crate::db::{Fault, PgTime, Sql};
+use crate::db::{DbError, PgTime, Sql};
 use crate::rooms::names::Names;
 use crate::rooms::read::{MESSAGE_COLUMNS, count, message_columns, push};
 use crate::store::Context;
@@ -56,7 +56,7 @@ pub(super) async fn load(
     state: &RoomState,
     before: Option<&NewestMessages>,
     wanted: usize,
-) -> Result<NewestMessages, Fault> {
+) -> Result<NewestMessages, DbError> {
     if let Some(before) = before.filter(|before| before.version() == state.version()) {
         let from = before.last_received_at().unwrap_or(BEGIN);
         let fetched = fetch(context, users, state, (before.head(), from), MESSAGES_MAX).await?;
@@ -94,11 +94,11 @@ async fn fetch(
     state: &RoomState,
     (after, from): (u64, Timestamp),
     limit: usize,
-) -> Result<Fetched, Fault> {
+) -> Result<Fetched, DbError> {
     let (after, limit, bytes_max): (i64, i64, i64) = (saturate(after), saturate(limit), saturate(BYTES_MAX));
     let rows = context.db.read(&TAIL, &[&state.no, &after, &PgTime(from), &limit, &bytes_max]).await?;
     let unexpected =
-        || Fault::UnexpectedRow { what: TAIL.what, found: format!("no room {}", state.info.room) };
+        || DbError::UnexpectedRow { what: TAIL.what, found: format!("no room {}", state.info.room) };
     let first_row = rows.first().ok_or_else(unexpected)?;
     let [found, head, oldest, erased] = [0, 1, 2, 3].map(|column| MESSAGE_COLUMNS + column);
     let has_message = |row: &&Row| row.get::<_, Option<i64>>(0).is_some();

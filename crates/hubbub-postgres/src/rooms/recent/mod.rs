@@ -23,7 +23,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::Mutex;
 
 use super::names::Names;
-use crate::db::Fault;
+use crate::db::DbError;
 use crate::db::query_batcher::QueryBatcher;
 use crate::store::Context;
 use access::AccessCache;
@@ -88,7 +88,7 @@ impl RecentCache {
         users: &Names,
         state: &RoomState,
         query: &HistoryQuery,
-    ) -> Result<Option<HistoryPage>, Fault> {
+    ) -> Result<Option<HistoryPage>, DbError> {
         let Some(wanted) = wanted(state, query) else { return Ok(None) };
         if let Some(page) = self.cached_page(state, query) {
             self.hits.fetch_add(1, Relaxed);
@@ -118,7 +118,7 @@ impl RecentCache {
     }
 
     /// The access of a user to a room.
-    pub(super) async fn access(&self, state: &RoomState, user: &UserId) -> Result<Access, Fault> {
+    pub(super) async fn access(&self, state: &RoomState, user: &UserId) -> Result<Access, DbError> {
         if let Some(access) = self.access_cache.get(state, user) {
             self.hits.fetch_add(1, Relaxed);
             return Ok(access);

@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use super::decide::Written;
 use super::state::{Membership, Room};
 use super::{ids, messages};
-use crate::db::{Fault, PgTime, Sql, Tx};
+use crate::db::{DbError, PgTime, Sql, Tx};
 
 const ROOMS: Sql = Sql {
     what: "moving the heads of rooms",
@@ -56,7 +56,7 @@ pub(super) async fn write(
     tx: &Tx<'_>,
     written: &Written<'_>,
     are_free: bool,
-) -> Result<(u64, Vec<(usize, u64)>), Fault> {
+) -> Result<(u64, Vec<(usize, u64)>), DbError> {
     let (inserted, stored, rooms, members, unread) = tokio::join!(
         ids::insert(tx, &written.stored, are_free),
         messages::insert(tx, &written.stored),
@@ -74,14 +74,14 @@ pub(super) async fn write(
     if cause < faults.len() { Err(faults.swap_remove(cause)) } else { Ok((inserted, unread)) }
 }
 
-fn kept<T: Default>(result: Result<T, Fault>, faults: &mut Vec<Fault>) -> T {
+fn kept<T: Default>(result: Result<T, DbError>, faults: &mut Vec<DbError>) -> T {
     result.unwrap_or_else(|fault| {
         faults.push(fault);
         T::default()
     })
 }
 
-async fn write_rooms(tx: &Tx<'_>, rooms: &[(i32, Room)]) -> Result<(), Fault> {
+async fn write_rooms(tx: &Tx<'_>, rooms: &[(i32, Room)]) -> Result<(), DbError> {
     if rooms.is_empty() {
         return Ok(());
     }
@@ -102,7 +102,7 @@ async fn write_rooms(tx: &Tx<'_>, rooms: &[(i32, Room)]) -> Result<(), Fault> {
 pub(super) async fn write_members(
     tx: &Tx<'_>,
     members: &HashMap<Membership, Option<i64>>,
-) -> Result<(), Fault> {
+) -> Result<(), DbError> {
     let (mut rooms, mut users, mut marks) = (Vec::new(), Vec::new(), Vec::new());
     let (mut former_rooms, mut former_users) = (Vec::new(), Vec::new());
     for ((room, user), mark) in members {
@@ -132,7 +132,7 @@ pub(super) async fn write_members(
     inserted.and(removed).map(drop)
 }
 
-async fn count_erased(tx: &Tx<'_>, counts: &[(usize, i32, i64)]) -> Result<Vec<(usize, u64)>, Fault> {
+async fn count_erased(tx: &Tx<'_>, counts: &[(usize, i32, i64)]) -> Result<Vec<(usize, u64)>, DbError> {
     if counts.is_empty() {
         return Ok(Vec::new());
     }

@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 use super::Totals;
 use super::state::{self, State};
-use crate::db::{Fault, Sql, Tx};
+use crate::db::{DbError, Sql, Tx};
 
 /// Messages erased by one operation.
 const ERASED_MAX: usize = 5_000;
@@ -84,7 +84,7 @@ struct ErasedRange {
 }
 
 /// Erases the next messages; with the last ones the user's memberships end.
-pub(super) async fn apply(tx: &Tx<'_>, user: i32) -> Result<(Outcome, Totals), Fault> {
+pub(super) async fn apply(tx: &Tx<'_>, user: i32) -> Result<(Outcome, Totals), DbError> {
     let most: i64 = saturate(ERASED_MAX + 1);
     let mut found: Vec<(i32, i64)> =
         tx.query(&MESSAGES, &[&user, &most]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
@@ -111,7 +111,7 @@ async fn erase(
     tx: &Tx<'_>,
     state: &mut State,
     found: &[(i32, i64)],
-) -> Result<BTreeMap<i32, ErasedRange>, Fault> {
+) -> Result<BTreeMap<i32, ErasedRange>, DbError> {
     let (rooms, seqs): (Vec<i32>, Vec<i64>) = found.iter().copied().unzip();
     let mut gone: BTreeMap<i32, ErasedRange> = BTreeMap::new();
     for row in tx.query(&ERASE, &[&rooms, &seqs]).await? {
@@ -132,7 +132,11 @@ async fn erase(
 }
 
 /// Restores that a room's oldest number is not an erased one's.
-async fn move_oldest(tx: &Tx<'_>, state: &mut State, gone: &BTreeMap<i32, ErasedRange>) -> Result<(), Fault> {
+async fn move_oldest(
+    tx: &Tx<'_>,
+    state: &mut State,
+    gone: &BTreeMap<i32, ErasedRange>,
+) -> Result<(), DbError> {
     let is_oldest =
         |no: &i32, gone: &ErasedRange| state.rooms.get(no).is_some_and(|room| room.oldest == gone.first);
     let begun = gone.iter().filter(|(no, gone)| is_oldest(no, gone)).map(|(no, gone)| (*no, gone.first));
@@ -154,7 +158,7 @@ async fn move_oldest(tx: &Tx<'_>, state: &mut State, gone: &BTreeMap<i32, Erased
     Ok(())
 }
 
-async fn leave(tx: &Tx<'_>, state: &mut State, user: i32) -> Result<(), Fault> {
+async fn leave(tx: &Tx<'_>, state: &mut State, user: i32) -> Result<(), DbError> {
     let rooms: Vec<i32> = state.rooms.keys().copied().collect();
     for row in tx.query(&LEAVE, &[&user, &rooms]).await? {
         if let Some(room) = state.rooms.get_mut(&row.get(0)) {
@@ -165,7 +169,7 @@ async fn leave(tx: &Tx<'_>, state: &mut State, user: i32) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn write_rooms(tx: &Tx<'_>, state: &State) -> Result<(), Fault> {
+async fn write_rooms(tx: &Tx<'_>, state: &State) -> Result<(), DbError> {
     let touched: Vec<_> = state.rooms.iter().filter(|(_, room)| room.is_touched).collect();
     let numbers: Vec<i32> = touched.iter().map(|(no, _)| **no).collect();
     let oldest: Vec<i64> = touched.iter().map(|(_, room)| room.oldest).collect();
@@ -176,7 +180,11 @@ async fn write_rooms(tx: &Tx<'_>, state: &State) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn add_pending_deletes(tx: &Tx<'_>, gone: &BTreeMap<i32, ErasedRange>, user: i32) -> Result<(), Fault> {
+async fn add_pending_deletes(
+    tx: &Tx<'_>,
+    gone: &BTreeMap<i32, ErasedRange>,
+    user: i32,
+) -> Result<(), DbError> {
     let rooms: Vec<i32> = gone.keys().copied().collect();
     let first: Vec<i64> = gone.values().map(|gone| gone.first).collect();
     let last: Vec<i64> = gone.values().map(|gone| gone.last).collect();

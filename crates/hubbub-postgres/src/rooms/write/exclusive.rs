@@ -1,14 +1,14 @@
 //! Exclusive changes: making, changing and deleting a room, and erasing a user.
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::{Change, Outcome, Refusal, RoomSettings, Timestamp, What};
+use hubbub_core::{Change, Outcome, Refusal, RoomChange, RoomSettings, Timestamp};
 use tokio_postgres::types::Type;
 
 use super::decide::WorkingSet;
 use super::state::{self, Room};
 use super::{Numbered, Totals, differences, erase, ids};
 use crate::apply::RoomOp;
-use crate::db::{Failure, Fault, Sql, Tx};
+use crate::db::{DbError, Failure, Sql, Tx};
 use crate::rooms::Rooms;
 
 /// A setting that is not given keeps its value, which is the default in a new room.
@@ -51,14 +51,14 @@ const ADD_PENDING_DELETES: Sql = Sql {
 /// Makes an exclusive change.
 pub(super) async fn apply(rooms: &Rooms, change: &Change<'_>) -> Result<Outcome, Failure> {
     let db = &rooms.context.db;
-    let (outcome, totals) = if let What::EraseUser { user } = change.what {
+    let (outcome, totals) = if let RoomChange::EraseUser { user } = change.what {
         let numbers = rooms.user_names.numbers(db, &[(user, false)]).await?;
         let Some(user) = numbers.first().copied().flatten() else {
             return Ok(Outcome::Erased { messages: 0, more: false });
         };
         db.transact("erasing a user", async |tx| erase::apply(tx, user).await).await?
     } else {
-        let is_put = matches!(change.what, What::PutRoom { .. });
+        let is_put = matches!(change.what, RoomChange::PutRoom { .. });
         let name = change.room().unwrap_or_default();
         let room = rooms.room_names.numbers(db, &[(name, is_put)]).await?.first().copied().flatten();
         let by = change.by.unwrap_or_default();
@@ -78,8 +78,8 @@ async fn change_room(
     no: i32,
     numbered: &Numbered<'_>,
     now: Timestamp,
-) -> Result<(Outcome, Totals), Fault> {
-    let missing = || Fault::UnexpectedRow { what: "locking rooms", found: "no row".into() };
+) -> Result<(Outcome, Totals), DbError> {
+    let missing = || DbError::UnexpectedRow { what: "locking rooms", found: "no row".into() };
     let mut state = state::lock(tx, std::iter::once(no)).await?;
     state.members = state::read_members(tx, &state, std::slice::from_ref(numbered)).await?;
     let before = state.rooms.get(&no).cloned().ok_or_else(missing)?;
@@ -94,7 +94,7 @@ async fn change_room(
         rooms: i64::from(after.exists) - i64::from(before.exists),
     };
     match change.what {
-        What::PutRoom { settings, .. } => {
+        RoomChange::PutRoom { settings, .. } => {
             put(tx, no, &settings, after.members - before.members).await?;
             differences::write_members(tx, &set.into_written().members).await?;
         }
@@ -103,13 +103,13 @@ async fn change_room(
     Ok((outcome, totals))
 }
 
-async fn put(tx: &Tx<'_>, no: i32, settings: &RoomSettings<'_>, more_members: i64) -> Result<(), Fault> {
+async fn put(tx: &Tx<'_>, no: i32, settings: &RoomSettings<'_>, more_members: i64) -> Result<(), DbError> {
     let retention: Option<i64> = settings.retention_s.map(saturate);
     tx.execute(&PUT, &[&no, &settings.title, &settings.members_only, &retention, &more_members]).await?;
     Ok(())
 }
 
-async fn delete(tx: &Tx<'_>, no: i32, room: &Room) -> Result<(), Fault> {
+async fn delete(tx: &Tx<'_>, no: i32, room: &Room) -> Result<(), DbError> {
     for statement in [&DELETE, &DELETE_MEMBERS, &DELETE_ERASED] {
         tx.execute(statement, &[&no]).await?;
     }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::Numbered;
 use super::messages::NewMessage;
 use crate::apply::RoomOp;
-use crate::db::{Fault, PgTime, Sql, Tx};
+use crate::db::{DbError, PgTime, Sql, Tx};
 
 /// The kept messages that use ids of a batch, by room and hash.
 pub(super) type UsedIds = HashMap<(i32, Uuid), FirstMessage>;
@@ -72,7 +72,7 @@ impl FirstMessage {
 }
 
 /// The kept messages that use ids of a batch.
-pub(super) async fn look_up(tx: &Tx<'_>, ops: &[Numbered<'_>], hashes: &[Uuid]) -> Result<UsedIds, Fault> {
+pub(super) async fn look_up(tx: &Tx<'_>, ops: &[Numbered<'_>], hashes: &[Uuid]) -> Result<UsedIds, DbError> {
     let sends = ops.iter().zip(hashes).filter(|(numbered, _)| matches!(numbered.op, RoomOp::Send(_)));
     let (rooms, hashes): (Vec<i32>, Vec<Uuid>) =
         sends.filter_map(|(numbered, hash)| Some((numbered.room?, *hash))).unzip();
@@ -91,7 +91,7 @@ pub(super) async fn look_up(tx: &Tx<'_>, ops: &[Numbered<'_>], hashes: &[Uuid]) 
 
 /// Inserts the ids of new messages, and returns how many it inserted. Used ids are not inserted, unless they were looked
 /// up and found to be free.
-pub(super) async fn insert(tx: &Tx<'_>, stored: &[NewMessage<'_>], are_free: bool) -> Result<u64, Fault> {
+pub(super) async fn insert(tx: &Tx<'_>, stored: &[NewMessage<'_>], are_free: bool) -> Result<u64, DbError> {
     if stored.is_empty() {
         return Ok(0);
     }

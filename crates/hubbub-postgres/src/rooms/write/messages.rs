@@ -5,7 +5,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use crate::db::{Fault, PgTime, Sql, Tx};
+use crate::db::{DbError, PgTime, Sql, Tx};
 
 /// A message that has its number.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,7 @@ const INSERT: Sql = Sql {
 };
 
 /// Inserts messages.
-pub(super) async fn insert(tx: &Tx<'_>, stored: &[NewMessage<'_>]) -> Result<(), Fault> {
+pub(super) async fn insert(tx: &Tx<'_>, stored: &[NewMessage<'_>]) -> Result<(), DbError> {
     if stored.is_empty() {
         return Ok(());
     }
@@ -58,9 +58,9 @@ pub(super) async fn insert(tx: &Tx<'_>, stored: &[NewMessage<'_>]) -> Result<(),
 }
 
 /// Whether a message was refused because no partition holds its time.
-pub(super) fn lacks_partition(fault: &Fault) -> bool {
+pub(super) fn lacks_partition(fault: &DbError) -> bool {
     match fault {
-        Fault::Statement { what, error } => {
+        DbError::Statement { what, error } => {
             *what == INSERT.what && error.code() == Some(&SqlState::CHECK_VIOLATION)
         }
         _ => false,

@@ -18,12 +18,12 @@ mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hubbub_core::{Change, Op, Outcome, Timestamp, What};
+use hubbub_core::{Change, Op, Outcome, RoomChange, Timestamp};
 
 use super::Rooms;
-use super::names::Wanted;
+use super::names::NameRequest;
 use crate::apply::RoomOp;
-use crate::db::{Failure, Fault, Tx};
+use crate::db::{DbError, Failure, Tx};
 use crate::partitions;
 use decide::{WorkingSet, Written};
 use state::Membership;
@@ -111,7 +111,7 @@ async fn try_once<'a>(
     hashes: &[uuid::Uuid],
     hints: &RetryHints,
     tx: &Tx<'_>,
-) -> Result<(Vec<Outcome>, Written<'a>), Fault> {
+) -> Result<(Vec<Outcome>, Written<'a>), DbError> {
     let mut state = state::lock(tx, ops.iter().filter_map(|numbered| numbered.room)).await?;
     let looks_up_ids = hints.looks_up_ids.load(Ordering::Relaxed);
     let members = state::read_members(tx, &state, ops);
@@ -133,10 +133,10 @@ async fn try_once<'a>(
     if inserted != wanted as u64 {
         if looks_up_ids {
             let found = format!("{inserted} of {wanted} new ids could be inserted");
-            return Err(Fault::UnexpectedRow { what: "inserting ids", found });
+            return Err(DbError::UnexpectedRow { what: "inserting ids", found });
         }
         hints.looks_up_ids.store(true, Ordering::Relaxed);
-        return Err(Fault::Again { what: "inserting ids" });
+        return Err(DbError::Again { what: "inserting ids" });
     }
     for (place, erased) in unread {
         if let Some(Outcome::Read(mark)) = outcomes.get_mut(place) {
@@ -150,14 +150,14 @@ async fn try_once<'a>(
 async fn number<'a>(rooms: &Rooms, ops: &[RoomOp<'a>]) -> Result<Vec<Numbered<'a>>, Failure> {
     let db = &rooms.context.db;
     let autocreate = rooms.context.options.autocreate;
-    let rooms_wanted: Vec<Wanted<'_>> = ops
+    let rooms_wanted: Vec<NameRequest<'_>> = ops
         .iter()
         .map(|op| match op {
             RoomOp::Send(send) => (send.room, autocreate),
             RoomOp::Change(change) => (change.room().unwrap_or_default(), false),
         })
         .collect();
-    let users_wanted: Vec<Wanted<'_>> = ops
+    let users_wanted: Vec<NameRequest<'_>> = ops
         .iter()
         .flat_map(|op| match op {
             RoomOp::Send(send) => [(send.user, true), ("", false)],
@@ -172,13 +172,13 @@ async fn number<'a>(rooms: &Rooms, ops: &[RoomOp<'a>]) -> Result<Vec<Numbered<'a
     Ok(numbered.map(|((op, room), (user, by))| Numbered { op: *op, room, user, by }).collect())
 }
 
-fn user_of<'a>(change: &Change<'a>) -> Wanted<'a> {
+fn user_of<'a>(change: &Change<'a>) -> NameRequest<'a> {
     match change.what {
-        What::AddMember { user, .. } => (user, true),
-        What::RemoveMember { user, .. } | What::MarkRead { user, .. } | What::EraseUser { user } => {
-            (user, false)
-        }
-        What::PutRoom { .. } | What::DeleteRoom { .. } => ("", false),
+        RoomChange::AddMember { user, .. } => (user, true),
+        RoomChange::RemoveMember { user, .. }
+        | RoomChange::MarkRead { user, .. }
+        | RoomChange::EraseUser { user } => (user, false),
+        RoomChange::PutRoom { .. } | RoomChange::DeleteRoom { .. } => ("", false),
     }
 }
 

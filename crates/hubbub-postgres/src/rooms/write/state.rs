@@ -7,7 +7,7 @@ use hubbub_core::rules::rooms::RoomState;
 use tokio_postgres::types::Type;
 
 use super::Numbered;
-use crate::db::{Fault, PgTime, Sql, Tx};
+use crate::db::{DbError, PgTime, Sql, Tx};
 
 /// A room as the operations so far left it.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ const LAST_TIMES: Sql = Sql {
 };
 
 /// Locks rooms to the end of the transaction.
-pub(super) async fn lock(tx: &Tx<'_>, rooms: impl Iterator<Item = i32>) -> Result<State, Fault> {
+pub(super) async fn lock(tx: &Tx<'_>, rooms: impl Iterator<Item = i32>) -> Result<State, DbError> {
     let wanted: Vec<i32> = rooms.collect::<BTreeSet<_>>().into_iter().collect();
     if wanted.is_empty() {
         return Ok(State::default());
@@ -102,7 +102,7 @@ pub(super) async fn read_members(
     tx: &Tx<'_>,
     state: &State,
     ops: &[Numbered<'_>],
-) -> Result<HashMap<Membership, i64>, Fault> {
+) -> Result<HashMap<Membership, i64>, DbError> {
     let mut wanted = BTreeSet::new();
     for numbered in ops {
         let Some(room) = numbered.room else { continue };
@@ -119,7 +119,11 @@ pub(super) async fn read_members(
 }
 
 /// The times of the last messages of rooms, where they are later than `now`.
-pub(super) async fn last_times(tx: &Tx<'_>, rooms: &[i32], now: Timestamp) -> Result<Vec<Timestamp>, Fault> {
+pub(super) async fn last_times(
+    tx: &Tx<'_>,
+    rooms: &[i32],
+    now: Timestamp,
+) -> Result<Vec<Timestamp>, DbError> {
     let rows = tx.query(&LAST_TIMES, &[&rooms, &PgTime(now)]).await?;
     Ok(rows.iter().map(|row| row.get::<_, PgTime>(0).0).collect())
 }

@@ -15,7 +15,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::backup::{BACKUP_UNUSED_MAX, Backing, BackupError, BackupFile, BackupInfo, BackupStore};
+use hubbub_core::backup::{
+    BACKUP_UNUSED_MAX, BackupError, BackupFile, BackupFuture, BackupInfo, BackupStore,
+};
 use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
@@ -118,7 +120,7 @@ impl Backups {
 
 impl Engine {
     /// The store as it is at a moment during this call; see [`BackupStore::begin_backup`].
-    pub fn begin_snapshot(&self, id: &str) -> Result<BackupInfo, BackupError> {
+    pub fn begin_backup(&self, id: &str) -> Result<BackupInfo, BackupError> {
         // Held, so that the segments are what the rooms of the barrier say, and that one backup is made at a time.
         let _merging = self.shared.merging.lock();
         self.backups.forget_unused(self.shared.clock.monotonic());
@@ -219,7 +221,7 @@ impl Engine {
     }
 
     /// A piece of a backup's file; see [`BackupStore::read_backup`].
-    pub fn read_snapshot(
+    pub fn read_backup(
         &self,
         id: &str,
         file: &str,
@@ -245,7 +247,7 @@ impl Engine {
     }
 
     /// Lets go of a backup. Says whether there was one.
-    pub fn end_snapshot(&self, id: &str) -> bool {
+    pub fn end_backup(&self, id: &str) -> bool {
         let mut kept = self.backups.kept.lock();
         let before = kept.len();
         kept.retain(|backup| backup.info.id != id);
@@ -260,7 +262,7 @@ impl From<MaintainError> for BackupError {
 }
 
 impl Embedded {
-    fn backing<T, F>(&self, step: F) -> Backing<'_, T>
+    fn backing<T, F>(&self, step: F) -> BackupFuture<'_, T>
     where
         T: Send + 'static,
         F: FnOnce(&Engine) -> Result<T, BackupError> + Send + 'static,
@@ -274,9 +276,9 @@ impl Embedded {
 }
 
 impl BackupStore for Embedded {
-    fn begin_backup(&self, backup: &str) -> Backing<'_, BackupInfo> {
+    fn begin_backup(&self, backup: &str) -> BackupFuture<'_, BackupInfo> {
         let backup = backup.to_owned();
-        self.backing(move |engine| engine.begin_snapshot(&backup))
+        self.backing(move |engine| engine.begin_backup(&backup))
     }
 
     fn read_backup(
@@ -285,12 +287,12 @@ impl BackupStore for Embedded {
         file: &str,
         offset: u64,
         bytes_max: usize,
-    ) -> Backing<'_, Option<Vec<u8>>> {
+    ) -> BackupFuture<'_, Option<Vec<u8>>> {
         let (backup, file) = (backup.to_owned(), file.to_owned());
-        self.backing(move |engine| engine.read_snapshot(&backup, &file, offset, bytes_max))
+        self.backing(move |engine| engine.read_backup(&backup, &file, offset, bytes_max))
     }
 
     fn end_backup(&self, backup: &str) -> bool {
-        self.engine().end_snapshot(backup)
+        self.engine().end_backup(backup)
     }
 }

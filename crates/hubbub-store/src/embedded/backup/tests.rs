@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hubbub_core::backup::{BACKUP_UNUSED_MAX, BackupInfo};
-use hubbub_core::change::{Change, RoomSettings, What};
+use hubbub_core::change::{Change, RoomChange, RoomSettings};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::{Condition, KeyInfo, KvHistory};
 use hubbub_core::store::{Cursor, HistoryQuery};
@@ -47,7 +47,7 @@ impl Place {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             let mut bytes = Vec::new();
             loop {
-                let piece = engine.read_snapshot(&info.id, &file.name, bytes.len() as u64, 1_000);
+                let piece = engine.read_backup(&info.id, &file.name, bytes.len() as u64, 1_000);
                 match piece.unwrap().unwrap() {
                     piece if piece.is_empty() => break,
                     piece => bytes.extend(piece),
@@ -127,7 +127,7 @@ fn a_snapshot_is_one_moment_whatever_happens_after_it() {
     let engine = place.open("data");
     send(&engine, "a", 0..300);
     send(&engine, "b", 0..7);
-    let info = engine.begin_snapshot("one").unwrap();
+    let info = engine.begin_backup("one").unwrap();
     assert_eq!((info.messages, info.epoch.clone()), (307, engine.epoch()));
     // More messages, and merges that remove the segments of the snapshot.
     send(&engine, "a", 300..900);
@@ -160,7 +160,7 @@ fn keys_are_as_they_were_and_no_revision_comes_twice() {
     put(&engine, 0..2_000, "first");
     put(&engine, 0..200, "second");
     let (before, revision) = (values(&engine), engine.shared.keys.revision());
-    let info = engine.begin_snapshot("one").unwrap();
+    let info = engine.begin_backup("one").unwrap();
     assert!(info.files.iter().filter(|file| file.name.ends_with(".run")).count() > 2, "{:?}", info.files);
     put(&engine, 0..4_000, "third");
     while engine.merge_step().unwrap() {}
@@ -201,14 +201,14 @@ fn keys_are_as_they_were_and_no_revision_comes_twice() {
 fn an_empty_store_and_a_clean_slot_are_backed_up_too() {
     let place = Place::new();
     let engine = place.open("data");
-    let empty = engine.begin_snapshot("empty").unwrap();
+    let empty = engine.begin_backup("empty").unwrap();
     assert_eq!((empty.messages, empty.files.len()), (0, 2));
     place.fetch(&engine, &empty, "empty");
     place.restore(&empty, "empty", "restored").unwrap();
     assert!(place.open("restored").rooms(None, 10).is_empty());
 
     send(&engine, "a", 0..3);
-    let (first, second) = (engine.begin_snapshot("1").unwrap(), engine.begin_snapshot("2").unwrap());
+    let (first, second) = (engine.begin_backup("1").unwrap(), engine.begin_backup("2").unwrap());
     assert_eq!(first.files, second.files, "nothing was written in between");
     assert_eq!(first.messages, 3);
 }
@@ -238,7 +238,7 @@ fn a_snapshot_is_made_while_seals_are_behind() {
         engine.prepare_step().unwrap();
     }
     assert!(sent > 4);
-    assert_eq!(engine.begin_snapshot("one").unwrap().messages, sent + 1);
+    assert_eq!(engine.begin_backup("one").unwrap().messages, sent + 1);
 }
 
 #[test]
@@ -253,15 +253,15 @@ fn members_marks_and_what_is_gone_are_as_they_were() {
     send(&engine, "a", 0..200);
     send(&engine, "gone", 0..50);
     let settings = RoomSettings { title: Some("Ä"), members_only: Some(true), ..RoomSettings::default() };
-    change(What::PutRoom { room: "a", settings });
-    change(What::AddMember { room: "a", user: "bob" });
-    change(What::DeleteRoom { room: "gone" });
-    let info = engine.begin_snapshot("one").unwrap();
+    change(RoomChange::PutRoom { room: "a", settings });
+    change(RoomChange::AddMember { room: "a", user: "bob" });
+    change(RoomChange::DeleteRoom { room: "gone" });
+    let info = engine.begin_backup("one").unwrap();
     assert_eq!(info.messages, 200);
     // Behind the barrier everything goes, but not from the snapshot.
-    change(What::RemoveMember { room: "a", user: "bob" });
+    change(RoomChange::RemoveMember { room: "a", user: "bob" });
     while !ids(&engine, "a").is_empty() {
-        change(What::EraseUser { user: "ada" });
+        change(RoomChange::EraseUser { user: "ada" });
     }
     while engine.merge_step().unwrap() {}
 
@@ -288,7 +288,7 @@ fn a_missing_segment_is_missed_whatever_the_manifest_says() {
     let place = Place::new();
     let engine = place.open("data");
     send(&engine, "a", 0..400);
-    let info = engine.begin_snapshot("one").unwrap();
+    let info = engine.begin_backup("one").unwrap();
     place.fetch(&engine, &info, "backup");
     let backup = FileDisk::new(place.path("backup"));
     let mut manifest = Manifest::load(&backup).unwrap().unwrap();
@@ -304,26 +304,26 @@ fn snapshots_end() {
     let place = Place::new();
     let engine = place.open("data");
     send(&engine, "a", 0..3);
-    let first = engine.begin_snapshot("first").unwrap();
+    let first = engine.begin_backup("first").unwrap();
     send(&engine, "a", 3..4);
-    let again = engine.begin_snapshot("first").unwrap();
+    let again = engine.begin_backup("first").unwrap();
     assert_eq!((again.is_new, again.messages, &again.files), (false, 3, &first.files), "asked twice");
-    let read = |info: &BackupInfo, file: &str| engine.read_snapshot(&info.id, file, 0, 10).unwrap();
+    let read = |info: &BackupInfo, file: &str| engine.read_backup(&info.id, file, 0, 10).unwrap();
     assert!(read(&first, "MANIFEST").is_some());
     for file in ["LOCK", "../data/MANIFEST", "segments", "/etc/passwd", ""] {
         assert_eq!(read(&first, file), None, "{file}");
     }
-    assert_eq!(engine.read_snapshot(&first.id, "FORMAT", 1_000, 10).unwrap(), Some(Vec::new()));
-    assert!(engine.end_snapshot(&first.id) && !engine.end_snapshot(&first.id));
+    assert_eq!(engine.read_backup(&first.id, "FORMAT", 1_000, 10).unwrap(), Some(Vec::new()));
+    assert!(engine.end_backup(&first.id) && !engine.end_backup(&first.id));
     assert_eq!(read(&first, "MANIFEST"), None);
     // The one that was not read for longest gives way.
     let mut all = Vec::new();
     for number in 0..4 {
-        all.push(engine.begin_snapshot(&number.to_string()).unwrap());
+        all.push(engine.begin_backup(&number.to_string()).unwrap());
         place.clock.advance_micros(1_000_000);
     }
     assert!(read(&all[0], "FORMAT").is_some());
-    all.push(engine.begin_snapshot("4").unwrap());
+    all.push(engine.begin_backup("4").unwrap());
     let kept: Vec<bool> = all.iter().map(|info| read(info, "FORMAT").is_some()).collect();
     assert_eq!(kept, [true, false, true, true, true]);
     place.clock.advance_micros(i64::try_from(BACKUP_UNUSED_MAX.as_micros()).unwrap());
@@ -336,7 +336,7 @@ fn nothing_is_left_of_a_restore_that_fails() {
     let place = Place::new();
     let engine = place.open("data");
     send(&engine, "a", 0..300);
-    let info = engine.begin_snapshot("one").unwrap();
+    let info = engine.begin_backup("one").unwrap();
     place.fetch(&engine, &info, "backup");
     for file in &info.files {
         let path = place.path("backup").join(&file.name);

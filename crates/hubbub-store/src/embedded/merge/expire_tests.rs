@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom, SteadyClock, TRUST_AFTER};
 use hubbub_core::store::{Cursor, HistoryQuery};
-use hubbub_core::{Change, MessageType, Op, OpBatch, Outcome, RoomSettings, Send, Timestamp, What};
+use hubbub_core::{Change, MessageType, Op, OpBatch, Outcome, RoomChange, RoomSettings, Send, Timestamp};
 
 use crate::embedded::disk::FileDisk;
 use crate::embedded::{Engine, EngineOptions};
@@ -47,13 +47,13 @@ impl Place {
         while self.engine.seal_step().unwrap() || self.engine.merge_step().unwrap() {}
     }
 
-    fn change(&self, what: What<'_>) -> Outcome {
+    fn change(&self, what: RoomChange<'_>) -> Outcome {
         self.apply(&Op::Change(Change { by: None, what }))
     }
 
     fn keep_for(&self, room: &str, seconds: u64) {
         let settings = RoomSettings { retention_s: Some(seconds), ..RoomSettings::default() };
-        self.change(What::PutRoom { room, settings });
+        self.change(RoomChange::PutRoom { room, settings });
     }
 
     fn send(&self, room: &str, user: &str, id: u64) {
@@ -142,8 +142,8 @@ fn what_is_erased_or_deleted_leaves_the_disk() {
     place.fill(0..2_000);
     assert_eq!((place.count("kept"), place.in_segments("kept")), (600, 600));
     assert!(holds(place.dir.path(), b"eve"));
-    while matches!(place.change(What::EraseUser { user: "eve" }), Outcome::Erased { more: true, .. }) {}
-    place.change(What::DeleteRoom { room: "gone" });
+    while matches!(place.change(RoomChange::EraseUser { user: "eve" }), Outcome::Erased { more: true, .. }) {}
+    place.change(RoomChange::DeleteRoom { room: "gone" });
     assert_eq!((place.count("kept"), place.in_segments("kept")), (300, 300));
     assert_eq!(place.in_segments("gone"), 0);
     // The record of an erasure names the user too, until its slot is written anew.

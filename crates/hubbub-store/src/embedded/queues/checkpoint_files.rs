@@ -59,7 +59,7 @@ pub(crate) struct Kept {
 impl Shared {
     /// Writes what must be kept of queues when journals up to `applied` are given up. `None` when what the manifest names
     /// says it all.
-    pub(crate) fn keep_queues(&self, applied: u64) -> Result<Option<Kept>, MaintainError> {
+    pub(crate) fn write_queue_checkpoint(&self, applied: u64) -> Result<Option<Kept>, MaintainError> {
         // Noted at once, so that the next attempt leaves the file alone.
         self.keep(applied).inspect_err(|error| self.status.damage.note(error))
     }

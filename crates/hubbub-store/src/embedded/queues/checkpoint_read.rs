@@ -26,7 +26,7 @@ use crate::embedded::record::{read_byte, read_rules, read_text, read_time, read_
 use crate::embedded::rooms::Position;
 
 /// Reads the checkpoint that the manifest names, if it names one.
-pub(crate) fn read_snapshot(
+pub(crate) fn read_checkpoint(
     disk: &dyn Disk,
     files: &Files,
     key: [u64; 2],

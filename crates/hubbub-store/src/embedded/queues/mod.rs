@@ -69,7 +69,7 @@ use super::tail::hash::MixState;
 use advance::TimeOut;
 pub(crate) use checkpoint::{Copied, Files};
 pub(crate) use checkpoint_files::QUEUES_DIR;
-pub(crate) use checkpoint_read::read_snapshot;
+pub(crate) use checkpoint_read::read_checkpoint;
 pub(crate) use decide::QueueBatch;
 use entry::{Entry, NEVER, Slab};
 use pending::PendingBroadcast;

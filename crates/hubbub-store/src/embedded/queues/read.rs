@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hubbub_core::queue::{
-    DeadLetter, Delivery, QueueInfo, TAKE_BYTES_MAX, TAKE_MAX, Waiting, WaitingState, Wanted,
+    DeadLetter, Delivery, MessageState, QueueInfo, TAKE_BYTES_MAX, TAKE_MAX, TakeFilter, Waiting,
 };
 use hubbub_core::store::{ReadError, StoreFigures};
 use hubbub_core::{ClientId, Timestamp};
@@ -31,7 +31,7 @@ fn too_many_unreadable() -> ReadError {
 /// A message without its payload, and where that stands.
 struct Found {
     told: Delivery,
-    state: WaitingState,
+    state: MessageState,
     expires_at: Option<Timestamp>,
     entry: Entry,
     medium: Option<Medium>,
@@ -77,12 +77,12 @@ impl Queues {
         let time = |at: i64| Timestamp::from_micros(now.wall_of(at));
         let mut told = self.delivery(entry, None, String::new());
         let state = match entry.state {
-            State::Delayed => WaitingState::Delayed(time(entry.at)),
-            State::Expired if entry.at != NEVER => WaitingState::Delayed(time(entry.at)),
-            State::Leased => WaitingState::Leased(time(entry.at)),
-            _ => WaitingState::Ready,
+            State::Delayed => MessageState::Delayed(time(entry.at)),
+            State::Expired if entry.at != NEVER => MessageState::Delayed(time(entry.at)),
+            State::Leased => MessageState::Leased(time(entry.at)),
+            _ => MessageState::Ready,
         };
-        if let WaitingState::Leased(until) = state {
+        if let MessageState::Leased(until) = state {
             told.leased_until = Some(until);
         }
         Found {
@@ -99,7 +99,7 @@ impl Queues {
         let oldest = queue.all.min().and_then(|id| self.entry_of(id));
         QueueInfo {
             queue: Arc::clone(&queue.name),
-            settings: queue.settings.told(),
+            settings: queue.settings.to_settings(),
             ready: counts.ready,
             delayed: counts.delayed,
             leased: counts.leased,
@@ -185,7 +185,11 @@ impl Shared {
         page
     }
 
-    pub(super) fn look(&self, wanted: &Wanted<'_>, max: usize) -> Result<Option<Vec<Delivery>>, ReadError> {
+    pub(super) fn look(
+        &self,
+        wanted: &TakeFilter<'_>,
+        max: usize,
+    ) -> Result<Option<Vec<Delivery>>, ReadError> {
         for _ in 0..UNREADABLE_PAGES_MAX {
             let Some(found) = self.find_wanted(wanted, max) else { return Ok(None) };
             let (mut read, mut unreadable) = (Vec::new(), Vec::<Entry>::new());
@@ -213,7 +217,7 @@ impl Shared {
     }
 
     /// What may be had now. `None` when there is no such queue.
-    fn find_wanted(&self, wanted: &Wanted<'_>, max: usize) -> Option<Vec<Found>> {
+    fn find_wanted(&self, wanted: &TakeFilter<'_>, max: usize) -> Option<Vec<Found>> {
         self.queues.with(&*self.clock, |queues, now| {
             let queue = match wanted.queue {
                 Some(name) => Some(queues.visible_queue(name)?.number),

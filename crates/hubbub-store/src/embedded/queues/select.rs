@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::ops::Bound;
 
-use hubbub_core::queue::Wanted;
+use hubbub_core::queue::TakeFilter;
 use hubbub_core::rules::queues::{Availability, Candidate, Order, Query, Selected, select};
 
 use super::Queues;
@@ -39,7 +39,7 @@ enum Source {
 
 impl Queues {
     /// `None` when nothing can be meant: a sender nobody knows.
-    pub(super) fn selection(&self, wanted: &Wanted<'_>, queue: Option<u32>) -> Option<Selection> {
+    pub(super) fn selection(&self, wanted: &TakeFilter<'_>, queue: Option<u32>) -> Option<Selection> {
         let sender = match wanted.sender {
             Some(sender) => Some(self.client_number(sender)?),
             None => None,

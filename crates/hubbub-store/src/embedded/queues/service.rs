@@ -4,7 +4,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::queue::{Delivery, QueueInfo, Waiting, Wanted};
+use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, Waiting};
 use hubbub_core::store::Read;
 use hubbub_core::{ClientId, QueueId, QueueStore};
 
@@ -41,13 +41,13 @@ impl QueueStore for Embedded {
         self.engine().shared.queues.is_client(client)
     }
 
-    fn look(&self, wanted: Wanted<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
+    fn look(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
         let owned = |name: Option<&str>| name.map(str::to_owned);
         let (queue, receiver) = (owned(wanted.queue), owned(wanted.receiver));
         let (sender, newest_first) = (owned(wanted.sender), wanted.newest_first);
         self.blocking(move |engine| {
             let (queue, receiver) = (queue.as_deref(), receiver.as_deref());
-            let wanted = Wanted { queue, receiver, sender: sender.as_deref(), newest_first };
+            let wanted = TakeFilter { queue, receiver, sender: sender.as_deref(), newest_first };
             engine.shared.look(&wanted, max)
         })
     }

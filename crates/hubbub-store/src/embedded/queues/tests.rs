@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hubbub_core::backup::BackupInfo;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::{
-    Audience, Delivery, Due, ID_KEPT_MS, QueueSend, QueueSettings, Take, TakeHow, Waiting, Wanted,
+    Audience, Delivery, Due, ID_KEPT_MS, QueueSend, QueueSettings, Take, TakeFilter, TakeHow, Waiting,
 };
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome, Refusal, Timestamp};
 
@@ -91,8 +91,8 @@ pub(super) fn one(engine: &Engine, op: QueueOp<'_>) -> Outcome {
 
 /// Seals everything.
 pub(super) fn seal(engine: &Engine) {
-    engine.begin_snapshot("seal").unwrap();
-    assert!(engine.end_snapshot("seal"));
+    engine.begin_backup("seal").unwrap();
+    assert!(engine.end_backup("seal"));
 }
 
 pub(super) fn make(engine: &Engine, queue: &str) {
@@ -122,11 +122,11 @@ pub(super) fn message<'a>(queue: &'a str, text: &'a str) -> QueueSend<'a> {
     }
 }
 
-pub(super) fn wanted<'a>(queue: &'a str, receiver: &'a str) -> Wanted<'a> {
-    Wanted { queue: Some(queue), receiver: Some(receiver), sender: None, newest_first: false }
+pub(super) fn wanted<'a>(queue: &'a str, receiver: &'a str) -> TakeFilter<'a> {
+    TakeFilter { queue: Some(queue), receiver: Some(receiver), sender: None, newest_first: false }
 }
 
-pub(super) fn take(engine: &Engine, wanted: Wanted<'_>, max: usize, how: TakeHow) -> Vec<Delivery> {
+pub(super) fn take(engine: &Engine, wanted: TakeFilter<'_>, max: usize, how: TakeHow) -> Vec<Delivery> {
     match one(engine, QueueOp::Take(Take { wanted, max, how, registers: true })) {
         Outcome::Queue(QueueOutcome::Taken(taken)) => taken.into_vec(),
         other => panic!("{other:?}"),
@@ -148,7 +148,7 @@ pub(super) fn texts_of_waiting(engine: &Engine, queue: &str) -> Vec<String> {
 
 /// A backup, restored in the directory `data`.
 pub(super) fn restored(engine: &Engine, id: &str) -> tempfile::TempDir {
-    let info = engine.begin_snapshot(id).unwrap();
+    let info = engine.begin_backup(id).unwrap();
     restored_from(engine, &info)
 }
 
@@ -157,11 +157,11 @@ fn restored_from(engine: &Engine, info: &BackupInfo) -> tempfile::TempDir {
     for file in &info.files {
         let path = backup.path().join(&file.name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let bytes = engine.read_snapshot(&info.id, &file.name, 0, usize::MAX).unwrap().unwrap();
+        let bytes = engine.read_backup(&info.id, &file.name, 0, usize::MAX).unwrap().unwrap();
         assert_eq!((bytes.len() as u64, crc32c::crc32c(&bytes)), (file.bytes, file.crc32c), "{file:?}");
         std::fs::write(path, bytes).unwrap();
     }
-    assert!(engine.end_snapshot(&info.id));
+    assert!(engine.end_backup(&info.id));
     restore(backup.path(), &to.path().join("data"), &info.files, &SeededRandom::new(7)).unwrap();
     to
 }
@@ -346,7 +346,7 @@ fn a_backup_has_queues_as_they_were_at_its_barrier() {
     one(&engine, QueueOp::Send(QueueSend { audience: Audience::All, ..message("q", "news") }));
     take(&engine, wanted("q", "client000"), 3, TakeHow::Lease { lease_ms: Some(9_000) });
     let before = waiting(&engine, "q");
-    let info = engine.begin_snapshot("b").unwrap();
+    let info = engine.begin_backup("b").unwrap();
     // What comes behind the barrier is not in it.
     get(&engine, "q", "client001", 50);
     seal(&engine);

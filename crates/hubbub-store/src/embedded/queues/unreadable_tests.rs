@@ -1,6 +1,6 @@
 //! Texts and ids that cannot be read: they are in nobody's way, neither of who takes messages nor of seals.
 
-use hubbub_core::queue::{Delivery, QueueSend, Take, TakeHow, Wanted};
+use hubbub_core::queue::{Delivery, QueueSend, Take, TakeFilter, TakeHow};
 use hubbub_core::store::StoreHealth;
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
@@ -54,7 +54,7 @@ fn a_text_that_cannot_be_read_is_passed_over_and_found() {
     assert!(faults[0].file.ends_with(".text"), "{faults:?}");
 
     let engine = place.open();
-    let newest = take(&engine, Wanted { newest_first: true, ..bobs }, 1, TakeHow::Away);
+    let newest = take(&engine, TakeFilter { newest_first: true, ..bobs }, 1, TakeHow::Away);
     assert_eq!(texts(&newest), [""; 0], "still unreadable");
     drop(engine);
     place.flip(&place.texts()[0].0, FIRST_TEXT);
@@ -103,11 +103,11 @@ fn seals_leave_files_alone_that_cannot_be_read() {
     let engine = damaged(&place, &messages);
     assert_eq!(get(&engine, "q", "bob", 90).len(), 89);
     // The first attempt finds out.
-    let _ = engine.begin_snapshot("attempt");
-    engine.end_snapshot("attempt");
+    let _ = engine.begin_backup("attempt");
+    engine.end_backup("attempt");
     for round in 0..20 {
         one(&engine, QueueOp::Send(message("q", "behind")));
-        let sealed = engine.begin_snapshot("seal").map(|_| engine.end_snapshot("seal"));
+        let sealed = engine.begin_backup("seal").map(|_| engine.end_backup("seal"));
         assert!(sealed.is_ok(), "round {round}: {sealed:?}");
     }
     drop(engine);
@@ -134,8 +134,8 @@ fn seals_leave_ids_alone_that_cannot_be_read() {
             one(&engine, QueueOp::Send(QueueSend { message_id: Some(&id), ..message("q", "text") }));
         }
         assert_eq!(get(&engine, "q", "bob", 9).len(), 3);
-        match engine.begin_snapshot("seal") {
-            Ok(_) => assert!(engine.end_snapshot("seal")),
+        match engine.begin_backup("seal") {
+            Ok(_) => assert!(engine.end_backup("seal")),
             Err(_) => failed += 1,
         }
         if round == 2 {

@@ -34,7 +34,7 @@ use crate::embedded::journal::{JOURNAL_DIR, slot_number, slot_path};
 use crate::embedded::kv::{KV_DIR, Keys, OpenedKeys, REVISION_JUMP};
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::options::{Durability, EngineOptions, SLOTS_MAX};
-use crate::embedded::queues::{QUEUES_DIR, QueueShared, read_snapshot};
+use crate::embedded::queues::{QUEUES_DIR, QueueShared, read_checkpoint};
 use crate::embedded::record::{TIME_BYTES, TimeProven};
 use crate::embedded::rooms::{Position, Room, RoomNumber, Rooms};
 use crate::embedded::segment::{BlockCache, IdHasher, SEGMENTS_DIR, Segment, segment_path};
@@ -99,7 +99,7 @@ fn recover(
     let mut rooms = take_rooms(&mut manifest)?;
     manifest.queues.remove_others(&*disk)?;
     clock.begin_at(last_proven(&chain, &manifest)?);
-    let mut queues = read_snapshot(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
+    let mut queues = read_checkpoint(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
     queues.set_limits(options.queue_limits());
     let Chain { unsealed, free, newest, lost } = chain;
     free.into_iter().for_each(|slot| drop(slots.adopt(slot)));

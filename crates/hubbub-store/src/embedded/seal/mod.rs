@@ -44,7 +44,7 @@ impl Shared {
         let hidings = self.rooms.read().hidings();
         let segment = if tail.messages() > 0 { self.write_segment(&tail, number)? } else { None };
         let keys = self.seal_keys(&tail)?;
-        let queues = self.keep_queues(tail.journal)?;
+        let queues = self.write_queue_checkpoint(tail.journal)?;
         let mut queues_before = Files::default();
         let changed = self.change_manifest(|manifest| {
             manifest.applied = tail.journal;

@@ -22,7 +22,7 @@ use crate::embedded::journal::end::EndFile;
 use crate::embedded::journal::scan::Unsealed;
 use crate::embedded::journal::{JOURNAL_DIR, block, slot_path};
 use crate::embedded::manifest::{MANIFEST, Manifest};
-use crate::embedded::queues::read_snapshot;
+use crate::embedded::queues::read_checkpoint;
 use crate::embedded::record::{self, Record};
 use crate::embedded::recovery::{read_slot, read_slots};
 use crate::embedded::rooms::{Position, Rooms};
@@ -186,7 +186,7 @@ impl Verifier<'_> {
 
     /// The checkpoint of queues and the payloads it points to.
     fn queues(&mut self, manifest: &Manifest) -> Result<(), OpenError> {
-        match read_snapshot(self.disk, &manifest.queues, manifest.id_key, &ManualClock::default()) {
+        match read_checkpoint(self.disk, &manifest.queues, manifest.id_key, &ManualClock::default()) {
             Ok(queues) => {
                 for error in queues.check_texts(self.disk) {
                     self.report(error)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hubbub_core::rules::rooms::{RoomRecord, decide_change};
-use hubbub_core::{Change, Op, OpBatch, Outcome, Refusal, What};
+use hubbub_core::{Change, Op, OpBatch, Outcome, Refusal, RoomChange};
 
 use super::evaluate::RoomView;
 use super::{Head, Scratch, Writer, erasure_max};
@@ -25,7 +25,7 @@ impl Writer {
         scratch: &mut Scratch,
     ) -> Outcome {
         let begin = scratch.block.len();
-        if let What::EraseUser { user } = change.what {
+        if let RoomChange::EraseUser { user } = change.what {
             if let Err(error) = write_erasure(shared, user, &mut scratch.block) {
                 shared.status.damage.note(&error);
                 return Outcome::Refused(Refusal::Unreadable);

@@ -2,7 +2,7 @@
 
 use hubbub_core::invariant::{broken, saturate};
 use hubbub_core::rules::rooms::{self, IdHolder, RoomState, SendDecision, SendView};
-use hubbub_core::{Message, Op, Outcome, Receipt, Refusal, Send, Timestamp, What};
+use hubbub_core::{Message, Op, Outcome, Receipt, Refusal, RoomChange, Send, Timestamp};
 
 use super::keys::{DueKeys, KeyWorkingSet};
 use super::{BlockSpan, Head, Scratch, WritePlace, Writer};
@@ -243,7 +243,7 @@ impl SendView for MessageView<'_> {
 fn may_make_room(op: &Op<'_>, shared: &Shared) -> bool {
     match op {
         Op::Send(_) => shared.options.autocreate,
-        Op::Change(change) => matches!(change.what, What::PutRoom { .. }),
+        Op::Change(change) => matches!(change.what, RoomChange::PutRoom { .. }),
         Op::Queue(_) | Op::Kv(_) => false,
     }
 }

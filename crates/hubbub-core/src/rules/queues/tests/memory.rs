@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::super::*;
 use crate::Timestamp;
-use crate::queue::{Audience, DeadReason, Delivery, LeaseReceipt, QueueSend, TAKE_BYTES_MAX, Wanted};
+use crate::queue::{Audience, DeadReason, Delivery, LeaseReceipt, QueueSend, TAKE_BYTES_MAX, TakeFilter};
 use crate::queue_rules::QueueRules;
 
 /// By what a repeat is known: id and text.
@@ -364,7 +364,7 @@ impl View for Memory {
 
     fn select(
         &mut self,
-        wanted: &Wanted<'_>,
+        wanted: &TakeFilter<'_>,
         queue: Option<u32>,
         max: usize,
         through_groups: bool,

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::{Effect, Effects, Removal, Space, Stop, decide};
 use crate::queue::{
-    Delivery, Due, LeaseReceipt, QueueOp, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeHow,
-    Wanted, WhenFull,
+    Delivery, Due, LeaseReceipt, QueueOp, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeFilter,
+    TakeHow, WhenFull,
 };
 use crate::{Refusal, Timestamp};
 use memory::{Known, Memory, State, audience};
@@ -93,7 +93,7 @@ impl Choice {
                 registers: a % 5 > 0,
             }),
             8 | 9 => QueueOp::Take(Take {
-                wanted: Wanted {
+                wanted: TakeFilter {
                     queue: pick(&[Some(queue), None], c),
                     receiver: pick(&[Some(client), None], d),
                     sender: pick(&[None, None, Some(client)], e),
@@ -241,7 +241,7 @@ fn send<'a>(sender: &'a str, kind: u8) -> QueueOp<'a> {
 }
 
 fn lease(receiver: &str, max: usize) -> QueueOp<'_> {
-    let wanted = Wanted { queue: Some("q"), receiver: Some(receiver), sender: None, newest_first: false };
+    let wanted = TakeFilter { queue: Some("q"), receiver: Some(receiver), sender: None, newest_first: false };
     QueueOp::Take(Take { wanted, max, how: TakeHow::Lease { lease_ms: Some(60_000) }, registers: true })
 }
 

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use hubbub_core::Refusal;
 use hubbub_core::invariant::{broken, cast};
-use hubbub_core::queue::{Audience, LeaseReceipt, QueueSend, TAKE_BYTES_MAX, Wanted};
+use hubbub_core::queue::{Audience, LeaseReceipt, QueueSend, TAKE_BYTES_MAX, TakeFilter};
 use hubbub_core::rules::queues::{
     Candidate, ClientRef, Found, Held, Lease, QueueRef, ReadMessages, Remembered, View,
 };
@@ -129,7 +129,7 @@ impl View for BatchView<'_, '_> {
 
     fn select(
         &mut self,
-        wanted: &Wanted<'_>,
+        wanted: &TakeFilter<'_>,
         queue: Option<u32>,
         max: usize,
         through_groups: bool,

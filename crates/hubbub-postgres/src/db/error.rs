@@ -5,7 +5,7 @@ use tokio_postgres::error::SqlState;
 
 /// A connection or a statement failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault {
+pub(crate) enum DbError {
     /// No connection could be opened.
     #[error("no connection to the database: {0}")]
     Connection(String),
@@ -78,7 +78,7 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     }
 }
 
-impl Fault {
+impl DbError {
     fn state(&self) -> Option<&SqlState> {
         match self {
             Self::Statement { error, .. } => error.code(),
@@ -171,8 +171,8 @@ impl Fault {
     }
 }
 
-impl From<Fault> for ReadError {
-    fn from(fault: Fault) -> Self {
+impl From<DbError> for ReadError {
+    fn from(fault: DbError) -> Self {
         Self::Unavailable { reason: fault.to_string() }
     }
 }

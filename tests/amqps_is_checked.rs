@@ -18,7 +18,7 @@ async fn amqps_is_checked() {
         (&at("127.0.0.1", broker.tls_port()), &trusted, &certificate),
         (&good, "amqp.ca=/no/such/file.pem", &["amqp.ca", "/no/such/file.pem"]),
         (&good, &key, &["amqp.ca", "server.key"]),
-        (&plain, &trusted, &["no TLS", "log.url"]),
+        (&plain, &trusted, &["does not speak TLS", "log.url"]),
         (&good.replace("amqps", "amqp"), &trusted, &["log.url"]),
     ] {
         let line = refusal(url, setting).await;

@@ -82,6 +82,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("log_way_seconds", "histogram"),
     ("store_pool_acquire_max_microseconds", "gauge"),
     ("store_pool_acquire_microseconds", "counter"),
+    ("broken_invariants", "counter"),
     ("store_unreadable_reads", "counter"),
     ("store_pool_acquired", "counter"),
     ("store_pool_active", "gauge"),

@@ -27,7 +27,7 @@ fn wrong_usage_is_told() {
     let help = hubbub(&["--help"], "").success();
     must_say(
         &help,
-        &["serve", "send", "tail", "history", "rooms", "config", "bench", "Exit codes: 0 orderly, 1 failure"],
+        &["serve", "send", "tail", "history", "rooms", "config", "bench", "Exit codes: 0 success, 1 failure"],
     );
     must_say(&hubbub(&["--version"], "").success(), &["hubbub ", env!("CARGO_PKG_VERSION")]);
     assert_eq!(hubbub(&[], "").code, Some(2));

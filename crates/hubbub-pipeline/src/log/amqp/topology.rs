@@ -83,7 +83,7 @@ impl Topology<'_> {
     }
 
     async fn exchange(&self, name: &str, kind: ExchangeKind) -> Result<(), AmqpError> {
-        let what = format!("topology the exchange {name}");
+        let what = format!("declaring the exchange {name}");
         let declare = async |passive| {
             let options =
                 ExchangeDeclareOptions { passive, durable: true, ..ExchangeDeclareOptions::default() };
@@ -107,7 +107,7 @@ impl Topology<'_> {
     }
 
     async fn queue(&self, name: &str, arguments: FieldTable) -> Result<(), AmqpError> {
-        let what = format!("topology the queue {name}");
+        let what = format!("declaring the queue {name}");
         let is_there = self.find(name).await?.is_some();
         match self.make(name, arguments.clone()).await? {
             Ok(_) => Ok(()),

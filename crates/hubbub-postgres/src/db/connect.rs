@@ -112,7 +112,7 @@ pub(crate) fn tls(ca: Option<&Path>) -> Result<MakeRustlsConnect, OpenError> {
             let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| OpenError(format!("TLS cannot be used: {error}")))?

@@ -3,10 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::number::parse_canonical;
+
+/// Hexadecimal digits of an epoch.
+const EPOCH_DIGITS: usize = 16;
+
 /// Identifies one delivery on lease: no other delivery of this message, even after it moved between queues, and no
 /// message with the same id in another history of the store.
 ///
-/// Its text is `id-delivery-epoch`, the epoch in hexadecimal digits. It is opaque to clients.
+/// Its text is `id-delivery-epoch`, the epoch in 16 hexadecimal digits. It is opaque to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeaseReceipt {
     /// The message.
@@ -27,7 +32,7 @@ pub fn epoch_number(epoch: &str) -> u64 {
 
 impl fmt::Display for LeaseReceipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{:x}", self.id, self.delivery, self.epoch)
+        write!(f, "{}-{}-{:016x}", self.id, self.delivery, self.epoch)
     }
 }
 
@@ -45,13 +50,12 @@ impl FromStr for LeaseReceipt {
         else {
             return Err(NotAReceipt);
         };
-        let number = |text: &str, radix| {
-            let is_plain = text == "0" || !text.starts_with(['0', '+']);
-            let is_lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
-            u64::from_str_radix(text, radix).ok().filter(|_| is_plain && is_lower).ok_or(NotAReceipt)
-        };
         // One receipt has one spelling.
-        Ok(Self { id: number(id, 10)?, delivery: number(delivery, 10)?, epoch: number(epoch, 16)? })
+        let number = |text| parse_canonical(text).ok_or(NotAReceipt);
+        let is_epoch = epoch.len() == EPOCH_DIGITS
+            && epoch.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        let epoch = u64::from_str_radix(epoch, 16).ok().filter(|_| is_epoch).ok_or(NotAReceipt)?;
+        Ok(Self { id: number(id)?, delivery: number(delivery)?, epoch })
     }
 }
 
@@ -61,17 +65,22 @@ mod tests {
 
     #[test]
     fn receipts_have_one_spelling() {
-        for (text, id, delivery, epoch) in
-            [("7-2-c0ffee", 7, 2, 0xc0ffee), ("0-0-0", 0, 0, 0), ("1-99999999999-f", 1, 99_999_999_999, 15)]
-        {
+        for (text, id, delivery, epoch) in [
+            ("7-2-0000000000c0ffee", 7, 2, 0xc0ffee),
+            ("0-0-0000000000000000", 0, 0, 0),
+            ("1-99999999999-ffffffffffffffff", 1, 99_999_999_999, u64::MAX),
+        ] {
             let receipt = LeaseReceipt { id, delivery, epoch };
             assert_eq!((text.parse(), receipt.to_string()), (Ok(receipt), text.to_owned()));
         }
-        for bad in
-            ["", "7", "7-2", "7-2-", "-2-1", "07-2-1", "7-+2-1", "7-2-1-1", "7-2-C0", "7-2-0f", "7-2-x"]
-        {
+        for bad in ["", "7", "7-2", "7-2-", "7-2-1", "7-2-c0ffee", "7-2-x", "7-2-+000000000c0ffee"] {
             assert_eq!(bad.parse::<LeaseReceipt>(), Err(NotAReceipt), "{bad}");
         }
+        for begin in ["-2", "07-2", "7-+2", "7-2-1", "7-", ""] {
+            let bad = format!("{begin}-0000000000c0ffee");
+            assert_eq!(bad.parse::<LeaseReceipt>(), Err(NotAReceipt), "{bad}");
+        }
+        assert_eq!("7-2-0000000000C0FFEE".parse::<LeaseReceipt>(), Err(NotAReceipt));
         assert_eq!("7-2-10000000000000000".parse::<LeaseReceipt>(), Err(NotAReceipt));
     }
 

@@ -233,7 +233,7 @@ mod tests {
         assert_eq!((&full["receiver"], &full["groupId"]), (&json!("bob"), &json!("g")));
         assert_eq!(
             (&full["receipt"], &full["leasedUntil"]),
-            (&json!("7-5-c0ffee"), &json!("1970-01-01T00:00:01.000Z"))
+            (&json!("7-5-0000000000c0ffee"), &json!("1970-01-01T00:00:01.000Z"))
         );
         assert_eq!(full["dead"], json!({"origin": "work", "reason": "lease_expired", "deliveries": 3}));
     }

@@ -62,6 +62,7 @@ async fn memory_comes_back() {
     // Both work on what is stored for a while, and remember some of it.
     until("memory comes back", async || {
         let (now, needed) = (server.memory_kib(), fresh.memory_kib());
+        println!("{now} KiB, and {needed} after a fresh start");
         now <= needed * 3 / 2 + SLACK_KIB
     })
     .await;

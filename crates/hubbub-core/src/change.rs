@@ -99,7 +99,8 @@ impl<'a> Change<'a> {
         }
     }
 
-    pub(crate) fn is_exclusive(&self) -> bool {
+    /// Whether it must be alone in its batch; see [`Op::is_exclusive`](crate::Op::is_exclusive).
+    pub fn is_exclusive(&self) -> bool {
         matches!(
             self.what,
             RoomChange::PutRoom { .. } | RoomChange::DeleteRoom { .. } | RoomChange::EraseUser { .. }

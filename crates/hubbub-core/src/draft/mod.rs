@@ -15,6 +15,7 @@ pub use loose::{Digits, Loose};
 
 /// A message as received. Unknown fields are ignored; `null` counts as absent.
 #[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
 #[serde(rename_all = "camelCase", default)]
 pub struct MessageDraft<'a> {
     /// The idempotency key.

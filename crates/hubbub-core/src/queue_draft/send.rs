@@ -11,6 +11,7 @@ use crate::time::TIMESTAMP_RULE;
 
 /// A queue message as received. Unknown fields are ignored; `null` counts as absent.
 #[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
 #[serde(rename_all = "camelCase", default)]
 pub struct QueueSendDraft<'a> {
     /// The client that sends.

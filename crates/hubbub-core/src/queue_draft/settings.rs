@@ -14,6 +14,7 @@ use crate::queue::{DEAD_LETTER_SUFFIX, DURATION_MS_MAX, QueueSettings, WhenFull}
 
 /// Settings of a queue as received. Unknown fields are ignored; absent ones keep their values.
 #[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
 #[serde(rename_all = "camelCase", default)]
 pub struct QueueSettingsDraft<'a> {
     /// Lease of takes that name none.

@@ -13,6 +13,7 @@ pub const WAIT_MS_MAX: u64 = 20_000;
 
 /// A take or a read as received. Unknown fields are ignored; `null` counts as absent.
 #[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
 #[serde(rename_all = "camelCase", default)]
 pub struct TakeDraft<'a> {
     /// The consumer.

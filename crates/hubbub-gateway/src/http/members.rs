@@ -86,6 +86,7 @@ pub(super) async fn presence(call: Call) -> Answer {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
+#[serde(expecting = "an object")]
 pub(super) struct ReadBody<'a> {
     /// Everything up to here is read.
     #[serde(borrow)]

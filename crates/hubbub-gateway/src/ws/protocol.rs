@@ -155,7 +155,9 @@ impl<D: Dialect> Protocol for WebSocket<D> {
             }
         };
         answers.submit(gateway, ops);
-        self.end = end;
+        if end.is_some() {
+            self.end = end;
+        }
         if self.end.is_some() { Flow::Drain } else { Flow::Continue }
     }
 

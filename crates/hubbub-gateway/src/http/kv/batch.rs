@@ -29,6 +29,7 @@ pub(crate) const ITEMS_MAX: usize = 1_000;
 pub(crate) const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
 #[serde(default)]
 struct BatchBody {
     put: Vec<Put>,
@@ -37,6 +38,7 @@ struct BatchBody {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 #[serde(rename_all = "camelCase")]
 struct Put {
     key: String,

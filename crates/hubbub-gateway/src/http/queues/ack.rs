@@ -22,6 +22,7 @@ use crate::problem::Problem;
 const RECEIPT_RULE: &str = "must be the receipt that came with the message";
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
 #[serde(rename_all = "camelCase", default)]
 struct LeaseBody<'a> {
     #[serde(borrow)]
@@ -119,6 +120,7 @@ impl Lease {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
+#[serde(expecting = "an object")]
 pub(in super::super) struct AckManyBody<'a> {
     #[serde(borrow)]
     #[schemars(with = "Vec<String>", length(max = ITEMS_MAX))]

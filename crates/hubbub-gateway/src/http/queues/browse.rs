@@ -53,6 +53,7 @@ pub(in super::super) async fn browse(call: Call) -> Answer {
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(expecting = "an object")]
 #[serde(default)]
 pub(in super::super) struct RedriveBody<'a> {
     /// Only this message.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 /// One line of `examples.jsonl`: a request, and what a server answers that saw the lines before it and nothing else.
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct Example {
     pub(super) operation: String,
     /// Unique within the operation.
@@ -30,6 +31,7 @@ pub(super) struct Example {
 /// Frames that the server sends to one socket in a row may come in another order, if their kinds differ: an `ack` waits
 /// for nobody else's `message`.
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct Line {
     /// The channel of `/asyncapi.json`.
     pub(super) channel: String,

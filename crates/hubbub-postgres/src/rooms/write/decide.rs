@@ -84,6 +84,10 @@ impl<'a> WorkingSet<'a> {
         for (place, (numbered, hash)) in ops.iter().zip(hashes).enumerate() {
             let decided = match &numbered.op {
                 RoomOp::Send(send) => self.send(numbered, send, *hash),
+                // What such a change writes is not among the differences that are written here.
+                RoomOp::Change(change) if change.is_exclusive() => {
+                    Err(broken("an exclusive change is alone in its batch").into())
+                }
                 RoomOp::Change(change) => self.change(numbered, change, place),
             };
             outcomes.push(decided.unwrap_or_else(Outcome::Refused));

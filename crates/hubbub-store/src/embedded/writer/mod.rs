@@ -270,8 +270,11 @@ impl Writer {
             records: scratch.records + u32::from(scratch.proven.is_some()),
             unsynced: shared.options.durability == Durability::Os,
         };
-        block::finish(&mut scratch.block, &header, self.block_seed)
-            .map_err(|broken| ApplyError::Unavailable { reason: broken.to_string() })?;
+        // Numbers were given already, and may not be given again.
+        block::finish(&mut scratch.block, &header, self.block_seed).map_err(|broken| {
+            shared.status.fail(broken.to_string());
+            ApplyError::Unavailable { reason: broken.to_string() }
+        })?;
         let file = &place.tail.slot.file;
         let failed = |attempted: &str, error: std::io::Error| {
             let path = slot_path(place.tail.slot.number);

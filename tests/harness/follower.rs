@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use super::{Closed, Ws};
+use super::{Closed, Ws, in_time};
 
 pub(crate) struct Follower {
     pub(crate) room: String,
@@ -62,9 +62,14 @@ impl Follower {
 
     /// Takes one message.
     pub(crate) async fn next(&mut self) -> Result<(), Closed> {
+        in_time("receiving", self.next_whenever()).await
+    }
+
+    /// The same, however long nobody sends.
+    pub(crate) async fn next_whenever(&mut self) -> Result<(), Closed> {
         let Some(socket) = &mut self.socket else { return Err(None) };
         let frame = loop {
-            match socket.next().await {
+            match socket.next_whenever().await {
                 Ok(frame) if frame["type"] == "presence" => {}
                 Ok(frame) if is_outage(&frame) => {
                     self.socket = None;

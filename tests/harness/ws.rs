@@ -66,10 +66,11 @@ impl Ws {
 
     /// The next text, or how the socket ended. Pings are no progress.
     pub(crate) async fn next(&mut self) -> Result<Value, Closed> {
-        in_time("receiving", self.next_text()).await
+        in_time("receiving", self.next_whenever()).await
     }
 
-    async fn next_text(&mut self) -> Result<Value, Closed> {
+    /// The same, however long it takes.
+    pub(crate) async fn next_whenever(&mut self) -> Result<Value, Closed> {
         loop {
             match self.0.next().await {
                 Some(Ok(Message::Text(text))) => return Ok(serde_json::from_str(&text).unwrap()),

@@ -30,8 +30,10 @@ fn copy_all(from: &Path, to: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_comes_back() {
     let connections = number("CONNECTIONS").unwrap_or(12_000);
-    // Caches are filled as far as they may be, and stay so: with small ones they are not what is compared.
-    let setup = Setup::new().set("store.embedded.block_cache=1MiB");
+    // Caches are filled as far as they may be, and the index of the slot in use grows until it is sealed (a start seals it):
+    // both are needed, and with small ones they are not what is compared.
+    let small = ["store.embedded.block_cache=1MiB", "store.embedded.journal_slot=4MiB"];
+    let setup = small.iter().fold(Setup::new(), |setup, setting| setup.set(setting));
     let server = Arc::new(setup.start());
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {

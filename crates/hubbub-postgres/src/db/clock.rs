@@ -23,12 +23,11 @@ const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
 /// Queries at the start, of which the fastest counts: the first one on a connection is slow.
 const FIRST_TRIES: u32 = 3;
 
-const NOW: Sql = Sql { what: "reading the time", text: "select clock_timestamp()", types: &[] };
+const NOW: Sql = Sql { what: "reading the time", text: "select clock_timestamp()" };
 
 const NEWEST: Sql = Sql {
     what: "reading the time of the newest message",
     text: "select max(last_received_at) from rooms where last_received_at is not null",
-    types: &[],
 };
 
 /// The time of the database.

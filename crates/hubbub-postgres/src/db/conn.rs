@@ -10,7 +10,7 @@ use deadpool_postgres::Object;
 use futures_util::FutureExt;
 use futures_util::future::join3;
 use scopeguard::ScopeGuard;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row, Statement};
 
 use super::round_trips::InFlight;
@@ -52,8 +52,9 @@ pub(crate) struct Tx<'a> {
 }
 
 impl Link {
-    pub(super) async fn prepare(&self, sql: &Sql) -> Result<Statement, Error> {
-        self.client.prepare_typed_cached(sql.text, sql.types).await
+    pub(super) async fn prepare(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Statement, Error> {
+        let types: Vec<Type> = params.iter().map(|param| param.sql_type()).collect();
+        self.client.prepare_typed_cached(sql.text, &types).await
     }
 
     /// Awaits an answer, and records whether the connection remains usable.
@@ -70,11 +71,23 @@ impl Link {
     pub(crate) async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, DbError> {
         let rows = async {
             match self.pooler {
-                Pooler::Session => self.client.query(&self.prepare(sql).await?, params).await,
-                Pooler::Transaction => self.client.query_typed(sql.text, &typed(sql, params)).await,
+                Pooler::Session => {
+                    self.client.query(&self.prepare(sql, params).await?, &values(params)).await
+                }
+                Pooler::Transaction => self.client.query_typed(sql.text, &typed(params)).await,
             }
         };
         self.send(sql.what, rows).await
+    }
+
+    /// [`Self::query`] for the elements of the first parameter. Sends nothing if there are none.
+    pub(crate) async fn query_for(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, DbError> {
+        if has_elements(params) { self.query(sql, params).await } else { Ok(Vec::new()) }
+    }
+
+    /// [`Self::execute`] for the elements of the first parameter. Sends nothing if there are none.
+    pub(crate) async fn execute_for(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64, DbError> {
+        if has_elements(params) { self.execute(sql, params).await } else { Ok(0) }
     }
 
     /// The first row of an answer.
@@ -92,8 +105,10 @@ impl Link {
     pub(crate) async fn execute(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64, DbError> {
         let changed = async {
             match self.pooler {
-                Pooler::Session => self.client.execute(&self.prepare(sql).await?, params).await,
-                Pooler::Transaction => self.client.execute_typed(sql.text, &typed(sql, params)).await,
+                Pooler::Session => {
+                    self.client.execute(&self.prepare(sql, params).await?, &values(params)).await
+                }
+                Pooler::Transaction => self.client.execute_typed(sql.text, &typed(params)).await,
             }
         };
         self.send(sql.what, changed).await
@@ -113,8 +128,16 @@ impl Deref for Tx<'_> {
     }
 }
 
-fn typed<'a>(sql: &Sql, params: &[Param<'a>]) -> Vec<(Param<'a>, Type)> {
-    params.iter().copied().zip(sql.types.iter().cloned()).collect()
+fn has_elements(params: &[Param<'_>]) -> bool {
+    params.first().is_some_and(|first| !first.is_empty_array())
+}
+
+fn values<'a>(params: &[Param<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {
+    params.iter().map(|param| *param as &(dyn ToSql + Sync)).collect()
+}
+
+fn typed<'a>(params: &[Param<'a>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    values(params).into_iter().zip(params.iter().map(|param| param.sql_type())).collect()
 }
 
 impl Conn {

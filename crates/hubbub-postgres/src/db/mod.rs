@@ -14,7 +14,7 @@ pub(crate) mod query_batcher;
 pub(crate) mod read_source;
 mod round_trips;
 pub(crate) mod row;
-pub(crate) mod time;
+pub(crate) mod sql;
 
 use std::ops::AsyncFn;
 use std::sync::Arc;
@@ -25,7 +25,6 @@ use futures_util::future::{join3, try_join};
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, PoolFigures};
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::history::History;
 use crate::options::Pooler;
@@ -34,20 +33,7 @@ pub(crate) use conn::{Conn, Tx};
 pub(crate) use error::{DbError, Failure};
 use pool_metrics::PoolMetrics;
 use round_trips::{InFlight, RoundTrips};
-pub(crate) use time::PgTime;
-
-/// A statement. With explicit types it needs no preparation behind a transaction pooler.
-#[derive(Debug)]
-pub(crate) struct Sql {
-    /// What it does, for messages: "reading a room".
-    pub(crate) what: &'static str,
-    pub(crate) text: &'static str,
-    /// Types of its parameters.
-    pub(crate) types: &'static [Type],
-}
-
-/// A parameter.
-pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
+pub(crate) use sql::{Param, PgTime, Sql};
 
 /// Most attempts of a transaction that conflicts with others.
 const TRIES_MAX: u32 = 10;
@@ -211,7 +197,7 @@ impl Db {
         let what = sql.what;
         let prepared = self.within(what, async {
             let statement = conn.unchecked().in_flight.begin_uncounted();
-            let prepared = conn.unchecked().prepare(sql).await;
+            let prepared = conn.unchecked().prepare(sql, params).await;
             statement.end(prepared.map_err(|error| DbError::Statement { what, error }))
         });
         prepared.await.map_err(|fault| FailedAttempt { fault, is_committing: false })?;

@@ -4,7 +4,6 @@ use futures_util::future::{try_join, try_join3};
 use hubbub_core::rules::keys::{ExpiredKeys, KeyVersion, decide};
 use hubbub_core::{KvOp, Outcome, Timestamp};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::Kv;
 use super::lists::{letter, number, revision};
@@ -23,19 +22,16 @@ const READ: Sql = Sql {
     what: "reading versions of keys",
     text: "select head, k.key, k.revision, k.expires_at \
            from (select coalesce(max(revision), 0) as head from kv_changes) h left join kv k on k.key = any($1)",
-    types: &[Type::BYTEA_ARRAY],
 };
 
 const READ_EXPIRED: Sql = Sql {
     what: "reading which keys have expired",
     text: "select key, revision, expires_at from kv where expires_at <= $1 order by expires_at, revision limit $2",
-    types: &[Type::TIMESTAMPTZ, Type::INT8],
 };
 
 const READ_DUE: Sql = Sql {
     what: "reading when the next key expires",
     text: "select min(expires_at) from kv where expires_at is not null",
-    types: &[],
 };
 
 const PUT: Sql = Sql {
@@ -43,16 +39,13 @@ const PUT: Sql = Sql {
     text: "insert into kv (key, value, revision, expires_at) select * from unnest($1, $2, $3, $4) \
            on conflict (key) do update \
            set value = excluded.value, revision = excluded.revision, expires_at = excluded.expires_at",
-    types: &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY],
 };
 
-const DELETE: Sql =
-    Sql { what: "deleting keys", text: "delete from kv where key = any($1)", types: &[Type::BYTEA_ARRAY] };
+const DELETE: Sql = Sql { what: "deleting keys", text: "delete from kv where key = any($1)" };
 
 const LOG: Sql = Sql {
     what: "logging changes of keys",
     text: "insert into kv_changes (revision, key, what) select * from unnest($1, $2, $3)",
-    types: &[Type::INT8_ARRAY, Type::BYTEA_ARRAY, Type::CHAR_ARRAY],
 };
 
 /// What a transaction committed.

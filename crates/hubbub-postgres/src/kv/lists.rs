@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hubbub_core::kv::{CHANGES_KEPT, KEY_BYTES_MAX, KeyInfo, KvChange, KvChanged, KvChanges, KvHistory};
-use tokio_postgres::types::Type;
 
 use super::Kv;
 use crate::db::{Db, DbError, PgTime, Sql};
@@ -20,7 +19,6 @@ const KEYS: Sql = Sql {
     text: "select head, k.* from (select coalesce(max(revision), 0) as head from kv_changes) h left join \
            (select key, revision, octet_length(value), expires_at from kv where key >= $1 and key < $2 \
            and (expires_at is null or expires_at > $3) order by key limit $4) k on true order by k.key",
-    types: &[Type::BYTEA, Type::BYTEA, Type::TIMESTAMPTZ, Type::INT8],
 };
 
 const CHANGES: Sql = Sql {
@@ -28,19 +26,16 @@ const CHANGES: Sql = Sql {
     text: "select head, c.* from (select coalesce(max(revision), 0) as head from kv_changes) h left join \
            (select revision, key, what from kv_changes where revision > $1 and revision <= $2 \
            and key >= $3 and key < $4 order by revision limit $5) c on true order by c.revision",
-    types: &[Type::INT8, Type::INT8, Type::BYTEA, Type::BYTEA, Type::INT8],
 };
 
 const OLDEST: Sql = Sql {
     what: "reading the oldest change of keys",
     text: "select coalesce(min(revision), 1) from kv_changes",
-    types: &[],
 };
 
 const TRIM: Sql = Sql {
     what: "forgetting old changes of keys",
     text: "delete from kv_changes where revision > $1 and revision <= $2",
-    types: &[Type::INT8, Type::INT8],
 };
 
 /// A number for the database, which has none beyond `i64`.

@@ -54,7 +54,6 @@ const COUNT: Sql = Sql {
     what: "counting keys",
     text: "select count(*), (select reltuples::bigint from pg_class where oid = 'kv'::regclass) \
            from (select from kv limit $1) counted",
-    types: &[tokio_postgres::types::Type::INT8],
 };
 
 impl Kv {

@@ -28,7 +28,6 @@ const POSITION: Sql = Sql {
     what: "reading the last revision of keys",
     text: "select coalesce((select max(revision) from kv_changes), 0), \
            (select min(expires_at) from kv where expires_at is not null)",
-    types: &[],
 };
 
 impl KeyPosition {

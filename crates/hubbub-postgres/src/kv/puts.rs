@@ -6,7 +6,6 @@ use std::collections::{HashMap, HashSet};
 use hubbub_core::kv::Condition;
 use hubbub_core::rules::keys::expiry;
 use hubbub_core::{KvOp, KvOutcome, Outcome, Timestamp};
-use tokio_postgres::types::Type;
 
 use super::apply::{Done, LOCK};
 use super::lists::{number, revision};
@@ -25,14 +24,6 @@ const PUT: Sql = Sql {
            logged as (insert into kv_changes (revision, key, what) select head.revision + n.place, n.key, 'P' \
                from head, unnest($5) with ordinality as n (key, place)) \
            select head.revision, put.key from head left join put on put.is_new or put.replaced <= $6",
-    types: &[
-        Type::BYTEA_ARRAY,
-        Type::BYTEA_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::BYTEA_ARRAY,
-        Type::TIMESTAMPTZ,
-    ],
 };
 
 /// One put.

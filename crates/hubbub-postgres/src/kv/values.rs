@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use hubbub_core::kv::{KvEntry, has_expired};
 use hubbub_core::store::ReadError;
-use tokio_postgres::types::Type;
 
 use super::lists::revision;
 use super::position::KeyPosition;
@@ -17,7 +16,6 @@ const READ: Sql = Sql {
     what: "reading values of keys",
     text: "select head, k.key, k.value, k.revision, k.expires_at \
            from (select coalesce(max(revision), 0) as head from kv_changes) h left join kv k on k.key = any($1)",
-    types: &[Type::BYTEA_ARRAY],
 };
 
 /// What is asked for keys.

@@ -16,7 +16,6 @@ use std::time::Duration;
 use hubbub_core::Timestamp;
 use hubbub_core::store::StoreFigures;
 use parking_lot::RwLock;
-use tokio_postgres::types::Type;
 
 use crate::db::{DbError, PgTime, Sql, Tx};
 use crate::store::Context;
@@ -29,21 +28,18 @@ const AHEAD: i64 = 2;
 const CACHED_MAX: usize = 64;
 
 /// Everybody who creates or drops partitions holds this lock until the end of the transaction. The number is arbitrary.
-const LOCK: Sql =
-    Sql { what: "locking the partitions", text: "select pg_advisory_xact_lock(7161616175)", types: &[] };
+const LOCK: Sql = Sql { what: "locking the partitions", text: "select pg_advisory_xact_lock(7161616175)" };
 
 const NEIGHBOURS: Sql = Sql {
     what: "finding a partition",
     text: "select (select ends from partitions where begins <= $1 order by begins desc limit 1), \
                   (select begins from partitions where begins <= $1 order by begins desc limit 1), \
                   (select begins from partitions where begins > $1 order by begins limit 1)",
-    types: &[Type::TIMESTAMPTZ],
 };
 
 const INSERT: Sql = Sql {
     what: "recording a partition",
     text: "insert into partitions (begins, ends, name) values ($1, $2, $3)",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::TEXT],
 };
 
 /// Cache of the partitions. Only old ones are dropped, so it stays valid for writers.

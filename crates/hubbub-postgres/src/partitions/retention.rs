@@ -12,7 +12,6 @@
 
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
-use tokio_postgres::types::Type;
 
 use super::LOCK;
 use crate::db::{Db, DbError, PgTime, Sql, Tx};
@@ -37,13 +36,11 @@ const OWN: Sql = Sql {
            from (select no, oldest, retention_s from rooms \
                where retention_s is not null and not deleted and no > $2 order by no limit $4) r \
            order by r.no",
-    types: &[Type::TIMESTAMPTZ, Type::INT4, Type::INT8, Type::INT8],
 };
 
 const EXPIRED: Sql = Sql {
     what: "finding expired partitions",
     text: "select begins, ends, name, cleaned_pages from partitions where ends <= $1 order by begins limit $2",
-    types: &[Type::TIMESTAMPTZ, Type::INT8],
 };
 
 /// Whether rooms that keep messages longer have some in a partition.
@@ -52,7 +49,6 @@ const IS_KEPT: Sql = Sql {
     text: "select exists (select from rooms r where r.retention_s > $3 and not r.deleted and exists ( \
                select from messages m where m.room = r.no and m.seq >= r.oldest \
                    and m.received_at >= $1 and m.received_at < $2))",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8],
 };
 
 /// The last visible message in a partition, of the other rooms.
@@ -62,14 +58,10 @@ const VISIBLE: Sql = Sql {
                select max(m.seq) as last from messages m where m.room = r.no and m.seq >= r.oldest \
                    and m.received_at >= $1 and m.received_at < $2) m \
            where m.last is not null and (r.retention_s is null or r.retention_s <= $3) limit $4",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8, Type::INT8],
 };
 
-const LOCK_ROOMS: Sql = Sql {
-    what: "locking rooms",
-    text: "select from rooms where no = any($1) order by no for update",
-    types: &[Type::INT4_ARRAY],
-};
+const LOCK_ROOMS: Sql =
+    Sql { what: "locking rooms", text: "select from rooms where no = any($1) order by no for update" };
 
 /// Hides messages up to a number. `oldest` becomes the next number that is not erased.
 const HIDE: Sql = Sql {
@@ -95,7 +87,6 @@ const HIDE: Sql = Sql {
                    messages = r.messages - (g.high - g.low - g.erased), changes = r.changes + 1 \
                from gone g where r.no = g.no) \
            select count(*) from gone",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::TIMESTAMPTZ],
 };
 
 /// Whether any hidden message is still counted, and the pages of a partition.
@@ -103,14 +94,10 @@ const TO_COUNT: Sql = Sql {
     what: "checking whether expired messages are counted",
     text: "select exists (select from takeouts where not counted_out), \
                pg_relation_size($1::text::regclass) / current_setting('block_size')::int8",
-    types: &[Type::TEXT],
 };
 
-const DELETE_ENTRY: Sql = Sql {
-    what: "removing the record of a partition",
-    text: "delete from partitions where begins = $1",
-    types: &[Type::TIMESTAMPTZ],
-};
+const DELETE_ENTRY: Sql =
+    Sql { what: "removing the record of a partition", text: "delete from partitions where begins = $1" };
 
 /// An old partition.
 struct ExpiredPartition {

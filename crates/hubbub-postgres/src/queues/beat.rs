@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use hubbub_core::invariant::saturate;
 use hubbub_core::queue::ID_KEPT_MS;
 use hubbub_core::store::StoreFigures;
-use tokio_postgres::types::Type;
 
 use super::memory::Said;
 use super::settings::signed;
@@ -31,7 +30,6 @@ const FAR: i64 = 190_000_000_000_000_000;
 const CHANGED_CLIENTS: Sql = Sql {
     what: "reading which clients changed",
     text: "select id, registered, version from clients where version > $1",
-    types: &[Type::INT8],
 };
 
 const FIGURES: Sql = Sql {
@@ -44,12 +42,10 @@ const FIGURES: Sql = Sql {
            cross join lateral ( \
              select coalesce(sum(messages), 0) as messages, coalesce(sum(bytes), 0) as bytes \
              from queue_counts where queue = t.queue and no > t.counted) c",
-    types: &[],
 };
 
 /// One server at a time clears away.
-const ALONE: Sql =
-    Sql { what: "clearing away queues", text: "select pg_try_advisory_xact_lock(7161616178)", types: &[] };
+const ALONE: Sql = Sql { what: "clearing away queues", text: "select pg_try_advisory_xact_lock(7161616178)" };
 
 const CLEAR_MESSAGES: Sql = Sql {
     what: "clearing away messages of deleted queues",
@@ -65,7 +61,6 @@ const CLEAR_MESSAGES: Sql = Sql {
            update queue_known k set waiting = k.waiting - l.copies, \
              forget_at = case when k.waiting <= l.copies then $2 end \
            from locked l where k.first = l.first",
-    types: &[Type::INT8, Type::TIMESTAMPTZ],
 };
 
 const CLEAR_PENDING: Sql = Sql {
@@ -80,7 +75,6 @@ const CLEAR_PENDING: Sql = Sql {
            update queue_known k set waiting = k.waiting - l.unmade, \
              forget_at = case when k.waiting <= l.unmade then $1 end \
            from locked l where k.first = l.first",
-    types: &[Type::TIMESTAMPTZ],
 };
 
 const CLEAR_QUEUES: Sql = Sql {
@@ -88,14 +82,12 @@ const CLEAR_QUEUES: Sql = Sql {
     text: "delete from queues q where q.deleted \
              and not exists (select from queue_messages m where m.queue = q.no) \
              and not exists (select from queue_pending p where p.queue = q.no)",
-    types: &[],
 };
 
 const FORGET: Sql = Sql {
     what: "forgetting ids of senders",
     text: "delete from queue_known where ctid = any(array( \
              select ctid from queue_known where forget_at > $1 and forget_at <= $2 limit $3)) and forget_at <= $2",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8],
 };
 
 impl Queues {

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
-use tokio_postgres::types::Type;
 
 use super::load::pending_chunk;
 use super::working_set::{Message, WorkingSet};
@@ -17,20 +16,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const ALONE: Sql = Sql {
     what: "making copies of messages to everybody",
     text: "select pg_try_advisory_xact_lock(7161616179), set_config('synchronous_commit', 'off', true)",
-    types: &[],
 };
 
 const OLDEST: Sql = Sql {
     what: "looking for messages to everybody",
     text: "select p.queue from queue_pending p where p.state <> 4 \
              and not (select deleted from queues where no = p.queue) order by p.first limit 1",
-    types: &[],
 };
 
 const LOCK: Sql = Sql {
     what: "locking a queue",
     text: "select no from queues where no = $1 and not deleted for no key update",
-    types: &[Type::INT4],
 };
 
 impl Queues {

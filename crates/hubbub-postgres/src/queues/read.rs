@@ -10,7 +10,6 @@ use hubbub_core::queue::{
 use hubbub_core::store::ReadError;
 use hubbub_core::{ClientId, QueueId, QueueOp, Refusal, Timestamp};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::load::Loader;
 use super::settings::rules_of;
@@ -45,14 +44,9 @@ macro_rules! info {
     };
 }
 
-const QUEUE: Sql =
-    Sql { what: "reading a queue", text: info!("q.id = $2"), types: &[Type::TIMESTAMPTZ, Type::TEXT] };
+const QUEUE: Sql = Sql { what: "reading a queue", text: info!("q.id = $2") };
 
-const QUEUES: Sql = Sql {
-    what: "reading queues",
-    text: info!("q.id > $2 order by q.id limit $3"),
-    types: &[Type::TIMESTAMPTZ, Type::TEXT, Type::INT8],
-};
+const QUEUES: Sql = Sql { what: "reading queues", text: info!("q.id > $2 order by q.id limit $3") };
 
 macro_rules! open_for {
     ($receiver:literal) => {
@@ -100,7 +94,6 @@ const HOLDING: Sql = Sql {
         ") \
          order by q.id limit $4"
     ),
-    types: &[Type::TIMESTAMPTZ, Type::TEXT, Type::TEXT, Type::INT8],
 };
 
 macro_rules! one_open {
@@ -136,20 +129,15 @@ const FOUND_FOR: Sql = Sql {
         unmade_for!("r.no", "(k.sender is null or p.sender = (select no from clients where id = k.sender))"),
         ")) order by k.place"
     ),
-    types: &[Type::TIMESTAMPTZ, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY],
 };
 
 const CLIENTS: Sql = Sql {
     what: "reading clients",
     text: "select id from clients where registered and id > $1 order by id limit $2",
-    types: &[Type::TEXT, Type::INT8],
 };
 
-const QUEUE_NUMBER: Sql = Sql {
-    what: "reading a queue",
-    text: "select no from queues where id = $1 and not deleted",
-    types: &[Type::TEXT],
-};
+const QUEUE_NUMBER: Sql =
+    Sql { what: "reading a queue", text: "select no from queues where id = $1 and not deleted" };
 
 fn signed(number: usize) -> i64 {
     saturate::<_, i64>(number)

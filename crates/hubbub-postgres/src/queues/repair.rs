@@ -5,7 +5,6 @@
 
 use hubbub_core::Clock;
 use hubbub_core::clock::ClockDoubt;
-use tokio_postgres::types::Type;
 
 use super::sql::time;
 use super::working_set::WorkingSet;
@@ -18,7 +17,6 @@ const FIND: Sql = Sql {
     what: "looking for times ahead of the clock",
     text: "select no from queues where not deleted \
            and (select seen_to from queue_totals where queue = no) > $1 order by no for no key update",
-    types: &[Type::TIMESTAMPTZ],
 };
 
 const TIMED: Sql = Sql {
@@ -26,14 +24,12 @@ const TIMED: Sql = Sql {
     text: "update queue_messages set begun_at = $2, \
            due_at = greatest($2 + (due_at - begun_at), $2 + interval '1 microsecond') \
            where queue = any($1) and state in (1, 2) and begun_at > $3",
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
 const EXPIRING: Sql = Sql {
     what: "counting times to live from now on",
     text: "update queue_messages set expires_at = $2 + (expires_at - sent_at) \
            where queue = any($1) and expires_at is not null and state <> 4 and sent_at > $3",
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
 const PENDING: Sql = Sql {
@@ -44,13 +40,11 @@ const PENDING: Sql = Sql {
              begun_at = least(begun_at, $2), \
              expires_at = case when sent_at > $3 then $2 + (expires_at - sent_at) else expires_at end \
            where queue = any($1) and state <> 4 and (begun_at > $3 or sent_at > $3)",
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
 const SEEN: Sql = Sql {
     what: "looking again from now on",
     text: "update queue_totals set seen_to = $2 where queue = any($1)",
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ],
 };
 
 fn latest(now: i64) -> PgTime {

@@ -7,7 +7,6 @@
 //! long as the queue is locked.
 
 use hubbub_core::Timestamp;
-use tokio_postgres::types::Type;
 
 use crate::db::{PgTime, Sql};
 
@@ -64,26 +63,17 @@ macro_rules! queues_named {
     };
 }
 
-pub(super) const LOCK_QUEUES: Sql = Sql {
-    what: "locking queues",
-    text: queues_named!("for no key update"),
-    types: &[Type::TEXT_ARRAY, Type::INT4_ARRAY],
-};
+pub(super) const LOCK_QUEUES: Sql = Sql { what: "locking queues", text: queues_named!("for no key update") };
 
-pub(super) const READ_QUEUES: Sql =
-    Sql { what: "reading queues", text: queues_named!(""), types: &[Type::TEXT_ARRAY, Type::INT4_ARRAY] };
+pub(super) const READ_QUEUES: Sql = Sql { what: "reading queues", text: queues_named!("") };
 
 pub(super) const LOCK_ALL: Sql = Sql {
     what: "locking all queues",
     text: "select * from queues where not deleted order by no for no key update",
-    types: &[],
 };
 
-pub(super) const READ_ALL: Sql = Sql {
-    what: "reading all queues",
-    text: "select * from queues where not deleted order by no",
-    types: &[],
-};
+pub(super) const READ_ALL: Sql =
+    Sql { what: "reading all queues", text: "select * from queues where not deleted order by no" };
 
 /// Up to when queues were seen to. Whoever locks them reads it afterwards, since it stands in another row than the lock.
 pub(super) const SEEN_NAMED: Sql = Sql {
@@ -93,40 +83,32 @@ pub(super) const SEEN_NAMED: Sql = Sql {
         numbers_named!(),
         " cross join lateral (select * from queue_totals where queue = k.no offset 0) t"
     ),
-    types: &[Type::TEXT_ARRAY, Type::INT4_ARRAY],
 };
 
 /// The same of all queues.
 pub(super) const SEEN_ALL: Sql = Sql {
     what: "reading up to when all queues were seen to",
     text: "select queue, seen_to from queue_totals",
-    types: &[],
 };
 
 pub(super) const READ_CLIENTS: Sql = Sql {
     what: "reading clients",
     text: "select no, id, registered from clients where id = any($1) and no > 0",
-    types: &[Type::TEXT_ARRAY],
 };
 
 /// Holds registrations up until the commit.
-pub(super) const HOLD_CLIENTS: Sql = Sql {
-    what: "holding registrations",
-    text: "select clients from queue_head for no key update",
-    types: &[],
-};
+pub(super) const HOLD_CLIENTS: Sql =
+    Sql { what: "holding registrations", text: "select clients from queue_head for no key update" };
 
 /// Who is registered.
 pub(super) const REGISTERED: Sql = Sql {
     what: "reading who is registered",
     text: "select chunk, members from client_chunks order by chunk",
-    types: &[],
 };
 
 pub(super) const HIGHEST_NAMED: Sql = Sql {
     what: "reading the highest number of a queue",
     text: "select highest_named from queue_head for no key update",
-    types: &[],
 };
 
 /// Queues that have something for a sweep.
@@ -145,7 +127,6 @@ pub(super) const QUEUES_DUE: Sql = Sql {
              union all \
              (select p.queue from queue_pending p where (p.state = 1 and p.due_at <= $2 or p.expires_at <= $3 \
               or p.state = 4) and not (select deleted from queues where no = p.queue))) due",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
 /// When there is something to sweep next, up to some time.
@@ -165,7 +146,6 @@ pub(super) const NEXT_DUE: Sql = Sql {
               where p.state = 1 and not (select deleted from queues where no = p.queue)) as pending_due, \
              (select min(p.expires_at) from queue_pending p \
               where p.state <> 4 and not (select deleted from queues where no = p.queue)) as pending_expires",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
 /// Messages whose delay, lease or life is over.
@@ -179,14 +159,6 @@ pub(super) const MESSAGES_DUE: Sql = Sql {
                (select * from queue_messages where expires_at is not null and state <> 4 and state in (0, 1, 3) \
                 and expires_at >= $5 and expires_at <= $6 and queue = any($1) order by expires_at limit $4)) m"
     ),
-    types: &[
-        Type::INT4_ARRAY,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::INT8,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-    ],
 };
 
 /// Messages that wait to be cleared away or moved to dead-letter queues.
@@ -196,7 +168,6 @@ pub(super) const MESSAGES_OVER: Sql = Sql {
         "null::text",
         "from (select * from queue_messages where state in (3, 4) and queue = any($1) limit $2) m"
     ),
-    types: &[Type::INT4_ARRAY, Type::INT8],
 };
 
 pub(super) const MESSAGES_BY_ID: Sql = Sql {
@@ -206,14 +177,12 @@ pub(super) const MESSAGES_BY_ID: Sql = Sql {
         "from unnest($1, $2) as k (queue, id) \
          cross join lateral (select * from queue_messages where queue = k.queue and id = k.id offset 0) m"
     ),
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
 pub(super) const TEXTS: Sql = Sql {
     what: "reading texts of messages",
     text: "select m.id, m.body from unnest($1, $2) as k (queue, id) \
            cross join lateral (select id, body from queue_messages where queue = k.queue and id = k.id offset 0) m",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
 /// Bytes of texts that are read of a place at once, in about.
@@ -242,39 +211,29 @@ macro_rules! places {
     };
 }
 
-const PLACE_TYPES: &[Type] =
-    &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY];
-
 const PLACE: &str = "reading what may be taken from queues";
 
 /// What may be taken, oldest first.
 pub(super) const OLDEST_FIRST: Sql =
-    Sql { what: PLACE, text: places!("id > greatest(k.behind, k.low - 1)", "id"), types: PLACE_TYPES };
+    Sql { what: PLACE, text: places!("id > greatest(k.behind, k.low - 1)", "id") };
 
 /// What may be taken, newest first.
 pub(super) const NEWEST_FIRST: Sql =
-    Sql { what: PLACE, text: places!("id < k.behind and id >= k.low", "id desc"), types: PLACE_TYPES };
+    Sql { what: PLACE, text: places!("id < k.behind and id >= k.low", "id desc") };
 
 /// What may be taken of one sender, oldest first.
-pub(super) const OLDEST_OF_SENDER: Sql = Sql {
-    what: PLACE,
-    text: places!("sender = k.sender and id > greatest(k.behind, k.low - 1)", "id"),
-    types: PLACE_TYPES,
-};
+pub(super) const OLDEST_OF_SENDER: Sql =
+    Sql { what: PLACE, text: places!("sender = k.sender and id > greatest(k.behind, k.low - 1)", "id") };
 
 /// What may be taken of one sender, newest first.
-pub(super) const NEWEST_OF_SENDER: Sql = Sql {
-    what: PLACE,
-    text: places!("sender = k.sender and id < k.behind and id >= k.low", "id desc"),
-    types: PLACE_TYPES,
-};
+pub(super) const NEWEST_OF_SENDER: Sql =
+    Sql { what: PLACE, text: places!("sender = k.sender and id < k.behind and id >= k.low", "id desc") };
 
 /// Low-water marks of per-receiver queues.
 pub(super) const LOWS: Sql = Sql {
     what: "reading where queues begin",
     text: "select l.queue, l.receiver, l.low from unnest($1, $2) as k (queue, receiver) \
            cross join lateral (select * from queue_lines where queue = k.queue and receiver = k.receiver offset 0) l",
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY],
 };
 
 /// Messages of groups that are not over.
@@ -287,7 +246,6 @@ pub(super) const GROUPS: Sql = Sql {
            and group_id is not null and group_id = k.group_id and state <> 4 and id > k.behind \
            order by id limit k.most) m"
     ),
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
 };
 
 /// The oldest of a queue that are not on lease.
@@ -298,7 +256,6 @@ pub(super) const OLDEST: Sql = Sql {
         "from (select * from queue_messages where queue = $1 and id > $2 and id <= $4 and state <> 2 \
            order by id limit $3) m"
     ),
-    types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8],
 };
 
 pub(super) const COPIES: Sql = Sql {
@@ -308,7 +265,6 @@ pub(super) const COPIES: Sql = Sql {
         "from queue_messages m where m.is_copy and m.receiver = $1 and m.state <> 2 \
          and not (select deleted from queues where no = m.queue)"
     ),
-    types: &[Type::INT4],
 };
 
 /// Messages of a queue that may have been delivered too often, or may not.
@@ -319,7 +275,6 @@ pub(super) const RETURNED: Sql = Sql {
         "from ((select * from queue_messages where queue = $1 and state = 0 and deliveries > 0) \
          union all (select * from queue_messages where queue = $1 and state in (3, 4) and state = 3)) m"
     ),
-    types: &[Type::INT4],
 };
 
 pub(super) const DEAD_LETTERS: Sql = Sql {
@@ -329,7 +284,6 @@ pub(super) const DEAD_LETTERS: Sql = Sql {
         "from (select * from queue_messages where queue = $1 and dead_origin is not null \
          and state not in (2, 4) and ($2::int8 is null or id = $2) order by id limit $3) m"
     ),
-    types: &[Type::INT4, Type::INT8, Type::INT8],
 };
 
 /// Ids of senders that are not forgotten.
@@ -338,14 +292,10 @@ pub(super) const KNOWN: Sql = Sql {
     text: "select k.* from unnest($1, $2) as a (queue, message_id) cross join lateral ( \
              select * from queue_known where queue = a.queue and message_id = a.message_id \
              and (forget_at is null or forget_at > $3) offset 0) k",
-    types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TIMESTAMPTZ],
 };
 
-pub(super) const NEXT_IDS: Sql = Sql {
-    what: "numbering messages of queues",
-    text: "select next_queue_message_ids($1)",
-    types: &[Type::INT8],
-};
+pub(super) const NEXT_IDS: Sql =
+    Sql { what: "numbering messages of queues", text: "select next_queue_message_ids($1)" };
 
 /// Messages and bytes that queues hold.
 pub(super) const HELD: Sql = Sql {
@@ -354,7 +304,6 @@ pub(super) const HELD: Sql = Sql {
            from queue_totals t cross join lateral ( \
              select coalesce(sum(messages), 0) as messages, coalesce(sum(bytes), 0) as bytes \
              from queue_counts where queue = t.queue and no > t.counted) c where t.queue = any($1)",
-    types: &[Type::INT4_ARRAY],
 };
 
 /// Everything of a queue, in the order of ids.
@@ -372,7 +321,6 @@ pub(super) const WAITING: Sql = Sql {
         // The joins keep no order of their own.
         " order by m.id"
     ),
-    types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8],
 };
 
 mod pending;

@@ -31,7 +31,6 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 const REPLAYED: Sql = Sql {
     what: "reading the log position of a replica",
     text: "select pg_is_in_recovery(), pg_last_wal_replay_lsn(), (select epoch from history)",
-    types: &[],
 };
 
 /// The timeline is in several places, none of which is always current; not every user may read the last one.
@@ -41,7 +40,6 @@ const IDENTITY: Sql = Sql {
                (select received_tli from pg_stat_wal_receiver)), \
                extract(epoch from now() - pg_last_xact_replay_timestamp())::float8 \
            from pg_control_system() s, pg_control_checkpoint() c, pg_control_recovery() r",
-    types: &[],
 };
 
 /// A replica.

@@ -8,7 +8,6 @@ use hubbub_core::cache;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::Cache;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use crate::db::{Db, DbError, Failure, Param, Sql};
 use hubbub_core::store::ApplyError;
@@ -67,13 +66,9 @@ impl Names {
         Self {
             numbers: cached(),
             names: cached(),
-            find_numbers: Sql { what: "looking up names", text: find_numbers, types: &[Type::TEXT_ARRAY] },
-            assign: Sql {
-                what: "assigning numbers to names",
-                text: assign,
-                types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
-            },
-            find_names: Sql { what: "looking up names", text: find_names, types: &[Type::INT4_ARRAY] },
+            find_numbers: Sql { what: "looking up names", text: find_numbers },
+            assign: Sql { what: "assigning numbers to names", text: assign },
+            find_names: Sql { what: "looking up names", text: find_names },
         }
     }
 

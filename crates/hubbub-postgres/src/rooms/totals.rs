@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
-use tokio_postgres::types::Type;
 
 use super::write::Totals as Change;
 use crate::db::{Db, DbError, Sql};
@@ -13,7 +12,6 @@ use crate::db::{Db, DbError, Sql};
 const COUNT: Sql = Sql {
     what: "counting rooms",
     text: "select count(*), coalesce(sum(messages), 0)::int8 from rooms where not deleted",
-    types: &[] as &[Type],
 };
 
 /// Shortest time between two counts.

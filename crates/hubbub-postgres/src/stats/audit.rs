@@ -5,7 +5,6 @@
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::stats::{AUDIT_DIFFERENCES_MAX, Audit};
-use tokio_postgres::types::Type;
 
 use super::pending_deletes::matches_pending_delete;
 use crate::db::row::non_negative;
@@ -25,8 +24,7 @@ macro_rules! all {
     };
 }
 
-const MESSAGES: Sql =
-    Sql { what: "recounting messages", text: concat!(all!(), "select count(*) from m"), types: &[] };
+const MESSAGES: Sql = Sql { what: "recounting messages", text: concat!(all!(), "select count(*) from m") };
 
 /// Differences between kept and found counts, as text.
 macro_rules! compare {
@@ -40,7 +38,6 @@ macro_rules! compare {
                 from kept full join found on kept.name = found.name \
                 where kept.sums is distinct from found.sums order by 1 limit $1"
             ),
-            types: &[Type::INT8],
         }
     };
 }

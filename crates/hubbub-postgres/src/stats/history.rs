@@ -4,7 +4,6 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::stats::{UserHistoryPage, UserHistoryQuery};
 use hubbub_core::{Message, MessageRun, MessageType, Send, Timestamp, UserId};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use crate::db::read_source::ReadSource;
 use crate::db::row::unsigned;
@@ -27,16 +26,6 @@ const PAGE: Sql = Sql {
                    order by m.received_at desc, r.id desc, m.seq desc limit $7) one \
                window page as (order by received_at desc, id desc, seq desc)) m \
            where place = 1 or place < $7 and bytes <= $8 order by place",
-    types: &[
-        Type::TEXT,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::TEXT,
-        Type::INT8,
-        Type::INT8,
-        Type::INT8,
-    ],
 };
 
 pub(super) async fn read(

@@ -6,8 +6,6 @@
 
 use std::collections::BTreeSet;
 
-use tokio_postgres::types::Type;
-
 use super::rollup;
 use crate::db::{Conn, Db, DbError, Sql, Tx};
 
@@ -25,7 +23,6 @@ const SPLIT: Sql = Sql {
                returning room, first_seq, sender) \
            insert into takeouts (room, first_seq, last_seq, sender) \
            select room, first_seq - $1, first_seq - 1, sender from large",
-    types: &[Type::INT8],
 };
 
 /// Skips ranges that are not counted yet.
@@ -34,7 +31,6 @@ const CHOOSE: Sql = Sql {
     text: "select t.no, t.last_seq - t.first_seq + 1 from takeouts t \
                join counted c on c.room = t.room and c.seq >= t.last_seq \
            where not t.counted_out order by t.no limit $1",
-    types: &[Type::INT8],
 };
 
 /// Whether the row `t` of `takeouts` covers the message `m`.
@@ -105,7 +101,6 @@ const UNCOUNT: Sql = Sql {
             where c.hour = g.hour and c.block = g.block) \
         select sender, room, messages from pairs_left union all select sender, room, messages from pairs_gone"
     ),
-    types: &[Type::INT8_ARRAY],
 };
 
 /// Sets the first and last times of the remaining messages of users in rooms.
@@ -129,7 +124,6 @@ const ENDS: Sql = Sql {
             from unnest($1, $2) as k (sender, room) join counted c on c.room = k.room) found \
         where p.sender = found.sender and p.room = found.room and found.first is not null"
     ),
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
 const ROOMS: Sql = Sql {
@@ -139,14 +133,12 @@ const ROOMS: Sql = Sql {
            where room = any($1) group by room \
            on conflict (room) do update set messages = excluded.messages, users = excluded.users, \
                first = excluded.first, last = excluded.last",
-    types: &[Type::INT4_ARRAY],
 };
 
 const NO_ROOMS: Sql = Sql {
     what: "recounting rooms",
     text: "delete from room_counts c where room = any($1) \
                and not exists (select from pair_counts p where p.room = c.room)",
-    types: &[Type::INT4_ARRAY],
 };
 
 const USERS: Sql = Sql {
@@ -156,26 +148,22 @@ const USERS: Sql = Sql {
            where sender = any($1) group by sender \
            on conflict (sender) do update set messages = excluded.messages, rooms = excluded.rooms, \
                first = excluded.first, last = excluded.last",
-    types: &[Type::INT4_ARRAY],
 };
 
 const NO_USERS: Sql = Sql {
     what: "recounting users",
     text: "delete from user_counts c where sender = any($1) \
                and not exists (select from pair_counts p where p.sender = c.sender)",
-    types: &[Type::INT4_ARRAY],
 };
 
 const MARK_UNCOUNTED: Sql = Sql {
     what: "marking uncounted messages",
     text: "update takeouts set counted_out = true where no = any($1)",
-    types: &[Type::INT8_ARRAY],
 };
 
 const PENDING: Sql = Sql {
     what: "finding messages to uncount",
     text: "select exists (select from takeouts where not counted_out)",
-    types: &[],
 };
 
 /// Skips messages that are dropped with their partition.
@@ -183,15 +171,11 @@ const NEXT_ENTRY: Sql = Sql {
     what: "finding pending deletes",
     text: "select no, room from takeouts t where counted_out and not exists ( \
                select from partitions p where p.begins = t.partition) order by no limit 1",
-    types: &[],
 };
 
 /// Makes writers of the room and its ids wait, so that no two lock the same rows in different orders.
-const LOCK_ROOM: Sql = Sql {
-    what: "locking a room",
-    text: "select from rooms where no = $1 for no key update",
-    types: &[Type::INT4],
-};
+const LOCK_ROOM: Sql =
+    Sql { what: "locking a room", text: "select from rooms where no = $1 for no key update" };
 
 /// Keeps an id that belongs to another message by now.
 const DELETE_MESSAGES: Sql = Sql {
@@ -208,11 +192,9 @@ const DELETE_MESSAGES: Sql = Sql {
                delete from message_ids i using gone where i.room = gone.room and i.seq = gone.seq \
                    and i.id_hash = encode(substring(sha256(convert_to(gone.message_id, 'UTF8')) for 16), 'hex')::uuid) \
            select count(*) from gone",
-    types: &[Type::INT8, Type::INT8],
 };
 
-const DELETE_ENTRY: Sql =
-    Sql { what: "deleting messages", text: "delete from takeouts where no = $1", types: &[Type::INT8] };
+const DELETE_ENTRY: Sql = Sql { what: "deleting messages", text: "delete from takeouts where no = $1" };
 
 /// Whether a hidden message is still counted.
 pub(super) async fn are_pending(db: &Db) -> Result<bool, DbError> {

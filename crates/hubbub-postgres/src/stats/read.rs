@@ -7,7 +7,6 @@ use hubbub_core::stats::{
 };
 use hubbub_core::{RoomId, Timestamp, UserId};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::pending_deletes::matches_pending_delete;
 use crate::db::read_source::ReadSource;
@@ -20,35 +19,30 @@ const TOTALS: Sql = Sql {
            from (select coalesce(sum(texts), 0)::int8 as texts, coalesce(sum(joins), 0)::int8 as joins, \
                      coalesce(sum(leaves), 0)::int8 as leaves from hour_counts) h, \
                (select count(*) as rooms, min(first) as first, max(last) as last from room_counts) r",
-    types: &[],
 };
 
 const ROOM: Sql = Sql {
     what: "reading a room's counts",
     text: "select r.id, c.messages, c.users, c.first, c.last from rooms r join room_counts c on c.room = r.no \
            where r.id = $1",
-    types: &[Type::TEXT],
 };
 
 const TOP_ROOMS: Sql = Sql {
     what: "reading rooms' counts",
     text: "select r.id, c.messages, c.users, c.first, c.last from room_counts c join rooms r on r.no = c.room \
            order by c.messages desc, r.id limit $1",
-    types: &[Type::INT8],
 };
 
 const USER: Sql = Sql {
     what: "reading a user's counts",
     text: "select u.id, c.messages, c.rooms, c.first, c.last from users u join user_counts c on c.sender = u.no \
            where u.id = $1",
-    types: &[Type::TEXT],
 };
 
 const TOP_USERS: Sql = Sql {
     what: "reading users' counts",
     text: "select u.id, c.messages, c.rooms, c.first, c.last from user_counts c join users u on u.no = c.sender \
            order by c.messages desc, u.id limit $1",
-    types: &[Type::INT8],
 };
 
 /// Names are looked up only for possible results; pairs with equal counts are all possible.
@@ -58,7 +52,6 @@ const TOP_PAIRS: Sql = Sql {
                order by messages desc fetch first $1 rows with ties) c \
                join rooms r on r.no = c.room join users u on u.no = c.sender \
            order by c.messages desc, r.id, u.id limit $1",
-    types: &[Type::INT8],
 };
 
 const HOURS: Sql = Sql {
@@ -67,7 +60,6 @@ const HOURS: Sql = Sql {
                (select coalesce(sum(bit_count(users)), 0)::int8 from hour_users u where u.hour = h.hour), \
                (select count(*) from hour_room_counts r where r.hour = h.hour) \
            from hour_counts h where h.hour >= $1 and h.hour < $2 order by h.hour limit $3",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8],
 };
 
 const PARTICIPATION: Sql = Sql {
@@ -75,7 +67,6 @@ const PARTICIPATION: Sql = Sql {
     text: "select r.id, c.messages, c.first, c.last from users u join pair_counts c on c.sender = u.no \
                join rooms r on r.no = c.room \
            where u.id = $1 and r.id > $2 order by r.id limit $3",
-    types: &[Type::TEXT, Type::TEXT, Type::INT8],
 };
 
 /// Whole hours come from the counts, the edges of the window from the messages.
@@ -102,16 +93,6 @@ const ACTIVE: Sql = Sql {
             array(select u.id from users u join found f on f.block = u.no / 1024 \
                 where $8 > 0 and u.id > $7 and get_bit(f.users, u.no % 1024) = 1 order by u.id limit $8)"
     ),
-    types: &[
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::TEXT,
-        Type::INT8,
-    ],
 };
 
 /// Before and after every message.

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
-use tokio_postgres::types::Type;
 
 use crate::db::{Db, DbError, PgTime, Sql, Tx};
 
@@ -30,14 +29,10 @@ const DUE_AFTER: Duration = Duration::from_secs(30);
 const WAITING_MAX: i64 = 30_000;
 
 /// Everybody who changes counts holds this lock until the end of the transaction. The number is arbitrary.
-const LOCK: Sql = Sql {
-    what: "waiting for others who count",
-    text: "select pg_advisory_xact_lock(7161616176)",
-    types: &[],
-};
+const LOCK: Sql =
+    Sql { what: "waiting for others who count", text: "select pg_advisory_xact_lock(7161616176)" };
 
-const TRY_LOCK: Sql =
-    Sql { what: "counting", text: "select pg_try_advisory_xact_lock(7161616176)", types: &[] };
+const TRY_LOCK: Sql = Sql { what: "counting", text: "select pg_try_advisory_xact_lock(7161616176)" };
 
 /// Chooses ranges of numbers by the rooms' heads, those first that waited longest. `offset 0` makes the planner look up the
 /// messages range by range, whatever it estimates. Rooms with pending deletes do not wait: messages stay on disk until
@@ -110,7 +105,6 @@ const COUNT_NEW: Sql = Sql {
         left join (select room, max(received_at) as last from new group by room) n using (room) \
         on conflict (room) do update set seq = excluded.seq, received_at = excluded.received_at) \
     select (select coalesce(max(total), 0) from behind), (select coalesce(sum(high - low), 0)::int8 from span)",
-    types: &[Type::INT8, Type::INT8, Type::TIMESTAMPTZ, Type::INT8],
 };
 
 /// Which messages a step counts.

@@ -1,7 +1,6 @@
 //! Making a queue in the middle of a batch: what follows refers to its number.
 
 use hubbub_core::QueueRules;
-use tokio_postgres::types::Type;
 
 use super::names::{enter_queue, seen};
 use crate::db::{DbError, Sql, Tx};
@@ -19,7 +18,6 @@ const MAKE_QUEUE: Sql = Sql {
              on conflict (id) where not deleted do nothing returning *), \
            counting as (insert into queue_totals (queue, seen_to) select no, $4 from made) \
            select * from made",
-    types: &[Type::TEXT, Type::INT8, Type::INT8, Type::TIMESTAMPTZ],
 };
 
 /// Makes a queue if there is none of that name, and locks it.

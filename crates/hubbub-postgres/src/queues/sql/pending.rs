@@ -1,14 +1,11 @@
 //! Statements that read messages to everybody whose copies are not all made.
 
-use tokio_postgres::types::Type;
-
 use crate::db::Sql;
 
 /// How much is left to do of messages to everybody.
 pub(in crate::queues) const PENDING_COUNT: Sql = Sql {
     what: "counting messages to everybody",
     text: "select count(*) as messages, coalesce(sum(unmade), 0)::int8 as copies from queue_pending",
-    types: &[],
 };
 
 /// Messages to everybody as templates of their copies, each with some of its receivers.
@@ -36,7 +33,6 @@ pub(in crate::queues) const PENDING_FOR: Sql = Sql {
          cross join lateral (select * from queue_pending_chunks where first = p.first and chunk = c.no offset 0) s \
          where exists (select from unnest($2) r where r / 1024 = s.chunk and get_bit(s.unmade, r % 1024) = 1)) m"
     ),
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY],
 };
 
 /// Those whose copies of these ids may not be made.
@@ -50,7 +46,6 @@ pub(in crate::queues) const PENDING_OF_IDS: Sql = Sql {
          cross join lateral (select * from queue_pending_chunks where first = p.first \
            and low <= k.id and high >= k.id offset 0) s) m"
     ),
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
 /// The oldest copies of a queue that are not made, behind an id.
@@ -62,7 +57,6 @@ pub(in crate::queues) const PENDING_OLDEST: Sql = Sql {
          cross join lateral (select * from queue_pending_chunks where first = p.first and low > $2 \
            order by chunk limit 1) s order by p.first limit 1) m"
     ),
-    types: &[Type::INT4, Type::INT8],
 };
 
 /// The next copies of a queue to be made.
@@ -73,7 +67,6 @@ pub(in crate::queues) const PENDING_NEXT: Sql = Sql {
         "from (select * from queue_pending where queue = $1 and state <> 4 order by first limit 1) p \
          cross join lateral (select * from queue_pending_chunks where first = p.first order by chunk limit 1) s) m"
     ),
-    types: &[Type::INT4],
 };
 
 /// Those that time has come for.
@@ -84,7 +77,6 @@ pub(in crate::queues) const PENDING_DUE: Sql = Sql {
         "from queue_pending p where p.queue = any($1) \
          and ((p.state = 1 and p.due_at <= $2) or p.expires_at <= $3 or p.state = 4)) m"
     ),
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
 };
 
 /// Copies of a queue that are not made, behind an id, by chunks of receivers.
@@ -96,17 +88,12 @@ pub(in crate::queues) const PENDING_WAITING: Sql = Sql {
          cross join lateral (select * from queue_pending_chunks where first = p.first and high > $2 \
            order by chunk limit $3) s order by p.first, s.chunk limit $3) m"
     ),
-    types: &[Type::INT4, Type::INT8, Type::INT8],
 };
 
 pub(in crate::queues) const PENDING_TEXTS: Sql = Sql {
     what: "reading texts of messages to everybody",
     text: "select first, body from queue_pending where first = any($1)",
-    types: &[Type::INT8_ARRAY],
 };
 
-pub(in crate::queues) const CLIENT_NAMES: Sql = Sql {
-    what: "reading names of clients",
-    text: "select no, id from clients where no = any($1)",
-    types: &[Type::INT4_ARRAY],
-};
+pub(in crate::queues) const CLIENT_NAMES: Sql =
+    Sql { what: "reading names of clients", text: "select no, id from clients where no = any($1)" };

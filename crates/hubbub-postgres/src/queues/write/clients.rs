@@ -3,15 +3,12 @@
 use hubbub_core::invariant::saturate;
 use std::collections::{BTreeMap, HashMap};
 
-use tokio_postgres::types::Type;
-
 use crate::db::{DbError, Sql, Tx};
 use crate::queues::working_set::{ANYBODY, Members, WorkingSet, chunk_of};
 
 const NEXT_VERSION: Sql = Sql {
     what: "noting that clients change",
     text: "update queue_head set client_version = client_version + 1 returning client_version",
-    types: &[],
 };
 
 const CHANGE_CLIENTS: Sql = Sql {
@@ -24,20 +21,17 @@ const CHANGE_CLIENTS: Sql = Sql {
              returning id, no), \
            counted as (update queue_head set clients = clients + $4 - before.registered from before) \
            select id, no from changed",
-    types: &[Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::INT8, Type::INT8],
 };
 
 const READ_CHUNKS: Sql = Sql {
     what: "reading who is registered",
     text: "select chunk, members from client_chunks where chunk = any($1)",
-    types: &[Type::INT4_ARRAY],
 };
 
 const WRITE_CHUNKS: Sql = Sql {
     what: "noting who is registered",
     text: "insert into client_chunks (chunk, members) select * from unnest($1, $2) \
            on conflict (chunk) do update set members = excluded.members",
-    types: &[Type::INT4_ARRAY, Type::BYTEA_ARRAY],
 };
 
 /// Notes who is registered, by numbers; the head's row is held.

@@ -2,7 +2,6 @@
 
 use hubbub_core::queue::ID_KEPT_MS;
 use tokio::try_join;
-use tokio_postgres::types::Type;
 
 use super::is_deleted;
 use crate::db::{DbError, PgTime, Sql, Tx};
@@ -19,16 +18,6 @@ const KNOW: Sql = Sql {
            on conflict (queue, message_id) do update set first = excluded.first, content = excluded.content, \
              sent_at = excluded.sent_at, copies = excluded.copies, waiting = excluded.waiting, \
              forget_at = excluded.forget_at",
-    types: &[
-        Type::INT8_ARRAY,
-        Type::INT4_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-    ],
 };
 
 const FORGET_LATER: Sql = Sql {
@@ -37,7 +26,6 @@ const FORGET_LATER: Sql = Sql {
     text: "update queue_known k set waiting = k.waiting - g.gone, \
              forget_at = case when k.waiting <= g.gone then $3 end \
            from unnest($1, $2) as g (first, gone) where k.first = g.first and k.first = any($1)",
-    types: &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::TIMESTAMPTZ],
 };
 
 pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use tokio::try_join;
-use tokio_postgres::types::Type;
 
 use super::is_deleted;
 use crate::db::{DbError, Sql, Tx};
@@ -17,14 +16,12 @@ const RAISE: Sql = Sql {
     what: "noting where queues begin",
     text: "insert into queue_lines (queue, receiver, low) select * from unnest($1, $2, $3) \
            on conflict (queue, receiver) do update set low = excluded.low",
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
 const LOWER: Sql = Sql {
     what: "noting that queues begin earlier",
     text: "update queue_lines l set low = k.low from unnest($1, $2, $3) as k (queue, receiver, low) \
            where l.queue = k.queue and l.receiver = k.receiver and l.low > k.low",
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
 pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {

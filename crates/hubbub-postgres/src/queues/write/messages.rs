@@ -2,7 +2,6 @@
 
 use hubbub_core::queue::DeadReason;
 use tokio::try_join;
-use tokio_postgres::types::Type;
 
 use super::is_deleted;
 use crate::db::{DbError, Param, PgTime, Sql, Tx};
@@ -21,28 +20,6 @@ const INSERT: Sql = Sql {
            from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
              as k (queue, id, sender, receiver, state, behind, is_copy, deliveries, earlier_deliveries, sent_at, due_at, \
              begun_at, expires_at, known_as, group_id, body, dead_origin, dead_reason, dead_deliveries, copy_of)",
-    types: &[
-        Type::INT4_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT4_ARRAY,
-        Type::INT4_ARRAY,
-        Type::INT2_ARRAY,
-        Type::BOOL_ARRAY,
-        Type::BOOL_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::INT2_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-    ],
 };
 
 const UPDATE: Sql = Sql {
@@ -54,21 +31,6 @@ const UPDATE: Sql = Sql {
              from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) as k (queue, id, moved, state, \
                behind, deliveries, earlier_deliveries, due_at, begun_at, expires_at, dead_origin, dead_reason, dead_deliveries) offset 0) c \
            where m.ctid = c.stands_at",
-    types: &[
-        Type::INT4_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT4_ARRAY,
-        Type::INT2_ARRAY,
-        Type::BOOL_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::INT2_ARRAY,
-        Type::INT8_ARRAY,
-    ],
 };
 
 const DELETE: Sql = Sql {
@@ -76,7 +38,6 @@ const DELETE: Sql = Sql {
     text: "delete from queue_messages where ctid = any(array( \
              select (select ctid from queue_messages where queue = k.queue and id = k.id) \
              from unnest($1, $2) as k (queue, id)))",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
 pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {

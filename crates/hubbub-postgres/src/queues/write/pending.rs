@@ -1,7 +1,5 @@
 //! Messages to everybody whose copies are not all made.
 
-use tokio_postgres::types::Type;
-
 use super::is_deleted;
 use crate::db::{DbError, Param, PgTime, Sql, Tx};
 use crate::queues::sql::time;
@@ -11,67 +9,36 @@ const ADD: Sql = Sql {
     what: "adding a message to everybody",
     text: "insert into queue_pending (first, queue, sender, state, sent_at, due_at, begun_at, expires_at, known_as, \
              body, unmade) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-    types: &[
-        Type::INT8,
-        Type::INT4,
-        Type::INT4,
-        Type::INT2,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::INT8,
-        Type::TEXT,
-        Type::INT8,
-    ],
 };
 
 const ADD_CHUNKS: Sql = Sql {
     what: "adding receivers of a message to everybody",
     text: "insert into queue_pending_chunks (first, chunk, low, high, receivers, unmade) \
            select * from unnest($1, $2, $3, $4, $5, $6)",
-    types: &[
-        Type::INT8_ARRAY,
-        Type::INT4_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::BYTEA_ARRAY,
-        Type::BYTEA_ARRAY,
-    ],
 };
 
 const CHANGE: Sql = Sql {
     what: "changing messages to everybody",
     text: "update queue_pending p set state = k.state, due_at = k.due_at, begun_at = k.begun_at, unmade = k.unmade \
            from unnest($1, $2, $3, $4, $5) as k (first, state, due_at, begun_at, unmade) where p.first = k.first",
-    types: &[
-        Type::INT8_ARRAY,
-        Type::INT2_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::INT8_ARRAY,
-    ],
 };
 
 const CHANGE_CHUNKS: Sql = Sql {
     what: "changing receivers of messages to everybody",
     text: "update queue_pending_chunks c set unmade = k.unmade from unnest($1, $2, $3) as k (first, chunk, unmade) \
            where c.first = k.first and c.chunk = k.chunk",
-    types: &[Type::INT8_ARRAY, Type::INT4_ARRAY, Type::BYTEA_ARRAY],
 };
 
 const DELETE: Sql = Sql {
     what: "removing messages to everybody",
     text: "with chunks as (delete from queue_pending_chunks where first = any($1)) \
            delete from queue_pending where first = any($1)",
-    types: &[Type::INT8_ARRAY],
 };
 
 const DELETE_CHUNKS: Sql = Sql {
     what: "removing receivers of messages to everybody",
     text: "delete from queue_pending_chunks c using unnest($1, $2) as k (first, chunk) \
            where c.first = k.first and c.chunk = k.chunk",
-    types: &[Type::INT8_ARRAY, Type::INT4_ARRAY],
 };
 
 type ChunkOf<'a> = (i64, i32, &'a PendingChunk);

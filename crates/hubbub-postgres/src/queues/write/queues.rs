@@ -1,42 +1,24 @@
 //! Queues that were changed or deleted.
 
 use hubbub_core::queue::WhenFull;
-use tokio_postgres::types::Type;
 
 use crate::db::{DbError, Param, Sql, Tx};
 use crate::queues::settings::signed;
 use crate::queues::working_set::{Queue, WorkingSet};
 
-const DELETE_QUEUES: Sql = Sql {
-    what: "deleting queues",
-    text: "update queues set deleted = true where no = any($1)",
-    types: &[Type::INT4_ARRAY],
-};
+const DELETE_QUEUES: Sql =
+    Sql { what: "deleting queues", text: "update queues set deleted = true where no = any($1)" };
 
 const CHANGE_QUEUE: Sql = Sql {
     what: "changing a queue",
     text: "update queues set is_dead_letter = $2, lease_ms = $3, deliveries_max = $4, dead_letter = $5, ttl_ms = $6, \
              messages_max = $7, bytes_max = $8, drops_oldest = $9, backoff_ms = $10, backoff_max_ms = $11 \
            where no = $1",
-    types: &[
-        Type::INT4,
-        Type::BOOL,
-        Type::INT8,
-        Type::INT8,
-        Type::TEXT,
-        Type::INT8,
-        Type::INT8,
-        Type::INT8,
-        Type::BOOL,
-        Type::INT8,
-        Type::INT8,
-    ],
 };
 
 const NAME_NUMBER: Sql = Sql {
     what: "noting the highest number of a queue",
     text: "update queue_head set highest_named = greatest(highest_named, $1)",
-    types: &[Type::INT8],
 };
 
 /// Queues that the batch deleted.

@@ -1,7 +1,6 @@
 //! What queues count, and up to when they were seen to.
 
 use tokio::try_join;
-use tokio_postgres::types::Type;
 
 use crate::db::{DbError, Param, Sql, Tx};
 use crate::queues::sql::time;
@@ -14,17 +13,6 @@ const COUNT: Sql = Sql {
     what: "counting messages of queues",
     text: "insert into queue_counts (queue, messages, delayed, leased, bytes, sent, done, dropped, dead) \
            select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-    types: &[
-        Type::INT4_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-    ],
 };
 
 /// Brings counts together, and notes up to when everything was seen to.
@@ -45,7 +33,6 @@ const NOTE: Sql = Sql {
              sent = t.sent + coalesce(a.sent, 0), done = t.done + coalesce(a.done, 0), \
              dropped = t.dropped + coalesce(a.dropped, 0), dead = t.dead + coalesce(a.dead, 0) \
            from unnest($1) as k (no) left join added a on a.queue = k.no where t.queue = k.no",
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ],
 };
 
 pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {

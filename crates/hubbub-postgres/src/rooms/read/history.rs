@@ -8,7 +8,6 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError};
 use hubbub_core::{MessageRun, RoomId, Timestamp};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::columns::{MESSAGE_COLUMNS, count, message_columns, push};
 use super::{limit_of, time_window};
@@ -30,7 +29,6 @@ const READING: &str = "reading a room";
 const ROOM: Sql = Sql {
     what: READING,
     text: "select no, head, oldest, last_received_at from rooms where id = $1 and not deleted",
-    types: &[Type::TEXT],
 };
 
 /// Messages and what the room hides are read in one snapshot. Texts beyond those that fit are counted, not read.
@@ -51,15 +49,6 @@ macro_rules! page {
                      window page as (order by seq ", $order, ")) m \
                  where r.no = $1 and (m.place = 1 or m.place < $6 and m.bytes <= $7) order by m.place"
             ),
-            types: &[
-                Type::INT4,
-                Type::INT8,
-                Type::INT8,
-                Type::TIMESTAMPTZ,
-                Type::TIMESTAMPTZ,
-                Type::INT8,
-                Type::INT8,
-            ],
         }
     };
 }

@@ -7,7 +7,6 @@ use hubbub_core::store::{
 };
 use hubbub_core::{RoomId, UserId};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::columns::{ROOM_COLUMNS, count, message_columns, push, room_columns, room_info};
 use super::{history, limit_of};
@@ -18,13 +17,11 @@ use crate::rooms::Rooms;
 const ROOM: Sql = Sql {
     what: "reading a room",
     text: concat!("select ", room_columns!(), " from rooms r where r.id = $1 and not r.deleted"),
-    types: &[Type::TEXT],
 };
 
 const HEADS: Sql = Sql {
     what: "reading the heads of rooms",
     text: "select id, head, members_only, changes - marks from rooms where id = any($1) and not deleted",
-    types: &[Type::TEXT_ARRAY],
 };
 
 const ROOMS: Sql = Sql {
@@ -34,7 +31,6 @@ const ROOMS: Sql = Sql {
         room_columns!(),
         " from rooms r where r.id > $1 and not r.deleted order by r.id limit $2"
     ),
-    types: &[Type::TEXT, Type::INT8],
 };
 
 const ACCESS: Sql = Sql {
@@ -42,14 +38,12 @@ const ACCESS: Sql = Sql {
     text: "select r.members_only, m.read_seq from rooms r \
            left join members m on m.room = r.no and m.member = (select no from users where id = $2) \
            where r.id = $1 and not r.deleted",
-    types: &[Type::TEXT, Type::TEXT],
 };
 
 const MEMBERS: Sql = Sql {
     what: "listing members",
     text: "select u.id, m.read_seq from rooms r join members m on m.room = r.no join users u on u.no = m.member \
            where r.id = $1 and not r.deleted and u.id > $2 order by u.id limit $3",
-    types: &[Type::TEXT, Type::TEXT, Type::INT8],
 };
 
 /// The newest message of a room is nearly always the one at its head, and its partition follows from the room.
@@ -68,7 +62,6 @@ const USER_ROOMS: Sql = Sql {
               limit 1) last on true \
           where u.id = $1 and r.id > $2 order by r.id limit $3"
     ),
-    types: &[Type::TEXT, Type::TEXT, Type::INT8],
 };
 
 /// Columns of [`USER_ROOMS`] before those of the message.

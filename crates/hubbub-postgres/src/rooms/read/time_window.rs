@@ -3,7 +3,6 @@
 //! Times never decrease with the numbers of a room, so no index on room and time is needed.
 
 use hubbub_core::Timestamp;
-use tokio_postgres::types::Type;
 
 use crate::db::read_source::ReadSource;
 use crate::db::{DbError, PgTime, Sql};
@@ -24,7 +23,6 @@ const SEARCH: Sql = Sql {
                    where m.room = $1 and m.seq >= span.middle and m.seq < span.high \
                    order by m.seq limit 1) probe on true) \
            select low, high from search order by high - low limit 1",
-    types: &[Type::INT4, Type::INT8, Type::INT8, Type::TIMESTAMPTZ, Type::INT8],
 };
 
 /// A range, both ends included, that holds all numbers of the window, and maybe some others at its edges.

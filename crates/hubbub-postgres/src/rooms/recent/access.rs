@@ -7,7 +7,6 @@ use hubbub_core::cache;
 use hubbub_core::store::Access;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::Cache;
-use tokio_postgres::types::Type;
 
 use super::room_state::RoomState;
 use crate::db::row::{non_negative, unsigned};
@@ -22,7 +21,6 @@ const ACCESS: Sql = Sql {
     text: "select r.members_only, m.read_seq, r.changes, r.head, r.deleted from rooms r \
            left join members m on m.room = r.no and m.member = (select no from users where id = $2) \
            where r.no = $1",
-    types: &[Type::INT4, Type::TEXT],
 };
 
 /// The access of a user to a room, and the state of the room at that time.

@@ -3,7 +3,6 @@
 use hubbub_core::invariant::saturate;
 use hubbub_core::{MessageRun, Timestamp};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::newest::{BYTES_MAX, MESSAGES_MAX, NewestMessages};
 use super::room_state::RoomState;
@@ -35,7 +34,6 @@ const TAIL: Sql = Sql {
              window page as (order by seq desc)) m on m.place = 1 or m.bytes <= $5 \
          where r.no = $1 order by m.place"
     ),
-    types: &[Type::INT4, Type::INT8, Type::TIMESTAMPTZ, Type::INT8, Type::INT8],
 };
 
 /// Fetched messages, with the state of their room.

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hubbub_core::RoomId;
 use hubbub_core::store::{ReadError, RoomInfo};
-use tokio_postgres::types::Type;
 
 use super::newest::VisibilityVersion;
 use crate::db::Sql;
@@ -21,7 +20,6 @@ const ROOM_STATES: Sql = Sql {
         room_columns!(),
         ", r.no, r.erased, r.changes from rooms r where r.id = any($1) and not r.deleted"
     ),
-    types: &[Type::TEXT_ARRAY],
 };
 
 /// A room at the moment of the query.

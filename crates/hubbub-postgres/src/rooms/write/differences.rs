@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use hubbub_core::invariant::saturate;
-use tokio_postgres::types::Type;
 
 use super::decide::Written;
 use super::state::{Membership, Room};
@@ -18,29 +17,18 @@ const ROOMS: Sql = Sql {
            from unnest($1, $2, $3, $4, $5, $6, $7) \
                as new (no, head, messages, members, last_received_at, changes, marks) \
            where r.no = new.no",
-    types: &[
-        Type::INT4_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::INT4_ARRAY,
-        Type::INT4_ARRAY,
-    ],
 };
 
 const MEMBERS: Sql = Sql {
     what: "inserting members",
     text: "insert into members (room, member, read_seq) select * from unnest($1, $2, $3) \
            on conflict (room, member) do update set read_seq = excluded.read_seq",
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
 const FORMER_MEMBERS: Sql = Sql {
     what: "removing members",
     text: "delete from members m using unnest($1, $2) as former (room, member) \
            where m.room = former.room and m.member = former.member",
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY],
 };
 
 const COUNT_ERASED: Sql = Sql {
@@ -48,7 +36,6 @@ const COUNT_ERASED: Sql = Sql {
     text: "select wanted.place, \
                (select count(*) from erased e where e.room = wanted.room and e.seq > wanted.behind) \
            from unnest($1, $2, $3) as wanted (place, room, behind)",
-    types: &[Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
 /// Writes everything. Returns how many ids were new, and how many erased messages each outcome counts as unread.

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use hubbub_core::Outcome;
 use hubbub_core::invariant::saturate;
-use tokio_postgres::types::Type;
 
 use super::Totals;
 use super::state::{self, State};
@@ -22,19 +21,14 @@ const MESSAGES: Sql = Sql {
            where m.sender = $1 and (r.erased = 0 or not exists \
                (select from erased e where e.room = m.room and e.seq = m.seq)) \
            order by m.received_at, m.room, m.seq limit $2",
-    types: &[Type::INT4, Type::INT8],
 };
 
-const MEMBERSHIPS: Sql = Sql {
-    what: "looking for a user's rooms",
-    text: "select room from members where member = $1",
-    types: &[Type::INT4],
-};
+const MEMBERSHIPS: Sql =
+    Sql { what: "looking for a user's rooms", text: "select room from members where member = $1" };
 
 const ERASE: Sql = Sql {
     what: "erasing messages",
     text: "insert into erased (room, seq) select * from unnest($1, $2) on conflict do nothing returning room, seq",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
 /// The number behind the run of erased ones that begins with a room's oldest.
@@ -45,20 +39,17 @@ const NEW_OLDEST: Sql = Sql {
                    (select from erased next where next.room = e.room and next.seq = e.seq + 1) \
                order by e.seq limit 1) \
            from unnest($1, $2) as wanted (room, oldest)",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
 const FORGET: Sql = Sql {
     what: "deleting erased numbers",
     text: "delete from erased e using unnest($1, $2) as moved (room, oldest) \
            where e.room = moved.room and e.seq < moved.oldest",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
 };
 
 const LEAVE: Sql = Sql {
     what: "removing memberships",
     text: "delete from members where member = $1 and room = any($2) returning room",
-    types: &[Type::INT4, Type::INT4_ARRAY],
 };
 
 const ROOMS: Sql = Sql {
@@ -66,14 +57,12 @@ const ROOMS: Sql = Sql {
     text: "update rooms r set oldest = new.oldest, erased = new.erased, messages = new.messages, \
                members = new.members, changes = r.changes + 1 \
            from unnest($1, $2, $3, $4, $5) as new (no, oldest, erased, messages, members) where r.no = new.no",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
 };
 
 const ADD_PENDING_DELETES: Sql = Sql {
     what: "recording the pending deletes of a user",
     text: "insert into takeouts (room, first_seq, last_seq, sender) \
            select room, first_seq, last_seq, $4 from unnest($1, $2, $3) as gone (room, first_seq, last_seq)",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4],
 };
 
 /// What is erased of a room.

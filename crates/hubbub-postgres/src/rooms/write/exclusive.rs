@@ -2,7 +2,6 @@
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::{Change, Outcome, Refusal, RoomChange, RoomSettings, Timestamp};
-use tokio_postgres::types::Type;
 
 use super::decide::WorkingSet;
 use super::state::{self, Room};
@@ -19,7 +18,6 @@ const PUT: Sql = Sql {
                members_only = coalesce($3, members_only), \
                retention_s = case when $4 is null then retention_s else nullif($4, 0) end \
            where no = $1",
-    types: &[Type::INT4, Type::TEXT, Type::BOOL, Type::INT8, Type::INT8],
 };
 
 const DELETE: Sql = Sql {
@@ -27,25 +25,17 @@ const DELETE: Sql = Sql {
     text: "update rooms set oldest = head + 1, messages = 0, erased = 0, members = 0, changes = changes + 1, \
                title = null, members_only = false, retention_s = null, deleted = true \
            where no = $1",
-    types: &[Type::INT4],
 };
 
-const DELETE_MEMBERS: Sql = Sql {
-    what: "removing a room's members",
-    text: "delete from members where room = $1",
-    types: &[Type::INT4],
-};
+const DELETE_MEMBERS: Sql =
+    Sql { what: "removing a room's members", text: "delete from members where room = $1" };
 
-const DELETE_ERASED: Sql = Sql {
-    what: "deleting a room's erased numbers",
-    text: "delete from erased where room = $1",
-    types: &[Type::INT4],
-};
+const DELETE_ERASED: Sql =
+    Sql { what: "deleting a room's erased numbers", text: "delete from erased where room = $1" };
 
 const ADD_PENDING_DELETES: Sql = Sql {
     what: "recording the pending deletes of a room",
     text: "insert into takeouts (room, first_seq, last_seq) select $1, $2, $3 where $2 <= $3",
-    types: &[Type::INT4, Type::INT8, Type::INT8],
 };
 
 /// Makes an exclusive change.

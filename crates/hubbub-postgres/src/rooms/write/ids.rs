@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use hubbub_core::{MessageType, Receipt, Send};
 use sha2::{Digest, Sha256};
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::Numbered;
@@ -35,21 +34,18 @@ const LOOK_UP: Sql = Sql {
            join lateral (select sender, kind, sha256(convert_to(body, 'UTF8')) as digest from messages \
                where room = i.room and seq = i.seq and received_at = i.received_at limit 1) m on true \
            where r.erased = 0 or not exists (select from erased e where e.room = i.room and e.seq = i.seq)",
-    types: &[Type::INT4_ARRAY, Type::UUID_ARRAY],
 };
 
 const INSERT: Sql = Sql {
     what: "inserting ids",
     text: "insert into message_ids (room, id_hash, received_at, seq) select * from unnest($1, $2, $3, $4) \
            on conflict do nothing",
-    types: &[Type::INT4_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::INT8_ARRAY],
 };
 
 const INSERT_OR_REPLACE: Sql = Sql {
     what: "inserting ids",
     text: "insert into message_ids (room, id_hash, received_at, seq) select * from unnest($1, $2, $3, $4) \
            on conflict (room, id_hash) do update set received_at = excluded.received_at, seq = excluded.seq",
-    types: INSERT.types,
 };
 
 /// The first 128 bits of the SHA-256 of a message's id; anything for what is no message.

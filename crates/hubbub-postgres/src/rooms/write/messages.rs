@@ -2,7 +2,6 @@
 
 use hubbub_core::{Send, Timestamp};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::db::{DbError, PgTime, Sql, Tx};
@@ -22,17 +21,6 @@ const INSERT: Sql = Sql {
     what: "inserting messages",
     text: "insert into messages (room, sender, seq, received_at, sent_at, kind, message_id, username, body) \
            select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-    types: &[
-        Type::INT4_ARRAY,
-        Type::INT4_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::CHAR_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-    ],
 };
 
 /// Inserts messages.

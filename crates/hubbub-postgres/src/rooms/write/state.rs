@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 
 use hubbub_core::Timestamp;
 use hubbub_core::rules::rooms::RoomState;
-use tokio_postgres::types::Type;
 
 use super::Numbered;
 use crate::db::{DbError, PgTime, Sql, Tx};
@@ -55,20 +54,17 @@ const LOCK: Sql = Sql {
     what: "locking rooms",
     text: "select no, head, oldest, erased, messages, members, last_received_at, members_only, deleted \
            from rooms where no = any($1) order by no for update",
-    types: &[Type::INT4_ARRAY],
 };
 
 const MEMBERS: Sql = Sql {
     what: "looking up members",
     text: "select m.room, m.member, m.read_seq from unnest($1, $2) as wanted (room, member) \
            join members m on m.room = wanted.room and m.member = wanted.member",
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY],
 };
 
 const LAST_TIMES: Sql = Sql {
     what: "looking for the times of rooms",
     text: "select distinct last_received_at from rooms where no = any($1) and last_received_at > $2",
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ],
 };
 
 /// Locks rooms to the end of the transaction.

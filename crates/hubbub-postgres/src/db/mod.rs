@@ -1,19 +1,16 @@
 //! Access to the database: pooled connections, statements, transactions, and the meaning of errors.
 //!
-//! A subsystem gets a connection from [`Db::get`] and runs its [`Sql`] on it. A change runs inside [`Db::transact`], which
-//! retries after conflicts and classifies errors.
+//! A subsystem runs its [`Sql`] alone ([`Db::read`]), or in a transaction ([`Db::run`], [`Db::snapshot`]). A batch runs inside
+//! [`Db::transact`], which retries after conflicts and classifies errors.
 
 pub(crate) mod clock;
 mod conn;
 pub(crate) mod connect;
 pub(crate) mod error;
-pub(crate) mod open_error;
-mod pool_metrics;
-mod pool_reaper;
+mod pool;
 pub(crate) mod query_batcher;
 pub(crate) mod read_source;
 mod round_trips;
-pub(crate) mod row;
 pub(crate) mod sql;
 
 use std::ops::AsyncFn;
@@ -28,12 +25,13 @@ use tokio_postgres::Row;
 
 use crate::history::History;
 use crate::options::Pooler;
+pub(crate) use conn::BEGIN_SNAPSHOT;
 use conn::{BEGIN, COMMITTING};
 pub(crate) use conn::{Conn, Tx};
-pub(crate) use error::{DbError, Failure};
-use pool_metrics::PoolMetrics;
+pub(crate) use error::{DbError, Failure, Result};
+use pool::PoolMetrics;
 use round_trips::{InFlight, RoundTrips};
-pub(crate) use sql::{Param, PgTime, Sql};
+pub(crate) use sql::{Param, PgTime, Sql, column, statements};
 
 /// Most attempts of a transaction that conflicts with others.
 const TRIES_MAX: u32 = 10;
@@ -51,7 +49,6 @@ pub(crate) struct Db {
     history: Option<Arc<History>>,
 }
 
-/// A failed attempt of a transaction.
 struct FailedAttempt {
     fault: DbError,
     is_committing: bool,
@@ -64,10 +61,10 @@ impl Db {
     }
 
     /// A connection. Waits for one for at most the pool's timeout.
-    pub(crate) async fn get(&self) -> Result<Conn, DbError> {
-        let asked = Instant::now();
+    pub(crate) async fn get(&self) -> Result<Conn> {
+        let begin = Instant::now();
         let got = self.pool.get().await;
-        self.pool_metrics.record(asked.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
+        self.pool_metrics.record(begin.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
         match got {
             Ok(client) => Ok(Conn::new(
                 client,
@@ -89,7 +86,7 @@ impl Db {
     }
 
     /// All rows of one read-only statement. A broken pooled connection is replaced once.
-    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, DbError> {
+    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
         let mut is_first = true;
         loop {
             let mut conn = self.get().await?;
@@ -101,18 +98,49 @@ impl Db {
     }
 
     /// The only row of such a statement.
-    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, DbError> {
-        let row = self.read(sql, params).await?.into_iter().next();
-        row.ok_or_else(|| DbError::UnexpectedRow { what: sql.what, found: "no row".into() })
+    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row> {
+        sql.only(self.read(sql, params).await?)
     }
 
     /// Times out work that takes longer than a batch may.
     pub(crate) async fn within<T>(
         &self,
         what: &'static str,
-        work: impl Future<Output = Result<T, DbError>>,
-    ) -> Result<T, DbError> {
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(DbError::Timeout { what }))
+    }
+
+    /// Runs `work` in one transaction and commits it, once. For maintenance.
+    pub(crate) async fn run<T>(
+        &self,
+        what: &'static str,
+        work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.within(what, self.run_as(BEGIN, work)).await
+    }
+
+    /// Runs `work` in one read-only transaction, whose statements share a snapshot.
+    pub(crate) async fn snapshot<T>(
+        &self,
+        what: &'static str,
+        work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.within(what, self.run_as(BEGIN_SNAPSHOT, work)).await
+    }
+
+    /// The same without a timeout, with that begin.
+    pub(crate) async fn run_as<T>(
+        &self,
+        begin: &str,
+        work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut conn = self.get().await?;
+        let tx = conn.open();
+        // The first statements travel with it: each is sent when first polled.
+        let ((), done) = try_join(tx.begin(begin), work(&tx)).await?;
+        tx.commit().await?;
+        Ok(done)
     }
 
     /// Runs `work` in one transaction and commits it. Retries after conflicts; `work` must not keep anything of a failed
@@ -120,7 +148,7 @@ impl Db {
     pub(crate) async fn transact<T>(
         &self,
         what: &'static str,
-        work: impl AsyncFn(&Tx<'_>) -> Result<T, DbError>,
+        work: impl AsyncFn(&Tx<'_>) -> Result<T>,
     ) -> Result<T, Failure> {
         self.retry(async |conn| self.attempt(what, conn, &work).await).await
     }
@@ -172,7 +200,7 @@ impl Db {
         &self,
         what: &'static str,
         conn: &mut Conn,
-        work: &impl AsyncFn(&Tx<'_>) -> Result<T, DbError>,
+        work: &impl AsyncFn(&Tx<'_>) -> Result<T>,
     ) -> Result<T, FailedAttempt> {
         let worked = tokio::time::timeout(self.timeout, async {
             let tx = conn.open();
@@ -222,7 +250,6 @@ impl Db {
         })
     }
 
-    /// The state of the pool.
     pub(crate) fn figures(&self) -> PoolFigures {
         let status = self.pool.status();
         PoolFigures {

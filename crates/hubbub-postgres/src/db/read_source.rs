@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::{Conn, Db, DbError, Param, Sql};
+use super::{Conn, Db, DbError, Param, Result, Sql};
 
 /// Timeout of a statement on a replica; then the primary answers.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -13,7 +13,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Answers a read, which may take several statements.
 #[derive(Clone)]
 pub(crate) enum ReadSource {
-    /// Any connection to the primary.
     Primary(Db),
     /// This connection to a replica only: its position was checked.
     Replica(Arc<Conn>),
@@ -21,7 +20,7 @@ pub(crate) enum ReadSource {
 
 impl ReadSource {
     /// All rows of one read-only statement.
-    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, DbError> {
+    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
         match self {
             Self::Primary(db) => db.read(sql, params).await,
             Self::Replica(conn) => {
@@ -32,8 +31,7 @@ impl ReadSource {
     }
 
     /// The only row of such a statement.
-    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, DbError> {
-        let row = self.read(sql, params).await?.into_iter().next();
-        row.ok_or_else(|| DbError::UnexpectedRow { what: sql.what, found: "no row".into() })
+    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row> {
+        sql.only(self.read(sql, params).await?)
     }
 }

@@ -1,11 +1,14 @@
-//! Statements, and the types of their parameters.
+//! Statements, their parameters, and columns of their rows.
 
 use std::error::Error;
 
 use hubbub_core::Timestamp;
+use tokio_postgres::Row;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 use uuid::Uuid;
+
+use super::{DbError, Result};
 
 /// A statement.
 #[derive(Debug)]
@@ -14,6 +17,23 @@ pub(crate) struct Sql {
     pub(crate) what: &'static str,
     pub(crate) text: &'static str,
 }
+
+impl Sql {
+    /// The only one of its rows.
+    pub(super) fn only(&self, rows: Vec<Row>) -> Result<Row> {
+        let missing = || DbError::UnexpectedRow { what: self.what, found: "no row".into() };
+        rows.into_iter().next().ok_or_else(missing)
+    }
+}
+
+/// Constants of [`Sql`]: `NAME(what) = text;`.
+macro_rules! statements {
+    ($($(#[$doc:meta])* $vis:vis $name:ident($what:expr) = $text:expr;)*) => { $(
+        $(#[$doc])*
+        $vis const $name: $crate::db::Sql = $crate::db::Sql { what: $what, text: $text };
+    )* };
+}
+pub(crate) use statements;
 
 /// A Rust type that stands for a type of the database. With it a statement needs no preparation behind a transaction
 /// pooler.
@@ -78,9 +98,7 @@ impl<T: SqlType> SqlType for Vec<T> {
     }
 }
 
-/// The value of a parameter.
 pub(crate) trait SqlValue: ToSql + Sync {
-    /// Its type in the database.
     fn sql_type(&self) -> Type;
     /// Whether it is an array without elements.
     fn is_empty_array(&self) -> bool;
@@ -122,4 +140,32 @@ impl<'a> FromSql<'a> for PgTime {
     }
 
     accepts!(TIMESTAMPTZ);
+}
+
+/// An array parameter: one value of each item.
+pub(crate) fn column<'a, I, T>(items: &'a [I], value: impl Fn(&'a I) -> T) -> Vec<T> {
+    items.iter().map(value).collect()
+}
+
+/// A column that is never negative: a number of a message, a count, a revision. `what` is the operation, for messages.
+pub(crate) fn unsigned(row: &Row, column: usize, what: &'static str) -> Result<u64> {
+    non_negative(row.get(column), what)
+}
+
+/// A number that the store never writes below 0.
+pub(crate) fn non_negative(number: i64, what: &'static str) -> Result<u64> {
+    u64::try_from(number)
+        .map_err(|_| DbError::UnexpectedRow { what, found: format!("the negative number {number}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_negative_number_is_damage() {
+        assert_eq!(non_negative(7, "reading").unwrap(), 7);
+        let fault = non_negative(-7, "reading").unwrap_err();
+        assert!(fault.to_string().ends_with("the negative number -7"), "{fault}");
+    }
 }

@@ -4,7 +4,7 @@
 //! ([`working_set`]), decides in memory ([`hubbub_core::rules::keys`]), and writes the last state of each key and a row of
 //! the log for each change. A batch of unconditional puts needs no decision: one statement does it, and the transaction
 //! is one round trip ([`puts`]).
-//! Reads of values that come together share a query ([`values`]); lists and the log are in [`lists`].
+//! Reads of values that come together share a query; these, lists and the log are in [`lists`].
 //!
 //! The log's newest row is the store's revision. Whoever writes holds the lock until the commit, so revisions are seen in
 //! their order and without gaps, by all servers. The revision that this server knows ([`position`]) follows own writes and
@@ -14,7 +14,6 @@ mod apply;
 mod lists;
 mod position;
 mod puts;
-mod values;
 mod working_set;
 
 use std::sync::Arc;
@@ -24,23 +23,21 @@ use std::time::Duration;
 use hubbub_core::Essential;
 use hubbub_core::essential::supervise;
 use hubbub_core::invariant::saturate;
-use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
-use hubbub_core::store::{KvStore, Read, StoreFigures};
+use hubbub_core::store::StoreFigures;
 use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
 use crate::db::query_batcher::QueryBatcher;
-use crate::db::{DbError, Sql};
-use crate::store::{Context, Postgres};
+use crate::db::{DbError, Result, Sql};
+use crate::store::Context;
+use lists::Values;
 use position::KeyPosition;
-use values::Values;
 
 /// Time between two queries for what other servers did.
 const REFRESH_EVERY: Duration = Duration::from_millis(100);
 /// Keys counted exactly; beyond, the database's own estimate serves.
 const COUNTED_MAX: i64 = 1_000;
 
-/// Keys.
 pub(crate) struct Kv {
     context: Arc<Context>,
     position: Arc<KeyPosition>,
@@ -79,7 +76,7 @@ impl Kv {
     }
 
     /// Forgets old changes, and fills in `figures`.
-    pub(crate) async fn beat(&self, figures: &mut StoreFigures) -> Result<(), DbError> {
+    pub(crate) async fn tick(&self, figures: &mut StoreFigures) -> Result<()> {
         let row = self.context.db.read_one(&COUNT, &[&COUNTED_MAX]).await?;
         let (counted, estimated): (i64, i64) = (row.get(0), row.get(1));
         let keys = if counted < COUNTED_MAX { counted } else { counted.max(estimated) };
@@ -87,7 +84,6 @@ impl Kv {
         self.trim().await
     }
 
-    /// Ends what is done in the background.
     pub(crate) fn close(&self) {
         self.refreshing.abort();
     }
@@ -96,30 +92,5 @@ impl Kv {
 impl Drop for Kv {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl KvStore for Postgres {
-    fn value(&self, key: &[u8]) -> Read<'_, Option<KvEntry>> {
-        Box::pin(self.kv.values.get(key.to_vec()))
-    }
-
-    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>> {
-        let (first, end) = lists::range(prefix, after);
-        Box::pin(async move { Ok(self.kv.keys(&first, &end, limit).await?) })
-    }
-
-    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
-        let (first, end) = lists::range(prefix, None);
-        Box::pin(async move { Ok(self.kv.changes(&first, &end, after, limit).await?) })
-    }
-
-    fn revision(&self) -> u64 {
-        self.kv.position.revision()
-    }
-
-    fn kv_due_in(&self) -> Option<Duration> {
-        // By the time that a sweep goes by.
-        self.kv.position.due_in(self.context.clock.proven())
     }
 }

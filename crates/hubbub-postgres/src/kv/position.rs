@@ -6,7 +6,7 @@ use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
-use crate::db::{DbError, PgTime, Sql};
+use crate::db::{PgTime, Result, Sql};
 use crate::store::Context;
 
 /// The last revision and the next expiry that this server knows. Neither goes back.
@@ -66,8 +66,7 @@ impl KeyPosition {
         Some(Duration::from_micros(saturate(left)))
     }
 
-    /// Queries the database.
-    pub(super) async fn refresh(&self, context: &Context) -> Result<(), DbError> {
+    pub(super) async fn refresh(&self, context: &Context) -> Result<()> {
         let row = context.db.read_one(&POSITION, &[]).await?;
         let due: Option<PgTime> = row.get(1);
         self.observe_due(super::lists::revision(row.get(0)), due.map(|due| due.0));

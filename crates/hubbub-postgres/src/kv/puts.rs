@@ -26,14 +26,12 @@ const PUT: Sql = Sql {
            select head.revision, put.key from head left join put on put.is_new or put.replaced <= $6",
 };
 
-/// One put.
 struct Put<'a> {
     key: &'a [u8],
     value: &'a [u8],
     expires_at: Option<Timestamp>,
 }
 
-/// Such a batch.
 pub(super) struct Puts<'a> {
     now: Timestamp,
     all: Vec<Put<'a>>,
@@ -51,7 +49,6 @@ impl<'a> Puts<'a> {
         Some(Self { now, all: ops.iter().map(put).collect::<Option<_>>()? })
     }
 
-    /// Does it all, in one transaction.
     pub(super) async fn apply(&self, db: &Db) -> Result<Done, Failure> {
         let last: HashMap<&[u8], usize> = self.all.iter().map(|put| put.key).zip(1..).collect();
         let kept = self.all.iter().zip(1..).filter(|(put, place)| last.get(put.key) == Some(place));

@@ -9,7 +9,6 @@ use hubbub_core::rules::keys::{ExpiredKeys, KeyChange, KeyVersion, View};
 /// The keys of a batch. Everything that it names was loaded before, so nothing is missing.
 #[derive(Debug)]
 pub(super) struct WorkingSet<'a> {
-    /// The revision of the last change.
     pub(super) revision: u64,
     versions: HashMap<&'a [u8], KeyVersion>,
     expired: ExpiredKeys<'a>,

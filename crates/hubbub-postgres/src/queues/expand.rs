@@ -4,30 +4,25 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use super::load::pending_chunk;
-use super::working_set::{Message, WorkingSet};
+use super::load::insert_pending;
+use super::working_set::WorkingSet;
 use super::{Queues, sql, write};
-use crate::db::{DbError, Sql};
+use crate::db::{Result, statements};
 
 /// How often it is looked for messages that other servers left behind.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// One server at a time makes copies. What is lost of that with a crash is made again, so nobody waits for the disk.
-const ALONE: Sql = Sql {
-    what: "making copies of messages to everybody",
-    text: "select pg_try_advisory_xact_lock(7161616179), set_config('synchronous_commit', 'off', true)",
-};
+statements! {
+    /// One server at a time makes copies. What is lost of that with a crash is made again, so nobody waits for the disk.
+    ALONE("making copies of messages to everybody") =
+        "select pg_try_advisory_xact_lock(7161616179), set_config('synchronous_commit', 'off', true)";
 
-const OLDEST: Sql = Sql {
-    what: "looking for messages to everybody",
-    text: "select p.queue from queue_pending p where p.state <> 4 \
-             and not (select deleted from queues where no = p.queue) order by p.first limit 1",
-};
+    OLDEST("looking for messages to everybody") =
+        "select p.queue from queue_pending p where p.state <> 4 \
+           and not (select deleted from queues where no = p.queue) order by p.first limit 1";
 
-const LOCK: Sql = Sql {
-    what: "locking a queue",
-    text: "select no from queues where no = $1 and not deleted for no key update",
-};
+    LOCK("locking a queue") = "select no from queues where no = $1 and not deleted for no key update";
+}
 
 impl Queues {
     /// Makes copies for ever, as long as there are some to be made.
@@ -48,28 +43,22 @@ impl Queues {
     }
 
     /// Makes up to so many copies; whether there may be more to make.
-    pub(crate) async fn make_slice(&self, most: usize) -> Result<bool, DbError> {
-        let mut conn = self.context.db.get().await?;
-        let tx = conn.begin().await?;
-        tx.batch("preparing", sql::PLANNING).await?;
-        let is_alone = tx.query_one(&ALONE, &[]).await?.get::<_, bool>(0);
-        let queue = if is_alone { tx.query_opt(&OLDEST, &[]).await? } else { None };
-        let Some(queue) = queue.map(|row| row.get::<_, i32>(0)) else {
-            tx.commit().await?;
-            return Ok(false);
-        };
-        if tx.query_opt(&LOCK, &[&queue]).await?.is_some()
-            && let Some(row) = tx.query(&sql::PENDING_NEXT, &[&queue]).await?.first()
-        {
-            let template = Message { stored_in: None, ..Message::of_row(row) };
-            let mut set = WorkingSet::default();
-            let (first, chunk): (i64, i32) = (template.id, row.get("chunk"));
-            set.enter_pending(template, row.get("unmade_copies"));
-            set.enter_pending_chunk(first, chunk, pending_chunk(row));
-            set.make_some(first, chunk, most.max(1));
-            Box::pin(write::write(&tx, &mut set)).await?;
-        }
-        tx.commit().await?;
-        Ok(true)
+    pub(crate) async fn make_slice(&self, most: usize) -> Result<bool> {
+        let making = self.run(ALONE.what, async |tx| {
+            let is_alone = tx.query_one(&ALONE, &[]).await?.get::<_, bool>(0);
+            let queue = if is_alone { tx.query_opt(&OLDEST, &[]).await? } else { None };
+            let Some(queue) = queue.map(|row| row.get::<_, i32>(0)) else { return Ok(false) };
+            if tx.query_opt(&LOCK, &[&queue]).await?.is_some()
+                && let Some(row) = tx.query_opt(&sql::PENDING_NEXT, &[&queue]).await?
+            {
+                let mut set = WorkingSet::default();
+                let (first, chunk) = (row.get("id"), row.get("chunk"));
+                insert_pending(&mut set, &[row]);
+                set.make_some(first, chunk, most.max(1));
+                Box::pin(write::write(tx, &mut set)).await?;
+            }
+            Ok(true)
+        });
+        making.await
     }
 }

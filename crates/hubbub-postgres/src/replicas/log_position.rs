@@ -23,7 +23,6 @@ const POSITION: Sql = Sql {
 /// Most positions kept: some eight minutes of writes.
 const POSITIONS_MAX: usize = 1_000;
 
-/// The query for the primary's log position.
 pub(super) struct LogPositionQuery {
     pub(super) primary: Db,
 }

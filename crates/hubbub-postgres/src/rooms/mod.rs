@@ -1,6 +1,6 @@
 //! Rooms, messages, members.
 //!
-//! [`Rooms::apply`] runs a batch through [`write`] in one transaction. [`read`] answers reads, some of them from memory
+//! [`apply`] runs a batch through [`write`] in one transaction. [`read`] answers reads, some of them from memory
 //! ([`recent`]). All use numbers for rooms and users ([`names`]).
 
 mod names;
@@ -12,20 +12,18 @@ mod write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use hubbub_core::Outcome;
 use hubbub_core::store::StoreFigures;
 
-use crate::apply::RoomOp;
-use crate::db::connect::OpenError;
-use crate::db::{DbError, Failure};
+use crate::db::Result;
 use crate::replicas::Reader;
 use crate::store::Context;
 use names::Names;
 pub(crate) use read::history::read as history;
+pub(crate) use read::{message_columns, push_of};
 use recent::RecentCache;
 use totals::RoomTotals;
+pub(crate) use write::apply;
 
-/// Rooms, messages, members.
 pub(crate) struct Rooms {
     context: Arc<Context>,
     /// Reads from the primary only.
@@ -40,11 +38,11 @@ pub(crate) struct Rooms {
 }
 
 impl Rooms {
-    pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
         let bytes = context.options.recent_cache_bytes;
         let recent = (bytes > 0).then(|| RecentCache::new(&context, bytes));
         let primary = Reader::new(&context.db, None);
-        Ok(Self {
+        Self {
             context,
             primary,
             recent,
@@ -52,11 +50,10 @@ impl Rooms {
             user_names: Names::of_users(),
             totals: RoomTotals::default(),
             expects_repeats: AtomicBool::new(false),
-        })
+        }
     }
 
-    /// Runs due work.
-    pub(crate) async fn tick(&self, _figures: &mut StoreFigures) -> Result<(), DbError> {
+    pub(crate) async fn tick(&self) -> Result<()> {
         self.totals.refresh(&self.context.db).await
     }
 
@@ -66,10 +63,5 @@ impl Rooms {
         if let Some(recent) = &self.recent {
             figures.cache = recent.figures();
         }
-    }
-
-    /// Applies operations in order, in one transaction.
-    pub(crate) async fn apply(&self, ops: &[RoomOp<'_>]) -> Result<Vec<Outcome>, Failure> {
-        write::apply(self, ops).await
     }
 }

@@ -9,7 +9,7 @@ use quick_cache::UnitWeighter;
 use quick_cache::sync::Cache;
 use tokio_postgres::Row;
 
-use crate::db::{Db, DbError, Failure, Param, Sql};
+use crate::db::{Db, Failure, Param, Result, Sql};
 use hubbub_core::store::ApplyError;
 
 /// Names cached of each kind.
@@ -138,12 +138,11 @@ impl Names {
         })
     }
 
-    /// The names of numbers.
     pub(super) async fn names(
         &self,
         db: &Db,
         numbers: impl Iterator<Item = i32>,
-    ) -> Result<HashMap<i32, Arc<str>>, DbError> {
+    ) -> Result<HashMap<i32, Arc<str>>> {
         let (mut names, mut missing) = (HashMap::new(), Vec::new());
         for no in numbers.collect::<BTreeSet<_>>() {
             match self.names.get(&no) {

@@ -7,7 +7,7 @@ use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
 use super::write::Totals as Change;
-use crate::db::{Db, DbError, Sql};
+use crate::db::{Db, Result, Sql};
 
 const COUNT: Sql = Sql {
     what: "counting rooms",
@@ -29,7 +29,6 @@ struct State {
     next: Option<Instant>,
 }
 
-/// The sums.
 #[derive(Debug, Default)]
 pub(super) struct RoomTotals {
     state: Mutex<State>,
@@ -50,7 +49,7 @@ impl RoomTotals {
     }
 
     /// Counts in the database, if due.
-    pub(super) async fn refresh(&self, db: &Db) -> Result<(), DbError> {
+    pub(super) async fn refresh(&self, db: &Db) -> Result<()> {
         for met in 1..=MET_MAX {
             let begin = Instant::now();
             let before = {

@@ -9,8 +9,9 @@ use quick_cache::UnitWeighter;
 use quick_cache::sync::Cache;
 
 use super::room_state::RoomState;
-use crate::db::row::{non_negative, unsigned};
-use crate::db::{DbError, Sql};
+use crate::db::sql::unsigned;
+use crate::db::{Result, Sql};
+use crate::rooms::read::access_of;
 use crate::store::Context;
 
 /// Pairs of room and user in the cache.
@@ -41,7 +42,6 @@ impl CachedAccess {
     }
 }
 
-/// The cache, by room and user.
 pub(super) struct AccessCache {
     entries: Cache<(i32, Arc<str>), CachedAccess>,
 }
@@ -59,21 +59,12 @@ impl AccessCache {
         cached.holds(state).then_some(cached.access)
     }
 
-    pub(super) async fn load(
-        &self,
-        context: &Context,
-        state: &RoomState,
-        user: &UserId,
-    ) -> Result<Access, DbError> {
+    pub(super) async fn load(&self, context: &Context, state: &RoomState, user: &UserId) -> Result<Access> {
         let row = context.db.read_one(&ACCESS, &[&state.no, &user.as_str()]).await?;
         if row.get(4) {
             return Ok(Access::Unknown);
         }
-        let access = match row.get::<_, Option<i64>>(1) {
-            Some(read_seq) => Access::Member { read_seq: non_negative(read_seq, ACCESS.what)? },
-            None if row.get(0) => Access::Closed,
-            None => Access::Open,
-        };
+        let access = access_of(&row)?;
         let head = unsigned(&row, 3, ACCESS.what)?;
         let cached = CachedAccess { access, changes: row.get(2), head };
         self.entries.insert((state.no, Arc::from(user.as_str())), cached);

@@ -23,7 +23,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::Mutex;
 
 use super::names::Names;
-use crate::db::DbError;
+use crate::db::Result;
 use crate::db::query_batcher::QueryBatcher;
 use crate::store::Context;
 use access::AccessCache;
@@ -49,7 +49,6 @@ impl Weighter<i32, Arc<NewestMessages>> for Bytes {
     }
 }
 
-/// The cache.
 pub(super) struct RecentCache {
     context: Arc<Context>,
     room_states: Arc<QueryBatcher<RoomStateQuery>>,
@@ -61,7 +60,6 @@ pub(super) struct RecentCache {
 }
 
 impl RecentCache {
-    /// An empty cache of so many bytes.
     pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Self {
         let bytes: u64 = saturate(bytes);
         let options = cache::options(ROOMS_EXPECTED, bytes, LARGEST_BYTES);
@@ -88,7 +86,7 @@ impl RecentCache {
         users: &Names,
         state: &RoomState,
         query: &HistoryQuery,
-    ) -> Result<Option<HistoryPage>, DbError> {
+    ) -> Result<Option<HistoryPage>> {
         let Some(wanted) = wanted(state, query) else { return Ok(None) };
         if let Some(page) = self.cached_page(state, query) {
             self.hits.fetch_add(1, Relaxed);
@@ -117,8 +115,7 @@ impl RecentCache {
         if newest.is_as_new_as(state.version(), state.info.head) { newest.page(query) } else { None }
     }
 
-    /// The access of a user to a room.
-    pub(super) async fn access(&self, state: &RoomState, user: &UserId) -> Result<Access, DbError> {
+    pub(super) async fn access(&self, state: &RoomState, user: &UserId) -> Result<Access> {
         if let Some(access) = self.access_cache.get(state, user) {
             self.hits.fetch_add(1, Relaxed);
             return Ok(access);

@@ -15,11 +15,10 @@ use crate::store::Context;
 
 const ROOM_STATES: Sql = Sql {
     what: "reading the state of rooms",
-    text: concat!(
-        "select ",
-        room_columns!(),
+    text: concat! {
+        "select ", room_columns!(),
         ", r.no, r.erased, r.changes from rooms r where r.id = any($1) and not r.deleted"
-    ),
+    },
 };
 
 /// A room at the moment of the query.
@@ -39,10 +38,8 @@ impl RoomState {
     }
 }
 
-/// The query for the state of rooms.
 pub(super) struct RoomStateQuery {
     pub(super) context: Arc<Context>,
-    /// Queries so far.
     pub(super) count: AtomicU64,
 }
 

@@ -4,14 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::queue::{TAKE_BYTES_MAX, Waiting};
+use hubbub_core::queue::Waiting;
 use tokio_postgres::Row;
 
 use super::load::pending_chunk;
-use super::read::waiting_message;
+use super::read::{truncate_to_page, waiting_message};
 use super::sql;
 use super::working_set::Message;
-use crate::db::{DbError, Tx};
+use crate::db::{Result, Tx};
 
 /// Copies of a queue that are not made, behind an id, in the order of ids and without their texts; as many as one page
 /// may have.
@@ -20,25 +20,18 @@ pub(super) async fn read(
     queue: i32,
     after: i64,
     limit: usize,
-) -> Result<Vec<(Message, Arc<str>)>, DbError> {
+) -> Result<Vec<(Message, Arc<str>)>> {
     // Of the first piece all may be before the page.
     let pieces = saturate::<_, i64>(limit).saturating_add(1);
     let rows = tx.query(&sql::PENDING_WAITING, &[&queue, &after, &pieces]).await?;
     let mut found: Vec<(Message, Arc<str>)> = Vec::new();
-    let mut bytes = 0;
     for row in &rows {
         found.extend(copies(row).filter(|(copy, _)| copy.id > after).take(limit.saturating_sub(found.len())));
         if found.len() >= limit {
             break;
         }
     }
-    let fits = found.iter().take_while(|(copy, _)| {
-        let is_first = bytes == 0;
-        bytes += saturate::<_, usize>(copy.bytes).max(1);
-        is_first || bytes <= TAKE_BYTES_MAX
-    });
-    let fits = fits.count();
-    found.truncate(fits);
+    truncate_to_page(&mut found, |(copy, _)| copy.bytes);
     Ok(found)
 }
 
@@ -54,12 +47,12 @@ fn copies(row: &Row) -> impl Iterator<Item = (Message, Arc<str>)> {
 }
 
 /// The same with texts and names, and how many bytes each takes.
-pub(super) async fn told(
+pub(super) async fn complete(
     tx: &Tx<'_>,
     copies: Vec<(Message, Arc<str>)>,
     queue: &Arc<str>,
     now: i64,
-) -> Result<Vec<(Waiting, i64)>, DbError> {
+) -> Result<Vec<(Waiting, i64)>> {
     let firsts: BTreeSet<i64> = copies.iter().filter_map(|(copy, _)| copy.copy_of).collect();
     let firsts: Vec<i64> = firsts.into_iter().collect();
     let receivers: Vec<i32> = copies.iter().map(|(copy, _)| copy.receiver).collect();
@@ -68,11 +61,11 @@ pub(super) async fn told(
     let texts: HashMap<i64, &str> = texts.iter().map(|row| (row.get(0), row.get(1))).collect();
     let names: HashMap<i32, Arc<str>> =
         names.iter().map(|row| (row.get(0), row.get::<_, &str>(1).into())).collect();
-    let told = copies.into_iter().map(|(copy, sender)| {
+    let completed = copies.into_iter().map(|(copy, sender)| {
         let text = copy.copy_of.and_then(|first| texts.get(&first)).map(|text| (*text).to_owned());
         let receiver = names.get(&copy.receiver).map_or_else(|| Arc::from(""), Arc::clone);
         let bytes = copy.bytes;
         (waiting_message(Message { text, ..copy }, sender, receiver, queue, now), bytes)
     });
-    Ok(told.collect())
+    Ok(completed.collect())
 }

@@ -162,14 +162,7 @@ async fn divided<'a, T: Copy>(
         if let Some((indexes, reason)) = failed.take() {
             match division.divide(&indexes) {
                 Some((second, first)) => left.extend([second, first]),
-                None => {
-                    let operations = indexes.len();
-                    tracing::error!(
-                        reason,
-                        operations,
-                        "operations are refused for what they meet in the database"
-                    );
-                }
+                None => log_refusal(&reason, indexes.len()),
             }
         }
         let Some(indexes) = left.pop() else { return Ok(outcomes) };
@@ -177,17 +170,17 @@ async fn divided<'a, T: Copy>(
         match Box::pin(apply(&some)).await {
             Ok(done) => {
                 is_any_stored = true;
-                for (index, outcome) in indexes.into_iter().zip(done) {
-                    if let Some(slot) = outcomes.get_mut(index) {
-                        *slot = outcome;
-                    }
-                }
+                scatter(&mut outcomes, &indexes, done.into_iter());
             }
             Err(Failure::Content(reason)) => failed = Some((indexes, reason)),
             Err(Failure::Other(error)) if is_any_stored => return Err(unconfirmed(error)),
             Err(Failure::Other(error)) => return Err(error),
         }
     }
+}
+
+fn log_refusal(reason: &str, operations: usize) {
+    tracing::error!(reason, operations, "operations are refused for what they meet in the database");
 }
 
 /// For a batch of which something was stored.
@@ -215,11 +208,7 @@ fn gather(count: usize, parts: Vec<Done<'_>>) -> Result<Vec<Outcome>, ApplyError
         match result {
             Ok(part) => {
                 is_any_stored = true;
-                for (index, outcome) in indexes.iter().zip(part) {
-                    if let Some(slot) = outcomes.get_mut(*index) {
-                        *slot = Some(outcome);
-                    }
-                }
+                scatter(&mut outcomes, indexes, part.into_iter().map(Some));
             }
             Err(error) if matches!(failed, Some(ApplyError::Unconfirmed { .. })) => drop(error),
             Err(error) => failed = Some(error),
@@ -229,6 +218,15 @@ fn gather(count: usize, parts: Vec<Done<'_>>) -> Result<Vec<Outcome>, ApplyError
         None => Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect()),
         Some(error) if is_any_stored => Err(unconfirmed(error)),
         Some(error) => Err(error),
+    }
+}
+
+/// Puts the outcomes of a part where its operations stand in the batch.
+fn scatter<T>(outcomes: &mut [T], indexes: &[usize], part: impl Iterator<Item = T>) {
+    for (index, outcome) in indexes.iter().zip(part) {
+        if let Some(slot) = outcomes.get_mut(*index) {
+            *slot = outcome;
+        }
     }
 }
 

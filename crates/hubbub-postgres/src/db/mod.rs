@@ -9,7 +9,6 @@ pub(crate) mod connect;
 pub(crate) mod error;
 mod pool;
 pub(crate) mod query_batcher;
-pub(crate) mod read_source;
 mod round_trips;
 pub(crate) mod sql;
 
@@ -33,6 +32,8 @@ use pool::PoolMetrics;
 use round_trips::{InFlight, RoundTrips};
 pub(crate) use sql::{Param, PgTime, Sql, column, statements};
 
+/// Timeout of a statement on a replica; then the primary answers.
+const REPLICA_PATIENCE: Duration = Duration::from_secs(5);
 /// Most attempts of a transaction that conflicts with others.
 const TRIES_MAX: u32 = 10;
 
@@ -264,5 +265,31 @@ impl Db {
 
     pub(crate) fn close(&self) {
         self.pool.close();
+    }
+}
+
+/// Answers a read, which may take several statements: the primary, or one connection of a replica.
+#[derive(Clone)]
+pub(crate) enum ReadSource {
+    Primary(Db),
+    /// This connection to a replica only: its position was checked.
+    Replica(Arc<Conn>),
+}
+
+impl ReadSource {
+    /// All rows of one read-only statement.
+    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        match self {
+            Self::Primary(db) => db.read(sql, params).await,
+            Self::Replica(conn) => {
+                let read = tokio::time::timeout(REPLICA_PATIENCE, conn.unchecked().query(sql, params)).await;
+                read.unwrap_or(Err(DbError::Timeout { what: sql.what }))
+            }
+        }
+    }
+
+    /// The only row of such a statement.
+    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row> {
+        sql.only(self.read(sql, params).await?)
     }
 }

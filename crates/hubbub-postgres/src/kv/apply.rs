@@ -1,14 +1,17 @@
 //! A batch as one transaction.
 
+use std::collections::HashMap;
+use std::convert::Infallible;
+
 use futures_util::future::{try_join, try_join3};
-use hubbub_core::rules::keys::{ExpiredKeys, KeyVersion, decide};
+use hubbub_core::kv::KvChanged;
+use hubbub_core::rules::keys::{ExpiredKeys, KeyChange, KeyVersion, View, decide};
 use hubbub_core::{KvOp, Outcome, Timestamp};
 use tokio_postgres::Row;
 
 use super::Kv;
 use super::lists::{letter, number, revision};
 use super::puts::Puts;
-use super::working_set::WorkingSet;
 use crate::db::{Failure, Param, PgTime, Result, Tx, column, statements};
 
 /// Keys that one batch sweeps at most, so that no commit takes long.
@@ -135,4 +138,61 @@ async fn write(tx: &Tx<'_>, set: &WorkingSet<'_>) -> Result<Option<Timestamp>> {
     try_join3(tx.execute_for(&PUT, &put), tx.execute_for(&DELETE, &delete), tx.execute_for(&LOG, &log))
         .await?;
     Ok(times.iter().flatten().min().map(|first| first.0))
+}
+
+/// The keys of a batch. Everything that it names was loaded before, so nothing is missing.
+#[derive(Debug)]
+struct WorkingSet<'a> {
+    revision: u64,
+    versions: HashMap<&'a [u8], KeyVersion>,
+    expired: ExpiredKeys<'a>,
+    /// What the operations changed, in the order of the revisions.
+    changes: Vec<KeyChange<'a>>,
+}
+
+impl<'a> WorkingSet<'a> {
+    /// The state after `revision`, with the versions of all keys that the batch names and of those that it sweeps.
+    fn new(revision: u64, mut versions: HashMap<&'a [u8], KeyVersion>, expired: ExpiredKeys<'a>) -> Self {
+        versions.extend(expired.keys.iter().copied());
+        Self { revision, versions, expired, changes: Vec::new() }
+    }
+
+    /// Applies the changes of one operation.
+    fn apply(&mut self, changes: &[KeyChange<'a>]) {
+        for change in changes {
+            self.revision = change.revision;
+            match change.version() {
+                Some(version) => self.versions.insert(change.key, version),
+                None => self.versions.remove(change.key),
+            };
+        }
+        self.changes.extend_from_slice(changes);
+    }
+
+    /// The last change of each key, divided into puts and deletions.
+    fn written(&self) -> (Vec<&KeyChange<'a>>, Vec<&'a [u8]>) {
+        let last: HashMap<&[u8], u64> =
+            self.changes.iter().map(|change| (change.key, change.revision)).collect();
+        let is_last = |change: &&KeyChange<'_>| last.get(change.key) == Some(&change.revision);
+        let (puts, gone): (Vec<_>, Vec<_>) =
+            self.changes.iter().filter(is_last).partition(|change| change.what == KvChanged::Put);
+        (puts, gone.into_iter().map(|change| change.key).collect())
+    }
+}
+
+impl<'a> View<'a> for WorkingSet<'a> {
+    type Need = Infallible;
+
+    fn version(&self, key: &[u8]) -> Result<Option<KeyVersion>, Infallible> {
+        Ok(self.versions.get(key).copied())
+    }
+
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn take_expired(&mut self) -> ExpiredKeys<'a> {
+        let keys = std::mem::take(&mut self.expired.keys);
+        ExpiredKeys { keys, has_more: self.expired.has_more }
+    }
 }

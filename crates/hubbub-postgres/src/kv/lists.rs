@@ -12,8 +12,7 @@ use hubbub_core::kv::{
 use hubbub_core::store::{KvStore, Read, ReadError};
 use tokio_postgres::Row;
 
-use super::Kv;
-use super::position::KeyPosition;
+use super::{KeyPosition, Kv};
 use crate::db::query_batcher::BatchQuery;
 use crate::db::{Db, DbError, Param, PgTime, Result, statements};
 use crate::store::{Context, Postgres};

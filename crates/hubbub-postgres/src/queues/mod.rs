@@ -10,9 +10,8 @@
 //! waiting; [`tick`] compares it with the database.
 //!
 //! A message to everybody is one row with bitmaps of its receivers ([`working_set`]); its copies become rows in slices
-//! ([`expand`]), or when a batch comes to them: before anything is chosen for a receiver all copies for it are made in the
-//! working set, and the bits that say so are written with the rest. Reads show copies that are not made as if they were
-//! ([`pending_copies`]).
+//! ([`pending_copies`]), or when a batch comes to them: before anything is chosen for a receiver all copies for it are made in the
+//! working set, and the bits that say so are written with the rest. Reads show copies that are not made as if they were.
 //!
 //! Invariants
 //! - Whoever makes copies of a message, or changes it, holds the row of its queue. Counts hold copies that are not made.
@@ -27,7 +26,6 @@
 
 mod apply;
 mod decide;
-mod expand;
 mod load;
 mod memory;
 mod pending_copies;

@@ -24,8 +24,7 @@ use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
 use crate::db::query_batcher::QueryBatcher;
-use crate::db::read_source::ReadSource;
-use crate::db::{Db, Result};
+use crate::db::{Db, ReadSource, Result};
 use crate::history::History;
 use crate::options::PostgresOptions;
 use crate::rooms::{self, Rooms};

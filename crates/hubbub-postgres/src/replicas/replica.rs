@@ -11,8 +11,7 @@ use tokio_postgres::types::PgLsn;
 
 use super::log_position::{LogPosition, PositionHistory};
 use crate::db::connect::{self, OpenError};
-use crate::db::read_source::ReadSource;
-use crate::db::{Conn, Db, DbError, Result, statements};
+use crate::db::{Conn, Db, DbError, ReadSource, Result, statements};
 use crate::history::History;
 use crate::options::{PoolOptions, PostgresOptions};
 

@@ -14,9 +14,8 @@ use tokio_postgres::Row;
 
 use super::pending_deletes::matches_pending_delete;
 use super::{Stats, audit};
-use crate::db::read_source::ReadSource;
 use crate::db::sql::unsigned;
-use crate::db::{DbError, Param, PgTime, Result, Sql, statements};
+use crate::db::{DbError, Param, PgTime, ReadSource, Result, Sql, statements};
 use crate::replicas::Reader;
 use crate::rooms::{message_columns, push_of};
 

@@ -12,9 +12,8 @@ use tokio_postgres::Row;
 
 use super::columns::{MESSAGE_COLUMNS, count, message_columns, push};
 use super::limit_of;
-use crate::db::read_source::ReadSource;
 use crate::db::sql::non_negative;
-use crate::db::{PgTime, Result, Sql};
+use crate::db::{PgTime, ReadSource, Result, Sql};
 use crate::replicas::Reader;
 use crate::rooms::Rooms;
 

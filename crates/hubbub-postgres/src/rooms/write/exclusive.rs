@@ -1,13 +1,13 @@
 //! Exclusive changes: making, changing and deleting a room, and erasing a user.
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::{Change, Outcome, Refusal, RoomChange, RoomSettings, Timestamp};
+use hubbub_core::{Change, Outcome, Refusal, RoomChange, Timestamp};
 
 use super::decide::WorkingSet;
-use super::state::{self, Room};
+use super::state;
 use super::{Numbered, Totals, differences, erase, ids};
 use crate::apply::RoomOp;
-use crate::db::{DbError, Failure, Result, Tx, statements};
+use crate::db::{DbError, Failure, Param, Result, Tx, statements};
 use crate::rooms::Rooms;
 
 statements! {
@@ -77,24 +77,19 @@ async fn change_room(
     };
     match change.what {
         RoomChange::PutRoom { settings, .. } => {
-            put(tx, no, &settings, after.members - before.members).await?;
+            let retention: Option<i64> = settings.retention_s.map(saturate);
+            let more_members = after.members - before.members;
+            let params: [Param<'_>; 5] =
+                [&no, &settings.title, &settings.members_only, &retention, &more_members];
+            tx.execute(&PUT, &params).await?;
             differences::write_members(tx, &set.into_written().members).await?;
         }
-        _ => delete(tx, no, &before).await?,
+        _ => {
+            for statement in [&DELETE, &DELETE_MEMBERS, &DELETE_ERASED] {
+                tx.execute(statement, &[&no]).await?;
+            }
+            tx.execute(&ADD_PENDING_DELETES, &[&no, &before.oldest, &before.head]).await?;
+        }
     }
     Ok((outcome, totals))
-}
-
-async fn put(tx: &Tx<'_>, no: i32, settings: &RoomSettings<'_>, more_members: i64) -> Result<()> {
-    let retention: Option<i64> = settings.retention_s.map(saturate);
-    tx.execute(&PUT, &[&no, &settings.title, &settings.members_only, &retention, &more_members]).await?;
-    Ok(())
-}
-
-async fn delete(tx: &Tx<'_>, no: i32, room: &Room) -> Result<()> {
-    for statement in [&DELETE, &DELETE_MEMBERS, &DELETE_ERASED] {
-        tx.execute(statement, &[&no]).await?;
-    }
-    tx.execute(&ADD_PENDING_DELETES, &[&no, &room.oldest, &room.head]).await?;
-    Ok(())
 }

@@ -10,6 +10,7 @@ use hubbub_core::store::ApplyError;
 use hubbub_core::{Change, KvOp, Op, OpBatch, Outcome, QueueOp, Refusal, Send};
 
 use crate::db::Failure;
+use crate::rooms;
 use crate::store::Postgres;
 
 /// An operation on rooms.
@@ -80,7 +81,10 @@ pub(crate) async fn apply(store: &Postgres, batch: &OpBatch) -> Result<Vec<Outco
         }
     }
     let rooms = join_all(rooms.iter().filter(|part| !part.ops.is_empty()).map(async |part| {
-        (&part.indexes, divided(&part.ops, RoomOp::room, async |ops| store.rooms.apply(ops).await).await)
+        (
+            &part.indexes,
+            divided(&part.ops, RoomOp::room, async |ops| rooms::apply(&store.rooms, ops).await).await,
+        )
     }));
     let queues_done = divided(&queues.ops, |_| None, async |ops| store.queues.apply(ops).await);
     let keys_done = divided(&keys.ops, |_| None, async |ops| store.kv.apply(ops).await);
@@ -103,9 +107,9 @@ struct Division<'a> {
 }
 
 impl Division<'_> {
-    fn is_suspect(&self, index: usize) -> Option<bool> {
-        let room = self.rooms.get(index).copied().flatten()?;
-        Some(self.suspects.contains(room))
+    fn is_suspect(&self, index: usize) -> bool {
+        let room = self.rooms.get(index).copied().flatten();
+        room.is_some_and(|room| self.suspects.contains(room))
     }
 
     /// Divides what failed together: the second part is to be done first. `None` where it is refused.
@@ -113,14 +117,11 @@ impl Division<'_> {
     /// Once an operation of a room was refused, the others of the room are likely to be: they are kept apart, so that
     /// other rooms are not refused with them.
     fn divide(&mut self, indexes: &[usize]) -> Option<(Vec<usize>, Vec<usize>)> {
-        let is_suspect = |index: &usize| self.is_suspect(*index) == Some(true);
+        let is_suspect = |index: &usize| self.is_suspect(*index);
         let suspects = indexes.iter().filter(|index| is_suspect(index)).count();
         if let [index] = indexes {
-            if suspects == 0 {
-                self.first_refusals += 1
-            } else {
-                self.further_refusals += 1
-            }
+            let refusals = if suspects == 0 { &mut self.first_refusals } else { &mut self.further_refusals };
+            *refusals += 1;
             self.suspects.extend(self.rooms.get(*index).copied().flatten());
             return None;
         }
@@ -141,8 +142,11 @@ async fn divided<'a, T: Copy>(
     room: impl Fn(&T) -> Option<&'a str>,
     apply: impl AsyncFn(&[T]) -> Result<Vec<Outcome>, Failure>,
 ) -> Result<Vec<Outcome>, ApplyError> {
+    if ops.is_empty() {
+        return Ok(Vec::new());
+    }
     // On the heap: this is polled on threads with small stacks.
-    let reason = match Box::pin(apply_some(ops, &apply)).await {
+    let reason = match Box::pin(apply(ops)).await {
         Err(Failure::Content(reason)) => reason,
         Err(Failure::Other(error)) => return Err(error),
         Ok(done) => return Ok(done),
@@ -158,41 +162,25 @@ async fn divided<'a, T: Copy>(
         if let Some((indexes, reason)) = failed.take() {
             match division.divide(&indexes) {
                 Some((second, first)) => left.extend([second, first]),
-                None => {
-                    let operations = indexes.len();
-                    tracing::error!(
-                        reason,
-                        operations,
-                        "operations are refused for what they meet in the database"
-                    );
-                }
+                None => log_refusal(&reason, indexes.len()),
             }
         }
         let Some(indexes) = left.pop() else { return Ok(outcomes) };
         let some: Vec<T> = indexes.iter().filter_map(|index| ops.get(*index).copied()).collect();
-        match Box::pin(apply_some(&some, &apply)).await {
+        match Box::pin(apply(&some)).await {
             Ok(done) => {
                 is_any_stored = true;
-                for (index, outcome) in indexes.into_iter().zip(done) {
-                    if let Some(slot) = outcomes.get_mut(index) {
-                        *slot = outcome;
-                    }
-                }
+                scatter(&mut outcomes, &indexes, done.into_iter());
             }
             Err(Failure::Content(reason)) => failed = Some((indexes, reason)),
-            Err(Failure::Other(error)) if is_any_stored => {
-                return Err(unconfirmed(error));
-            }
+            Err(Failure::Other(error)) if is_any_stored => return Err(unconfirmed(error)),
             Err(Failure::Other(error)) => return Err(error),
         }
     }
 }
 
-async fn apply_some<T>(
-    ops: &[T],
-    apply: &impl AsyncFn(&[T]) -> Result<Vec<Outcome>, Failure>,
-) -> Result<Vec<Outcome>, Failure> {
-    if ops.is_empty() { Ok(Vec::new()) } else { apply(ops).await }
+fn log_refusal(reason: &str, operations: usize) {
+    tracing::error!(reason, operations, "operations are refused for what they meet in the database");
 }
 
 /// For a batch of which something was stored.
@@ -220,25 +208,30 @@ fn gather(count: usize, parts: Vec<Done<'_>>) -> Result<Vec<Outcome>, ApplyError
         match result {
             Ok(part) => {
                 is_any_stored = true;
-                for (index, outcome) in indexes.iter().zip(part) {
-                    if let Some(slot) = outcomes.get_mut(*index) {
-                        *slot = Some(outcome);
-                    }
-                }
+                scatter(&mut outcomes, indexes, part.into_iter().map(Some));
             }
             Err(error) if matches!(failed, Some(ApplyError::Unconfirmed { .. })) => drop(error),
             Err(error) => failed = Some(error),
         }
     }
     match failed {
-        None => Ok(outcomes.into_iter().map(answered).collect()),
+        None => Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect()),
         Some(error) if is_any_stored => Err(unconfirmed(error)),
         Some(error) => Err(error),
     }
 }
 
-fn answered(outcome: Option<Outcome>) -> Outcome {
-    outcome.unwrap_or_else(|| Outcome::Refused(broken("each operation of a batch has an outcome").into()))
+/// Puts the outcomes of a part where its operations stand in the batch.
+fn scatter<T>(outcomes: &mut [T], indexes: &[usize], part: impl Iterator<Item = T>) {
+    for (index, outcome) in indexes.iter().zip(part) {
+        if let Some(slot) = outcomes.get_mut(*index) {
+            *slot = outcome;
+        }
+    }
+}
+
+fn unanswered() -> Outcome {
+    Outcome::Refused(broken("each operation of a batch has an outcome").into())
 }
 
 #[cfg(test)]

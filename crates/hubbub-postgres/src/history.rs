@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
-use crate::db::DbError;
+use crate::db::{DbError, Result};
 
 /// The history that the store was opened with.
 #[derive(Debug)]
@@ -39,17 +39,15 @@ macro_rules! here {
 /// Returns one row: system identifier and timeline. Works as a simple query, too. Fails on a replica.
 pub(crate) const IDENTITY: &str = here!();
 
-const INSERT: &str = concat!(
-    "insert into history (epoch, system_identifier, timeline) select $1, system, timeline from (",
-    here!(),
+const INSERT: &str = concat! {
+    "insert into history (epoch, system_identifier, timeline) select $1, system, timeline from (", here!(),
     ") here on conflict do nothing"
-);
+};
 /// If several servers find another history, one names it. The others wait for it and change nothing.
-const RENEW: &str = concat!(
+const RENEW: &str = concat! {
     "update history set epoch = $1, system_identifier = here.system, timeline = here.timeline from (",
-    here!(),
-    ") here where (history.system_identifier, history.timeline) <> (here.system, here.timeline)"
-);
+    here!(), ") here where (history.system_identifier, history.timeline) <> (here.system, here.timeline)"
+};
 const READ: &str = "select epoch, system_identifier, timeline from history";
 
 /// Why the store must be reopened.
@@ -94,7 +92,7 @@ impl History {
     }
 
     /// Refuses a transaction in another history. `answer` is the result of [`IDENTITY`].
-    pub(crate) fn check(&self, answer: &[SimpleQueryMessage]) -> Result<(), DbError> {
+    pub(crate) fn check(&self, answer: &[SimpleQueryMessage]) -> Result<()> {
         let row = answer.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,

@@ -9,7 +9,7 @@ use hubbub_core::store::{StoreFigures, StoreHealth};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::db::DbError;
+use crate::db::Result;
 use crate::kv::Kv;
 use crate::partitions;
 use crate::queues::Queues;
@@ -17,7 +17,6 @@ use crate::rooms::Rooms;
 use crate::stats::Stats;
 use crate::store::Context;
 
-/// Time between two ticks.
 const TICK_EVERY: Duration = Duration::from_millis(500);
 
 /// The state of the database as of the last tick.
@@ -45,7 +44,7 @@ impl Status {
         self.state.lock().1
     }
 
-    fn record(&self, ticked: Result<StoreFigures, DbError>) {
+    fn record(&self, ticked: Result<StoreFigures>) {
         let mut state = self.state.lock();
         match ticked {
             Ok(figures) => *state = (None, figures),
@@ -60,32 +59,31 @@ pub(crate) struct Maintenance {
     copy_task: JoinHandle<()>,
 }
 
-/// What the loop maintains.
-struct Subsystems {
-    context: Arc<Context>,
-    rooms: Arc<Rooms>,
-    queues: Arc<Queues>,
-    kv: Arc<Kv>,
-    stats: Arc<Stats>,
+pub(crate) struct Subsystems {
+    pub(crate) context: Arc<Context>,
+    pub(crate) rooms: Arc<Rooms>,
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) kv: Arc<Kv>,
+    pub(crate) stats: Arc<Stats>,
 }
 
 impl Subsystems {
-    async fn tick(&self) -> Result<StoreFigures, DbError> {
+    async fn tick(&self) -> Result<StoreFigures> {
         let mut figures = StoreFigures::default();
         self.context.db.reap(&self.context.options.pool).await?;
         if let Some(clock) = &self.context.database_clock {
             clock.measure(&self.context.db).await?;
         }
         partitions::tick(&self.context, &mut figures).await;
-        self.rooms.tick(&mut figures).await?;
-        self.queues.beat(&mut figures).await?;
-        self.kv.beat(&mut figures).await?;
+        self.rooms.tick().await?;
+        self.queues.tick(&mut figures).await?;
+        self.kv.tick(&mut figures).await?;
         self.stats.tick().await?;
         Ok(figures)
     }
 
     /// Updates the counts until the next tick. `next` is when the next step may start; each step moves it by its rest.
-    async fn count(&self, next: &mut Instant) -> Result<(), DbError> {
+    async fn count(&self, next: &mut Instant) -> Result<()> {
         let end = Instant::now() + TICK_EVERY;
         let mut counted = Ok(());
         while counted.is_ok() && *next < end {
@@ -101,19 +99,12 @@ impl Subsystems {
 
 impl Maintenance {
     /// Runs one tick, then starts the loop.
-    pub(crate) async fn start(
-        context: Arc<Context>,
-        rooms: Arc<Rooms>,
-        queues: Arc<Queues>,
-        kv: Arc<Kv>,
-        stats: Arc<Stats>,
-    ) -> Self {
-        let broadcasting = queues.clone();
-        let copying = Box::pin(async move { broadcasting.make_copies().await });
-        let subsystems = Subsystems { context: context.clone(), rooms, queues, kv, stats };
+    pub(crate) async fn start(subsystems: Subsystems) -> Self {
+        let (context, queues) = (subsystems.context.clone(), subsystems.queues.clone());
+        let copying = Box::pin(async move { queues.make_copies().await });
         context.status.record(subsystems.tick().await);
         let ticking = async move {
-            let record = |ticked: Result<StoreFigures, DbError>| {
+            let record = |ticked: Result<StoreFigures>| {
                 if let Err(fault) = &ticked
                     && !matches!(context.status.health(), StoreHealth::Unreachable(_))
                 {

@@ -3,13 +3,11 @@
 //! Each version is a file that never changes after its release. Each runs in a transaction of its own, so that an interrupted
 //! run continues where it stopped.
 
-use std::cmp::Ordering;
-
 use refinery_core::{Migration, Runner};
 use tokio_postgres::{Client, Config};
 
 use crate::db::connect::{OpenError, address, config, tls};
-use crate::db::open_error::open_error;
+use crate::db::error::open_error;
 use crate::options::{Pooler, PostgresOptions};
 
 macro_rules! versions {
@@ -43,15 +41,13 @@ pub(crate) async fn prepare(config: &Config, options: &PostgresOptions) -> Resul
     let client = connect(config, options).await?;
     let found = version(&client, config).await?;
     let address = address(config);
-    match found.cmp(&NEWEST) {
-        Ordering::Equal => Ok(client),
-        Ordering::Greater => Err(too_new(&address, found)),
-        Ordering::Less if !options.migrate => Err(OpenError(format!(
-            "the schema of {address} has version {found}, this program needs {}: run `hubbub migrate`, or start without \
-             --no-migrate (store.postgres.migrate)",
-            NEWEST
+    match found {
+        NEWEST => Ok(client),
+        _ if !options.migrate => Err(OpenError(format!(
+            "the schema of {address} has version {found}, this program needs {NEWEST}: run `hubbub migrate`, or start \
+             without --no-migrate (store.postgres.migrate)"
         ))),
-        Ordering::Less => run(options).await.map(|()| client),
+        _ => run(options).await.map(|()| client),
     }
 }
 
@@ -84,9 +80,6 @@ pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pend
     let config = direct(options)?;
     let client = connect(&config, options).await?;
     let found = version(&client, &config).await?;
-    if found > NEWEST {
-        return Err(too_new(&address(&config), found));
-    }
     let tables = client.query_typed(TABLES, &[]).await;
     let tables = tables.map_err(|error| open_error(&config, "reading the tables of", &error))?;
     let mut pending: Vec<Pending> = runner()?
@@ -115,14 +108,10 @@ pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pend
 /// Brings the schema to the newest version.
 async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
     let config = direct(options)?;
-    let address = address(&config);
     let mut client = connect(&config, options).await?;
     client.batch_execute(LOCK).await.map_err(|error| open_error(&config, "waiting to migrate", &error))?;
     // Another process may have migrated meanwhile.
-    let found = version(&client, &config).await?;
-    if found > NEWEST {
-        return Err(too_new(&address, found));
-    }
+    version(&client, &config).await?;
     let run = runner()?.run_async(&mut client).await;
     run.map(drop).map_err(|error| failed(&config, &error))
 }
@@ -147,7 +136,7 @@ async fn connect(config: &Config, options: &PostgresOptions) -> Result<Client, O
     Ok(client)
 }
 
-/// The version of the schema in the database; 0 if there is none.
+/// The version of the schema in the database; 0 if there is none. Refuses one that this program does not know.
 async fn version(client: &Client, config: &Config) -> Result<i64, OpenError> {
     let failed = |error| open_error(config, "reading the version of the schema from", &error);
     // Typed, so that no statement is prepared, which a pooler would lose.
@@ -156,14 +145,13 @@ async fn version(client: &Client, config: &Config) -> Result<i64, OpenError> {
         return Ok(0);
     }
     let found = client.query_typed(VERSION, &[]).await.map_err(failed)?;
-    Ok(found.first().map_or(0, |row| row.get(0)))
-}
-
-fn too_new(address: &str, found: i64) -> OpenError {
-    OpenError(format!(
-        "the schema of {address} has version {found}, this program knows {} at most: run the newer hubbub that made it",
-        NEWEST
-    ))
+    match found.first().map_or(0, |row| row.get(0)) {
+        found @ ..=NEWEST => Ok(found),
+        found => Err(OpenError(format!(
+            "the schema of {} has version {found}, this program knows {NEWEST} at most: run the newer hubbub that made it",
+            address(config)
+        ))),
+    }
 }
 
 /// Runs the versions that a database does not have yet.

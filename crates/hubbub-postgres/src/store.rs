@@ -11,10 +11,10 @@ use tokio::runtime::Handle;
 use crate::db::Db;
 use crate::db::clock::DatabaseClock;
 use crate::db::connect::{self, OpenError};
-use crate::db::open_error::open_error;
+use crate::db::error::open_error;
 use crate::history::History;
 use crate::kv::Kv;
-use crate::maintenance::{Maintenance, Status};
+use crate::maintenance::{Maintenance, Status, Subsystems};
 use crate::options::PostgresOptions;
 use crate::partitions::Partitions;
 use crate::queues::Queues;
@@ -87,13 +87,18 @@ impl Postgres {
             history,
         });
         let replicas = Replicas::open(&context.options, &context.db, &context.history).await?;
-        let rooms = Arc::new(Rooms::open(context.clone()).await?);
+        let rooms = Arc::new(Rooms::new(context.clone()));
         let queues = Arc::new(Queues::open(context.clone()).await?);
         let kv = Arc::new(Kv::open(context.clone()).await?);
-        let stats = Arc::new(Stats::open(context.clone()).await?);
-        let maintenance =
-            Maintenance::start(context.clone(), rooms.clone(), queues.clone(), kv.clone(), stats.clone())
-                .await;
+        let stats = Arc::new(Stats::new(context.clone()));
+        let maintenance = Maintenance::start(Subsystems {
+            context: context.clone(),
+            rooms: rooms.clone(),
+            queues: queues.clone(),
+            kv: kv.clone(),
+            stats: stats.clone(),
+        });
+        let maintenance = maintenance.await;
         let counts = CountReader::new(&stats, Reader::new(&context.db, None));
         let replicated_reads =
             replicas.map(|replicas| ReplicatedReads::new(&rooms, &stats, &context.db, replicas));

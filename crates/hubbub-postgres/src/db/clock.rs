@@ -15,7 +15,7 @@ use hubbub_core::Timestamp;
 use hubbub_core::clock::{Clock, SteadyClock};
 use hubbub_core::invariant::saturate;
 
-use super::{Db, DbError, PgTime, Sql};
+use super::{Db, PgTime, Result, statements};
 
 /// Slower answers are ignored: their time may be wrong by half the round trip.
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
@@ -23,15 +23,13 @@ const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
 /// Queries at the start, of which the fastest counts: the first one on a connection is slow.
 const FIRST_TRIES: u32 = 3;
 
-const NOW: Sql = Sql { what: "reading the time", text: "select clock_timestamp()", types: &[] };
+statements! {
+    NOW("reading the time") = "select clock_timestamp()";
 
-const NEWEST: Sql = Sql {
-    what: "reading the time of the newest message",
-    text: "select max(last_received_at) from rooms where last_received_at is not null",
-    types: &[],
-};
+    NEWEST("reading the time of the newest message") =
+        "select max(last_received_at) from rooms where last_received_at is not null";
+}
 
-/// The time of the database.
 pub(crate) struct DatabaseClock {
     machine: Arc<dyn Clock>,
     /// The database's time minus the machine's monotonic one, in microseconds.
@@ -60,7 +58,7 @@ impl DatabaseClock {
         db: &Db,
         machine: Arc<dyn Clock>,
         trust_after: Duration,
-    ) -> Result<(Arc<Self>, Arc<SteadyClock>), DbError> {
+    ) -> Result<(Arc<Self>, Arc<SteadyClock>)> {
         let server = machine.now();
         let clock = Arc::new(Self { machine, offset: AtomicI64::new(0) });
         let mut best = clock.query_offset(db).await?;
@@ -78,7 +76,7 @@ impl DatabaseClock {
 
     /// Queries the time. An answer within the precision of the round trip changes nothing: otherwise time would go back
     /// and forth with the duration of answers.
-    pub(crate) async fn measure(&self, db: &Db) -> Result<(), DbError> {
+    pub(crate) async fn measure(&self, db: &Db) -> Result<()> {
         let (offset, round_trip) = self.query_offset(db).await?;
         let apart = offset.abs_diff(self.offset.load(Ordering::Relaxed));
         if round_trip <= ROUND_TRIP_MAX && apart > micros(round_trip / 2).unsigned_abs() {
@@ -87,13 +85,12 @@ impl DatabaseClock {
         Ok(())
     }
 
-    async fn query_offset(&self, db: &Db) -> Result<(i64, Duration), DbError> {
+    async fn query_offset(&self, db: &Db) -> Result<(i64, Duration)> {
         let mut conn = db.get().await?;
         let before = self.machine.monotonic();
         let rows = db.within(NOW.what, conn.read(&NOW, &[])).await?;
         let round_trip = self.machine.monotonic().saturating_sub(before);
-        let unexpected = || DbError::UnexpectedRow { what: NOW.what, found: "no row".into() };
-        let time: PgTime = rows.first().ok_or_else(unexpected)?.get(0);
+        let time: PgTime = NOW.only(rows)?.get(0);
         let offset = time.0.as_micros().saturating_sub(micros(before + round_trip / 2));
         Ok((offset, round_trip))
     }

@@ -10,11 +10,11 @@ use deadpool_postgres::Object;
 use futures_util::FutureExt;
 use futures_util::future::join3;
 use scopeguard::ScopeGuard;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row, Statement};
 
 use super::round_trips::InFlight;
-use super::{DbError, Param, Sql};
+use super::{DbError, Param, Result, Sql};
 use crate::history::{History, IDENTITY};
 use crate::options::Pooler;
 
@@ -23,7 +23,7 @@ pub(super) const BEGIN: &str = "begin isolation level read committed";
 /// For one statement.
 const BEGIN_READ: &str = "begin isolation level read committed read only";
 /// For several statements that share one snapshot.
-const BEGIN_READING: &str = "begin isolation level repeatable read read only";
+pub(crate) const BEGIN_SNAPSHOT: &str = "begin isolation level repeatable read read only";
 
 pub(super) const COMMITTING: &str = "committing";
 
@@ -52,55 +52,65 @@ pub(crate) struct Tx<'a> {
 }
 
 impl Link {
-    pub(super) async fn prepare(&self, sql: &Sql) -> Result<Statement, Error> {
-        self.client.prepare_typed_cached(sql.text, sql.types).await
+    pub(super) async fn prepare(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Statement, Error> {
+        let types: Vec<Type> = params.iter().map(|param| param.sql_type()).collect();
+        self.client.prepare_typed_cached(sql.text, &types).await
     }
 
     /// Awaits an answer, and records whether the connection remains usable.
-    async fn send<T>(
-        &self,
-        what: &'static str,
-        answer: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, DbError> {
+    async fn send<T>(&self, what: &'static str, answer: impl Future<Output = Result<T, Error>>) -> Result<T> {
         let statement = self.in_flight.begin();
         statement.end(answer.await.map_err(|error| DbError::Statement { what, error }))
     }
 
     /// All rows of an answer.
-    pub(crate) async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, DbError> {
+    pub(crate) async fn query(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
         let rows = async {
             match self.pooler {
-                Pooler::Session => self.client.query(&self.prepare(sql).await?, params).await,
-                Pooler::Transaction => self.client.query_typed(sql.text, &typed(sql, params)).await,
+                Pooler::Session => {
+                    self.client.query(&self.prepare(sql, params).await?, &values(params)).await
+                }
+                Pooler::Transaction => self.client.query_typed(sql.text, &typed(params)).await,
             }
         };
         self.send(sql.what, rows).await
     }
 
+    /// [`Self::query`] for the elements of the first parameter. Sends nothing if there are none.
+    pub(crate) async fn query_for(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        if has_elements(params) { self.query(sql, params).await } else { Ok(Vec::new()) }
+    }
+
+    /// [`Self::execute`] for the elements of the first parameter. Sends nothing if there are none.
+    pub(crate) async fn execute_for(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64> {
+        if has_elements(params) { self.execute(sql, params).await } else { Ok(0) }
+    }
+
     /// The first row of an answer.
-    pub(crate) async fn query_opt(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Option<Row>, DbError> {
+    pub(crate) async fn query_opt(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Option<Row>> {
         Ok(self.query(sql, params).await?.into_iter().next())
     }
 
     /// The only row of an answer.
-    pub(crate) async fn query_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, DbError> {
-        let row = self.query_opt(sql, params).await?;
-        row.ok_or_else(|| DbError::UnexpectedRow { what: sql.what, found: "no row".into() })
+    pub(crate) async fn query_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row> {
+        sql.only(self.query(sql, params).await?)
     }
 
     /// Runs a statement. Returns how many rows it changed.
-    pub(crate) async fn execute(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64, DbError> {
+    pub(crate) async fn execute(&self, sql: &Sql, params: &[Param<'_>]) -> Result<u64> {
         let changed = async {
             match self.pooler {
-                Pooler::Session => self.client.execute(&self.prepare(sql).await?, params).await,
-                Pooler::Transaction => self.client.execute_typed(sql.text, &typed(sql, params)).await,
+                Pooler::Session => {
+                    self.client.execute(&self.prepare(sql, params).await?, &values(params)).await
+                }
+                Pooler::Transaction => self.client.execute_typed(sql.text, &typed(params)).await,
             }
         };
         self.send(sql.what, changed).await
     }
 
     /// Runs statements without parameters, one after another.
-    pub(crate) async fn batch(&self, what: &'static str, text: &str) -> Result<(), DbError> {
+    pub(crate) async fn batch(&self, what: &'static str, text: &str) -> Result<()> {
         self.send(what, self.client.batch_execute(text)).await
     }
 }
@@ -113,8 +123,16 @@ impl Deref for Tx<'_> {
     }
 }
 
-fn typed<'a>(sql: &Sql, params: &[Param<'a>]) -> Vec<(Param<'a>, Type)> {
-    params.iter().copied().zip(sql.types.iter().cloned()).collect()
+fn has_elements(params: &[Param<'_>]) -> bool {
+    params.first().is_some_and(|first| !first.is_empty_array())
+}
+
+fn values<'a>(params: &[Param<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {
+    params.iter().map(|param| *param as &(dyn ToSql + Sync)).collect()
+}
+
+fn typed<'a>(params: &[Param<'a>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    values(params).into_iter().zip(params.iter().map(|param| param.sql_type())).collect()
 }
 
 impl Conn {
@@ -132,22 +150,8 @@ impl Conn {
         Self { link: scopeguard::guard(Link { client, pooler, in_flight, history }, give_back) }
     }
 
-    /// Begins a transaction at read committed.
-    pub(crate) async fn begin(&mut self) -> Result<Tx<'_>, DbError> {
-        let tx = self.open();
-        tx.begin(BEGIN).await?;
-        Ok(tx)
-    }
-
-    /// Begins a read-only transaction with one snapshot for all its statements.
-    pub(crate) async fn begin_reading(&mut self) -> Result<Tx<'_>, DbError> {
-        let tx = self.open();
-        tx.begin(BEGIN_READING).await?;
-        Ok(tx)
-    }
-
     /// All rows of one read-only statement, in one round trip.
-    pub(super) async fn read(&mut self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, DbError> {
+    pub(super) async fn read(&mut self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
         if self.link.history.is_none() {
             return self.link.query(sql, params).await;
         }
@@ -175,7 +179,7 @@ impl Conn {
 
 impl Tx<'_> {
     /// Sends `begin`, and with it the query of the history if the connection was not checked.
-    pub(super) async fn begin(&self, how: &str) -> Result<(), DbError> {
+    pub(super) async fn begin(&self, how: &str) -> Result<()> {
         let what = "beginning a transaction";
         let Some(history) = &self.link.history else { return self.batch(what, how).await };
         let text = format!("{how}; {IDENTITY}");
@@ -183,8 +187,7 @@ impl Tx<'_> {
         history.check(&Box::pin(self.send(what, self.client.simple_query(&text))).await?)
     }
 
-    /// Commits.
-    pub(crate) async fn commit(mut self) -> Result<(), DbError> {
+    pub(crate) async fn commit(mut self) -> Result<()> {
         self.is_over = true;
         self.batch(COMMITTING, "commit").await
     }

@@ -1,7 +1,15 @@
 //! Errors of the database, and what they mean for the caller.
 
+use std::error::Error;
+
 use hubbub_core::store::{ApplyError, ReadError};
+use tokio_postgres::Config;
 use tokio_postgres::error::SqlState;
+
+use super::connect::{OpenError, address};
+
+/// What work on the database results in.
+pub(crate) type Result<T, E = DbError> = std::result::Result<T, E>;
 
 /// A connection or a statement failed.
 #[derive(Debug, thiserror::Error)]
@@ -12,34 +20,18 @@ pub(crate) enum DbError {
     /// All connections of the pool are in use.
     #[error("no connection to the database: none became free in time (store.postgres.pool)")]
     Exhausted,
-    /// A statement failed.
+    /// A statement failed. `what` was attempted, here and below.
     #[error("{what}: {}", describe(error))]
-    Statement {
-        /// What was attempted.
-        what: &'static str,
-        /// How it failed.
-        error: tokio_postgres::Error,
-    },
+    Statement { what: &'static str, error: tokio_postgres::Error },
     /// The stored data is damaged: a row has a value that the store never writes.
     #[error("{what}: the database holds what cannot be: {found}")]
-    UnexpectedRow {
-        /// What was attempted.
-        what: &'static str,
-        /// What was found.
-        found: String,
-    },
+    UnexpectedRow { what: &'static str, found: String },
     /// The attempt found out what the next one needs to know. Nothing is wrong.
     #[error("{what}: to be done again")]
-    Again {
-        /// What was attempted.
-        what: &'static str,
-    },
+    Again { what: &'static str },
     /// It took too long.
     #[error("{what}: no answer in time")]
-    Timeout {
-        /// What was attempted.
-        what: &'static str,
-    },
+    Timeout { what: &'static str },
 }
 
 /// Why operations were not confirmed.
@@ -48,7 +40,6 @@ pub(crate) enum Failure {
     /// The database refuses their content, or the data they need is damaged. Nothing was stored. The same operations would
     /// fail again; others may not.
     Content(String),
-    /// Everything else.
     Other(ApplyError),
 }
 
@@ -71,7 +62,7 @@ impl From<Failure> for ApplyError {
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(db) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
-        None => match std::error::Error::source(error) {
+        None => match error.source() {
             Some(source) => format!("{error}: {source}"),
             None => error.to_string(),
         },
@@ -119,7 +110,6 @@ impl DbError {
         if self.is_of_content() { Failure::Content(self.to_string()) } else { self.before_commit().into() }
     }
 
-    /// Whether a lock timed out.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         self.state() == Some(&SqlState::LOCK_NOT_AVAILABLE)
     }
@@ -175,4 +165,55 @@ impl From<DbError> for ReadError {
     fn from(fault: DbError) -> Self {
         Self::Unavailable { reason: fault.to_string() }
     }
+}
+
+/// For a failed connection, or a failed first statement.
+pub(crate) fn open_error(config: &Config, attempt: &str, error: &tokio_postgres::Error) -> OpenError {
+    OpenError(format!("{attempt} PostgreSQL at {}: {}; {}", address(config), describe(error), advice(error)))
+}
+
+fn advice(error: &tokio_postgres::Error) -> &'static str {
+    match error.code() {
+        Some(code) if is_authentication(code) => {
+            "check user and password of store.url, and the server's pg_hba.conf"
+        }
+        Some(code) if *code == SqlState::INVALID_CATALOG_NAME => {
+            "make the database (createdb), or name another one in store.url"
+        }
+        Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
+            "make the user of store.url the owner of the database, or grant it the right to create tables in the schema"
+        }
+        Some(code) if *code == SqlState::TOO_MANY_CONNECTIONS => {
+            "lower store.postgres.pool.max, or raise max_connections of the server"
+        }
+        Some(code) if *code == SqlState::CANNOT_CONNECT_NOW => "try again when the server has started",
+        Some(_) => "the server's log may say more",
+        None => without_answer(error),
+    }
+}
+
+fn is_authentication(code: &SqlState) -> bool {
+    *code == SqlState::INVALID_PASSWORD || *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
+}
+
+/// The server did not answer, so the driver's text must do.
+fn without_answer(error: &tokio_postgres::Error) -> &'static str {
+    let words = describe(error);
+    if words.contains("does not support TLS") {
+        "switch ssl on in the server, or say sslmode=disable in store.url if the way there is safe"
+    } else if words.contains("certificate") {
+        "name the authority that signed it in store.postgres.ca; the name in store.url must be one of the certificate's"
+    } else if words.contains("password") {
+        "give a password in store.url"
+    } else if words.contains("allow writes") {
+        "promote one of the hosts, or name the primary in store.url"
+    } else if is_unresolved(error) {
+        "check the host's name in store.url"
+    } else {
+        "check host and port in store.url, and whether the server runs and listens there"
+    }
+}
+
+fn is_unresolved(error: &tokio_postgres::Error) -> bool {
+    error.source().is_some_and(|source| source.to_string().contains("lookup"))
 }

@@ -1,20 +1,16 @@
 //! Access to the database: pooled connections, statements, transactions, and the meaning of errors.
 //!
-//! A subsystem gets a connection from [`Db::get`] and runs its [`Sql`] on it. A change runs inside [`Db::transact`], which
-//! retries after conflicts and classifies errors.
+//! A subsystem runs its [`Sql`] alone ([`Db::read`]), or in a transaction ([`Db::run`], [`Db::snapshot`]). A batch runs inside
+//! [`Db::transact`], which retries after conflicts and classifies errors.
 
 pub(crate) mod clock;
 mod conn;
 pub(crate) mod connect;
 pub(crate) mod error;
-pub(crate) mod open_error;
-mod pool_metrics;
-mod pool_reaper;
+mod pool;
 pub(crate) mod query_batcher;
-pub(crate) mod read_source;
 mod round_trips;
-pub(crate) mod row;
-pub(crate) mod time;
+pub(crate) mod sql;
 
 use std::ops::AsyncFn;
 use std::sync::Arc;
@@ -25,30 +21,19 @@ use futures_util::future::{join3, try_join};
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, PoolFigures};
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::history::History;
 use crate::options::Pooler;
+pub(crate) use conn::BEGIN_SNAPSHOT;
 use conn::{BEGIN, COMMITTING};
 pub(crate) use conn::{Conn, Tx};
-pub(crate) use error::{DbError, Failure};
-use pool_metrics::PoolMetrics;
+pub(crate) use error::{DbError, Failure, Result};
+use pool::PoolMetrics;
 use round_trips::{InFlight, RoundTrips};
-pub(crate) use time::PgTime;
+pub(crate) use sql::{Param, PgTime, Sql, column, statements};
 
-/// A statement. With explicit types it needs no preparation behind a transaction pooler.
-#[derive(Debug)]
-pub(crate) struct Sql {
-    /// What it does, for messages: "reading a room".
-    pub(crate) what: &'static str,
-    pub(crate) text: &'static str,
-    /// Types of its parameters.
-    pub(crate) types: &'static [Type],
-}
-
-/// A parameter.
-pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
-
+/// Timeout of a statement on a replica; then the primary answers.
+const REPLICA_PATIENCE: Duration = Duration::from_secs(5);
 /// Most attempts of a transaction that conflicts with others.
 const TRIES_MAX: u32 = 10;
 
@@ -65,7 +50,6 @@ pub(crate) struct Db {
     history: Option<Arc<History>>,
 }
 
-/// A failed attempt of a transaction.
 struct FailedAttempt {
     fault: DbError,
     is_committing: bool,
@@ -78,10 +62,10 @@ impl Db {
     }
 
     /// A connection. Waits for one for at most the pool's timeout.
-    pub(crate) async fn get(&self) -> Result<Conn, DbError> {
-        let asked = Instant::now();
+    pub(crate) async fn get(&self) -> Result<Conn> {
+        let begin = Instant::now();
         let got = self.pool.get().await;
-        self.pool_metrics.record(asked.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
+        self.pool_metrics.record(begin.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
         match got {
             Ok(client) => Ok(Conn::new(
                 client,
@@ -103,7 +87,7 @@ impl Db {
     }
 
     /// All rows of one read-only statement. A broken pooled connection is replaced once.
-    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>, DbError> {
+    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
         let mut is_first = true;
         loop {
             let mut conn = self.get().await?;
@@ -115,18 +99,49 @@ impl Db {
     }
 
     /// The only row of such a statement.
-    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row, DbError> {
-        let row = self.read(sql, params).await?.into_iter().next();
-        row.ok_or_else(|| DbError::UnexpectedRow { what: sql.what, found: "no row".into() })
+    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row> {
+        sql.only(self.read(sql, params).await?)
     }
 
     /// Times out work that takes longer than a batch may.
     pub(crate) async fn within<T>(
         &self,
         what: &'static str,
-        work: impl Future<Output = Result<T, DbError>>,
-    ) -> Result<T, DbError> {
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(DbError::Timeout { what }))
+    }
+
+    /// Runs `work` in one transaction and commits it, once. For maintenance.
+    pub(crate) async fn run<T>(
+        &self,
+        what: &'static str,
+        work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.within(what, self.run_as(BEGIN, work)).await
+    }
+
+    /// Runs `work` in one read-only transaction, whose statements share a snapshot.
+    pub(crate) async fn snapshot<T>(
+        &self,
+        what: &'static str,
+        work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.within(what, self.run_as(BEGIN_SNAPSHOT, work)).await
+    }
+
+    /// The same without a timeout, with that begin.
+    pub(crate) async fn run_as<T>(
+        &self,
+        begin: &str,
+        work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut conn = self.get().await?;
+        let tx = conn.open();
+        // The first statements travel with it: each is sent when first polled.
+        let ((), done) = try_join(tx.begin(begin), work(&tx)).await?;
+        tx.commit().await?;
+        Ok(done)
     }
 
     /// Runs `work` in one transaction and commits it. Retries after conflicts; `work` must not keep anything of a failed
@@ -134,7 +149,7 @@ impl Db {
     pub(crate) async fn transact<T>(
         &self,
         what: &'static str,
-        work: impl AsyncFn(&Tx<'_>) -> Result<T, DbError>,
+        work: impl AsyncFn(&Tx<'_>) -> Result<T>,
     ) -> Result<T, Failure> {
         self.retry(async |conn| self.attempt(what, conn, &work).await).await
     }
@@ -186,7 +201,7 @@ impl Db {
         &self,
         what: &'static str,
         conn: &mut Conn,
-        work: &impl AsyncFn(&Tx<'_>) -> Result<T, DbError>,
+        work: &impl AsyncFn(&Tx<'_>) -> Result<T>,
     ) -> Result<T, FailedAttempt> {
         let worked = tokio::time::timeout(self.timeout, async {
             let tx = conn.open();
@@ -211,7 +226,7 @@ impl Db {
         let what = sql.what;
         let prepared = self.within(what, async {
             let statement = conn.unchecked().in_flight.begin_uncounted();
-            let prepared = conn.unchecked().prepare(sql).await;
+            let prepared = conn.unchecked().prepare(sql, params).await;
             statement.end(prepared.map_err(|error| DbError::Statement { what, error }))
         });
         prepared.await.map_err(|fault| FailedAttempt { fault, is_committing: false })?;
@@ -236,7 +251,6 @@ impl Db {
         })
     }
 
-    /// The state of the pool.
     pub(crate) fn figures(&self) -> PoolFigures {
         let status = self.pool.status();
         PoolFigures {
@@ -251,5 +265,31 @@ impl Db {
 
     pub(crate) fn close(&self) {
         self.pool.close();
+    }
+}
+
+/// Answers a read, which may take several statements: the primary, or one connection of a replica.
+#[derive(Clone)]
+pub(crate) enum ReadSource {
+    Primary(Db),
+    /// This connection to a replica only: its position was checked.
+    Replica(Arc<Conn>),
+}
+
+impl ReadSource {
+    /// All rows of one read-only statement.
+    pub(crate) async fn read(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        match self {
+            Self::Primary(db) => db.read(sql, params).await,
+            Self::Replica(conn) => {
+                let read = tokio::time::timeout(REPLICA_PATIENCE, conn.unchecked().query(sql, params)).await;
+                read.unwrap_or(Err(DbError::Timeout { what: sql.what }))
+            }
+        }
+    }
+
+    /// The only row of such a statement.
+    pub(crate) async fn read_one(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Row> {
+        sql.only(self.read(sql, params).await?)
     }
 }

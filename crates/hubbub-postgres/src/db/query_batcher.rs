@@ -37,7 +37,6 @@ pub(crate) trait BatchQuery: Send + Sync + 'static {
 type Answer<Q> = Result<Option<<Q as BatchQuery>::Value>, ReadError>;
 type Call<Q> = (<Q as BatchQuery>::Key, oneshot::Sender<Answer<Q>>);
 
-/// Batches the calls of one kind of query.
 pub(crate) struct QueryBatcher<Q: BatchQuery> {
     query: Q,
     runtime: Handle,
@@ -55,7 +54,6 @@ impl<Q: BatchQuery> QueryBatcher<Q> {
         Arc::new(Self { query, runtime, calls })
     }
 
-    /// The query itself.
     pub(crate) fn batch_query(&self) -> &Q {
         &self.query
     }

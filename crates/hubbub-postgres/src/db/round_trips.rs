@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use super::DbError;
+use super::{DbError, Result};
 
 /// Counters of all connections since the store was opened. Not counted: preparing statements, and checks of new
 /// connections.
@@ -67,8 +67,7 @@ pub(crate) struct InFlightStatement<'a> {
 }
 
 impl InFlightStatement<'_> {
-    /// Records the answer.
-    pub(crate) fn end<T>(mut self, answered: Result<T, DbError>) -> Result<T, DbError> {
+    pub(crate) fn end<T>(mut self, answered: Result<T>) -> Result<T> {
         self.is_answered = !answered.as_ref().is_err_and(DbError::spoils_connection);
         answered
     }

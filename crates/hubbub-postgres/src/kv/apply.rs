@@ -1,16 +1,18 @@
 //! A batch as one transaction.
 
+use std::collections::HashMap;
+use std::convert::Infallible;
+
 use futures_util::future::{try_join, try_join3};
-use hubbub_core::rules::keys::{ExpiredKeys, KeyVersion, decide};
+use hubbub_core::kv::KvChanged;
+use hubbub_core::rules::keys::{ExpiredKeys, KeyChange, KeyVersion, View, decide};
 use hubbub_core::{KvOp, Outcome, Timestamp};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::Kv;
 use super::lists::{letter, number, revision};
 use super::puts::Puts;
-use super::working_set::WorkingSet;
-use crate::db::{DbError, Failure, PgTime, Sql, Tx};
+use crate::db::{Failure, Param, PgTime, Result, Tx, column, statements};
 
 /// Keys that one batch sweeps at most, so that no commit takes long.
 const SWEPT_MAX: usize = 1_000;
@@ -19,55 +21,35 @@ const SWEPT_MAX: usize = 1_000;
 /// and must not overtake it.
 pub(super) const LOCK: &str = "select pg_advisory_xact_lock(716161617, 3)";
 
-const READ: Sql = Sql {
-    what: "reading versions of keys",
-    text: "select head, k.key, k.revision, k.expires_at \
-           from (select coalesce(max(revision), 0) as head from kv_changes) h left join kv k on k.key = any($1)",
-    types: &[Type::BYTEA_ARRAY],
-};
+statements! {
+    READ("reading versions of keys") =
+        "select head, k.key, k.revision, k.expires_at \
+         from (select coalesce(max(revision), 0) as head from kv_changes) h left join kv k on k.key = any($1)";
 
-const READ_EXPIRED: Sql = Sql {
-    what: "reading which keys have expired",
-    text: "select key, revision, expires_at from kv where expires_at <= $1 order by expires_at, revision limit $2",
-    types: &[Type::TIMESTAMPTZ, Type::INT8],
-};
+    READ_EXPIRED("reading which keys have expired") =
+        "select key, revision, expires_at from kv where expires_at <= $1 order by expires_at, revision limit $2";
 
-const READ_DUE: Sql = Sql {
-    what: "reading when the next key expires",
-    text: "select min(expires_at) from kv where expires_at is not null",
-    types: &[],
-};
+    READ_DUE("reading when the next key expires") =
+        "select min(expires_at) from kv where expires_at is not null";
 
-const PUT: Sql = Sql {
-    what: "putting keys",
-    text: "insert into kv (key, value, revision, expires_at) select * from unnest($1, $2, $3, $4) \
-           on conflict (key) do update \
-           set value = excluded.value, revision = excluded.revision, expires_at = excluded.expires_at",
-    types: &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY],
-};
+    PUT("putting keys") =
+        "insert into kv (key, value, revision, expires_at) select * from unnest($1, $2, $3, $4) \
+         on conflict (key) do update \
+         set value = excluded.value, revision = excluded.revision, expires_at = excluded.expires_at";
 
-const DELETE: Sql =
-    Sql { what: "deleting keys", text: "delete from kv where key = any($1)", types: &[Type::BYTEA_ARRAY] };
+    DELETE("deleting keys") = "delete from kv where key = any($1)";
 
-const LOG: Sql = Sql {
-    what: "logging changes of keys",
-    text: "insert into kv_changes (revision, key, what) select * from unnest($1, $2, $3)",
-    types: &[Type::INT8_ARRAY, Type::BYTEA_ARRAY, Type::CHAR_ARRAY],
-};
+    LOG("logging changes of keys") =
+        "insert into kv_changes (revision, key, what) select * from unnest($1, $2, $3)";
+}
 
 /// What a transaction committed.
 pub(super) struct Done {
     pub(super) outcomes: Vec<Outcome>,
     pub(super) revision: u64,
-    /// The first expiry that was set.
     pub(super) expires_at: Option<Timestamp>,
     /// After a sweep: when the next key expires.
     pub(super) due: Option<Option<Timestamp>>,
-}
-
-/// Keeps others who change keys waiting until the commit. What is sent behind it sees all that they did.
-async fn lock(tx: &Tx<'_>) -> Result<(), DbError> {
-    tx.batch("waiting for others who change keys", LOCK).await
 }
 
 impl Kv {
@@ -92,12 +74,14 @@ impl Kv {
 }
 
 /// Sweeps what has expired by `proven`; what is deleted is gone for good.
-async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], (now, proven): (Timestamp, Timestamp)) -> Result<Done, DbError> {
+async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], (now, proven): (Timestamp, Timestamp)) -> Result<Done> {
     let mut keys: Vec<&[u8]> = ops.iter().filter_map(KvOp::key).collect();
     keys.sort_unstable();
     keys.dedup();
     let is_sweeping = ops.iter().any(|op| matches!(op, KvOp::Sweep));
-    let ((), rows) = try_join(lock(tx), tx.query(&READ, &[&keys])).await?;
+    // What is sent behind the lock sees all that others did who had it.
+    let locking = tx.batch("waiting for others who change keys", LOCK);
+    let ((), rows) = try_join(locking, tx.query(&READ, &[&keys])).await?;
     let expired = match is_sweeping {
         true => tx.query(&READ_EXPIRED, &[&PgTime(proven), &number(SWEPT_MAX as u64 + 1)]).await?,
         false => Vec::new(),
@@ -136,30 +120,79 @@ fn working_set<'a>(rows: &'a [Row], over: &'a [Row]) -> WorkingSet<'a> {
 }
 
 /// Writes what changed. Returns the first expiry that was set.
-async fn write(tx: &Tx<'_>, set: &WorkingSet<'_>) -> Result<Option<Timestamp>, DbError> {
-    if set.changes.is_empty() {
-        return Ok(None);
-    }
+async fn write(tx: &Tx<'_>, set: &WorkingSet<'_>) -> Result<Option<Timestamp>> {
     let (puts, gone) = set.written();
-    let keys: Vec<&[u8]> = puts.iter().map(|put| put.key).collect();
-    let values: Vec<&[u8]> = puts.iter().map(|put| put.value).collect();
-    let revisions: Vec<i64> = puts.iter().map(|put| number(put.revision)).collect();
-    let times: Vec<Option<PgTime>> = puts.iter().map(|put| put.expires_at.map(PgTime)).collect();
-    let logged: Vec<i64> = set.changes.iter().map(|change| number(change.revision)).collect();
-    let changed: Vec<&[u8]> = set.changes.iter().map(|change| change.key).collect();
-    let whats: Vec<i8> = set.changes.iter().map(|change| letter(change.what)).collect();
-    let put = async {
-        if !keys.is_empty() {
-            tx.execute(&PUT, &[&keys, &values, &revisions, &times]).await?;
-        }
-        Ok(())
-    };
-    let delete = async {
-        if !gone.is_empty() {
-            tx.execute(&DELETE, &[&gone]).await?;
-        }
-        Ok(())
-    };
-    try_join3(put, delete, tx.execute(&LOG, &[&logged, &changed, &whats])).await?;
+    let times = column(&puts, |put| put.expires_at.map(PgTime));
+    let put: [Param<'_>; 4] = [
+        &column(&puts, |put| put.key),
+        &column(&puts, |put| put.value),
+        &column(&puts, |put| number(put.revision)),
+        &times,
+    ];
+    let delete: [Param<'_>; 1] = [&gone];
+    let log: [Param<'_>; 3] = [
+        &column(&set.changes, |change| number(change.revision)),
+        &column(&set.changes, |change| change.key),
+        &column(&set.changes, |change| letter(change.what)),
+    ];
+    try_join3(tx.execute_for(&PUT, &put), tx.execute_for(&DELETE, &delete), tx.execute_for(&LOG, &log))
+        .await?;
     Ok(times.iter().flatten().min().map(|first| first.0))
+}
+
+/// The keys of a batch. Everything that it names was loaded before, so nothing is missing.
+#[derive(Debug)]
+struct WorkingSet<'a> {
+    revision: u64,
+    versions: HashMap<&'a [u8], KeyVersion>,
+    expired: ExpiredKeys<'a>,
+    /// What the operations changed, in the order of the revisions.
+    changes: Vec<KeyChange<'a>>,
+}
+
+impl<'a> WorkingSet<'a> {
+    /// The state after `revision`, with the versions of all keys that the batch names and of those that it sweeps.
+    fn new(revision: u64, mut versions: HashMap<&'a [u8], KeyVersion>, expired: ExpiredKeys<'a>) -> Self {
+        versions.extend(expired.keys.iter().copied());
+        Self { revision, versions, expired, changes: Vec::new() }
+    }
+
+    /// Applies the changes of one operation.
+    fn apply(&mut self, changes: &[KeyChange<'a>]) {
+        for change in changes {
+            self.revision = change.revision;
+            match change.version() {
+                Some(version) => self.versions.insert(change.key, version),
+                None => self.versions.remove(change.key),
+            };
+        }
+        self.changes.extend_from_slice(changes);
+    }
+
+    /// The last change of each key, divided into puts and deletions.
+    fn written(&self) -> (Vec<&KeyChange<'a>>, Vec<&'a [u8]>) {
+        let last: HashMap<&[u8], u64> =
+            self.changes.iter().map(|change| (change.key, change.revision)).collect();
+        let is_last = |change: &&KeyChange<'_>| last.get(change.key) == Some(&change.revision);
+        let (puts, gone): (Vec<_>, Vec<_>) =
+            self.changes.iter().filter(is_last).partition(|change| change.what == KvChanged::Put);
+        (puts, gone.into_iter().map(|change| change.key).collect())
+    }
+}
+
+impl<'a> View<'a> for WorkingSet<'a> {
+    type Need = Infallible;
+
+    fn version(&self, key: &[u8]) -> Result<Option<KeyVersion>, Infallible> {
+        Ok(self.versions.get(key).copied())
+    }
+
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn take_expired(&mut self) -> ExpiredKeys<'a> {
+        let keys = std::mem::take(&mut self.expired.keys);
+        ExpiredKeys { keys, has_more: self.expired.has_more }
+    }
 }

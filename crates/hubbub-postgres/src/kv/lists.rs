@@ -1,56 +1,55 @@
-//! Lists of keys, and the log of changes: a page of it, and forgetting what is too old.
+//! Reads of keys, and the log of changes: a page of it, and forgetting what is too old.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use hubbub_core::kv::{CHANGES_KEPT, KEY_BYTES_MAX, KeyInfo, KvChange, KvChanged, KvChanges, KvHistory};
-use tokio_postgres::types::Type;
+use hubbub_core::invariant::saturate;
+use hubbub_core::kv::{
+    CHANGES_KEPT, KEY_BYTES_MAX, KeyInfo, KvChange, KvChanged, KvChanges, KvEntry, KvHistory, has_expired,
+};
+use hubbub_core::store::{KvStore, Read, ReadError};
+use tokio_postgres::Row;
 
-use super::Kv;
-use crate::db::{Db, DbError, PgTime, Sql};
+use super::{KeyPosition, Kv};
+use crate::db::query_batcher::BatchQuery;
+use crate::db::{Db, DbError, Param, PgTime, Result, statements};
+use crate::store::{Context, Postgres};
 
-/// Changes that one page looks at, whatever it was asked for.
-const LOOKED_AT: u64 = 10_000;
-/// Changes forgotten with one statement, and statements in one beat.
+/// Changes that one page scans at most, whatever its limit.
+const SCANNED_MAX: u64 = 10_000;
+/// Changes forgotten with one statement, and statements in one tick.
 const TRIMMED: u64 = 5_000;
 const TRIMS: usize = 10;
 
-const KEYS: Sql = Sql {
-    what: "listing keys",
-    text: "select head, k.* from (select coalesce(max(revision), 0) as head from kv_changes) h left join \
-           (select key, revision, octet_length(value), expires_at from kv where key >= $1 and key < $2 \
-           and (expires_at is null or expires_at > $3) order by key limit $4) k on true order by k.key",
-    types: &[Type::BYTEA, Type::BYTEA, Type::TIMESTAMPTZ, Type::INT8],
-};
+statements! {
+    VALUES("reading values of keys") =
+        "select head, k.key, k.value, k.revision, k.expires_at \
+         from (select coalesce(max(revision), 0) as head from kv_changes) h left join kv k on k.key = any($1)";
 
-const CHANGES: Sql = Sql {
-    what: "reading changes of keys",
-    text: "select head, c.* from (select coalesce(max(revision), 0) as head from kv_changes) h left join \
-           (select revision, key, what from kv_changes where revision > $1 and revision <= $2 \
-           and key >= $3 and key < $4 order by revision limit $5) c on true order by c.revision",
-    types: &[Type::INT8, Type::INT8, Type::BYTEA, Type::BYTEA, Type::INT8],
-};
+    KEYS("listing keys") =
+        "select head, k.* from (select coalesce(max(revision), 0) as head from kv_changes) h left join \
+         (select key, revision, octet_length(value), expires_at from kv where key >= $1 and key < $2 \
+         and (expires_at is null or expires_at > $3) order by key limit $4) k on true order by k.key";
 
-const OLDEST: Sql = Sql {
-    what: "reading the oldest change of keys",
-    text: "select coalesce(min(revision), 1) from kv_changes",
-    types: &[],
-};
+    CHANGES("reading changes of keys") =
+        "select head, c.* from (select coalesce(max(revision), 0) as head from kv_changes) h left join \
+         (select revision, key, what from kv_changes where revision > $1 and revision <= $2 \
+         and key >= $3 and key < $4 order by revision limit $5) c on true order by c.revision";
 
-const TRIM: Sql = Sql {
-    what: "forgetting old changes of keys",
-    text: "delete from kv_changes where revision > $1 and revision <= $2",
-    types: &[Type::INT8, Type::INT8],
-};
+    OLDEST("reading the oldest change of keys") = "select coalesce(min(revision), 1) from kv_changes";
+    TRIM("forgetting old changes of keys") = "delete from kv_changes where revision > $1 and revision <= $2";
+}
 
 /// A number for the database, which has none beyond `i64`.
 pub(super) fn number(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+    saturate(number)
 }
 
 /// A revision, which is never below zero.
 pub(super) fn revision(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
+    saturate(number)
 }
 
 /// How the log writes what happened.
@@ -62,7 +61,7 @@ pub(super) const fn letter(what: KvChanged) -> i8 {
     }
 }
 
-fn what(letter: i8) -> Result<KvChanged, DbError> {
+fn what(letter: i8) -> Result<KvChanged> {
     [KvChanged::Put, KvChanged::Deleted, KvChanged::Expired]
         .into_iter()
         .find(|what| self::letter(*what) == letter)
@@ -73,7 +72,7 @@ fn what(letter: i8) -> Result<KvChanged, DbError> {
 }
 
 /// The first key that may begin with `prefix` and lies behind `after`, and the first one behind all that do.
-pub(super) fn range(prefix: &[u8], after: Option<&[u8]>) -> (Vec<u8>, Vec<u8>) {
+fn range(prefix: &[u8], after: Option<&[u8]>) -> (Vec<u8>, Vec<u8>) {
     // The next key behind one has a zero more.
     let behind = after.map(|after| [after, &[0]].concat());
     let first = behind.unwrap_or_default().max(prefix.to_vec());
@@ -88,66 +87,83 @@ pub(super) fn range(prefix: &[u8], after: Option<&[u8]>) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Up to where changes are forgotten.
-pub(super) async fn trimmed(db: &Db) -> Result<u64, DbError> {
+pub(super) async fn trimmed(db: &Db) -> Result<u64> {
     Ok(revision(db.read_one(&OLDEST, &[]).await?.get(0)).saturating_sub(1))
 }
 
-impl Kv {
-    /// Keys from `first` on, before `end`.
-    pub(super) async fn keys(&self, first: &[u8], end: &[u8], limit: usize) -> Result<Vec<KeyInfo>, DbError> {
-        let (now, limit) = (PgTime(self.context.clock.now()), number(limit as u64));
-        let rows = self.context.db.read(&KEYS, &[&first, &end, &now, &limit]).await?;
-        if let Some(row) = rows.first() {
-            self.position.observe(revision(row.get(0)));
-        }
-        let infos = rows.iter().filter_map(|row| {
-            Some(KeyInfo {
-                key: row.get::<_, Option<&[u8]>>(1)?.into(),
-                revision: revision(row.get(2)),
-                bytes: revision(i64::from(row.get::<_, i32>(3))),
-                expires_at: row.get::<_, Option<PgTime>>(4).map(|at| at.0),
-            })
-        });
-        Ok(infos.collect())
+impl KvStore for Postgres {
+    fn value(&self, key: &[u8]) -> Read<'_, Option<KvEntry>> {
+        Box::pin(self.kv.values.get(key.to_vec()))
     }
 
-    /// Changes behind `after` of keys from `first` on, before `end`.
-    pub(super) async fn changes(
-        &self,
-        first: &[u8],
-        end: &[u8],
-        after: u64,
-        limit: usize,
-    ) -> Result<KvHistory, DbError> {
-        let through = after.saturating_add(LOOKED_AT);
-        let most = number(limit as u64).saturating_add(1);
-        let rows =
-            self.context.db.read(&CHANGES, &[&number(after), &number(through), &first, &end, &most]).await?;
+    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>> {
+        let (first, end) = range(prefix, after);
+        Box::pin(async move {
+            let (now, limit) = (PgTime(self.context.clock.now()), number(limit as u64));
+            let rows = self.context.db.read(&KEYS, &[&first, &end, &now, &limit]).await?;
+            self.kv.observe(&rows);
+            let infos = rows.iter().filter_map(|row| {
+                Some(KeyInfo {
+                    key: row.get::<_, Option<&[u8]>>(1)?.into(),
+                    revision: revision(row.get(2)),
+                    bytes: saturate(row.get::<_, i32>(3)),
+                    expires_at: row.get::<_, Option<PgTime>>(4).map(|at| at.0),
+                })
+            });
+            Ok(infos.collect())
+        })
+    }
+
+    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
+        let (first, end) = range(prefix, None);
+        Box::pin(async move {
+            let through = after.saturating_add(SCANNED_MAX);
+            let most = number(limit as u64).saturating_add(1);
+            let params: [Param<'_>; 5] = [&number(after), &number(through), &first, &end, &most];
+            let rows = self.context.db.read(&CHANGES, &params).await?;
+            let head = self.kv.observe(&rows);
+            let oldest = head.saturating_sub(CHANGES_KEPT as u64);
+            if after < oldest || after > head {
+                return Ok(KvHistory::Compacted { oldest, head });
+            }
+            let mut changes = rows.iter().filter_map(change).collect::<Result<Vec<_>, _>>()?;
+            let is_cut = changes.len() > limit;
+            changes.truncate(limit);
+            let through = match changes.last() {
+                Some(last) if is_cut => last.revision,
+                _ => through.min(head),
+            };
+            Ok(KvHistory::Changes(KvChanges { changes, through, more: through < head }))
+        })
+    }
+
+    fn revision(&self) -> u64 {
+        self.kv.position.revision()
+    }
+
+    fn kv_due_in(&self) -> Option<Duration> {
+        // By the time that a sweep goes by.
+        self.kv.position.due_in(self.context.clock.proven())
+    }
+}
+
+/// The change in a row; `None` in the row that stands for none.
+fn change(row: &Row) -> Option<Result<KvChange>> {
+    let (revision, key) = (revision(row.get::<_, Option<i64>>(1)?), Arc::from(row.get::<_, &[u8]>(2)));
+    Some(what(row.get(3)).map(|what| KvChange { revision, key, what }))
+}
+
+impl Kv {
+    /// Observes the revision with which each row begins.
+    pub(super) fn observe(&self, rows: &[Row]) -> u64 {
         let head = rows.first().map_or(0, |row| revision(row.get(0)));
         self.position.observe(head);
-        let oldest = head.saturating_sub(CHANGES_KEPT as u64);
-        if after < oldest || after > head {
-            return Ok(KvHistory::Compacted { oldest, head });
-        }
-        let mut changes = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let (Some(at), Some(key)) = (row.get::<_, Option<i64>>(1), row.get::<_, Option<&[u8]>>(2)) else {
-                continue;
-            };
-            changes.push(KvChange { revision: revision(at), key: Arc::from(key), what: what(row.get(3))? });
-        }
-        let is_cut = changes.len() > limit;
-        changes.truncate(limit);
-        let through = match changes.last() {
-            Some(last) if is_cut => last.revision,
-            _ => through.min(head),
-        };
-        Ok(KvHistory::Changes(KvChanges { changes, through, more: through < head }))
+        head
     }
 
     /// Forgets changes that are not kept, as far as that does not take long. Begins behind what it forgot last, so as not
     /// to pass over the remains again.
-    pub(super) async fn trim(&self) -> Result<(), DbError> {
+    pub(super) async fn trim(&self) -> Result<()> {
         let oldest = self.position.revision().saturating_sub(CHANGES_KEPT as u64);
         for _ in 0..TRIMS {
             let after = self.trimmed.load(Ordering::Relaxed);
@@ -155,15 +171,46 @@ impl Kv {
                 break;
             }
             let through = after + TRIMMED;
-            let trimming = self.context.db.within(TRIM.what, async {
-                let mut conn = self.context.db.get().await?;
-                let tx = conn.begin().await?;
-                tx.execute(&TRIM, &[&number(after), &number(through)]).await?;
-                tx.commit().await
-            });
-            trimming.await?;
+            let (from, to) = (number(after), number(through));
+            self.context.db.run(TRIM.what, async |tx| tx.execute(&TRIM, &[&from, &to]).await).await?;
             self.trimmed.store(through, Ordering::Relaxed);
         }
         Ok(())
+    }
+}
+
+/// Reads values of single keys, by one query for all who wait.
+pub(super) struct Values {
+    pub(super) context: Arc<Context>,
+    pub(super) position: Arc<KeyPosition>,
+}
+
+impl BatchQuery for Values {
+    type Key = Vec<u8>;
+    type Value = KvEntry;
+
+    const SUBJECT: &'static str = "keys";
+    // Few, because their values are in memory together.
+    const KEYS_MAX: usize = 128;
+
+    async fn query(&self, keys: &[Vec<u8>]) -> Result<HashMap<Vec<u8>, KvEntry>, ReadError> {
+        let rows = self.context.db.read(&VALUES, &[&keys]).await?;
+        if let Some(row) = rows.first() {
+            self.position.observe(revision(row.get(0)));
+        }
+        let now = self.context.clock.now();
+        let mut found = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let (Some(key), Some(value)) = (row.get::<_, Option<&[u8]>>(1), row.get::<_, Option<&[u8]>>(2))
+            else {
+                continue;
+            };
+            let expires_at = row.get::<_, Option<PgTime>>(4).map(|at| at.0);
+            if !has_expired(expires_at, now) {
+                let entry = KvEntry { value: value.into(), revision: revision(row.get(3)), expires_at };
+                found.insert(key.to_vec(), entry);
+            }
+        }
+        Ok(found)
     }
 }

@@ -1,46 +1,41 @@
 //! Keys.
 //!
-//! A batch is one transaction ([`apply`]): it takes the lock that all writers of keys take, loads the batch's keys
-//! ([`working_set`]), decides in memory ([`hubbub_core::rules::keys`]), and writes the last state of each key and a row of
+//! A batch is one transaction ([`apply`]): it takes the lock that all writers of keys take, loads the batch's keys,
+//! decides in memory ([`hubbub_core::rules::keys`]), and writes the last state of each key and a row of
 //! the log for each change. A batch of unconditional puts needs no decision: one statement does it, and the transaction
 //! is one round trip ([`puts`]).
-//! Reads of values that come together share a query ([`values`]); lists and the log are in [`lists`].
+//! Reads of values that come together share a query; these, lists and the log are in [`lists`].
 //!
 //! The log's newest row is the store's revision. Whoever writes holds the lock until the commit, so revisions are seen in
-//! their order and without gaps, by all servers. The revision that this server knows ([`position`]) follows own writes and
+//! their order and without gaps, by all servers. The revision that this server knows ([`KeyPosition`]) follows own writes and
 //! reads at once, and those of other servers within [`REFRESH_EVERY`].
 
 mod apply;
 mod lists;
-mod position;
 mod puts;
-mod values;
-mod working_set;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use hubbub_core::Essential;
 use hubbub_core::essential::supervise;
 use hubbub_core::invariant::saturate;
-use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
-use hubbub_core::store::{KvStore, Read, StoreFigures};
+use hubbub_core::store::StoreFigures;
+use hubbub_core::{Essential, Timestamp};
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
 use crate::db::query_batcher::QueryBatcher;
-use crate::db::{DbError, Sql};
-use crate::store::{Context, Postgres};
-use position::KeyPosition;
-use values::Values;
+use crate::db::{DbError, PgTime, Result, Sql};
+use crate::store::Context;
+use lists::Values;
 
 /// Time between two queries for what other servers did.
 const REFRESH_EVERY: Duration = Duration::from_millis(100);
 /// Keys counted exactly; beyond, the database's own estimate serves.
 const COUNTED_MAX: i64 = 1_000;
 
-/// Keys.
 pub(crate) struct Kv {
     context: Arc<Context>,
     position: Arc<KeyPosition>,
@@ -54,7 +49,12 @@ const COUNT: Sql = Sql {
     what: "counting keys",
     text: "select count(*), (select reltuples::bigint from pg_class where oid = 'kv'::regclass) \
            from (select from kv limit $1) counted",
-    types: &[tokio_postgres::types::Type::INT8],
+};
+
+const POSITION: Sql = Sql {
+    what: "reading the last revision of keys",
+    text: "select coalesce((select max(revision) from kv_changes), 0), \
+           (select min(expires_at) from kv where expires_at is not null)",
 };
 
 impl Kv {
@@ -80,7 +80,7 @@ impl Kv {
     }
 
     /// Forgets old changes, and fills in `figures`.
-    pub(crate) async fn beat(&self, figures: &mut StoreFigures) -> Result<(), DbError> {
+    pub(crate) async fn tick(&self, figures: &mut StoreFigures) -> Result<()> {
         let row = self.context.db.read_one(&COUNT, &[&COUNTED_MAX]).await?;
         let (counted, estimated): (i64, i64) = (row.get(0), row.get(1));
         let keys = if counted < COUNTED_MAX { counted } else { counted.max(estimated) };
@@ -88,7 +88,6 @@ impl Kv {
         self.trim().await
     }
 
-    /// Ends what is done in the background.
     pub(crate) fn close(&self) {
         self.refreshing.abort();
     }
@@ -100,27 +99,61 @@ impl Drop for Kv {
     }
 }
 
-impl KvStore for Postgres {
-    fn value(&self, key: &[u8]) -> Read<'_, Option<KvEntry>> {
-        Box::pin(self.kv.values.get(key.to_vec()))
+/// The last revision and the next expiry that this server knows. Neither goes back.
+#[derive(Debug, Default)]
+pub(super) struct KeyPosition {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last revision that is known to be durable.
+    revision: u64,
+    /// When the first key expires, as of `due_as_of` or earlier than that.
+    due: Option<Timestamp>,
+    due_as_of: u64,
+}
+
+impl KeyPosition {
+    pub(super) fn revision(&self) -> u64 {
+        self.state.lock().revision
     }
 
-    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>> {
-        let (first, end) = lists::range(prefix, after);
-        Box::pin(async move { Ok(self.kv.keys(&first, &end, limit).await?) })
+    /// Records a revision that was read.
+    pub(super) fn observe(&self, revision: u64) {
+        let mut state = self.state.lock();
+        state.revision = state.revision.max(revision);
     }
 
-    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
-        let (first, end) = lists::range(prefix, None);
-        Box::pin(async move { Ok(self.kv.changes(&first, &end, after, limit).await?) })
+    /// Records when the first key expires, as read at `revision`.
+    pub(super) fn observe_due(&self, revision: u64, due: Option<Timestamp>) {
+        let mut state = self.state.lock();
+        state.revision = state.revision.max(revision);
+        if revision >= state.due_as_of {
+            (state.due, state.due_as_of) = (due, revision);
+        }
     }
 
-    fn revision(&self) -> u64 {
-        self.kv.position.revision()
+    /// Records a commit by this server, and the first expiry that it set.
+    pub(super) fn record_commit(&self, revision: u64, expires_at: Option<Timestamp>) {
+        let mut state = self.state.lock();
+        state.revision = state.revision.max(revision);
+        if let Some(expires_at) = expires_at {
+            state.due = Some(state.due.map_or(expires_at, |due| due.min(expires_at)));
+            // A refresh that began before this commit does not see it.
+            state.due_as_of = state.due_as_of.max(revision);
+        }
     }
 
-    fn kv_due_in(&self) -> Option<Duration> {
-        // By the time that a sweep goes by.
-        self.kv.position.due_in(self.context.clock.proven())
+    pub(super) fn due_in(&self, now: Timestamp) -> Option<Duration> {
+        let left = self.state.lock().due?.as_micros().saturating_sub(now.as_micros());
+        Some(Duration::from_micros(saturate(left)))
+    }
+
+    pub(super) async fn refresh(&self, context: &Context) -> Result<()> {
+        let row = context.db.read_one(&POSITION, &[]).await?;
+        let due: Option<PgTime> = row.get(1);
+        self.observe_due(lists::revision(row.get(0)), due.map(|due| due.0));
+        Ok(())
     }
 }

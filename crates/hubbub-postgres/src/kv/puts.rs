@@ -6,7 +6,6 @@ use std::collections::{HashMap, HashSet};
 use hubbub_core::kv::Condition;
 use hubbub_core::rules::keys::expiry;
 use hubbub_core::{KvOp, KvOutcome, Outcome, Timestamp};
-use tokio_postgres::types::Type;
 
 use super::apply::{Done, LOCK};
 use super::lists::{number, revision};
@@ -25,24 +24,14 @@ const PUT: Sql = Sql {
            logged as (insert into kv_changes (revision, key, what) select head.revision + n.place, n.key, 'P' \
                from head, unnest($5) with ordinality as n (key, place)) \
            select head.revision, put.key from head left join put on put.is_new or put.replaced <= $6",
-    types: &[
-        Type::BYTEA_ARRAY,
-        Type::BYTEA_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::BYTEA_ARRAY,
-        Type::TIMESTAMPTZ,
-    ],
 };
 
-/// One put.
 struct Put<'a> {
     key: &'a [u8],
     value: &'a [u8],
     expires_at: Option<Timestamp>,
 }
 
-/// Such a batch.
 pub(super) struct Puts<'a> {
     now: Timestamp,
     all: Vec<Put<'a>>,
@@ -60,7 +49,6 @@ impl<'a> Puts<'a> {
         Some(Self { now, all: ops.iter().map(put).collect::<Option<_>>()? })
     }
 
-    /// Does it all, in one transaction.
     pub(super) async fn apply(&self, db: &Db) -> Result<Done, Failure> {
         let last: HashMap<&[u8], usize> = self.all.iter().map(|put| put.key).zip(1..).collect();
         let kept = self.all.iter().zip(1..).filter(|(put, place)| last.get(put.key) == Some(place));

@@ -16,9 +16,8 @@ use std::time::Duration;
 use hubbub_core::Timestamp;
 use hubbub_core::store::StoreFigures;
 use parking_lot::RwLock;
-use tokio_postgres::types::Type;
 
-use crate::db::{DbError, PgTime, Sql, Tx};
+use crate::db::{PgTime, Result, Tx, statements};
 use crate::store::Context;
 use span::Span;
 
@@ -28,23 +27,17 @@ const AHEAD: i64 = 2;
 /// Most spans cached; others are looked up.
 const CACHED_MAX: usize = 64;
 
-/// Everybody who creates or drops partitions holds this lock until the end of the transaction. The number is arbitrary.
-const LOCK: Sql =
-    Sql { what: "locking the partitions", text: "select pg_advisory_xact_lock(7161616175)", types: &[] };
+statements! {
+    /// Everybody who creates or drops partitions holds this lock until the end of the transaction. The number is arbitrary.
+    LOCK("locking the partitions") = "select pg_advisory_xact_lock(7161616175)";
 
-const NEIGHBOURS: Sql = Sql {
-    what: "finding a partition",
-    text: "select (select ends from partitions where begins <= $1 order by begins desc limit 1), \
-                  (select begins from partitions where begins <= $1 order by begins desc limit 1), \
-                  (select begins from partitions where begins > $1 order by begins limit 1)",
-    types: &[Type::TIMESTAMPTZ],
-};
+    NEIGHBOURS("finding a partition") =
+        "select (select ends from partitions where begins <= $1 order by begins desc limit 1), \
+                (select begins from partitions where begins <= $1 order by begins desc limit 1), \
+                (select begins from partitions where begins > $1 order by begins limit 1)";
 
-const INSERT: Sql = Sql {
-    what: "recording a partition",
-    text: "insert into partitions (begins, ends, name) values ($1, $2, $3)",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::TEXT],
-};
+    INSERT("recording a partition") = "insert into partitions (begins, ends, name) values ($1, $2, $3)";
+}
 
 /// Cache of the partitions. Only old ones are dropped, so it stays valid for writers.
 #[derive(Debug, Default)]
@@ -72,21 +65,15 @@ impl Partitions {
 }
 
 /// Ensures that there is a partition for `time`. Costs nothing if it is cached.
-pub(crate) async fn ensure(context: &Context, time: Timestamp) -> Result<(), DbError> {
+pub(crate) async fn ensure(context: &Context, time: Timestamp) -> Result<()> {
     if context.partitions.covers(time) { Ok(()) } else { create(context, time).await }
 }
 
 /// The same without the cache: for a writer that found no partition although one was cached.
-pub(crate) async fn create(context: &Context, time: Timestamp) -> Result<(), DbError> {
+pub(crate) async fn create(context: &Context, time: Timestamp) -> Result<()> {
     let length = context.options.partition;
     context.partitions.remove(time);
-    let created = context.db.within("creating a partition", async {
-        let mut conn = context.db.get().await?;
-        let tx = conn.begin().await?;
-        let created = create_in(&tx, time, length).await?;
-        tx.commit().await?;
-        Ok(created)
-    });
+    let created = context.db.run("creating a partition", async |tx| create_in(tx, time, length).await);
     let (span, is_new) = created.await?;
     context.partitions.insert(span);
     if is_new {
@@ -95,7 +82,7 @@ pub(crate) async fn create(context: &Context, time: Timestamp) -> Result<(), DbE
     Ok(())
 }
 
-async fn create_in(tx: &Tx<'_>, time: Timestamp, length: Duration) -> Result<(Span, bool), DbError> {
+async fn create_in(tx: &Tx<'_>, time: Timestamp, length: Duration) -> Result<(Span, bool)> {
     tx.execute(&LOCK, &[]).await?;
     let row = tx.query_one(&NEIGHBOURS, &[&PgTime(time)]).await?;
     let found = |column| row.get::<_, Option<PgTime>>(column).map(|time| time.0);

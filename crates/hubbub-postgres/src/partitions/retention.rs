@@ -12,10 +12,9 @@
 
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
-use tokio_postgres::types::Type;
 
 use super::LOCK;
-use crate::db::{Db, DbError, PgTime, Sql, Tx};
+use crate::db::{Db, PgTime, Result, Tx, statements};
 use crate::store::Context;
 
 /// Most rooms searched in one step.
@@ -27,92 +26,67 @@ const PAGES: i64 = 100;
 /// Most expired partitions searched, including those that stay because of some rooms.
 const PARTITIONS: i64 = 64;
 
-/// The last expired message of rooms with a retention of their own.
-const OWN: Sql = Sql {
-    what: "finding expired messages",
-    text: "select r.no, (select max(m.seq) from ( \
-                   select m.seq, m.received_at from messages m where m.room = r.no and m.seq >= r.oldest \
-                   order by m.seq limit $3) m \
-               where m.received_at < $1 - r.retention_s * interval '1 second') \
-           from (select no, oldest, retention_s from rooms \
-               where retention_s is not null and not deleted and no > $2 order by no limit $4) r \
-           order by r.no",
-    types: &[Type::TIMESTAMPTZ, Type::INT4, Type::INT8, Type::INT8],
-};
+statements! {
+    /// The last expired message of rooms with a retention of their own.
+    OWN("finding expired messages") =
+        "select r.no, (select max(m.seq) from ( \
+                 select m.seq, m.received_at from messages m where m.room = r.no and m.seq >= r.oldest \
+                 order by m.seq limit $3) m \
+             where m.received_at < $1 - r.retention_s * interval '1 second') \
+         from (select no, oldest, retention_s from rooms \
+             where retention_s is not null and not deleted and no > $2 order by no limit $4) r \
+         order by r.no";
 
-const EXPIRED: Sql = Sql {
-    what: "finding expired partitions",
-    text: "select begins, ends, name, cleaned_pages from partitions where ends <= $1 order by begins limit $2",
-    types: &[Type::TIMESTAMPTZ, Type::INT8],
-};
+    EXPIRED("finding expired partitions") =
+        "select begins, ends, name, cleaned_pages from partitions where ends <= $1 order by begins limit $2";
 
-/// Whether rooms that keep messages longer have some in a partition.
-const IS_KEPT: Sql = Sql {
-    what: "finding messages that are kept longer",
-    text: "select exists (select from rooms r where r.retention_s > $3 and not r.deleted and exists ( \
-               select from messages m where m.room = r.no and m.seq >= r.oldest \
-                   and m.received_at >= $1 and m.received_at < $2))",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8],
-};
+    /// Whether rooms that keep messages longer have some in a partition.
+    IS_KEPT("finding messages that are kept longer") =
+        "select exists (select from rooms r where r.retention_s > $3 and not r.deleted and exists ( \
+             select from messages m where m.room = r.no and m.seq >= r.oldest \
+                 and m.received_at >= $1 and m.received_at < $2))";
 
-/// The last visible message in a partition, of the other rooms.
-const VISIBLE: Sql = Sql {
-    what: "finding expired messages",
-    text: "select r.no, m.last from rooms r cross join lateral ( \
-               select max(m.seq) as last from messages m where m.room = r.no and m.seq >= r.oldest \
-                   and m.received_at >= $1 and m.received_at < $2) m \
-           where m.last is not null and (r.retention_s is null or r.retention_s <= $3) limit $4",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::INT8, Type::INT8],
-};
+    /// The last visible message in a partition, of the other rooms.
+    VISIBLE("finding expired messages") =
+        "select r.no, m.last from rooms r cross join lateral ( \
+             select max(m.seq) as last from messages m where m.room = r.no and m.seq >= r.oldest \
+                 and m.received_at >= $1 and m.received_at < $2) m \
+         where m.last is not null and (r.retention_s is null or r.retention_s <= $3) limit $4";
 
-const LOCK_ROOMS: Sql = Sql {
-    what: "locking rooms",
-    text: "select from rooms where no = any($1) order by no for update",
-    types: &[Type::INT4_ARRAY],
-};
+    LOCK_ROOMS("locking rooms") = "select from rooms where no = any($1) order by no for update";
 
-/// Hides messages up to a number. `oldest` becomes the next number that is not erased.
-const HIDE: Sql = Sql {
-    what: "hiding expired messages",
-    text: "with moved as materialized ( \
-               select r.no, r.oldest as low, case \
-                   when exists (select from erased e where e.room = r.no and e.seq = w.last + 1) then \
-                       (select e.seq + 1 from erased e where e.room = r.no and e.seq > w.last and not exists ( \
-                            select from erased next where next.room = e.room and next.seq = e.seq + 1) \
-                        order by e.seq limit 1) \
-                   else w.last + 1 end as high \
-               from unnest($1, $2) as w (room, last) join rooms r on r.no = w.room \
-               where w.last >= r.oldest and w.last <= r.head), \
-           gone as materialized ( \
-               select m.no, m.low, m.high, (select count(*) from erased e \
-                   where e.room = m.no and e.seq >= m.low and e.seq < m.high) as erased from moved m), \
-           forgotten as (delete from erased e using gone g where e.room = g.no and e.seq < g.high), \
-           noted as ( \
-               insert into takeouts (room, first_seq, last_seq, partition) \
-               select no, low, high - 1, $3 from gone), \
-           changed as ( \
-               update rooms r set oldest = g.high, erased = r.erased - g.erased, \
-                   messages = r.messages - (g.high - g.low - g.erased), changes = r.changes + 1 \
-               from gone g where r.no = g.no) \
-           select count(*) from gone",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::TIMESTAMPTZ],
-};
+    /// Hides messages up to a number. `oldest` becomes the next number that is not erased.
+    HIDE("hiding expired messages") =
+        "with moved as materialized ( \
+             select r.no, r.oldest as low, case \
+                 when exists (select from erased e where e.room = r.no and e.seq = w.last + 1) then \
+                     (select e.seq + 1 from erased e where e.room = r.no and e.seq > w.last and not exists ( \
+                          select from erased next where next.room = e.room and next.seq = e.seq + 1) \
+                      order by e.seq limit 1) \
+                 else w.last + 1 end as high \
+             from unnest($1, $2) as w (room, last) join rooms r on r.no = w.room \
+             where w.last >= r.oldest and w.last <= r.head), \
+         gone as materialized ( \
+             select m.no, m.low, m.high, (select count(*) from erased e \
+                 where e.room = m.no and e.seq >= m.low and e.seq < m.high) as erased from moved m), \
+         forgotten as (delete from erased e using gone g where e.room = g.no and e.seq < g.high), \
+         noted as ( \
+             insert into takeouts (room, first_seq, last_seq, partition) \
+             select no, low, high - 1, $3 from gone), \
+         changed as ( \
+             update rooms r set oldest = g.high, erased = r.erased - g.erased, \
+                 messages = r.messages - (g.high - g.low - g.erased), changes = r.changes + 1 \
+             from gone g where r.no = g.no) \
+         select count(*) from gone";
 
-/// Whether any hidden message is still counted, and the pages of a partition.
-const TO_COUNT: Sql = Sql {
-    what: "checking whether expired messages are counted",
-    text: "select exists (select from takeouts where not counted_out), \
-               pg_relation_size($1::text::regclass) / current_setting('block_size')::int8",
-    types: &[Type::TEXT],
-};
+    /// Whether any hidden message is still counted, and the pages of a partition.
+    TO_COUNT("checking whether expired messages are counted") =
+        "select exists (select from takeouts where not counted_out), \
+             pg_relation_size($1::text::regclass) / current_setting('block_size')::int8";
 
-const DELETE_ENTRY: Sql = Sql {
-    what: "removing the record of a partition",
-    text: "delete from partitions where begins = $1",
-    types: &[Type::TIMESTAMPTZ],
-};
+    DELETE_ENTRY("removing the record of a partition") = "delete from partitions where begins = $1";
+}
 
-/// An old partition.
 struct ExpiredPartition {
     begins: PgTime,
     ends: PgTime,
@@ -127,7 +101,7 @@ pub(crate) struct TrimProgress {
 }
 
 /// Runs one step. Returns whether it changed anything, or has more to search.
-pub(crate) async fn step(context: &Context, progress: &mut TrimProgress) -> Result<bool, DbError> {
+pub(crate) async fn step(context: &Context, progress: &mut TrimProgress) -> Result<bool> {
     let db = &context.db;
     // A drop cannot be undone, so it needs proven time.
     let now = context.clock.proven();
@@ -143,7 +117,7 @@ pub(crate) async fn step(context: &Context, progress: &mut TrimProgress) -> Resu
     expiring.await
 }
 
-async fn trim_own(db: &Db, now: Timestamp, progress: &mut TrimProgress) -> Result<bool, DbError> {
+async fn trim_own(db: &Db, now: Timestamp, progress: &mut TrimProgress) -> Result<bool> {
     let rows = db.read(&OWN, &[&PgTime(now), &progress.after, &MESSAGES, &ROOMS]).await?;
     let is_last = saturate::<usize, i64>(rows.len()) < ROOMS;
     progress.after = if is_last { 0 } else { rows.last().map_or(0, |row| row.get(0)) };
@@ -153,20 +127,19 @@ async fn trim_own(db: &Db, now: Timestamp, progress: &mut TrimProgress) -> Resul
 }
 
 /// Hides messages of rooms, each up to a number. They are deleted one by one, or with their partition.
-async fn hide(db: &Db, found: Vec<(i32, i64)>, partition: Option<PgTime>) -> Result<bool, DbError> {
+async fn hide(db: &Db, found: Vec<(i32, i64)>, partition: Option<PgTime>) -> Result<bool> {
     if found.is_empty() {
         return Ok(false);
     }
     let (rooms, lasts): (Vec<i32>, Vec<i64>) = found.into_iter().unzip();
-    let mut conn = db.get().await?;
-    let tx = conn.begin().await?;
-    tx.execute(&LOCK_ROOMS, &[&rooms]).await?;
-    let hidden: i64 = tx.query_one(&HIDE, &[&rooms, &lasts, &partition]).await?.get(0);
-    tx.commit().await?;
-    Ok(hidden > 0)
+    let hiding = db.run(HIDE.what, async |tx| {
+        tx.execute(&LOCK_ROOMS, &[&rooms]).await?;
+        tx.query_one(&HIDE, &[&rooms, &lasts, &partition]).await
+    });
+    Ok(hiding.await?.get::<_, i64>(0) > 0)
 }
 
-async fn drop_expired(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool, DbError> {
+async fn drop_expired(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool> {
     let cutoff = Timestamp::from_micros(now.as_micros().saturating_sub(kept_s.saturating_mul(1_000_000)));
     for row in db.read(&EXPIRED, &[&PgTime(cutoff), &PARTITIONS]).await? {
         let old = ExpiredPartition {
@@ -189,28 +162,24 @@ async fn drop_expired(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool, DbEr
 }
 
 /// Deletes some ids of a partition without visible messages, or drops the partition if all are deleted.
-async fn remove_partition_step(db: &Db, old: &ExpiredPartition) -> Result<bool, DbError> {
+async fn remove_partition_step(db: &Db, old: &ExpiredPartition) -> Result<bool> {
     let row = db.read_one(&TO_COUNT, &[&old.name]).await?;
     let (is_counted, pages): (bool, i64) = (row.get(0), row.get(1));
     if is_counted {
         return Ok(false);
     }
-    let mut conn = db.get().await?;
-    let tx = conn.begin().await?;
-    tx.execute(&LOCK, &[]).await?;
-    let is_done = if old.cleaned_pages < pages {
-        remove_ids(&tx, old).await?;
-        true
-    } else {
-        drop_partition(&tx, old).await?
-    };
-    if is_done {
-        tx.commit().await?;
-    }
-    Ok(is_done)
+    let removing = db.run("removing an expired partition", async |tx| {
+        tx.execute(&LOCK, &[]).await?;
+        if old.cleaned_pages >= pages {
+            return drop_partition(tx, old).await;
+        }
+        remove_ids(tx, old).await?;
+        Ok(true)
+    });
+    removing.await
 }
 
-async fn remove_ids(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<(), DbError> {
+async fn remove_ids(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<()> {
     let (name, from) = (&old.name, old.cleaned_pages);
     let to = from.saturating_add(PAGES);
     // Keeps an id that belongs to another message by now.
@@ -224,7 +193,7 @@ async fn remove_ids(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<(), DbError> 
     tx.batch("deleting ids of expired messages", &text).await
 }
 
-async fn drop_partition(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<bool, DbError> {
+async fn drop_partition(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<bool> {
     let name = &old.name;
     let text = format!(
         "set local lock_timeout = '100ms'; alter table messages detach partition {name}; drop table {name}"

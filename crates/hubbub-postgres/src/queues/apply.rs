@@ -9,48 +9,46 @@ use hubbub_core::queue::epoch_number;
 use hubbub_core::{Outcome, QueueOp};
 
 use super::load::Loader;
-use super::memory::Said;
+use super::memory::NextDue;
 use super::working_set::{Stop, WorkingSet};
 use super::{Queues, decide, write};
-use crate::db::{DbError, Failure, Tx};
+use crate::db::{Failure, Result, Tx};
 
 /// What is remembered of a batch that is committed.
 struct Done {
     set: WorkingSet,
     outcomes: Vec<Outcome>,
-    /// Queues that its sweep told of.
-    told: BTreeSet<Arc<str>>,
-    /// When something is due next, where a sweep found out.
-    next_due: Option<Said>,
+    /// Queues that its sweep reported.
+    reported: BTreeSet<Arc<str>>,
+    /// When something is due next, where a sweep queried it.
+    next_due: Option<NextDue>,
 }
 
 impl Queues {
-    /// Does operations in their order, in one transaction.
+    /// Applies operations in order, in one transaction.
     pub(crate) async fn apply(&self, ops: &[QueueOp<'_>]) -> Result<Vec<Outcome>, Failure> {
         let sweeps = ops.iter().any(|op| matches!(op, QueueOp::Sweep));
-        let is_asking = sweeps && self.memory.begin_asking();
-        let work = async |tx: &Tx<'_>| self.run(tx, ops, is_asking).await;
+        let queries_due = sweeps && self.memory.begin_due_query();
+        let work = async |tx: &Tx<'_>| self.try_once(tx, ops, queries_due).await;
         let done = self.context.db.transact("changing queues", work).await;
-        if is_asking {
-            let said = done.as_ref().ok().and_then(|done| done.next_due);
-            self.asked(said);
-            self.memory.end_asking(said);
+        if queries_due {
+            self.end_due_query(done.as_ref().ok().and_then(|done| done.next_due));
         }
         let done = done?;
         self.remember(&done);
         Ok(done.outcomes)
     }
 
-    async fn run(&self, tx: &Tx<'_>, ops: &[QueueOp<'_>], is_asking: bool) -> Result<Done, DbError> {
+    async fn try_once(&self, tx: &Tx<'_>, ops: &[QueueOp<'_>], queries_due: bool) -> Result<Done> {
         let context = &self.context;
         let loader = Loader { tx, clock: &*context.clock, locks: true };
-        let told = self.memory.woken();
+        let woken_before = self.memory.woken();
         let mut set = WorkingSet {
             epoch: epoch_number(&context.history.epoch),
             autoregister: context.options.queues_autoregister,
             clients_max: saturate::<_, i64>(context.options.queues_clients_max),
             broadcasts: context.options.broadcasts,
-            woken_before: told.clone(),
+            woken_before: woken_before.clone(),
             ..WorkingSet::default()
         };
         // Boxed where it branches, so that the stack of whoever calls does not grow with every branch.
@@ -71,34 +69,34 @@ impl Queues {
         }
         Box::pin(write::write(tx, &mut set)).await?;
         let mut next_due = None;
-        if is_asking {
-            let said = self.next_due(tx, false).await?;
-            next_due = Some(if set.has_more_due { Said { due: Some(i64::MIN), ..said } } else { said });
+        if queries_due {
+            let found = self.next_due(tx, false).await?;
+            next_due =
+                Some(NextDue { due: if set.has_more_due { Some(i64::MIN) } else { found.due }, ..found });
         }
-        let told = if set.has_swept { told } else { BTreeSet::new() };
-        Ok(Done { set, outcomes, told, next_due })
+        let reported = if set.has_swept { woken_before } else { BTreeSet::new() };
+        Ok(Done { set, outcomes, reported, next_due })
     }
 
     fn remember(&self, done: &Done) {
-        let Done { set, told, next_due, .. } = done;
+        let Done { set, reported, next_due, .. } = done;
         if set.pending.values().any(|pending| pending.is_new && pending.unmade > 0) {
             self.pending.notify_one();
         }
         let changed = set.clients.iter().filter(|(_, client)| client.is_changed);
-        let changed: Vec<_> =
-            changed.map(|(name, client)| (Arc::clone(name), client.is_registered)).collect();
-        if !changed.is_empty() {
-            self.memory.note_clients(changed.into_iter(), None);
+        let mut changed = changed.map(|(name, client)| (Arc::clone(name), client.is_registered)).peekable();
+        if changed.peek().is_some() {
+            self.memory.record_clients(changed, None);
         }
         let woken = set.woken.iter().filter_map(|no| set.queues.get(no));
         let woken = woken.filter(|queue| !queue.is_deleted).map(|queue| Arc::clone(&queue.name));
-        self.memory.tell(told, woken.collect());
+        self.memory.record_woken(reported, woken.collect());
         let leftover = set.has_more_due.then_some(i64::MIN);
         let due = write::due_of(set).into_iter().chain(leftover).min();
         // What a sweep has found out already holds what it wrote.
-        let upto = next_due.map_or(i64::MIN, |said| said.upto);
+        let upto = next_due.map_or(i64::MIN, |found| found.upto);
         if let Some(due) = due.filter(|due| *due > upto || next_due.is_none()) {
-            self.memory.note_due(due);
+            self.memory.record_due(due);
         }
         let live = set.queues.values();
         let sum = |value: fn(&super::working_set::Counts) -> i64| -> u64 {

@@ -1,5 +1,5 @@
-//! What this server remembers of queues, so that it can be asked without waiting: who is registered, when something is
-//! due, and what it has to tell. It is compared with the database by each beat.
+//! What this server remembers of queues, and answers without a query: who is registered, when something is due, and which
+//! queues have new messages. Each tick compares it with the database.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use parking_lot::{Mutex, RwLock};
 /// When something is due, as far as is known.
 #[derive(Debug)]
 struct Due {
-    /// What the database said when it was last asked.
+    /// What the database answered last.
     known: i64,
     /// The earliest of what was written since then.
     noted: i64,
-    /// The same, written before the question that is under way.
+    /// The same, written before the query that is running.
     carried: i64,
-    is_asking: bool,
+    is_querying: bool,
 }
 
-/// What the database said of what is due.
+/// The answer of the database to what is due next.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Said {
+pub(super) struct NextDue {
     /// When the first of it is, if something is.
     pub(super) due: Option<i64>,
     /// Up to when it was looked for.
@@ -34,27 +34,20 @@ pub(super) struct Said {
 /// Nothing is ever due.
 const NEVER: i64 = i64::MAX;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Memory {
     due: Mutex<Due>,
     registered: RwLock<(i64, BTreeSet<Arc<str>>)>,
-    /// Queues that have something new to take, for the next sweep to tell.
+    /// Queues that have something new to take, for the next sweep to report.
     woken: Mutex<BTreeSet<Arc<str>>>,
     pub(super) given_up: AtomicU64,
     pub(super) dropped: AtomicU64,
     figures: Mutex<StoreFigures>,
 }
 
-impl Default for Memory {
+impl Default for Due {
     fn default() -> Self {
-        Self {
-            due: Mutex::new(Due { known: NEVER, noted: NEVER, carried: NEVER, is_asking: false }),
-            registered: RwLock::default(),
-            woken: Mutex::default(),
-            given_up: AtomicU64::default(),
-            dropped: AtomicU64::default(),
-            figures: Mutex::default(),
-        }
+        Self { known: NEVER, noted: NEVER, carried: NEVER, is_querying: false }
     }
 }
 
@@ -69,35 +62,35 @@ impl Memory {
         (at != NEVER).then_some(at)
     }
 
-    /// Something was written that is due then.
-    pub(super) fn note_due(&self, at: i64) {
+    /// Records that something was written that is due then.
+    pub(super) fn record_due(&self, at: i64) {
         let mut due = self.due.lock();
         due.noted = due.noted.min(at);
     }
 
-    /// Says that the database is about to be asked; whether that is so, for one at a time does it.
-    pub(super) fn begin_asking(&self) -> bool {
+    /// Returns false while another query for what is due is running.
+    pub(super) fn begin_due_query(&self) -> bool {
         let mut due = self.due.lock();
-        if due.is_asking {
+        if due.is_querying {
             return false;
         }
-        due.is_asking = true;
+        due.is_querying = true;
         due.carried = std::mem::replace(&mut due.noted, NEVER);
         true
     }
 
-    /// What the database said; `None` = nothing, because it failed.
-    pub(super) fn end_asking(&self, said: Option<Said>) {
+    /// The answer of the database; `None` if the query failed.
+    pub(super) fn end_due_query(&self, found: Option<NextDue>) {
         let mut due = self.due.lock();
-        due.is_asking = false;
+        due.is_querying = false;
         let carried = std::mem::replace(&mut due.carried, NEVER);
-        let Some(Said { due: said, upto, .. }) = said else {
+        let Some(NextDue { due: next, upto, .. }) = found else {
             due.noted = due.noted.min(carried);
             return;
         };
         // What is later is as it was known.
         let later = [due.known, carried].into_iter().filter(|at| *at > upto).min();
-        due.known = said.or(later).unwrap_or(NEVER);
+        due.known = next.or(later).unwrap_or(NEVER);
     }
 
     pub(super) fn is_registered(&self, name: &str) -> bool {
@@ -109,8 +102,11 @@ impl Memory {
         self.registered.read().0
     }
 
-    /// Clients who registered or went.
-    pub(super) fn note_clients(&self, changes: impl Iterator<Item = (Arc<str>, bool)>, version: Option<i64>) {
+    pub(super) fn record_clients(
+        &self,
+        changes: impl Iterator<Item = (Arc<str>, bool)>,
+        version: Option<i64>,
+    ) {
         let mut registered = self.registered.write();
         for (name, is_registered) in changes {
             if is_registered {
@@ -126,18 +122,17 @@ impl Memory {
         self.woken.lock().clone()
     }
 
-    /// Queues that were told of, and those that are to be.
-    pub(super) fn tell(&self, told: &BTreeSet<Arc<str>>, to_tell: BTreeSet<Arc<str>>) {
+    /// Removes queues that a sweep reported, and adds those that the next one has to report.
+    pub(super) fn record_woken(&self, reported: &BTreeSet<Arc<str>>, new: BTreeSet<Arc<str>>) {
         let mut woken = self.woken.lock();
-        woken.retain(|name| !told.contains(name));
-        woken.extend(to_tell);
+        woken.retain(|name| !reported.contains(name));
+        woken.extend(new);
     }
 
     pub(super) fn set_figures(&self, figures: StoreFigures) {
         *self.figures.lock() = figures;
     }
 
-    /// Enters what is known.
     pub(super) fn figures(&self, figures: &mut StoreFigures) {
         let known = *self.figures.lock();
         (figures.queues, figures.clients) = (known.queues, known.clients);

@@ -6,13 +6,12 @@
 //! the order exact however many servers share a queue, and last for one batch.
 //!
 //! Time is looked at when a batch begins: what it has come for is read and changed with everything else, before the first
-//! operation. Reads ([`read`]) take it into account without changing anything. [`memory`] is what can be asked without
-//! waiting; [`beat`] compares it with the database.
+//! operation. Reads ([`read`]) take it into account without changing anything. [`memory`] is what can be read without
+//! waiting; [`tick`] compares it with the database.
 //!
 //! A message to everybody is one row with bitmaps of its receivers ([`working_set`]); its copies become rows in slices
-//! ([`expand`]), or when a batch comes to them: before anything is chosen for a receiver all copies for it are made in the
-//! working set, and the bits that say so are written with the rest. Reads show copies that are not made as if they were
-//! ([`unmade`]).
+//! ([`pending_copies`]), or when a batch comes to them: before anything is chosen for a receiver all copies for it are made in the
+//! working set, and the bits that say so are written with the rest. Reads show copies that are not made as if they were.
 //!
 //! Invariants
 //! - Whoever makes copies of a message, or changes it, holds the row of its queue. Counts hold copies that are not made.
@@ -26,17 +25,14 @@
 //!   seconds is never true.
 
 mod apply;
-mod beat;
 mod decide;
-mod expand;
 mod load;
 mod memory;
+mod pending_copies;
 mod read;
 mod repair;
-mod service;
-mod settings;
 mod sql;
-mod unmade;
+mod tick;
 mod working_set;
 mod write;
 
@@ -45,20 +41,19 @@ use std::sync::atomic::{AtomicI64, AtomicU32};
 
 use hubbub_core::store::StoreFigures;
 
-use crate::db::DbError;
 use crate::db::connect::OpenError;
+use crate::db::{Result, Tx};
 use crate::store::Context;
 use memory::Memory;
 
-/// Queues.
 pub(crate) struct Queues {
     context: Arc<Context>,
     memory: Memory,
-    /// When the last sweep or beat found out what is due next.
-    asked_at: AtomicI64,
+    /// Up to when the last sweep or tick knew what is due.
+    queried_to: AtomicI64,
     /// Ids of senders are forgotten up to here.
     forgot_to: AtomicI64,
-    beats: AtomicU32,
+    ticks: AtomicU32,
     /// Rung when a message to everybody has copies to be made.
     pending: tokio::sync::Notify,
 }
@@ -68,16 +63,27 @@ impl Queues {
         let queues = Self {
             context,
             memory: Memory::default(),
-            asked_at: AtomicI64::new(0),
+            queried_to: AtomicI64::new(0),
             forgot_to: AtomicI64::new(0),
-            beats: AtomicU32::new(0),
+            ticks: AtomicU32::new(0),
             pending: tokio::sync::Notify::new(),
         };
-        queues
-            .beat(&mut StoreFigures::default())
-            .await
-            .map_err(|fault: DbError| OpenError(fault.to_string()))?;
-        Ok(queues)
+        let ticked = queues.tick(&mut StoreFigures::default()).await;
+        ticked.map(|()| queues).map_err(|fault| OpenError(fault.to_string()))
+    }
+
+    /// Runs `work` in one transaction, as [`sql::PLANNING`] wants it.
+    async fn run<T>(&self, what: &'static str, work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>) -> Result<T> {
+        self.context.db.run(what, async |tx| plan(tx, work).await).await
+    }
+
+    /// The same, reading one snapshot.
+    async fn snapshot<T>(
+        &self,
+        what: &'static str,
+        work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.context.db.snapshot(what, async |tx| plan(tx, work).await).await
     }
 
     /// What is forgotten for good goes by this.
@@ -88,4 +94,9 @@ impl Queues {
     fn now(&self) -> i64 {
         self.context.clock.now().as_micros()
     }
+}
+
+async fn plan<T>(tx: &Tx<'_>, work: impl AsyncFnOnce(&Tx<'_>) -> Result<T>) -> Result<T> {
+    let ((), done) = tokio::try_join!(biased; tx.batch("preparing", sql::PLANNING), work(tx))?;
+    Ok(done)
 }

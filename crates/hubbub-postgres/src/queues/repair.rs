@@ -5,53 +5,38 @@
 
 use hubbub_core::Clock;
 use hubbub_core::clock::ClockDoubt;
-use tokio_postgres::types::Type;
 
 use super::sql::time;
 use super::working_set::WorkingSet;
-use crate::db::{DbError, PgTime, Sql, Tx};
+use crate::db::{PgTime, Result, Tx, statements};
 
 /// Clocks of several servers differ by less than this, in microseconds; a clock that is further behind was set.
 const BEHIND_MAX: i64 = 5_000_000;
 
-const FIND: Sql = Sql {
-    what: "looking for times ahead of the clock",
-    text: "select no from queues where not deleted \
-           and (select seen_to from queue_totals where queue = no) > $1 order by no for no key update",
-    types: &[Type::TIMESTAMPTZ],
-};
+statements! {
+    FIND("looking for times ahead of the clock") =
+        "select no from queues where not deleted \
+         and (select seen_to from queue_totals where queue = no) > $1 order by no for no key update";
 
-const TIMED: Sql = Sql {
-    what: "counting leases and delays from now on",
-    text: "update queue_messages set begun_at = $2, \
-           due_at = greatest($2 + (due_at - begun_at), $2 + interval '1 microsecond') \
-           where queue = any($1) and state in (1, 2) and begun_at > $3",
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
-};
+    TIMED("counting leases and delays from now on") =
+        "update queue_messages set begun_at = $2, \
+         due_at = greatest($2 + (due_at - begun_at), $2 + interval '1 microsecond') \
+         where queue = any($1) and state in (1, 2) and begun_at > $3";
 
-const EXPIRING: Sql = Sql {
-    what: "counting times to live from now on",
-    text: "update queue_messages set expires_at = $2 + (expires_at - sent_at) \
-           where queue = any($1) and expires_at is not null and state <> 4 and sent_at > $3",
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
-};
+    EXPIRING("counting times to live from now on") =
+        "update queue_messages set expires_at = $2 + (expires_at - sent_at) \
+         where queue = any($1) and expires_at is not null and state <> 4 and sent_at > $3";
 
-const PENDING: Sql = Sql {
-    what: "counting times of messages to everybody from now on",
-    text: "update queue_pending set \
-             due_at = case when begun_at > $3 \
-               then greatest($2 + (due_at - begun_at), $2 + interval '1 microsecond') else due_at end, \
-             begun_at = least(begun_at, $2), \
-             expires_at = case when sent_at > $3 then $2 + (expires_at - sent_at) else expires_at end \
-           where queue = any($1) and state <> 4 and (begun_at > $3 or sent_at > $3)",
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
-};
+    PENDING("counting times of messages to everybody from now on") =
+        "update queue_pending set \
+           due_at = case when begun_at > $3 \
+             then greatest($2 + (due_at - begun_at), $2 + interval '1 microsecond') else due_at end, \
+           begun_at = least(begun_at, $2), \
+           expires_at = case when sent_at > $3 then $2 + (expires_at - sent_at) else expires_at end \
+         where queue = any($1) and state <> 4 and (begun_at > $3 or sent_at > $3)";
 
-const SEEN: Sql = Sql {
-    what: "looking again from now on",
-    text: "update queue_totals set seen_to = $2 where queue = any($1)",
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ],
-};
+    SEEN("looking again from now on") = "update queue_totals set seen_to = $2 where queue = any($1)";
+}
 
 fn latest(now: i64) -> PgTime {
     time(now.saturating_add(BEHIND_MAX))
@@ -61,7 +46,7 @@ fn is_doubtful(clock: &dyn Clock) -> bool {
     matches!(clock.doubt(), Some(ClockDoubt::Stepped { .. }))
 }
 
-async fn repair(tx: &Tx<'_>, queues: &[i32], now: i64) -> Result<(), DbError> {
+async fn repair(tx: &Tx<'_>, queues: &[i32], now: i64) -> Result<()> {
     let (at, latest) = (time(now), latest(now));
     tx.execute(&TIMED, &[&queues, &at, &latest]).await?;
     tx.execute(&EXPIRING, &[&queues, &at, &latest]).await?;
@@ -70,11 +55,7 @@ async fn repair(tx: &Tx<'_>, queues: &[i32], now: i64) -> Result<(), DbError> {
 }
 
 /// Of the queues of a batch, before any message of theirs is read.
-pub(super) async fn of_working_set(
-    tx: &Tx<'_>,
-    set: &mut WorkingSet,
-    clock: &dyn Clock,
-) -> Result<(), DbError> {
+pub(super) async fn of_working_set(tx: &Tx<'_>, set: &mut WorkingSet, clock: &dyn Clock) -> Result<()> {
     let now = set.now;
     let is_ahead = |seen_to: i64| seen_to > now.saturating_add(BEHIND_MAX);
     let ahead = set.queues.iter().filter(|(_, queue)| is_ahead(queue.seen_to));
@@ -89,8 +70,7 @@ pub(super) async fn of_working_set(
     Ok(())
 }
 
-/// Of all queues.
-pub(super) async fn of_all(tx: &Tx<'_>, clock: &dyn Clock) -> Result<(), DbError> {
+pub(super) async fn of_all(tx: &Tx<'_>, clock: &dyn Clock) -> Result<()> {
     let now = clock.now().as_micros();
     let ahead = tx.query(&FIND, &[&latest(now)]).await?;
     if ahead.is_empty() || is_doubtful(clock) {

@@ -7,9 +7,8 @@
 //! long as the queue is locked.
 
 use hubbub_core::Timestamp;
-use tokio_postgres::types::Type;
 
-use crate::db::{PgTime, Sql};
+use crate::db::{PgTime, Sql, statements};
 
 /// A time as a parameter.
 pub(super) fn time(micros: i64) -> PgTime {
@@ -24,29 +23,27 @@ pub(super) const PLANNING: &str = "set local enable_seqscan = off; set local ena
 /// A message with the names of sender and receiver; `$text` is its text or null.
 macro_rules! message_of {
     ($text:literal, $($from:literal),+) => {
-        concat!(
+        concat! {
             "select m.queue, m.id, m.sender, m.receiver, m.state, m.behind, m.is_copy, m.deliveries, \
              m.earlier_deliveries, m.sent_at, m.due_at, m.begun_at, m.expires_at, m.known_as, m.group_id, octet_length(m.body)::int8 as bytes, ",
-            $text,
-            " as text, m.dead_origin, m.dead_reason, m.dead_deliveries, \
+            $text, " as text, m.dead_origin, m.dead_reason, m.dead_deliveries, \
              (select id from clients where no = m.sender) as sender_name, \
-             (select id from clients where no = m.receiver) as receiver_name ",
-            $($from),+
-        )
+             (select id from clients where no = m.receiver) as receiver_name ", $($from),+
+        }
     };
 }
 
-/// The numbers of queues, in their order, and those of their dead-letter queues.
+/// The numbers of queues, in their order, and those of their dead-letter queues. `$3` is the suffix of these.
 macro_rules! numbers_named {
     () => {
         "(select distinct w.no from ( \
             select no from queues where not deleted and id = any($1) \
             union all select unnest($2) \
             union all select (select d.no from queues d where not d.deleted \
-                and d.id = coalesce(nullif(n.dead_letter, ''), n.id || '.dead')) \
+                and d.id = coalesce(nullif(n.dead_letter, ''), n.id || $3)) \
               from queues n where not n.deleted and n.deliveries_max > 0 and n.id = any($1) \
             union all select (select d.no from queues d where not d.deleted \
-                and d.id = coalesce(nullif(n.dead_letter, ''), n.id || '.dead')) \
+                and d.id = coalesce(nullif(n.dead_letter, ''), n.id || $3)) \
               from queues n where not n.deleted and n.deliveries_max > 0 and n.no = any($2)) w \
           order by w.no offset 0) k"
     };
@@ -54,167 +51,100 @@ macro_rules! numbers_named {
 
 macro_rules! queues_named {
     ($lock:literal) => {
-        concat!(
-            "select q.* from ",
-            numbers_named!(),
-            " cross join lateral (select * from queues where no = k.no and not deleted ",
-            $lock,
+        concat! {
+            "select q.* from ", numbers_named!(),
+            " cross join lateral (select * from queues where no = k.no and not deleted ", $lock,
             " offset 0) q"
-        )
+        }
     };
 }
 
-pub(super) const LOCK_QUEUES: Sql = Sql {
-    what: "locking queues",
-    text: queues_named!("for no key update"),
-    types: &[Type::TEXT_ARRAY, Type::INT4_ARRAY],
-};
+statements! {
+    pub(super) LOCK_QUEUES("locking queues") = queues_named!("for no key update");
+    pub(super) READ_QUEUES("reading queues") = queues_named!("");
 
-pub(super) const READ_QUEUES: Sql =
-    Sql { what: "reading queues", text: queues_named!(""), types: &[Type::TEXT_ARRAY, Type::INT4_ARRAY] };
+    pub(super) LOCK_ALL("locking all queues") =
+        "select * from queues where not deleted order by no for no key update";
 
-pub(super) const LOCK_ALL: Sql = Sql {
-    what: "locking all queues",
-    text: "select * from queues where not deleted order by no for no key update",
-    types: &[],
-};
+    pub(super) READ_ALL("reading all queues") = "select * from queues where not deleted order by no";
 
-pub(super) const READ_ALL: Sql = Sql {
-    what: "reading all queues",
-    text: "select * from queues where not deleted order by no",
-    types: &[],
-};
-
-/// Up to when queues were seen to. Whoever locks them reads it afterwards, since it stands in another row than the lock.
-pub(super) const SEEN_NAMED: Sql = Sql {
-    what: "reading up to when queues were seen to",
-    text: concat!(
-        "select t.queue, t.seen_to from ",
-        numbers_named!(),
+    /// Up to when queues were seen to. Whoever locks them reads it afterwards, since it stands in another row than the lock.
+    pub(super) SEEN_NAMED("reading up to when queues were seen to") = concat!(
+        "select t.queue, t.seen_to from ", numbers_named!(),
         " cross join lateral (select * from queue_totals where queue = k.no offset 0) t"
-    ),
-    types: &[Type::TEXT_ARRAY, Type::INT4_ARRAY],
-};
+    );
 
-/// The same of all queues.
-pub(super) const SEEN_ALL: Sql = Sql {
-    what: "reading up to when all queues were seen to",
-    text: "select queue, seen_to from queue_totals",
-    types: &[],
-};
+    /// The same of all queues.
+    pub(super) SEEN_ALL("reading up to when all queues were seen to") =
+        "select queue, seen_to from queue_totals";
 
-pub(super) const READ_CLIENTS: Sql = Sql {
-    what: "reading clients",
-    text: "select no, id, registered from clients where id = any($1) and no > 0",
-    types: &[Type::TEXT_ARRAY],
-};
+    pub(super) READ_CLIENTS("reading clients") =
+        "select no, id, registered from clients where id = any($1) and no > 0";
 
-/// Holds registrations up until the commit.
-pub(super) const HOLD_CLIENTS: Sql = Sql {
-    what: "holding registrations",
-    text: "select clients from queue_head for no key update",
-    types: &[],
-};
+    pub(super) HOLD_CLIENTS("holding registrations") = "select clients from queue_head for no key update";
 
-/// Who is registered.
-pub(super) const REGISTERED: Sql = Sql {
-    what: "reading who is registered",
-    text: "select chunk, members from client_chunks order by chunk",
-    types: &[],
-};
+    pub(super) REGISTERED("reading who is registered") =
+        "select chunk, members from client_chunks order by chunk";
 
-pub(super) const HIGHEST_NAMED: Sql = Sql {
-    what: "reading the highest number of a queue",
-    text: "select highest_named from queue_head for no key update",
-    types: &[],
-};
+    pub(super) HIGHEST_NAMED("reading the highest number of a queue") =
+        "select highest_named from queue_head for no key update";
 
-/// Queues that have something for a sweep.
-pub(super) const QUEUES_DUE: Sql = Sql {
-    what: "finding what is due in queues",
-    text: "select distinct queue from ( \
-             (select m.queue from queue_messages m where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 \
-              and not (select deleted from queues where no = m.queue) order by m.due_at limit 1000) \
-             union all \
-             (select m.queue from queue_messages m where m.expires_at is not null and m.state in (0, 1, 3) \
-              and m.expires_at > $1 and m.expires_at <= $3 \
-              and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1000) \
-             union all \
-             (select m.queue from queue_messages m where m.state in (3, 4) \
-              and not (select deleted from queues where no = m.queue) limit 1000) \
-             union all \
-             (select p.queue from queue_pending p where (p.state = 1 and p.due_at <= $2 or p.expires_at <= $3 \
-              or p.state = 4) and not (select deleted from queues where no = p.queue))) due",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
-};
+    pub(super) QUEUES_DUE("finding what is due in queues") =
+        "select distinct queue from ( \
+           (select m.queue from queue_messages m where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 \
+            and not (select deleted from queues where no = m.queue) order by m.due_at limit 1000) \
+           union all \
+           (select m.queue from queue_messages m where m.expires_at is not null and m.state in (0, 1, 3) \
+            and m.expires_at > $1 and m.expires_at <= $3 \
+            and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1000) \
+           union all \
+           (select m.queue from queue_messages m where m.state in (3, 4) \
+            and not (select deleted from queues where no = m.queue) limit 1000) \
+           union all \
+           (select p.queue from queue_pending p where (p.state = 1 and p.due_at <= $2 or p.expires_at <= $3 \
+            or p.state = 4) and not (select deleted from queues where no = p.queue))) due";
 
-/// When there is something to sweep next, up to some time.
-pub(super) const NEXT_DUE: Sql = Sql {
-    what: "finding when something in queues is due",
-    text: "select \
-             (select m.due_at from queue_messages m where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 \
-              and not (select deleted from queues where no = m.queue) order by m.due_at limit 1) as due, \
-             (select m.expires_at from queue_messages m where m.expires_at is not null and m.state <> 4 \
-              and m.state in (0, 1, 3) and m.expires_at > $1 and m.expires_at <= $2 \
-              and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1) as expires, \
-             exists (select from queue_messages m where m.state in (3, 4) \
-              and not (select deleted from queues where no = m.queue)) \
-             or exists (select from queue_pending p where p.state = 4 \
-              and not (select deleted from queues where no = p.queue)) as over, \
-             (select min(p.due_at) from queue_pending p \
-              where p.state = 1 and not (select deleted from queues where no = p.queue)) as pending_due, \
-             (select min(p.expires_at) from queue_pending p \
-              where p.state <> 4 and not (select deleted from queues where no = p.queue)) as pending_expires",
-    types: &[Type::TIMESTAMPTZ, Type::TIMESTAMPTZ],
-};
+    /// When there is something to sweep next, up to some time.
+    pub(super) NEXT_DUE("finding when something in queues is due") =
+        "select \
+           (select m.due_at from queue_messages m where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 \
+            and not (select deleted from queues where no = m.queue) order by m.due_at limit 1) as due, \
+           (select m.expires_at from queue_messages m where m.expires_at is not null and m.state <> 4 \
+            and m.state in (0, 1, 3) and m.expires_at > $1 and m.expires_at <= $2 \
+            and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1) as expires, \
+           exists (select from queue_messages m where m.state in (3, 4) \
+            and not (select deleted from queues where no = m.queue)) \
+           or exists (select from queue_pending p where p.state = 4 \
+            and not (select deleted from queues where no = p.queue)) as over, \
+           (select min(p.due_at) from queue_pending p \
+            where p.state = 1 and not (select deleted from queues where no = p.queue)) as pending_due, \
+           (select min(p.expires_at) from queue_pending p \
+            where p.state <> 4 and not (select deleted from queues where no = p.queue)) as pending_expires";
 
-/// Messages whose delay, lease or life is over.
-pub(super) const MESSAGES_DUE: Sql = Sql {
-    what: "reading what is due in queues",
-    text: message_of!(
+    pub(super) MESSAGES_DUE("reading what is due in queues") = message_of!(
         "null::text",
         "from ((select * from queue_messages where state in (1, 2) and due_at > $2 and due_at <= $3 \
                 and queue = any($1) order by due_at limit $4) \
                union all \
                (select * from queue_messages where expires_at is not null and state <> 4 and state in (0, 1, 3) \
                 and expires_at >= $5 and expires_at <= $6 and queue = any($1) order by expires_at limit $4)) m"
-    ),
-    types: &[
-        Type::INT4_ARRAY,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-        Type::INT8,
-        Type::TIMESTAMPTZ,
-        Type::TIMESTAMPTZ,
-    ],
-};
+    );
 
-/// Messages that wait to be cleared away or moved to dead-letter queues.
-pub(super) const MESSAGES_OVER: Sql = Sql {
-    what: "reading what is over in queues",
-    text: message_of!(
+    /// Messages that wait to be cleared away or moved to dead-letter queues.
+    pub(super) MESSAGES_OVER("reading what is over in queues") = message_of!(
         "null::text",
         "from (select * from queue_messages where state in (3, 4) and queue = any($1) limit $2) m"
-    ),
-    types: &[Type::INT4_ARRAY, Type::INT8],
-};
+    );
 
-pub(super) const MESSAGES_BY_ID: Sql = Sql {
-    what: "reading messages of queues",
-    text: message_of!(
-        "null::text",
-        "from unnest($1, $2) as k (queue, id) \
+    pub(super) MESSAGES_BY_ID("reading messages of queues") = message_of!(
+        "null::text", "from unnest($1, $2) as k (queue, id) \
          cross join lateral (select * from queue_messages where queue = k.queue and id = k.id offset 0) m"
-    ),
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
-};
+    );
 
-pub(super) const TEXTS: Sql = Sql {
-    what: "reading texts of messages",
-    text: "select m.id, m.body from unnest($1, $2) as k (queue, id) \
-           cross join lateral (select id, body from queue_messages where queue = k.queue and id = k.id offset 0) m",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
-};
+    pub(super) TEXTS("reading texts of messages") =
+        "select m.id, m.body from unnest($1, $2) as k (queue, id) \
+         cross join lateral (select id, body from queue_messages where queue = k.queue and id = k.id offset 0) m";
+}
 
 /// Bytes of texts that are read of a place at once, in about.
 pub(super) const PLACE_BYTES: i64 = 8 * 1024 * 1024;
@@ -242,128 +172,74 @@ macro_rules! places {
     };
 }
 
-const PLACE_TYPES: &[Type] =
-    &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY];
+const fn place(text: &'static str) -> Sql {
+    Sql { what: "reading what may be taken from queues", text }
+}
 
-const PLACE: &str = "reading what may be taken from queues";
+/// What may be taken: whether it is of one sender, whether the newest comes first, and the statement.
+pub(super) static PLACES: [(bool, bool, Sql); 4] = [
+    (false, false, place(places!("id > greatest(k.behind, k.low - 1)", "id"))),
+    (false, true, place(places!("id < k.behind and id >= k.low", "id desc"))),
+    (true, false, place(places!("sender = k.sender and id > greatest(k.behind, k.low - 1)", "id"))),
+    (true, true, place(places!("sender = k.sender and id < k.behind and id >= k.low", "id desc"))),
+];
 
-/// What may be taken, oldest first.
-pub(super) const OLDEST_FIRST: Sql =
-    Sql { what: PLACE, text: places!("id > greatest(k.behind, k.low - 1)", "id"), types: PLACE_TYPES };
+statements! {
+    pub(super) LOWS("reading where queues begin") =
+        "select l.queue, l.receiver, l.low from unnest($1, $2) as k (queue, receiver) \
+         cross join lateral (select * from queue_lines where queue = k.queue and receiver = k.receiver offset 0) l";
 
-/// What may be taken, newest first.
-pub(super) const NEWEST_FIRST: Sql =
-    Sql { what: PLACE, text: places!("id < k.behind and id >= k.low", "id desc"), types: PLACE_TYPES };
-
-/// What may be taken of one sender, oldest first.
-pub(super) const OLDEST_OF_SENDER: Sql = Sql {
-    what: PLACE,
-    text: places!("sender = k.sender and id > greatest(k.behind, k.low - 1)", "id"),
-    types: PLACE_TYPES,
-};
-
-/// What may be taken of one sender, newest first.
-pub(super) const NEWEST_OF_SENDER: Sql = Sql {
-    what: PLACE,
-    text: places!("sender = k.sender and id < k.behind and id >= k.low", "id desc"),
-    types: PLACE_TYPES,
-};
-
-/// Low-water marks of per-receiver queues.
-pub(super) const LOWS: Sql = Sql {
-    what: "reading where queues begin",
-    text: "select l.queue, l.receiver, l.low from unnest($1, $2) as k (queue, receiver) \
-           cross join lateral (select * from queue_lines where queue = k.queue and receiver = k.receiver offset 0) l",
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY],
-};
-
-/// Messages of groups that are not over.
-pub(super) const GROUPS: Sql = Sql {
-    what: "reading groups of messages",
-    text: message_of!(
+    /// Messages of groups that are not over.
+    pub(super) GROUPS("reading groups of messages") = message_of!(
         "m.body",
         "from unnest($1, $2, $3, $4, $5) as k (queue, receiver, group_id, behind, most) cross join lateral ( \
            select * from queue_messages where queue = k.queue and receiver = k.receiver \
            and group_id is not null and group_id = k.group_id and state <> 4 and id > k.behind \
            order by id limit k.most) m"
-    ),
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
-};
+    );
 
-/// The oldest of a queue that are not on lease.
-pub(super) const OLDEST: Sql = Sql {
-    what: "reading the oldest messages of a queue",
-    text: message_of!(
+    /// The oldest of a queue that are not on lease.
+    pub(super) OLDEST("reading the oldest messages of a queue") = message_of!(
         "null::text",
         "from (select * from queue_messages where queue = $1 and id > $2 and id <= $4 and state <> 2 \
            order by id limit $3) m"
-    ),
-    types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8],
-};
+    );
 
-pub(super) const COPIES: Sql = Sql {
-    what: "reading a client's copies",
-    text: message_of!(
-        "null::text",
-        "from queue_messages m where m.is_copy and m.receiver = $1 and m.state <> 2 \
+    pub(super) COPIES("reading a client's copies") = message_of!(
+        "null::text", "from queue_messages m where m.is_copy and m.receiver = $1 and m.state <> 2 \
          and not (select deleted from queues where no = m.queue)"
-    ),
-    types: &[Type::INT4],
-};
+    );
 
-/// Messages of a queue that may have been delivered too often, or may not.
-pub(super) const RETURNED: Sql = Sql {
-    what: "reading messages that were delivered before",
-    text: message_of!(
+    /// Messages of a queue that may have been delivered too often, or may not.
+    pub(super) RETURNED("reading messages that were delivered before") = message_of!(
         "null::text",
         "from ((select * from queue_messages where queue = $1 and state = 0 and deliveries > 0) \
          union all (select * from queue_messages where queue = $1 and state in (3, 4) and state = 3)) m"
-    ),
-    types: &[Type::INT4],
-};
+    );
 
-pub(super) const DEAD_LETTERS: Sql = Sql {
-    what: "reading dead letters",
-    text: message_of!(
-        "null::text",
-        "from (select * from queue_messages where queue = $1 and dead_origin is not null \
+    pub(super) DEAD_LETTERS("reading dead letters") = message_of!(
+        "null::text", "from (select * from queue_messages where queue = $1 and dead_origin is not null \
          and state not in (2, 4) and ($2::int8 is null or id = $2) order by id limit $3) m"
-    ),
-    types: &[Type::INT4, Type::INT8, Type::INT8],
-};
+    );
 
-/// Ids of senders that are not forgotten.
-pub(super) const KNOWN: Sql = Sql {
-    what: "reading ids of senders",
-    text: "select k.* from unnest($1, $2) as a (queue, message_id) cross join lateral ( \
-             select * from queue_known where queue = a.queue and message_id = a.message_id \
-             and (forget_at is null or forget_at > $3) offset 0) k",
-    types: &[Type::INT4_ARRAY, Type::TEXT_ARRAY, Type::TIMESTAMPTZ],
-};
+    /// Ids of senders that are not forgotten.
+    pub(super) KNOWN("reading ids of senders") =
+        "select k.* from unnest($1, $2) as a (queue, message_id) cross join lateral ( \
+           select * from queue_known where queue = a.queue and message_id = a.message_id \
+           and (forget_at is null or forget_at > $3) offset 0) k";
 
-pub(super) const NEXT_IDS: Sql = Sql {
-    what: "numbering messages of queues",
-    text: "select next_queue_message_ids($1)",
-    types: &[Type::INT8],
-};
+    pub(super) NEXT_IDS("numbering messages of queues") = "select next_queue_message_ids($1)";
 
-/// Messages and bytes that queues hold.
-pub(super) const HELD: Sql = Sql {
-    what: "counting messages of queues",
-    text: "select t.queue as no, (t.messages + c.messages)::int8 as messages, (t.bytes + c.bytes)::int8 as bytes \
-           from queue_totals t cross join lateral ( \
-             select coalesce(sum(messages), 0) as messages, coalesce(sum(bytes), 0) as bytes \
-             from queue_counts where queue = t.queue and no > t.counted) c where t.queue = any($1)",
-    types: &[Type::INT4_ARRAY],
-};
+    pub(super) HELD("counting messages of queues") =
+        "select t.queue as no, (t.messages + c.messages)::int8 as messages, (t.bytes + c.bytes)::int8 as bytes \
+         from queue_totals t cross join lateral ( \
+           select coalesce(sum(messages), 0) as messages, coalesce(sum(bytes), 0) as bytes \
+           from queue_counts where queue = t.queue and no > t.counted) c where t.queue = any($1)";
 
-/// Everything of a queue, in the order of ids.
-pub(super) const WAITING: Sql = Sql {
-    what: "reading messages of a queue",
-    text: concat!(
+    /// Everything of a queue, in the order of ids.
+    pub(super) WAITING("reading messages of a queue") = concat!(
         message_of!(
-            "m.body",
-            "from (select * from (select f.*, \
+            "m.body", "from (select * from (select f.*, \
                sum(octet_length(f.body)) over (order by id rows unbounded preceding) as upto, \
                row_number() over (order by id) as place \
                from (select * from queue_messages where queue = $1 and id > $2 order by id limit $3) f) g \
@@ -371,9 +247,75 @@ pub(super) const WAITING: Sql = Sql {
         ),
         // The joins keep no order of their own.
         " order by m.id"
-    ),
-    types: &[Type::INT4, Type::INT8, Type::INT8, Type::INT8],
-};
+    );
+}
 
-mod pending;
-pub(super) use pending::*;
+/// Messages to everybody as templates of their copies, each with some of its receivers.
+macro_rules! pending {
+    ($from:literal) => {
+        pending!("s.chunk, s.low, s.receivers, s.unmade as members ", $from)
+    };
+    ($chunk:literal, $from:literal) => {
+        message_of!(
+            "m.unmade_copies, m.chunk, m.low, m.receivers, m.members, null::text",
+            "from (select p.first as id, p.queue, p.sender, 0 as receiver, p.state, false as behind, true as is_copy, \
+               0::int8 as deliveries, 0::int8 as earlier_deliveries, p.sent_at, p.due_at, p.begun_at, p.expires_at, \
+               p.known_as, null::text as group_id, p.body, null::text as dead_origin, null::int2 as dead_reason, \
+               null::int8 as dead_deliveries, p.unmade as unmade_copies, ", $chunk, $from
+        )
+    };
+}
+
+statements! {
+    pub(super) PENDING_COUNT("counting messages to everybody") =
+        "select count(*) as messages, coalesce(sum(unmade), 0)::int8 as copies from queue_pending";
+
+    /// Those with copies for some clients that are not made.
+    pub(super) PENDING_FOR("reading messages to everybody") = pending!(
+        "from (select * from queue_pending where queue = any($2) offset 0) p \
+         cross join (select distinct r / 1024 as no from unnest($1) r offset 0) c \
+         cross join lateral (select * from queue_pending_chunks where first = p.first and chunk = c.no offset 0) s \
+         where exists (select from unnest($1) r where r / 1024 = s.chunk and get_bit(s.unmade, r % 1024) = 1)) m"
+    );
+
+    /// Those whose copies of these ids may not be made.
+    pub(super) PENDING_OF_IDS("reading messages to everybody") = pending!(
+        "from unnest($1, $2) as k (queue, id) \
+         cross join lateral (select * from queue_pending where queue = k.queue and first <= k.id \
+           order by first desc limit 1) p \
+         cross join lateral (select * from queue_pending_chunks where first = p.first \
+           and low <= k.id and high >= k.id offset 0) s) m"
+    );
+
+    /// The oldest copies of a queue that are not made, behind an id.
+    pub(super) PENDING_OLDEST("reading messages to everybody") = pending!(
+        "from (select * from queue_pending where queue = $1 order by first offset 0) p \
+         cross join lateral (select * from queue_pending_chunks where first = p.first and low > $2 \
+           order by chunk limit 1) s order by p.first limit 1) m"
+    );
+
+    /// The next copies of a queue to be made.
+    pub(super) PENDING_NEXT("reading messages to everybody") = pending!(
+        "from (select * from queue_pending where queue = $1 and state <> 4 order by first limit 1) p \
+         cross join lateral (select * from queue_pending_chunks where first = p.first order by chunk limit 1) s) m"
+    );
+
+    pub(super) PENDING_DUE("reading messages to everybody that are due") = pending!(
+        "null::int4 as chunk, null::int8 as low, null::bytea as receivers, null::bytea as members ",
+        "from queue_pending p where p.queue = any($1) \
+         and ((p.state = 1 and p.due_at <= $2) or p.expires_at <= $3 or p.state = 4)) m"
+    );
+
+    /// Copies of a queue that are not made, behind an id, by chunks of receivers.
+    pub(super) PENDING_WAITING("reading messages to everybody") = pending!(
+        "from (select * from queue_pending where queue = $1 order by first offset 0) p \
+         cross join lateral (select * from queue_pending_chunks where first = p.first and high > $2 \
+           order by chunk limit $3) s order by p.first, s.chunk limit $3) m"
+    );
+
+    pub(super) PENDING_TEXTS("reading texts of messages to everybody") =
+        "select first, body from queue_pending where first = any($1)";
+
+    pub(super) CLIENT_NAMES("reading names of clients") =
+        "select no, id from clients where no = any($1)";
+}

@@ -18,13 +18,11 @@ const POSITION: Sql = Sql {
     what: "reading the log position of the primary",
     text: "select case current_setting('synchronous_commit') when 'off' then pg_current_wal_insert_lsn() \
                else pg_current_wal_flush_lsn() end",
-    types: &[],
 };
 
 /// Most positions kept: some eight minutes of writes.
 const POSITIONS_MAX: usize = 1_000;
 
-/// The query for the primary's log position.
 pub(super) struct LogPositionQuery {
     pub(super) primary: Db,
 }

@@ -9,32 +9,32 @@
 
 mod log_position;
 mod replica;
-mod store;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use hubbub_core::replica::ReplicaFigures;
+use hubbub_core::RoomId;
+use hubbub_core::replica::{ReplicaFigures, ReplicaStore};
+use hubbub_core::store::{HistoryPage, HistoryQuery, Read};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
 use crate::db::query_batcher::QueryBatcher;
-use crate::db::read_source::ReadSource;
-use crate::db::{Db, DbError};
+use crate::db::{Db, ReadSource, Result};
 use crate::history::History;
 use crate::options::PostgresOptions;
+use crate::rooms::{self, Rooms};
+use crate::stats::{CountReader, Stats, delegate_stats};
 use log_position::{LogPosition, LogPositionQuery, PositionHistory};
 use replica::Replica;
-pub(crate) use store::ReplicatedReads;
 
 /// Time between two probes of the replicas.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 
-/// The replicas of one database.
 pub(crate) struct Replicas {
     replicas: Vec<Replica>,
     next: AtomicUsize,
@@ -70,7 +70,6 @@ impl Replicas {
         Ok(Some(all))
     }
 
-    /// The log position of the primary.
     async fn position(&self) -> Option<LogPosition> {
         self.positions.get(()).await.ok().flatten()
     }
@@ -89,10 +88,7 @@ impl Replicas {
     }
 
     /// Reads from a replica; `None` if none is usable, and the primary must answer.
-    async fn read<T, F>(&self, work: &(impl Fn(ReadSource) -> F + Sync)) -> Option<T>
-    where
-        F: Future<Output = Result<T, DbError>> + Send,
-    {
+    async fn read<T>(&self, work: &impl AsyncFn(ReadSource) -> Result<T>) -> Option<T> {
         let first = self.next.fetch_add(1, Relaxed) % self.replicas.len().max(1);
         let (before, after) = self.replicas.split_at_checked(first)?;
         let in_turn = || after.iter().chain(before);
@@ -128,10 +124,7 @@ impl Reader {
     }
 
     /// Runs `work`, again on the primary if a replica fails.
-    pub(crate) async fn read<T, F>(&self, work: impl Fn(ReadSource) -> F + Sync) -> Result<T, DbError>
-    where
-        F: Future<Output = Result<T, DbError>> + Send,
-    {
+    pub(crate) async fn read<T>(&self, work: impl AsyncFn(ReadSource) -> Result<T>) -> Result<T> {
         if let Some(replicas) = &self.replicas
             && let Some(found) = replicas.read(&work).await
         {
@@ -140,3 +133,34 @@ impl Reader {
         work(ReadSource::Primary(self.db.clone())).await
     }
 }
+
+/// The reads that replicas may answer: history and statistics.
+pub(crate) struct ReplicatedReads {
+    rooms: Arc<Rooms>,
+    counts: CountReader,
+    reader: Reader,
+    replicas: Arc<Replicas>,
+}
+
+impl ReplicatedReads {
+    pub(crate) fn new(rooms: &Arc<Rooms>, stats: &Arc<Stats>, primary: &Db, replicas: Arc<Replicas>) -> Self {
+        let reader = Reader::new(primary, Some(replicas.clone()));
+        Self { rooms: rooms.clone(), counts: CountReader::new(stats, reader.clone()), reader, replicas }
+    }
+
+    pub(crate) fn close(&self) {
+        self.replicas.close();
+    }
+}
+
+impl ReplicaStore for ReplicatedReads {
+    fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
+        Box::pin(async move { rooms::history(&self.rooms, &self.reader, &room, &query).await })
+    }
+
+    fn replicas(&self) -> Vec<ReplicaFigures> {
+        self.replicas.figures()
+    }
+}
+
+delegate_stats!(ReplicatedReads, |replicated_reads| replicated_reads.counts);

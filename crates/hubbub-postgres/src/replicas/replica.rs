@@ -11,8 +11,7 @@ use tokio_postgres::types::PgLsn;
 
 use super::log_position::{LogPosition, PositionHistory};
 use crate::db::connect::{self, OpenError};
-use crate::db::read_source::ReadSource;
-use crate::db::{Conn, Db, DbError, Sql};
+use crate::db::{Conn, Db, DbError, ReadSource, Result, statements};
 use crate::history::History;
 use crate::options::{PoolOptions, PostgresOptions};
 
@@ -27,24 +26,19 @@ const POLL_AFTER: Duration = Duration::from_millis(5);
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// The epoch identifies the replayed history. The position is taken before the next statement takes its snapshot.
-const REPLAYED: Sql = Sql {
-    what: "reading the log position of a replica",
-    text: "select pg_is_in_recovery(), pg_last_wal_replay_lsn(), (select epoch from history)",
-    types: &[],
-};
+statements! {
+    /// The epoch identifies the replayed history. The position is taken before the next statement takes its snapshot.
+    REPLAYED("reading the log position of a replica") =
+        "select pg_is_in_recovery(), pg_last_wal_replay_lsn(), (select epoch from history)";
 
-/// The timeline is in several places, none of which is always current; not every user may read the last one.
-const IDENTITY: Sql = Sql {
-    what: "identifying the database of a replica",
-    text: "select s.system_identifier::text, greatest(c.timeline_id, r.min_recovery_end_timeline, \
-               (select received_tli from pg_stat_wal_receiver)), \
-               extract(epoch from now() - pg_last_xact_replay_timestamp())::float8 \
-           from pg_control_system() s, pg_control_checkpoint() c, pg_control_recovery() r",
-    types: &[],
-};
+    /// The timeline is in several places, none of which is always current; not every user may read the last one.
+    IDENTITY("identifying the database of a replica") =
+        "select s.system_identifier::text, greatest(c.timeline_id, r.min_recovery_end_timeline, \
+             (select received_tli from pg_stat_wal_receiver)), \
+             extract(epoch from now() - pg_last_xact_replay_timestamp())::float8 \
+         from pg_control_system() s, pg_control_checkpoint() c, pg_control_recovery() r";
+}
 
-/// A replica.
 pub(super) struct Replica {
     place: String,
     db: Db,
@@ -127,10 +121,11 @@ impl Replica {
     }
 
     /// Runs `work` if the replica is usable and has replayed everything up to `position`.
-    pub(super) async fn read<T, F>(&self, position: LogPosition, work: impl Fn(ReadSource) -> F) -> Option<T>
-    where
-        F: Future<Output = Result<T, DbError>> + Send,
-    {
+    pub(super) async fn read<T>(
+        &self,
+        position: LogPosition,
+        work: &impl AsyncFn(ReadSource) -> Result<T>,
+    ) -> Option<T> {
         // It may have gone away while the position was queried.
         if !self.is_usable() {
             return None;
@@ -149,34 +144,26 @@ impl Replica {
         }
     }
 
-    async fn try_read<T, F>(
+    async fn try_read<T>(
         &self,
         position: LogPosition,
-        work: impl Fn(ReadSource) -> F,
-    ) -> Result<Option<T>, DbError>
-    where
-        F: Future<Output = Result<T, DbError>> + Send,
-    {
+        work: &impl AsyncFn(ReadSource) -> Result<T>,
+    ) -> Result<Option<T>> {
         let conn = Arc::new(self.db.get().await?);
-        if !self.wait_for_replay(&conn, position).await? {
-            return Ok(None);
-        }
-        work(ReadSource::Replica(conn)).await.map(Some)
-    }
-
-    /// Waits a moment until everything up to `position` is replayed. Returns whether it is.
-    async fn wait_for_replay(&self, conn: &Conn, position: LogPosition) -> Result<bool, DbError> {
-        for _ in 1..POLLS_MAX {
-            if self.replayed_position(conn).await? >= position {
-                return Ok(true);
+        // Everything up to `position` may need a moment to be replayed.
+        for poll in 1..=POLLS_MAX {
+            if self.replayed_position(&conn).await? >= position {
+                return work(ReadSource::Replica(conn)).await.map(Some);
             }
-            tokio::time::sleep(POLL_AFTER).await;
+            if poll < POLLS_MAX {
+                tokio::time::sleep(POLL_AFTER).await;
+            }
         }
-        Ok(self.replayed_position(conn).await? >= position)
+        Ok(None)
     }
 
     /// How far it has replayed this history.
-    async fn replayed_position(&self, conn: &Conn) -> Result<LogPosition, DbError> {
+    async fn replayed_position(&self, conn: &Conn) -> Result<LogPosition> {
         let row = self.db.within(REPLAYED.what, conn.unchecked().query_one(&REPLAYED, &[])).await?;
         if !row.get::<_, bool>(0) {
             return Err(DbError::Connection("it is no replica, but takes writes itself".into()));

@@ -8,9 +8,8 @@ use hubbub_core::cache;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::Cache;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
-use crate::db::{Db, DbError, Failure, Param, Sql};
+use crate::db::{Db, Failure, Param, Result, Sql};
 use hubbub_core::store::ApplyError;
 
 /// Names cached of each kind.
@@ -67,13 +66,9 @@ impl Names {
         Self {
             numbers: cached(),
             names: cached(),
-            find_numbers: Sql { what: "looking up names", text: find_numbers, types: &[Type::TEXT_ARRAY] },
-            assign: Sql {
-                what: "assigning numbers to names",
-                text: assign,
-                types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
-            },
-            find_names: Sql { what: "looking up names", text: find_names, types: &[Type::INT4_ARRAY] },
+            find_numbers: Sql { what: "looking up names", text: find_numbers },
+            assign: Sql { what: "assigning numbers to names", text: assign },
+            find_names: Sql { what: "looking up names", text: find_names },
         }
     }
 
@@ -143,12 +138,11 @@ impl Names {
         })
     }
 
-    /// The names of numbers.
     pub(super) async fn names(
         &self,
         db: &Db,
         numbers: impl Iterator<Item = i32>,
-    ) -> Result<HashMap<i32, Arc<str>>, DbError> {
+    ) -> Result<HashMap<i32, Arc<str>>> {
         let (mut names, mut missing) = (HashMap::new(), Vec::new());
         for no in numbers.collect::<BTreeSet<_>>() {
             match self.names.get(&no) {

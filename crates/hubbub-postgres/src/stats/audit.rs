@@ -5,11 +5,10 @@
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::stats::{AUDIT_DIFFERENCES_MAX, Audit};
-use tokio_postgres::types::Type;
 
 use super::pending_deletes::matches_pending_delete;
-use crate::db::row::non_negative;
-use crate::db::{Db, DbError, Sql};
+use crate::db::sql::non_negative;
+use crate::db::{BEGIN_SNAPSHOT, Db, Result, Sql};
 
 /// All messages that are counted.
 macro_rules! all {
@@ -25,8 +24,7 @@ macro_rules! all {
     };
 }
 
-const MESSAGES: Sql =
-    Sql { what: "recounting messages", text: concat!(all!(), "select count(*) from m"), types: &[] };
+const MESSAGES: Sql = Sql { what: "recounting messages", text: concat!(all!(), "select count(*) from m") };
 
 /// Differences between kept and found counts, as text.
 macro_rules! compare {
@@ -40,7 +38,6 @@ macro_rules! compare {
                 from kept full join found on kept.name = found.name \
                 where kept.sums is distinct from found.sums order by 1 limit $1"
             ),
-            types: &[Type::INT8],
         }
     };
 }
@@ -88,16 +85,16 @@ const ALL: [Sql; 6] = [
     ),
 ];
 
-/// Recounts everything.
-pub(super) async fn run(db: &Db) -> Result<Audit, DbError> {
-    let mut conn = db.get().await?;
-    let tx = conn.begin_reading().await?;
-    let messages: i64 = tx.query_one(&MESSAGES, &[]).await?.get(0);
-    let mut differences: Vec<String> = Vec::new();
-    for sql in &ALL {
-        let most = AUDIT_DIFFERENCES_MAX.saturating_sub(differences.len());
-        let most: i64 = saturate(most);
-        differences.extend(tx.query(sql, &[&most]).await?.iter().map(|row| row.get::<_, String>(0)));
-    }
-    Ok(Audit { messages: non_negative(messages, MESSAGES.what)?, differences })
+pub(super) async fn run(db: &Db) -> Result<Audit> {
+    // It may take long.
+    let recounting = db.run_as(BEGIN_SNAPSHOT, async |tx| {
+        let messages: i64 = tx.query_one(&MESSAGES, &[]).await?.get(0);
+        let mut differences: Vec<String> = Vec::new();
+        for sql in &ALL {
+            let most: i64 = saturate(AUDIT_DIFFERENCES_MAX.saturating_sub(differences.len()));
+            differences.extend(tx.query(sql, &[&most]).await?.iter().map(|row| row.get::<_, String>(0)));
+        }
+        Ok(Audit { messages: non_negative(messages, MESSAGES.what)?, differences })
+    });
+    recounting.await
 }

@@ -2,11 +2,9 @@
 //!
 //! [`rollup`] counts new messages, [`pending_deletes`] subtracts deleted ones. Both work in bounded steps: in the background
 //! with rests, and before a query is answered, everything that was there when it came. So the tables of counts are never
-//! rebuilt, and answers only read them ([`read`]). [`history`] reads messages. [`audit`] recounts everything and compares.
+//! rebuilt, and answers only read them ([`read`]). [`audit`] recounts everything and compares.
 
 mod audit;
-mod delegate;
-mod history;
 mod pending_deletes;
 mod read;
 mod rollup;
@@ -15,21 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, Audit, Counted, HoursPage, HoursQuery, PairStats, ParticipationPage,
-    RoomStats, StatsStore, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
-};
-use hubbub_core::store::{Read, ReadError};
-use hubbub_core::{RoomId, Timestamp, UserId};
+use hubbub_core::Timestamp;
 use tokio::sync::Mutex;
 
-use crate::db::DbError;
-use crate::db::connect::OpenError;
-use crate::db::read_source::ReadSource;
+use crate::db::Result;
 use crate::partitions::retention::{self, TrimProgress};
-use crate::replicas::Reader;
 use crate::store::{Context, Postgres};
-pub(crate) use delegate::delegate_stats;
+pub(crate) use read::CountReader;
 use rollup::{RollupScope, RollupStep};
 
 /// Longest wait of a query for current counts. After that it is answered as of when they were current.
@@ -52,7 +42,7 @@ const SEARCH_EVERY: Duration = Duration::from_secs(2);
 const SEARCH_SHARE: u32 = 100;
 
 /// How current the counts are.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Freshness {
     /// Number of the last finished run.
     run: u64,
@@ -65,7 +55,6 @@ struct Freshness {
     next_search: Option<Instant>,
 }
 
-/// The statistics of a store.
 pub(crate) struct Stats {
     context: Arc<Context>,
     /// Number of runs started. A run answers every query that came before it started.
@@ -74,22 +63,15 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
-        let current = Freshness {
-            run: 0,
-            as_of: Timestamp::from_micros(0),
-            rest_until: None,
-            retention: TrimProgress::default(),
-            next_search: None,
-        };
-        Ok(Self { context, begun: AtomicU64::new(0), current: Mutex::new(current) })
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self { context, begun: AtomicU64::new(0), current: Mutex::default() }
     }
 
     /// Makes the counts current, unless that takes too long. Returns the time as of which they are.
-    async fn catch_up(&self) -> Result<Timestamp, DbError> {
-        let asked = self.begun.load(Ordering::SeqCst);
+    async fn catch_up(&self) -> Result<Timestamp> {
+        let begun = self.begun.load(Ordering::SeqCst);
         let mut current = self.current.lock().await;
-        if current.run > asked {
+        if current.run > begun {
             return Ok(current.as_of);
         }
         let run = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
@@ -102,7 +84,7 @@ impl Stats {
     }
 
     /// Counts and uncounts until nothing is left or the deadline passes. Returns whether nothing is left.
-    async fn work(&self, deadline: Instant, waits_for_lock: bool) -> Result<bool, DbError> {
+    async fn work(&self, deadline: Instant, waits_for_lock: bool) -> Result<bool> {
         let db = &self.context.db;
         while !matches!(rollup::step(db, RollupScope::All, waits_for_lock).await?, RollupStep::Done) {
             if Instant::now() >= deadline {
@@ -118,7 +100,7 @@ impl Stats {
     }
 
     /// Counts everything stored, and deletes everything pending.
-    pub(crate) async fn finish_maintenance(&self) -> Result<(), DbError> {
+    pub(crate) async fn finish_maintenance(&self) -> Result<()> {
         let db = &self.context.db;
         loop {
             while retention::step(&self.context, &mut self.current.lock().await.retention).await? {}
@@ -135,7 +117,7 @@ impl Stats {
     }
 
     /// Runs one rollup step of what is due. Returns the pause after it.
-    pub(crate) async fn count(&self) -> Result<Duration, DbError> {
+    pub(crate) async fn count(&self) -> Result<Duration> {
         // A waiting query does the same.
         let Ok(_current) = self.current.try_lock() else { return Ok(COUNT_LATER) };
         let (begin, due) = (Instant::now(), RollupScope::Due(self.context.clock.now()));
@@ -146,7 +128,7 @@ impl Stats {
     }
 
     /// Runs due deletes, unless it is resting.
-    pub(crate) async fn tick(&self) -> Result<(), DbError> {
+    pub(crate) async fn tick(&self) -> Result<()> {
         let Ok(mut current) = self.current.try_lock() else { return Ok(()) };
         let begin = Instant::now();
         if current.rest_until.is_some_and(|until| begin < until) {
@@ -158,7 +140,7 @@ impl Stats {
     }
 
     /// Runs one step of the first kind of work that is due. Returns whether there was any.
-    async fn run_next_step(&self, current: &mut Freshness) -> Result<bool, DbError> {
+    async fn run_next_step(&self, current: &mut Freshness) -> Result<bool> {
         let db = &self.context.db;
         Ok(pending_deletes::uncount_step(db, false).await?
             || self.expire(current).await?
@@ -166,7 +148,7 @@ impl Stats {
     }
 
     /// Runs one step of retention, unless it was searched recently. Returns whether it changed anything.
-    async fn expire(&self, current: &mut Freshness) -> Result<bool, DbError> {
+    async fn expire(&self, current: &mut Freshness) -> Result<bool> {
         let begin = Instant::now();
         if current.next_search.is_some_and(|at| begin < at) {
             return Ok(false);
@@ -178,83 +160,41 @@ impl Stats {
     }
 }
 
-/// Statistics with the reader that answers them.
-pub(crate) struct CountReader {
-    stats: Arc<Stats>,
-    reader: Reader,
+/// Delegates the methods of [`hubbub_core::StatsStore`]: `delegate_stats!(Postgres, |postgres| postgres.counts)`.
+macro_rules! delegate_stats {
+    ($kind:ty, |$from:ident| $to:expr) => {
+        $crate::stats::delegate_stats! { @ $kind, $from, $to,
+            totals() -> Counted<Totals>;
+            room_stats(room: hubbub_core::RoomId) -> Counted<Option<RoomStats>>;
+            top_rooms(limit: usize) -> Counted<Vec<RoomStats>>;
+            user_stats(user: hubbub_core::UserId) -> Counted<Option<UserStats>>;
+            top_users(limit: usize) -> Counted<Vec<UserStats>>;
+            top_pairs(limit: usize) -> Counted<Vec<PairStats>>;
+            hours(query: HoursQuery) -> Counted<HoursPage>;
+            active_users(query: ActiveUsersQuery) -> Counted<ActiveUsers>;
+            participation(
+                user: hubbub_core::UserId,
+                after: Option<hubbub_core::RoomId>,
+                limit: usize
+            ) -> Counted<ParticipationPage>;
+            user_history(user: hubbub_core::UserId, query: UserHistoryQuery) -> UserHistoryPage;
+            audit() -> Counted<Audit>;
+        }
+    };
+    (@ $kind:ty, $from:ident, $to:expr,
+        $($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
+        const _: () = {
+            use hubbub_core::stats::*;
+            impl StatsStore for $kind {
+                $(fn $name(&self $(, $argument: $type)*) -> hubbub_core::store::Read<'_, $answer> {
+                    let $from = self;
+                    ($to).$name($($argument),*)
+                })*
+            }
+        };
+    };
 }
 
-impl CountReader {
-    pub(crate) fn new(stats: &Arc<Stats>, reader: Reader) -> Self {
-        Self { stats: stats.clone(), reader }
-    }
-
-    /// Makes the counts current, then reads.
-    async fn counted<T, F>(&self, read: impl Fn(ReadSource) -> F + Sync) -> Result<Counted<T>, ReadError>
-    where
-        F: Future<Output = Result<T, DbError>> + Send,
-    {
-        let as_of = self.stats.catch_up().await?;
-        Ok(Counted { value: self.reader.read(read).await?, as_of })
-    }
-}
-
-impl StatsStore for CountReader {
-    fn totals(&self) -> Read<'_, Counted<Totals>> {
-        Box::pin(self.counted(read::totals))
-    }
-
-    fn room_stats(&self, room: RoomId) -> Read<'_, Counted<Option<RoomStats>>> {
-        Box::pin(self.counted(move |source| read::room(source, room.clone())))
-    }
-
-    fn top_rooms(&self, limit: usize) -> Read<'_, Counted<Vec<RoomStats>>> {
-        Box::pin(self.counted(move |source| read::top_rooms(source, limit)))
-    }
-
-    fn user_stats(&self, user: UserId) -> Read<'_, Counted<Option<UserStats>>> {
-        Box::pin(self.counted(move |source| read::user(source, user.clone())))
-    }
-
-    fn top_users(&self, limit: usize) -> Read<'_, Counted<Vec<UserStats>>> {
-        Box::pin(self.counted(move |source| read::top_users(source, limit)))
-    }
-
-    fn top_pairs(&self, limit: usize) -> Read<'_, Counted<Vec<PairStats>>> {
-        Box::pin(self.counted(move |source| read::top_pairs(source, limit)))
-    }
-
-    fn hours(&self, query: HoursQuery) -> Read<'_, Counted<HoursPage>> {
-        Box::pin(self.counted(move |source| read::hours(source, query)))
-    }
-
-    fn active_users(&self, query: ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>> {
-        Box::pin(self.counted(move |source| read::active_users(source, query.clone())))
-    }
-
-    fn participation(
-        &self,
-        user: UserId,
-        after: Option<RoomId>,
-        limit: usize,
-    ) -> Read<'_, Counted<ParticipationPage>> {
-        Box::pin(self.counted(move |source| read::participation(source, user.clone(), after.clone(), limit)))
-    }
-
-    fn user_history(&self, user: UserId, query: UserHistoryQuery) -> Read<'_, UserHistoryPage> {
-        Box::pin(async move {
-            let read = |source| history::read(source, user.clone(), query.clone());
-            Ok(self.reader.read(read).await?)
-        })
-    }
-
-    /// Always on the primary: it compares its tables.
-    fn audit(&self) -> Read<'_, Counted<Audit>> {
-        Box::pin(async move {
-            let as_of = self.stats.catch_up().await?;
-            Ok(Counted { value: audit::run(&self.stats.context.db).await?, as_of })
-        })
-    }
-}
+pub(crate) use delegate_stats;
 
 delegate_stats!(Postgres, |postgres| postgres.counts);

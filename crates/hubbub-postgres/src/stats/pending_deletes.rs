@@ -6,10 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use tokio_postgres::types::Type;
-
 use super::rollup;
-use crate::db::{Conn, Db, DbError, Sql, Tx};
+use crate::db::{Db, Result, Tx, statements};
 
 /// Most pending deletes of one step, and about how many messages they may cover together; larger ones are split.
 const ROWS: i64 = 200;
@@ -18,24 +16,20 @@ const STEP: i64 = 200_000;
 /// Most messages deleted in one step, during which writers of the room wait.
 const DELETES_MAX: i64 = 1_000;
 
-const SPLIT: Sql = Sql {
-    what: "splitting pending deletes",
-    text: "with large as (update takeouts set first_seq = first_seq + $1 \
-               where not counted_out and last_seq - first_seq >= $1 \
-               returning room, first_seq, sender) \
-           insert into takeouts (room, first_seq, last_seq, sender) \
-           select room, first_seq - $1, first_seq - 1, sender from large",
-    types: &[Type::INT8],
-};
+statements! {
+    SPLIT("splitting pending deletes") =
+        "with large as (update takeouts set first_seq = first_seq + $1 \
+             where not counted_out and last_seq - first_seq >= $1 \
+             returning room, first_seq, sender) \
+         insert into takeouts (room, first_seq, last_seq, sender) \
+         select room, first_seq - $1, first_seq - 1, sender from large";
 
-/// Skips ranges that are not counted yet.
-const CHOOSE: Sql = Sql {
-    what: "finding messages to uncount",
-    text: "select t.no, t.last_seq - t.first_seq + 1 from takeouts t \
-               join counted c on c.room = t.room and c.seq >= t.last_seq \
-           where not t.counted_out order by t.no limit $1",
-    types: &[Type::INT8],
-};
+    /// Skips ranges that are not counted yet.
+    CHOOSE("finding messages to uncount") =
+        "select t.no, t.last_seq - t.first_seq + 1 from takeouts t \
+             join counted c on c.room = t.room and c.seq >= t.last_seq \
+         where not t.counted_out order by t.no limit $1";
+}
 
 /// Whether the row `t` of `takeouts` covers the message `m`.
 macro_rules! matches_pending_delete {
@@ -45,10 +39,20 @@ macro_rules! matches_pending_delete {
 }
 pub(super) use matches_pending_delete;
 
-/// Subtracts messages from the counts. Returns what remains to each affected user in each room.
-const UNCOUNT: Sql = Sql {
-    what: "uncounting messages",
-    text: concat!(
+/// When the first or last counted message of a user in a room was received.
+macro_rules! counted_end {
+    ($order:literal) => {
+        concat!(
+            "(select m.received_at from messages m where m.sender = k.sender and m.room = k.room and m.seq <= c.seq \
+              and not exists (select from takeouts t where (t.counted_out or t.no = any($3)) and ",
+            matches_pending_delete!(), ") order by m.received_at", $order, " limit 1)"
+        )
+    };
+}
+
+statements! {
+    /// Subtracts messages from the counts. Returns what remains to each affected user in each room.
+    UNCOUNT("uncounting messages") = concat!(
         "with named as ( \
             select m.* from takeouts t cross join lateral ( \
                 select m.room, m.seq, m.sender, m.kind, m.received_at from messages m \
@@ -63,8 +67,7 @@ const UNCOUNT: Sql = Sql {
         gone as materialized ( \
             select m.room, m.sender, m.kind::int4 as kind, date_bin('1 hour', m.received_at, 'epoch') as hour \
             from named m where not exists (select from takeouts t where t.counted_out and ",
-        matches_pending_delete!(),
-        ")), \
+        matches_pending_delete!(), ")), \
         pair as (select sender, room, count(*) as messages from gone group by sender, room), \
         pairs_left as ( \
             update pair_counts c set messages = c.messages - g.messages from pair g \
@@ -97,150 +100,93 @@ const UNCOUNT: Sql = Sql {
             where not exists (select from messages m join counted c on c.room = m.room and c.seq >= m.seq \
                 where m.sender = g.sender and m.received_at >= g.hour and m.received_at < g.hour + interval '1 hour' \
                     and not exists (select from takeouts t where (t.counted_out or t.no = any($1)) and ",
-        matches_pending_delete!(),
-        ")) \
+        matches_pending_delete!(), ")) \
             group by hour, sender / 1024), \
         hour_users_left as ( \
             update hour_users c set users = c.users & ~g.users from silent g \
             where c.hour = g.hour and c.block = g.block) \
         select sender, room, messages from pairs_left union all select sender, room, messages from pairs_gone"
-    ),
-    types: &[Type::INT8_ARRAY],
-};
+    );
 
-/// Sets the first and last times of the remaining messages of users in rooms.
-const ENDS: Sql = Sql {
-    what: "finding first and last messages",
-    text: concat!(
+    /// Sets the first and last times of the remaining messages of users in rooms.
+    ENDS("finding first and last messages") = concat!(
         "update pair_counts p set first = found.first, last = found.last \
-        from (select k.sender, k.room, \
-                (select m.received_at from messages m where m.sender = k.sender and m.room = k.room \
-                     and m.seq <= c.seq and not exists ( \
-                         select from takeouts t where (t.counted_out or t.no = any($3)) and ",
-        matches_pending_delete!(),
-        ") \
-                 order by m.received_at limit 1) as first, \
-                (select m.received_at from messages m where m.sender = k.sender and m.room = k.room \
-                     and m.seq <= c.seq and not exists ( \
-                         select from takeouts t where (t.counted_out or t.no = any($3)) and ",
-        matches_pending_delete!(),
-        ") \
-                 order by m.received_at desc limit 1) as last \
+        from (select k.sender, k.room, ", counted_end!(""), " as first, ", counted_end!(" desc"), " as last \
             from unnest($1, $2) as k (sender, room) join counted c on c.room = k.room) found \
         where p.sender = found.sender and p.room = found.room and found.first is not null"
-    ),
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
-};
+    );
 
-const ROOMS: Sql = Sql {
-    what: "recounting rooms",
-    text: "insert into room_counts as c (room, messages, users, first, last) \
-           select room, sum(messages), count(*), min(first), max(last) from pair_counts \
-           where room = any($1) group by room \
-           on conflict (room) do update set messages = excluded.messages, users = excluded.users, \
-               first = excluded.first, last = excluded.last",
-    types: &[Type::INT4_ARRAY],
-};
+    ROOMS("recounting rooms") =
+        "with gone as (delete from room_counts c where room = any($1) \
+             and not exists (select from pair_counts p where p.room = c.room)) \
+         insert into room_counts (room, messages, users, first, last) \
+         select room, sum(messages), count(*), min(first), max(last) from pair_counts \
+         where room = any($1) group by room \
+         on conflict (room) do update set messages = excluded.messages, users = excluded.users, \
+             first = excluded.first, last = excluded.last";
 
-const NO_ROOMS: Sql = Sql {
-    what: "recounting rooms",
-    text: "delete from room_counts c where room = any($1) \
-               and not exists (select from pair_counts p where p.room = c.room)",
-    types: &[Type::INT4_ARRAY],
-};
+    USERS("recounting users") =
+        "with gone as (delete from user_counts c where sender = any($1) \
+             and not exists (select from pair_counts p where p.sender = c.sender)) \
+         insert into user_counts (sender, messages, rooms, first, last) \
+         select sender, sum(messages), count(*), min(first), max(last) from pair_counts \
+         where sender = any($1) group by sender \
+         on conflict (sender) do update set messages = excluded.messages, rooms = excluded.rooms, \
+             first = excluded.first, last = excluded.last";
 
-const USERS: Sql = Sql {
-    what: "recounting users",
-    text: "insert into user_counts as c (sender, messages, rooms, first, last) \
-           select sender, sum(messages), count(*), min(first), max(last) from pair_counts \
-           where sender = any($1) group by sender \
-           on conflict (sender) do update set messages = excluded.messages, rooms = excluded.rooms, \
-               first = excluded.first, last = excluded.last",
-    types: &[Type::INT4_ARRAY],
-};
+    MARK_UNCOUNTED("marking uncounted messages") =
+        "update takeouts set counted_out = true where no = any($1)";
 
-const NO_USERS: Sql = Sql {
-    what: "recounting users",
-    text: "delete from user_counts c where sender = any($1) \
-               and not exists (select from pair_counts p where p.sender = c.sender)",
-    types: &[Type::INT4_ARRAY],
-};
+    PENDING("finding messages to uncount") = "select exists (select from takeouts where not counted_out)";
 
-const MARK_UNCOUNTED: Sql = Sql {
-    what: "marking uncounted messages",
-    text: "update takeouts set counted_out = true where no = any($1)",
-    types: &[Type::INT8_ARRAY],
-};
+    /// Skips messages that are dropped with their partition.
+    NEXT_ENTRY("finding pending deletes") =
+        "select no, room from takeouts t where counted_out and not exists ( \
+             select from partitions p where p.begins = t.partition) order by no limit 1";
 
-const PENDING: Sql = Sql {
-    what: "finding messages to uncount",
-    text: "select exists (select from takeouts where not counted_out)",
-    types: &[],
-};
+    /// Makes writers of the room and its ids wait, so that no two lock the same rows in different orders.
+    LOCK_ROOM("locking a room") = "select from rooms where no = $1 for no key update";
 
-/// Skips messages that are dropped with their partition.
-const NEXT_ENTRY: Sql = Sql {
-    what: "finding pending deletes",
-    text: "select no, room from takeouts t where counted_out and not exists ( \
-               select from partitions p where p.begins = t.partition) order by no limit 1",
-    types: &[],
-};
+    /// Keeps an id that belongs to another message by now.
+    DELETE_MESSAGES("deleting messages") =
+        "with chosen as ( \
+             select m.room, m.seq, m.received_at from takeouts t join messages m on m.room = t.room \
+                 and m.seq between t.first_seq and t.last_seq and (t.sender is null or t.sender = m.sender) \
+             where t.no = $1 limit $2), \
+         gone as ( \
+             delete from messages m using chosen \
+             where m.room = chosen.room and m.seq = chosen.seq and m.received_at = chosen.received_at \
+             returning m.room, m.seq, m.message_id), \
+         ids as ( \
+             delete from message_ids i using gone where i.room = gone.room and i.seq = gone.seq \
+                 and i.id_hash = encode(substring(sha256(convert_to(gone.message_id, 'UTF8')) for 16), 'hex')::uuid) \
+         select count(*) from gone";
 
-/// Makes writers of the room and its ids wait, so that no two lock the same rows in different orders.
-const LOCK_ROOM: Sql = Sql {
-    what: "locking a room",
-    text: "select from rooms where no = $1 for no key update",
-    types: &[Type::INT4],
-};
-
-/// Keeps an id that belongs to another message by now.
-const DELETE_MESSAGES: Sql = Sql {
-    what: "deleting messages",
-    text: "with chosen as ( \
-               select m.room, m.seq, m.received_at from takeouts t join messages m on m.room = t.room \
-                   and m.seq between t.first_seq and t.last_seq and (t.sender is null or t.sender = m.sender) \
-               where t.no = $1 limit $2), \
-           gone as ( \
-               delete from messages m using chosen \
-               where m.room = chosen.room and m.seq = chosen.seq and m.received_at = chosen.received_at \
-               returning m.room, m.seq, m.message_id), \
-           ids as ( \
-               delete from message_ids i using gone where i.room = gone.room and i.seq = gone.seq \
-                   and i.id_hash = encode(substring(sha256(convert_to(gone.message_id, 'UTF8')) for 16), 'hex')::uuid) \
-           select count(*) from gone",
-    types: &[Type::INT8, Type::INT8],
-};
-
-const DELETE_ENTRY: Sql =
-    Sql { what: "deleting messages", text: "delete from takeouts where no = $1", types: &[Type::INT8] };
+    DELETE_ENTRY("deleting messages") = "delete from takeouts where no = $1";
+}
 
 /// Whether a hidden message is still counted.
-pub(super) async fn are_pending(db: &Db) -> Result<bool, DbError> {
+pub(super) async fn are_pending(db: &Db) -> Result<bool> {
     Ok(db.read_one(&PENDING, &[]).await?.get(0))
 }
 
 /// Uncounts some pending deletes. Returns whether there were any.
-pub(super) async fn uncount_step(db: &Db, waits_for_lock: bool) -> Result<bool, DbError> {
-    let uncounting = db.within("uncounting messages", async {
-        let mut conn = db.get().await?;
-        let tx = conn.begin().await?;
-        if !rollup::lock(&tx, waits_for_lock).await? {
+pub(super) async fn uncount_step(db: &Db, waits_for_lock: bool) -> Result<bool> {
+    let uncounting = db.run(UNCOUNT.what, async |tx| {
+        if !rollup::lock(tx, waits_for_lock).await? {
             return Ok(false);
         }
         tx.execute(&SPLIT, &[&STEP]).await?;
-        let chosen = choose(&tx).await?;
-        if chosen.is_empty() {
-            tx.commit().await?;
-            return Ok(false);
+        let chosen = choose(tx).await?;
+        if !chosen.is_empty() {
+            uncount(tx, &chosen).await?;
         }
-        uncount(&tx, &chosen).await?;
-        tx.commit().await?;
-        Ok(true)
+        Ok(!chosen.is_empty())
     });
     uncounting.await
 }
 
-async fn choose(tx: &Tx<'_>) -> Result<Vec<i64>, DbError> {
+async fn choose(tx: &Tx<'_>) -> Result<Vec<i64>> {
     let mut chosen = Vec::new();
     let mut sum: i64 = 0;
     for row in tx.query(&CHOOSE, &[&ROWS]).await? {
@@ -253,49 +199,39 @@ async fn choose(tx: &Tx<'_>) -> Result<Vec<i64>, DbError> {
     Ok(chosen)
 }
 
-async fn uncount(tx: &Tx<'_>, chosen: &[i64]) -> Result<(), DbError> {
+async fn uncount(tx: &Tx<'_>, chosen: &[i64]) -> Result<()> {
     let (mut rooms, mut users) = (BTreeSet::new(), BTreeSet::new());
-    let (mut left_senders, mut left_rooms) = (Vec::new(), Vec::new());
+    let mut remaining = Vec::new();
     for row in tx.query(&UNCOUNT, &[&chosen]).await? {
         let (sender, room, left): (i32, i32, i64) = (row.get(0), row.get(1), row.get(2));
         rooms.insert(room);
         users.insert(sender);
         if left > 0 {
-            left_senders.push(sender);
-            left_rooms.push(room);
+            remaining.push((sender, room));
         }
     }
     let (rooms, users): (Vec<i32>, Vec<i32>) = (rooms.into_iter().collect(), users.into_iter().collect());
-    if !left_rooms.is_empty() {
-        tx.execute(&ENDS, &[&left_senders, &left_rooms, &chosen]).await?;
-    }
+    let (left_senders, left_rooms): (Vec<i32>, Vec<i32>) = remaining.into_iter().unzip();
+    tx.execute_for(&ENDS, &[&left_senders, &left_rooms, &chosen]).await?;
     tx.execute(&ROOMS, &[&rooms]).await?;
-    tx.execute(&NO_ROOMS, &[&rooms]).await?;
     tx.execute(&USERS, &[&users]).await?;
-    tx.execute(&NO_USERS, &[&users]).await?;
-    tx.execute(&MARK_UNCOUNTED, &[&chosen]).await?;
-    Ok(())
+    tx.execute(&MARK_UNCOUNTED, &[&chosen]).await.map(drop)
 }
 
 /// Deletes some uncounted messages. Returns whether there were any.
-pub(super) async fn delete_messages(db: &Db, waits_for_lock: bool) -> Result<bool, DbError> {
-    let deleting =
-        db.within("deleting messages", async { delete_on(&mut db.get().await?, waits_for_lock).await });
+pub(super) async fn delete_messages(db: &Db, waits_for_lock: bool) -> Result<bool> {
+    let deleting = db.run(DELETE_MESSAGES.what, async |tx| {
+        if !rollup::lock(tx, waits_for_lock).await? {
+            return Ok(false);
+        }
+        let Some(row) = tx.query_opt(&NEXT_ENTRY, &[]).await? else { return Ok(false) };
+        let (no, room): (i64, i32) = (row.get(0), row.get(1));
+        tx.execute(&LOCK_ROOM, &[&room]).await?;
+        let gone: i64 = tx.query_one(&DELETE_MESSAGES, &[&no, &DELETES_MAX]).await?.get(0);
+        if gone < DELETES_MAX {
+            tx.execute(&DELETE_ENTRY, &[&no]).await?;
+        }
+        Ok(true)
+    });
     deleting.await
-}
-
-async fn delete_on(conn: &mut Conn, waits_for_lock: bool) -> Result<bool, DbError> {
-    let tx = conn.begin().await?;
-    if !rollup::lock(&tx, waits_for_lock).await? {
-        return Ok(false);
-    }
-    let Some(row) = tx.query_opt(&NEXT_ENTRY, &[]).await? else { return Ok(false) };
-    let (no, room): (i64, i32) = (row.get(0), row.get(1));
-    tx.execute(&LOCK_ROOM, &[&room]).await?;
-    let gone: i64 = tx.query_one(&DELETE_MESSAGES, &[&no, &DELETES_MAX]).await?.get(0);
-    if gone < DELETES_MAX {
-        tx.execute(&DELETE_ENTRY, &[&no]).await?;
-    }
-    tx.commit().await?;
-    Ok(true)
 }

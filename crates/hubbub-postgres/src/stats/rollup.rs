@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
-use tokio_postgres::types::Type;
 
-use crate::db::{Db, DbError, PgTime, Sql, Tx};
+use crate::db::{Db, PgTime, Result, Tx, statements};
 
 /// Most messages counted in one step. More would occupy a core and the disk for too long.
 const STEP: i64 = 5_000;
@@ -29,89 +28,83 @@ const DUE_AFTER: Duration = Duration::from_secs(30);
 /// seconds if few are of the same room and user.
 const WAITING_MAX: i64 = 30_000;
 
-/// Everybody who changes counts holds this lock until the end of the transaction. The number is arbitrary.
-const LOCK: Sql = Sql {
-    what: "waiting for others who count",
-    text: "select pg_advisory_xact_lock(7161616176)",
-    types: &[],
-};
+statements! {
+    /// Everybody who changes counts holds this lock until the end of the transaction. The number is arbitrary.
+    LOCK("waiting for others who count") = "select pg_advisory_xact_lock(7161616176)";
 
-const TRY_LOCK: Sql =
-    Sql { what: "counting", text: "select pg_try_advisory_xact_lock(7161616176)", types: &[] };
+    TRY_LOCK("counting") = "select pg_try_advisory_xact_lock(7161616176)";
 
-/// Chooses ranges of numbers by the rooms' heads, those first that waited longest. `offset 0` makes the planner look up the
-/// messages range by range, whatever it estimates. Rooms with pending deletes do not wait: messages stay on disk until
-/// they are counted.
-const COUNT_NEW: Sql = Sql {
-    what: "counting messages",
-    text: "with waiting as ( \
-        select r.no as room, coalesce(c.seq, 0) as low, r.head as head, \
-            coalesce(c.received_at, '-infinity') as since, \
-            sum(r.head - coalesce(c.seq, 0)) over \
-                (order by coalesce(c.received_at, '-infinity') desc, r.no desc) as no_longer \
-        from rooms r left join counted c on c.room = r.no where r.head > coalesce(c.seq, 0)), \
-    behind as materialized ( \
-        select room, low, head, since, (sum(head - low) over (order by since, room))::int8 as total \
-        from waiting where head - low >= $2 or since < $3 or no_longer > $4 \
-            or room in (select room from takeouts where not counted_out)), \
-    span as materialized ( \
-        select room, low, least(head, low + $1 - (total - (head - low))) as high, since from behind \
-        where total - (head - low) < $1), \
-    new as materialized ( \
-        select m.room, m.sender, m.kind, m.received_at, m.hour from span s cross join lateral ( \
-            select m.room, m.sender, m.kind::int4 as kind, m.received_at, \
-                date_bin('1 hour', m.received_at, 'epoch') as hour \
-            from messages m where m.room = s.room and m.seq > s.low and m.seq <= s.high \
-                and m.received_at >= s.since offset 0) m), \
-    pairs as ( \
-        insert into pair_counts as c (sender, room, messages, first, last) \
-        select sender, room, count(*), min(received_at), max(received_at) from new \
-        group by sender, room order by sender, room \
-        on conflict (sender, room) do update set messages = c.messages + excluded.messages, \
-            first = least(c.first, excluded.first), last = greatest(c.last, excluded.last) \
-        returning c.sender, c.room, c.xmax = 0 as is_new), \
-    by_room as ( \
-        insert into room_counts as c (room, messages, users, first, last) \
-        select n.room, n.messages, coalesce(p.users, 0), n.first, n.last from ( \
-            select room, count(*) as messages, min(received_at) as first, max(received_at) as last \
-            from new group by room) n \
-        left join (select room, count(*) as users from pairs where is_new group by room) p using (room) \
-        on conflict (room) do update set messages = c.messages + excluded.messages, \
-            users = c.users + excluded.users, \
-            first = least(c.first, excluded.first), last = greatest(c.last, excluded.last)), \
-    by_user as ( \
-        insert into user_counts as c (sender, messages, rooms, first, last) \
-        select n.sender, n.messages, coalesce(p.rooms, 0), n.first, n.last from ( \
-            select sender, count(*) as messages, min(received_at) as first, max(received_at) as last \
-            from new group by sender) n \
-        left join (select sender, count(*) as rooms from pairs where is_new group by sender) p using (sender) \
-        on conflict (sender) do update set messages = c.messages + excluded.messages, \
-            rooms = c.rooms + excluded.rooms, \
-            first = least(c.first, excluded.first), last = greatest(c.last, excluded.last)), \
-    by_hour as ( \
-        insert into hour_counts as c (hour, texts, joins, leaves) \
-        select hour, count(*) filter (where kind = 0), count(*) filter (where kind = 1), \
-            count(*) filter (where kind = 2) from new group by hour \
-        on conflict (hour) do update set texts = c.texts + excluded.texts, \
-            joins = c.joins + excluded.joins, leaves = c.leaves + excluded.leaves), \
-    by_hour_room as ( \
-        insert into hour_room_counts as c (hour, room, messages) \
-        select hour, room, count(*) from new group by hour, room \
-        on conflict (hour, room) do update set messages = c.messages + excluded.messages), \
-    by_hour_user as ( \
-        insert into hour_users as c (hour, block, users) \
-        select hour, sender / 1024, bit_or(set_bit(B'0'::bit(1024), sender % 1024, 1)) \
-        from (select distinct hour, sender from new) n group by hour, sender / 1024 \
-        on conflict (hour, block) do update set users = c.users | excluded.users \
-            where c.users <> c.users | excluded.users), \
-    marks as ( \
-        insert into counted as c (room, seq, received_at) \
-        select s.room, s.high, coalesce(n.last, s.since) from span s \
-        left join (select room, max(received_at) as last from new group by room) n using (room) \
-        on conflict (room) do update set seq = excluded.seq, received_at = excluded.received_at) \
-    select (select coalesce(max(total), 0) from behind), (select coalesce(sum(high - low), 0)::int8 from span)",
-    types: &[Type::INT8, Type::INT8, Type::TIMESTAMPTZ, Type::INT8],
-};
+    /// Chooses ranges of numbers by the rooms' heads, those first that waited longest. `offset 0` makes the planner look up the
+    /// messages range by range, whatever it estimates. Rooms with pending deletes do not wait: messages stay on disk until
+    /// they are counted.
+    COUNT_NEW("counting messages") =
+        "with waiting as ( \
+      select r.no as room, coalesce(c.seq, 0) as low, r.head as head, \
+          coalesce(c.received_at, '-infinity') as since, \
+          sum(r.head - coalesce(c.seq, 0)) over \
+              (order by coalesce(c.received_at, '-infinity') desc, r.no desc) as no_longer \
+      from rooms r left join counted c on c.room = r.no where r.head > coalesce(c.seq, 0)), \
+  behind as materialized ( \
+      select room, low, head, since, (sum(head - low) over (order by since, room))::int8 as total \
+      from waiting where head - low >= $2 or since < $3 or no_longer > $4 \
+          or room in (select room from takeouts where not counted_out)), \
+  span as materialized ( \
+      select room, low, least(head, low + $1 - (total - (head - low))) as high, since from behind \
+      where total - (head - low) < $1), \
+  new as materialized ( \
+      select m.room, m.sender, m.kind, m.received_at, m.hour from span s cross join lateral ( \
+          select m.room, m.sender, m.kind::int4 as kind, m.received_at, \
+              date_bin('1 hour', m.received_at, 'epoch') as hour \
+          from messages m where m.room = s.room and m.seq > s.low and m.seq <= s.high \
+              and m.received_at >= s.since offset 0) m), \
+  pairs as ( \
+      insert into pair_counts as c (sender, room, messages, first, last) \
+      select sender, room, count(*), min(received_at), max(received_at) from new \
+      group by sender, room order by sender, room \
+      on conflict (sender, room) do update set messages = c.messages + excluded.messages, \
+          first = least(c.first, excluded.first), last = greatest(c.last, excluded.last) \
+      returning c.sender, c.room, c.xmax = 0 as is_new), \
+  by_room as ( \
+      insert into room_counts as c (room, messages, users, first, last) \
+      select n.room, n.messages, coalesce(p.users, 0), n.first, n.last from ( \
+          select room, count(*) as messages, min(received_at) as first, max(received_at) as last \
+          from new group by room) n \
+      left join (select room, count(*) as users from pairs where is_new group by room) p using (room) \
+      on conflict (room) do update set messages = c.messages + excluded.messages, \
+          users = c.users + excluded.users, \
+          first = least(c.first, excluded.first), last = greatest(c.last, excluded.last)), \
+  by_user as ( \
+      insert into user_counts as c (sender, messages, rooms, first, last) \
+      select n.sender, n.messages, coalesce(p.rooms, 0), n.first, n.last from ( \
+          select sender, count(*) as messages, min(received_at) as first, max(received_at) as last \
+          from new group by sender) n \
+      left join (select sender, count(*) as rooms from pairs where is_new group by sender) p using (sender) \
+      on conflict (sender) do update set messages = c.messages + excluded.messages, \
+          rooms = c.rooms + excluded.rooms, \
+          first = least(c.first, excluded.first), last = greatest(c.last, excluded.last)), \
+  by_hour as ( \
+      insert into hour_counts as c (hour, texts, joins, leaves) \
+      select hour, count(*) filter (where kind = 0), count(*) filter (where kind = 1), \
+          count(*) filter (where kind = 2) from new group by hour \
+      on conflict (hour) do update set texts = c.texts + excluded.texts, \
+          joins = c.joins + excluded.joins, leaves = c.leaves + excluded.leaves), \
+  by_hour_room as ( \
+      insert into hour_room_counts as c (hour, room, messages) \
+      select hour, room, count(*) from new group by hour, room \
+      on conflict (hour, room) do update set messages = c.messages + excluded.messages), \
+  by_hour_user as ( \
+      insert into hour_users as c (hour, block, users) \
+      select hour, sender / 1024, bit_or(set_bit(B'0'::bit(1024), sender % 1024, 1)) \
+      from (select distinct hour, sender from new) n group by hour, sender / 1024 \
+      on conflict (hour, block) do update set users = c.users | excluded.users \
+          where c.users <> c.users | excluded.users), \
+  marks as ( \
+      insert into counted as c (room, seq, received_at) \
+      select s.room, s.high, coalesce(n.last, s.since) from span s \
+      left join (select room, max(received_at) as last from new group by room) n using (room) \
+      on conflict (room) do update set seq = excluded.seq, received_at = excluded.received_at) \
+  select (select coalesce(max(total), 0) from behind), (select coalesce(sum(high - low), 0)::int8 from span)";
+}
 
 /// Which messages a step counts.
 #[derive(Debug, Clone, Copy)]
@@ -127,14 +120,13 @@ pub(super) enum RollupScope {
 pub(super) enum RollupStep {
     /// Nothing in scope that was committed when the step began.
     Done,
-    /// There is more.
     More,
     /// Nothing was done: another transaction holds the lock.
     Busy,
 }
 
 /// Takes the lock for changing counts. Returns whether it has it.
-pub(super) async fn lock(tx: &Tx<'_>, waits_for_lock: bool) -> Result<bool, DbError> {
+pub(super) async fn lock(tx: &Tx<'_>, waits_for_lock: bool) -> Result<bool> {
     if waits_for_lock {
         tx.execute(&LOCK, &[]).await?;
         return Ok(true);
@@ -143,7 +135,7 @@ pub(super) async fn lock(tx: &Tx<'_>, waits_for_lock: bool) -> Result<bool, DbEr
 }
 
 /// Counts a bounded number of messages.
-pub(super) async fn step(db: &Db, scope: RollupScope, waits_for_lock: bool) -> Result<RollupStep, DbError> {
+pub(super) async fn step(db: &Db, scope: RollupScope, waits_for_lock: bool) -> Result<RollupStep> {
     let (room_due, due_since) = match scope {
         RollupScope::All => (1, Timestamp::default()),
         RollupScope::Due(now) => {
@@ -151,18 +143,13 @@ pub(super) async fn step(db: &Db, scope: RollupScope, waits_for_lock: bool) -> R
             (ROOM_DUE, Timestamp::from_micros(now.as_micros().saturating_sub(waited)))
         }
     };
-    db.within("counting messages", async {
-        let mut conn = db.get().await?;
-        let tx = conn.begin().await?;
-        if !lock(&tx, waits_for_lock).await? {
+    let counting = db.run(COUNT_NEW.what, async |tx| {
+        if !lock(tx, waits_for_lock).await? {
             return Ok(RollupStep::Busy);
         }
         let row = tx.query_one(&COUNT_NEW, &[&STEP, &room_due, &PgTime(due_since), &WAITING_MAX]).await?;
         let (due, counted): (i64, i64) = (row.get(0), row.get(1));
-        if due > 0 {
-            tx.commit().await?;
-        }
         Ok(if counted < due { RollupStep::More } else { RollupStep::Done })
-    })
-    .await
+    });
+    counting.await
 }

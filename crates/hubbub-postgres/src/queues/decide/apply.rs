@@ -2,13 +2,13 @@
 
 use hubbub_core::QueueRules;
 use hubbub_core::invariant::{broken, saturate};
-use hubbub_core::queue::DeadReason;
+use hubbub_core::queue::{DeadLetter, DeadReason};
 use hubbub_core::rules::queues::{NewMessage, Recipient, Removal, number_named};
 
 use super::view::{bytes_of, copied_bytes};
 use super::{DURATION_MAX, Fingerprint, PgEffect};
 use crate::queues::working_set::{
-    ANYBODY, Dead, GroupKey, Known, Message, Need, Recipients, State, WorkingSet, signed, unsigned,
+    ANYBODY, GroupKey, Known, Message, Need, Recipients, State, WorkingSet, signed, unsigned,
 };
 
 /// A duration as the database can write its end.
@@ -74,11 +74,9 @@ impl WorkingSet {
 
     /// Copies for a client but those that are kept, in the order of their ids.
     fn copies_but(&self, client: i32, kept: &[u64]) -> Vec<i64> {
-        let copies = self.messages.values().filter(|message| message.receiver == client && message.is_copy);
-        let gone = copies.filter(|message| !message.is_gone && !kept.contains(&unsigned(message.id)));
-        let mut ids: Vec<i64> = gone.map(|message| message.id).collect();
-        ids.sort_unstable();
-        ids
+        let copies = self.held_by(|message| message.receiver == client && message.is_copy);
+        let gone = copies.iter().filter(|message| !kept.contains(&unsigned(message.id)));
+        gone.map(|message| message.id).collect()
     }
 
     /// Whether a new message finds others of its group before it.
@@ -92,14 +90,13 @@ impl WorkingSet {
         self.group_has_any(&key)
     }
 
-    /// Applies one effect.
     pub(super) fn apply(&mut self, effect: PgEffect<'_>) {
         match effect {
             PgEffect::Put { number, is_dead_letter, settings, .. } => {
                 self.apply_put(number, is_dead_letter, settings);
             }
             PgEffect::Delete { number } => self.delete(number),
-            PgEffect::Client { name, registered: true, .. } => drop(self.enter_client(name)),
+            PgEffect::Client { name, registered: true, .. } => drop(self.register_client(name)),
             PgEffect::Client { number, name, kept, .. } => self.unregister(number, name, &kept),
             PgEffect::Send(sent) => self.apply_sent(&sent),
             PgEffect::Taken { ids, .. } => ids.into_iter().for_each(|id| self.end(signed(id), None)),
@@ -155,7 +152,7 @@ impl WorkingSet {
         let Some(queue) = self.queues.get_mut(&no) else { return };
         queue.is_deleted = true;
         self.names.remove(&queue.name);
-        self.asked.insert(queue.name.clone());
+        self.queried_names.insert(queue.name.clone());
         self.woken.remove(&no);
     }
 
@@ -207,13 +204,12 @@ impl WorkingSet {
         }
     }
 
-    /// Moves a message to its dead-letter queue.
     fn dead_letter(&mut self, id: i64, to: i32, reason: DeadReason) {
         let Some(message) = self.messages.get(&id) else { return };
         let (from, deliveries) = (message.queue, message.deliveries);
         let Some(origin) = self.queues.get(&from).map(|queue| queue.name.clone()) else { return };
         self.tally(from, |counts| counts.dead += 1);
-        self.move_to(id, to, Some(Dead { origin, reason, deliveries }));
+        self.move_to(id, to, Some(DeadLetter { origin, reason, deliveries }));
     }
 
     fn apply_sent(&mut self, sent: &NewMessage<'_, i32, Fingerprint<'_>>) {
@@ -277,7 +273,6 @@ impl WorkingSet {
         }
     }
 
-    /// Adds a message for each receiver.
     fn add_all(&mut self, mut template: Message, receivers: Vec<i32>) {
         let (text, first) = (template.text.take(), template.id);
         let mut texts = std::iter::repeat_n(text, receivers.len());

@@ -3,7 +3,6 @@
 //! The rules are [`hubbub_core::rules::queues`]; [`view`] shows them the working set, [`apply`] changes it. Whatever a decision or
 //! its effects lack is loaded first, and nothing changes before; then the operation is decided again.
 
-mod advance;
 mod apply;
 mod select;
 #[cfg(test)]
@@ -15,7 +14,7 @@ use std::sync::Arc;
 use hubbub_core::rules::queues::{self as rules, Effect, Effects};
 use hubbub_core::{QueueOp, QueueOutcome};
 
-use super::working_set::{Stop, WakeTarget, WorkingSet};
+use super::working_set::{Need, State, Stop, WakeTarget, WorkingSet};
 
 /// Longest time of anything, in microseconds; keeps times within what the database can write.
 const DURATION_MAX: i64 = 8_000 * 365 * 24 * 3_600 * 1_000_000;
@@ -59,7 +58,47 @@ fn decide_and_apply(set: &mut WorkingSet, op: &QueueOp<'_>) -> Result<QueueOutco
 }
 
 impl WorkingSet {
-    /// The outcome with what only the applied effects tell.
+    /// Ends delays, leases and lives that are over, of all messages that are loaded. Lives end for good, so by the time
+    /// that is proven.
+    pub(in crate::queues) fn advance(&mut self) -> Result<(), Need> {
+        let (now, proven) = (self.now, self.proven);
+        let is_due = |due: Option<i64>| due.is_some_and(|due| due <= now);
+        let mut due: Vec<i64> = Vec::new();
+        for message in self.messages.values().filter(|message| message.is_alive()) {
+            let is_over = match message.state {
+                State::Delayed => is_due(message.due_at) || message.is_expired(proven),
+                // A lease goes on to its end.
+                State::Leased => is_due(message.due_at),
+                _ => message.is_expired(proven),
+            };
+            if is_over {
+                due.push(message.id);
+            }
+        }
+        self.advance_pending();
+        due.sort_unstable();
+        for id in due {
+            let Some(message) = self.messages.get(&id) else { continue };
+            let (is_expired, timed) = (message.is_expired(proven), is_due(message.due_at));
+            let queue = self.queues.get(&message.queue);
+            let is_exhausted = queue.is_some_and(|queue| queue.settings.exhausts(message.deliveries));
+            if is_expired {
+                self.can_leave(id)?;
+            }
+            if timed {
+                self.change(id, |message| {
+                    message.state = if is_exhausted { State::Exhausted } else { State::Ready };
+                    (message.due_at, message.begun_at) = (None, None);
+                });
+            }
+            if is_expired {
+                self.expire(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// The outcome with what only the applied effects show.
     fn completed(&mut self, outcome: QueueOutcome) -> QueueOutcome {
         match outcome {
             QueueOutcome::Settled { until, .. } => QueueOutcome::Settled { until, ready: self.take_freed() },
@@ -71,7 +110,7 @@ impl WorkingSet {
         }
     }
 
-    /// What a sweep tells once its effects are applied.
+    /// What a sweep reports once its effects are applied.
     fn swept(&mut self) -> QueueOutcome {
         self.drop_expired_pending();
         let mut woken = std::mem::take(&mut self.woken_before);
@@ -80,7 +119,7 @@ impl WorkingSet {
             woken.extend(live.map(|queue| Arc::clone(&queue.name)));
         }
         self.has_swept = true;
-        let more = self.has_more_due || self.swept_ids().next().is_some();
+        let more = self.has_more_due || self.messages.values().any(|message| self.is_swept(message));
         QueueOutcome::Swept { more, ready: woken.into_iter().collect() }
     }
 }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
-use hubbub_core::queue::{DeadLetter, Delivery, TAKE_BYTES_MAX, TAKE_MAX, TakeFilter};
+use hubbub_core::queue::{Delivery, TAKE_BYTES_MAX, TAKE_MAX, TakeFilter};
 use hubbub_core::rules::queues::{Availability, Candidate, Order, Query, select};
 
-use crate::queues::working_set::{ANYBODY, Message, Need, Place, State, Stop, WorkingSet, signed, unsigned};
+use crate::queues::working_set::{Message, Need, Place, State, Stop, WorkingSet, signed, unsigned};
 
 fn candidate(message: &Message) -> Candidate<i32, ()> {
     Candidate {
@@ -56,7 +55,7 @@ impl Order for WorkingSet {
 
 impl WorkingSet {
     /// What a peek shows.
-    pub(in crate::queues) fn look(&self, wanted: &TakeFilter<'_>, max: usize) -> Result<Vec<Delivery>, Stop> {
+    pub(in crate::queues) fn peek(&self, wanted: &TakeFilter<'_>, max: usize) -> Result<Vec<Delivery>, Stop> {
         let queue = wanted.queue.map(|queue| self.queue_named(queue).map(|(no, _)| no)).transpose()?;
         self.deliveries(&self.choose(wanted, queue, max.min(TAKE_MAX), true)?)
     }
@@ -68,25 +67,14 @@ impl WorkingSet {
         max: usize,
         through_groups: bool,
     ) -> Result<Vec<Candidate<i32, ()>>, Stop> {
-        let newest_first = wanted.newest_first;
-        let sender = match wanted.sender.map(|sender| self.client(sender)) {
-            // Nobody knows this sender.
-            Some(None) => return Ok(Vec::new()),
-            Some(sender) => sender,
-            None => None,
+        let query = Query {
+            sender: wanted.sender.and_then(|sender| self.client(sender)),
+            newest_first: wanted.newest_first,
+            max,
+            bytes_max: TAKE_BYTES_MAX as u64,
+            through_groups,
         };
-        let receiver = wanted.receiver.and_then(|receiver| self.client(receiver));
-        let queues = match queue {
-            Some(queue) => vec![queue],
-            None => self.names.values().copied().collect(),
-        };
-        let places_of = |queue| {
-            let receivers = receiver.into_iter().chain([ANYBODY]);
-            receivers.map(move |receiver| Place { queue, receiver, sender, newest_first })
-        };
-        let places: Vec<Place> = queues.into_iter().flat_map(places_of).collect();
-        let query = Query { sender, newest_first, max, bytes_max: TAKE_BYTES_MAX as u64, through_groups };
-        Ok(select(self, &places, &query)?.chosen)
+        Ok(select(self, &self.places_of(wanted, queue), &query)?.chosen)
     }
 
     /// Chosen messages as they are delivered, not on lease.
@@ -102,22 +90,8 @@ impl WorkingSet {
 
     fn delivery(&self, message: &Message) -> Delivery {
         let queue = self.queues.get(&message.queue);
-        Delivery {
-            id: unsigned(message.id),
-            queue: queue.map_or_else(|| Arc::from(""), |queue| Arc::clone(&queue.name)),
-            sender: self.client_name(message.sender),
-            receiver: self.receiver_name(message.receiver),
-            text: message.text.clone().unwrap_or_default(),
-            group: message.group.clone(),
-            sent_at: Timestamp::from_micros(message.sent_at),
-            deliveries: message.deliveries,
-            receipt: None,
-            leased_until: None,
-            dead: message.dead.as_ref().map(|dead| DeadLetter {
-                origin: Arc::clone(&dead.origin),
-                reason: dead.reason,
-                deliveries: dead.deliveries,
-            }),
-        }
+        let queue = queue.map_or_else(|| Arc::from(""), |queue| Arc::clone(&queue.name));
+        let (sender, receiver) = (self.client_name(message.sender), self.receiver_name(message.receiver));
+        message.clone().into_delivery(queue, sender, receiver)
     }
 }

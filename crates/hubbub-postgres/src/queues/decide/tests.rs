@@ -33,7 +33,7 @@ fn set(settings: QueueRules, ids: &[i64]) -> WorkingSet {
     };
     set.queues.insert(QUEUE, queue);
     set.clients.insert("ada".into(), Client { no: ADA, is_registered: true, is_changed: false });
-    ids.iter().for_each(|id| set.enter(message(*id)));
+    ids.iter().for_each(|id| set.insert(message(*id)));
     set
 }
 
@@ -145,7 +145,7 @@ fn a_message_leaves_its_group_when_the_next_is_known() {
     {
         let mut set = set(QueueRules::default(), &[]);
         for id in [3, 5] {
-            set.enter(Message { group: Some("g".into()), behind: id > 3, ..message(id) });
+            set.insert(Message { group: Some("g".into()), behind: id > 3, ..message(id) });
         }
         set.frontiers.insert(OLDEST, Frontier { to: 3, is_complete: true });
         let group = set.groups.entry(key.clone()).or_default();

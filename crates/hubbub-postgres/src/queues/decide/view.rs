@@ -65,7 +65,7 @@ impl View for WorkingSet {
 
     fn new_queue(&self, name: &str, _made: u32) -> Found<i32, Self> {
         // The database gives the number.
-        Err(Need::Made(name.into()).into())
+        Err(Need::NewQueue(name.into()).into())
     }
 
     fn highest_named(&self) -> Found<u64, Self> {
@@ -134,10 +134,7 @@ impl View for WorkingSet {
         mut visit: impl FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Found<(), Self> {
         let frontier = self.oldest.get(&queue).ok_or(Need::Oldest(queue))?;
-        let held = self.messages.values().filter(|message| message.queue == queue && !message.is_gone);
-        let mut oldest: Vec<&Message> = held.filter(|message| message.state != State::Leased).collect();
-        oldest.sort_unstable_by_key(|message| message.id);
-        for message in oldest {
+        for message in self.held_by(|message| message.queue == queue && message.state != State::Leased) {
             if !frontier.is_complete && message.id > frontier.to {
                 break;
             }
@@ -197,12 +194,8 @@ impl View for WorkingSet {
         if !self.loaded.contains(&Need::Copies(client)) {
             return Err(Need::Copies(client).into());
         }
-        let copies = self.messages.values().filter(|message| message.receiver == client && message.is_copy);
-        let held = copies.filter(|message| !message.is_gone);
-        let mut held: Vec<(u64, bool)> =
-            held.map(|message| (unsigned(message.id), message.state == State::Leased)).collect();
-        held.sort_unstable();
-        Ok(held)
+        let copies = self.held_by(|message| message.receiver == client && message.is_copy);
+        Ok(copies.iter().map(|copy| (unsigned(copy.id), copy.state == State::Leased)).collect())
     }
 
     fn visit_dead_letters(
@@ -216,51 +209,45 @@ impl View for WorkingSet {
         if !self.loaded.contains(&need) {
             return Err(need.into());
         }
-        let held = self.messages.values().filter(|message| message.queue == queue && !message.is_gone);
-        let meant = held.filter(|message| id.is_none_or(|id| id == unsigned(message.id)));
-        let mut letters = Vec::new();
-        for message in meant.filter(|message| !matches!(message.state, State::Leased | State::Expired)) {
-            if let Some(dead) = &message.dead
+        let letters = self.held_by(|message| {
+            let is_meant = message.queue == queue && id.is_none_or(|id| id == unsigned(message.id));
+            is_meant && !matches!(message.state, State::Leased | State::Expired)
+        });
+        for letter in letters {
+            if let Some(dead) = &letter.dead
                 && let Some(origin) = self.find_queue(&dead.origin)?
+                && visit(unsigned(letter.id), origin).is_break()
             {
-                letters.push((message.id, origin));
+                break;
             }
         }
-        letters.sort_unstable();
-        let _: ControlFlow<()> = letters.into_iter().try_for_each(|(id, origin)| visit(unsigned(id), origin));
         Ok(())
     }
 
     fn expired(&mut self, max: usize) -> Vec<u64> {
-        let expired = self.swept_ids().filter(|message| message.state == State::Expired);
-        let mut ids: Vec<u64> = expired.map(|message| unsigned(message.id)).collect();
-        ids.sort_unstable();
-        ids.truncate(max);
-        ids
+        let expired = self.held_by(|message| message.state == State::Expired && self.is_swept(message));
+        expired.iter().take(max).map(|message| unsigned(message.id)).collect()
     }
 
     fn exhausted(&mut self, max: usize) -> Vec<(u64, i32)> {
-        let exhausted = self.swept_ids().filter(|message| message.state == State::Exhausted);
-        let mut found: Vec<(u64, i32)> =
-            exhausted.map(|message| (unsigned(message.id), message.queue)).collect();
-        found.sort_unstable();
-        found.truncate(max);
-        found
+        let exhausted = self.held_by(|message| message.state == State::Exhausted && self.is_swept(message));
+        exhausted.iter().take(max).map(|message| (unsigned(message.id), message.queue)).collect()
     }
 }
 
 impl WorkingSet {
-    /// Messages that a sweep clears away or moves.
-    pub(super) fn swept_ids(&self) -> impl Iterator<Item = &Message> {
-        let is_live = |message: &&Message| {
-            let queue = self.queues.get(&message.queue);
-            !message.is_gone && queue.is_some_and(|queue| !queue.is_deleted)
-        };
-        let over = self
-            .messages
-            .values()
-            .filter(|message| matches!(message.state, State::Expired | State::Exhausted));
-        over.filter(is_live)
+    /// Messages that are there, in the order of their ids.
+    pub(super) fn held_by(&self, is_meant: impl Fn(&Message) -> bool) -> Vec<&Message> {
+        let is_held = |message: &&Message| !message.is_gone && is_meant(message);
+        let mut held: Vec<&Message> = self.messages.values().filter(is_held).collect();
+        held.sort_unstable_by_key(|message| message.id);
+        held
+    }
+
+    /// Whether a sweep clears a message away or moves it.
+    pub(super) fn is_swept(&self, message: &Message) -> bool {
+        let is_over = !message.is_gone && matches!(message.state, State::Expired | State::Exhausted);
+        is_over && self.queues.get(&message.queue).is_some_and(|queue| !queue.is_deleted)
     }
 
     /// When something ends in this queue that begins now: never before what was seen to already, which the clock of

@@ -1,103 +1,70 @@
-//! Messages to everybody whose copies are not all made: read before anything is chosen for a receiver.
+//! Reads messages to everybody whose copies are not all made, before anything is chosen for a receiver.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hubbub_core::QueueOp;
+use hubbub_core::invariant::saturate;
 use tokio::try_join;
 use tokio_postgres::Row;
 
-use super::enter::{enter_client, enter_messages, enter_pending};
+use super::insert::{insert_client, insert_messages, insert_pending};
 use super::{Loader, MORE};
-use crate::db::{DbError, Param};
-use crate::queues::sql::{self, time};
+use crate::db::{Param, Result};
+use crate::queues::sql;
 use crate::queues::working_set::{ANYBODY, Frontier, Members, WorkingSet, chunk_of};
 
-/// Whose copies a batch is known to touch.
+/// Copies that a batch is known to touch.
 #[derive(Debug, Default)]
-pub(super) struct Touched {
-    queues: Vec<i32>,
-    clients: Vec<i32>,
+pub(super) struct CopyFilter {
+    pub(super) queues: Vec<i32>,
+    pub(super) clients: BTreeSet<i32>,
     /// Single messages, by their queues.
-    removed: (Vec<i32>, Vec<i64>),
+    pub(super) removed: (Vec<i32>, Vec<i64>),
 }
 
-/// What was read of them.
-pub(super) struct ReadPending {
-    due: Vec<Row>,
-    of_clients: Vec<Row>,
-    removed: Vec<Row>,
-}
-
-impl Touched {
-    pub(super) fn of(set: &WorkingSet, ops: &[QueueOp<'_>]) -> Self {
-        let mut touched = Self { queues: set.queues.keys().copied().collect(), ..Self::default() };
-        let mut clients = BTreeSet::new();
-        for op in ops {
-            match *op {
-                QueueOp::Take(take) => {
-                    let receiver = take.wanted.receiver.and_then(|receiver| set.client(receiver));
-                    clients.extend(receiver.filter(|receiver| *receiver > ANYBODY));
-                }
-                QueueOp::Remove { queue, id } => {
-                    if let (Some(queue), Ok(id)) = (set.names.get(queue), i64::try_from(id)) {
-                        touched.removed.0.push(*queue);
-                        touched.removed.1.push(id);
-                    }
-                }
-                _ => {}
-            }
+impl CopyFilter {
+    /// Makes these copies, of the messages in `rows`.
+    pub(super) fn create(&self, set: &mut WorkingSet, rows: &[Row]) {
+        insert_pending(set, rows);
+        for client in &self.clients {
+            set.make_copies_for(&self.queues, *client);
         }
-        touched.clients = clients.into_iter().collect();
-        touched
+        for id in &self.removed.1 {
+            set.make_copy_of_id(*id);
+        }
     }
 }
 
 impl Loader<'_> {
-    /// Delays end by `now`, lives by the time that is `proven`.
-    pub(super) async fn read_pending(
-        &self,
-        touched: &Touched,
-        (now, proven): (i64, i64),
-    ) -> Result<ReadPending, DbError> {
-        let Touched { queues, clients, removed } = touched;
-        let due = async {
-            if !self.locks || queues.is_empty() {
-                return Ok(Vec::new());
-            }
-            self.tx.query(&sql::PENDING_DUE, &[queues, &time(now), &time(proven)]).await
-        };
-        let of_clients = async {
-            if queues.is_empty() || clients.is_empty() {
-                return Ok(Vec::new());
-            }
-            self.tx.query(&sql::PENDING_FOR, &[queues, clients]).await
-        };
-        let removed = async {
-            if removed.0.is_empty() {
-                return Ok(Vec::new());
-            }
-            self.tx.query(&sql::PENDING_OF_IDS, &[&removed.0, &removed.1]).await
-        };
-        let (due, of_clients, removed) = try_join!(biased; due, of_clients, removed)?;
-        Ok(ReadPending { due, of_clients, removed })
+    /// The messages that these copies are made of.
+    pub(super) async fn read_copies(&self, copies: &CopyFilter) -> Result<Vec<Row>> {
+        let CopyFilter { queues, clients, removed } = copies;
+        let clients = if queues.is_empty() { Vec::new() } else { clients.iter().copied().collect() };
+        let of_clients: [Param<'_>; 2] = [&clients, queues];
+        let of_ids: [Param<'_>; 2] = [&removed.0, &removed.1];
+        let (mut rows, of_ids) = try_join!(
+            biased;
+            self.tx.query_for(&sql::PENDING_FOR, &of_clients),
+            self.tx.query_for(&sql::PENDING_OF_IDS, &of_ids)
+        )?;
+        rows.extend(of_ids);
+        Ok(rows)
     }
 
     /// All copies for a client.
-    pub(super) async fn copies_for(&self, set: &mut WorkingSet, client: i32) -> Result<(), DbError> {
-        let touched = Touched {
+    pub(super) async fn copies_for(&self, set: &mut WorkingSet, client: i32) -> Result<()> {
+        let copies = CopyFilter {
             queues: set.queues.keys().copied().collect(),
-            clients: vec![client],
-            ..Touched::default()
+            clients: BTreeSet::from([client]),
+            ..CopyFilter::default()
         };
-        let read = self.read_pending(&touched, (set.now, set.proven)).await?;
-        make_touched(set, &touched, &read);
+        copies.create(set, &self.read_copies(&copies).await?);
         Ok(())
     }
 
     /// Who is registered, and how much is left to do of messages to everybody.
-    pub(super) async fn registered(&self, set: &mut WorkingSet) -> Result<(), DbError> {
+    pub(super) async fn registered(&self, set: &mut WorkingSet) -> Result<()> {
         self.hold_clients().await?;
-        let names: Vec<&str> = set.client_asked.iter().map(|name| &**name).collect();
+        let names: Vec<&str> = set.queried_clients.iter().map(|name| &**name).collect();
         let params: [Param<'_>; 1] = [&names];
         let (chunks, count, named) = try_join!(
             biased;
@@ -108,7 +75,7 @@ impl Loader<'_> {
         let chunks = chunks.iter().map(|row| (row.get("chunk"), Members::of_bytes(row.get("members"))));
         let mut registered: BTreeMap<i32, Members> = chunks.collect();
         for row in &named {
-            enter_client(set, row);
+            insert_client(set, row);
             // Registered by another server since, and by this batch under a number it does not have.
             let (name, no): (&str, i32) = (row.get("id"), row.get("no"));
             if set.client(name).is_some_and(|known| known < ANYBODY) {
@@ -122,12 +89,12 @@ impl Loader<'_> {
     }
 
     /// More of the oldest of a queue, with their copies that are not made.
-    pub(super) async fn oldest(&self, set: &mut WorkingSet, queue: i32) -> Result<(), DbError> {
+    pub(super) async fn oldest(&self, set: &mut WorkingSet, queue: i32) -> Result<()> {
         let behind = set.oldest.get(&queue).map_or(0, |frontier| frontier.to);
         let made_to = set.pending_oldest.get(&queue).copied().unwrap_or(0);
         set.make_new_of(queue);
         let rows = self.tx.query(&sql::PENDING_OLDEST, &[&queue, &made_to]).await?;
-        enter_pending(set, &rows);
+        insert_pending(set, &rows);
         let mut upto = i64::MAX;
         if let Some(row) = rows.first() {
             let (first, chunk) = (row.get("id"), row.get("chunk"));
@@ -136,28 +103,12 @@ impl Loader<'_> {
             set.pending_oldest.insert(queue, upto);
         }
         let rows = self.tx.query(&sql::OLDEST, &[&queue, &behind, &MORE, &upto]).await?;
-        let is_full = i64::try_from(rows.len()).is_ok_and(|count| count >= MORE);
+        let is_full = saturate::<_, i64>(rows.len()) >= MORE;
         let last = rows.iter().map(|row| row.get::<_, i64>("id")).max().unwrap_or(behind);
         let is_complete = !is_full && upto == i64::MAX;
         let to = if is_full || is_complete { last } else { upto };
-        enter_messages(set, &rows);
+        insert_messages(set, &rows);
         set.oldest.insert(queue, Frontier { to, is_complete });
         Ok(())
-    }
-}
-
-pub(super) fn make_read(set: &mut WorkingSet, touched: &Touched, read: &ReadPending) {
-    enter_pending(set, &read.due);
-    make_touched(set, touched, read);
-}
-
-fn make_touched(set: &mut WorkingSet, touched: &Touched, read: &ReadPending) {
-    enter_pending(set, &read.of_clients);
-    enter_pending(set, &read.removed);
-    for client in &touched.clients {
-        set.make_copies_for(&touched.queues, *client);
-    }
-    for id in &touched.removed.1 {
-        set.make_copy_of_id(*id);
     }
 }

@@ -2,32 +2,47 @@
 
 use std::sync::Arc;
 
-use super::{Client, Counts, Dead, Message, State, WakeTarget, WorkingSet};
+use hubbub_core::queue::DeadLetter;
+
+use super::{Client, Counts, Message, ReceiverQueue, State, WakeTarget, WorkingSet};
 
 /// What of a message order and counts depend on.
 struct Stand {
     is_open: bool,
-    line: super::ReceiverQueue,
+    line: ReceiverQueue,
     counts: Counts,
 }
 
 fn stand(message: &Message) -> Stand {
-    let mut counts = Counts::default();
-    if !message.is_gone {
-        counts = Counts { messages: 1, bytes: message.bytes, ..counts };
-        match message.state {
-            State::Delayed => counts.delayed = 1,
-            State::Expired if message.due_at.is_some() => counts.delayed = 1,
-            State::Leased => counts.leased = 1,
-            State::Ready | State::Exhausted | State::Expired => {}
+    let counts = if message.is_gone { Counts::default() } else { Counts::of(message) };
+    Stand { is_open: message.is_open(), line: message.receiver_queue(), counts }
+}
+
+impl Counts {
+    /// What one message counts.
+    pub(crate) fn of(message: &Message) -> Self {
+        let is_expired_delay = message.state == State::Expired && message.due_at.is_some();
+        Self {
+            messages: 1,
+            bytes: message.bytes,
+            delayed: i64::from(message.state == State::Delayed || is_expired_delay),
+            leased: i64::from(message.state == State::Leased),
+            ..Self::default()
         }
     }
-    Stand { is_open: message.is_open(), line: message.receiver_queue(), counts }
+
+    /// Adds what so many messages count.
+    pub(crate) fn add(&mut self, one: Self, messages: i64) {
+        self.messages += messages * one.messages;
+        self.delayed += messages * one.delayed;
+        self.leased += messages * one.leased;
+        self.bytes += messages * one.bytes;
+    }
 }
 
 impl WorkingSet {
     /// Takes in what the database has, unless it is there already.
-    pub(crate) fn enter(&mut self, message: Message) {
+    pub(crate) fn insert(&mut self, message: Message) {
         if self.messages.contains_key(&message.id) {
             return;
         }
@@ -40,19 +55,13 @@ impl WorkingSet {
         self.messages.insert(message.id, message);
     }
 
-    /// Adds a new message.
     pub(crate) fn add(&mut self, message: Message) {
         self.count(&stand(&message), 1);
-        self.enter(message);
+        self.insert(message);
     }
 
     fn count(&mut self, stand: &Stand, sign: i64) {
-        let Some(queue) = self.queues.get_mut(&stand.line.0) else { return };
-        let Counts { messages, delayed, leased, bytes, .. } = stand.counts;
-        queue.added.messages += sign * messages;
-        queue.added.delayed += sign * delayed;
-        queue.added.leased += sign * leased;
-        queue.added.bytes += sign * bytes;
+        self.tally(stand.line.0, |added| added.add(stand.counts, sign));
     }
 
     /// Changes a message, but for its group.
@@ -79,7 +88,7 @@ impl WorkingSet {
     }
 
     /// A message may be taken from now on that could not before.
-    fn opened(&mut self, id: i64, line: super::ReceiverQueue) {
+    fn opened(&mut self, id: i64, line: ReceiverQueue) {
         let lowest = self.lowered.entry(line).or_insert(id);
         *lowest = (*lowest).min(id);
         match self.wake_target {
@@ -104,7 +113,6 @@ impl WorkingSet {
         }
     }
 
-    /// A message is gone.
     pub(crate) fn remove(&mut self, id: i64) {
         self.leave_group(id);
         self.change(id, |message| message.is_gone = true);
@@ -122,7 +130,7 @@ impl WorkingSet {
     }
 
     /// Moves a message to another queue, where it may be taken at once. See [`WorkingSet::can_join`].
-    pub(crate) fn move_to(&mut self, id: i64, to: i32, dead: Option<Dead>) {
+    pub(crate) fn move_to(&mut self, id: i64, to: i32, dead: Option<DeadLetter>) {
         self.leave_group(id);
         self.change(id, |message| {
             let deliveries = std::mem::take(&mut message.deliveries);
@@ -156,7 +164,7 @@ impl WorkingSet {
     }
 
     /// Registers a client who is not, and says the number.
-    pub(crate) fn enter_client(&mut self, name: &str) -> i32 {
+    pub(crate) fn register_client(&mut self, name: &str) -> i32 {
         let next = self.next_client();
         let new_clients = &mut self.new_clients;
         let client = self.clients.entry(name.into()).or_insert_with(|| {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use hubbub_core::Refusal;
 use hubbub_core::invariant::saturate;
+use hubbub_core::queue::{Freed, TakeFilter};
 
 use super::{ANYBODY, Frontier, GroupKey, Message, Need, Place, Queue, Stop, WorkingSet};
 
 impl WorkingSet {
-    /// The number of a queue.
     pub(crate) fn find_queue(&self, name: &str) -> Result<Option<i32>, Need> {
         let found = self.names.get(name).copied();
-        if found.is_none() && !self.has_all_queues && !self.asked.contains(name) {
+        if found.is_none() && !self.has_all_queues && !self.queried_names.contains(name) {
             return Err(Need::Queue(name.into()));
         }
         Ok(found)
@@ -49,6 +49,30 @@ impl WorkingSet {
         let Some(queue) = self.queues.get(&no) else { return Ok((0, 0)) };
         let (messages, bytes) = queue.held.ok_or(Need::Counts(no))?;
         Ok((messages + queue.added.messages, bytes + queue.added.bytes))
+    }
+
+    /// Places of what a filter wants; `queue` is the number of the queue that it names.
+    pub(crate) fn places_of(&self, wanted: &TakeFilter<'_>, queue: Option<i32>) -> Vec<Place> {
+        let sender = wanted.sender.map(|sender| self.client(sender));
+        let queues: Vec<i32> = match (wanted.queue, queue) {
+            // Nobody knows this sender.
+            _ if sender == Some(None) => Vec::new(),
+            (Some(_), queue) => queue.into_iter().collect(),
+            (None, _) => self.names.values().copied().collect(),
+        };
+        let receiver = wanted.receiver.and_then(|receiver| self.client(receiver));
+        let (sender, newest_first) = (sender.flatten(), wanted.newest_first);
+        let of_queue = |queue| {
+            let receivers = receiver.into_iter().chain([ANYBODY]);
+            receivers.map(move |receiver| Place { queue, receiver, sender, newest_first })
+        };
+        queues.into_iter().flat_map(of_queue).collect()
+    }
+
+    /// The id up to which a place is loaded.
+    pub(crate) fn loaded_to(&self, place: &Place) -> i64 {
+        let start = if place.newest_first { i64::MAX } else { 0 };
+        self.frontiers.get(place).map_or(start, |frontier| frontier.to)
     }
 
     /// The first message of a place, or the first behind one.
@@ -115,18 +139,18 @@ impl WorkingSet {
     }
 
     /// What was freed by the operation under way and may still be taken.
-    pub(crate) fn take_freed(&mut self) -> Box<[hubbub_core::queue::Freed]> {
+    pub(crate) fn take_freed(&mut self) -> Box<[Freed]> {
         let freed = std::mem::take(&mut self.freed);
-        let told = freed.iter().filter_map(|id| {
+        let freed = freed.iter().filter_map(|id| {
             let message = self.messages.get(id).filter(|message| message.is_open())?;
-            Some(hubbub_core::queue::Freed {
+            Some(Freed {
                 queue: Arc::clone(&self.queues.get(&message.queue)?.name),
                 id: unsigned(message.id),
                 sender: self.client_name(message.sender),
                 receiver: self.receiver_name(message.receiver),
             })
         });
-        told.collect()
+        freed.collect()
     }
 }
 

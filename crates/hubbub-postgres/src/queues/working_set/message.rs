@@ -2,57 +2,38 @@
 
 use std::sync::Arc;
 
-use hubbub_core::queue::{DeadReason, LeaseReceipt};
+use hubbub_core::Timestamp;
+use hubbub_core::invariant::saturate;
+use hubbub_core::queue::{DeadLetter, DeadReason, Delivery, LeaseReceipt};
 use tokio_postgres::Row;
 
 use super::{GroupKey, ReceiverQueue, unsigned};
 use crate::db::PgTime;
 
-/// How a message stands.
+/// The state of a message, with its number in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// May be taken, once it is the first of its group.
-    Ready,
+    Ready = 0,
     /// May not be taken before it is due.
-    Delayed,
+    Delayed = 1,
     /// On lease until it is due.
-    Leased,
+    Leased = 2,
     /// Delivered too often; waits to be moved to the dead-letter queue.
-    Exhausted,
-    /// Outlived its time; waits to be cleared away. Until then it is told of as it was.
-    Expired,
+    Exhausted = 3,
+    /// Outlived its time; waits to be cleared away. Until then it is listed as it was.
+    Expired = 4,
 }
 
 impl State {
-    /// What stands in the database.
     pub(crate) fn number(self) -> i16 {
-        match self {
-            Self::Ready => 0,
-            Self::Delayed => 1,
-            Self::Leased => 2,
-            Self::Exhausted => 3,
-            Self::Expired => 4,
-        }
+        self as i16
     }
 
-    /// What stands in the database, read.
     pub(crate) fn of_number(number: i16) -> Self {
-        match number {
-            0 => Self::Ready,
-            1 => Self::Delayed,
-            2 => Self::Leased,
-            3 => Self::Exhausted,
-            _ => Self::Expired,
-        }
+        let states = [Self::Ready, Self::Delayed, Self::Leased, Self::Exhausted];
+        states.into_iter().find(|state| state.number() == number).unwrap_or(Self::Expired)
     }
-}
-
-/// Why and from where a message is in a dead-letter queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Dead {
-    pub(crate) origin: Arc<str>,
-    pub(crate) reason: DeadReason,
-    pub(crate) deliveries: u32,
 }
 
 /// One message. Times are microseconds since 1970.
@@ -80,7 +61,7 @@ pub(crate) struct Message {
     pub(crate) text: Option<String>,
     /// The message to everybody it was made of, which has its text.
     pub(crate) copy_of: Option<i64>,
-    pub(crate) dead: Option<Dead>,
+    pub(crate) dead: Option<DeadLetter>,
     /// Under which queue the database has it.
     pub(crate) stored_in: Option<i32>,
     pub(crate) is_changed: bool,
@@ -94,16 +75,14 @@ fn micros(time: Option<PgTime>) -> Option<i64> {
 impl Message {
     /// That of a row of `queue_messages`, with or without its text.
     pub(crate) fn of_row(row: &Row) -> Self {
-        let count =
-            |column: &str| row.get::<_, Option<i64>>(column).and_then(|count| u32::try_from(count).ok());
         let queue = row.get("queue");
-        let dead = row.get::<_, Option<&str>>("dead_origin").map(|origin| Dead {
+        let dead = row.get::<_, Option<&str>>("dead_origin").map(|origin| DeadLetter {
             origin: origin.into(),
             reason: match row.get("dead_reason") {
                 Some(0_i16) => DeadReason::Rejected,
                 _ => DeadReason::LeaseExpired,
             },
-            deliveries: count("dead_deliveries").unwrap_or(0),
+            deliveries: saturate(row.get::<_, Option<i64>>("dead_deliveries").unwrap_or(0)),
         });
         Self {
             id: row.get("id"),
@@ -113,8 +92,8 @@ impl Message {
             state: State::of_number(row.get("state")),
             behind: row.get("behind"),
             is_copy: row.get("is_copy"),
-            deliveries: count("deliveries").unwrap_or(0),
-            earlier_deliveries: u64::try_from(row.get::<_, i64>("earlier_deliveries")).unwrap_or(0),
+            deliveries: saturate(row.get::<_, i64>("deliveries")),
+            earlier_deliveries: saturate(row.get::<_, i64>("earlier_deliveries")),
             sent_at: row.get::<_, PgTime>("sent_at").0.as_micros(),
             due_at: micros(row.get("due_at")),
             begun_at: micros(row.get("begun_at")),
@@ -135,6 +114,28 @@ impl Message {
     pub(crate) fn receipt(&self, epoch: u64) -> LeaseReceipt {
         let delivery = self.earlier_deliveries.saturating_add(self.deliveries.into());
         LeaseReceipt { id: unsigned(self.id), delivery, epoch }
+    }
+
+    /// The message as it is delivered, not on lease, with the names of its queue, sender and receiver.
+    pub(crate) fn into_delivery(
+        self,
+        queue: Arc<str>,
+        sender: Arc<str>,
+        receiver: Option<Arc<str>>,
+    ) -> Delivery {
+        Delivery {
+            id: unsigned(self.id),
+            queue,
+            sender,
+            receiver,
+            text: self.text.unwrap_or_default(),
+            group: self.group,
+            sent_at: Timestamp::from_micros(self.sent_at),
+            deliveries: self.deliveries,
+            receipt: None,
+            leased_until: None,
+            dead: self.dead,
+        }
     }
 
     pub(crate) fn receiver_queue(&self) -> ReceiverQueue {

@@ -1,7 +1,7 @@
 //! The part of the queues that a batch touches, in memory.
 //!
 //! It is filled by [`super::load`], changed by [`super::decide`], and what has changed is written by [`super::write`].
-//! Whoever needs more than is there says so by a [`Need`] before changing anything, and is asked again when it is there.
+//! Whoever needs more than is there says so by a [`Need`] before changing anything, and decides again when it is there.
 //!
 //! Invariants
 //! - What is in the working set is newer than the database, and is never replaced by it.
@@ -12,7 +12,6 @@ mod find;
 mod members;
 mod message;
 mod pending;
-mod recipients;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -23,10 +22,9 @@ use hubbub_core::QueueRules;
 use crate::options::BroadcastOptions;
 
 pub(crate) use find::{signed, unsigned};
-pub(crate) use members::{CHUNK, Members, chunk_of};
-pub(crate) use message::{Dead, Message, State};
-pub(crate) use pending::{Pending, PendingChunk};
-pub(crate) use recipients::Recipients;
+pub(crate) use members::{Members, chunk_of};
+pub(crate) use message::{Message, State};
+pub(crate) use pending::{Pending, PendingChunk, Recipients};
 
 /// Stands for anybody among the numbers of clients.
 pub(crate) const ANYBODY: i32 = 0;
@@ -45,7 +43,7 @@ pub(crate) struct Place {
 }
 
 /// Messages that come one after another.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct GroupKey {
     pub(crate) queue: i32,
     pub(crate) receiver: i32,
@@ -67,7 +65,7 @@ pub(crate) enum Need {
     /// The queue of this name, if there is one.
     Queue(Arc<str>),
     /// A queue of this name, made if there is none.
-    Made(Arc<str>),
+    NewQueue(Arc<str>),
     /// How many messages a queue holds.
     Counts(i32),
     /// More of a place.
@@ -131,7 +129,7 @@ pub(crate) struct Queue {
     pub(crate) added: Counts,
     /// Settings, or what it is for, are to be written.
     pub(crate) is_changed: bool,
-    /// Made by this batch, and nobody was told yet.
+    /// Made by this batch, and no outcome says so yet.
     pub(crate) is_new: bool,
     /// Deleted by this batch.
     pub(crate) is_deleted: bool,
@@ -169,7 +167,7 @@ pub(crate) struct Group {
     pub(crate) frontier: Option<Frontier>,
 }
 
-/// Who is told that a message may be taken now.
+/// Who is notified that a message may be taken now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum WakeTarget {
     /// The outcome of the operation under way.
@@ -191,12 +189,12 @@ pub(crate) struct WorkingSet {
     pub(crate) queues: HashMap<i32, Queue>,
     pub(crate) names: BTreeMap<Arc<str>, i32>,
     /// Names that were looked for.
-    pub(crate) asked: HashSet<Arc<str>>,
+    pub(crate) queried_names: HashSet<Arc<str>>,
     /// Every queue there is was looked for.
     pub(crate) has_all_queues: bool,
     pub(crate) clients: HashMap<Arc<str>, Client>,
     /// Names of clients that were looked for.
-    pub(crate) client_asked: Vec<Arc<str>>,
+    pub(crate) queried_clients: Vec<Arc<str>>,
     pub(crate) client_names: HashMap<i32, Arc<str>>,
     /// Who is registered in the database, by chunks, with the lock that keeps it so.
     pub(crate) registered: Option<BTreeMap<i32, Members>>,
@@ -239,12 +237,12 @@ pub(crate) struct WorkingSet {
     pub(crate) loaded: HashSet<Need>,
     pub(crate) wake_target: WakeTarget,
     pub(crate) freed: Vec<i64>,
-    /// Queues that have something new to take and are not told of yet.
+    /// Queues that have something new to take and are not reported yet.
     pub(crate) woken: BTreeSet<i32>,
     /// The same, by batches before.
     pub(crate) woken_before: BTreeSet<Arc<str>>,
     /// Whether there is more to see to than was loaded.
     pub(crate) has_more_due: bool,
-    /// A sweep has told of everything there was.
+    /// A sweep has reported everything there was.
     pub(crate) has_swept: bool,
 }

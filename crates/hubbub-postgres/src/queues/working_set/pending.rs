@@ -1,12 +1,14 @@
 //! Messages to everybody whose copies are not all made.
 //!
-//! A copy that is not made is counted with its queue, and is told of like any other. It is made in the working set before anything
+//! A copy that is not made is counted with its queue, and is listed like any other. It is made in the working set before anything
 //! is chosen for its receiver, and written if it still waits when the batch ends.
 
 use std::collections::BTreeMap;
 
+use hubbub_core::invariant::saturate;
+
 use super::members::{CHUNK, Members, chunk_of};
-use super::{Message, State, WorkingSet};
+use super::{ANYBODY, Counts, Message, Need, State, WorkingSet};
 
 /// A message to everybody, as long as not all of its copies are made.
 #[derive(Debug, Clone)]
@@ -47,12 +49,12 @@ impl PendingChunk {
 
 impl WorkingSet {
     /// Takes in what the database has, unless it is there already.
-    pub(crate) fn enter_pending(&mut self, template: Message, unmade: i64) {
+    pub(crate) fn insert_pending(&mut self, template: Message, unmade: i64) {
         let pending = Pending { template, unmade, is_new: false, is_changed: false };
         self.pending.entry(pending.template.id).or_insert(pending);
     }
 
-    pub(crate) fn enter_pending_chunk(&mut self, first: i64, chunk: i32, entered: PendingChunk) {
+    pub(crate) fn insert_pending_chunk(&mut self, first: i64, chunk: i32, entered: PendingChunk) {
         self.pending_chunks.entry((first, chunk)).or_insert(entered);
     }
 
@@ -77,7 +79,6 @@ impl WorkingSet {
         }
     }
 
-    /// Makes all copies of a chunk.
     pub(crate) fn make_chunk(&mut self, first: i64, chunk: i32) {
         self.make_some(first, chunk, usize::MAX);
     }
@@ -116,7 +117,7 @@ impl WorkingSet {
         let (id, receiver) = (part.id_of(bit), chunk * CHUNK + bit);
         let message = Message { id, receiver, copy_of: Some(first), ..pending.template.clone() };
         // It is counted already, and whoever waits for it was woken when it was sent.
-        self.enter(message);
+        self.insert(message);
     }
 
     /// Ends delays and lives of copies that are not made.
@@ -146,9 +147,7 @@ impl WorkingSet {
             let (template, copies) = (&pending.template, std::mem::take(&mut pending.unmade));
             pending.is_changed = true;
             let Some(queue) = self.queues.get_mut(&template.queue) else { continue };
-            queue.added.messages -= copies;
-            queue.added.bytes -= copies * template.bytes;
-            queue.added.delayed -= if template.due_at.is_some() { copies } else { 0 };
+            queue.added.add(Counts::of(template), -copies);
             queue.added.dropped += copies;
             if let Some(known) = template.known_as {
                 *self.known_gone.entry(known).or_default() += copies;
@@ -172,11 +171,7 @@ impl WorkingSet {
         for (id, receiver) in (low..).zip(new) {
             self.add(Message { id, receiver: *receiver, ..pending.template.clone() });
         }
-        if let Some(added) = self.queues.get_mut(&queue).map(|queue| &mut queue.added) {
-            added.messages += pending.unmade;
-            added.bytes += pending.unmade * pending.template.bytes;
-            added.delayed += if pending.template.due_at.is_some() { pending.unmade } else { 0 };
-        }
+        self.tally(queue, |added| added.add(Counts::of(&pending.template), pending.unmade));
         self.pending.insert(first, pending);
         for client in named.into_iter().filter(|client| *client > 0) {
             let (chunk, bit) = chunk_of(client);
@@ -185,5 +180,64 @@ impl WorkingSet {
         if let Some(frontier) = self.oldest.get_mut(&queue) {
             frontier.is_complete = false;
         }
+    }
+}
+
+/// Clients by the chunks of their numbers, then those who have no number yet.
+#[derive(Debug, Default)]
+pub(crate) struct Recipients {
+    pub(crate) chunks: BTreeMap<i32, Members>,
+    pub(crate) new: Vec<i32>,
+}
+
+impl Recipients {
+    pub(crate) fn count(&self) -> i64 {
+        let new: i64 = saturate(self.new.len());
+        self.chunks.values().map(Members::count).sum::<i64>().saturating_add(new)
+    }
+
+    /// In the order of the copies' ids.
+    pub(crate) fn numbers(&self) -> Vec<i32> {
+        let numbered = self
+            .chunks
+            .iter()
+            .flat_map(|(chunk, members)| members.bits().map(move |bit| chunk * CHUNK + bit));
+        numbered.chain(self.new.iter().copied()).collect()
+    }
+}
+
+impl WorkingSet {
+    /// Whom a message to everybody of this sender is for.
+    pub(crate) fn recipients(&self, sender: Option<i32>) -> Result<Recipients, Need> {
+        let mut chunks = self.registered.clone().ok_or(Need::Registered)?;
+        let mut new = Vec::new();
+        for client in self.clients.values() {
+            let is_meant = client.is_registered && Some(client.no) != sender;
+            if client.no > ANYBODY {
+                let (chunk, bit) = chunk_of(client.no);
+                chunks.entry(chunk).or_default().set(bit, is_meant);
+            } else if is_meant {
+                new.push(client.no);
+            }
+        }
+        // New ones in the order in which they registered.
+        new.sort_unstable_by_key(|no| -no);
+        Ok(Recipients { chunks, new })
+    }
+
+    /// Whether copies of a message to everybody are made bit by bit. A group orders each copy among others of its
+    /// receiver, which takes all of them.
+    pub(crate) fn is_made_later(&self, group: Option<&str>, copies: i64) -> bool {
+        group.is_none() && copies > i64::from(self.broadcasts.at_once)
+    }
+
+    /// Whether one more message whose copies are made later can be taken on.
+    pub(crate) fn has_room_for_pending(&self, copies: i64) -> bool {
+        let new = self.pending.values().filter(|pending| pending.is_new);
+        let (messages, unmade) =
+            new.fold(self.pending_before, |(messages, unmade), one| (messages + 1, unmade + one.unmade));
+        let limits = &self.broadcasts;
+        let fits = messages < limits.messages_max && unmade.saturating_add(copies) <= limits.copies_max;
+        fits || messages == 0
     }
 }

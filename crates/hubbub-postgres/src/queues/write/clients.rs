@@ -3,45 +3,33 @@
 use hubbub_core::invariant::saturate;
 use std::collections::{BTreeMap, HashMap};
 
-use tokio_postgres::types::Type;
-
-use crate::db::{DbError, Sql, Tx};
+use crate::db::{Result, Tx, statements};
 use crate::queues::working_set::{ANYBODY, Members, WorkingSet, chunk_of};
 
-const NEXT_VERSION: Sql = Sql {
-    what: "noting that clients change",
-    text: "update queue_head set client_version = client_version + 1 returning client_version",
-    types: &[],
-};
+statements! {
+    NEXT_VERSION("noting that clients change") =
+        "update queue_head set client_version = client_version + 1 returning client_version";
 
-const CHANGE_CLIENTS: Sql = Sql {
-    what: "registering clients",
-    text: "with before as (select count(*) as registered from clients where id = any($1) and registered), \
-           changed as (insert into clients (id, registered, version) \
-             select c.id, c.registered, $3 \
-             from unnest($1, $2) with ordinality as c (id, registered, place) order by c.place \
-             on conflict (id) do update set registered = excluded.registered, version = excluded.version \
-             returning id, no), \
-           counted as (update queue_head set clients = clients + $4 - before.registered from before) \
-           select id, no from changed",
-    types: &[Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::INT8, Type::INT8],
-};
+    CHANGE_CLIENTS("registering clients") =
+        "with before as (select count(*) as registered from clients where id = any($1) and registered), \
+         changed as (insert into clients (id, registered, version) \
+           select c.id, c.registered, $3 \
+           from unnest($1, $2) with ordinality as c (id, registered, place) order by c.place \
+           on conflict (id) do update set registered = excluded.registered, version = excluded.version \
+           returning id, no), \
+         counted as (update queue_head set clients = clients + $4 - before.registered from before) \
+         select id, no from changed";
 
-const READ_CHUNKS: Sql = Sql {
-    what: "reading who is registered",
-    text: "select chunk, members from client_chunks where chunk = any($1)",
-    types: &[Type::INT4_ARRAY],
-};
+    READ_CHUNKS("reading who is registered") =
+        "select chunk, members from client_chunks where chunk = any($1)";
 
-const WRITE_CHUNKS: Sql = Sql {
-    what: "noting who is registered",
-    text: "insert into client_chunks (chunk, members) select * from unnest($1, $2) \
-           on conflict (chunk) do update set members = excluded.members",
-    types: &[Type::INT4_ARRAY, Type::BYTEA_ARRAY],
-};
+    WRITE_CHUNKS("noting who is registered") =
+        "insert into client_chunks (chunk, members) select * from unnest($1, $2) \
+         on conflict (chunk) do update set members = excluded.members";
+}
 
 /// Notes who is registered, by numbers; the head's row is held.
-async fn write_chunks(tx: &Tx<'_>, changed: &[(i32, bool)]) -> Result<(), DbError> {
+async fn write_chunks(tx: &Tx<'_>, changed: &[(i32, bool)]) -> Result<()> {
     let mut chunks: BTreeMap<i32, Members> = BTreeMap::new();
     for (no, _) in changed {
         chunks.entry(chunk_of(*no).0).or_default();
@@ -59,7 +47,7 @@ async fn write_chunks(tx: &Tx<'_>, changed: &[(i32, bool)]) -> Result<(), DbErro
     tx.execute(&WRITE_CHUNKS, &[&numbers, &members]).await.map(drop)
 }
 
-pub(super) async fn write(tx: &Tx<'_>, set: &mut WorkingSet) -> Result<(), DbError> {
+pub(super) async fn write(tx: &Tx<'_>, set: &mut WorkingSet) -> Result<()> {
     // The head's row is held from here on, so the order cannot lead to a deadlock: new ones in that of their numbers.
     let mut changed: Vec<_> = set.clients.iter().filter(|(_, client)| client.is_changed).collect();
     changed.sort_unstable_by_key(|(_, client)| client.order());

@@ -3,62 +3,41 @@
 use std::collections::HashMap;
 
 use tokio::try_join;
-use tokio_postgres::types::Type;
 
 use super::is_deleted;
-use crate::db::{DbError, Sql, Tx};
-use crate::queues::working_set::{ReceiverQueue, WorkingSet};
+use crate::db::{Param, Result, Sql, Tx, column, statements};
+use crate::queues::working_set::{ANYBODY, ReceiverQueue, WorkingSet};
 
 /// A low-water mark is written when it has moved by so many ids: each time leaves a dead version of the row, and between
 /// the times takes walk over so many dead messages at most.
 const LOW_STEP: i64 = 4_000;
 
-const RAISE: Sql = Sql {
-    what: "noting where queues begin",
-    text: "insert into queue_lines (queue, receiver, low) select * from unnest($1, $2, $3) \
-           on conflict (queue, receiver) do update set low = excluded.low",
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
-};
+statements! {
+    RAISE("noting where queues begin") =
+        "insert into queue_lines (queue, receiver, low) select * from unnest($1, $2, $3) \
+         on conflict (queue, receiver) do update set low = excluded.low";
 
-const LOWER: Sql = Sql {
-    what: "noting that queues begin earlier",
-    text: "update queue_lines l set low = k.low from unnest($1, $2, $3) as k (queue, receiver, low) \
-           where l.queue = k.queue and l.receiver = k.receiver and l.low > k.low",
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
-};
+    LOWER("noting that queues begin earlier") =
+        "update queue_lines l set low = k.low from unnest($1, $2, $3) as k (queue, receiver, low) \
+         where l.queue = k.queue and l.receiver = k.receiver and l.low > k.low";
+}
 
-pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
-    let raised = raised(set);
-    let raise = async {
-        if raised.is_empty() {
-            return Ok(0);
-        }
-        let (queues, receivers, lows) = columns(raised.iter().copied());
-        tx.execute(&RAISE, &[&queues, &receivers, &lows]).await
-    };
+pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<()> {
     let lowered = set.lowered.iter().map(|(line, low)| (*line, *low));
-    let lowered: Vec<(ReceiverQueue, i64)> = lowered.filter(|((_, receiver), _)| *receiver >= 0).collect();
-    let lower = async {
-        if lowered.is_empty() {
-            return Ok(0);
-        }
-        let (queues, receivers, lows) = columns(lowered.iter().copied());
-        tx.execute(&LOWER, &[&queues, &receivers, &lows]).await
-    };
-    try_join!(biased; raise, lower).map(drop)
+    let lowered: Vec<_> = lowered.filter(|((_, receiver), _)| *receiver >= ANYBODY).collect();
+    let raised = raised(set);
+    try_join!(biased; write_marks(tx, &RAISE, &raised), write_marks(tx, &LOWER, &lowered)).map(drop)
 }
 
-fn columns(lines: impl Iterator<Item = (ReceiverQueue, i64)>) -> (Vec<i32>, Vec<i32>, Vec<i64>) {
-    let (mut queues, mut receivers, mut lows) = (Vec::new(), Vec::new(), Vec::new());
-    for ((queue, receiver), low) in lines {
-        queues.push(queue);
-        receivers.push(receiver);
-        lows.push(low);
-    }
-    (queues, receivers, lows)
+async fn write_marks(tx: &Tx<'_>, statement: &Sql, marks: &[(ReceiverQueue, i64)]) -> Result<u64> {
+    let params: [Param<'_>; 3] = [
+        &column(marks, |((queue, _), _)| *queue),
+        &column(marks, |((_, receiver), _)| *receiver),
+        &column(marks, |(_, low)| *low),
+    ];
+    tx.execute_for(statement, &params).await
 }
 
-/// Lines that begin much later than is noted.
 fn raised(set: &WorkingSet) -> Vec<(ReceiverQueue, i64)> {
     let mut tops: HashMap<ReceiverQueue, i64> = HashMap::new();
     for message in set.messages.values() {

@@ -11,15 +11,14 @@ mod totals;
 use tokio::try_join;
 
 use super::working_set::{Message, State, WorkingSet};
-use crate::db::{DbError, Tx};
+use crate::db::{Result, Tx};
 pub(super) use queues::delete_queues;
 
 fn is_deleted(set: &WorkingSet, queue: i32) -> bool {
     set.queues.get(&queue).is_some_and(|queue| queue.is_deleted)
 }
 
-/// Writes everything that is to be written.
-pub(super) async fn write(tx: &Tx<'_>, set: &mut WorkingSet) -> Result<(), DbError> {
+pub(super) async fn write(tx: &Tx<'_>, set: &mut WorkingSet) -> Result<()> {
     clients::write(tx, set).await?;
     let set = &*set;
     queues::write(tx, set).await?;

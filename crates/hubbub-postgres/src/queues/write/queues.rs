@@ -1,56 +1,30 @@
 //! Queues that were changed or deleted.
 
 use hubbub_core::queue::WhenFull;
-use tokio_postgres::types::Type;
 
-use crate::db::{DbError, Param, Sql, Tx};
-use crate::queues::settings::signed;
-use crate::queues::working_set::{Queue, WorkingSet};
+use crate::db::{Param, Result, Tx, statements};
 
-const DELETE_QUEUES: Sql = Sql {
-    what: "deleting queues",
-    text: "update queues set deleted = true where no = any($1)",
-    types: &[Type::INT4_ARRAY],
-};
+use crate::queues::working_set::{Queue, WorkingSet, signed};
 
-const CHANGE_QUEUE: Sql = Sql {
-    what: "changing a queue",
-    text: "update queues set is_dead_letter = $2, lease_ms = $3, deliveries_max = $4, dead_letter = $5, ttl_ms = $6, \
-             messages_max = $7, bytes_max = $8, drops_oldest = $9, backoff_ms = $10, backoff_max_ms = $11 \
-           where no = $1",
-    types: &[
-        Type::INT4,
-        Type::BOOL,
-        Type::INT8,
-        Type::INT8,
-        Type::TEXT,
-        Type::INT8,
-        Type::INT8,
-        Type::INT8,
-        Type::BOOL,
-        Type::INT8,
-        Type::INT8,
-    ],
-};
+statements! {
+    DELETE_QUEUES("deleting queues") = "update queues set deleted = true where no = any($1)";
 
-const NAME_NUMBER: Sql = Sql {
-    what: "noting the highest number of a queue",
-    text: "update queue_head set highest_named = greatest(highest_named, $1)",
-    types: &[Type::INT8],
-};
+    CHANGE_QUEUE("changing a queue") =
+        "update queues set is_dead_letter = $2, lease_ms = $3, deliveries_max = $4, dead_letter = $5, ttl_ms = $6, \
+           messages_max = $7, bytes_max = $8, drops_oldest = $9, backoff_ms = $10, backoff_max_ms = $11 \
+         where no = $1";
 
-/// Queues that the batch deleted.
-pub(in crate::queues) async fn delete_queues(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
-    let deleted = set.queues.iter().filter(|(_, queue)| queue.is_deleted);
-    let deleted: Vec<i32> = deleted.map(|(no, _)| *no).collect();
-    if deleted.is_empty() {
-        return Ok(());
-    }
-    tx.execute(&DELETE_QUEUES, &[&deleted]).await.map(drop)
+    NAME_NUMBER("noting the highest number of a queue") =
+        "update queue_head set highest_named = greatest(highest_named, $1)";
 }
 
-/// What became of the queues themselves.
-pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> {
+pub(in crate::queues) async fn delete_queues(tx: &Tx<'_>, set: &WorkingSet) -> Result<()> {
+    let deleted = set.queues.iter().filter(|(_, queue)| queue.is_deleted);
+    let deleted: Vec<i32> = deleted.map(|(no, _)| *no).collect();
+    tx.execute_for(&DELETE_QUEUES, &[&deleted]).await.map(drop)
+}
+
+pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<()> {
     delete_queues(tx, set).await?;
     for (no, queue) in set.queues.iter().filter(|(_, queue)| queue.is_changed && !queue.is_deleted) {
         change_queue(tx, *no, queue).await?;
@@ -61,7 +35,7 @@ pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<(), DbError> 
     Ok(())
 }
 
-async fn change_queue(tx: &Tx<'_>, no: i32, queue: &Queue) -> Result<(), DbError> {
+async fn change_queue(tx: &Tx<'_>, no: i32, queue: &Queue) -> Result<()> {
     let settings = &queue.settings;
     let drops_oldest = settings.when_full == WhenFull::DropOldest;
     let numbers = [

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hubbub_core::store::RoomInfo;
+use hubbub_core::store::{Access, RoomInfo};
 use hubbub_core::{Message, MessageRun, MessageType, RoomId, Send, Timestamp};
 use tokio_postgres::Row;
 
-use crate::db::row::{non_negative, unsigned};
-use crate::db::{DbError, PgTime};
+use crate::db::sql::{non_negative, unsigned};
+use crate::db::{DbError, PgTime, Result};
 
-/// The operation, for messages.
 const READING: &str = "reading a room";
 
 /// The columns that [`room_info`] reads, of the table `rooms r`.
@@ -23,28 +22,15 @@ macro_rules! room_columns {
 /// The columns that [`push`] reads. `$of` is the table's alias.
 macro_rules! message_columns {
     ($of:literal) => {
-        concat!(
-            $of,
-            ".seq, ",
-            $of,
-            ".received_at, ",
-            $of,
-            ".sender, ",
-            $of,
-            ".sent_at, ",
-            $of,
-            ".kind, ",
-            $of,
-            ".message_id, ",
-            $of,
-            ".username, ",
-            $of,
-            ".body"
-        )
+        concat! {
+            $of, ".seq, ", $of, ".received_at, ", $of, ".sender, ", $of, ".sent_at, ", $of, ".kind, ", $of,
+            ".message_id, ", $of, ".username, ", $of, ".body"
+        }
     };
 }
 
-pub(in crate::rooms) use {message_columns, room_columns};
+pub(crate) use message_columns;
+pub(in crate::rooms) use room_columns;
 
 /// Columns of a room.
 pub(in crate::rooms) const ROOM_COLUMNS: usize = 9;
@@ -52,12 +38,12 @@ pub(in crate::rooms) const ROOM_COLUMNS: usize = 9;
 pub(in crate::rooms) const MESSAGE_COLUMNS: usize = 8;
 
 /// A number of a message, or a count.
-pub(in crate::rooms) fn count(row: &Row, column: usize) -> Result<u64, DbError> {
+pub(in crate::rooms) fn count(row: &Row, column: usize) -> Result<u64> {
     unsigned(row, column, "reading a number of a room")
 }
 
 /// The room in the first columns of a row.
-pub(in crate::rooms) fn room_info(row: &Row) -> Result<RoomInfo, DbError> {
+pub(in crate::rooms) fn room_info(row: &Row) -> Result<RoomInfo> {
     let name: &str = row.get(0);
     let room = RoomId::new(name)
         .map_err(|_| DbError::UnexpectedRow { what: READING, found: format!("the name {name:?}") })?;
@@ -74,18 +60,32 @@ pub(in crate::rooms) fn room_info(row: &Row) -> Result<RoomInfo, DbError> {
     })
 }
 
-/// Adds the message in a row, whose columns begin at `at`.
+/// The access in a row that begins with whether the room is for members only, and the member's read mark.
+pub(in crate::rooms) fn access_of(row: &Row) -> Result<Access> {
+    Ok(match row.get::<_, Option<i64>>(1) {
+        Some(read_seq) => Access::Member { read_seq: non_negative(read_seq, "looking up a member")? },
+        None if row.get(0) => Access::Closed,
+        None => Access::Open,
+    })
+}
+
+/// Adds the message in a row, whose columns begin at `at`. `senders` has the names of the users' numbers.
 pub(in crate::rooms) fn push(
     run: &mut MessageRun,
     (row, at): (&Row, usize),
     room: &str,
     senders: &HashMap<i32, Arc<str>>,
-) -> Result<(), DbError> {
-    let unexpected = |found: String| DbError::UnexpectedRow { what: "reading messages", found };
+) -> Result<()> {
     let sender: i32 = row.get(at + 2);
-    let user = senders.get(&sender).ok_or_else(|| unexpected(format!("no user has the number {sender}")))?;
-    let kind: i8 = row.get(at + 4);
-    let kind = u8::try_from(kind).ok().and_then(MessageType::from_u8);
+    match senders.get(&sender) {
+        Some(user) => push_of(run, (row, at), room, user),
+        None => Err(unexpected(format!("no user has the number {sender}"))),
+    }
+}
+
+/// Adds the message of a user in a row, whose columns begin at `at`.
+pub(crate) fn push_of(run: &mut MessageRun, (row, at): (&Row, usize), room: &str, user: &str) -> Result<()> {
+    let kind = u8::try_from(row.get::<_, i8>(at + 4)).ok().and_then(MessageType::from_u8);
     run.push(&Message {
         seq: count(row, at)?,
         received_at: row.get::<_, PgTime>(at + 1).0,
@@ -100,4 +100,8 @@ pub(in crate::rooms) fn push(
         },
     });
     Ok(())
+}
+
+fn unexpected(found: String) -> DbError {
+    DbError::UnexpectedRow { what: "reading messages", found }
 }

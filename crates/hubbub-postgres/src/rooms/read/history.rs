@@ -2,19 +2,18 @@
 //!
 //! Cursors are numbers, but partitions are time spans. For a page near the head, only recent partitions are searched at
 //! first, so that an old room costs no more than a new one. The numbers found show whether that was enough. A time window
-//! is first turned into a range of numbers ([`time_window`]).
+//! is first turned into a range of numbers ([`narrow`]), by bisection over the primary key: times never decrease with the
+//! numbers of a room, so no index on room and time is needed.
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError};
 use hubbub_core::{MessageRun, RoomId, Timestamp};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::columns::{MESSAGE_COLUMNS, count, message_columns, push};
-use super::{limit_of, time_window};
-use crate::db::read_source::ReadSource;
-use crate::db::row::non_negative;
-use crate::db::{DbError, PgTime, Sql};
+use super::limit_of;
+use crate::db::sql::non_negative;
+use crate::db::{PgTime, ReadSource, Result, Sql};
 use crate::replicas::Reader;
 use crate::rooms::Rooms;
 
@@ -24,13 +23,11 @@ const ALL_TIME: (Timestamp, Timestamp) = (Timestamp::from_micros(i64::MIN), Time
 /// Pages within this distance of the head are searched in recent partitions first.
 const NEAR: i64 = 10_000;
 
-/// The operation, for messages.
 const READING: &str = "reading a room";
 
 const ROOM: Sql = Sql {
     what: READING,
     text: "select no, head, oldest, last_received_at from rooms where id = $1 and not deleted",
-    types: &[Type::TEXT],
 };
 
 /// Messages and what the room hides are read in one snapshot. Texts beyond those that fit are counted, not read.
@@ -51,15 +48,6 @@ macro_rules! page {
                      window page as (order by seq ", $order, ")) m \
                  where r.no = $1 and (m.place = 1 or m.place < $6 and m.bytes <= $7) order by m.place"
             ),
-            types: &[
-                Type::INT4,
-                Type::INT8,
-                Type::INT8,
-                Type::TIMESTAMPTZ,
-                Type::TIMESTAMPTZ,
-                Type::INT8,
-                Type::INT8,
-            ],
         }
     };
 }
@@ -118,7 +106,8 @@ pub(crate) async fn read(
     }
     let length = saturate(rooms.context.options.partition.as_micros());
     let recent_from = last.map(|last| Timestamp::from_micros(last.as_micros().saturating_sub(length)));
-    let rows = reader.read(|source| rows_of(source, (no, head, recent_from), span, *query)).await?;
+    let (room_state, query) = ((no, head, recent_from), *query);
+    let rows = reader.read(async move |source| rows_of(source, room_state, span, query).await).await?;
     let senders = rooms.user_names.names(db, rows.iter().map(|row| row.get(2))).await?;
     for row in &rows {
         push(&mut page.messages, (row, 0), room.as_str(), &senders)?;
@@ -148,9 +137,8 @@ async fn rows_of(
     (no, head, recent_from): (i32, i64, Option<Timestamp>),
     mut span: Span,
     query: HistoryQuery,
-) -> Result<Vec<Row>, DbError> {
-    (span.low, span.high) =
-        time_window::narrow(&source, no, (span.low, span.high), query.from, query.to).await?;
+) -> Result<Vec<Row>> {
+    (span.low, span.high) = narrow(&source, no, (span.low, span.high), query.from, query.to).await?;
     // One more than wanted, to know whether there is one.
     let limit = limit_of(query.limit.max(1)).saturating_add(1);
     let bytes_max = limit_of(query.bytes_max);
@@ -176,4 +164,42 @@ async fn rows_of(
 /// A message number as a parameter: a search bound.
 fn seq(seq: u64) -> i64 {
     saturate(seq)
+}
+
+/// Ranges of this size are scanned instead of divided.
+const ENOUGH: i64 = 64;
+
+/// A range that holds the first message received at a time or later.
+const SEARCH: Sql = Sql {
+    what: "searching for a time in a room",
+    text: "with recursive search (low, high) as ( \
+               select $2, $3 \
+               union all \
+               select case when probe.received_at < $4 then probe.seq + 1 else span.low end, \
+                   case when probe.received_at < $4 then span.high else span.middle end \
+               from (select low, high, (low + high) / 2 as middle from search where high - low > $5) span \
+               left join lateral (select m.seq, m.received_at from messages m \
+                   where m.room = $1 and m.seq >= span.middle and m.seq < span.high \
+                   order by m.seq limit 1) probe on true) \
+           select low, high from search order by high - low limit 1",
+};
+
+/// A range, both ends included, that holds all numbers of the window, and maybe some others at its edges.
+async fn narrow(
+    source: &ReadSource,
+    room: i32,
+    (low, high): (i64, i64),
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+) -> Result<(i64, i64)> {
+    let end = high.saturating_add(1);
+    let search = async |time: Option<Timestamp>| match time {
+        Some(time) if end - low > ENOUGH => {
+            let row = source.read_one(&SEARCH, &[&room, &low, &end, &PgTime(time), &ENOUGH]).await?;
+            Ok(Some((row.get::<_, i64>(0), row.get::<_, i64>(1))))
+        }
+        _ => Ok(None),
+    };
+    let (from, to) = tokio::try_join!(biased; search(from), search(to))?;
+    Ok((from.map_or(low, |(low, _)| low), to.map_or(high, |(_, end)| end - 1)))
 }

@@ -1,63 +1,44 @@
-//! Lists rooms, members, and the rooms of a user.
+//! Reads single rooms, and lists of rooms, members, and the rooms of a user, by one statement each.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use hubbub_core::store::{
-    Access, Cursor, HistoryQuery, Member, ReadError, RoomHead, RoomInfo, UserRoom, UserRooms,
+    Access, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomHead, RoomInfo, RoomStore,
+    UserRoom, UserRooms,
 };
 use hubbub_core::{RoomId, UserId};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
-use super::columns::{ROOM_COLUMNS, count, message_columns, push, room_columns, room_info};
+use super::columns::{ROOM_COLUMNS, access_of, count, message_columns, push, room_columns, room_info};
 use super::{history, limit_of};
-use crate::db::row::non_negative;
-use crate::db::{DbError, Sql};
+use crate::db::{DbError, Result, column, statements};
 use crate::rooms::Rooms;
+use crate::store::Postgres;
 
-const ROOM: Sql = Sql {
-    what: "reading a room",
-    text: concat!("select ", room_columns!(), " from rooms r where r.id = $1 and not r.deleted"),
-    types: &[Type::TEXT],
-};
+statements! {
+    ROOM("reading a room") =
+        concat!("select ", room_columns!(), " from rooms r where r.id = $1 and not r.deleted");
 
-const HEADS: Sql = Sql {
-    what: "reading the heads of rooms",
-    text: "select id, head, members_only, changes - marks from rooms where id = any($1) and not deleted",
-    types: &[Type::TEXT_ARRAY],
-};
+    HEADS("reading the heads of rooms") =
+        "select id, head, members_only, changes - marks from rooms where id = any($1) and not deleted";
 
-const ROOMS: Sql = Sql {
-    what: "listing rooms",
-    text: concat!(
-        "select ",
-        room_columns!(),
-        " from rooms r where r.id > $1 and not r.deleted order by r.id limit $2"
-    ),
-    types: &[Type::TEXT, Type::INT8],
-};
+    ROOMS("listing rooms") = concat!(
+        "select ", room_columns!(), " from rooms r where r.id > $1 and not r.deleted order by r.id limit $2"
+    );
 
-const ACCESS: Sql = Sql {
-    what: "looking up a member",
-    text: "select r.members_only, m.read_seq from rooms r \
-           left join members m on m.room = r.no and m.member = (select no from users where id = $2) \
-           where r.id = $1 and not r.deleted",
-    types: &[Type::TEXT, Type::TEXT],
-};
+    ACCESS("looking up a member") =
+        "select r.members_only, m.read_seq from rooms r \
+         left join members m on m.room = r.no and m.member = (select no from users where id = $2) \
+         where r.id = $1 and not r.deleted";
 
-const MEMBERS: Sql = Sql {
-    what: "listing members",
-    text: "select u.id, m.read_seq from rooms r join members m on m.room = r.no join users u on u.no = m.member \
-           where r.id = $1 and not r.deleted and u.id > $2 order by u.id limit $3",
-    types: &[Type::TEXT, Type::TEXT, Type::INT8],
-};
+    MEMBERS("listing members") =
+        "select u.id, m.read_seq from rooms r join members m on m.room = r.no join users u on u.no = m.member \
+         where r.id = $1 and not r.deleted and u.id > $2 order by u.id limit $3";
 
-/// The newest message of a room is nearly always the one at its head, and its partition follows from the room.
-const USER_ROOMS: Sql = Sql {
-    what: "listing a user's rooms",
-    text: concat!(
-        "select ",
-        room_columns!(),
+    /// The newest message of a room is nearly always the one at its head, and its partition follows from the room.
+    USER_ROOMS("listing a user's rooms") = concat!(
+        "select ", room_columns!(),
         ", mine.read_seq, case when r.erased = 0 then 0 else (select count(*) from erased e \
                where e.room = r.no and e.seq > greatest(mine.read_seq, r.oldest - 1)) end, ",
         message_columns!("last"),
@@ -67,76 +48,84 @@ const USER_ROOMS: Sql = Sql {
               and (r.erased = 0 or not exists (select from erased e where e.room = r.no and e.seq = r.head)) \
               limit 1) last on true \
           where u.id = $1 and r.id > $2 order by r.id limit $3"
-    ),
-    types: &[Type::TEXT, Type::TEXT, Type::INT8],
-};
+    );
+}
 
 /// Columns of [`USER_ROOMS`] before those of the message.
 const MESSAGE_AT: usize = ROOM_COLUMNS + 2;
 
-pub(super) async fn room(rooms: &Rooms, room: &RoomId) -> Result<Option<RoomInfo>, ReadError> {
-    if let Some(recent) = &rooms.recent {
-        return Ok(recent.room_state(room).await?.map(|state| state.info.clone()));
+impl RoomStore for Postgres {
+    fn epoch(&self) -> Arc<str> {
+        self.context.history.epoch.clone()
     }
-    Ok(rooms.context.db.read(&ROOM, &[&room.as_str()]).await?.first().map(room_info).transpose()?)
-}
 
-pub(super) async fn heads(rooms: &Rooms, wanted: &[RoomId]) -> Result<Vec<RoomHead>, DbError> {
-    let names: Vec<&str> = wanted.iter().map(RoomId::as_str).collect();
-    let rows = rooms.context.db.read(&HEADS, &[&names]).await?;
-    let wanted: HashMap<&str, &RoomId> = wanted.iter().map(|room| (room.as_str(), room)).collect();
-    let heads = rows.iter().filter_map(|row| {
-        let room = (*wanted.get(row.get::<_, &str>(0))?).clone();
-        let head = |room| {
-            Ok(RoomHead { room, head: count(row, 1)?, members_only: row.get(2), changes: count(row, 3)? })
-        };
-        Some(head(room))
-    });
-    heads.collect()
-}
-
-pub(super) async fn rooms(
-    rooms: &Rooms,
-    after: Option<&RoomId>,
-    limit: usize,
-) -> Result<Vec<RoomInfo>, DbError> {
-    let after = after.map_or("", RoomId::as_str);
-    rooms.context.db.read(&ROOMS, &[&after, &limit_of(limit)]).await?.iter().map(room_info).collect()
-}
-
-pub(super) async fn access(rooms: &Rooms, room: &RoomId, user: &UserId) -> Result<Access, ReadError> {
-    if let Some(recent) = &rooms.recent {
-        let Some(state) = recent.room_state(room).await? else { return Ok(Access::Unknown) };
-        return Ok(recent.access(&state, user).await?);
+    fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
+        Box::pin(async move { history::read(&self.rooms, &self.rooms.primary, &room, &query).await })
     }
-    let rows = rooms.context.db.read(&ACCESS, &[&room.as_str(), &user.as_str()]).await?;
-    let Some(row) = rows.first() else { return Ok(Access::Unknown) };
-    Ok(match row.get::<_, Option<i64>>(1) {
-        Some(read_seq) => Access::Member { read_seq: non_negative(read_seq, ACCESS.what)? },
-        None if row.get(0) => Access::Closed,
-        None => Access::Open,
-    })
+
+    fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {
+        Box::pin(async move {
+            if let Some(recent) = &self.rooms.recent {
+                return Ok(recent.room_state(&room).await?.map(|state| state.info.clone()));
+            }
+            let rows = self.context.db.read(&ROOM, &[&room.as_str()]).await?;
+            Ok(rows.first().map(room_info).transpose()?)
+        })
+    }
+
+    fn heads(&self, rooms: Vec<RoomId>) -> Read<'_, Vec<RoomHead>> {
+        Box::pin(async move {
+            let rows = self.context.db.read(&HEADS, &[&column(&rooms, RoomId::as_str)]).await?;
+            let rooms: HashMap<&str, &RoomId> = rooms.iter().map(|room| (room.as_str(), room)).collect();
+            let heads = rows.iter().filter_map(|row| Some((row, *rooms.get(row.get::<_, &str>(0))?)));
+            Ok(heads.map(|(row, room)| room_head(row, room)).collect::<Result<_, _>>()?)
+        })
+    }
+
+    fn rooms(&self, after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>> {
+        Box::pin(async move {
+            let after = after.as_ref().map_or("", RoomId::as_str);
+            let rows = self.context.db.read(&ROOMS, &[&after, &limit_of(limit)]).await?;
+            Ok(rows.iter().map(room_info).collect::<Result<_, _>>()?)
+        })
+    }
+
+    fn access(&self, room: RoomId, user: UserId) -> Read<'_, Access> {
+        Box::pin(async move {
+            if let Some(recent) = &self.rooms.recent {
+                let Some(state) = recent.room_state(&room).await? else { return Ok(Access::Unknown) };
+                return Ok(recent.access(&state, &user).await?);
+            }
+            let rows = self.context.db.read(&ACCESS, &[&room.as_str(), &user.as_str()]).await?;
+            Ok(rows.first().map(access_of).transpose()?.unwrap_or(Access::Unknown))
+        })
+    }
+
+    fn members(&self, room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>> {
+        Box::pin(async move {
+            let after = after.as_ref().map_or("", UserId::as_str);
+            let rows = self.context.db.read(&MEMBERS, &[&room.as_str(), &after, &limit_of(limit)]).await?;
+            Ok(rows.iter().map(member).collect::<Result<_, _>>()?)
+        })
+    }
+
+    fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms> {
+        Box::pin(async move { user_rooms(&self.rooms, &user, after.as_ref(), limit).await })
+    }
 }
 
-pub(super) async fn members(
-    rooms: &Rooms,
-    room: &RoomId,
-    after: Option<&UserId>,
-    limit: usize,
-) -> Result<Vec<Member>, DbError> {
-    let after = after.map_or("", UserId::as_str);
-    let rows = rooms.context.db.read(&MEMBERS, &[&room.as_str(), &after, &limit_of(limit)]).await?;
-    let member = |row: &Row| {
-        let user = UserId::new(row.get::<_, &str>(0)).map_err(|_| DbError::UnexpectedRow {
-            what: MEMBERS.what,
-            found: format!("the name {:?}", row.get::<_, &str>(0)),
-        })?;
-        Ok(Member { user, read_seq: count(row, 1)? })
-    };
-    rows.iter().map(member).collect()
+fn room_head(row: &Row, room: &RoomId) -> Result<RoomHead> {
+    let (head, changes) = (count(row, 1)?, count(row, 3)?);
+    Ok(RoomHead { room: room.clone(), head, members_only: row.get(2), changes })
 }
 
-pub(super) async fn user_rooms(
+fn member(row: &Row) -> Result<Member> {
+    let name: &str = row.get(0);
+    let unexpected = |_| DbError::UnexpectedRow { what: MEMBERS.what, found: format!("the name {name:?}") };
+    Ok(Member { user: UserId::new(name).map_err(unexpected)?, read_seq: count(row, 1)? })
+}
+
+async fn user_rooms(
     rooms: &Rooms,
     user: &UserId,
     after: Option<&RoomId>,

@@ -3,11 +3,10 @@
 use hubbub_core::invariant::saturate;
 use hubbub_core::{MessageRun, Timestamp};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::newest::{BYTES_MAX, MESSAGES_MAX, NewestMessages};
 use super::room_state::RoomState;
-use crate::db::{DbError, PgTime, Sql};
+use crate::db::{DbError, PgTime, Result, Sql};
 use crate::rooms::names::Names;
 use crate::rooms::read::{MESSAGE_COLUMNS, count, message_columns, push};
 use crate::store::Context;
@@ -21,9 +20,8 @@ const BEGIN: Timestamp = Timestamp::from_micros(i64::MIN);
 /// The newest messages after a number, newest first, and the state of the room in the same snapshot.
 const TAIL: Sql = Sql {
     what: "reading the newest messages",
-    text: concat!(
-        "select ",
-        message_columns!("m"),
+    text: concat! {
+        "select ", message_columns!("m"),
         ", m.found, r.head, r.oldest, r.erased from rooms r left join lateral ( \
              select *, row_number() over page as place, sum(octet_length(body)) over page as bytes, \
                  count(*) over () as found \
@@ -34,8 +32,7 @@ const TAIL: Sql = Sql {
                  order by m.seq desc limit $4) one \
              window page as (order by seq desc)) m on m.place = 1 or m.bytes <= $5 \
          where r.no = $1 order by m.place"
-    ),
-    types: &[Type::INT4, Type::INT8, Type::TIMESTAMPTZ, Type::INT8, Type::INT8],
+    },
 };
 
 /// Fetched messages, with the state of their room.
@@ -56,7 +53,7 @@ pub(super) async fn load(
     state: &RoomState,
     before: Option<&NewestMessages>,
     wanted: usize,
-) -> Result<NewestMessages, DbError> {
+) -> Result<NewestMessages> {
     if let Some(before) = before.filter(|before| before.version() == state.version()) {
         let from = before.last_received_at().unwrap_or(BEGIN);
         let fetched = fetch(context, users, state, (before.head(), from), MESSAGES_MAX).await?;
@@ -94,7 +91,7 @@ async fn fetch(
     state: &RoomState,
     (after, from): (u64, Timestamp),
     limit: usize,
-) -> Result<Fetched, DbError> {
+) -> Result<Fetched> {
     let (after, limit, bytes_max): (i64, i64, i64) = (saturate(after), saturate(limit), saturate(BYTES_MAX));
     let rows = context.db.read(&TAIL, &[&state.no, &after, &PgTime(from), &limit, &bytes_max]).await?;
     let unexpected =

@@ -1,11 +1,10 @@
-//! Caches the newest messages of active rooms, and the access of users.
+//! Caches the newest messages of active rooms, and the access of users to rooms.
 //!
 //! Other servers write to the same rooms, so nothing cached is used unchecked. Every read first queries the state of its
 //! room, together with all other reads at that moment ([`room_state`]): one small query for many. What is cached and as new
 //! as that state is the answer; otherwise the missing messages are loaded ([`load`]). Messages stored by this server are
 //! added without loading them.
 
-mod access;
 mod load;
 mod newest;
 pub(super) mod room_state;
@@ -18,21 +17,32 @@ use hubbub_core::cache;
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{Access, CacheFigures, Cursor, HistoryPage, HistoryQuery, ReadError};
 use hubbub_core::{Message, RoomId, UserId};
-use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use quick_cache::{UnitWeighter, Weighter};
 use tokio::sync::Mutex;
 
 use super::names::Names;
-use crate::db::DbError;
 use crate::db::query_batcher::QueryBatcher;
+use crate::db::sql::unsigned;
+use crate::db::{Result, Sql};
+use crate::rooms::read::access_of;
 use crate::store::Context;
-use access::AccessCache;
 pub(super) use newest::VisibilityVersion;
 use newest::{MESSAGES_MAX, NewestMessages};
 use room_state::{RoomState, RoomStateQuery};
 
 /// Most loads at the same time. A room is loaded once, however many reads wait for it.
 const LOADS_MAX: usize = 64;
+
+/// Pairs of room and user in the cache.
+const ACCESS_MAX: usize = 50_000;
+
+const ACCESS: Sql = Sql {
+    what: "looking up a member",
+    text: "select r.members_only, m.read_seq, r.changes, r.head, r.deleted from rooms r \
+           left join members m on m.room = r.no and m.member = (select no from users where id = $2) \
+           where r.no = $1",
+};
 
 /// Rooms expected in memory.
 const ROOMS_EXPECTED: usize = 1_000;
@@ -49,7 +59,6 @@ impl Weighter<i32, Arc<NewestMessages>> for Bytes {
     }
 }
 
-/// The cache.
 pub(super) struct RecentCache {
     context: Arc<Context>,
     room_states: Arc<QueryBatcher<RoomStateQuery>>,
@@ -61,7 +70,6 @@ pub(super) struct RecentCache {
 }
 
 impl RecentCache {
-    /// An empty cache of so many bytes.
     pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Self {
         let bytes: u64 = saturate(bytes);
         let options = cache::options(ROOMS_EXPECTED, bytes, LARGEST_BYTES);
@@ -88,7 +96,7 @@ impl RecentCache {
         users: &Names,
         state: &RoomState,
         query: &HistoryQuery,
-    ) -> Result<Option<HistoryPage>, DbError> {
+    ) -> Result<Option<HistoryPage>> {
         let Some(wanted) = wanted(state, query) else { return Ok(None) };
         if let Some(page) = self.cached_page(state, query) {
             self.hits.fetch_add(1, Relaxed);
@@ -117,8 +125,7 @@ impl RecentCache {
         if newest.is_as_new_as(state.version(), state.info.head) { newest.page(query) } else { None }
     }
 
-    /// The access of a user to a room.
-    pub(super) async fn access(&self, state: &RoomState, user: &UserId) -> Result<Access, DbError> {
+    pub(super) async fn access(&self, state: &RoomState, user: &UserId) -> Result<Access> {
         if let Some(access) = self.access_cache.get(state, user) {
             self.hits.fetch_add(1, Relaxed);
             return Ok(access);
@@ -159,6 +166,54 @@ impl RecentCache {
             questions: self.room_states.batch_query().count.load(Relaxed),
             bytes: self.newest.weight(),
         }
+    }
+}
+
+/// The access of a user to a room, and the state of the room at that time.
+#[derive(Debug, Clone)]
+struct CachedAccess {
+    access: Access,
+    changes: i64,
+    head: u64,
+}
+
+impl CachedAccess {
+    /// Whether it is as new as `state`, or newer. Without a change of the room, a read mark moves only with a message of its
+    /// member, and only from the head.
+    fn holds(&self, state: &RoomState) -> bool {
+        let is_at_head = matches!(self.access, Access::Member { read_seq } if read_seq >= self.head);
+        self.changes > state.changes
+            || self.changes == state.changes && (self.head >= state.info.head || !is_at_head)
+    }
+}
+
+struct AccessCache {
+    entries: Cache<(i32, Arc<str>), CachedAccess>,
+}
+
+impl Default for AccessCache {
+    fn default() -> Self {
+        let options = cache::options(ACCESS_MAX, ACCESS_MAX as u64, 1);
+        Self { entries: Cache::with_options(options, UnitWeighter, Default::default(), Default::default()) }
+    }
+}
+
+impl AccessCache {
+    fn get(&self, state: &RoomState, user: &UserId) -> Option<Access> {
+        let cached = self.entries.get(&(state.no, Arc::from(user.as_str())))?;
+        cached.holds(state).then_some(cached.access)
+    }
+
+    async fn load(&self, context: &Context, state: &RoomState, user: &UserId) -> Result<Access> {
+        let row = context.db.read_one(&ACCESS, &[&state.no, &user.as_str()]).await?;
+        if row.get(4) {
+            return Ok(Access::Unknown);
+        }
+        let access = access_of(&row)?;
+        let head = unsigned(&row, 3, ACCESS.what)?;
+        let cached = CachedAccess { access, changes: row.get(2), head };
+        self.entries.insert((state.no, Arc::from(user.as_str())), cached);
+        Ok(access)
     }
 }
 

@@ -66,35 +66,18 @@ impl NewestMessages {
     /// A page, if all of it is cached.
     pub(super) fn page(&self, query: &HistoryQuery) -> Option<HistoryPage> {
         self.unread.store(0, Relaxed);
-        let (mut messages, mut bytes) = (MessageRun::default(), 0_usize);
-        let mut is_full = |messages: &MessageRun, next: &Message<'_>| {
-            bytes = bytes.saturating_add(next.sent.text.len());
-            messages.len() >= query.limit || !messages.is_empty() && bytes > query.bytes_max
-        };
-        let mut more = false;
+        let mut messages = MessageRun::default();
+        let mut more;
         match query.cursor {
             Cursor::After(after) => {
-                if after.saturating_add(1) < self.low && self.low > self.version.0 {
+                let first = after.saturating_add(1);
+                if first < self.low && self.low > self.version.0 {
                     return None;
                 }
-                for message in
-                    (self.index_of(after.saturating_add(1))..).map_while(|index| self.run.get(index))
-                {
-                    more = is_full(&messages, &message);
-                    if more {
-                        break;
-                    }
-                    messages.push(&message);
-                }
+                more = self.fill(&mut messages, self.index_of(first).., query);
             }
             Cursor::Before(before) => {
-                for message in (0..self.index_of(before)).rev().map_while(|index| self.run.get(index)) {
-                    more = is_full(&messages, &message);
-                    if more {
-                        break;
-                    }
-                    messages.push(&message);
-                }
+                more = self.fill(&mut messages, (0..self.index_of(before)).rev(), query);
                 // The oldest message of a room is never erased, so there is one below.
                 if !more && self.low > self.version.0 {
                     if messages.len() < query.limit {
@@ -106,6 +89,24 @@ impl NewestMessages {
             }
         }
         Some(HistoryPage { messages, head: self.head, oldest: self.version.0, more })
+    }
+
+    /// Adds messages to a page until it is full. Returns whether there are more.
+    fn fill(
+        &self,
+        page: &mut MessageRun,
+        indexes: impl Iterator<Item = usize>,
+        query: &HistoryQuery,
+    ) -> bool {
+        let mut bytes = 0_usize;
+        for message in indexes.map_while(|index| self.run.get(index)) {
+            bytes = bytes.saturating_add(message.sent.text.len());
+            if page.len() >= query.limit || !page.is_empty() && bytes > query.bytes_max {
+                return true;
+            }
+            page.push(&message);
+        }
+        false
     }
 
     /// The index of the first message whose number is not less.

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hubbub_core::RoomId;
 use hubbub_core::store::{ReadError, RoomInfo};
-use tokio_postgres::types::Type;
 
 use super::newest::VisibilityVersion;
 use crate::db::Sql;
@@ -16,12 +15,10 @@ use crate::store::Context;
 
 const ROOM_STATES: Sql = Sql {
     what: "reading the state of rooms",
-    text: concat!(
-        "select ",
-        room_columns!(),
+    text: concat! {
+        "select ", room_columns!(),
         ", r.no, r.erased, r.changes from rooms r where r.id = any($1) and not r.deleted"
-    ),
-    types: &[Type::TEXT_ARRAY],
+    },
 };
 
 /// A room at the moment of the query.
@@ -41,10 +38,8 @@ impl RoomState {
     }
 }
 
-/// The query for the state of rooms.
 pub(super) struct RoomStateQuery {
     pub(super) context: Arc<Context>,
-    /// Queries so far.
     pub(super) count: AtomicU64,
 }
 

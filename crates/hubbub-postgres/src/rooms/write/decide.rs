@@ -11,14 +11,15 @@ use hubbub_core::rules::rooms::{
 use hubbub_core::{Change, Message, Outcome, Receipt, Refusal, RoomSettings, Send, Timestamp};
 use uuid::Uuid;
 
+use super::differences::NewMessage;
 use super::ids::UsedIds;
-use super::messages::NewMessage;
 use super::state::{Membership, Room, State};
 use super::{Numbered, Totals};
 use crate::apply::RoomOp;
 use crate::rooms::recent::VisibilityVersion;
 
 /// What is to be written.
+#[derive(Default)]
 pub(super) struct Written<'a> {
     /// New messages, those of a room in the order of their numbers.
     pub(super) stored: Vec<NewMessage<'a>>,
@@ -54,32 +55,17 @@ pub(super) struct WorkingSet<'a> {
     used_ids: UsedIds,
     /// The batch's own messages, by room and id.
     new_ids: HashMap<(i32, Uuid), usize>,
-    stored: Vec<NewMessage<'a>>,
-    /// Members who are not as they were.
-    members: HashMap<Membership, Option<i64>>,
-    counts: Vec<(usize, i32, i64)>,
-    totals: Totals,
+    written: Written<'a>,
 }
 
 impl<'a> WorkingSet<'a> {
     pub(super) fn new(now: Timestamp, autocreate: bool, state: State, used_ids: UsedIds) -> Self {
-        Self {
-            now,
-            autocreate,
-            state,
-            used_ids,
-            new_ids: HashMap::new(),
-            stored: Vec::new(),
-            members: HashMap::new(),
-            counts: Vec::new(),
-            totals: Totals::default(),
-        }
+        Self { now, autocreate, state, used_ids, new_ids: HashMap::new(), written: Written::default() }
     }
 
-    /// Decides about all operations.
     pub(super) fn decide(&mut self, ops: &[Numbered<'a>], hashes: &[Uuid]) -> Vec<Outcome> {
         self.new_ids.reserve(ops.len());
-        self.stored.reserve(ops.len());
+        self.written.stored.reserve(ops.len());
         let mut outcomes = Vec::with_capacity(ops.len());
         for (place, (numbered, hash)) in ops.iter().zip(hashes).enumerate() {
             let decided = match &numbered.op {
@@ -96,10 +82,9 @@ impl<'a> WorkingSet<'a> {
     }
 
     /// What the operations changed.
-    pub(super) fn into_written(self) -> Written<'a> {
-        let rooms = self.state.rooms.into_iter().filter(|(_, room)| room.is_touched).collect();
-        let (stored, members, counts, totals) = (self.stored, self.members, self.counts, self.totals);
-        Written { stored, rooms, members, counts, totals }
+    pub(super) fn into_written(mut self) -> Written<'a> {
+        self.written.rooms = self.state.rooms.into_iter().filter(|(_, room)| room.is_touched).collect();
+        self.written
     }
 
     fn send(&mut self, numbered: &Numbered<'a>, send: &Send<'a>, hash: Uuid) -> Result<Outcome, Refusal> {
@@ -129,16 +114,23 @@ impl<'a> WorkingSet<'a> {
             && is_caught_up(mark.unsigned_abs(), room.head.unsigned_abs())
         {
             *mark = stored;
-            self.members.insert((no, sender), Some(stored));
+            self.written.members.insert((no, sender), Some(stored));
         }
         debug_assert_eq!(stored.unsigned_abs(), seq);
         (room.head, room.last_received_at) = (stored, Some(received_at));
         room.messages += 1;
-        self.totals.messages += 1;
-        self.totals.rooms += i64::from(!room.exists);
+        self.written.totals.messages += 1;
+        self.written.totals.rooms += i64::from(!room.exists);
         (room.exists, room.is_touched) = (true, true);
-        self.new_ids.insert((no, hash), self.stored.len());
-        self.stored.push(NewMessage { room: no, sender, seq: stored, received_at, hash, send: *send });
+        self.new_ids.insert((no, hash), self.written.stored.len());
+        self.written.stored.push(NewMessage {
+            room: no,
+            sender,
+            seq: stored,
+            received_at,
+            hash,
+            send: *send,
+        });
         Ok(())
     }
 
@@ -154,12 +146,12 @@ impl<'a> WorkingSet<'a> {
         let Some((no, room)) = target else {
             return Err(broken("a room that is changed was locked").into());
         };
-        let (marks, changed, counts) = (&mut self.state.members, &mut self.members, &mut self.counts);
+        let (marks, changed, counts) =
+            (&mut self.state.members, &mut self.written.members, &mut self.written.counts);
         let mut target = RoomEntry { no, room, numbered, place, marks, changed, counts };
         Ok(apply_change(&mut target, &record)?)
     }
 
-    /// A room as the operations so far left it.
     pub(super) fn room(&self, no: i32) -> Option<&Room> {
         self.state.rooms.get(&no)
     }
@@ -190,7 +182,7 @@ impl SendView for OpView<'_, '_> {
     fn id_holder(&self, send: &Send<'_>) -> Result<Option<IdHolder>, Infallible> {
         let Some((room, sender)) = self.numbered.room.zip(self.numbered.user) else { return Ok(None) };
         let id = (room, self.hash);
-        if let Some(first) = self.set.new_ids.get(&id).and_then(|first| self.set.stored.get(*first)) {
+        if let Some(first) = self.set.new_ids.get(&id).and_then(|first| self.set.written.stored.get(*first)) {
             let receipt = Receipt { seq: first.seq.unsigned_abs(), received_at: first.received_at };
             return Ok(Some(IdHolder { receipt, is_same: first.send.same_content(send) }));
         }

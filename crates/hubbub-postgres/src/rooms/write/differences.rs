@@ -3,63 +3,62 @@
 use std::collections::HashMap;
 
 use hubbub_core::invariant::saturate;
-use tokio_postgres::types::Type;
+use hubbub_core::{Send, Timestamp};
+use tokio_postgres::error::SqlState;
+use uuid::Uuid;
 
 use super::decide::Written;
+use super::ids;
 use super::state::{Membership, Room};
-use super::{ids, messages};
-use crate::db::{DbError, PgTime, Sql, Tx};
+use crate::db::{DbError, Param, PgTime, Result, Tx, column, statements};
 
-const ROOMS: Sql = Sql {
-    what: "moving the heads of rooms",
-    text: "update rooms r set head = new.head, messages = new.messages, members = new.members, \
-               last_received_at = new.last_received_at, changes = r.changes + new.changes, \
-               marks = r.marks + new.marks, deleted = false \
-           from unnest($1, $2, $3, $4, $5, $6, $7) \
-               as new (no, head, messages, members, last_received_at, changes, marks) \
-           where r.no = new.no",
-    types: &[
-        Type::INT4_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::TIMESTAMPTZ_ARRAY,
-        Type::INT4_ARRAY,
-        Type::INT4_ARRAY,
-    ],
-};
+/// A message that has its number.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewMessage<'a> {
+    pub(super) room: i32,
+    pub(super) sender: i32,
+    pub(super) seq: i64,
+    pub(super) received_at: Timestamp,
+    pub(super) hash: Uuid,
+    pub(super) send: Send<'a>,
+}
 
-const MEMBERS: Sql = Sql {
-    what: "inserting members",
-    text: "insert into members (room, member, read_seq) select * from unnest($1, $2, $3) \
-           on conflict (room, member) do update set read_seq = excluded.read_seq",
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
-};
+statements! {
+    MESSAGES("inserting messages") =
+        "insert into messages (room, sender, seq, received_at, sent_at, kind, message_id, username, body) \
+         select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
-const FORMER_MEMBERS: Sql = Sql {
-    what: "removing members",
-    text: "delete from members m using unnest($1, $2) as former (room, member) \
-           where m.room = former.room and m.member = former.member",
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY],
-};
+    ROOMS("moving the heads of rooms") =
+        "update rooms r set head = new.head, messages = new.messages, members = new.members, \
+             last_received_at = new.last_received_at, changes = r.changes + new.changes, \
+             marks = r.marks + new.marks, deleted = false \
+         from unnest($1, $2, $3, $4, $5, $6, $7) \
+             as new (no, head, messages, members, last_received_at, changes, marks) \
+         where r.no = new.no";
 
-const COUNT_ERASED: Sql = Sql {
-    what: "counting what is unread",
-    text: "select wanted.place, \
-               (select count(*) from erased e where e.room = wanted.room and e.seq > wanted.behind) \
-           from unnest($1, $2, $3) as wanted (place, room, behind)",
-    types: &[Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY],
-};
+    MEMBERS("inserting members") =
+        "insert into members (room, member, read_seq) select * from unnest($1, $2, $3) \
+         on conflict (room, member) do update set read_seq = excluded.read_seq";
+
+    FORMER_MEMBERS("removing members") =
+        "delete from members m using unnest($1, $2) as former (room, member) \
+         where m.room = former.room and m.member = former.member";
+
+    COUNT_ERASED("counting what is unread") =
+        "select wanted.place, \
+             (select count(*) from erased e where e.room = wanted.room and e.seq > wanted.behind) \
+         from unnest($1, $2, $3) as wanted (place, room, behind)";
+}
 
 /// Writes everything. Returns how many ids were new, and how many erased messages each outcome counts as unread.
 pub(super) async fn write(
     tx: &Tx<'_>,
     written: &Written<'_>,
     are_free: bool,
-) -> Result<(u64, Vec<(usize, u64)>), DbError> {
+) -> Result<(u64, Vec<(usize, u64)>)> {
     let (inserted, stored, rooms, members, unread) = tokio::join!(
         ids::insert(tx, &written.stored, are_free),
-        messages::insert(tx, &written.stored),
+        insert_messages(tx, &written.stored),
         write_rooms(tx, &written.rooms),
         write_members(tx, &written.members),
         count_erased(tx, &written.counts),
@@ -74,74 +73,74 @@ pub(super) async fn write(
     if cause < faults.len() { Err(faults.swap_remove(cause)) } else { Ok((inserted, unread)) }
 }
 
-fn kept<T: Default>(result: Result<T, DbError>, faults: &mut Vec<DbError>) -> T {
+fn kept<T: Default>(result: Result<T>, faults: &mut Vec<DbError>) -> T {
     result.unwrap_or_else(|fault| {
         faults.push(fault);
         T::default()
     })
 }
 
-async fn write_rooms(tx: &Tx<'_>, rooms: &[(i32, Room)]) -> Result<(), DbError> {
-    if rooms.is_empty() {
-        return Ok(());
-    }
-    let column = |of: fn(&Room) -> i64| rooms.iter().map(|(_, room)| of(room)).collect::<Vec<i64>>();
-    let numbers: Vec<i32> = rooms.iter().map(|(no, _)| *no).collect();
-    let times: Vec<Option<PgTime>> =
-        rooms.iter().map(|(_, room)| room.last_received_at.map(PgTime)).collect();
-    let flag = |of: fn(&Room) -> bool| rooms.iter().map(|(_, room)| i32::from(of(room))).collect::<Vec<_>>();
-    let changes = flag(|room| room.is_changed || room.is_marked);
-    let marks = flag(|room| room.is_marked && !room.is_changed);
-    let (heads, messages) = (column(|room| room.head), column(|room| room.messages));
-    let members = column(|room| room.members);
-    tx.execute(&ROOMS, &[&numbers, &heads, &messages, &members, &times, &changes, &marks]).await?;
-    Ok(())
+async fn write_rooms(tx: &Tx<'_>, rooms: &[(i32, Room)]) -> Result<u64> {
+    let params: [Param<'_>; 7] = [
+        &column(rooms, |(no, _)| *no),
+        &column(rooms, |(_, room)| room.head),
+        &column(rooms, |(_, room)| room.messages),
+        &column(rooms, |(_, room)| room.members),
+        &column(rooms, |(_, room)| room.last_received_at.map(PgTime)),
+        &column(rooms, |(_, room)| i32::from(room.is_changed || room.is_marked)),
+        &column(rooms, |(_, room)| i32::from(room.is_marked && !room.is_changed)),
+    ];
+    tx.execute_for(&ROOMS, &params).await
 }
 
 /// Writes the members that are not as they were.
-pub(super) async fn write_members(
-    tx: &Tx<'_>,
-    members: &HashMap<Membership, Option<i64>>,
-) -> Result<(), DbError> {
-    let (mut rooms, mut users, mut marks) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut former_rooms, mut former_users) = (Vec::new(), Vec::new());
-    for ((room, user), mark) in members {
-        match mark {
-            Some(mark) => {
-                rooms.push(*room);
-                users.push(*user);
-                marks.push(*mark);
-            }
-            None => {
-                former_rooms.push(*room);
-                former_users.push(*user);
-            }
-        }
-    }
-    let insert = async {
-        if rooms.is_empty() { Ok(0) } else { tx.execute(&MEMBERS, &[&rooms, &users, &marks]).await }
-    };
-    let remove = async {
-        if former_rooms.is_empty() {
-            Ok(0)
-        } else {
-            tx.execute(&FORMER_MEMBERS, &[&former_rooms, &former_users]).await
-        }
-    };
-    let (inserted, removed) = tokio::join!(insert, remove);
-    inserted.and(removed).map(drop)
+pub(super) async fn write_members(tx: &Tx<'_>, members: &HashMap<Membership, Option<i64>>) -> Result<u64> {
+    let (current, former): (Vec<_>, Vec<_>) = members.iter().partition(|(_, mark)| mark.is_some());
+    let rooms = |members: &[(&Membership, &Option<i64>)]| column(members, |((room, _), _)| *room);
+    let users = |members: &[(&Membership, &Option<i64>)]| column(members, |((_, user), _)| *user);
+    let marks: Vec<i64> = current.iter().filter_map(|(_, mark)| **mark).collect();
+    let inserted: [Param<'_>; 3] = [&rooms(&current), &users(&current), &marks];
+    let removed: [Param<'_>; 2] = [&rooms(&former), &users(&former)];
+    let (inserted, removed) =
+        tokio::join!(tx.execute_for(&MEMBERS, &inserted), tx.execute_for(&FORMER_MEMBERS, &removed));
+    inserted.and(removed)
 }
 
-async fn count_erased(tx: &Tx<'_>, counts: &[(usize, i32, i64)]) -> Result<Vec<(usize, u64)>, DbError> {
-    if counts.is_empty() {
-        return Ok(Vec::new());
-    }
-    let places: Vec<i64> = counts.iter().map(|(place, ..)| saturate(*place)).collect();
-    let rooms: Vec<i32> = counts.iter().map(|(_, room, _)| *room).collect();
-    let behind: Vec<i64> = counts.iter().map(|(.., behind)| *behind).collect();
-    let rows = tx.query(&COUNT_ERASED, &[&places, &rooms, &behind]).await?;
-    let counted = rows.iter().filter_map(|row| {
-        Some((usize::try_from(row.get::<_, i64>(0)).ok()?, row.get::<_, i64>(1).unsigned_abs()))
-    });
+async fn count_erased(tx: &Tx<'_>, counts: &[(usize, i32, i64)]) -> Result<Vec<(usize, u64)>> {
+    let params: [Param<'_>; 3] = [
+        &column(counts, |(place, ..)| saturate::<_, i64>(*place)),
+        &column(counts, |(_, room, _)| *room),
+        &column(counts, |(.., behind)| *behind),
+    ];
+    let rows = tx.query_for(&COUNT_ERASED, &params).await?;
+    let counted = rows.iter().map(|row| (saturate(row.get::<_, i64>(0)), saturate(row.get::<_, i64>(1))));
     Ok(counted.collect())
+}
+
+async fn insert_messages(tx: &Tx<'_>, stored: &[NewMessage<'_>]) -> Result<u64> {
+    // Room by room: so pages of the index fill up before the next ones begin, and a room's messages lie together.
+    let mut stored = stored.to_vec();
+    stored.sort_unstable_by_key(|new| (new.room, new.seq));
+    let params: [Param<'_>; 9] = [
+        &column(&stored, |new| new.room),
+        &column(&stored, |new| new.sender),
+        &column(&stored, |new| new.seq),
+        &column(&stored, |new| PgTime(new.received_at)),
+        &column(&stored, |new| PgTime(new.send.timestamp)),
+        &column(&stored, |new| saturate::<u8, i8>(new.send.kind as u8)),
+        &column(&stored, |new| new.send.id),
+        &column(&stored, |new| new.send.username.unwrap_or_default()),
+        &column(&stored, |new| new.send.text),
+    ];
+    tx.execute_for(&MESSAGES, &params).await
+}
+
+/// Whether a message was refused because no partition holds its time.
+pub(super) fn lacks_partition(fault: &DbError) -> bool {
+    match fault {
+        DbError::Statement { what, error } => {
+            *what == MESSAGES.what && error.code() == Some(&SqlState::CHECK_VIOLATION)
+        }
+        _ => false,
+    }
 }

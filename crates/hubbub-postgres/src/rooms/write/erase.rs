@@ -7,74 +7,49 @@ use std::collections::{BTreeMap, HashMap};
 
 use hubbub_core::Outcome;
 use hubbub_core::invariant::saturate;
-use tokio_postgres::types::Type;
 
 use super::Totals;
 use super::state::{self, State};
-use crate::db::{DbError, Sql, Tx};
+use crate::db::{Param, Result, Tx, column, statements};
 
 /// Messages erased by one operation.
 const ERASED_MAX: usize = 5_000;
 
-const MESSAGES: Sql = Sql {
-    what: "looking for a user's messages",
-    text: "select m.room, m.seq from messages m join rooms r on r.no = m.room and r.oldest <= m.seq \
-           where m.sender = $1 and (r.erased = 0 or not exists \
-               (select from erased e where e.room = m.room and e.seq = m.seq)) \
-           order by m.received_at, m.room, m.seq limit $2",
-    types: &[Type::INT4, Type::INT8],
-};
+statements! {
+    MESSAGES("looking for a user's messages") =
+        "select m.room, m.seq from messages m join rooms r on r.no = m.room and r.oldest <= m.seq \
+         where m.sender = $1 and (r.erased = 0 or not exists \
+             (select from erased e where e.room = m.room and e.seq = m.seq)) \
+         order by m.received_at, m.room, m.seq limit $2";
 
-const MEMBERSHIPS: Sql = Sql {
-    what: "looking for a user's rooms",
-    text: "select room from members where member = $1",
-    types: &[Type::INT4],
-};
+    MEMBERSHIPS("looking for a user's rooms") = "select room from members where member = $1";
 
-const ERASE: Sql = Sql {
-    what: "erasing messages",
-    text: "insert into erased (room, seq) select * from unnest($1, $2) on conflict do nothing returning room, seq",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
-};
+    ERASE("erasing messages") =
+        "insert into erased (room, seq) select * from unnest($1, $2) on conflict do nothing returning room, seq";
 
-/// The number behind the run of erased ones that begins with a room's oldest.
-const NEW_OLDEST: Sql = Sql {
-    what: "looking for the oldest messages",
-    text: "select wanted.room, (select e.seq + 1 from erased e \
-               where e.room = wanted.room and e.seq >= wanted.oldest and not exists \
-                   (select from erased next where next.room = e.room and next.seq = e.seq + 1) \
-               order by e.seq limit 1) \
-           from unnest($1, $2) as wanted (room, oldest)",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
-};
+    /// The number behind the run of erased ones that begins with a room's oldest.
+    NEW_OLDEST("looking for the oldest messages") =
+        "select wanted.room, (select e.seq + 1 from erased e \
+             where e.room = wanted.room and e.seq >= wanted.oldest and not exists \
+                 (select from erased next where next.room = e.room and next.seq = e.seq + 1) \
+             order by e.seq limit 1) \
+         from unnest($1, $2) as wanted (room, oldest)";
 
-const FORGET: Sql = Sql {
-    what: "deleting erased numbers",
-    text: "delete from erased e using unnest($1, $2) as moved (room, oldest) \
-           where e.room = moved.room and e.seq < moved.oldest",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY],
-};
+    FORGET("deleting erased numbers") =
+        "delete from erased e using unnest($1, $2) as moved (room, oldest) \
+         where e.room = moved.room and e.seq < moved.oldest";
 
-const LEAVE: Sql = Sql {
-    what: "removing memberships",
-    text: "delete from members where member = $1 and room = any($2) returning room",
-    types: &[Type::INT4, Type::INT4_ARRAY],
-};
+    LEAVE("removing memberships") = "delete from members where member = $1 and room = any($2) returning room";
 
-const ROOMS: Sql = Sql {
-    what: "changing rooms",
-    text: "update rooms r set oldest = new.oldest, erased = new.erased, messages = new.messages, \
-               members = new.members, changes = r.changes + 1 \
-           from unnest($1, $2, $3, $4, $5) as new (no, oldest, erased, messages, members) where r.no = new.no",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY],
-};
+    ROOMS("changing rooms") =
+        "update rooms r set oldest = new.oldest, erased = new.erased, messages = new.messages, \
+             members = new.members, changes = r.changes + 1 \
+         from unnest($1, $2, $3, $4, $5) as new (no, oldest, erased, messages, members) where r.no = new.no";
 
-const ADD_PENDING_DELETES: Sql = Sql {
-    what: "recording the pending deletes of a user",
-    text: "insert into takeouts (room, first_seq, last_seq, sender) \
-           select room, first_seq, last_seq, $4 from unnest($1, $2, $3) as gone (room, first_seq, last_seq)",
-    types: &[Type::INT4_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT4],
-};
+    ADD_PENDING_DELETES("recording the pending deletes of a user") =
+        "insert into takeouts (room, first_seq, last_seq, sender) \
+         select room, first_seq, last_seq, $4 from unnest($1, $2, $3) as gone (room, first_seq, last_seq)";
+}
 
 /// What is erased of a room.
 struct ErasedRange {
@@ -84,7 +59,7 @@ struct ErasedRange {
 }
 
 /// Erases the next messages; with the last ones the user's memberships end.
-pub(super) async fn apply(tx: &Tx<'_>, user: i32) -> Result<(Outcome, Totals), DbError> {
+pub(super) async fn apply(tx: &Tx<'_>, user: i32) -> Result<(Outcome, Totals)> {
     let most: i64 = saturate(ERASED_MAX + 1);
     let mut found: Vec<(i32, i64)> =
         tx.query(&MESSAGES, &[&user, &most]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
@@ -107,14 +82,10 @@ pub(super) async fn apply(tx: &Tx<'_>, user: i32) -> Result<(Outcome, Totals), D
     Ok((outcome, Totals { messages: -messages, rooms: 0 }))
 }
 
-async fn erase(
-    tx: &Tx<'_>,
-    state: &mut State,
-    found: &[(i32, i64)],
-) -> Result<BTreeMap<i32, ErasedRange>, DbError> {
+async fn erase(tx: &Tx<'_>, state: &mut State, found: &[(i32, i64)]) -> Result<BTreeMap<i32, ErasedRange>> {
     let (rooms, seqs): (Vec<i32>, Vec<i64>) = found.iter().copied().unzip();
     let mut gone: BTreeMap<i32, ErasedRange> = BTreeMap::new();
-    for row in tx.query(&ERASE, &[&rooms, &seqs]).await? {
+    for row in tx.query_for(&ERASE, &[&rooms, &seqs]).await? {
         let (room, seq): (i32, i64) = (row.get(0), row.get(1));
         let gone = gone.entry(room).or_insert(ErasedRange { first: seq, last: seq, count: 0 });
         gone.first = gone.first.min(seq);
@@ -132,19 +103,12 @@ async fn erase(
 }
 
 /// Restores that a room's oldest number is not an erased one's.
-async fn move_oldest(
-    tx: &Tx<'_>,
-    state: &mut State,
-    gone: &BTreeMap<i32, ErasedRange>,
-) -> Result<(), DbError> {
+async fn move_oldest(tx: &Tx<'_>, state: &mut State, gone: &BTreeMap<i32, ErasedRange>) -> Result<()> {
     let is_oldest =
         |no: &i32, gone: &ErasedRange| state.rooms.get(no).is_some_and(|room| room.oldest == gone.first);
     let begun = gone.iter().filter(|(no, gone)| is_oldest(no, gone)).map(|(no, gone)| (*no, gone.first));
     let (rooms, oldest): (Vec<i32>, Vec<i64>) = begun.unzip();
-    if rooms.is_empty() {
-        return Ok(());
-    }
-    let rows = tx.query(&NEW_OLDEST, &[&rooms, &oldest]).await?;
+    let rows = tx.query_for(&NEW_OLDEST, &[&rooms, &oldest]).await?;
     let moved: HashMap<i32, i64> =
         rows.iter().filter_map(|row| Some((row.get(0), row.get::<_, Option<i64>>(1)?))).collect();
     for (no, oldest) in &moved {
@@ -154,11 +118,10 @@ async fn move_oldest(
         }
     }
     let (rooms, oldest): (Vec<i32>, Vec<i64>) = moved.into_iter().unzip();
-    tx.execute(&FORGET, &[&rooms, &oldest]).await?;
-    Ok(())
+    tx.execute_for(&FORGET, &[&rooms, &oldest]).await.map(drop)
 }
 
-async fn leave(tx: &Tx<'_>, state: &mut State, user: i32) -> Result<(), DbError> {
+async fn leave(tx: &Tx<'_>, state: &mut State, user: i32) -> Result<()> {
     let rooms: Vec<i32> = state.rooms.keys().copied().collect();
     for row in tx.query(&LEAVE, &[&user, &rooms]).await? {
         if let Some(room) = state.rooms.get_mut(&row.get(0)) {
@@ -169,25 +132,21 @@ async fn leave(tx: &Tx<'_>, state: &mut State, user: i32) -> Result<(), DbError>
     Ok(())
 }
 
-async fn write_rooms(tx: &Tx<'_>, state: &State) -> Result<(), DbError> {
+async fn write_rooms(tx: &Tx<'_>, state: &State) -> Result<u64> {
     let touched: Vec<_> = state.rooms.iter().filter(|(_, room)| room.is_touched).collect();
-    let numbers: Vec<i32> = touched.iter().map(|(no, _)| **no).collect();
-    let oldest: Vec<i64> = touched.iter().map(|(_, room)| room.oldest).collect();
-    let erased: Vec<i64> = touched.iter().map(|(_, room)| room.erased).collect();
-    let messages: Vec<i64> = touched.iter().map(|(_, room)| room.messages).collect();
-    let members: Vec<i64> = touched.iter().map(|(_, room)| room.members).collect();
-    tx.execute(&ROOMS, &[&numbers, &oldest, &erased, &messages, &members]).await?;
-    Ok(())
+    let params: [Param<'_>; 5] = [
+        &column(&touched, |(no, _)| **no),
+        &column(&touched, |(_, room)| room.oldest),
+        &column(&touched, |(_, room)| room.erased),
+        &column(&touched, |(_, room)| room.messages),
+        &column(&touched, |(_, room)| room.members),
+    ];
+    tx.execute_for(&ROOMS, &params).await
 }
 
-async fn add_pending_deletes(
-    tx: &Tx<'_>,
-    gone: &BTreeMap<i32, ErasedRange>,
-    user: i32,
-) -> Result<(), DbError> {
-    let rooms: Vec<i32> = gone.keys().copied().collect();
-    let first: Vec<i64> = gone.values().map(|gone| gone.first).collect();
-    let last: Vec<i64> = gone.values().map(|gone| gone.last).collect();
-    tx.execute(&ADD_PENDING_DELETES, &[&rooms, &first, &last, &user]).await?;
-    Ok(())
+async fn add_pending_deletes(tx: &Tx<'_>, gone: &BTreeMap<i32, ErasedRange>, user: i32) -> Result<u64> {
+    let gone: Vec<_> = gone.iter().collect();
+    let (rooms, firsts) = (column(&gone, |(no, _)| **no), column(&gone, |(_, gone)| gone.first));
+    let lasts = column(&gone, |(_, gone)| gone.last);
+    tx.execute_for(&ADD_PENDING_DELETES, &[&rooms, &firsts, &lasts, &user]).await
 }

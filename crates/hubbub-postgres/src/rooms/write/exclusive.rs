@@ -1,54 +1,36 @@
 //! Exclusive changes: making, changing and deleting a room, and erasing a user.
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::{Change, Outcome, Refusal, RoomChange, RoomSettings, Timestamp};
-use tokio_postgres::types::Type;
+use hubbub_core::{Change, Outcome, Refusal, RoomChange, Timestamp};
 
 use super::decide::WorkingSet;
-use super::state::{self, Room};
+use super::state;
 use super::{Numbered, Totals, differences, erase, ids};
 use crate::apply::RoomOp;
-use crate::db::{DbError, Failure, Sql, Tx};
+use crate::db::{DbError, Failure, Param, Result, Tx, statements};
 use crate::rooms::Rooms;
 
-/// A setting that is not given keeps its value, which is the default in a new room.
-const PUT: Sql = Sql {
-    what: "changing a room",
-    text: "update rooms set deleted = false, changes = changes + 1, members = members + $5, \
-               title = case when $2 is null then title else nullif($2, '') end, \
-               members_only = coalesce($3, members_only), \
-               retention_s = case when $4 is null then retention_s else nullif($4, 0) end \
-           where no = $1",
-    types: &[Type::INT4, Type::TEXT, Type::BOOL, Type::INT8, Type::INT8],
-};
+statements! {
+    /// A setting that is not given keeps its value, which is the default in a new room.
+    PUT("changing a room") =
+        "update rooms set deleted = false, changes = changes + 1, members = members + $5, \
+             title = case when $2 is null then title else nullif($2, '') end, \
+             members_only = coalesce($3, members_only), \
+             retention_s = case when $4 is null then retention_s else nullif($4, 0) end \
+         where no = $1";
 
-const DELETE: Sql = Sql {
-    what: "deleting a room",
-    text: "update rooms set oldest = head + 1, messages = 0, erased = 0, members = 0, changes = changes + 1, \
-               title = null, members_only = false, retention_s = null, deleted = true \
-           where no = $1",
-    types: &[Type::INT4],
-};
+    DELETE("deleting a room") =
+        "update rooms set oldest = head + 1, messages = 0, erased = 0, members = 0, changes = changes + 1, \
+             title = null, members_only = false, retention_s = null, deleted = true \
+         where no = $1";
 
-const DELETE_MEMBERS: Sql = Sql {
-    what: "removing a room's members",
-    text: "delete from members where room = $1",
-    types: &[Type::INT4],
-};
+    DELETE_MEMBERS("removing a room's members") = "delete from members where room = $1";
+    DELETE_ERASED("deleting a room's erased numbers") = "delete from erased where room = $1";
 
-const DELETE_ERASED: Sql = Sql {
-    what: "deleting a room's erased numbers",
-    text: "delete from erased where room = $1",
-    types: &[Type::INT4],
-};
+    ADD_PENDING_DELETES("recording the pending deletes of a room") =
+        "insert into takeouts (room, first_seq, last_seq) select $1, $2, $3 where $2 <= $3";
+}
 
-const ADD_PENDING_DELETES: Sql = Sql {
-    what: "recording the pending deletes of a room",
-    text: "insert into takeouts (room, first_seq, last_seq) select $1, $2, $3 where $2 <= $3",
-    types: &[Type::INT4, Type::INT8, Type::INT8],
-};
-
-/// Makes an exclusive change.
 pub(super) async fn apply(rooms: &Rooms, change: &Change<'_>) -> Result<Outcome, Failure> {
     let db = &rooms.context.db;
     let (outcome, totals) = if let RoomChange::EraseUser { user } = change.what {
@@ -78,7 +60,7 @@ async fn change_room(
     no: i32,
     numbered: &Numbered<'_>,
     now: Timestamp,
-) -> Result<(Outcome, Totals), DbError> {
+) -> Result<(Outcome, Totals)> {
     let missing = || DbError::UnexpectedRow { what: "locking rooms", found: "no row".into() };
     let mut state = state::lock(tx, std::iter::once(no)).await?;
     state.members = state::read_members(tx, &state, std::slice::from_ref(numbered)).await?;
@@ -95,24 +77,19 @@ async fn change_room(
     };
     match change.what {
         RoomChange::PutRoom { settings, .. } => {
-            put(tx, no, &settings, after.members - before.members).await?;
+            let retention: Option<i64> = settings.retention_s.map(saturate);
+            let more_members = after.members - before.members;
+            let params: [Param<'_>; 5] =
+                [&no, &settings.title, &settings.members_only, &retention, &more_members];
+            tx.execute(&PUT, &params).await?;
             differences::write_members(tx, &set.into_written().members).await?;
         }
-        _ => delete(tx, no, &before).await?,
+        _ => {
+            for statement in [&DELETE, &DELETE_MEMBERS, &DELETE_ERASED] {
+                tx.execute(statement, &[&no]).await?;
+            }
+            tx.execute(&ADD_PENDING_DELETES, &[&no, &before.oldest, &before.head]).await?;
+        }
     }
     Ok((outcome, totals))
-}
-
-async fn put(tx: &Tx<'_>, no: i32, settings: &RoomSettings<'_>, more_members: i64) -> Result<(), DbError> {
-    let retention: Option<i64> = settings.retention_s.map(saturate);
-    tx.execute(&PUT, &[&no, &settings.title, &settings.members_only, &retention, &more_members]).await?;
-    Ok(())
-}
-
-async fn delete(tx: &Tx<'_>, no: i32, room: &Room) -> Result<(), DbError> {
-    for statement in [&DELETE, &DELETE_MEMBERS, &DELETE_ERASED] {
-        tx.execute(statement, &[&no]).await?;
-    }
-    tx.execute(&ADD_PENDING_DELETES, &[&no, &room.oldest, &room.head]).await?;
-    Ok(())
 }

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use hubbub_core::{MessageType, Receipt, Send};
 use sha2::{Digest, Sha256};
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::Numbered;
-use super::messages::NewMessage;
+use super::differences::NewMessage;
 use crate::apply::RoomOp;
-use crate::db::{DbError, PgTime, Sql, Tx};
+use crate::db::{Param, PgTime, Result, Tx, column, statements};
 
 /// The kept messages that use ids of a batch, by room and hash.
 pub(super) type UsedIds = HashMap<(i32, Uuid), FirstMessage>;
@@ -25,32 +24,25 @@ pub(super) struct FirstMessage {
     text: Vec<u8>,
 }
 
-/// An id whose message is gone or hidden is free again.
-const LOOK_UP: Sql = Sql {
-    what: "looking up ids",
-    text: "select i.room, i.id_hash, i.seq, i.received_at, m.sender, m.kind, m.digest \
-           from unnest($1, $2) as wanted (room, id_hash) \
-           join message_ids i on i.room = wanted.room and i.id_hash = wanted.id_hash \
-           join rooms r on r.no = i.room and r.oldest <= i.seq \
-           join lateral (select sender, kind, sha256(convert_to(body, 'UTF8')) as digest from messages \
-               where room = i.room and seq = i.seq and received_at = i.received_at limit 1) m on true \
-           where r.erased = 0 or not exists (select from erased e where e.room = i.room and e.seq = i.seq)",
-    types: &[Type::INT4_ARRAY, Type::UUID_ARRAY],
-};
+statements! {
+    /// An id whose message is gone or hidden is free again.
+    LOOK_UP("looking up ids") =
+        "select i.room, i.id_hash, i.seq, i.received_at, m.sender, m.kind, m.digest \
+         from unnest($1, $2) as wanted (room, id_hash) \
+         join message_ids i on i.room = wanted.room and i.id_hash = wanted.id_hash \
+         join rooms r on r.no = i.room and r.oldest <= i.seq \
+         join lateral (select sender, kind, sha256(convert_to(body, 'UTF8')) as digest from messages \
+             where room = i.room and seq = i.seq and received_at = i.received_at limit 1) m on true \
+         where r.erased = 0 or not exists (select from erased e where e.room = i.room and e.seq = i.seq)";
 
-const INSERT: Sql = Sql {
-    what: "inserting ids",
-    text: "insert into message_ids (room, id_hash, received_at, seq) select * from unnest($1, $2, $3, $4) \
-           on conflict do nothing",
-    types: &[Type::INT4_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY, Type::INT8_ARRAY],
-};
+    INSERT("inserting ids") =
+        "insert into message_ids (room, id_hash, received_at, seq) select * from unnest($1, $2, $3, $4) \
+         on conflict do nothing";
 
-const INSERT_OR_REPLACE: Sql = Sql {
-    what: "inserting ids",
-    text: "insert into message_ids (room, id_hash, received_at, seq) select * from unnest($1, $2, $3, $4) \
-           on conflict (room, id_hash) do update set received_at = excluded.received_at, seq = excluded.seq",
-    types: INSERT.types,
-};
+    INSERT_OR_REPLACE("inserting ids") =
+        "insert into message_ids (room, id_hash, received_at, seq) select * from unnest($1, $2, $3, $4) \
+         on conflict (room, id_hash) do update set received_at = excluded.received_at, seq = excluded.seq";
+}
 
 /// The first 128 bits of the SHA-256 of a message's id; anything for what is no message.
 pub(super) fn hash_of(op: &RoomOp<'_>) -> Uuid {
@@ -72,14 +64,11 @@ impl FirstMessage {
 }
 
 /// The kept messages that use ids of a batch.
-pub(super) async fn look_up(tx: &Tx<'_>, ops: &[Numbered<'_>], hashes: &[Uuid]) -> Result<UsedIds, DbError> {
+pub(super) async fn look_up(tx: &Tx<'_>, ops: &[Numbered<'_>], hashes: &[Uuid]) -> Result<UsedIds> {
     let sends = ops.iter().zip(hashes).filter(|(numbered, _)| matches!(numbered.op, RoomOp::Send(_)));
     let (rooms, hashes): (Vec<i32>, Vec<Uuid>) =
         sends.filter_map(|(numbered, hash)| Some((numbered.room?, *hash))).unzip();
-    if rooms.is_empty() {
-        return Ok(UsedIds::new());
-    }
-    let rows = tx.query(&LOOK_UP, &[&rooms, &hashes]).await?;
+    let rows = tx.query_for(&LOOK_UP, &[&rooms, &hashes]).await?;
     let used = rows.iter().map(|row| {
         let receipt =
             Receipt { seq: row.get::<_, i64>(2).unsigned_abs(), received_at: row.get::<_, PgTime>(3).0 };
@@ -91,16 +80,14 @@ pub(super) async fn look_up(tx: &Tx<'_>, ops: &[Numbered<'_>], hashes: &[Uuid]) 
 
 /// Inserts the ids of new messages, and returns how many it inserted. Used ids are not inserted, unless they were looked
 /// up and found to be free.
-pub(super) async fn insert(tx: &Tx<'_>, stored: &[NewMessage<'_>], are_free: bool) -> Result<u64, DbError> {
-    if stored.is_empty() {
-        return Ok(0);
-    }
-    let rooms: Vec<i32> = stored.iter().map(|new| new.room).collect();
-    let hashes: Vec<Uuid> = stored.iter().map(|new| new.hash).collect();
-    let times: Vec<PgTime> = stored.iter().map(|new| PgTime(new.received_at)).collect();
-    let seqs: Vec<i64> = stored.iter().map(|new| new.seq).collect();
-    let sql = if are_free { &INSERT_OR_REPLACE } else { &INSERT };
-    tx.execute(sql, &[&rooms, &hashes, &times, &seqs]).await
+pub(super) async fn insert(tx: &Tx<'_>, stored: &[NewMessage<'_>], are_free: bool) -> Result<u64> {
+    let params: [Param<'_>; 4] = [
+        &column(stored, |new| new.room),
+        &column(stored, |new| new.hash),
+        &column(stored, |new| PgTime(new.received_at)),
+        &column(stored, |new| new.seq),
+    ];
+    tx.execute_for(if are_free { &INSERT_OR_REPLACE } else { &INSERT }, &params).await
 }
 
 #[cfg(test)]

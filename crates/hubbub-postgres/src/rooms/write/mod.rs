@@ -13,7 +13,6 @@ mod differences;
 mod erase;
 mod exclusive;
 mod ids;
-mod messages;
 mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +22,7 @@ use hubbub_core::{Change, Op, Outcome, RoomChange, Timestamp};
 use super::Rooms;
 use super::names::NameRequest;
 use crate::apply::RoomOp;
-use crate::db::{DbError, Failure, Tx};
+use crate::db::{DbError, Failure, Result, Tx};
 use crate::partitions;
 use decide::{WorkingSet, Written};
 use state::Membership;
@@ -66,8 +65,8 @@ struct RetryHints {
     lacks_partition: AtomicBool,
 }
 
-/// Does operations in their order.
-pub(super) async fn apply(rooms: &Rooms, ops: &[RoomOp<'_>]) -> Result<Vec<Outcome>, Failure> {
+/// Applies operations in order, in one transaction.
+pub(crate) async fn apply(rooms: &Rooms, ops: &[RoomOp<'_>]) -> Result<Vec<Outcome>, Failure> {
     if let [RoomOp::Change(change)] = ops
         && Op::Change(*change).is_exclusive()
     {
@@ -111,7 +110,7 @@ async fn try_once<'a>(
     hashes: &[uuid::Uuid],
     hints: &RetryHints,
     tx: &Tx<'_>,
-) -> Result<(Vec<Outcome>, Written<'a>), DbError> {
+) -> Result<(Vec<Outcome>, Written<'a>)> {
     let mut state = state::lock(tx, ops.iter().filter_map(|numbered| numbered.room)).await?;
     let looks_up_ids = hints.looks_up_ids.load(Ordering::Relaxed);
     let members = state::read_members(tx, &state, ops);
@@ -127,7 +126,7 @@ async fn try_once<'a>(
     let wanted = written.stored.len();
     let done = differences::write(tx, &written, looks_up_ids).await;
     if let Err(fault) = &done {
-        hints.lacks_partition.store(messages::lacks_partition(fault), Ordering::Relaxed);
+        hints.lacks_partition.store(differences::lacks_partition(fault), Ordering::Relaxed);
     }
     let (inserted, unread) = done?;
     if inserted != wanted as u64 {

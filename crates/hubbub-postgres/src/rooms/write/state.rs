@@ -4,10 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use hubbub_core::Timestamp;
 use hubbub_core::rules::rooms::RoomState;
-use tokio_postgres::types::Type;
 
 use super::Numbered;
-use crate::db::{DbError, PgTime, Sql, Tx};
+use crate::db::{PgTime, Result, Tx, statements};
 
 /// A room as the operations so far left it.
 #[derive(Debug, Clone)]
@@ -51,33 +50,23 @@ pub(super) struct State {
     pub(super) members: HashMap<Membership, i64>,
 }
 
-const LOCK: Sql = Sql {
-    what: "locking rooms",
-    text: "select no, head, oldest, erased, messages, members, last_received_at, members_only, deleted \
-           from rooms where no = any($1) order by no for update",
-    types: &[Type::INT4_ARRAY],
-};
+statements! {
+    LOCK("locking rooms") =
+        "select no, head, oldest, erased, messages, members, last_received_at, members_only, deleted \
+         from rooms where no = any($1) order by no for update";
 
-const MEMBERS: Sql = Sql {
-    what: "looking up members",
-    text: "select m.room, m.member, m.read_seq from unnest($1, $2) as wanted (room, member) \
-           join members m on m.room = wanted.room and m.member = wanted.member",
-    types: &[Type::INT4_ARRAY, Type::INT4_ARRAY],
-};
+    MEMBERS("looking up members") =
+        "select m.room, m.member, m.read_seq from unnest($1, $2) as wanted (room, member) \
+         join members m on m.room = wanted.room and m.member = wanted.member";
 
-const LAST_TIMES: Sql = Sql {
-    what: "looking for the times of rooms",
-    text: "select distinct last_received_at from rooms where no = any($1) and last_received_at > $2",
-    types: &[Type::INT4_ARRAY, Type::TIMESTAMPTZ],
-};
+    LAST_TIMES("looking for the times of rooms") =
+        "select distinct last_received_at from rooms where no = any($1) and last_received_at > $2";
+}
 
 /// Locks rooms to the end of the transaction.
-pub(super) async fn lock(tx: &Tx<'_>, rooms: impl Iterator<Item = i32>) -> Result<State, DbError> {
+pub(super) async fn lock(tx: &Tx<'_>, rooms: impl Iterator<Item = i32>) -> Result<State> {
     let wanted: Vec<i32> = rooms.collect::<BTreeSet<_>>().into_iter().collect();
-    if wanted.is_empty() {
-        return Ok(State::default());
-    }
-    let rows = tx.query(&LOCK, &[&wanted]).await?;
+    let rows = tx.query_for(&LOCK, &[&wanted]).await?;
     let rooms = rows.iter().map(|row| {
         let room = Room {
             head: row.get(1),
@@ -102,7 +91,7 @@ pub(super) async fn read_members(
     tx: &Tx<'_>,
     state: &State,
     ops: &[Numbered<'_>],
-) -> Result<HashMap<Membership, i64>, DbError> {
+) -> Result<HashMap<Membership, i64>> {
     let mut wanted = BTreeSet::new();
     for numbered in ops {
         let Some(room) = numbered.room else { continue };
@@ -110,20 +99,13 @@ pub(super) async fn read_members(
             wanted.extend([numbered.user, numbered.by].into_iter().flatten().map(|user| (room, user)));
         }
     }
-    if wanted.is_empty() {
-        return Ok(HashMap::new());
-    }
     let (rooms, users): (Vec<i32>, Vec<i32>) = wanted.into_iter().unzip();
-    let rows = tx.query(&MEMBERS, &[&rooms, &users]).await?;
+    let rows = tx.query_for(&MEMBERS, &[&rooms, &users]).await?;
     Ok(rows.iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect())
 }
 
 /// The times of the last messages of rooms, where they are later than `now`.
-pub(super) async fn last_times(
-    tx: &Tx<'_>,
-    rooms: &[i32],
-    now: Timestamp,
-) -> Result<Vec<Timestamp>, DbError> {
+pub(super) async fn last_times(tx: &Tx<'_>, rooms: &[i32], now: Timestamp) -> Result<Vec<Timestamp>> {
     let rows = tx.query(&LAST_TIMES, &[&rooms, &PgTime(now)]).await?;
     Ok(rows.iter().map(|row| row.get::<_, PgTime>(0).0).collect())
 }

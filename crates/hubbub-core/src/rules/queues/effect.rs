@@ -168,12 +168,14 @@ pub struct Effects<'a, N, F> {
     spare: usize,
     /// Queues that the decision makes.
     made: u32,
+    /// Bytes of the longest list that a decision was refused for.
+    missing: usize,
 }
 
 impl<'a, N: Copy, F> Effects<'a, N, F> {
     /// For a batch that has so many bytes to spare for lists.
     pub const fn new(spare: usize) -> Self {
-        Self { list: Vec::new(), spare, made: 0 }
+        Self { list: Vec::new(), spare, made: 0, missing: 0 }
     }
 
     /// The effects, in the order to apply.
@@ -194,6 +196,20 @@ impl<'a, N: Copy, F> Effects<'a, N, F> {
     /// Bytes that are left.
     pub const fn spare(&self) -> usize {
         self.spare
+    }
+
+    /// Bytes that must be spare before a retry of what was refused for want of space; 0 = nothing was.
+    pub const fn missing(&self) -> usize {
+        self.missing
+    }
+
+    /// Whether a list of so many bytes that cannot be cut fits. One that does not is [`Self::missing`] from then on.
+    pub(super) fn fits(&mut self, list: usize) -> bool {
+        let fits = list <= self.spare;
+        if !fits {
+            self.missing = self.missing.max(list);
+        }
+        fits
     }
 
     /// Begins a decision; says what is left.

@@ -124,7 +124,10 @@ pub(super) fn register_effect<N, F>(number: N, name: &str) -> Effect<'_, N, F> {
 }
 
 /// A client goes with its copies, except those on lease: whoever holds one may still acknowledge it. If the journal
-/// has no space to list these now, the operation is refused rather than any of them dropped.
+/// has no space to list these now, the operation is refused rather than any of them dropped; the store finds the space
+/// that is [`Effects::missing`] for the retry.
+///
+/// [`Effects::missing`]: super::Effects::missing
 pub(super) fn unregister<'a, V: View>(
     view: &mut V,
     name: &'a str,
@@ -136,7 +139,7 @@ pub(super) fn unregister<'a, V: View>(
     let is_kept = |(id, is_leased): &(u64, bool)| is_leased.then_some(*id);
     let kept: Vec<u64> = copies.iter().filter_map(is_kept).collect();
     if changed || kept.len() < copies.len() {
-        if space::of_ids(&kept) > effects.spare() {
+        if !effects.fits(space::of_ids(&kept)) {
             return Err(Refusal::TooManyBroadcasts.into());
         }
         effects.push(Effect::Client { number, name, registered: false, kept });

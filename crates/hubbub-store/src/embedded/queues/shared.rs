@@ -92,6 +92,7 @@ impl QueueShared {
                 *outcome = guarded.queues.decide(op, &mut effects, batch, now);
             }
         }
+        batch.missing = effects.missing();
         guarded.unsettled |= batch.records() > before;
         self.note_due(&guarded.queues);
     }

@@ -84,6 +84,7 @@ impl Writer {
             &shared.status.damage,
         );
         shared.queues.decide(&*shared.clock, ops, outcomes, &mut batch);
+        scratch.missing_list = scratch.missing_list.max(batch.missing);
         scratch.has_queues = scratch.records > before;
     }
 

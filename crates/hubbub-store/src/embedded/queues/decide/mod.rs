@@ -34,6 +34,8 @@ pub(crate) struct QueueBatch<'a> {
     position: u64,
     /// Bytes that records may take besides what [`rules::Space`] says each operation needs.
     spare: usize,
+    /// Bytes of the longest list for which an operation was refused; see [`Effects::missing`].
+    pub(crate) missing: usize,
     /// Bytes of payloads that may still be held.
     payloads: u64,
     autoregister: bool,
@@ -51,7 +53,17 @@ impl<'a> QueueBatch<'a> {
         autoregister: bool,
         damage: &'a Damage,
     ) -> Self {
-        Self { block, records, tail, position, spare, payloads: PAYLOADS_MAX, autoregister, damage }
+        Self {
+            block,
+            records,
+            tail,
+            position,
+            spare,
+            missing: 0,
+            payloads: PAYLOADS_MAX,
+            autoregister,
+            damage,
+        }
     }
 
     /// Records in the block.

@@ -16,6 +16,7 @@ use super::settled::id_run_path;
 use super::source::Medium;
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError};
+use crate::embedded::file::kind::remove_unnamed;
 use crate::embedded::shared::Shared;
 
 /// Directory of checkpoints and payloads.
@@ -39,17 +40,11 @@ impl Files {
 
     /// Removes what unfinished work left in the directory.
     pub(crate) fn remove_others(&self, disk: &dyn Disk) -> Result<(), MaintainError> {
-        let named: HashSet<String> = self.paths().into_iter().collect();
-        for name in disk.list(QUEUES_DIR).doing("listing the directory", QUEUES_DIR)? {
-            let path = format!("{QUEUES_DIR}/{name}");
-            let is_ours = [".snap", ".text", ".ids"].iter().any(|kind| name.ends_with(kind));
-            if is_ours && !named.contains(&path) {
-                disk.remove(&path).doing("removing", &path)?;
-            }
-        }
-        Ok(())
+        let named = self.paths().into_iter().collect();
+        remove_unnamed(disk, QUEUES_DIR, &["snap", "text", "ids"], &named)
     }
 }
+
 /// What a seal keeps of queues: named by the manifest, then the rest is let go.
 pub(crate) struct Kept {
     pub(crate) files: Files,

@@ -126,7 +126,7 @@ type InQueue = (u32, u32, u64);
 type FromSender = [u32; 5];
 
 /// The state of all queues.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Queues {
     hasher: SipHasher13,
     times: Times,
@@ -207,49 +207,9 @@ impl Queues {
         Self {
             hasher: SipHasher13::new_with_keys(first, second),
             times: Times::begin(clock),
-            slab: Slab::default(),
-            ids: HashTable::new(),
-            known: HashTable::new(),
-            ready: BTreeSet::new(),
-            by_sender: BTreeSet::new(),
-            groups: BTreeSet::new(),
-            timed: BTreeSet::new(),
-            expiring: BTreeSet::new(),
-            exhausted: BTreeSet::new(),
-            expired: BTreeSet::new(),
-            copies: BTreeSet::new(),
-            broadcasts: HashMap::default(),
-            pending: VecDeque::new(),
-            dead: HashMap::default(),
-            earlier_deliveries: HashMap::default(),
-            epoch: 0,
-            settled: SettledIds::default(),
-            sources: Sources::default(),
-            queues: HashMap::default(),
-            queue_numbers: HashMap::new(),
-            queue_order: BTreeSet::new(),
-            deleted: Vec::new(),
-            clients: Vec::new(),
-            client_numbers: HashMap::new(),
-            registered: BTreeMap::new(),
-            registered_numbers: RoaringBitmap::new(),
-            client_changes: Vec::new(),
             next_id: 1,
             next_queue: 1,
-            highest_named: 0,
-            visible: Visible::default(),
-            loaded: 0,
-            time_out: None,
-            returned: HashSet::new(),
-            wake_target: WakeTarget::default(),
-            freed: Vec::new(),
-            woken: BTreeSet::new(),
-            at: Position::default(),
-            given_up: 0,
-            dropped: 0,
-            changes: 0,
-            kept_changes: 0,
-            limits: QueueLimits::default(),
+            ..Self::default()
         }
     }
 

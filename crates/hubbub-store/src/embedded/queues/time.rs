@@ -42,7 +42,7 @@ impl Now {
 }
 
 /// Where the time comes from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     wall: i64,
     monotonic: Duration,

@@ -80,16 +80,15 @@ impl Shared {
     /// Puts ids of a copy into files: many that were in memory into a new one, several small ones into one. What no
     /// manifest names when this fails is named by the next that is made, or removed by the next start.
     pub(in crate::embedded::queues) fn keep_ids(&self, copied: &mut Copied) -> Result<(), MaintainError> {
-        let disk = &*self.disk;
         copied.ids.runs.retain(|run| !run.is_over(copied.now.at));
         let is_damaged = |run: &super::IdRun| self.status.damage.has(&id_run_path(run.number()));
         if let Some(sources) = merge_candidates(&copied.ids.runs, is_damaged).map(<[_]>::to_vec) {
-            let run = merge(disk, self.reserve_segment(), &sources, copied.now)?;
+            let run = merge(&self.disk, self.reserve_segment(), &sources, copied.now)?;
             self.queues.edit_ids(self, copied, |ids| ids.merged(&sources, run));
         }
         if !copied.ids.frozen.is_empty() {
             let frozen = std::mem::take(&mut copied.ids.frozen);
-            let run = spill(disk, self.reserve_segment(), &frozen, copied.now)?;
+            let run = spill(&self.disk, self.reserve_segment(), &frozen, copied.now)?;
             self.queues.edit_ids(self, copied, |ids| ids.spilled(&frozen, run));
         }
         Ok(())

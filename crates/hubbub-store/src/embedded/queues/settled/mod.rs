@@ -22,7 +22,6 @@ pub(super) use recent::RecentIds;
 pub(super) use record::SettledId;
 pub(crate) use run::IdRun;
 pub(super) use run::id_run_path;
-use writer::Source;
 
 use super::time::Now;
 use crate::embedded::disk::Disk;
@@ -140,27 +139,25 @@ impl SettledIds {
 
 /// Writes ids that were put aside to a file.
 pub(super) fn spill(
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     number: u64,
     frozen: &[Arc<RecentIds>],
     now: Now,
 ) -> Result<Option<IdRun>, MaintainError> {
-    let sources = frozen.iter().map(|ids| {
-        let sorted = ids.sorted();
-        Source { count: sorted.len() as u64, ids: Box::new(sorted.into_iter().map(Ok)) }
-    });
-    writer::write(disk, number, sources.collect(), now)
+    let count = frozen.iter().map(|ids| ids.len() as u64).sum();
+    let sources = frozen.iter().map(|ids| Box::new(ids.sorted().into_iter().map(Ok)) as _);
+    writer::write(disk, number, sources, count, now)
 }
 
 /// Writes what several files have to one.
 pub(super) fn merge(
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     number: u64,
     runs: &[IdRun],
     now: Now,
 ) -> Result<Option<IdRun>, MaintainError> {
-    let sources = runs.iter().map(|run| Source { count: run.records(), ids: Box::new(run.scan()) });
-    writer::write(disk, number, sources.collect(), now)
+    let count = runs.iter().map(IdRun::records).sum();
+    writer::write(disk, number, runs.iter().map(|run| Box::new(run.scan()) as _), count, now)
 }
 
 /// Neighbours that are to be merged: the smallest together, if there are many that may be. Those that could not be read

@@ -17,17 +17,17 @@ pub enum Recipient<N> {
     All,
 }
 
-/// Why a message is gone without having been taken.
+/// Why a message is gone without having been taken. Stores keep the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
     /// Its lease was acknowledged.
-    Acknowledged,
+    Acknowledged = 0,
     /// It was removed by its id.
-    Removed,
+    Removed = 1,
     /// It outlived its time.
-    Expired,
+    Expired = 2,
     /// It was the oldest of too many.
-    Dropped,
+    Dropped = 3,
 }
 
 /// One delivery on lease.

@@ -13,7 +13,6 @@ use hubbub_core::backup::BackupFile;
 use super::checkpoint::{Copied, Files};
 use super::payload_files::{Moving, leaving};
 use super::settled::id_run_path;
-use super::source::Medium;
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError};
 use crate::embedded::file::kind::remove_unnamed;
@@ -77,13 +76,9 @@ impl Shared {
             if moving.is_empty() {
                 break;
             }
-            let mut rest = moving.as_mut_slice();
-            while !rest.is_empty() {
-                let (file, count) = self.move_payloads(rest, &sources)?;
-                let (moved, behind) = rest.split_at_mut_checked(count).unwrap_or_default();
+            self.move_payloads(&mut moving, &sources, |file, moved| {
                 self.queues.enter_moved(self, file, moved);
-                rest = behind;
-            }
+            })?;
         }
         let mut copied = self.queues.copied(&*self.clock)?;
         self.keep_ids(&mut copied)?;
@@ -99,18 +94,11 @@ impl Shared {
         let gone = self.queues.with(&*self.clock, |queues, _| {
             queues.kept_changes = kept.map_or(queues.kept_changes, |kept| kept.changes);
             queues.sources.remove(|source| {
-                source.messages == 0
-                    && match &source.medium {
-                        Medium::Slot(tail) => tail.journal <= applied,
-                        Medium::Journal(journal) => *journal <= applied,
-                        Medium::File(file) => !named.texts.contains(&file.number),
-                    }
+                let is_unnamed = source.medium.file().is_some_and(|file| !named.texts.contains(&file.number));
+                source.messages == 0 && (is_unnamed || source.medium.is_slot_up_to(applied))
             })
         });
-        let emptied = gone.iter().filter_map(|source| match &source.medium {
-            Medium::File(file) => Some(payload_path(file.number)),
-            Medium::Slot(_) | Medium::Journal(_) => None,
-        });
+        let emptied = gone.iter().filter_map(|source| Some(payload_path(source.medium.file()?.number)));
         let mut paths: HashSet<String> = before.paths().into_iter().chain(emptied).collect();
         for path in named.paths() {
             paths.remove(&path);
@@ -126,14 +114,11 @@ impl Shared {
     ) -> Result<(Arc<dyn DiskFile>, u64, u32), MaintainError> {
         let path = snapshot_path(number);
         let file = self.disk.create(&path).doing("making", &path)?;
-        let written = copied.write(&*file).doing("writing", &path).and_then(|written| {
+        let written = copied.write(&file).doing("writing", &path).and_then(|written| {
             self.disk.sync_dir(QUEUES_DIR).doing("syncing the directory", QUEUES_DIR)?;
             Ok(written)
         });
-        if written.is_err() {
-            self.discard(&path);
-        }
-        let (bytes, crc32c) = written?;
+        let (bytes, crc32c) = written.inspect_err(|_| self.discard(&path))?;
         Ok((file, bytes, crc32c))
     }
 

@@ -18,24 +18,30 @@ pub(super) const COPY: u8 = 1;
 /// It is a further copy of one that has an id of its sender's; `known_as` says which.
 pub(super) const LINKED: u8 = 2;
 
-/// How an entry stands.
+/// How an entry stands. Checkpoints keep the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum State {
     /// Not in use.
     #[default]
-    Free,
+    Free = 0,
     /// May be taken, once it is the first of its group.
-    Ready,
+    Ready = 1,
     /// May not be taken before `at`.
-    Delayed,
+    Delayed = 2,
     /// On lease until `at`.
-    Leased,
+    Leased = 3,
     /// Delivered too often; waits to be moved to the dead-letter queue.
-    Exhausted,
+    Exhausted = 4,
     /// Outlived its time; waits to be cleared away. Until then it is told of as it was, delayed until `at` or ready.
-    Expired,
+    Expired = 5,
     /// Gone, but its id is remembered.
-    Gone,
+    Gone = 6,
+}
+
+impl State {
+    /// By their numbers.
+    pub(super) const ALL: [Self; 7] =
+        [Self::Free, Self::Ready, Self::Delayed, Self::Leased, Self::Exhausted, Self::Expired, Self::Gone];
 }
 
 /// One message. Times are microseconds of [`super::time`].

@@ -125,6 +125,9 @@ type InQueue = (u32, u32, u64);
 /// that it takes no more than five numbers.
 type FromSender = [u32; 5];
 
+/// Of messages, by their ids.
+type IdMap<T> = HashMap<u64, T, MixState>;
+
 /// The state of all queues.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
@@ -151,12 +154,12 @@ pub(crate) struct Queues {
     expired: BTreeSet<u64>,
     /// Copies of messages to everybody: receiver, id.
     copies: BTreeSet<(u32, u64)>,
-    broadcasts: HashMap<u64, Broadcast, MixState>,
+    broadcasts: IdMap<Broadcast>,
     /// Messages to everybody whose copies are not all made, in the order of their ids.
     pending: VecDeque<PendingBroadcast>,
-    dead: HashMap<u64, Dead, MixState>,
+    dead: IdMap<Dead>,
     /// Deliveries that waiting messages had in other queues, before they were moved. Receipts count them, too.
-    earlier_deliveries: HashMap<u64, u64, MixState>,
+    earlier_deliveries: IdMap<u64>,
     /// The history of the store, for receipts.
     epoch: u64,
     /// Senders' ids of messages that are gone.

@@ -60,7 +60,7 @@ impl Queues {
         if entry.has(COPY) {
             self.copies.insert((entry.receiver, entry.id));
         }
-        self.sources.enter(&entry);
+        self.sources.count(&entry, 1, true);
         if let Some(queue) = self.queues.get_mut(&entry.queue) {
             queue.all.insert(entry.id);
             queue.counts.dead_letters += u64::from(self.dead.contains_key(&entry.id));
@@ -111,7 +111,7 @@ impl Queues {
         if entry.has(COPY) {
             self.copies.remove(&(entry.receiver, entry.id));
         }
-        self.sources.leave(&entry);
+        self.sources.count(&entry, 1, false);
         if entry.has(COPY) && (entry.is_known() || entry.has(LINKED)) {
             self.remove_copy(number, &entry, until);
         } else if entry.is_known() {

@@ -86,9 +86,9 @@ impl PendingBroadcast {
 
     /// The payload of the copies that are not made stands elsewhere from now on.
     pub(super) fn move_payload(&mut self, sources: &mut Sources, (source, offset): (u16, u32)) {
-        sources.leave_many(&self.template, self.unmade());
+        sources.count(&self.template, self.unmade(), false);
         (self.template.source, self.template.offset) = (source, offset);
-        sources.enter_many(&self.template, self.unmade());
+        sources.count(&self.template, self.unmade(), true);
     }
 
     /// Copies that are not made, in the order of their ids.
@@ -180,7 +180,7 @@ impl Queues {
             self.make_some(usize::MAX);
         }
         self.count_many(&template, copies, true);
-        self.sources.enter_many(&template, copies);
+        self.sources.count(&template, copies, true);
         if let Some(queue) = self.queues.get_mut(&template.queue) {
             let ids = pending.unmade.min().map(|first| pending.receivers.rank(first).saturating_sub(1));
             let first = template.id.saturating_add(ids.unwrap_or_default());
@@ -208,7 +208,7 @@ impl Queues {
             pending.unmade.remove(copy.receiver);
         }
         self.count_many(&copy, 1, false);
-        self.sources.leave(&copy);
+        self.sources.count(&copy, 1, false);
         let wake_target = std::mem::replace(&mut self.wake_target, WakeTarget::Nobody);
         let number = self.add(copy);
         self.wake_target = wake_target;
@@ -225,7 +225,7 @@ impl Queues {
         let gone: Vec<PendingBroadcast> = self.pending.iter().filter(|one| is_gone(one)).cloned().collect();
         self.pending.retain(|pending| !is_gone(pending));
         for PendingBroadcast { template, unmade, .. } in gone {
-            self.sources.leave_many(&template, unmade.len());
+            self.sources.count(&template, unmade.len(), false);
             self.release_copies(template.id, unmade.len(), None);
         }
     }

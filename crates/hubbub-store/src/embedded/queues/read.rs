@@ -279,11 +279,7 @@ impl QueueShared {
                 figures.queue_messages += queue.counts.messages();
                 figures.queue_bytes += queue.counts.bytes;
             }
-            let files = queues.sources.iter().filter_map(|(_, source)| match &source.medium {
-                Medium::File(file) => Some(file.bytes),
-                Medium::Slot(_) | Medium::Journal(_) => None,
-            });
-            figures.disk_bytes += files.sum::<u64>();
+            figures.disk_bytes += queues.sources.files().map(|file| file.bytes).sum::<u64>();
             figures.disk_bytes += queues.settled.runs().iter().map(IdRun::bytes).sum::<u64>();
         });
     }

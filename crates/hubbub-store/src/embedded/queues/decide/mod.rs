@@ -11,7 +11,7 @@ use hubbub_core::rules::queues::{self as rules, Effects, Stop};
 use hubbub_core::{Outcome, QueueOp, QueueOutcome};
 
 use super::entry::{Entry, NOWHERE};
-use super::source::{CRC_BYTES, Medium, split_payload};
+use super::source::{Medium, split_payload};
 use super::time::Now;
 use super::{Queues, WakeTarget};
 use crate::embedded::damage::Damage;
@@ -166,7 +166,7 @@ impl Queues {
         let bytes = match medium {
             Medium::Slot(tail) if tail.journal == batch.tail.journal && offset >= batch.position => {
                 let begin = usize::try_from(offset - batch.position).ok()?;
-                let end = begin + usize::try_from(u64::from(entry.bytes) + u64::from(CRC_BYTES)).ok()?;
+                let end = begin + usize::try_from(entry.stored_bytes()).ok()?;
                 batch.block.get(begin..end)?.to_vec()
             }
             medium => entry.bytes_in(medium).map_err(|error| batch.damage.note(&error)).ok()?,

@@ -104,23 +104,26 @@ pub(super) fn delete<V: View>(
 }
 
 pub(super) fn register<'a, V: View>(view: &V, name: &'a str, effects: &mut EffectsOf<'a, V>) -> Decided<V> {
-    let client = view.client(name);
-    let changed = !client.is_some_and(|client| client.is_registered);
-    if changed {
-        check_client_fits(view)?;
-        let number = client.map_or_else(|| view.new_client(), |client| Ok(client.number))?;
-        effects.push(register_effect(number, name));
-    }
+    let (_, changed) = register_client(view, name, effects)?;
     Ok(QueueOutcome::Client { changed })
 }
 
-/// Refuses one client more than there may be.
-pub(super) fn check_client_fits<V: View>(view: &V) -> Result<(), Stop<V::Need>> {
-    if view.has_room_for_client()? { Ok(()) } else { Err(Refusal::TooManyClients.into()) }
-}
-
-pub(super) fn register_effect<N, F>(number: N, name: &str) -> Effect<'_, N, F> {
-    Effect::Client { number, name, registered: true, kept: Vec::new() }
+/// The number of a client, who is registered if that is not so yet; says whether.
+pub(super) fn register_client<'a, V: View>(
+    view: &V,
+    name: &'a str,
+    effects: &mut EffectsOf<'a, V>,
+) -> Result<(V::Number, bool), Stop<V::Need>> {
+    let client = view.client(name);
+    if let Some(client) = client.filter(|client| client.is_registered) {
+        return Ok((client.number, false));
+    }
+    if !view.has_room_for_client()? {
+        return Err(Refusal::TooManyClients.into());
+    }
+    let number = client.map_or_else(|| view.new_client(), |client| Ok(client.number))?;
+    effects.push(Effect::Client { number, name, registered: true, kept: Vec::new() });
+    Ok((number, true))
 }
 
 /// A client goes with its copies, except those on lease: whoever holds one may still acknowledge it. If the journal

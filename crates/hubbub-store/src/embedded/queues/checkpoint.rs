@@ -25,7 +25,7 @@ use roaring::RoaringTreemap;
 
 use super::entry::{COPY, Entry, NEVER, NOWHERE, Slab, State};
 use super::pending::PendingBroadcast;
-use super::settled::CopiedIds;
+use super::settled::SettledIds;
 use super::source::{Medium, Sources};
 use super::table::{Client, Counts, Queue};
 use super::time::Now;
@@ -70,7 +70,7 @@ pub(crate) struct Copied {
     dead: IdMap<Dead>,
     earlier_deliveries: IdMap<u64>,
     broadcasts: IdMap<Broadcast>,
-    pub(super) ids: CopiedIds,
+    pub(super) ids: SettledIds,
     pub(super) pending: VecDeque<PendingBroadcast>,
     next_id: u64,
     next_queue: u32,
@@ -224,7 +224,6 @@ impl Copied {
         self.next_queue == 1 && self.clients.is_empty()
     }
 
-    /// Numbers of the files that payloads stand in.
     pub(super) fn texts(&self) -> Vec<u64> {
         self.sources.used().filter_map(|(_, source)| Some(source.medium.file()?.number)).collect()
     }

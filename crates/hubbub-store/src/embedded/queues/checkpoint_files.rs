@@ -12,7 +12,7 @@ use hubbub_core::backup::BackupFile;
 
 use super::checkpoint::{Copied, Files};
 use super::payload_files::{Moving, leaving};
-use super::settled::id_run_path;
+use super::settled::{IdRun, id_run_path};
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError};
 use crate::embedded::file::kind::remove_unnamed;
@@ -149,7 +149,7 @@ impl Shared {
         if copied.is_blank() {
             return Ok(BackedUp { named: Files::default(), files: Vec::new() });
         }
-        let known: HashSet<u64> = copied.texts().into_iter().collect();
+        let known = copied.texts();
         let texts = self.move_out_of_slots(&mut copied)?;
         let number = self.reserve_segment();
         let (file, bytes, crc32c) = self.write_copied(&copied, number)?;
@@ -157,17 +157,13 @@ impl Shared {
         let named = Files { snapshot: number, texts: texts_named, ids: copied.id_runs() };
         let mut files = vec![(BackupFile { name: snapshot_path(number), bytes, crc32c }, file)];
         let mut written = vec![snapshot_path(number)];
-        for run in &copied.ids.runs {
-            let name = id_run_path(run.number());
-            let file = BackupFile { name, bytes: run.bytes(), crc32c: run.crc32c() };
-            files.push((file, Arc::clone(run.file())));
-        }
+        files.extend(copied.ids.runs.iter().map(IdRun::backup_file));
         for text in texts {
-            let path = payload_path(text.number);
+            let name = payload_path(text.number);
             if !known.contains(&text.number) {
-                written.push(path.clone());
+                written.push(name.clone());
             }
-            let file = BackupFile { name: path, bytes: text.bytes, crc32c: text.crc32c };
+            let file = BackupFile { name, bytes: text.bytes, crc32c: text.crc32c };
             files.push((file, Arc::clone(&text.file)));
         }
         for path in written {

@@ -41,7 +41,7 @@ pub(crate) fn read_checkpoint(
     }
     let now = queues.times.for_loading(clock);
     let runs = files.ids.iter().map(|number| IdRun::open(disk, *number, now));
-    queues.settled.set_runs(runs.collect::<Result<_, _>>()?);
+    queues.settled.runs = runs.collect::<Result<_, _>>()?;
     let path = snapshot_path(files.snapshot);
     let damaged = |what: &str| OpenError::Damaged { file: path.clone(), offset: 0, what: what.into() };
     let file = disk.open(&path).doing(READING, &path)?;

@@ -39,7 +39,6 @@ mod payload_files;
 mod pending;
 mod read;
 mod select;
-mod service;
 mod settled;
 mod shared;
 mod source;
@@ -70,7 +69,7 @@ use advance::TimeOut;
 pub(crate) use checkpoint::{Copied, Files};
 pub(crate) use checkpoint_files::QUEUES_DIR;
 pub(crate) use checkpoint_read::read_checkpoint;
-pub(crate) use decide::QueueBatch;
+pub(crate) use decide::{PAYLOADS_MAX, QueueBatch};
 use entry::{Entry, NEVER, Slab};
 use pending::PendingBroadcast;
 pub(crate) use pending::QueueLimits;
@@ -128,7 +127,6 @@ type FromSender = [u32; 5];
 /// Of messages, by their ids.
 type IdMap<T> = HashMap<u64, T, MixState>;
 
-/// The state of all queues.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     hasher: SipHasher13,
@@ -193,14 +191,15 @@ pub(crate) struct Queues {
     freed: Vec<u32>,
     /// Queues from which something may be taken since the last sweep.
     woken: BTreeSet<u32>,
-    at: Position,
+    /// How far the journal is applied.
+    pub(crate) at: Position,
     /// Messages given to dead-letter queues, and messages dropped, since the store was opened.
     given_up: u64,
     dropped: u64,
     /// Counts what changed, and how much of that the checkpoint has that the manifest names.
     changes: u64,
     kept_changes: u64,
-    limits: QueueLimits,
+    pub(crate) limits: QueueLimits,
 }
 
 impl Queues {
@@ -216,22 +215,6 @@ impl Queues {
         }
     }
 
-    /// Sets what bounds work and memory.
-    pub(crate) fn set_limits(&mut self, limits: QueueLimits) {
-        self.limits = limits;
-    }
-
-    /// How far the journal is entered.
-    pub(crate) fn position(&self) -> Position {
-        self.at
-    }
-
-    /// Says that everything up to here is entered.
-    pub(crate) fn set_position(&mut self, at: Position) {
-        self.at = at;
-    }
-
-    /// The entry of a waiting message.
     fn find(&self, id: u64) -> Option<(u32, Entry)> {
         let number = *self.ids.find(mix(id), |number| self.slab.get(*number).id == id)?;
         Some((number, self.slab.get(number)))
@@ -241,11 +224,6 @@ impl Queues {
     fn receipt(&self, id: u64, deliveries: u32) -> LeaseReceipt {
         let earlier = self.earlier_deliveries.get(&id).copied().unwrap_or(0);
         LeaseReceipt { id, delivery: earlier.saturating_add(deliveries.into()), epoch: self.epoch }
-    }
-
-    /// The message of a queue that has an id.
-    fn find_in(&self, queue: u32, id: u64) -> Option<(u32, Entry)> {
-        self.find(id).filter(|(_, entry)| entry.queue == queue)
     }
 
     /// The entry of a waiting message that has a sender's id.
@@ -283,7 +261,6 @@ impl Queues {
         [hash.0.max(1), hash.1]
     }
 
-    /// The hash of a group's name; never 0.
     fn group_hash(&self, group: &str) -> u64 {
         let [hash, _] = self.hash(&[group.as_bytes()]);
         hash

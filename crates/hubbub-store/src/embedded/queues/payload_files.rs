@@ -210,7 +210,6 @@ impl Moving {
 }
 
 impl QueueShared {
-    /// Payloads stand in a file from now on.
     pub(super) fn enter_moved(&self, shared: &Shared, file: PayloadFile, moved: &[Moving]) {
         let mut file = Some(Arc::new(file));
         let mut source = None;
@@ -230,7 +229,7 @@ impl Queues {
     /// What is wrong with the files of payloads that messages stand in, and with those of ids.
     pub(crate) fn check_texts(&self, disk: &dyn Disk) -> Vec<OpenError> {
         let files = self.sources.files().filter_map(|file| check_file(disk, file).err());
-        files.chain(self.settled.runs().iter().filter_map(IdRun::check)).collect()
+        files.chain(self.settled.runs.iter().filter_map(IdRun::check)).collect()
     }
 }
 

@@ -20,7 +20,6 @@ use crate::embedded::file::cursor::index;
 use crate::embedded::journal::slot_path;
 use crate::embedded::tail::Tail;
 
-/// Bytes of the checksum.
 const CRC_BYTES: usize = 4;
 
 /// A file of payloads, immutable.
@@ -94,7 +93,6 @@ impl Entry {
         medium.bytes(self.offset, self.bytes)
     }
 
-    /// How many bytes that is.
     pub(super) fn stored_bytes(&self) -> u64 {
         u64::from(self.bytes) + CRC_BYTES as u64
     }
@@ -132,7 +130,6 @@ impl Sources {
         self.all.get(usize::from(number))?.as_ref()
     }
 
-    /// Those that there are.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u16, &Source)> {
         (0..).zip(&self.all).filter_map(|(number, source)| Some((number, source.as_ref()?)))
     }
@@ -142,7 +139,6 @@ impl Sources {
         self.iter().filter(|(_, source)| source.messages > 0)
     }
 
-    /// Files of payloads.
     pub(super) fn files(&self) -> impl Iterator<Item = &Arc<PayloadFile>> {
         self.iter().filter_map(|(_, source)| source.medium.file())
     }

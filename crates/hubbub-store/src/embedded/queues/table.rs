@@ -8,8 +8,8 @@ use hubbub_core::rules::queues::number_named;
 use roaring::{RoaringBitmap, RoaringTreemap};
 
 use super::Queues;
+use crate::embedded::file::cursor::index;
 
-/// Messages of a queue, counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     pub(super) ready: u64,
@@ -52,7 +52,6 @@ pub(super) struct Client {
 }
 
 impl Queues {
-    /// A queue that there is, by its name.
     pub(super) fn queue_named(&self, name: &str) -> Option<&Queue> {
         self.queues.get(self.queue_numbers.get(name)?)
     }
@@ -69,7 +68,7 @@ impl Queues {
     }
 
     pub(super) fn client(&self, number: u32) -> Option<&Client> {
-        self.clients.get(usize::try_from(number).ok()?.checked_sub(1)?)
+        self.clients.get(index(number).checked_sub(1)?)
     }
 
     /// The name of a client; empty when there is none of that number.
@@ -104,9 +103,8 @@ impl Queues {
         }
     }
 
-    /// Registers a client, or takes it back.
     pub(super) fn set_client(&mut self, number: u32, name: &str, is_registered: bool) {
-        let place = usize::try_from(number).unwrap_or(usize::MAX).wrapping_sub(1);
+        let place = index(number).wrapping_sub(1);
         let name = if let Some(client) = self.clients.get_mut(place) {
             client.is_registered = is_registered;
             Arc::clone(&client.name)

@@ -94,7 +94,6 @@ impl Times {
     }
 }
 
-/// Milliseconds as microseconds.
 pub(super) fn micros(ms: u64) -> u64 {
     ms.saturating_mul(1_000)
 }

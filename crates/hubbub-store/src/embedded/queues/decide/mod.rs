@@ -20,61 +20,28 @@ use crate::embedded::tail::Tail;
 use view::BatchView;
 
 /// Bytes of payloads that the takes of one batch hold at most in memory; behind it, each gets one message.
-const PAYLOADS_MAX: u64 = 64 << 20;
+pub(crate) const PAYLOADS_MAX: u64 = 64 << 20;
 
 /// Effects that become records.
 pub(super) type QueueEffects<'a> = Effects<'a, u32, Fingerprint>;
 
 /// The batch that operations are decided for.
 pub(crate) struct QueueBatch<'a> {
-    block: &'a mut Vec<u8>,
-    records: &'a mut u32,
-    tail: &'a Arc<Tail>,
-    /// Where the block will stand in the slot.
-    position: u64,
+    pub(crate) block: &'a mut Vec<u8>,
+    /// Records in the block.
+    pub(crate) records: &'a mut u32,
+    /// The slot, and where the block will stand in it.
+    pub(crate) tail: &'a Arc<Tail>,
+    pub(crate) position: u64,
     /// Bytes that records may take besides what [`rules::Space`] says each operation needs.
-    spare: usize,
+    pub(crate) spare: usize,
     /// Bytes of the longest list for which an operation was refused; see [`Effects::missing`].
     pub(crate) missing: usize,
-    /// Bytes of payloads that may still be held.
-    payloads: u64,
-    autoregister: bool,
+    /// Bytes of payloads that may still be held: [`PAYLOADS_MAX`] at the beginning.
+    pub(crate) payloads: u64,
+    pub(crate) autoregister: bool,
     /// Where unreadable payloads are noted.
-    damage: &'a Damage,
-}
-
-impl<'a> QueueBatch<'a> {
-    /// For a block that will stand at `position` of a slot.
-    pub(crate) fn new(
-        block: &'a mut Vec<u8>,
-        records: &'a mut u32,
-        (tail, position): (&'a Arc<Tail>, u64),
-        spare: usize,
-        autoregister: bool,
-        damage: &'a Damage,
-    ) -> Self {
-        Self {
-            block,
-            records,
-            tail,
-            position,
-            spare,
-            missing: 0,
-            payloads: PAYLOADS_MAX,
-            autoregister,
-            damage,
-        }
-    }
-
-    /// Records in the block.
-    pub(super) fn records(&self) -> u32 {
-        *self.records
-    }
-
-    /// No effects yet, with the space there is.
-    pub(super) fn effects<'op>(&self) -> QueueEffects<'op> {
-        Effects::new(self.spare)
-    }
+    pub(crate) damage: &'a Damage,
 }
 
 impl Queues {
@@ -159,7 +126,6 @@ impl Queues {
         }
     }
 
-    /// Group and payload of a message, which may stand in the block that is not written yet.
     fn text(&self, entry: &Entry, batch: &QueueBatch<'_>) -> Option<(Option<Arc<str>>, String)> {
         let medium = &self.sources.get(entry.source)?.medium;
         let offset = u64::from(entry.offset);

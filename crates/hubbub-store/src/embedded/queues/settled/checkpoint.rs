@@ -44,7 +44,6 @@ impl Copied {
         })
     }
 
-    /// Numbers of the files of ids.
     pub(in crate::embedded::queues) fn id_runs(&self) -> Vec<u64> {
         self.ids.runs.iter().map(super::IdRun::number).collect()
     }
@@ -96,7 +95,7 @@ impl QueueShared {
             queues.changes += 1;
             edit(&mut queues.settled);
             queues.settled.forget(now.at);
-            queues.settled.runs().to_vec()
+            queues.settled.runs.to_vec()
         });
         copied.changes += 1;
     }

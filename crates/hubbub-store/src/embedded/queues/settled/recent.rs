@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashTable;
+use hubbub_core::invariant::cast_or_nearest;
 
 use super::record::SettledId;
+use crate::embedded::file::cursor::index;
 
 /// Ids forgotten by one call at most, so that no batch waits long; the rest is for the next call.
 const FORGOTTEN_MAX: usize = 500;
@@ -20,7 +22,7 @@ pub(in crate::embedded::queues) struct RecentIds {
 }
 
 fn get(records: &VecDeque<SettledId>, first: u32, number: u32) -> Option<&SettledId> {
-    records.get(usize::try_from(number.wrapping_sub(first)).ok()?)
+    records.get(index(number.wrapping_sub(first)))
 }
 
 impl RecentIds {
@@ -51,7 +53,8 @@ impl RecentIds {
     /// Remembers an id, in place of what was remembered of it.
     pub(in crate::embedded::queues) fn insert(&mut self, record: SettledId) {
         let Self { records, first, numbers } = self;
-        let number = first.wrapping_add(u32::try_from(records.len()).unwrap_or(u32::MAX));
+        let number = first
+            .wrapping_add(cast_or_nearest(records.len(), "fewer than 2^32 ids are remembered in memory"));
         records.push_back(record);
         let known_as = |number: &u32| get(records, *first, *number).map(|record| record.known_as);
         let hash = |number: &u32| known_as(number).map_or(0, |known_as| known_as[0]);

@@ -2,7 +2,6 @@
 
 use crate::embedded::queues::entry::Entry;
 
-/// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 48;
 
 /// What is remembered of a message that is gone and had an id of its sender's.

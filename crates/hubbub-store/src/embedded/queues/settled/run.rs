@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crc32c::{crc32c, crc32c_append};
+use hubbub_core::backup::BackupFile;
 use hubbub_core::invariant::saturate;
 use hubbub_core::queue::ID_KEPT_MS;
 
@@ -119,7 +120,6 @@ impl Footer {
     }
 }
 
-/// The path of the file of a number.
 pub(in crate::embedded::queues) fn id_run_path(number: u64) -> String {
     ID_RUN.path(number)
 }
@@ -158,26 +158,21 @@ impl IdRun {
         self.inner.footer.number
     }
 
-    /// Length of the file.
     pub(in crate::embedded::queues) fn bytes(&self) -> u64 {
         self.inner.file.bytes()
     }
 
-    /// Checksum of the whole file, as it was written.
-    pub(in crate::embedded::queues) fn crc32c(&self) -> u32 {
-        self.inner.crc32c
+    /// The file as a backup names it.
+    pub(in crate::embedded::queues) fn backup_file(&self) -> (BackupFile, Arc<dyn DiskFile>) {
+        let Inner { file, crc32c, footer, .. } = &*self.inner;
+        let name = id_run_path(footer.number);
+        (BackupFile { name, bytes: file.bytes(), crc32c: *crc32c }, Arc::clone(file.handle()))
     }
 
-    pub(in crate::embedded::queues) fn file(&self) -> &Arc<dyn DiskFile> {
-        self.inner.file.handle()
-    }
-
-    /// Ids in it.
     pub(super) fn records(&self) -> u64 {
         self.inner.footer.records
     }
 
-    /// Whether all its ids are forgotten.
     pub(super) fn is_over(&self, now: i64) -> bool {
         self.inner.forget_all_at <= now
     }
@@ -212,7 +207,6 @@ impl IdRun {
         })
     }
 
-    /// The records of some blocks.
     fn read_blocks(&self, place: usize, count: usize) -> Result<Vec<SettledId>, FileError> {
         let Inner { file, index, footer, ahead, forget_all_at, .. } = &*self.inner;
         let count = count.min(index.len().saturating_sub(place));

@@ -24,7 +24,7 @@ fn record(name: u64, id: u64, forget_at: i64) -> SettledId {
 #[test]
 fn every_id_is_found_until_its_time_wherever_it_stands() {
     let (disk, mut ids) = (disk(), SettledIds::default());
-    ids.set_memory_max(50);
+    ids.memory_max = 50;
     let mut model: HashMap<u64, SettledId> = HashMap::new();
     let mut files = 0;
     for round in 0..60_u64 {
@@ -50,15 +50,15 @@ fn every_id_is_found_until_its_time_wherever_it_stands() {
         ids.forget(at);
         if round % 10 == 9 {
             // As after a start: the same files, opened.
-            let runs = ids.runs().iter().map(|run| IdRun::open(&*disk, run.number(), now).unwrap()).collect();
-            ids.set_runs(runs);
+            let runs = ids.runs.iter().map(|run| IdRun::open(&*disk, run.number(), now).unwrap()).collect();
+            ids.runs = runs;
         }
         for name in (0..round * 40 + 200).step_by(3) {
             let expected = model.get(&name).filter(|record| record.forget_at > at);
             assert_eq!(ids.find(known_as(name), at).unwrap().as_ref(), expected, "round {round}, {name}");
         }
-        assert!(ids.runs().len() <= RUNS_MAX + 2, "{} files", ids.runs().len());
-        assert!(ids.runs().iter().all(|run| run.check().is_none()));
+        assert!(ids.runs.len() <= RUNS_MAX + 2, "{} files", ids.runs.len());
+        assert!(ids.runs.iter().all(|run| run.check().is_none()));
     }
     assert!(files > 60, "files were merged");
 }

@@ -71,28 +71,21 @@ pub struct NewMessage<'a, N, F> {
 /// One change of the queues. `N` are numbers of queues and clients, `F` is by what a repeated message is known. `at` is
 /// the time of the decision, in microseconds of the wall clock; durations are microseconds from then on.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the comment of an effect says what most of its fields are")]
 pub enum Effect<'a, N, F> {
     /// A queue is made, or its settings change.
     Put {
-        /// Its number.
         number: N,
-        /// Its name.
         name: Arc<str>,
         /// From now on it is for dead letters.
         is_dead_letter: bool,
-        /// All that is set.
         settings: QueueRules,
     },
     /// A queue goes, with its messages.
-    Delete {
-        /// Its number.
-        number: N,
-    },
+    Delete { number: N },
     /// A client is registered, or is not any more. Its copies go with the registration.
     Client {
-        /// The number.
         number: N,
-        /// The name.
         name: &'a str,
         /// Whether it is registered from now on.
         registered: bool,
@@ -102,62 +95,19 @@ pub enum Effect<'a, N, F> {
     /// A message waits, or one copy for each receiver.
     Send(NewMessage<'a, N, F>),
     /// Messages were taken away.
-    Taken {
-        /// When.
-        at: i64,
-        /// Their ids.
-        ids: Vec<u64>,
-    },
+    Taken { at: i64, ids: Vec<u64> },
     /// Messages were taken on lease.
-    Leased {
-        /// When.
-        at: i64,
-        /// Their leases.
-        leases: Vec<NewLease>,
-    },
-    /// A lease ended; the message waits again.
-    Returned {
-        /// When.
-        at: i64,
-        /// The message.
-        id: u64,
-        /// Microseconds until it may be taken.
-        delay: u64,
-    },
-    /// A lease has a new end.
-    Extended {
-        /// When.
-        at: i64,
-        /// The message.
-        id: u64,
-        /// Microseconds until its end.
-        lease: u64,
-    },
+    Leased { at: i64, leases: Vec<NewLease> },
+    /// A lease ended; the message may be taken again after a delay.
+    Returned { at: i64, id: u64, delay: u64 },
+    /// A lease ends so long after `at`.
+    Extended { at: i64, id: u64, lease: u64 },
     /// Messages are gone without having been taken.
-    Gone {
-        /// When.
-        at: i64,
-        /// Why.
-        why: Removal,
-        /// Their ids.
-        ids: Vec<u64>,
-    },
-    /// A message goes to a dead-letter queue, which remembers why.
-    Dead {
-        /// The message.
-        id: u64,
-        /// The dead-letter queue.
-        to: N,
-        /// What its last delivery ended with.
-        reason: DeadReason,
-    },
-    /// Dead letters wait again where they came from.
-    Redriven {
-        /// That queue.
-        to: N,
-        /// Their ids.
-        ids: Vec<u64>,
-    },
+    Gone { at: i64, why: Removal, ids: Vec<u64> },
+    /// A message goes to a dead-letter queue, which remembers what its last delivery ended with.
+    Dead { id: u64, to: N, reason: DeadReason },
+    /// Dead letters wait again in the queue they came from.
+    Redriven { to: N, ids: Vec<u64> },
 }
 
 /// Effects of one decision in their order, and the space that is left for more.

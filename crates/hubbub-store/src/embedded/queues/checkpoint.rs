@@ -21,13 +21,13 @@ use std::io;
 use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
-use roaring::RoaringTreemap;
+use roaring::{RoaringBitmap, RoaringTreemap};
 
 use super::entry::{COPY, Entry, NEVER, NOWHERE, Slab, State};
 use super::pending::PendingBroadcast;
 use super::settled::SettledIds;
 use super::source::{Medium, Sources};
-use super::table::{Client, Counts, Queue};
+use super::table::{Counts, Queue};
 use super::time::Now;
 use super::{Broadcast, Dead, IdMap, Queues};
 use crate::embedded::disk::DiskFile;
@@ -66,7 +66,8 @@ pub(crate) struct Copied {
     pub(super) slab: Slab,
     pub(super) sources: Sources,
     queues: Vec<Queue>,
-    clients: Vec<Client>,
+    clients: Vec<Arc<str>>,
+    registered: RoaringBitmap,
     dead: IdMap<Dead>,
     earlier_deliveries: IdMap<u64>,
     broadcasts: IdMap<Broadcast>,
@@ -95,6 +96,7 @@ impl Queues {
             sources: self.sources.clone(),
             queues: self.queues.values().map(slim).collect(),
             clients: self.clients.clone(),
+            registered: self.registered.clone(),
             dead: self.dead.clone(),
             earlier_deliveries: self.earlier_deliveries.clone(),
             broadcasts: self.broadcasts.clone(),
@@ -144,9 +146,9 @@ impl Copied {
             };
             write_numbers(&parts, out);
         })?;
-        write_list(out, self.clients.len(), &self.clients, |client, out| {
-            write_text(&client.name, out);
-            varint::write(client.is_registered.into(), out);
+        write_list(out, self.clients.len(), (1..).zip(&self.clients), |(number, name), out| {
+            write_text(name, out);
+            varint::write(self.registered.contains(number).into(), out);
         })?;
         write_list(out, self.queues.len(), &self.queues, write_queue)?;
         let known: HashSet<u32> = self.queues.iter().map(|queue| queue.number).collect();

@@ -82,9 +82,7 @@ impl Shared {
         }
         let mut copied = self.queues.copied(&*self.clock)?;
         self.keep_ids(&mut copied)?;
-        let number = self.reserve_segment();
-        self.write_copied(&copied, number)?;
-        let files = Files { snapshot: number, texts: copied.texts(), ids: copied.id_runs() };
+        let (files, ..) = self.write_copied(&copied)?;
         Ok(Some(Kept { files, changes: copied.changes }))
     }
 
@@ -106,20 +104,28 @@ impl Shared {
         paths.iter().for_each(|path| self.discard(path));
     }
 
-    /// Writes a copy of everything to the checkpoint of a number.
-    fn write_copied(
+    /// Writes a copy of everything to a checkpoint. Says what a manifest that names it must name.
+    fn write_copied(&self, copied: &Copied) -> Result<(Files, BackupFile, Arc<dyn DiskFile>), MaintainError> {
+        let snapshot = self.reserve_segment();
+        let name = snapshot_path(snapshot);
+        let ((bytes, crc32c), file) =
+            self.write_file(&name, |file| copied.write(file).doing("writing", &name))?;
+        let files = Files { snapshot, texts: copied.texts(), ids: copied.id_runs() };
+        Ok((files, BackupFile { name, bytes, crc32c }, file))
+    }
+
+    /// Makes a file with what `write` writes and syncs, under its name or not at all.
+    pub(super) fn write_file<T>(
         &self,
-        copied: &Copied,
-        number: u64,
-    ) -> Result<(Arc<dyn DiskFile>, u64, u32), MaintainError> {
-        let path = snapshot_path(number);
-        let file = self.disk.create(&path).doing("making", &path)?;
-        let written = copied.write(&file).doing("writing", &path).and_then(|written| {
+        path: &str,
+        write: impl FnOnce(&Arc<dyn DiskFile>) -> Result<T, MaintainError>,
+    ) -> Result<(T, Arc<dyn DiskFile>), MaintainError> {
+        let file = self.disk.create(path).doing("making", path)?;
+        let written = write(&file).and_then(|written| {
             self.disk.sync_dir(QUEUES_DIR).doing("syncing the directory", QUEUES_DIR)?;
-            Ok(written)
+            Ok((written, file))
         });
-        let (bytes, crc32c) = written.inspect_err(|_| self.discard(&path))?;
-        Ok((file, bytes, crc32c))
+        written.inspect_err(|_| self.discard(path))
     }
 
     /// Gives back the space of a checkpoint that no manifest names, for the next attempt writes another.
@@ -150,15 +156,12 @@ impl Shared {
             return Ok(BackedUp { named: Files::default(), files: Vec::new() });
         }
         let known = copied.texts();
-        let texts = self.move_out_of_slots(&mut copied)?;
-        let number = self.reserve_segment();
-        let (file, bytes, crc32c) = self.write_copied(&copied, number)?;
-        let texts_named = texts.iter().map(|text| text.number).collect();
-        let named = Files { snapshot: number, texts: texts_named, ids: copied.id_runs() };
-        let mut files = vec![(BackupFile { name: snapshot_path(number), bytes, crc32c }, file)];
-        let mut written = vec![snapshot_path(number)];
+        self.move_out_of_slots(&mut copied)?;
+        let (named, snapshot, file) = self.write_copied(&copied)?;
+        let mut written = vec![snapshot.name.clone()];
+        let mut files = vec![(snapshot, file)];
         files.extend(copied.ids.runs.iter().map(IdRun::backup_file));
-        for text in texts {
+        for text in copied.sources.used().filter_map(|(_, source)| source.medium.file()) {
             let name = payload_path(text.number);
             if !known.contains(&text.number) {
                 written.push(name.clone());

@@ -54,7 +54,7 @@ mod tests;
 #[cfg(test)]
 mod unreadable_tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -77,7 +77,7 @@ use roaring::RoaringBitmap;
 use settled::{SettledId, SettledIds};
 pub(crate) use shared::QueueShared;
 use source::Sources;
-use table::{Client, Queue};
+use table::Queue;
 use time::{Now, Times};
 
 /// Why and from where a message is in a dead-letter queue.
@@ -169,12 +169,10 @@ pub(crate) struct Queues {
     queue_order: BTreeSet<Arc<str>>,
     /// Deleted queues whose messages still take space.
     deleted: Vec<Queue>,
-    clients: Vec<Client>,
+    /// Names of whoever sent, took or registered. A client's number is its place, from 1.
+    clients: Vec<Arc<str>>,
     client_numbers: HashMap<Arc<str>, u32>,
-    /// Clients who are registered, by name.
-    registered: BTreeMap<Arc<str>, u32>,
-    /// Their numbers.
-    registered_numbers: RoaringBitmap,
+    registered: RoaringBitmap,
     /// Who registered or went by the batch under way.
     client_changes: Vec<(Arc<str>, bool)>,
     next_id: u64,

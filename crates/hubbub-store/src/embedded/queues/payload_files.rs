@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hubbub_core::invariant::{cast, saturate};
 
 use super::checkpoint::Copied;
-use super::checkpoint_files::{QUEUES_DIR, payload_path};
+use super::checkpoint_files::payload_path;
 use super::entry::{Entry, Slab};
 use super::pending::PendingBroadcast;
 use super::settled::IdRun;
@@ -102,26 +102,21 @@ impl Shared {
         while !moving.is_empty() {
             let number = self.reserve_segment();
             let path = payload_path(number);
-            let mut output = Output::new(self.disk.create(&path).doing("making", &path)?);
-            let written = write_payloads(&mut output, &path, moving, sources).and_then(|count| {
+            let ((count, bytes, crc32c), file) = self.write_file(&path, |file| {
+                let mut output = Output::new(Arc::clone(file));
+                let count = write_payloads(&mut output, &path, moving, sources)?;
                 output.sync().doing("syncing", &path)?;
-                self.disk.sync_dir(QUEUES_DIR).doing("syncing the directory", QUEUES_DIR)?;
-                Ok(count)
-            });
-            let count = written.inspect_err(|_| self.discard(&path))?;
-            let (bytes, crc32c) = (output.position(), output.crc());
+                Ok((count, output.position(), output.crc()))
+            })?;
             let (written, rest) = moving.split_at_mut_checked(count).unwrap_or_default();
-            moved(PayloadFile { number, file: output.into_file(), bytes, crc32c }, written);
+            moved(PayloadFile { number, file, bytes, crc32c }, written);
             moving = rest;
         }
         Ok(())
     }
 
-    /// Puts payloads of a copy that stand in slots into files which the copy alone knows. Says which files of payloads it has.
-    pub(super) fn move_out_of_slots(
-        &self,
-        copied: &mut Copied,
-    ) -> Result<Vec<Arc<PayloadFile>>, MaintainError> {
+    /// Puts payloads of a copy that stand in slots into files which the copy alone knows.
+    pub(super) fn move_out_of_slots(&self, copied: &mut Copied) -> Result<(), MaintainError> {
         let sources = copied.sources.clone();
         let in_slots = sources.used().filter(|(_, source)| source.medium.is_slot_up_to(u64::MAX));
         let in_slots = in_slots.map(|(number, _)| number).collect();
@@ -131,9 +126,7 @@ impl Shared {
             for one in moved {
                 one.apply(source, &mut copied.slab, &mut copied.pending, &mut copied.sources);
             }
-        })?;
-        let files = copied.sources.used().filter_map(|(_, source)| source.medium.file());
-        Ok(files.cloned().collect())
+        })
     }
 }
 

@@ -310,7 +310,7 @@ impl QueueShared {
         self.with(clock, |queues, _| {
             (figures.queue_dead, figures.queue_dropped) = (queues.given_up, queues.dropped);
             figures.queues = queues.queues.len() as u64;
-            figures.clients = queues.registered.len() as u64;
+            figures.clients = queues.registered.len();
             for queue in queues.queues.values() {
                 figures.queue_messages += queue.counts.messages();
                 figures.queue_bytes += queue.counts.bytes;

@@ -61,7 +61,8 @@ impl QueueShared {
         queues.loaded = queues.visible.id;
         queues.client_changes.clear();
         (queues.given_up, queues.dropped) = (0, 0);
-        let registered = queues.registered.keys().cloned().collect();
+        let registered =
+            queues.registered.iter().filter_map(|number| queues.client(number).cloned()).collect();
         let times = queues.times;
         let due_at = AtomicI64::new(queues.due_at().unwrap_or(NEVER_DUE));
         let guarded = Guarded { queues, unsettled: false, failed: false, wants_copy: false, copy: None };

@@ -119,7 +119,7 @@ pub(super) fn read_queue<'a>(input: &mut &'a [u8]) -> Option<QueueRecord<'a>> {
         },
         SEND => Effect::Send(read_sent(from)?),
         TAKEN => Effect::Taken { at: read_time(from)?, ids: read_ids(from)? },
-        LEASED => Effect::Leased { at: read_time(from)?, leases: read_leases(from)? },
+        LEASED => Effect::Leased { at: read_time(from)?, leases: read_list(from, read_lease)? },
         RETURNED => {
             Effect::Returned { at: read_time(from)?, id: varint::read(from)?, delay: varint::read(from)? }
         }
@@ -142,13 +142,13 @@ pub(crate) fn checked_bytes(sent: &MessageRecord<'_>) -> usize {
     size_of::<u32>() + sent.group.map_or(0, str::len) + sent.text.len()
 }
 
-fn read_leases(from: &mut &[u8]) -> Option<Vec<NewLease>> {
-    let mut leases = Vec::new();
-    for _ in 0..varint::read(from)? {
-        let (id, delivery, lease) = (varint::read(from)?, read_u32(from)?, varint::read(from)?);
-        leases.push(NewLease { id, delivery, lease });
-    }
-    Some(leases)
+/// A list behind its length.
+fn read_list<T>(from: &mut &[u8], mut read: impl FnMut(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
+    (0..varint::read(from)?).map(|_| read(from)).collect()
+}
+
+fn read_lease(from: &mut &[u8]) -> Option<NewLease> {
+    Some(NewLease { id: varint::read(from)?, delivery: read_u32(from)?, lease: varint::read(from)? })
 }
 
 const REMOVALS: [Removal; 4] = [Removal::Acknowledged, Removal::Removed, Removal::Expired, Removal::Dropped];
@@ -265,12 +265,11 @@ fn write_ids(ids: &[u64], out: &mut Vec<u8>) {
 }
 
 fn read_ids(from: &mut &[u8]) -> Option<Vec<u64>> {
-    let (mut ids, mut id) = (Vec::new(), 0_u64);
-    for _ in 0..varint::read(from)? {
+    let mut id = 0_u64;
+    read_list(from, |from| {
         id = id.wrapping_add(varint::unzigzag(varint::read(from)?).cast_unsigned());
-        ids.push(id);
-    }
-    Some(ids)
+        Some(id)
+    })
 }
 
 pub(crate) fn read_u32(from: &mut &[u8]) -> Option<u32> {

@@ -126,6 +126,7 @@ impl Queues {
         }
     }
 
+    /// Group and payload of a message, which may stand in the block that is not written yet.
     fn text(&self, entry: &Entry, batch: &QueueBatch<'_>) -> Option<(Option<Arc<str>>, String)> {
         let medium = &self.sources.get(entry.source)?.medium;
         let offset = u64::from(entry.offset);

@@ -73,7 +73,7 @@ impl View for BatchView<'_, '_> {
 
     fn client(&self, name: &str) -> Option<ClientRef<u32>> {
         let number = self.queues.client_number(name)?;
-        Some(ClientRef { number, is_registered: self.queues.registered_numbers.contains(number) })
+        Some(ClientRef { number, is_registered: self.queues.registered.contains(number) })
     }
 
     fn new_client(&self) -> Found<u32, Self> {
@@ -81,11 +81,11 @@ impl View for BatchView<'_, '_> {
     }
 
     fn has_room_for_client(&self) -> Found<bool, Self> {
-        Ok(self.queues.registered_numbers.len() < self.queues.limits.clients_max)
+        Ok(self.queues.registered.len() < self.queues.limits.clients_max)
     }
 
     fn receivers_but(&self, sender: &str) -> Found<u32, Self> {
-        let registered = &self.queues.registered_numbers;
+        let registered = &self.queues.registered;
         let is_among = self.client(sender).is_some_and(|sender| sender.is_registered);
         Ok(cast(registered.len() - u64::from(is_among), "fewer than 2^32 clients are registered")?)
     }

@@ -18,11 +18,7 @@ use crate::embedded::shared::Shared;
 
 impl Copied {
     /// Writes the ids that stand in no file. `queues`: those there are.
-    pub(in crate::embedded::queues) fn write_ids(
-        &self,
-        queues: &HashSet<u32>,
-        out: &mut Output,
-    ) -> io::Result<()> {
+    pub(crate) fn write_ids(&self, queues: &HashSet<u32>, out: &mut Output) -> io::Result<()> {
         // Messages of deleted queues are gone, although they may not be cleared away yet.
         let until = self.now.end_of(self.now.wall, micros(ID_KEPT_MS));
         let is_cleared = |entry: &&Entry| {
@@ -44,19 +40,14 @@ impl Copied {
         })
     }
 
-    pub(in crate::embedded::queues) fn id_runs(&self) -> Vec<u64> {
+    pub(crate) fn id_runs(&self) -> Vec<u64> {
         self.ids.runs.iter().map(super::IdRun::number).collect()
     }
 }
 
 impl Queues {
     /// The inverse of [`Copied::write_ids`]. `written`: what the wall clock said then.
-    pub(in crate::embedded::queues) fn read_ids(
-        &mut self,
-        input: &mut &[u8],
-        written: i64,
-        now: Now,
-    ) -> Option<()> {
+    pub(crate) fn read_ids(&mut self, input: &mut &[u8], written: i64, now: Now) -> Option<()> {
         for _ in 0..varint::read(input)? {
             let (known_as, content) = read_fingerprint(input)?;
             let (id, copies) = (varint::read(input)?, read_u32(input)?);
@@ -72,7 +63,7 @@ impl Queues {
 impl Shared {
     /// Puts ids of a copy into files: many that were in memory into a new one, several small ones into one. What no
     /// manifest names when this fails is named by the next that is made, or removed by the next start.
-    pub(in crate::embedded::queues) fn keep_ids(&self, copied: &mut Copied) -> Result<(), MaintainError> {
+    pub(crate) fn keep_ids(&self, copied: &mut Copied) -> Result<(), MaintainError> {
         copied.ids.runs.retain(|run| !run.is_over(copied.now.at));
         let is_damaged = |run: &super::IdRun| self.status.damage.has(&id_run_path(run.number()));
         if let Some(sources) = merge_candidates(&copied.ids.runs, is_damaged).map(<[_]>::to_vec) {

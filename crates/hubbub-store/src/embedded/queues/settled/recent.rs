@@ -13,7 +13,7 @@ const FORGOTTEN_MAX: usize = 500;
 
 /// A table of ids that are forgotten oldest first.
 #[derive(Debug, Clone, Default)]
-pub(in crate::embedded::queues) struct RecentIds {
+pub(crate) struct RecentIds {
     records: VecDeque<SettledId>,
     /// Number of the first record; numbers count on and wrap around.
     first: u32,
@@ -30,12 +30,12 @@ impl RecentIds {
         Self { records: VecDeque::with_capacity(ids), first: 0, numbers: HashTable::with_capacity(ids) }
     }
 
-    pub(in crate::embedded::queues) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.records.len()
     }
 
     /// All records, oldest first. An id that was used again has several; the last one counts.
-    pub(in crate::embedded::queues) fn iter(&self) -> impl Iterator<Item = &SettledId> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SettledId> {
         self.records.iter()
     }
 
@@ -51,7 +51,7 @@ impl RecentIds {
     }
 
     /// Remembers an id, in place of what was remembered of it.
-    pub(in crate::embedded::queues) fn insert(&mut self, record: SettledId) {
+    pub(crate) fn insert(&mut self, record: SettledId) {
         let Self { records, first, numbers } = self;
         let number = first
             .wrapping_add(cast_or_nearest(records.len(), "fewer than 2^32 ids are remembered in memory"));
@@ -67,7 +67,7 @@ impl RecentIds {
     }
 
     /// What is remembered of an id, be it over or not.
-    pub(in crate::embedded::queues) fn find(&self, known_as: [u64; 2]) -> Option<&SettledId> {
+    pub(crate) fn find(&self, known_as: [u64; 2]) -> Option<&SettledId> {
         let record = |number: &u32| get(&self.records, self.first, *number);
         let found = self
             .numbers

@@ -120,17 +120,13 @@ impl Footer {
     }
 }
 
-pub(in crate::embedded::queues) fn id_run_path(number: u64) -> String {
+pub(crate) fn id_run_path(number: u64) -> String {
     ID_RUN.path(number)
 }
 
 impl IdRun {
     /// Opens the file of a number and checks everything but its blocks, which are checked as they are read.
-    pub(in crate::embedded::queues) fn open(
-        disk: &dyn Disk,
-        number: u64,
-        now: Now,
-    ) -> Result<Self, FileError> {
+    pub(crate) fn open(disk: &dyn Disk, number: u64, now: Now) -> Result<Self, FileError> {
         let file = DataFile::open(disk, &ID_RUN, number)?;
         let (end, tail) = file.read_footer(FOOTER_BYTES)?;
         let footer = Footer::read(&tail).filter(|footer| footer.number == number);
@@ -154,16 +150,16 @@ impl IdRun {
         Ok(Self { inner: Arc::new(Inner { file, crc32c, footer, index, filter, ahead, forget_all_at }) })
     }
 
-    pub(in crate::embedded::queues) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.inner.footer.number
     }
 
-    pub(in crate::embedded::queues) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.inner.file.bytes()
     }
 
     /// The file as a backup names it.
-    pub(in crate::embedded::queues) fn backup_file(&self) -> (BackupFile, Arc<dyn DiskFile>) {
+    pub(crate) fn backup_file(&self) -> (BackupFile, Arc<dyn DiskFile>) {
         let Inner { file, crc32c, footer, .. } = &*self.inner;
         let name = id_run_path(footer.number);
         (BackupFile { name, bytes: file.bytes(), crc32c: *crc32c }, Arc::clone(file.handle()))
@@ -221,7 +217,7 @@ impl IdRun {
             let (_, body) = body.ok_or_else(|| file.damaged(begin, "the checksum of a block is wrong"))?;
             let here = body.as_chunks::<RECORD_BYTES>().0.iter().take(BLOCK_RECORDS.min(left));
             left -= here.len();
-            records.extend(here.map(SettledId::read).map(|record| SettledId {
+            records.extend(here.filter_map(SettledId::read).map(|record| SettledId {
                 forget_at: record.forget_at.saturating_sub(*ahead).min(*forget_all_at),
                 ..record
             }));
@@ -230,7 +226,7 @@ impl IdRun {
     }
 
     /// Reads all of it, and says what is wrong.
-    pub(in crate::embedded::queues) fn check(&self) -> Option<OpenError> {
+    pub(crate) fn check(&self) -> Option<OpenError> {
         let mut last = None;
         for record in self.scan() {
             match record {

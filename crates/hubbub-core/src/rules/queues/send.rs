@@ -18,7 +18,8 @@ pub(super) fn send<'a, V: View>(
 ) -> Decided<V> {
     let queue = view.queue(send.queue)?.ok_or(Refusal::UnknownQueue)?;
     let is_registered = view.client(send.sender).is_some_and(|sender| sender.is_registered);
-    if !is_registered && !(send.registers && view.autoregisters()) {
+    let is_admitted = is_registered || (send.registers && view.autoregisters());
+    if !is_admitted {
         return Err(Refusal::UnknownClient.into());
     }
     let to = recipient(view, send.audience)?;

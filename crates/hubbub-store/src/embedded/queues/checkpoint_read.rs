@@ -104,13 +104,9 @@ impl Queues {
         let (mut first_copies, mut offered) = (HashMap::new(), Vec::new());
         let mut waiting: HashMap<u64, u32> = HashMap::new();
         for _ in 0..varint::read(input)? {
-            let ReadEntry { entry, earlier, dead } = read_entry(input, sources, written, now)?;
-            if let Some(earlier) = earlier {
-                self.earlier_deliveries.insert(entry.id, earlier);
-            }
-            if let Some(dead) = dead {
-                self.dead.insert(entry.id, dead);
-            }
+            let (entry, earlier, dead) = read_entry(input, sources, written, now)?;
+            self.earlier_deliveries.extend(earlier.map(|earlier| (entry.id, earlier)));
+            self.dead.extend(dead.map(|dead| (entry.id, dead)));
             let number = if entry.state == State::Gone {
                 let number = self.slab.add(entry);
                 self.remember_sender_id(number, &entry);
@@ -154,13 +150,8 @@ fn read_queue(input: &mut &[u8]) -> Option<Queue> {
     Some(Queue { number, name, is_dead_letter, settings, counts, all: RoaringTreemap::new() })
 }
 
-/// A message as a checkpoint has it.
-struct ReadEntry {
-    entry: Entry,
-    /// Deliveries in other queues.
-    earlier: Option<u64>,
-    dead: Option<Dead>,
-}
+/// A message, its deliveries in other queues, and why it is in a dead-letter queue.
+type ReadEntry = (Entry, Option<u64>, Option<Dead>);
 
 fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Option<ReadEntry> {
     let state = read_choice(&State::ALL, input).filter(|state| *state != State::Free)?;
@@ -198,7 +189,7 @@ fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Opt
     entry.bytes = read_u32(input)?;
     let earlier = if flags & WAS_MOVED == 0 { None } else { Some(varint::read(input)?) };
     let dead = if flags & IS_DEAD == 0 { None } else { Some(read_dead(input)?) };
-    Some(ReadEntry { entry, earlier, dead })
+    Some((entry, earlier, dead))
 }
 
 fn read_dead(input: &mut &[u8]) -> Option<Dead> {

@@ -105,11 +105,13 @@ impl View for BatchView<'_, '_> {
             self.batch.damage.note(&error);
             Refusal::Unreadable
         })?;
-        let remembered = |sent: SettledId| {
-            let SettledId { id, copies, sent_at, .. } = sent;
-            Remembered { id, copies, sent_at, is_same: sent.content == content }
-        };
-        Ok(sent.map(remembered))
+        let is_same = |sent: &SettledId| sent.content == content;
+        Ok(sent.map(|one| Remembered {
+            id: one.id,
+            copies: one.copies,
+            sent_at: one.sent_at,
+            is_same: is_same(&one),
+        }))
     }
 
     fn new_ids(&self, _count: u32) -> Found<u64, Self> {

@@ -8,13 +8,6 @@ use super::{
     Audience, Due, LeaseReceipt, QueueOp, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeHow,
 };
 
-#[derive(Debug, Clone, Copy)]
-enum AudienceKind {
-    Anyone,
-    One,
-    All,
-}
-
 #[derive(Debug, Clone)]
 enum OpKind {
     Put(Arc<QueueSettings>),
@@ -22,7 +15,7 @@ enum OpKind {
     Delete { force: bool },
     Register,
     Unregister,
-    Send { to: AudienceKind, due: Due, ttl_ms: Option<u64>, registers: bool },
+    Send { to_all: bool, due: Due, ttl_ms: Option<u64>, registers: bool },
     Take { max: usize, how: TakeHow, newest_first: bool, registers: bool },
     Settle { receipt: LeaseReceipt, how: Settle },
     Remove(u64),
@@ -65,39 +58,25 @@ impl EncodedQueueOp {
     pub(crate) fn write(op: &QueueOp<'_>, into: &mut String) -> Self {
         let start = into.len();
         let queue = op.queue();
-        let mut names = [queue, None, None, None, None];
-        let mut text = "";
+        let client = if let QueueOp::Register { client } | QueueOp::Unregister { client } = op {
+            Some(*client)
+        } else {
+            None
+        };
+        let mut names = [queue, client, None, None, None];
+        let text = if let QueueOp::Send(send) = op { send.text } else { "" };
         let kind = match *op {
             QueueOp::Put { settings, .. } => OpKind::Put(Arc::new(settings.clone())),
             QueueOp::PutNumbered => OpKind::PutNumbered,
             QueueOp::Delete { force, .. } => OpKind::Delete { force },
-            QueueOp::Register { client } => {
-                names = [None, Some(client), None, None, None];
-                OpKind::Register
-            }
-            QueueOp::Unregister { client } => {
-                names = [None, Some(client), None, None, None];
-                OpKind::Unregister
-            }
+            QueueOp::Register { .. } => OpKind::Register,
+            QueueOp::Unregister { .. } => OpKind::Unregister,
             QueueOp::Send(QueueSend {
-                sender,
-                audience,
-                text: body,
-                message_id,
-                due,
-                group,
-                ttl_ms,
-                registers,
-                ..
+                sender, audience, message_id, due, group, ttl_ms, registers, ..
             }) => {
-                let (to, receiver) = match audience {
-                    Audience::Anyone => (AudienceKind::Anyone, None),
-                    Audience::One(receiver) => (AudienceKind::One, Some(receiver)),
-                    Audience::All => (AudienceKind::All, None),
-                };
+                let receiver = if let Audience::One(receiver) = audience { Some(receiver) } else { None };
                 names = [queue, Some(sender), receiver, message_id, group];
-                text = body;
-                OpKind::Send { to, due, ttl_ms, registers }
+                OpKind::Send { to_all: audience == Audience::All, due, ttl_ms, registers }
             }
             QueueOp::Take(Take { wanted, max, how, registers }) => {
                 names = [queue, wanted.sender, wanted.receiver, None, None];
@@ -142,13 +121,13 @@ impl EncodedQueueOp {
             OpKind::Delete { force } => QueueOp::Delete { queue: queue?, force: *force },
             OpKind::Register => QueueOp::Register { client: sender? },
             OpKind::Unregister => QueueOp::Unregister { client: sender? },
-            OpKind::Send { to, due, ttl_ms, registers } => QueueOp::Send(QueueSend {
+            OpKind::Send { to_all, due, ttl_ms, registers } => QueueOp::Send(QueueSend {
                 queue: queue?,
                 sender: sender?,
-                audience: match to {
-                    AudienceKind::Anyone => Audience::Anyone,
-                    AudienceKind::One => Audience::One(receiver?),
-                    AudienceKind::All => Audience::All,
+                audience: if *to_all {
+                    Audience::All
+                } else {
+                    receiver.map_or(Audience::Anyone, Audience::One)
                 },
                 text: rest.get(..usize::try_from(self.text_bytes).ok()?)?,
                 message_id,

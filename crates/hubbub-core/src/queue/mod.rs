@@ -41,63 +41,31 @@ pub const DEAD_LETTER_SUFFIX: &str = ".dead";
 
 /// An operation on queues, their messages or their clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the comment of an operation says what most of its fields are")]
 pub enum QueueOp<'a> {
     /// Creates a queue, or changes the given settings. If deliveries are limited, creates its dead-letter queue, too.
-    Put {
-        /// The queue.
-        queue: &'a str,
-        /// The settings to change.
-        settings: &'a QueueSettings,
-    },
+    Put { queue: &'a str, settings: &'a QueueSettings },
     /// Creates a queue named by a number greater than every number that ever named one.
     PutNumbered,
     /// Deletes a queue; one that holds messages only with `force`, together with its messages.
-    Delete {
-        /// The queue.
-        queue: &'a str,
-        /// Whether to delete its messages, too.
-        force: bool,
-    },
+    Delete { queue: &'a str, force: bool },
     /// Registers a client.
-    Register {
-        /// The client.
-        client: &'a str,
-    },
+    Register { client: &'a str },
     /// Unregisters a client, and deletes its copies of messages to everybody.
-    Unregister {
-        /// The client.
-        client: &'a str,
-    },
+    Unregister { client: &'a str },
     /// Adds a message.
     Send(QueueSend<'a>),
     /// Takes messages, finally or on lease.
     Take(Take<'a>),
     /// Ends or extends one lease. Refused as stale if the lease expired or was replaced, or the store's history was
     /// replaced.
-    Settle {
-        /// The queue.
-        queue: &'a str,
-        /// The lease.
-        receipt: LeaseReceipt,
-        /// Acknowledge, give back or extend.
-        how: Settle,
-    },
+    Settle { queue: &'a str, receipt: LeaseReceipt, how: Settle },
     /// Deletes one message, whatever its receiver and state.
-    Remove {
-        /// The queue.
-        queue: &'a str,
-        /// The message.
-        id: u64,
-    },
-    /// Moves messages of a dead-letter queue back to their queues, oldest first, at most [`TAKE_MAX`]. Messages whose queue
-    /// is gone stay. The deliveries that count for the queue's limit start from 0; the delivery numbers in receipts
-    /// continue.
-    Redrive {
-        /// The dead-letter queue.
-        queue: &'a str,
-        /// Only this message.
-        id: Option<u64>,
-    },
+    Remove { queue: &'a str, id: u64 },
+    /// Moves messages of a dead-letter queue, or the one of an `id`, back to their queues, oldest first, at most
+    /// [`TAKE_MAX`]. Messages whose queue is gone stay. The deliveries that count for the queue's limit start from 0; the
+    /// delivery numbers in receipts continue.
+    Redrive { queue: &'a str, id: Option<u64> },
     /// Processes passed deadlines, a bounded number of messages with each operation: deletes expired messages, and moves
     /// those that were delivered too often to dead-letter queues. Takes never deliver an expired message, even before a
     /// sweep.

@@ -43,13 +43,13 @@ pub struct DeadLetter {
     pub deliveries: u32,
 }
 
-/// How the last delivery of a dead letter ended.
+/// How the last delivery of a dead letter ended. Stores keep the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadReason {
     /// It was given back.
-    Rejected,
+    Rejected = 0,
     /// Its lease expired.
-    LeaseExpired,
+    LeaseExpired = 1,
 }
 
 impl DeadReason {

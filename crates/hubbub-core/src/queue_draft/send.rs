@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{number, optional_id};
-use crate::draft::{Loose, check_loose_id, check_message_text, present};
+use crate::draft::{Loose, check_loose_id, check_message_text};
 use crate::error::FieldError;
 use crate::limits::Limits;
 use crate::queue::{Audience, DURATION_MS_MAX, Due, QueueSend};
@@ -12,35 +12,17 @@ use crate::time::TIMESTAMP_RULE;
 /// A queue message as received. Unknown fields are ignored; `null` counts as absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 pub struct QueueSendDraft<'a> {
-    /// The client that sends.
-    #[serde(borrow, deserialize_with = "present")]
-    pub sender: Option<Loose<'a>>,
-    /// The client that may take it.
-    #[serde(borrow, deserialize_with = "present")]
-    pub receiver: Option<Loose<'a>>,
-    /// `all` = a copy for everybody.
-    #[serde(borrow, deserialize_with = "present")]
-    pub audience: Option<Loose<'a>>,
-    /// The text.
-    #[serde(borrow, deserialize_with = "present")]
-    pub message: Option<Loose<'a>>,
-    /// The idempotency key.
-    #[serde(borrow, deserialize_with = "present")]
-    pub message_id: Option<Loose<'a>>,
-    /// Delay until it may be taken.
-    #[serde(borrow, deserialize_with = "present")]
-    pub delay_ms: Option<Loose<'a>>,
-    /// When it may be taken.
-    #[serde(borrow, deserialize_with = "present")]
-    pub deliver_at: Option<Loose<'a>>,
-    /// Its group.
-    #[serde(borrow, deserialize_with = "present")]
-    pub group_id: Option<Loose<'a>>,
-    /// Time to live.
-    #[serde(borrow, deserialize_with = "present")]
-    pub ttl_ms: Option<Loose<'a>>,
+    sender: Option<Loose<'a>>,
+    receiver: Option<Loose<'a>>,
+    audience: Option<Loose<'a>>,
+    message: Option<Loose<'a>>,
+    message_id: Option<Loose<'a>>,
+    delay_ms: Option<Loose<'a>>,
+    deliver_at: Option<Loose<'a>>,
+    group_id: Option<Loose<'a>>,
+    ttl_ms: Option<Loose<'a>>,
 }
 
 impl QueueSendDraft<'_> {

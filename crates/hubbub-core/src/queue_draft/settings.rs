@@ -15,35 +15,17 @@ use crate::queue::{DEAD_LETTER_SUFFIX, DURATION_MS_MAX, QueueSettings, WhenFull}
 /// Settings of a queue as received. Unknown fields are ignored; absent ones keep their values.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 pub struct QueueSettingsDraft<'a> {
-    /// Lease of takes that name none.
-    #[serde(borrow)]
-    pub lease_ms: Option<Loose<'a>>,
-    /// Deliveries until a message moves to the dead-letter queue; 0 = never.
-    #[serde(borrow)]
-    pub max_deliveries: Option<Loose<'a>>,
-    /// The dead-letter queue; empty = named after the queue.
-    #[serde(borrow)]
-    pub dead_letter: Option<Loose<'a>>,
-    /// Time to live; 0 = unlimited.
-    #[serde(borrow)]
-    pub ttl_ms: Option<Loose<'a>>,
-    /// Most messages; 0 = unlimited.
-    #[serde(borrow)]
-    pub max_messages: Option<Loose<'a>>,
-    /// Most bytes; 0 = unlimited.
-    #[serde(borrow)]
-    pub max_bytes: Option<Loose<'a>>,
-    /// `refuse` or `dropOldest`.
-    #[serde(borrow)]
-    pub on_full: Option<Loose<'a>>,
-    /// First delay of a message that is given back.
-    #[serde(borrow)]
-    pub backoff_ms: Option<Loose<'a>>,
-    /// Longest such delay.
-    #[serde(borrow)]
-    pub backoff_max_ms: Option<Loose<'a>>,
+    lease_ms: Option<Loose<'a>>,
+    max_deliveries: Option<Loose<'a>>,
+    dead_letter: Option<Loose<'a>>,
+    ttl_ms: Option<Loose<'a>>,
+    max_messages: Option<Loose<'a>>,
+    max_bytes: Option<Loose<'a>>,
+    on_full: Option<Loose<'a>>,
+    backoff_ms: Option<Loose<'a>>,
+    backoff_max_ms: Option<Loose<'a>>,
 }
 
 impl QueueSettingsDraft<'_> {

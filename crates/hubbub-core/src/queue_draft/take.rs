@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{number, optional_id};
-use crate::draft::{Loose, present};
+use crate::draft::Loose;
 use crate::error::FieldError;
 use crate::invariant::saturate;
 use crate::queue::{DURATION_MS_MAX, TAKE_MAX};
@@ -14,25 +14,19 @@ pub const WAIT_MS_MAX: u64 = 20_000;
 /// A take or a read as received. Unknown fields are ignored; `null` counts as absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 pub struct TakeDraft<'a> {
     /// The consumer.
-    #[serde(borrow, deserialize_with = "present")]
     pub receiver: Option<Loose<'a>>,
     /// Only messages of this sender.
-    #[serde(borrow, deserialize_with = "present")]
     pub sender: Option<Loose<'a>>,
     /// Maximum number of messages.
-    #[serde(borrow, deserialize_with = "present")]
     pub max: Option<Loose<'a>>,
     /// `oldest` or `newest` first.
-    #[serde(borrow, deserialize_with = "present")]
     pub order: Option<Loose<'a>>,
     /// How long to wait for a message.
-    #[serde(borrow, deserialize_with = "present")]
     pub wait_ms: Option<Loose<'a>>,
     /// Duration of the lease.
-    #[serde(borrow, deserialize_with = "present")]
     pub lease_ms: Option<Loose<'a>>,
 }
 

@@ -183,7 +183,10 @@ thread_local! {
 const SUBSYSTEM_SYNCS: &[(&str, Rule)] = &[
     ("queues at a seal, content", |sync| sync.phase == "seal" && sync.path.starts_with("queues/")),
     ("queues at a seal, names", |sync| sync.phase == "seal" && sync.path == "queues"),
-    ("ids of queues at a seal, content", |sync| sync.phase == "seal" && sync.path.ends_with(".ids")),
+    // Of the files of queues, those of ids alone are written under another name first.
+    ("ids of queues at a seal, content", |sync| {
+        sync.phase == "seal" && sync.path.starts_with("queues/") && sync.path.ends_with(".tmp")
+    }),
     ("keys at a seal, content", |sync| sync.phase == "seal" && sync.path.starts_with("kv/")),
     ("keys at a seal, names", |sync| sync.phase == "seal" && sync.path == "kv"),
     ("merged keys, content", |sync| sync.phase == "merge" && sync.path.starts_with("kv/")),

@@ -17,17 +17,17 @@ pub enum Recipient<N> {
     All,
 }
 
-/// Why a message is gone without having been taken.
+/// Why a message is gone without having been taken. Stores keep the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
     /// Its lease was acknowledged.
-    Acknowledged,
+    Acknowledged = 0,
     /// It was removed by its id.
-    Removed,
+    Removed = 1,
     /// It outlived its time.
-    Expired,
+    Expired = 2,
     /// It was the oldest of too many.
-    Dropped,
+    Dropped = 3,
 }
 
 /// One delivery on lease.
@@ -71,28 +71,21 @@ pub struct NewMessage<'a, N, F> {
 /// One change of the queues. `N` are numbers of queues and clients, `F` is by what a repeated message is known. `at` is
 /// the time of the decision, in microseconds of the wall clock; durations are microseconds from then on.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the comment of an effect says what most of its fields are")]
 pub enum Effect<'a, N, F> {
     /// A queue is made, or its settings change.
     Put {
-        /// Its number.
         number: N,
-        /// Its name.
         name: Arc<str>,
         /// From now on it is for dead letters.
         is_dead_letter: bool,
-        /// All that is set.
         settings: QueueRules,
     },
     /// A queue goes, with its messages.
-    Delete {
-        /// Its number.
-        number: N,
-    },
+    Delete { number: N },
     /// A client is registered, or is not any more. Its copies go with the registration.
     Client {
-        /// The number.
         number: N,
-        /// The name.
         name: &'a str,
         /// Whether it is registered from now on.
         registered: bool,
@@ -102,62 +95,19 @@ pub enum Effect<'a, N, F> {
     /// A message waits, or one copy for each receiver.
     Send(NewMessage<'a, N, F>),
     /// Messages were taken away.
-    Taken {
-        /// When.
-        at: i64,
-        /// Their ids.
-        ids: Vec<u64>,
-    },
+    Taken { at: i64, ids: Vec<u64> },
     /// Messages were taken on lease.
-    Leased {
-        /// When.
-        at: i64,
-        /// Their leases.
-        leases: Vec<NewLease>,
-    },
-    /// A lease ended; the message waits again.
-    Returned {
-        /// When.
-        at: i64,
-        /// The message.
-        id: u64,
-        /// Microseconds until it may be taken.
-        delay: u64,
-    },
-    /// A lease has a new end.
-    Extended {
-        /// When.
-        at: i64,
-        /// The message.
-        id: u64,
-        /// Microseconds until its end.
-        lease: u64,
-    },
+    Leased { at: i64, leases: Vec<NewLease> },
+    /// A lease ended; the message may be taken again after a delay.
+    Returned { at: i64, id: u64, delay: u64 },
+    /// A lease ends so long after `at`.
+    Extended { at: i64, id: u64, lease: u64 },
     /// Messages are gone without having been taken.
-    Gone {
-        /// When.
-        at: i64,
-        /// Why.
-        why: Removal,
-        /// Their ids.
-        ids: Vec<u64>,
-    },
-    /// A message goes to a dead-letter queue, which remembers why.
-    Dead {
-        /// The message.
-        id: u64,
-        /// The dead-letter queue.
-        to: N,
-        /// What its last delivery ended with.
-        reason: DeadReason,
-    },
-    /// Dead letters wait again where they came from.
-    Redriven {
-        /// That queue.
-        to: N,
-        /// Their ids.
-        ids: Vec<u64>,
-    },
+    Gone { at: i64, why: Removal, ids: Vec<u64> },
+    /// A message goes to a dead-letter queue, which remembers what its last delivery ended with.
+    Dead { id: u64, to: N, reason: DeadReason },
+    /// Dead letters wait again in the queue they came from.
+    Redriven { to: N, ids: Vec<u64> },
 }
 
 /// Effects of one decision in their order, and the space that is left for more.
@@ -168,12 +118,14 @@ pub struct Effects<'a, N, F> {
     spare: usize,
     /// Queues that the decision makes.
     made: u32,
+    /// Bytes of the longest list that a decision was refused for.
+    missing: usize,
 }
 
 impl<'a, N: Copy, F> Effects<'a, N, F> {
     /// For a batch that has so many bytes to spare for lists.
     pub const fn new(spare: usize) -> Self {
-        Self { list: Vec::new(), spare, made: 0 }
+        Self { list: Vec::new(), spare, made: 0, missing: 0 }
     }
 
     /// The effects, in the order to apply.
@@ -194,6 +146,20 @@ impl<'a, N: Copy, F> Effects<'a, N, F> {
     /// Bytes that are left.
     pub const fn spare(&self) -> usize {
         self.spare
+    }
+
+    /// Bytes that must be spare before a retry of what was refused for want of space; 0 = nothing was.
+    pub const fn missing(&self) -> usize {
+        self.missing
+    }
+
+    /// Whether a list of so many bytes that cannot be cut fits. One that does not is [`Self::missing`] from then on.
+    pub(super) fn fits(&mut self, list: usize) -> bool {
+        let fits = list <= self.spare;
+        if !fits {
+            self.missing = self.missing.max(list);
+        }
+        fits
     }
 
     /// Begins a decision; says what is left.

@@ -104,27 +104,33 @@ pub(super) fn delete<V: View>(
 }
 
 pub(super) fn register<'a, V: View>(view: &V, name: &'a str, effects: &mut EffectsOf<'a, V>) -> Decided<V> {
-    let client = view.client(name);
-    let changed = !client.is_some_and(|client| client.is_registered);
-    if changed {
-        check_client_fits(view)?;
-        let number = client.map_or_else(|| view.new_client(), |client| Ok(client.number))?;
-        effects.push(register_effect(number, name));
-    }
+    let (_, changed) = register_client(view, name, effects)?;
     Ok(QueueOutcome::Client { changed })
 }
 
-/// Refuses one client more than there may be.
-pub(super) fn check_client_fits<V: View>(view: &V) -> Result<(), Stop<V::Need>> {
-    if view.has_room_for_client()? { Ok(()) } else { Err(Refusal::TooManyClients.into()) }
-}
-
-pub(super) fn register_effect<N, F>(number: N, name: &str) -> Effect<'_, N, F> {
-    Effect::Client { number, name, registered: true, kept: Vec::new() }
+/// The number of a client, who is registered if that is not so yet; says whether.
+pub(super) fn register_client<'a, V: View>(
+    view: &V,
+    name: &'a str,
+    effects: &mut EffectsOf<'a, V>,
+) -> Result<(V::Number, bool), Stop<V::Need>> {
+    let client = view.client(name);
+    if let Some(client) = client.filter(|client| client.is_registered) {
+        return Ok((client.number, false));
+    }
+    if !view.has_room_for_client()? {
+        return Err(Refusal::TooManyClients.into());
+    }
+    let number = client.map_or_else(|| view.new_client(), |client| Ok(client.number))?;
+    effects.push(Effect::Client { number, name, registered: true, kept: Vec::new() });
+    Ok((number, true))
 }
 
 /// A client goes with its copies, except those on lease: whoever holds one may still acknowledge it. If the journal
-/// has no space to list these now, the operation is refused rather than any of them dropped.
+/// has no space to list these now, the operation is refused rather than any of them dropped; the store finds the space
+/// that is [`Effects::missing`] for the retry.
+///
+/// [`Effects::missing`]: super::Effects::missing
 pub(super) fn unregister<'a, V: View>(
     view: &mut V,
     name: &'a str,
@@ -136,7 +142,7 @@ pub(super) fn unregister<'a, V: View>(
     let is_kept = |(id, is_leased): &(u64, bool)| is_leased.then_some(*id);
     let kept: Vec<u64> = copies.iter().filter_map(is_kept).collect();
     if changed || kept.len() < copies.len() {
-        if space::of_ids(&kept) > effects.spare() {
+        if !effects.fits(space::of_ids(&kept)) {
             return Err(Refusal::TooManyBroadcasts.into());
         }
         effects.push(Effect::Client { number, name, registered: false, kept });

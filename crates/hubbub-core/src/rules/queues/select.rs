@@ -85,24 +85,22 @@ pub fn select<O: Order>(
         return Ok(found);
     }
     let key = |id: u64| if query.newest_first { !id } else { id };
+    // The next message of each source; of none when it follows another of its group.
     let mut first = BinaryHeap::with_capacity(sources.len());
-    for source in sources {
+    for (place, source) in sources.iter().enumerate() {
         if let Some(id) = order.next(source, None)? {
-            first.push(Reverse(Next { key: key(id), source: Some(source) }));
+            first.push(Reverse((key(id), Some(place))));
         }
     }
     let mut bytes = 0_u64;
-    while let Some(Reverse(next)) = first.pop() {
-        let id = key(next.key);
+    while let Some(Reverse((next, place))) = first.pop() {
+        let id = key(next);
         let message = order.message(id);
-        let taken = match message {
-            Some((message, Availability::Available)) => Some(message),
-            Some((_, Availability::Expired)) => {
-                found.expired.push(id);
-                None
-            }
-            _ => None,
-        };
+        if let Some((_, Availability::Expired)) = message {
+            found.expired.push(id);
+        }
+        let taken = message.filter(|(_, availability)| *availability == Availability::Available);
+        let taken = taken.map(|(message, _)| message);
         if let Some(message) = taken {
             bytes = bytes.saturating_add(message.bytes);
             if !found.chosen.is_empty() && bytes > query.bytes_max {
@@ -113,43 +111,17 @@ pub fn select<O: Order>(
         if found.chosen.len() >= query.max || found.expired.len() >= O::EXPIRED_MAX {
             break;
         }
-        if let Some(source) = next.source
+        if let Some(source) = place.and_then(|place| sources.get(place))
             && let Some(id) = order.next(source, Some(id))?
         {
-            first.push(Reverse(Next { key: key(id), source: Some(source) }));
+            first.push(Reverse((key(id), place)));
         }
         if let Some(message) = taken.filter(|_| query.through_groups)
             && let Some(behind) = order.next_in_group(&message)?
             && query.sender.is_none_or(|sender| sender == behind.sender)
         {
-            first.push(Reverse(Next { key: key(behind.id), source: None }));
+            first.push(Reverse((key(behind.id), None)));
         }
     }
     Ok(found)
-}
-
-/// The next message of a source; of none when it follows another of its group.
-struct Next<'s, S> {
-    key: u64,
-    source: Option<&'s S>,
-}
-
-impl<S> PartialEq for Next<'_, S> {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-
-impl<S> Eq for Next<'_, S> {}
-
-impl<S> PartialOrd for Next<'_, S> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<S> Ord for Next<'_, S> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key.cmp(&other.key)
-    }
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::effect::{Effect, NewMessage, Recipient, Removal};
-use super::manage::{check_client_fits, register_effect};
+use super::manage::register_client;
 use super::view::{Held, QueueRef, View};
 use super::{Decided, EffectsOf, Stop, micros, space};
 use crate::Refusal;
@@ -17,8 +17,7 @@ pub(super) fn send<'a, V: View>(
     effects: &mut EffectsOf<'a, V>,
 ) -> Decided<V> {
     let queue = view.queue(send.queue)?.ok_or(Refusal::UnknownQueue)?;
-    let sender = view.client(send.sender);
-    let is_registered = sender.is_some_and(|sender| sender.is_registered);
+    let is_registered = view.client(send.sender).is_some_and(|sender| sender.is_registered);
     let is_admitted = is_registered || (send.registers && view.autoregisters());
     if !is_admitted {
         return Err(Refusal::UnknownClient.into());
@@ -37,15 +36,9 @@ pub(super) fn send<'a, V: View>(
     if to == Recipient::All && !view.has_room_for_broadcast(send, copies)? {
         return Err(Refusal::TooManyBroadcasts.into());
     }
-    if !is_registered {
-        check_client_fits(view)?;
-    }
     let id = view.new_ids(copies)?;
-    let sender = sender.map_or_else(|| view.new_client(), |sender| Ok(sender.number))?;
+    let (sender, _) = register_client(view, send.sender, effects)?;
     let at = view.now();
-    if !is_registered {
-        effects.push(register_effect(sender, send.sender));
-    }
     if !dropped.is_empty() {
         effects.push(Effect::Gone { at, why: Removal::Dropped, ids: dropped });
     }

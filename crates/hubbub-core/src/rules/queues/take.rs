@@ -1,7 +1,7 @@
 //! Taking messages away or on lease.
 
 use super::effect::{Effect, NewLease};
-use super::manage::{check_client_fits, register_effect};
+use super::manage::register_client;
 use super::view::{Candidate, View};
 use super::{Decided, EffectsOf, Stop, micros, space};
 use crate::Refusal;
@@ -28,7 +28,7 @@ pub(super) fn take<'a, V: View>(view: &mut V, take: &Take<'a>, effects: &mut Eff
         TakeHow::Lease { lease_ms } => lease(view, &mut taken, lease_ms)?,
     };
     if let (Some(receiver), true) = (take.wanted.receiver, take.registers && view.autoregisters()) {
-        register(view, receiver, effects)?;
+        register_client(view, receiver, effects)?;
     }
     let at = view.now();
     if !leases.is_empty() {
@@ -80,20 +80,4 @@ fn lease<V: View>(
         leases.push(NewLease { id: message.id, delivery: delivery.deliveries, lease });
     }
     Ok(leases)
-}
-
-/// Registers a receiver who is not.
-fn register<'a, V: View>(
-    view: &V,
-    name: &'a str,
-    effects: &mut EffectsOf<'a, V>,
-) -> Result<(), Stop<V::Need>> {
-    let client = view.client(name);
-    if client.is_some_and(|client| client.is_registered) {
-        return Ok(());
-    }
-    check_client_fits(view)?;
-    let number = client.map_or_else(|| view.new_client(), |client| Ok(client.number))?;
-    effects.push(register_effect(number, name));
-    Ok(())
 }

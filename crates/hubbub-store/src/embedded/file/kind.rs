@@ -25,6 +25,8 @@ pub(crate) struct FileKind {
     pub(crate) dir: &'static str,
     /// End of the names of finished ones.
     pub(crate) extension: &'static str,
+    /// Digits of the numbers in their names, at least.
+    pub(crate) digits: usize,
     /// Begins the header.
     pub(crate) magic: &'static [u8; 8],
     /// Ends the footer, where these files have one.
@@ -40,12 +42,12 @@ impl FileKind {
 
     /// Name of a finished file, relative to the data directory.
     pub(crate) fn path(&self, number: u64) -> String {
-        format!("{}/{number:08}.{}", self.dir, self.extension)
+        format!("{}/{number:01$}.{2}", self.dir, self.digits, self.extension)
     }
 
     /// Name of a file while it is written; whatever has such a name after a crash is incomplete.
     pub(crate) fn unfinished_path(&self, number: u64) -> String {
-        format!("{}/{number:08}.tmp", self.dir)
+        format!("{}/{number:01$}.tmp", self.dir, self.digits)
     }
 
     pub(crate) fn header(&self) -> Vec<u8> {
@@ -111,6 +113,7 @@ mod tests {
     const KIND: FileKind = FileKind {
         dir: "some",
         extension: "one",
+        digits: 8,
         magic: b"SOMEFILE",
         end_magic: b"SOME",
         version: 3,

@@ -25,7 +25,12 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new(file: Arc<dyn DiskFile>) -> Self {
-        Self { file, pending: Vec::new(), written: 0, unsynced: 0, crc: 0 }
+        Self::behind(file, 0)
+    }
+
+    /// Leaves out so many bytes at the beginning, which the checksum is not for.
+    pub(crate) fn behind(file: Arc<dyn DiskFile>, header_bytes: u64) -> Self {
+        Self { file, pending: Vec::new(), written: header_bytes, unsynced: 0, crc: 0 }
     }
 
     /// Where the next byte will stand.

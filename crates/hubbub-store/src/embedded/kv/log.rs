@@ -23,6 +23,7 @@ use crate::embedded::file::{Codec, Cursor, DataFile, FileError, FileKind, FileWr
 pub(crate) static CHANGE_LOG: FileKind = FileKind {
     dir: KV_DIR,
     extension: "log",
+    digits: 8,
     magic: b"HUBKVLOG",
     end_magic: b"",
     version: 1,

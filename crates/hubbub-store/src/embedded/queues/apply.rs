@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hubbub_core::Clock;
+use hubbub_core::invariant::cast_or_nearest;
 use hubbub_core::queue::ID_KEPT_MS;
 use roaring::RoaringTreemap;
 
@@ -21,22 +22,9 @@ impl Queues {
         self.changes += 1;
         match effect {
             Effect::Put { number, name, is_dead_letter, settings } => {
-                if let Some(queue) = self.queues.get_mut(number) {
-                    let before = std::mem::replace(&mut queue.settings, settings.clone());
-                    queue.is_dead_letter |= is_dead_letter;
-                    if before.deliveries_max != settings.deliveries_max {
-                        self.apply_delivery_limit(*number);
-                    }
-                } else {
-                    self.add_queue(Queue {
-                        number: *number,
-                        name: Arc::clone(name),
-                        is_dead_letter: *is_dead_letter,
-                        settings: settings.clone(),
-                        counts: Counts::default(),
-                        all: RoaringTreemap::new(),
-                    });
-                }
+                let (name, settings, counts) = (Arc::clone(name), settings.clone(), Counts::default());
+                let (number, is_dead_letter, all) = (*number, *is_dead_letter, RoaringTreemap::new());
+                self.put_queue(Queue { number, name, is_dead_letter, settings, counts, all });
             }
             Effect::Delete { number } => self.drop_queue(*number),
             Effect::Client { number, name, registered, kept } => {
@@ -97,6 +85,17 @@ impl Queues {
         }
     }
 
+    /// Makes a queue, or changes what is set of it.
+    fn put_queue(&mut self, new: Queue) {
+        let Some(queue) = self.queues.get_mut(&new.number) else { return self.add_queue(new) };
+        queue.is_dead_letter |= new.is_dead_letter;
+        let limit = new.settings.deliveries_max;
+        let before = std::mem::replace(&mut queue.settings, new.settings);
+        if before.deliveries_max != limit {
+            self.apply_delivery_limit(new.number);
+        }
+    }
+
     /// Finds payloads that stand in the slot of a journal, now that the start has come to it.
     pub(crate) fn adopt(&mut self, tail: &Arc<Tail>) {
         self.sources.adopt(tail);
@@ -107,7 +106,7 @@ impl Queues {
         let place = match record {
             Effect::Send(sent) => {
                 let begin = end.saturating_sub(checked_bytes(sent) as u64);
-                (self.sources.of_tail(tail), u32::try_from(begin).unwrap_or(u32::MAX))
+                (self.sources.of_tail(tail), cast_or_nearest(begin, "a slot is smaller than 4 GiB"))
             }
             _ => (NOWHERE, 0),
         };
@@ -165,7 +164,7 @@ impl Queues {
             expires: sent.ttl.map_or(NEVER, |ttl| now.end_of(sent.at, ttl)),
             content: sent.known_as.map_or(0, |(_, content)| content),
             offset,
-            bytes: u32::try_from(group.len() + sent.text.len()).unwrap_or(u32::MAX),
+            bytes: cast_or_nearest(group.len() + sent.text.len(), "a payload fits a slot of less than 4 GiB"),
             queue: sent.queue,
             sender: sent.sender,
             source,
@@ -228,10 +227,7 @@ impl Queues {
     /// Moves a message to another queue, where it may be taken at once.
     fn move_to(&mut self, number: u32, to: u32, why: Option<Dead>) {
         let entry = self.slab.get(number);
-        let was_dead = self.dead.remove(&entry.id).is_some();
-        if let (true, Some(queue)) = (was_dead, self.queues.get_mut(&entry.queue)) {
-            queue.counts.dead_letters = queue.counts.dead_letters.saturating_sub(1);
-        }
+        self.forget_dead(&entry);
         if let Some(why) = why {
             self.dead.insert(entry.id, why);
             if let Some(queue) = self.queues.get_mut(&to) {

@@ -12,10 +12,10 @@ use hubbub_core::backup::BackupFile;
 
 use super::checkpoint::{Copied, Files};
 use super::payload_files::{Moving, leaving};
-use super::settled::id_run_path;
-use super::source::Medium;
+use super::settled::{IdRun, id_run_path};
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError};
+use crate::embedded::file::kind::remove_unnamed;
 use crate::embedded::shared::Shared;
 
 /// Directory of checkpoints and payloads.
@@ -39,17 +39,11 @@ impl Files {
 
     /// Removes what unfinished work left in the directory.
     pub(crate) fn remove_others(&self, disk: &dyn Disk) -> Result<(), MaintainError> {
-        let named: HashSet<String> = self.paths().into_iter().collect();
-        for name in disk.list(QUEUES_DIR).doing("listing the directory", QUEUES_DIR)? {
-            let path = format!("{QUEUES_DIR}/{name}");
-            let is_ours = [".snap", ".text", ".ids"].iter().any(|kind| name.ends_with(kind));
-            if is_ours && !named.contains(&path) {
-                disk.remove(&path).doing("removing", &path)?;
-            }
-        }
-        Ok(())
+        let named = self.paths().into_iter().collect();
+        remove_unnamed(disk, QUEUES_DIR, &["snap", "text", "ids"], &named)
     }
 }
+
 /// What a seal keeps of queues: named by the manifest, then the rest is let go.
 pub(crate) struct Kept {
     pub(crate) files: Files,
@@ -82,19 +76,13 @@ impl Shared {
             if moving.is_empty() {
                 break;
             }
-            let mut rest = moving.as_mut_slice();
-            while !rest.is_empty() {
-                let (file, count) = self.move_payloads(rest, &sources)?;
-                let (moved, behind) = rest.split_at_mut_checked(count).unwrap_or_default();
+            self.move_payloads(&mut moving, &sources, |file, moved| {
                 self.queues.enter_moved(self, file, moved);
-                rest = behind;
-            }
+            })?;
         }
         let mut copied = self.queues.copied(&*self.clock)?;
         self.keep_ids(&mut copied)?;
-        let number = self.reserve_segment();
-        self.write_copied(&copied, number)?;
-        let files = Files { snapshot: number, texts: copied.texts(), ids: copied.id_runs() };
+        let (files, ..) = self.write_copied(&copied)?;
         Ok(Some(Kept { files, changes: copied.changes }))
     }
 
@@ -104,18 +92,11 @@ impl Shared {
         let gone = self.queues.with(&*self.clock, |queues, _| {
             queues.kept_changes = kept.map_or(queues.kept_changes, |kept| kept.changes);
             queues.sources.remove(|source| {
-                source.messages == 0
-                    && match &source.medium {
-                        Medium::Slot(tail) => tail.journal <= applied,
-                        Medium::Journal(journal) => *journal <= applied,
-                        Medium::File(file) => !named.texts.contains(&file.number),
-                    }
+                let is_unnamed = source.medium.file().is_some_and(|file| !named.texts.contains(&file.number));
+                source.messages == 0 && (is_unnamed || source.medium.is_slot_up_to(applied))
             })
         });
-        let emptied = gone.iter().filter_map(|source| match &source.medium {
-            Medium::File(file) => Some(payload_path(file.number)),
-            Medium::Slot(_) | Medium::Journal(_) => None,
-        });
+        let emptied = gone.iter().filter_map(|source| Some(payload_path(source.medium.file()?.number)));
         let mut paths: HashSet<String> = before.paths().into_iter().chain(emptied).collect();
         for path in named.paths() {
             paths.remove(&path);
@@ -123,23 +104,28 @@ impl Shared {
         paths.iter().for_each(|path| self.discard(path));
     }
 
-    /// Writes a copy of everything to the checkpoint of a number.
-    fn write_copied(
+    /// Writes a copy of everything to a checkpoint. Says what a manifest that names it must name.
+    fn write_copied(&self, copied: &Copied) -> Result<(Files, BackupFile, Arc<dyn DiskFile>), MaintainError> {
+        let snapshot = self.reserve_segment();
+        let name = snapshot_path(snapshot);
+        let ((bytes, crc32c), file) =
+            self.write_file(&name, |file| copied.write(file).doing("writing", &name))?;
+        let files = Files { snapshot, texts: copied.texts(), ids: copied.id_runs() };
+        Ok((files, BackupFile { name, bytes, crc32c }, file))
+    }
+
+    /// Makes a file with what `write` writes and syncs, under its name or not at all.
+    pub(super) fn write_file<T>(
         &self,
-        copied: &Copied,
-        number: u64,
-    ) -> Result<(Arc<dyn DiskFile>, u64, u32), MaintainError> {
-        let path = snapshot_path(number);
-        let file = self.disk.create(&path).doing("making", &path)?;
-        let written = copied.write(&*file).doing("writing", &path).and_then(|written| {
+        path: &str,
+        write: impl FnOnce(&Arc<dyn DiskFile>) -> Result<T, MaintainError>,
+    ) -> Result<(T, Arc<dyn DiskFile>), MaintainError> {
+        let file = self.disk.create(path).doing("making", path)?;
+        let written = write(&file).and_then(|written| {
             self.disk.sync_dir(QUEUES_DIR).doing("syncing the directory", QUEUES_DIR)?;
-            Ok(written)
+            Ok((written, file))
         });
-        if written.is_err() {
-            self.discard(&path);
-        }
-        let (bytes, crc32c) = written?;
-        Ok((file, bytes, crc32c))
+        written.inspect_err(|_| self.discard(path))
     }
 
     /// Gives back the space of a checkpoint that no manifest names, for the next attempt writes another.
@@ -169,25 +155,18 @@ impl Shared {
         if copied.is_blank() {
             return Ok(BackedUp { named: Files::default(), files: Vec::new() });
         }
-        let known: HashSet<u64> = copied.texts().into_iter().collect();
-        let texts = self.move_out_of_slots(&mut copied)?;
-        let number = self.reserve_segment();
-        let (file, bytes, crc32c) = self.write_copied(&copied, number)?;
-        let texts_named = texts.iter().map(|text| text.number).collect();
-        let named = Files { snapshot: number, texts: texts_named, ids: copied.id_runs() };
-        let mut files = vec![(BackupFile { name: snapshot_path(number), bytes, crc32c }, file)];
-        let mut written = vec![snapshot_path(number)];
-        for run in &copied.ids.runs {
-            let name = id_run_path(run.number());
-            let file = BackupFile { name, bytes: run.bytes(), crc32c: run.crc32c() };
-            files.push((file, Arc::clone(run.file())));
-        }
-        for text in texts {
-            let path = payload_path(text.number);
+        let known = copied.texts();
+        self.move_out_of_slots(&mut copied)?;
+        let (named, snapshot, file) = self.write_copied(&copied)?;
+        let mut written = vec![snapshot.name.clone()];
+        let mut files = vec![(snapshot, file)];
+        files.extend(copied.ids.runs.iter().map(IdRun::backup_file));
+        for text in copied.sources.used().filter_map(|(_, source)| source.medium.file()) {
+            let name = payload_path(text.number);
             if !known.contains(&text.number) {
-                written.push(path.clone());
+                written.push(name.clone());
             }
-            let file = BackupFile { name: path, bytes: text.bytes, crc32c: text.crc32c };
+            let file = BackupFile { name, bytes: text.bytes, crc32c: text.crc32c };
             files.push((file, Arc::clone(&text.file)));
         }
         for path in written {

@@ -20,9 +20,12 @@ use super::table::{Counts, Queue};
 use super::time::{Now, micros};
 use super::{Broadcast, Dead, Queues};
 use crate::embedded::disk::Disk;
-use crate::embedded::error::OpenError;
-use crate::embedded::file::varint;
-use crate::embedded::record::{read_byte, read_rules, read_text, read_time, read_u32, reason_of, take_u32};
+use crate::embedded::error::{DoingOn, OpenError, READING};
+use crate::embedded::file::{Cursor, varint};
+use crate::embedded::record::{
+    read_byte, read_choice, read_fingerprint, read_reason, read_rules, read_text, read_time, read_u32,
+    read_u64,
+};
 use crate::embedded::rooms::Position;
 
 /// Reads the checkpoint that the manifest names, if it names one.
@@ -38,25 +41,19 @@ pub(crate) fn read_checkpoint(
     }
     let now = queues.times.for_loading(clock);
     let runs = files.ids.iter().map(|number| IdRun::open(disk, *number, now));
-    queues.settled.set_runs(runs.collect::<Result<_, _>>()?);
+    queues.settled.runs = runs.collect::<Result<_, _>>()?;
     let path = snapshot_path(files.snapshot);
     let damaged = |what: &str| OpenError::Damaged { file: path.clone(), offset: 0, what: what.into() };
-    let unreadable =
-        |source| OpenError::Unreadable { attempted: "reading", path: path.clone().into(), source };
-    let file = disk.open(&path).map_err(unreadable)?;
-    let mut bytes = vec![0; usize::try_from(file.len().map_err(unreadable)?).unwrap_or(usize::MAX)];
-    file.read_exact_at(&mut bytes, 0).map_err(unreadable)?;
-    let (magic, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| damaged("it is cut short"))?;
-    let (crc, body) = rest.split_first_chunk::<4>().ok_or_else(|| damaged("it is cut short"))?;
-    if *magic != MAGIC || crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
-        return Err(damaged("its checksum is wrong"));
-    }
-    let (version, mut body) = body.split_first_chunk::<4>().ok_or_else(|| damaged("it is cut short"))?;
-    let version = u32::from_le_bytes(*version);
+    let file = disk.open(&path).doing(READING, &path)?;
+    let mut bytes = vec![0; saturate(file.len().doing(READING, &path)?)];
+    file.read_exact_at(&mut bytes, 0).doing(READING, &path)?;
+    let mut header = Cursor::new(&bytes);
+    let is_whole = header.array() == Some(MAGIC) && header.u32() == Some(crc32c::crc32c(header.rest()));
+    let version = header.u32().filter(|_| is_whole).ok_or_else(|| damaged("its checksum is wrong"))?;
     if version > VERSION {
         return Err(OpenError::NewerFormat { found: version.into(), known: VERSION.into() });
     }
-    let input = &mut body;
+    let input = &mut header.rest();
     let misfit = || damaged("its parts do not fit together");
     let written = queues.read_head(input).ok_or_else(misfit)?;
     let sources = queues.read_sources(disk, input)?.ok_or_else(misfit)?;
@@ -83,16 +80,14 @@ impl Queues {
         let (mut numbers, Some(count)) = (Vec::new(), varint::read(input)) else { return Ok(None) };
         for _ in 0..count {
             let mut next = || varint::read(input);
-            let (Some(kind), Some(number), Some(bytes), Some(crc)) = (next(), next(), next(), next()) else {
-                return Ok(None);
-            };
-            let Ok(crc) = u32::try_from(crc) else { return Ok(None) };
-            let medium = if kind == IN_JOURNAL {
-                Medium::Journal(number)
-            } else {
-                Medium::File(Arc::new(open_payloads(disk, number, bytes, crc)?))
-            };
-            numbers.push(self.sources.add(medium));
+            let parts = (next(), next(), next(), read_u32(input));
+            numbers.push(self.sources.add(match parts {
+                (Some(IN_JOURNAL), Some(number), Some(_), Some(_)) => Medium::Journal(number),
+                (Some(_), Some(number), Some(bytes), Some(crc)) => {
+                    Medium::File(Arc::new(open_payloads(disk, number, bytes, crc)?))
+                }
+                _ => return Ok(None),
+            }));
         }
         Ok(Some(numbers))
     }
@@ -109,13 +104,9 @@ impl Queues {
         let (mut first_copies, mut offered) = (HashMap::new(), Vec::new());
         let mut waiting: HashMap<u64, u32> = HashMap::new();
         for _ in 0..varint::read(input)? {
-            let ReadEntry { entry, earlier, dead } = read_entry(input, sources, written, now)?;
-            if let Some(earlier) = earlier {
-                self.earlier_deliveries.insert(entry.id, earlier);
-            }
-            if let Some(dead) = dead {
-                self.dead.insert(entry.id, dead);
-            }
+            let (entry, earlier, dead) = read_entry(input, sources, written, now)?;
+            self.earlier_deliveries.extend(earlier.map(|earlier| (entry.id, earlier)));
+            self.dead.extend(dead.map(|dead| (entry.id, dead)));
             let number = if entry.state == State::Gone {
                 let number = self.slab.add(entry);
                 self.remember_sender_id(number, &entry);
@@ -159,16 +150,11 @@ fn read_queue(input: &mut &[u8]) -> Option<Queue> {
     Some(Queue { number, name, is_dead_letter, settings, counts, all: RoaringTreemap::new() })
 }
 
-/// A message as a checkpoint has it.
-struct ReadEntry {
-    entry: Entry,
-    /// Deliveries in other queues.
-    earlier: Option<u64>,
-    dead: Option<Dead>,
-}
+/// A message, its deliveries in other queues, and why it is in a dead-letter queue.
+type ReadEntry = (Entry, Option<u64>, Option<Dead>);
 
 fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Option<ReadEntry> {
-    let state = state_of(read_byte(input)?)?;
+    let state = read_choice(&State::ALL, input).filter(|state| *state != State::Free)?;
     let flags = read_byte(input)?;
     let mut entry = Entry {
         state,
@@ -188,10 +174,7 @@ fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Opt
     };
     (entry.at, entry.expires) = (time(HAS_AT)?, time(HAS_EXPIRES)?);
     if flags & HAS_ID != 0 {
-        for half in &mut entry.known_as {
-            *half = read_u64(input)?;
-        }
-        entry.content = take_u32(input)?;
+        (entry.known_as, entry.content) = read_fingerprint(input)?;
     }
     let mut group_bytes = 0;
     if flags & HAS_GROUP != 0 {
@@ -205,29 +188,11 @@ fn read_entry(input: &mut &[u8], sources: &[u16], written: i64, now: Now) -> Opt
     entry.offset = read_u32(input)?;
     entry.bytes = read_u32(input)?;
     let earlier = if flags & WAS_MOVED == 0 { None } else { Some(varint::read(input)?) };
-    if flags & IS_DEAD == 0 {
-        return Some(ReadEntry { entry, earlier, dead: None });
-    }
+    let dead = if flags & IS_DEAD == 0 { None } else { Some(read_dead(input)?) };
+    Some((entry, earlier, dead))
+}
+
+fn read_dead(input: &mut &[u8]) -> Option<Dead> {
     let origin = Arc::from(read_text(input)?);
-    let reason = reason_of(read_byte(input)?)?;
-    let dead = Some(Dead { origin, reason, deliveries: read_u32(input)? });
-    Some(ReadEntry { entry, earlier, dead })
-}
-
-pub(super) fn read_u64(input: &mut &[u8]) -> Option<u64> {
-    let (bytes, rest) = input.split_first_chunk::<8>()?;
-    *input = rest;
-    Some(u64::from_le_bytes(*bytes))
-}
-
-const fn state_of(number: u8) -> Option<State> {
-    match number {
-        1 => Some(State::Ready),
-        2 => Some(State::Delayed),
-        3 => Some(State::Leased),
-        4 => Some(State::Exhausted),
-        5 => Some(State::Expired),
-        6 => Some(State::Gone),
-        _ => None,
-    }
+    Some(Dead { origin, reason: read_reason(input)?, deliveries: read_u32(input)? })
 }

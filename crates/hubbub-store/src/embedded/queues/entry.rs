@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use hubbub_core::invariant::{cast_or_nearest, saturate};
+
+use crate::embedded::file::cursor::index;
+
 /// Entries of a page: what is copied when a message changes that a checkpoint still holds.
 const PAGE: usize = 64;
 const PAGE_NUMBERS: u32 = 64;
@@ -18,24 +22,30 @@ pub(super) const COPY: u8 = 1;
 /// It is a further copy of one that has an id of its sender's; `known_as` says which.
 pub(super) const LINKED: u8 = 2;
 
-/// How an entry stands.
+/// How an entry stands. Checkpoints keep the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum State {
     /// Not in use.
     #[default]
-    Free,
+    Free = 0,
     /// May be taken, once it is the first of its group.
-    Ready,
+    Ready = 1,
     /// May not be taken before `at`.
-    Delayed,
+    Delayed = 2,
     /// On lease until `at`.
-    Leased,
+    Leased = 3,
     /// Delivered too often; waits to be moved to the dead-letter queue.
-    Exhausted,
+    Exhausted = 4,
     /// Outlived its time; waits to be cleared away. Until then it is told of as it was, delayed until `at` or ready.
-    Expired,
+    Expired = 5,
     /// Gone, but its id is remembered.
-    Gone,
+    Gone = 6,
+}
+
+impl State {
+    /// By their numbers.
+    pub(super) const ALL: [Self; 7] =
+        [Self::Free, Self::Ready, Self::Delayed, Self::Leased, Self::Exhausted, Self::Expired, Self::Gone];
 }
 
 /// One message. Times are microseconds of [`super::time`].
@@ -94,8 +104,8 @@ impl Entry {
     /// Sets how long the group's name is, at most 64 bytes, and the flags.
     pub(super) fn set_packed(&mut self, group_bytes: usize, flags: u8) {
         // An entry with a group has a name of at least one byte, so one less than its length is kept.
-        let length = u8::try_from(group_bytes.saturating_sub(1)).unwrap_or(GROUP_BITS).min(GROUP_BITS);
-        self.packed = length | (flags << FLAG_SHIFT);
+        let length: u8 = saturate(group_bytes.saturating_sub(1));
+        self.packed = length.min(GROUP_BITS) | (flags << FLAG_SHIFT);
     }
 
     pub(super) fn flags(&self) -> u8 {
@@ -110,7 +120,6 @@ impl Entry {
         if self.group == 0 { 0 } else { u32::from(self.packed & GROUP_BITS) + 1 }
     }
 
-    /// Bytes of its payload.
     pub(super) fn payload_bytes(&self) -> u64 {
         u64::from(self.bytes.saturating_sub(self.group_bytes()))
     }
@@ -120,7 +129,6 @@ impl Entry {
         !matches!(self.state, State::Free | State::Gone)
     }
 
-    /// Whether it holds a place in a group.
     pub(super) fn is_in_group(&self) -> bool {
         self.group != 0 && self.is_alive() && self.state != State::Expired
     }
@@ -131,7 +139,6 @@ impl Entry {
         self.group != 0 && place(self) == place(other)
     }
 
-    /// Whether it has an id of its sender's.
     pub(super) fn is_known(&self) -> bool {
         self.known_as != [0; 2] && !self.has(LINKED)
     }
@@ -153,7 +160,6 @@ impl Slab {
         self.pages.get(page).and_then(|page| page.get(place)).copied().unwrap_or(Entry::FREE)
     }
 
-    /// Changes an entry.
     pub(super) fn edit(&mut self, number: u32, change: impl FnOnce(&mut Entry)) {
         let (page, place) = split(number);
         if let Some(entry) = self.pages.get_mut(page).and_then(|page| Arc::make_mut(page).get_mut(place)) {
@@ -164,7 +170,7 @@ impl Slab {
     /// Keeps an entry and says its number.
     pub(super) fn add(&mut self, entry: Entry) -> u32 {
         if self.free.is_empty() {
-            let first = u32::try_from(self.pages.len() * PAGE).unwrap_or(u32::MAX);
+            let first: u32 = cast_or_nearest(self.pages.len() * PAGE, "fewer than 2^32 messages wait");
             self.pages.push(Arc::new([Entry::FREE; PAGE]));
             self.free.extend((first..first.saturating_add(PAGE_NUMBERS)).rev());
         }
@@ -173,13 +179,11 @@ impl Slab {
         number
     }
 
-    /// Lets go of an entry.
     pub(super) fn remove(&mut self, number: u32) {
         self.edit(number, |entry| *entry = Entry::FREE);
         self.free.push(number);
     }
 
-    /// All entries in use, with their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Entry)> {
         (0..).zip(self.pages.iter().flat_map(|page| page.iter())).filter(|(_, one)| one.state != State::Free)
     }
@@ -191,8 +195,7 @@ impl Slab {
 }
 
 fn split(number: u32) -> (usize, usize) {
-    let number = usize::try_from(number).unwrap_or(usize::MAX);
-    (number / PAGE, number % PAGE)
+    (index(number) / PAGE, index(number) % PAGE)
 }
 
 #[cfg(test)]

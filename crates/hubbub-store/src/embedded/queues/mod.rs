@@ -39,7 +39,6 @@ mod payload_files;
 mod pending;
 mod read;
 mod select;
-mod service;
 mod settled;
 mod shared;
 mod source;
@@ -55,7 +54,7 @@ mod tests;
 #[cfg(test)]
 mod unreadable_tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -70,7 +69,7 @@ use advance::TimeOut;
 pub(crate) use checkpoint::{Copied, Files};
 pub(crate) use checkpoint_files::QUEUES_DIR;
 pub(crate) use checkpoint_read::read_checkpoint;
-pub(crate) use decide::QueueBatch;
+pub(crate) use decide::{PAYLOADS_MAX, QueueBatch};
 use entry::{Entry, NEVER, Slab};
 use pending::PendingBroadcast;
 pub(crate) use pending::QueueLimits;
@@ -78,7 +77,7 @@ use roaring::RoaringBitmap;
 use settled::{SettledId, SettledIds};
 pub(crate) use shared::QueueShared;
 use source::Sources;
-use table::{Client, Queue};
+use table::Queue;
 use time::{Now, Times};
 
 /// Why and from where a message is in a dead-letter queue.
@@ -125,8 +124,10 @@ type InQueue = (u32, u32, u64);
 /// that it takes no more than five numbers.
 type FromSender = [u32; 5];
 
-/// The state of all queues.
-#[derive(Debug)]
+/// Of messages, by their ids.
+type IdMap<T> = HashMap<u64, T, MixState>;
+
+#[derive(Debug, Default)]
 pub(crate) struct Queues {
     hasher: SipHasher13,
     times: Times,
@@ -151,12 +152,12 @@ pub(crate) struct Queues {
     expired: BTreeSet<u64>,
     /// Copies of messages to everybody: receiver, id.
     copies: BTreeSet<(u32, u64)>,
-    broadcasts: HashMap<u64, Broadcast, MixState>,
+    broadcasts: IdMap<Broadcast>,
     /// Messages to everybody whose copies are not all made, in the order of their ids.
     pending: VecDeque<PendingBroadcast>,
-    dead: HashMap<u64, Dead, MixState>,
+    dead: IdMap<Dead>,
     /// Deliveries that waiting messages had in other queues, before they were moved. Receipts count them, too.
-    earlier_deliveries: HashMap<u64, u64, MixState>,
+    earlier_deliveries: IdMap<u64>,
     /// The history of the store, for receipts.
     epoch: u64,
     /// Senders' ids of messages that are gone.
@@ -168,12 +169,10 @@ pub(crate) struct Queues {
     queue_order: BTreeSet<Arc<str>>,
     /// Deleted queues whose messages still take space.
     deleted: Vec<Queue>,
-    clients: Vec<Client>,
+    /// Names of whoever sent, took or registered. A client's number is its place, from 1.
+    clients: Vec<Arc<str>>,
     client_numbers: HashMap<Arc<str>, u32>,
-    /// Clients who are registered, by name.
-    registered: BTreeMap<Arc<str>, u32>,
-    /// Their numbers.
-    registered_numbers: RoaringBitmap,
+    registered: RoaringBitmap,
     /// Who registered or went by the batch under way.
     client_changes: Vec<(Arc<str>, bool)>,
     next_id: u64,
@@ -190,14 +189,15 @@ pub(crate) struct Queues {
     freed: Vec<u32>,
     /// Queues from which something may be taken since the last sweep.
     woken: BTreeSet<u32>,
-    at: Position,
+    /// How far the journal is applied.
+    pub(crate) at: Position,
     /// Messages given to dead-letter queues, and messages dropped, since the store was opened.
     given_up: u64,
     dropped: u64,
     /// Counts what changed, and how much of that the checkpoint has that the manifest names.
     changes: u64,
     kept_changes: u64,
-    limits: QueueLimits,
+    pub(crate) limits: QueueLimits,
 }
 
 impl Queues {
@@ -207,68 +207,12 @@ impl Queues {
         Self {
             hasher: SipHasher13::new_with_keys(first, second),
             times: Times::begin(clock),
-            slab: Slab::default(),
-            ids: HashTable::new(),
-            known: HashTable::new(),
-            ready: BTreeSet::new(),
-            by_sender: BTreeSet::new(),
-            groups: BTreeSet::new(),
-            timed: BTreeSet::new(),
-            expiring: BTreeSet::new(),
-            exhausted: BTreeSet::new(),
-            expired: BTreeSet::new(),
-            copies: BTreeSet::new(),
-            broadcasts: HashMap::default(),
-            pending: VecDeque::new(),
-            dead: HashMap::default(),
-            earlier_deliveries: HashMap::default(),
-            epoch: 0,
-            settled: SettledIds::default(),
-            sources: Sources::default(),
-            queues: HashMap::default(),
-            queue_numbers: HashMap::new(),
-            queue_order: BTreeSet::new(),
-            deleted: Vec::new(),
-            clients: Vec::new(),
-            client_numbers: HashMap::new(),
-            registered: BTreeMap::new(),
-            registered_numbers: RoaringBitmap::new(),
-            client_changes: Vec::new(),
             next_id: 1,
             next_queue: 1,
-            highest_named: 0,
-            visible: Visible::default(),
-            loaded: 0,
-            time_out: None,
-            returned: HashSet::new(),
-            wake_target: WakeTarget::default(),
-            freed: Vec::new(),
-            woken: BTreeSet::new(),
-            at: Position::default(),
-            given_up: 0,
-            dropped: 0,
-            changes: 0,
-            kept_changes: 0,
-            limits: QueueLimits::default(),
+            ..Self::default()
         }
     }
 
-    /// Sets what bounds work and memory.
-    pub(crate) fn set_limits(&mut self, limits: QueueLimits) {
-        self.limits = limits;
-    }
-
-    /// How far the journal is entered.
-    pub(crate) fn position(&self) -> Position {
-        self.at
-    }
-
-    /// Says that everything up to here is entered.
-    pub(crate) fn set_position(&mut self, at: Position) {
-        self.at = at;
-    }
-
-    /// The entry of a waiting message.
     fn find(&self, id: u64) -> Option<(u32, Entry)> {
         let number = *self.ids.find(mix(id), |number| self.slab.get(*number).id == id)?;
         Some((number, self.slab.get(number)))
@@ -278,11 +222,6 @@ impl Queues {
     fn receipt(&self, id: u64, deliveries: u32) -> LeaseReceipt {
         let earlier = self.earlier_deliveries.get(&id).copied().unwrap_or(0);
         LeaseReceipt { id, delivery: earlier.saturating_add(deliveries.into()), epoch: self.epoch }
-    }
-
-    /// The message of a queue that has an id.
-    fn find_in(&self, queue: u32, id: u64) -> Option<(u32, Entry)> {
-        self.find(id).filter(|(_, entry)| entry.queue == queue)
     }
 
     /// The entry of a waiting message that has a sender's id.
@@ -320,7 +259,6 @@ impl Queues {
         [hash.0.max(1), hash.1]
     }
 
-    /// The hash of a group's name; never 0.
     fn group_hash(&self, group: &str) -> u64 {
         let [hash, _] = self.hash(&[group.as_bytes()]);
         hash

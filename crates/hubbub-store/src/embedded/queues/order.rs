@@ -1,5 +1,6 @@
 //! The order messages are taken in, and what else finds them: every change of a message goes through here.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
@@ -8,12 +9,10 @@ use hubbub_core::queue::Freed;
 use super::entry::{COPY, Entry, LINKED, NEVER, State};
 use super::{FromSender, InQueue, Queues, WakeTarget, mix};
 
-/// The place of a message in the order of its queue.
 pub(super) fn in_queue(entry: &Entry) -> InQueue {
     (entry.queue, entry.receiver, entry.id)
 }
 
-/// The place of a message in the order of its sender.
 pub(super) fn from_sender(entry: &Entry) -> FromSender {
     sender_key(entry.receiver, entry.sender, entry.queue, entry.id)
 }
@@ -23,8 +22,15 @@ pub(super) fn sender_key(receiver: u32, sender: u32, queue: u32, id: u64) -> Fro
     [receiver, sender, queue, (id >> 32) as u32, id as u32]
 }
 
+fn set<K: Ord>(keys: &mut BTreeSet<K>, key: K, comes: bool) {
+    if comes {
+        keys.insert(key);
+    } else {
+        keys.remove(&key);
+    }
+}
+
 impl Queues {
-    /// Adds a message that waits from now on.
     pub(super) fn add(&mut self, entry: Entry) -> u32 {
         let number = self.keep(entry);
         self.attach(number, &entry, false);
@@ -37,7 +43,7 @@ impl Queues {
             return self.add(entry);
         }
         let number = self.keep(entry);
-        self.count(&entry, true);
+        self.count(&entry, 1, true);
         offered.push(entry);
         number
     }
@@ -60,7 +66,7 @@ impl Queues {
         if entry.has(COPY) {
             self.copies.insert((entry.receiver, entry.id));
         }
-        self.sources.enter(&entry);
+        self.sources.count(&entry, 1, true);
         if let Some(queue) = self.queues.get_mut(&entry.queue) {
             queue.all.insert(entry.id);
             queue.counts.dead_letters += u64::from(self.dead.contains_key(&entry.id));
@@ -68,7 +74,6 @@ impl Queues {
         number
     }
 
-    /// Enters the sender's id of a message.
     pub(super) fn remember_sender_id(&mut self, number: u32, entry: &Entry) {
         self.known.insert_unique(entry.known_as[0], number, |number| self.slab.get(*number).known_as[0]);
     }
@@ -103,21 +108,26 @@ impl Queues {
             queue.all.remove(entry.id);
         }
         self.earlier_deliveries.remove(&entry.id);
-        if self.dead.remove(&entry.id).is_some()
-            && let Some(queue) = self.queues.get_mut(&entry.queue)
-        {
-            queue.counts.dead_letters = queue.counts.dead_letters.saturating_sub(1);
-        }
+        self.forget_dead(&entry);
         if entry.has(COPY) {
             self.copies.remove(&(entry.receiver, entry.id));
         }
-        self.sources.leave(&entry);
+        self.sources.count(&entry, 1, false);
         if entry.has(COPY) && (entry.is_known() || entry.has(LINKED)) {
             self.remove_copy(number, &entry, until);
         } else if entry.is_known() {
             self.remember(number, &entry, until);
         } else {
             self.slab.remove(number);
+        }
+    }
+
+    /// Forgets why a message is in a dead-letter queue, if it is.
+    pub(super) fn forget_dead(&mut self, entry: &Entry) {
+        if self.dead.remove(&entry.id).is_some()
+            && let Some(queue) = self.queues.get_mut(&entry.queue)
+        {
+            queue.counts.dead_letters = queue.counts.dead_letters.saturating_sub(1);
         }
     }
 
@@ -158,26 +168,8 @@ impl Queues {
 
     /// Enters a message into the sets that its state asks for, but for that of its group if it is still there.
     fn attach(&mut self, number: u32, entry: &Entry, kept_group: bool) {
-        self.count(entry, true);
-        match entry.state {
-            State::Ready if entry.group == 0 => self.offer(number, entry),
-            State::Ready => {}
-            State::Delayed | State::Leased => {
-                self.timed.insert((entry.at, entry.id));
-            }
-            State::Exhausted => {
-                self.exhausted.insert(entry.id);
-            }
-            State::Expired => {
-                self.expired.insert(entry.id);
-                return;
-            }
-            State::Gone | State::Free => return,
-        }
-        if entry.expires != NEVER {
-            self.expiring.insert((entry.expires, entry.id));
-        }
-        if entry.group == 0 {
+        self.index(number, entry, true);
+        if !entry.is_in_group() {
             return;
         }
         if !kept_group {
@@ -195,25 +187,8 @@ impl Queues {
 
     /// Takes a message out of all sets that its state asked for, but for that of its group if it keeps its place there.
     fn detach(&mut self, number: u32, entry: &Entry, keeps_group: bool) {
-        self.count(entry, false);
-        match entry.state {
-            State::Ready => self.withdraw(entry),
-            State::Delayed | State::Leased => {
-                self.timed.remove(&(entry.at, entry.id));
-            }
-            State::Exhausted => {
-                self.exhausted.remove(&entry.id);
-            }
-            State::Expired => {
-                self.expired.remove(&entry.id);
-                return;
-            }
-            State::Gone | State::Free => return,
-        }
-        if entry.expires != NEVER {
-            self.expiring.remove(&(entry.expires, entry.id));
-        }
-        if entry.group != 0 && !keeps_group {
+        self.index(number, entry, false);
+        if entry.is_in_group() && !keeps_group {
             let was_first = self.first_of_group(entry, 0).is_some_and(|(first, _)| first == number);
             self.groups.remove(&(entry.queue, entry.receiver, entry.group, entry.id));
             if was_first
@@ -225,6 +200,24 @@ impl Queues {
         }
     }
 
+    /// Counts a message, and enters it into the sets of all messages that stand as it does, or takes it out. One of a
+    /// group is offered by what knows the group.
+    fn index(&mut self, number: u32, entry: &Entry, comes: bool) {
+        self.count(entry, 1, comes);
+        match entry.state {
+            State::Ready if !comes => self.withdraw(entry),
+            State::Ready if entry.group == 0 => self.offer(number, entry),
+            State::Ready => {}
+            State::Delayed | State::Leased => set(&mut self.timed, (entry.at, entry.id), comes),
+            State::Exhausted => set(&mut self.exhausted, entry.id, comes),
+            State::Expired => return set(&mut self.expired, entry.id, comes),
+            State::Gone | State::Free => return,
+        }
+        if entry.expires != NEVER {
+            set(&mut self.expiring, (entry.expires, entry.id), comes);
+        }
+    }
+
     /// The first waiting message of the group that an entry is of, with an id of at least `from`.
     pub(super) fn first_of_group(&self, entry: &Entry, from: u64) -> Option<(u32, Entry)> {
         let place = |id| (entry.queue, entry.receiver, entry.group, id);
@@ -232,7 +225,6 @@ impl Queues {
         self.find(*id)
     }
 
-    /// It may be taken from now on.
     fn offer(&mut self, number: u32, entry: &Entry) {
         self.ready.insert(in_queue(entry));
         self.by_sender.insert(from_sender(entry));
@@ -270,12 +262,8 @@ impl Queues {
         }
     }
 
-    fn count(&mut self, entry: &Entry, comes: bool) {
-        self.count_many(entry, 1, comes);
-    }
-
     /// Counts so many messages that stand as `entry` does.
-    pub(super) fn count_many(&mut self, entry: &Entry, messages: u64, comes: bool) {
+    pub(super) fn count(&mut self, entry: &Entry, messages: u64, comes: bool) {
         let Some(queue) = self.queues.get_mut(&entry.queue) else { return };
         let counts = &mut queue.counts;
         let number = match entry.state {

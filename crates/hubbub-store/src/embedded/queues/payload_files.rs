@@ -1,19 +1,22 @@
 //! Files of payloads: messages that outlast their slot of the journal have their payloads there.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
+use hubbub_core::invariant::{cast, saturate};
+
 use super::checkpoint::Copied;
-use super::checkpoint_files::{QUEUES_DIR, payload_path};
+use super::checkpoint_files::payload_path;
 use super::entry::{Entry, Slab};
 use super::pending::PendingBroadcast;
 use super::settled::IdRun;
 use super::source::{Medium, PayloadFile, Source, Sources};
 use super::{QueueShared, Queues};
 use crate::embedded::damage::Damage;
-use crate::embedded::disk::{Disk, DiskFile};
-use crate::embedded::error::{DoingOn, MaintainError, OpenError};
+use crate::embedded::disk::Disk;
+use crate::embedded::error::{DoingOn, MaintainError, OpenError, READING};
+use crate::embedded::file::Output;
 use crate::embedded::shared::Shared;
 
 /// A file of which less than one part in so many is waited for is written anew.
@@ -25,7 +28,7 @@ const FILES_MAX: usize = 32;
 /// No file of payloads becomes larger than about this.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// Written and synced at once.
+/// Read at once.
 const STEP_BYTES: usize = 4 << 20;
 
 /// Messages told of their new places by one hold of the lock.
@@ -39,10 +42,8 @@ pub(super) fn open_payloads(
     crc32c: u32,
 ) -> Result<PayloadFile, OpenError> {
     let path = payload_path(number);
-    let unreadable =
-        |source| OpenError::Unreadable { attempted: "opening", path: path.clone().into(), source };
-    let file = disk.open(&path).map_err(unreadable)?;
-    let length = file.len().map_err(unreadable)?;
+    let file = disk.open(&path).doing("opening", &path)?;
+    let length = file.len().doing("opening", &path)?;
     if length != bytes {
         let what = format!("it has {length} bytes instead of {bytes}");
         return Err(OpenError::Damaged { file: path, offset: length.min(bytes), what });
@@ -75,161 +76,133 @@ impl Moving {
         let templates = pending.into_iter().map(|pending| (None, &pending.template));
         let chosen = entries.chain(templates);
         let chosen = chosen.filter(|(_, one)| one.is_alive() && sources.contains(&one.source));
-        let moving = chosen.map(|(number, &Entry { id, source, offset, bytes, .. })| Self {
-            id,
+        let moving = |number, one: &Entry| Self {
+            id: one.id,
             number,
-            source,
-            offset,
-            bytes,
+            source: one.source,
+            offset: one.offset,
+            bytes: one.bytes,
             to: 0,
-        });
-        let mut moving: Vec<Self> = moving.collect();
+        };
+        let mut moving: Vec<Self> = chosen.map(|(number, one)| moving(number, one)).collect();
         moving.sort_unstable_by_key(|one| (one.source, one.offset));
         moving
     }
 }
 
-/// Payloads on their way into files.
-struct PayloadWriter<'a> {
-    shared: &'a Shared,
-    number: u64,
-    file: Arc<dyn DiskFile>,
-    buffer: Vec<u8>,
-    written: u64,
-    crc32c: u32,
-}
-
-impl<'a> PayloadWriter<'a> {
-    fn create(shared: &'a Shared) -> Result<Self, MaintainError> {
-        let number = shared.reserve_segment();
-        let path = payload_path(number);
-        let file = shared.disk.create(&path).doing("making", &path)?;
-        Ok(Self { shared, number, file, buffer: Vec::new(), written: 0, crc32c: 0 })
-    }
-
-    fn end(&self) -> u64 {
-        self.written + self.buffer.len() as u64
-    }
-
-    fn push(&mut self, bytes: &[u8]) -> Result<(), MaintainError> {
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= STEP_BYTES { self.flush() } else { Ok(()) }
-    }
-
-    fn flush(&mut self) -> Result<(), MaintainError> {
-        let path = payload_path(self.number);
-        self.file.write_all_at(&self.buffer, self.written).doing("writing", &path)?;
-        self.file.sync_data().doing("syncing", &path)?;
-        self.crc32c = crc32c::crc32c_append(self.crc32c, &self.buffer);
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
+impl Shared {
+    /// Writes payloads to new files, and says which of `moving` stand in each when it is durable. Copies that share one
+    /// go on sharing it.
+    pub(super) fn move_payloads(
+        &self,
+        mut moving: &mut [Moving],
+        sources: &Sources,
+        mut moved: impl FnMut(PayloadFile, &[Moving]),
+    ) -> Result<(), MaintainError> {
+        while !moving.is_empty() {
+            let number = self.reserve_segment();
+            let path = payload_path(number);
+            let ((count, bytes, crc32c), file) = self.write_file(&path, |file| {
+                let mut output = Output::new(Arc::clone(file));
+                let count = write_payloads(&mut output, &path, moving, sources)?;
+                output.sync().doing("syncing", &path)?;
+                Ok((count, output.position(), output.crc()))
+            })?;
+            let (written, rest) = moving.split_at_mut_checked(count).unwrap_or_default();
+            moved(PayloadFile { number, file, bytes, crc32c }, written);
+            moving = rest;
+        }
         Ok(())
     }
 
-    fn finish(mut self) -> Result<PayloadFile, MaintainError> {
-        self.flush()?;
-        self.shared.disk.sync_dir(QUEUES_DIR).doing("syncing the directory", QUEUES_DIR)?;
-        Ok(PayloadFile { number: self.number, file: self.file, bytes: self.written, crc32c: self.crc32c })
-    }
-}
-
-impl Shared {
-    /// Writes the payloads of the first messages to a new file, and says how many; at least one. Copies that share one go on
-    /// sharing it.
-    pub(super) fn move_payloads(
-        &self,
-        moving: &mut [Moving],
-        sources: &Sources,
-    ) -> Result<(PayloadFile, usize), MaintainError> {
-        let writer = PayloadWriter::create(self)?;
-        let path = payload_path(writer.number);
-        let moved = Self::write_payloads(writer, moving, sources);
-        if moved.is_err() {
-            self.discard(&path);
-        }
-        moved
-    }
-
-    fn write_payloads(
-        mut writer: PayloadWriter<'_>,
-        moving: &mut [Moving],
-        sources: &Sources,
-    ) -> Result<(PayloadFile, usize), MaintainError> {
-        let (mut count, mut last): (usize, Option<Moving>) = (0, None);
-        for one in moving {
-            if writer.end() >= FILE_BYTES_MAX {
-                break;
-            }
-            count += 1;
-            if let Some(same) = last
-                && (same.source, same.offset) == (one.source, one.offset)
-            {
-                one.to = same.to;
-                continue;
-            }
-            one.to = u32::try_from(writer.end()).unwrap_or(u32::MAX);
-            let medium = sources.get(one.source).map(|source| &source.medium);
-            let unknown = || MaintainError::Damaged { path: String::new(), offset: one.offset.into() };
-            let bytes = medium.ok_or_else(unknown)?.bytes(one.offset, one.bytes)?;
-            writer.push(&bytes)?;
-            last = Some(*one);
-        }
-        Ok((writer.finish()?, count))
-    }
-
-    /// Puts payloads of a copy that stand in slots into files which the copy alone knows. Says which files of payloads it has.
-    pub(super) fn move_out_of_slots(
-        &self,
-        copied: &mut Copied,
-    ) -> Result<Vec<Arc<PayloadFile>>, MaintainError> {
-        let in_slots: HashSet<u16> = leaving(&copied.sources, u64::MAX, &self.status.damage)
-            .into_iter()
-            .filter(|number| copied.sources.get(*number).is_some_and(|source| !is_file(source)))
-            .collect();
+    /// Puts payloads of a copy that stand in slots into files which the copy alone knows.
+    pub(super) fn move_out_of_slots(&self, copied: &mut Copied) -> Result<(), MaintainError> {
+        let sources = copied.sources.clone();
+        let in_slots = sources.used().filter(|(_, source)| source.medium.is_slot_up_to(u64::MAX));
+        let in_slots = in_slots.map(|(number, _)| number).collect();
         let mut moving = Moving::choose(&copied.slab, &copied.pending, &in_slots);
-        let mut rest = moving.as_mut_slice();
-        while !rest.is_empty() {
-            let (file, count) = self.move_payloads(rest, &copied.sources)?;
+        self.move_payloads(&mut moving, &sources, |file, moved| {
             let source = copied.sources.add(Medium::File(Arc::new(file)));
-            let (moved, behind) = rest.split_at_mut_checked(count).unwrap_or_default();
             for one in moved {
-                copied.move_payload(one.id, one.number, (source, one.to));
+                one.apply(source, &mut copied.slab, &mut copied.pending, &mut copied.sources);
             }
-            rest = behind;
-        }
-        let files = copied.sources.iter().filter(|(_, source)| source.messages > 0);
-        let files = files.filter_map(|(_, source)| match &source.medium {
-            Medium::File(file) => Some(Arc::clone(file)),
-            Medium::Slot(_) | Medium::Journal(_) => None,
-        });
-        Ok(files.collect())
+        })
     }
 }
 
-fn is_file(source: &Source) -> bool {
-    matches!(source.medium, Medium::File(_))
+/// Writes the payloads of the first messages, and says how many; at least one.
+fn write_payloads(
+    output: &mut Output,
+    path: &str,
+    moving: &mut [Moving],
+    sources: &Sources,
+) -> Result<usize, MaintainError> {
+    let (mut count, mut last): (usize, Option<Moving>) = (0, None);
+    for one in moving {
+        if output.position() >= FILE_BYTES_MAX {
+            break;
+        }
+        count += 1;
+        if let Some(same) = last
+            && (same.source, same.offset) == (one.source, one.offset)
+        {
+            one.to = same.to;
+            continue;
+        }
+        let to = cast(output.position(), "a file of payloads is smaller than 4 GiB");
+        one.to = to.map_err(io::Error::other).doing("writing", path)?;
+        let medium = sources.get(one.source).map(|source| &source.medium);
+        let unknown = || MaintainError::Damaged { path: String::new(), offset: one.offset.into() };
+        let bytes = medium.ok_or_else(unknown)?.bytes(one.offset, one.bytes)?;
+        output.append(|out| out.extend_from_slice(&bytes)).doing("writing", path)?;
+        last = Some(*one);
+    }
+    Ok(count)
 }
 
 /// Sources whose payloads must move: slots given up, files of which little is left, the smallest of too many files. Files
 /// that could not be read stay: trying again would fail each seal, and with that all writes in the end.
 pub(super) fn leaving(sources: &Sources, applied: u64, damage: &Damage) -> HashSet<u16> {
-    let is_damaged = |source: &Source| is_file(source) && damage.has(&source.medium.path());
-    let used = || sources.iter().filter(|(_, source)| source.messages > 0 && !is_damaged(source));
-    let mut files: Vec<(u64, u16)> =
-        used().filter(|(_, source)| is_file(source)).map(|(number, source)| (source.bytes, number)).collect();
+    let is_damaged = |source: &Source| source.medium.file().is_some() && damage.has(&source.medium.path());
+    let used = || sources.used().filter(|(_, source)| !is_damaged(source));
+    let files = used().filter(|(_, source)| source.medium.file().is_some());
+    let mut files: Vec<(u64, u16)> = files.map(|(number, source)| (source.bytes, number)).collect();
     files.sort_unstable();
     let too_many = files.len().saturating_sub(FILES_MAX / 2) * usize::from(files.len() > FILES_MAX);
     let small = files.into_iter().take(too_many).map(|(_, number)| number);
-    let chosen = used().filter(|(_, source)| match &source.medium {
-        Medium::Slot(tail) => tail.journal <= applied,
-        Medium::Journal(journal) => *journal <= applied,
-        Medium::File(file) => source.bytes.saturating_mul(LIVE_PART) < file.bytes,
+    let chosen = used().filter(|(_, source)| match source.medium.file() {
+        Some(file) => source.bytes.saturating_mul(LIVE_PART) < file.bytes,
+        None => source.medium.is_slot_up_to(applied),
     });
     small.chain(chosen.map(|(number, _)| number)).collect()
 }
 
+impl Moving {
+    /// The payload stands in a file from now on, unless what it was for went meanwhile.
+    fn apply(
+        &self,
+        source: u16,
+        slab: &mut Slab,
+        pending: &mut VecDeque<PendingBroadcast>,
+        sources: &mut Sources,
+    ) {
+        let Some(number) = self.number else {
+            if let Some(pending) = pending.iter_mut().find(|pending| pending.template.id == self.id) {
+                pending.move_payload(sources, (source, self.to));
+            }
+            return;
+        };
+        let now = slab.get(number);
+        if now.is_alive() && (now.id, now.source, now.offset) == (self.id, self.source, self.offset) {
+            let entry = Entry { source, offset: self.to, ..now };
+            sources.count(&now, 1, false);
+            sources.count(&entry, 1, true);
+            slab.edit(number, |place| *place = entry);
+        }
+    }
+}
+
 impl QueueShared {
-    /// Payloads stand in a file from now on.
     pub(super) fn enter_moved(&self, shared: &Shared, file: PayloadFile, moved: &[Moving]) {
         let mut file = Some(Arc::new(file));
         let mut source = None;
@@ -238,54 +211,31 @@ impl QueueShared {
                 let added = file.take().map(|file| queues.sources.add(Medium::File(file)));
                 let Some(source) = *source.get_or_insert(added) else { return };
                 queues.changes += 1;
-                step.iter().for_each(|one| queues.move_payload(one, source));
+                let Queues { slab, pending, sources, .. } = queues;
+                step.iter().for_each(|one| one.apply(source, slab, pending, sources));
             });
         }
     }
 }
 
 impl Queues {
-    /// A payload stands in a file from now on, unless what it was for went meanwhile.
-    fn move_payload(&mut self, one: &Moving, source: u16) {
-        let Some(number) = one.number else { return self.move_payload_of_pending(one, source) };
-        let now = self.slab.get(number);
-        if now.is_alive() && (now.id, now.source, now.offset) == (one.id, one.source, one.offset) {
-            self.sources.leave(&now);
-            let entry = Entry { source, offset: one.to, ..now };
-            self.sources.enter(&entry);
-            self.slab.edit(number, |place| *place = entry);
-        }
-    }
-
-    fn move_payload_of_pending(&mut self, one: &Moving, source: u16) {
-        let found = self.pending.iter_mut().find(|pending| pending.template.id == one.id);
-        if let Some(pending) = found {
-            pending.move_payload(&mut self.sources, (source, one.to));
-        }
-    }
-
     /// What is wrong with the files of payloads that messages stand in, and with those of ids.
     pub(crate) fn check_texts(&self, disk: &dyn Disk) -> Vec<OpenError> {
-        let files = self.sources.iter().filter_map(|(_, source)| match &source.medium {
-            Medium::File(file) => check_file(disk, file).err(),
-            Medium::Slot(_) | Medium::Journal(_) => None,
-        });
-        files.chain(self.settled.runs().iter().filter_map(IdRun::check)).collect()
+        let files = self.sources.files().filter_map(|file| check_file(disk, file).err());
+        files.chain(self.settled.runs.iter().filter_map(IdRun::check)).collect()
     }
 }
 
 /// Says whether a file of payloads is what it was when it was written.
 fn check_file(disk: &dyn Disk, file: &PayloadFile) -> Result<(), OpenError> {
     let path = payload_path(file.number);
-    let unreadable =
-        |source: io::Error| OpenError::Unreadable { attempted: "reading", path: path.clone().into(), source };
-    let opened = disk.open(&path).map_err(unreadable)?;
+    let opened = disk.open(&path).doing(READING, &path)?;
     let (mut at, mut crc) = (0, 0);
     let mut buffer = vec![0; STEP_BYTES];
     while at < file.bytes {
-        let length = usize::try_from(file.bytes - at).unwrap_or(usize::MAX).min(buffer.len());
+        let length = saturate::<_, usize>(file.bytes - at).min(buffer.len());
         let part = buffer.get_mut(..length).unwrap_or_default();
-        opened.read_exact_at(part, at).map_err(unreadable)?;
+        opened.read_exact_at(part, at).doing(READING, &path)?;
         crc = crc32c::crc32c_append(crc, part);
         at += length as u64;
     }

@@ -12,9 +12,10 @@
 //! - Copies of one message are in one state until they are made; only time changes it ([`Queues::advance_pending`]).
 //! - At most [`BroadcastOptions::messages_max`] messages are pending, which bounds what one look for a receiver costs.
 
-use hubbub_core::invariant::saturate;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hubbub_core::invariant::saturate;
 use roaring::RoaringBitmap;
 
 use super::entry::{Entry, NEVER, State};
@@ -62,9 +63,13 @@ impl PendingBroadcast {
         Some(first)
     }
 
-    /// How many copies are not made.
     pub(super) fn unmade(&self) -> u64 {
         self.unmade.len()
+    }
+
+    /// Place of the first copy that is not made.
+    fn first_unmade(&self) -> u64 {
+        self.unmade.min().map_or(0, |first| self.receivers.rank(first).saturating_sub(1))
     }
 
     fn copy(&self, place: u64, receiver: u32) -> Entry {
@@ -86,18 +91,17 @@ impl PendingBroadcast {
 
     /// The payload of the copies that are not made stands elsewhere from now on.
     pub(super) fn move_payload(&mut self, sources: &mut Sources, (source, offset): (u16, u32)) {
-        sources.leave_many(&self.template, self.unmade());
+        sources.count(&self.template, self.unmade(), false);
         (self.template.source, self.template.offset) = (source, offset);
-        sources.enter_many(&self.template, self.unmade());
+        sources.count(&self.template, self.unmade(), true);
     }
 
     /// Copies that are not made, in the order of their ids.
     pub(super) fn copies(&self) -> impl Iterator<Item = Entry> + '_ {
-        let first = self.unmade.min().unwrap_or_default();
-        let place = self.receivers.rank(first).saturating_sub(1);
         let mut receivers = self.receivers.iter();
-        receivers.advance_to(first);
-        let copies = (place..).zip(receivers).filter(|(_, receiver)| self.unmade.contains(*receiver));
+        receivers.advance_to(self.unmade.min().unwrap_or_default());
+        let copies =
+            (self.first_unmade()..).zip(receivers).filter(|(_, receiver)| self.unmade.contains(*receiver));
         copies.map(|(place, receiver)| self.copy(place, receiver))
     }
 }
@@ -151,10 +155,14 @@ impl Queues {
 
     /// Makes up to so many copies, of the oldest message first.
     pub(super) fn make_some(&mut self, most: usize) {
-        let Some(pending) = self.pending.front() else { return };
+        self.make_of(0, most);
+    }
+
+    fn make_of(&mut self, place: usize, most: usize) {
+        let Some(pending) = self.pending.get(place) else { return };
         let copies: Vec<Entry> = pending.copies().take(most).collect();
         for copy in copies {
-            self.make_copy(0, copy);
+            self.make_copy(place, copy);
         }
         self.drop_complete();
     }
@@ -179,27 +187,16 @@ impl Queues {
         while !self.has_room_for_broadcast(short) {
             self.make_some(usize::MAX);
         }
-        self.count_many(&template, copies, true);
-        self.sources.enter_many(&template, copies);
+        self.count(&template, copies, true);
+        self.sources.count(&template, copies, true);
         if let Some(queue) = self.queues.get_mut(&template.queue) {
-            let ids = pending.unmade.min().map(|first| pending.receivers.rank(first).saturating_sub(1));
-            let first = template.id.saturating_add(ids.unwrap_or_default());
+            let first = template.id.saturating_add(pending.first_unmade());
             queue.all.insert_range(first..template.id.saturating_add(pending.receivers.len()));
         }
         self.pending.push_back(pending);
         if short <= self.limits.broadcasts.at_once {
-            self.make_newest();
+            self.make_of(self.pending.len() - 1, usize::MAX);
         }
-    }
-
-    fn make_newest(&mut self) {
-        let Some(place) = self.pending.len().checked_sub(1) else { return };
-        let copies: Vec<Entry> =
-            self.pending.get(place).into_iter().flat_map(PendingBroadcast::copies).collect();
-        for copy in copies {
-            self.make_copy(place, copy);
-        }
-        self.drop_complete();
     }
 
     /// Gives a copy an entry. It is counted already, and whoever waits for it was woken when it was sent.
@@ -207,8 +204,8 @@ impl Queues {
         if let Some(pending) = self.pending.get_mut(place) {
             pending.unmade.remove(copy.receiver);
         }
-        self.count_many(&copy, 1, false);
-        self.sources.leave(&copy);
+        self.count(&copy, 1, false);
+        self.sources.count(&copy, 1, false);
         let wake_target = std::mem::replace(&mut self.wake_target, WakeTarget::Nobody);
         let number = self.add(copy);
         self.wake_target = wake_target;
@@ -221,11 +218,11 @@ impl Queues {
 
     /// Gives up the copies that are not made of messages to a queue that is gone.
     pub(super) fn drop_pending_of(&mut self, queue: u32) {
-        let is_gone = |pending: &PendingBroadcast| pending.template.queue == queue;
-        let gone: Vec<PendingBroadcast> = self.pending.iter().filter(|one| is_gone(one)).cloned().collect();
-        self.pending.retain(|pending| !is_gone(pending));
+        let pending = std::mem::take(&mut self.pending).into_iter();
+        let (gone, rest) = pending.partition::<VecDeque<_>, _>(|pending| pending.template.queue == queue);
+        self.pending = rest;
         for PendingBroadcast { template, unmade, .. } in gone {
-            self.sources.leave_many(&template, unmade.len());
+            self.sources.count(&template, unmade.len(), false);
             self.release_copies(template.id, unmade.len(), None);
         }
     }
@@ -245,8 +242,8 @@ impl Queues {
             if before == after {
                 continue;
             }
-            self.count_many(&before, copies, false);
-            self.count_many(&after, copies, true);
+            self.count(&before, copies, false);
+            self.count(&after, copies, true);
             if after.state == State::Ready {
                 self.woken.insert(after.queue);
             }

@@ -125,6 +125,38 @@ fn a_receiver_that_goes_keeps_its_leases_where_the_journal_is_short() {
     }
 }
 
+/// The list of leases is longer than what any batch is sure to find behind the last one; a retry goes to another slot.
+#[test]
+fn a_receiver_with_more_leases_than_the_rest_of_a_slot_lists_goes_all_the_same() {
+    const LEASED: usize = 6_000;
+    let place = Place::new(16 << 10);
+    let mut engine = place.open();
+    make(&engine, "q");
+    one(&engine, QueueOp::Register { client: "bob" });
+    for _ in 0..LEASED / 20 {
+        apply(&engine, &[to_all("news"); 20]);
+    }
+    let mut leased = 0;
+    while leased < LEASED {
+        leased += take(&engine, wanted("q", "bob"), 500, TakeHow::Lease { lease_ms: Some(600_000) }).len();
+    }
+    let left = |engine: &Engine| (16 << 10) - engine.writer.lock().place.position;
+    while !(4_600..5_500).contains(&left(&engine)) {
+        one(&engine, QueueOp::Send(message("q", &"t".repeat(300))));
+    }
+    let queued = entries(&engine);
+    let mut gone = one(&engine, QueueOp::Unregister { client: "bob" });
+    if gone == Outcome::Refused(Refusal::TooManyBroadcasts) {
+        gone = one(&engine, QueueOp::Unregister { client: "bob" });
+    }
+    assert_eq!(gone, Outcome::Queue(QueueOutcome::Client { changed: true }));
+    for _ in 0..2 {
+        assert_eq!(entries(&engine), queued);
+        drop(engine);
+        engine = place.open();
+    }
+}
+
 #[test]
 fn a_queue_that_goes_takes_its_copies_along() {
     let place = Place::new(64 << 10);

@@ -1,12 +1,14 @@
 //! Reading: the lock is held to find what is asked for, and not while payloads are read.
 
+use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hubbub_core::queue::{
     DeadLetter, Delivery, MessageState, QueueInfo, TAKE_BYTES_MAX, TAKE_MAX, TakeFilter, Waiting,
 };
-use hubbub_core::store::{ReadError, StoreFigures};
-use hubbub_core::{ClientId, Timestamp};
+use hubbub_core::store::{Read, ReadError, StoreFigures};
+use hubbub_core::{ClientId, QueueId, QueueStore, Timestamp};
 
 use super::entry::{Entry, NEVER, State};
 use super::settled::IdRun;
@@ -15,6 +17,7 @@ use super::table::Queue;
 use super::time::Now;
 use super::{QueueShared, Queues};
 use crate::embedded::error::MaintainError;
+use crate::embedded::service::Embedded;
 use crate::embedded::shared::Shared;
 
 /// Queues looked at by one hold of the lock.
@@ -30,22 +33,19 @@ fn too_many_unreadable() -> ReadError {
 
 /// A message without its payload, and where that stands.
 struct Found {
-    told: Delivery,
-    state: MessageState,
-    expires_at: Option<Timestamp>,
+    message: Waiting,
     entry: Entry,
     medium: Option<Medium>,
 }
 
 impl Found {
-    fn read(self) -> Result<Waiting, MaintainError> {
+    fn read(mut self) -> Result<Waiting, MaintainError> {
         let path = self.medium.as_ref().map(Medium::path).unwrap_or_default();
         let damaged = || MaintainError::Damaged { path, offset: self.entry.offset.into() };
         let Some(medium) = &self.medium else { return Err(damaged()) };
-        let bytes = self.entry.bytes_in(medium)?;
-        let (group, text) = split_payload(&self.entry, bytes).ok_or_else(damaged)?;
-        let delivery = Delivery { group, text, ..self.told };
-        Ok(Waiting { delivery, state: self.state, expires_at: self.expires_at })
+        let payload = split_payload(&self.entry, self.entry.bytes_in(medium)?);
+        (self.message.delivery.group, self.message.delivery.text) = payload.ok_or_else(damaged)?;
+        Ok(self.message)
     }
 }
 
@@ -75,7 +75,7 @@ impl Queues {
 
     fn found(&self, entry: &Entry, now: Now) -> Found {
         let time = |at: i64| Timestamp::from_micros(now.wall_of(at));
-        let mut told = self.delivery(entry, None, String::new());
+        let mut delivery = self.delivery(entry, None, String::new());
         let state = match entry.state {
             State::Delayed => MessageState::Delayed(time(entry.at)),
             State::Expired if entry.at != NEVER => MessageState::Delayed(time(entry.at)),
@@ -83,15 +83,11 @@ impl Queues {
             _ => MessageState::Ready,
         };
         if let MessageState::Leased(until) = state {
-            told.leased_until = Some(until);
+            delivery.leased_until = Some(until);
         }
-        Found {
-            told,
-            state,
-            expires_at: (entry.expires != NEVER).then(|| time(entry.expires)),
-            entry: *entry,
-            medium: self.sources.get(entry.source).map(|source| source.medium.clone()),
-        }
+        let expires_at = (entry.expires != NEVER).then(|| time(entry.expires));
+        let medium = self.sources.get(entry.source).map(|source| source.medium.clone());
+        Found { message: Waiting { delivery, state, expires_at }, entry: *entry, medium }
     }
 
     fn info(&self, queue: &Queue) -> QueueInfo {
@@ -113,7 +109,6 @@ impl Queues {
         }
     }
 
-    /// A queue that readers may see.
     fn visible_queue(&self, name: &str) -> Option<&Queue> {
         self.queue_named(name).filter(|queue| queue.number <= self.visible.queue)
     }
@@ -130,40 +125,81 @@ fn within_bytes(bytes: &mut u64, entry: &Entry, is_first: bool) -> bool {
     is_first || *bytes <= TAKE_BYTES_MAX as u64
 }
 
+impl QueueStore for Embedded {
+    fn queue(&self, queue: QueueId) -> Read<'_, Option<QueueInfo>> {
+        self.blocking(move |engine| Ok(engine.shared.queue(queue.as_str())))
+    }
+
+    fn queues(&self, after: Option<QueueId>, limit: usize) -> Read<'_, Vec<QueueInfo>> {
+        let info = |queues: &Queues, queue: &Queue, _| Some(queues.info(queue));
+        self.blocking(move |engine| Ok(engine.shared.page_of((after, limit), |_| {}, info)))
+    }
+
+    fn queues_holding(
+        &self,
+        receiver: ClientId,
+        after: Option<QueueId>,
+        limit: usize,
+    ) -> Read<'_, Vec<Arc<str>>> {
+        self.blocking(move |engine| {
+            let receiver = receiver.as_str();
+            let holds = |queues: &Queues, queue: &Queue, now: Now| {
+                let receiver = queues.client_number(receiver).unwrap_or(0);
+                let holds = queues.holds_for(queue.number, receiver, queues.visible.id, now.at);
+                holds.then(|| Arc::clone(&queue.name))
+            };
+            let prepare = |queues: &mut Queues| queues.make_copies_for_name(Some(receiver));
+            Ok(engine.shared.page_of((after, limit), prepare, holds))
+        })
+    }
+
+    fn clients(&self, after: Option<ClientId>, limit: usize) -> Read<'_, Vec<ClientId>> {
+        let names = self.engine().shared.queues.clients(after.as_ref().map(ClientId::as_str), limit);
+        // Whoever registered was checked then.
+        let clients = names.iter().filter_map(|name| ClientId::new(name).ok()).collect();
+        Box::pin(ready(Ok(clients)))
+    }
+
+    fn is_client(&self, client: &str) -> bool {
+        self.engine().shared.queues.is_client(client)
+    }
+
+    fn look(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
+        let owned = |name: Option<&str>| name.map(str::to_owned);
+        let (queue, receiver) = (owned(wanted.queue), owned(wanted.receiver));
+        let (sender, newest_first) = (owned(wanted.sender), wanted.newest_first);
+        self.blocking(move |engine| {
+            let (queue, receiver) = (queue.as_deref(), receiver.as_deref());
+            let wanted = TakeFilter { queue, receiver, sender: sender.as_deref(), newest_first };
+            engine.shared.look(&wanted, max)
+        })
+    }
+
+    fn waiting(&self, queue: QueueId, after: u64, limit: usize) -> Read<'_, Option<Vec<Waiting>>> {
+        self.blocking(move |engine| engine.shared.waiting(queue.as_str(), after, limit))
+    }
+
+    fn queue_due_in(&self) -> Option<Duration> {
+        let shared = &self.engine().shared;
+        shared.queues.due_in(&*shared.clock)
+    }
+}
+
 impl Shared {
     pub(super) fn queue(&self, name: &str) -> Option<QueueInfo> {
         self.queues.with(&*self.clock, |queues, _| Some(queues.info(queues.visible_queue(name)?)))
-    }
-
-    pub(super) fn queue_page(&self, after: Option<&str>, limit: usize) -> Vec<QueueInfo> {
-        self.page_of((after, limit), |_| {}, |queues, queue, _| Some(queues.info(queue)))
-    }
-
-    pub(super) fn queues_holding(
-        &self,
-        receiver: &ClientId,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Vec<Arc<str>> {
-        let holds = |queues: &Queues, queue: &Queue, now: Now| {
-            let receiver = queues.client_number(receiver.as_str()).unwrap_or(0);
-            let holds = queues.holds_for(queue.number, receiver, queues.visible.id, now.at);
-            holds.then(|| Arc::clone(&queue.name))
-        };
-        let receiver = Some(receiver.as_str());
-        self.page_of((after, limit), |queues| queues.make_copies_for_name(receiver), holds)
     }
 
     /// What `pick` takes of queues in the order of their names, beginning behind `after`, in short holds of the lock, each
     /// beginning with `prepare`.
     fn page_of<T>(
         &self,
-        (after, limit): (Option<&str>, usize),
+        (after, limit): (Option<QueueId>, usize),
         prepare: impl Fn(&mut Queues),
         pick: impl Fn(&Queues, &Queue, Now) -> Option<T>,
     ) -> Vec<T> {
         let mut page: Vec<T> = Vec::new();
-        let mut after: Option<Arc<str>> = after.map(Arc::from);
+        let mut after: Option<Arc<str>> = after.map(|after| Arc::from(after.as_str()));
         while page.len() < limit {
             let (mut looked_at, mut last) = (0, None);
             self.queues.with(&*self.clock, |queues, now| {
@@ -224,9 +260,10 @@ impl Shared {
                 None => None,
             };
             queues.make_copies_for_name(wanted.receiver);
-            let Some(selection) = queues.selection(wanted, queue) else { return Some(Vec::new()) };
-            let query = selection.query(max.min(TAKE_MAX), TAKE_BYTES_MAX as u64, true);
-            let selected = queues.select(&selection, &query, queues.visible.id, now.at);
+            let bounds = (max.min(TAKE_MAX), TAKE_BYTES_MAX as u64);
+            let selection = queues.selection(wanted, queue, bounds, true);
+            let Some(selection) = selection else { return Some(Vec::new()) };
+            let selected = queues.select(&selection, queues.visible.id, now.at);
             queues.expire(&selected.expired);
             Some(selected.chosen.iter().map(|message| queues.found(&message.handle, now)).collect::<Vec<_>>())
         })
@@ -269,22 +306,17 @@ impl Shared {
 }
 
 impl QueueShared {
-    /// Fills in what queues hold.
     pub(crate) fn figures(&self, clock: &dyn hubbub_core::Clock, figures: &mut StoreFigures) {
         self.with(clock, |queues, _| {
             (figures.queue_dead, figures.queue_dropped) = (queues.given_up, queues.dropped);
             figures.queues = queues.queues.len() as u64;
-            figures.clients = queues.registered.len() as u64;
+            figures.clients = queues.registered.len();
             for queue in queues.queues.values() {
                 figures.queue_messages += queue.counts.messages();
                 figures.queue_bytes += queue.counts.bytes;
             }
-            let files = queues.sources.iter().filter_map(|(_, source)| match &source.medium {
-                Medium::File(file) => Some(file.bytes),
-                Medium::Slot(_) | Medium::Journal(_) => None,
-            });
-            figures.disk_bytes += files.sum::<u64>();
-            figures.disk_bytes += queues.settled.runs().iter().map(IdRun::bytes).sum::<u64>();
+            figures.disk_bytes += queues.sources.files().map(|file| file.bytes).sum::<u64>();
+            figures.disk_bytes += queues.settled.runs.iter().map(IdRun::bytes).sum::<u64>();
         });
     }
 }

@@ -15,91 +15,81 @@ use super::order::sender_key;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Selection {
     /// `None` = all.
-    queue: Option<u32>,
+    pub(super) queue: Option<u32>,
     /// 0 = what waits for anybody alone.
-    receiver: u32,
-    sender: Option<u32>,
-    newest_first: bool,
-}
-
-impl Selection {
-    /// So much of it.
-    pub(super) fn query(&self, max: usize, bytes_max: u64, through_groups: bool) -> Query<u32> {
-        let (sender, newest_first) = (self.sender, self.newest_first);
-        Query { sender, newest_first, max, bytes_max, through_groups }
-    }
+    pub(super) receiver: u32,
+    pub(super) query: Query<u32>,
 }
 
 /// A part of the ordered sets.
 #[derive(Debug, Clone, Copy)]
-enum Source {
-    Queue { queue: u32, receiver: u32 },
-    Sender { receiver: u32, sender: u32, queue: u32 },
+struct Source {
+    queue: u32,
+    receiver: u32,
+    /// `None` = of all.
+    sender: Option<u32>,
 }
 
 impl Queues {
     /// `None` when nothing can be meant: a sender nobody knows.
-    pub(super) fn selection(&self, wanted: &TakeFilter<'_>, queue: Option<u32>) -> Option<Selection> {
+    pub(super) fn selection(
+        &self,
+        wanted: &TakeFilter<'_>,
+        queue: Option<u32>,
+        (max, bytes_max): (usize, u64),
+        through_groups: bool,
+    ) -> Option<Selection> {
         let sender = match wanted.sender {
             Some(sender) => Some(self.client_number(sender)?),
             None => None,
         };
         let receiver = wanted.receiver.and_then(|receiver| self.client_number(receiver)).unwrap_or(0);
-        Some(Selection { queue, receiver, sender, newest_first: wanted.newest_first })
+        let newest_first = wanted.newest_first;
+        Some(Selection {
+            queue,
+            receiver,
+            query: Query { sender, newest_first, max, bytes_max, through_groups },
+        })
     }
 
-    /// What a query gives now of messages with ids up to `visible`.
-    pub(super) fn select(
-        &self,
-        selection: &Selection,
-        query: &Query<u32>,
-        visible: u64,
-        now: i64,
-    ) -> Selected<u32, Entry> {
-        let newest_first = selection.newest_first;
-        let order = Available { queues: self, newest_first, visible, now };
-        let Ok(selected) = select(&order, &self.sources_of(selection), query);
+    /// What is wanted of the messages with ids up to `visible` that are available now.
+    pub(super) fn select(&self, selection: &Selection, visible: u64, now: i64) -> Selected<u32, Entry> {
+        let order = Available { queues: self, newest_first: selection.query.newest_first, visible, now };
+        let Ok(selected) = select(&order, &self.sources_of(selection), &selection.query);
         selected
     }
 
-    fn sources_of(&self, selection: &Selection) -> Vec<Source> {
-        let receivers = [selection.receiver, 0];
-        let receivers = if selection.receiver == 0 { &receivers[..1] } else { &receivers[..] };
+    fn sources_of(&self, &Selection { queue, receiver, query }: &Selection) -> Vec<Source> {
+        let sender = query.sender;
         let mut sources = Vec::new();
-        for receiver in receivers.iter().copied() {
-            match (selection.queue, selection.sender) {
-                (Some(queue), None) => sources.push(Source::Queue { queue, receiver }),
-                (Some(queue), Some(sender)) => sources.push(Source::Sender { receiver, sender, queue }),
-                (None, None) => {
-                    sources.extend(self.queues.keys().map(|queue| Source::Queue { queue: *queue, receiver }));
-                }
-                (None, Some(sender)) => {
-                    let mut from = Some(0);
-                    while let Some(queue) = from
-                        && let Some([.., queue, _, _]) = self
-                            .by_sender
-                            .range(
-                                sender_key(receiver, sender, queue, 0)
-                                    ..=sender_key(receiver, sender, u32::MAX, u64::MAX),
-                            )
-                            .next()
-                    {
-                        if self.queues.contains_key(queue) {
-                            sources.push(Source::Sender { receiver, sender, queue: *queue });
-                        }
-                        from = queue.checked_add(1);
-                    }
-                }
+        for receiver in [receiver, 0].into_iter().take(1 + usize::from(receiver != 0)) {
+            let source = |queue| Source { queue, receiver, sender };
+            match (queue, sender) {
+                (Some(queue), _) => sources.push(source(queue)),
+                (None, None) => sources.extend(self.queues.keys().copied().map(source)),
+                (None, Some(sender)) => sources.extend(self.queues_with(receiver, sender).map(source)),
             }
         }
         sources
     }
 
+    /// Queues in which messages of a sender are available to a receiver.
+    fn queues_with(&self, receiver: u32, sender: u32) -> impl Iterator<Item = u32> {
+        let next = move |from| {
+            let last = sender_key(receiver, sender, u32::MAX, u64::MAX);
+            let found = self.by_sender.range(sender_key(receiver, sender, from, 0)..=last).next();
+            found.map(|[.., queue, _, _]| *queue)
+        };
+        let queues = std::iter::successors(next(0), move |queue| next(queue.checked_add(1)?));
+        queues.filter(|queue| self.queues.contains_key(queue))
+    }
+
     /// Whether a queue has something that a receiver may have.
     pub(super) fn holds_for(&self, queue: u32, receiver: u32, visible: u64, now: i64) -> bool {
-        let selection = Selection { queue: Some(queue), receiver, sender: None, newest_first: false };
-        let query = selection.query(1, u64::MAX, false);
-        !self.select(&selection, &query, visible, now).chosen.is_empty()
+        let query =
+            Query { sender: None, newest_first: false, max: 1, bytes_max: u64::MAX, through_groups: false };
+        let selection = Selection { queue: Some(queue), receiver, query };
+        !self.select(&selection, visible, now).chosen.is_empty()
     }
 }
 
@@ -132,18 +122,14 @@ impl Order for Available<'_> {
     const EXPIRED_MAX: usize = 2_000;
 
     fn next(&self, source: &Source, behind: Option<u64>) -> Result<Option<u64>, Infallible> {
-        Ok(match *source {
-            Source::Queue { queue, receiver } => {
-                let key = |id| (queue, receiver, id);
-                let found = next_in(&self.queues.ready, key, behind, self.newest_first);
-                found.map(|(.., id)| *id)
-            }
-            Source::Sender { receiver, sender, queue } => {
-                let key = |id| sender_key(receiver, sender, queue, id);
-                let found = next_in(&self.queues.by_sender, key, behind, self.newest_first);
-                found.map(|[.., high, low]| (u64::from(*high) << 32) | u64::from(*low))
-            }
-        })
+        let Source { queue, receiver, sender } = *source;
+        let Some(sender) = sender else {
+            let found = next_in(&self.queues.ready, |id| (queue, receiver, id), behind, self.newest_first);
+            return Ok(found.map(|(.., id)| *id));
+        };
+        let key = |id| sender_key(receiver, sender, queue, id);
+        let found = next_in(&self.queues.by_sender, key, behind, self.newest_first);
+        Ok(found.map(|[.., high, low]| (u64::from(*high) << 32) | u64::from(*low)))
     }
 
     fn message(&self, id: u64) -> Option<(Candidate<u32, Entry>, Availability)> {
@@ -178,11 +164,11 @@ fn next_in<K: Ord>(
     behind: Option<u64>,
     newest_first: bool,
 ) -> Option<&K> {
+    let (first, last) = (Bound::Included(key(0)), Bound::Included(key(u64::MAX)));
+    let behind = behind.map(|id| Bound::Excluded(key(id)));
     if newest_first {
-        let end = behind.map_or_else(|| Bound::Included(key(u64::MAX)), |id| Bound::Excluded(key(id)));
-        set.range((Bound::Included(key(0)), end)).next_back()
+        set.range((first, behind.unwrap_or(last))).next_back()
     } else {
-        let begin = behind.map_or_else(|| Bound::Included(key(0)), |id| Bound::Excluded(key(id)));
-        set.range((begin, Bound::Included(key(u64::MAX)))).next()
+        set.range((behind.unwrap_or(first), last)).next()
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::queue::epoch_number;
+use hubbub_core::rules::queues::Effects;
 use hubbub_core::{Clock, Op, Outcome};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -24,7 +25,6 @@ use crate::embedded::rooms::Position;
 /// How often whoever waits for a copy looks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Nothing is ever due.
 const NEVER_DUE: i64 = i64::MAX;
 
 #[derive(Debug)]
@@ -38,7 +38,6 @@ struct Guarded {
     copy: Option<Box<Copied>>,
 }
 
-/// The queues of one engine.
 #[derive(Debug)]
 pub(crate) struct QueueShared {
     guarded: Mutex<Guarded>,
@@ -53,7 +52,7 @@ pub(crate) struct QueueShared {
 impl QueueShared {
     /// As the journal left them, in the history that `epoch` names.
     pub(crate) fn new(mut queues: Queues, epoch: &str, ids_in_memory: usize, clock: &dyn Clock) -> Self {
-        queues.settled.set_memory_max(ids_in_memory);
+        queues.settled.memory_max = ids_in_memory;
         queues.epoch = epoch_number(epoch);
         queues.woken.clear();
         let now = queues.times.now(clock);
@@ -62,7 +61,8 @@ impl QueueShared {
         queues.loaded = queues.visible.id;
         queues.client_changes.clear();
         (queues.given_up, queues.dropped) = (0, 0);
-        let registered = queues.registered.keys().cloned().collect();
+        let registered =
+            queues.registered.iter().filter_map(|number| queues.client(number).cloned()).collect();
         let times = queues.times;
         let due_at = AtomicI64::new(queues.due_at().unwrap_or(NEVER_DUE));
         let guarded = Guarded { queues, unsettled: false, failed: false, wants_copy: false, copy: None };
@@ -85,14 +85,15 @@ impl QueueShared {
     ) {
         let mut guarded = self.guarded.lock();
         let now = guarded.queues.time_has_come(clock);
-        let before = batch.records();
-        let mut effects = batch.effects();
+        let before = *batch.records;
+        let mut effects = Effects::new(batch.spare);
         for (op, outcome) in ops.iter().zip(outcomes) {
             if let Op::Queue(op) = op {
                 *outcome = guarded.queues.decide(op, &mut effects, batch, now);
             }
         }
-        guarded.unsettled |= batch.records() > before;
+        batch.missing = effects.missing();
+        guarded.unsettled |= *batch.records > before;
         self.note_due(&guarded.queues);
     }
 
@@ -101,7 +102,7 @@ impl QueueShared {
         let mut guarded = self.guarded.lock();
         let guarded = &mut *guarded;
         guarded.unsettled = false;
-        guarded.queues.set_position(at);
+        guarded.queues.at = at;
         guarded.queues.see_all();
         let changes = std::mem::take(&mut guarded.queues.client_changes);
         if !changes.is_empty() {
@@ -168,7 +169,6 @@ impl QueueShared {
         (due_at != NEVER_DUE).then(|| Duration::from_micros(saturate::<_, u64>(left)))
     }
 
-    /// Whether a client is registered.
     pub(crate) fn is_client(&self, name: &str) -> bool {
         self.registered.read().contains(name)
     }

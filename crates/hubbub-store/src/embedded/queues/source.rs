@@ -10,15 +10,17 @@
 use std::fmt;
 use std::sync::Arc;
 
+use hubbub_core::invariant::cast_or_nearest;
+
 use super::checkpoint_files::payload_path;
-use super::entry::{Entry, NOWHERE};
+use super::entry::Entry;
 use crate::embedded::disk::DiskFile;
 use crate::embedded::error::{DoingOn, MaintainError, READING};
+use crate::embedded::file::cursor::index;
 use crate::embedded::journal::slot_path;
 use crate::embedded::tail::Tail;
 
-/// Bytes of the checksum.
-pub(super) const CRC_BYTES: u32 = 4;
+const CRC_BYTES: usize = 4;
 
 /// A file of payloads, immutable.
 pub(crate) struct PayloadFile {
@@ -31,10 +33,7 @@ pub(crate) struct PayloadFile {
 
 impl fmt::Debug for PayloadFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PayloadFile")
-            .field("number", &self.number)
-            .field("bytes", &self.bytes)
-            .finish_non_exhaustive()
+        f.debug_tuple("PayloadFile").field(&self.number).finish()
     }
 }
 
@@ -49,11 +48,17 @@ pub(super) enum Medium {
 }
 
 impl Medium {
-    pub(super) fn file(&self) -> Option<&Arc<dyn DiskFile>> {
+    /// The file, if it is one of payloads.
+    pub(super) fn file(&self) -> Option<&Arc<PayloadFile>> {
+        if let Self::File(file) = self { Some(file) } else { None }
+    }
+
+    /// Whether it is the slot of a journal up to this one.
+    pub(super) fn is_slot_up_to(&self, applied: u64) -> bool {
         match self {
-            Self::Slot(tail) => Some(&tail.slot.file),
-            Self::File(text) => Some(&text.file),
-            Self::Journal(_) => None,
+            Self::Slot(tail) => tail.journal <= applied,
+            Self::Journal(journal) => *journal <= applied,
+            Self::File(_) => false,
         }
     }
 
@@ -61,25 +66,25 @@ impl Medium {
     pub(super) fn path(&self) -> String {
         match self {
             Self::Slot(tail) => slot_path(tail.slot.number),
-            Self::File(text) => payload_path(text.number),
+            Self::File(file) => payload_path(file.number),
             Self::Journal(journal) => format!("journal {journal}"),
         }
     }
 
     /// What stands there for a message: checksum, and so many bytes of group and payload.
     pub(super) fn bytes(&self, offset: u32, length: u32) -> Result<Vec<u8>, MaintainError> {
-        let length = u64::from(length) + u64::from(CRC_BYTES);
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        let mut bytes = vec![0; index(length).saturating_add(CRC_BYTES)];
         let damaged = || MaintainError::Damaged { path: self.path(), offset: offset.into() };
-        let file = self.file().ok_or_else(damaged)?;
+        let file = match self {
+            Self::Slot(tail) => &tail.slot.file,
+            Self::File(file) => &file.file,
+            Self::Journal(_) => return Err(damaged()),
+        };
         file.read_exact_at(&mut bytes, offset.into()).doing(READING, &self.path())?;
-        if is_whole(&bytes) { Ok(bytes) } else { Err(damaged()) }
+        let checked = bytes.split_first_chunk();
+        let is_whole = checked.is_some_and(|(crc, rest)| crc32c::crc32c(rest) == u32::from_le_bytes(*crc));
+        if is_whole { Ok(bytes) } else { Err(damaged()) }
     }
-}
-
-/// Whether the checksum at the beginning fits what follows.
-fn is_whole(bytes: &[u8]) -> bool {
-    bytes.split_first_chunk::<4>().is_some_and(|(crc, rest)| crc32c::crc32c(rest) == u32::from_le_bytes(*crc))
 }
 
 impl Entry {
@@ -87,15 +92,18 @@ impl Entry {
     pub(super) fn bytes_in(&self, medium: &Medium) -> Result<Vec<u8>, MaintainError> {
         medium.bytes(self.offset, self.bytes)
     }
+
+    pub(super) fn stored_bytes(&self) -> u64 {
+        u64::from(self.bytes) + CRC_BYTES as u64
+    }
 }
 
 /// Group and payload out of the bytes they stand in.
 pub(super) fn split_payload(entry: &Entry, mut bytes: Vec<u8>) -> Option<(Option<Arc<str>>, String)> {
-    let group_bytes = usize::try_from(entry.group_bytes()).ok()?;
-    let begin = usize::try_from(CRC_BYTES).ok()?;
-    let group = bytes.get(begin..begin + group_bytes)?;
-    let group = if group.is_empty() { None } else { Some(Arc::from(std::str::from_utf8(group).ok()?)) };
-    bytes.drain(..begin + group_bytes);
+    let end = CRC_BYTES + index(entry.group_bytes());
+    let group = std::str::from_utf8(bytes.get(CRC_BYTES..end)?).ok()?;
+    let group = (!group.is_empty()).then(|| Arc::from(group));
+    bytes.drain(..end);
     Some((group, String::from_utf8(bytes).ok()?))
 }
 
@@ -126,17 +134,24 @@ impl Sources {
         (0..).zip(&self.all).filter_map(|(number, source)| Some((number, source.as_ref()?)))
     }
 
+    /// Those that messages wait in.
+    pub(super) fn used(&self) -> impl Iterator<Item = (u16, &Source)> {
+        self.iter().filter(|(_, source)| source.messages > 0)
+    }
+
+    pub(super) fn files(&self) -> impl Iterator<Item = &Arc<PayloadFile>> {
+        self.iter().filter_map(|(_, source)| source.medium.file())
+    }
+
     /// The number of a new one. There are never many: a few slots, and files are merged.
     pub(super) fn add(&mut self, medium: Medium) -> u16 {
         let source = Some(Source { medium, messages: 0, bytes: 0 });
-        if let Some(free) = self.all.iter_mut().position(|source| source.is_none()) {
-            if let Some(place) = self.all.get_mut(free) {
-                *place = source;
-            }
-            return u16::try_from(free).unwrap_or(NOWHERE);
+        let number = self.all.iter().position(Option::is_none).unwrap_or(self.all.len());
+        match self.all.get_mut(number) {
+            Some(place) => *place = source,
+            None => self.all.push(source),
         }
-        self.all.push(source);
-        u16::try_from(self.all.len() - 1).unwrap_or(NOWHERE)
+        cast_or_nearest(number, "payloads stand in fewer than 65,535 files and slots")
     }
 
     /// The number of the slot that is written to.
@@ -146,12 +161,9 @@ impl Sources {
         {
             return number;
         }
-        let known = self.iter().find(|(_, source)| match &source.medium {
-            Medium::Slot(known) => known.journal == tail.journal,
-            Medium::Journal(_) | Medium::File(_) => false,
-        });
-        let number = known.map(|(number, _)| number);
-        let number = number.unwrap_or_else(|| self.add(Medium::Slot(Arc::clone(tail))));
+        let is_it = |medium: &Medium| matches!(medium, Medium::Slot(slot) if slot.journal == tail.journal);
+        let known = self.iter().find(|(_, source)| is_it(&source.medium)).map(|(number, _)| number);
+        let number = known.unwrap_or_else(|| self.add(Medium::Slot(Arc::clone(tail))));
         self.newest = Some((tail.journal, number));
         number
     }
@@ -165,28 +177,14 @@ impl Sources {
         }
     }
 
-    /// A message's payload stands there.
-    pub(super) fn enter(&mut self, entry: &Entry) {
-        self.enter_many(entry, 1);
-    }
-
-    /// The payload of so many messages stands there.
-    pub(super) fn enter_many(&mut self, entry: &Entry, messages: u64) {
-        if let Some(Some(source)) = self.all.get_mut(usize::from(entry.source)) {
+    /// The payload of so many messages stands where an entry says, or does not any more.
+    pub(super) fn count(&mut self, entry: &Entry, messages: u64, comes: bool) {
+        let Some(Some(source)) = self.all.get_mut(usize::from(entry.source)) else { return };
+        let bytes = messages * entry.stored_bytes();
+        if comes {
             source.messages += messages;
-            source.bytes += messages * (u64::from(entry.bytes) + u64::from(CRC_BYTES));
-        }
-    }
-
-    /// It does not any more.
-    pub(super) fn leave(&mut self, entry: &Entry) {
-        self.leave_many(entry, 1);
-    }
-
-    /// So many do not any more.
-    pub(super) fn leave_many(&mut self, entry: &Entry, messages: u64) {
-        if let Some(Some(source)) = self.all.get_mut(usize::from(entry.source)) {
-            let bytes = messages * (u64::from(entry.bytes) + u64::from(CRC_BYTES));
+            source.bytes += bytes;
+        } else {
             source.messages = source.messages.saturating_sub(messages);
             source.bytes = source.bytes.saturating_sub(bytes);
         }

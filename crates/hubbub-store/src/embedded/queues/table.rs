@@ -8,8 +8,8 @@ use hubbub_core::rules::queues::number_named;
 use roaring::{RoaringBitmap, RoaringTreemap};
 
 use super::Queues;
+use crate::embedded::file::cursor::index;
 
-/// Messages of a queue, counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     pub(super) ready: u64,
@@ -44,15 +44,7 @@ pub(super) struct Queue {
     pub(super) all: RoaringTreemap,
 }
 
-/// Whoever sends or takes. Its number is its place, from 1.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Client {
-    pub(super) name: Arc<str>,
-    pub(super) is_registered: bool,
-}
-
 impl Queues {
-    /// A queue that there is, by its name.
     pub(super) fn queue_named(&self, name: &str) -> Option<&Queue> {
         self.queues.get(self.queue_numbers.get(name)?)
     }
@@ -68,18 +60,19 @@ impl Queues {
         self.client_numbers.get(name).copied()
     }
 
-    pub(super) fn client(&self, number: u32) -> Option<&Client> {
-        self.clients.get(usize::try_from(number).ok()?.checked_sub(1)?)
+    /// The name of a client, who need not be registered any more.
+    pub(super) fn client(&self, number: u32) -> Option<&Arc<str>> {
+        self.clients.get(index(number).checked_sub(1)?)
     }
 
-    /// The name of a client; empty when there is none of that number.
+    /// The same; empty when there is none of that number.
     pub(super) fn client_name(&self, number: u32) -> Arc<str> {
-        self.client(number).map_or_else(|| Arc::from(""), |client| Arc::clone(&client.name))
+        self.client(number).map_or_else(|| Arc::from(""), Arc::clone)
     }
 
     /// Registered clients but one, by number: in the order in which they registered first.
     pub(super) fn registered_but(&self, sender: u32) -> RoaringBitmap {
-        let mut others = self.registered_numbers.clone();
+        let mut others = self.registered.clone();
         others.remove(sender);
         others
     }
@@ -104,24 +97,18 @@ impl Queues {
         }
     }
 
-    /// Registers a client, or takes it back.
     pub(super) fn set_client(&mut self, number: u32, name: &str, is_registered: bool) {
-        let place = usize::try_from(number).unwrap_or(usize::MAX).wrapping_sub(1);
-        let name = if let Some(client) = self.clients.get_mut(place) {
-            client.is_registered = is_registered;
-            Arc::clone(&client.name)
-        } else {
+        let known = self.client(number).cloned();
+        let name = known.unwrap_or_else(|| {
             let name: Arc<str> = Arc::from(name);
             self.client_numbers.insert(Arc::clone(&name), number);
-            self.clients.push(Client { name: Arc::clone(&name), is_registered });
+            self.clients.push(Arc::clone(&name));
             name
-        };
+        });
         if is_registered {
-            self.registered.insert(Arc::clone(&name), number);
-            self.registered_numbers.insert(number);
+            self.registered.insert(number);
         } else {
-            self.registered.remove(&name);
-            self.registered_numbers.remove(number);
+            self.registered.remove(number);
         }
         self.client_changes.push((name, is_registered));
     }

@@ -11,7 +11,7 @@ use hubbub_core::queue::{
 };
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome, Refusal, Timestamp};
 
-use super::{QUEUES_DIR, QueueBatch};
+use super::{PAYLOADS_MAX, QUEUES_DIR, QueueBatch};
 use crate::embedded::disk::FileDisk;
 use crate::embedded::rooms::Position;
 use crate::embedded::{Engine, EngineOptions, restore, verify};
@@ -378,7 +378,19 @@ fn a_copy_waits_until_what_was_decided_is_durable() {
         let tail = Arc::clone(&engine.writer.lock().place.tail);
         let (mut block, mut records, mut outcomes) =
             (Vec::new(), 0, vec![Outcome::Refused(Refusal::Unreadable)]);
-        let mut batch = QueueBatch::new(&mut block, &mut records, (&tail, 1_000), 1_000, true, &damage);
+        let (block, records) = (&mut block, &mut records);
+        let (spare, payloads) = (1_000, PAYLOADS_MAX);
+        let mut batch = QueueBatch {
+            block,
+            records,
+            tail: &tail,
+            position: 1_000,
+            spare,
+            missing: 0,
+            payloads,
+            autoregister: true,
+            damage: &damage,
+        };
         let ops = [Op::Queue(QueueOp::Send(message("q", "text")))];
         shared.queues.decide(clock, &ops, &mut outcomes, &mut batch);
         assert!(matches!(outcomes[0], Outcome::Queue(_)), "{outcomes:?}");

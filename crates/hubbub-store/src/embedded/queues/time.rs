@@ -42,7 +42,7 @@ impl Now {
 }
 
 /// Where the time comes from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     wall: i64,
     monotonic: Duration,
@@ -94,7 +94,6 @@ impl Times {
     }
 }
 
-/// Milliseconds as microseconds.
 pub(super) fn micros(ms: u64) -> u64 {
     ms.saturating_mul(1_000)
 }

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use hubbub_core::QueueRules;
+use hubbub_core::invariant::cast_or_nearest;
 use hubbub_core::queue::{DeadReason, WhenFull};
 pub(crate) use hubbub_core::rules::queues::{Effect, NewLease, NewMessage, Recipient, Removal};
 
@@ -44,57 +45,51 @@ pub(crate) type MessageRecord<'a> = NewMessage<'a, u32, Fingerprint>;
 
 /// Appends a record. Says how far from its end the checked part of a message begins; 0 where there is none.
 pub(crate) fn write_queue(record: &QueueRecord<'_>, out: &mut Vec<u8>) -> usize {
-    out.push(KIND_QUEUE);
+    let mut begin = |what: u8, numbers: &[u64]| {
+        out.extend_from_slice(&[KIND_QUEUE, what]);
+        numbers.iter().for_each(|number| varint::write(*number, out));
+    };
     match record {
         Effect::Put { number, name, is_dead_letter, settings } => {
-            out.push(PUT);
-            varint::write((*number).into(), out);
+            begin(PUT, &[(*number).into()]);
             write_text(name, out);
             varint::write((*is_dead_letter).into(), out);
             write_rules(settings, out);
         }
-        Effect::Delete { number } => {
-            out.push(DELETE);
-            varint::write((*number).into(), out);
-        }
+        Effect::Delete { number } => begin(DELETE, &[(*number).into()]),
         Effect::Client { number, name, registered, kept } => {
-            out.push(CLIENT);
-            varint::write((*number).into(), out);
+            begin(CLIENT, &[(*number).into()]);
             write_text(name, out);
             varint::write((*registered).into(), out);
             write_ids(kept, out);
         }
         Effect::Send(sent) => {
-            out.push(SEND);
+            begin(SEND, &[sent.id, sent.copies.into(), sent.queue.into(), sent.sender.into()]);
             return write_sent(sent, out);
         }
         Effect::Taken { at, ids } => {
-            out.push(TAKEN);
-            varint::write(varint::zigzag(*at), out);
+            begin(TAKEN, &[varint::zigzag(*at)]);
             write_ids(ids, out);
         }
         Effect::Leased { at, leases } => {
-            out.push(LEASED);
-            varint::write(varint::zigzag(*at), out);
-            write_leases(leases, out);
+            begin(LEASED, &[varint::zigzag(*at), leases.len() as u64]);
+            for NewLease { id, delivery, lease } in leases {
+                [*id, (*delivery).into(), *lease].iter().for_each(|number| varint::write(*number, out));
+            }
         }
-        Effect::Returned { at, id, delay } => write_lease_change(RETURNED, (*at, *id, *delay), out),
-        Effect::Extended { at, id, lease } => write_lease_change(EXTENDED, (*at, *id, *lease), out),
+        Effect::Returned { at, id, delay } => begin(RETURNED, &[varint::zigzag(*at), *id, *delay]),
+        Effect::Extended { at, id, lease } => begin(EXTENDED, &[varint::zigzag(*at), *id, *lease]),
         Effect::Gone { at, why, ids } => {
-            out.push(GONE);
-            varint::write(varint::zigzag(*at), out);
-            out.push(removal_number(*why));
+            begin(GONE, &[varint::zigzag(*at)]);
+            out.push(*why as u8);
             write_ids(ids, out);
         }
         Effect::Dead { id, to, reason } => {
-            out.push(DEAD);
-            varint::write(*id, out);
-            varint::write((*to).into(), out);
-            out.push(reason_number(*reason));
+            begin(DEAD, &[*id, (*to).into()]);
+            out.push(*reason as u8);
         }
         Effect::Redriven { to, ids } => {
-            out.push(REDRIVEN);
-            varint::write((*to).into(), out);
+            begin(REDRIVEN, &[(*to).into()]);
             write_ids(ids, out);
         }
     }
@@ -124,7 +119,7 @@ pub(super) fn read_queue<'a>(input: &mut &'a [u8]) -> Option<QueueRecord<'a>> {
         },
         SEND => Effect::Send(read_sent(from)?),
         TAKEN => Effect::Taken { at: read_time(from)?, ids: read_ids(from)? },
-        LEASED => Effect::Leased { at: read_time(from)?, leases: read_leases(from)? },
+        LEASED => Effect::Leased { at: read_time(from)?, leases: read_list(from, read_lease)? },
         RETURNED => {
             Effect::Returned { at: read_time(from)?, id: varint::read(from)?, delay: varint::read(from)? }
         }
@@ -132,14 +127,9 @@ pub(super) fn read_queue<'a>(input: &mut &'a [u8]) -> Option<QueueRecord<'a>> {
             Effect::Extended { at: read_time(from)?, id: varint::read(from)?, lease: varint::read(from)? }
         }
         GONE => {
-            let at = read_time(from)?;
-            let why = removal_of(read_byte(from)?)?;
-            Effect::Gone { at, why, ids: read_ids(from)? }
+            Effect::Gone { at: read_time(from)?, why: read_choice(&REMOVALS, from)?, ids: read_ids(from)? }
         }
-        DEAD => {
-            let (id, to) = (varint::read(from)?, read_u32(from)?);
-            Effect::Dead { id, to, reason: reason_of(read_byte(from)?)? }
-        }
+        DEAD => Effect::Dead { id: varint::read(from)?, to: read_u32(from)?, reason: read_reason(from)? },
         REDRIVEN => Effect::Redriven { to: read_u32(from)?, ids: read_ids(from)? },
         _ => return None,
     };
@@ -152,55 +142,38 @@ pub(crate) fn checked_bytes(sent: &MessageRecord<'_>) -> usize {
     size_of::<u32>() + sent.group.map_or(0, str::len) + sent.text.len()
 }
 
-fn write_leases(leases: &[NewLease], out: &mut Vec<u8>) {
-    varint::write(leases.len() as u64, out);
-    for lease in leases {
-        varint::write(lease.id, out);
-        varint::write(lease.delivery.into(), out);
-        varint::write(lease.lease, out);
-    }
+/// A list behind its length.
+fn read_list<T>(from: &mut &[u8], mut read: impl FnMut(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
+    (0..varint::read(from)?).map(|_| read(from)).collect()
 }
 
-fn read_leases(from: &mut &[u8]) -> Option<Vec<NewLease>> {
-    let mut leases = Vec::new();
-    for _ in 0..varint::read(from)? {
-        let (id, delivery) = (varint::read(from)?, read_u32(from)?);
-        leases.push(NewLease { id, delivery, lease: varint::read(from)? });
-    }
-    Some(leases)
+fn read_lease(from: &mut &[u8]) -> Option<NewLease> {
+    Some(NewLease { id: varint::read(from)?, delivery: read_u32(from)?, lease: varint::read(from)? })
 }
 
-fn write_lease_change(what: u8, (at, id, duration): (i64, u64, u64), out: &mut Vec<u8>) {
-    out.push(what);
-    varint::write(varint::zigzag(at), out);
-    varint::write(id, out);
-    varint::write(duration, out);
+const REMOVALS: [Removal; 4] = [Removal::Acknowledged, Removal::Removed, Removal::Expired, Removal::Dropped];
+
+const REASONS: [DeadReason; 2] = [DeadReason::Rejected, DeadReason::LeaseExpired];
+
+/// One of `all`, by the number it is written as in records and checkpoints.
+pub(crate) fn read_choice<T: Copy>(all: &[T], from: &mut &[u8]) -> Option<T> {
+    all.get(usize::from(read_byte(from)?)).copied()
 }
 
-const fn removal_number(why: Removal) -> u8 {
-    match why {
-        Removal::Acknowledged => 0,
-        Removal::Removed => 1,
-        Removal::Expired => 2,
-        Removal::Dropped => 3,
-    }
+pub(crate) fn read_reason(from: &mut &[u8]) -> Option<DeadReason> {
+    read_choice(&REASONS, from)
 }
 
-const fn removal_of(number: u8) -> Option<Removal> {
-    match number {
-        0 => Some(Removal::Acknowledged),
-        1 => Some(Removal::Removed),
-        2 => Some(Removal::Expired),
-        3 => Some(Removal::Dropped),
-        _ => None,
-    }
+pub(crate) fn write_fingerprint((id, content): &Fingerprint, out: &mut Vec<u8>) {
+    id.iter().for_each(|half| out.extend_from_slice(&half.to_le_bytes()));
+    out.extend_from_slice(&content.to_le_bytes());
+}
+
+pub(crate) fn read_fingerprint(from: &mut &[u8]) -> Option<Fingerprint> {
+    Some(([read_u64(from)?, read_u64(from)?], u32::from_le_bytes(take_array(from)?)))
 }
 
 fn write_sent(sent: &MessageRecord<'_>, out: &mut Vec<u8>) -> usize {
-    varint::write(sent.id, out);
-    varint::write(sent.copies.into(), out);
-    varint::write(sent.queue.into(), out);
-    varint::write(sent.sender.into(), out);
     match sent.to {
         Recipient::Anyone => out.push(0),
         Recipient::One(client) => {
@@ -210,16 +183,14 @@ fn write_sent(sent: &MessageRecord<'_>, out: &mut Vec<u8>) -> usize {
         Recipient::All => out.push(2),
     }
     out.push(sent.known_as.is_some().into());
-    if let Some((id, content)) = sent.known_as {
-        id.iter().for_each(|half| out.extend_from_slice(&half.to_le_bytes()));
-        out.extend_from_slice(&content.to_le_bytes());
+    if let Some(known_as) = &sent.known_as {
+        write_fingerprint(known_as, out);
     }
     varint::write(varint::zigzag(sent.at), out);
     varint::write(sent.delay, out);
     varint::write(sent.ttl.map_or(0, |ttl| ttl.saturating_add(1)), out);
-    // Names of groups are at most 64 bytes long, as checked when the message was made.
     let group = sent.group.unwrap_or_default();
-    out.push(u8::try_from(group.len()).unwrap_or(u8::MAX));
+    out.push(cast_or_nearest(group.len(), "the name of a group has 64 bytes at most"));
     varint::write(sent.text.len() as u64, out);
     let crc = crc32c::crc32c_append(crc32c::crc32c(group.as_bytes()), sent.text.as_bytes());
     out.extend_from_slice(&crc.to_le_bytes());
@@ -239,42 +210,17 @@ fn read_sent<'a>(from: &mut &'a [u8]) -> Option<MessageRecord<'a>> {
     };
     let known_as = match read_byte(from)? {
         0 => None,
-        1 => {
-            let mut half = || {
-                let (bytes, rest) = from.split_first_chunk::<8>()?;
-                *from = rest;
-                Some(u64::from_le_bytes(*bytes))
-            };
-            let id = [half()?, half()?];
-            Some((id, take_u32(from)?))
-        }
+        1 => Some(read_fingerprint(from)?),
         _ => return None,
     };
     let at = read_time(from)?;
     let (delay, ttl) = (varint::read(from)?, varint::read(from)?.checked_sub(1));
     let (group, text) = (u64::from(read_byte(from)?), varint::read(from)?);
-    let _crc = take_u32(from)?;
+    let _crc: [u8; 4] = take_array(from)?;
     let group = take_text(from, group)?;
     let group = (!group.is_empty()).then_some(group);
     let text = take_text(from, text)?;
     Some(NewMessage { id, copies, queue, sender, to, known_as, at, delay, ttl, group, text })
-}
-
-/// As it is written in records and checkpoints.
-pub(crate) const fn reason_number(reason: DeadReason) -> u8 {
-    match reason {
-        DeadReason::Rejected => 0,
-        DeadReason::LeaseExpired => 1,
-    }
-}
-
-/// The inverse of [`reason_number`].
-pub(crate) const fn reason_of(number: u8) -> Option<DeadReason> {
-    match number {
-        0 => Some(DeadReason::Rejected),
-        1 => Some(DeadReason::LeaseExpired),
-        _ => None,
-    }
 }
 
 /// Appends what is set of a queue.
@@ -319,12 +265,11 @@ fn write_ids(ids: &[u64], out: &mut Vec<u8>) {
 }
 
 fn read_ids(from: &mut &[u8]) -> Option<Vec<u64>> {
-    let (mut ids, mut id) = (Vec::new(), 0_u64);
-    for _ in 0..varint::read(from)? {
+    let mut id = 0_u64;
+    read_list(from, |from| {
         id = id.wrapping_add(varint::unzigzag(varint::read(from)?).cast_unsigned());
-        ids.push(id);
-    }
-    Some(ids)
+        Some(id)
+    })
 }
 
 pub(crate) fn read_u32(from: &mut &[u8]) -> Option<u32> {
@@ -336,15 +281,18 @@ pub(crate) fn read_time(from: &mut &[u8]) -> Option<i64> {
 }
 
 pub(crate) fn read_byte(from: &mut &[u8]) -> Option<u8> {
-    let (byte, rest) = from.split_first()?;
-    *from = rest;
-    Some(*byte)
+    take_array(from).map(|[byte]| byte)
 }
 
-pub(crate) fn take_u32(from: &mut &[u8]) -> Option<u32> {
-    let (bytes, rest) = from.split_first_chunk::<4>()?;
+/// A number of eight bytes.
+pub(crate) fn read_u64(from: &mut &[u8]) -> Option<u64> {
+    take_array(from).map(u64::from_le_bytes)
+}
+
+fn take_array<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+    let (bytes, rest) = from.split_first_chunk()?;
     *from = rest;
-    Some(u32::from_le_bytes(*bytes))
+    Some(*bytes)
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ fn recover(
     manifest.queues.remove_others(&*disk)?;
     clock.begin_at(last_proven(&chain, &manifest)?);
     let mut queues = read_checkpoint(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
-    queues.set_limits(options.queue_limits());
+    queues.limits = options.queue_limits();
     let Chain { unsealed, free, newest, lost } = chain;
     free.into_iter().for_each(|slot| drop(slots.adopt(slot)));
     let mut prior = (manifest.applied, 0);
@@ -345,7 +345,7 @@ fn accept_loss(
     forget_lost(view, rooms);
     // They may have been further than any journal that is left, whose numbers are used again.
     let position = Position { journal: newest, batch: u32::MAX };
-    queues.set_position(position);
+    queues.at = position;
     rooms.set_position(position);
     manifest.keys.revision = keys.revision().saturating_add(REVISION_JUMP);
     keys.jump_to(manifest.keys.revision);

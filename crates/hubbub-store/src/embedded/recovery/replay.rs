@@ -78,7 +78,7 @@ impl ReplayState<'_> {
         let at = Position { journal: tail.journal, batch: header.batch };
         // What rooms and queues in the manifest have already is not applied again.
         let is_new = at > self.rooms.position();
-        let is_new_to_queues = at > self.queues.position();
+        let is_new_to_queues = at > self.queues.at;
         changes.messages.clear();
         changes.ids.clear();
         changes.keys.clear();
@@ -107,7 +107,7 @@ impl ReplayState<'_> {
         tail.keys.publish(&changes.keys, self.keys);
         self.dedup.insert(&changes.ids);
         self.rooms.set_position(at.max(self.rooms.position()));
-        self.queues.set_position(at.max(self.queues.position()));
+        self.queues.at = at.max(self.queues.at);
         Ok(())
     }
 

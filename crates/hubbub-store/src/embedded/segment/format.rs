@@ -7,6 +7,7 @@ use crate::embedded::file::{Cursor, FileKind};
 pub(crate) static SEGMENT: FileKind = FileKind {
     dir: SEGMENTS_DIR,
     extension: "seg",
+    digits: 8,
     magic: b"HUBSEGMT",
     end_magic: b"HBSE",
     version: 1,

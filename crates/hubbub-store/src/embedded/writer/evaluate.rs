@@ -8,7 +8,7 @@ use super::keys::{DueKeys, KeyWorkingSet};
 use super::{BlockSpan, Head, Scratch, WritePlace, Writer};
 use crate::embedded::error::MaintainError;
 use crate::embedded::journal::block;
-use crate::embedded::queues::QueueBatch;
+use crate::embedded::queues::{PAYLOADS_MAX, QueueBatch};
 use crate::embedded::record;
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::segment::Segment;
@@ -75,15 +75,19 @@ impl Writer {
         let room = tail.slot.bytes.saturating_sub(*position);
         let spare = saturate::<u64, usize>(room).saturating_sub(scratch.bytes_max);
         let before = scratch.records;
-        let mut batch = QueueBatch::new(
-            &mut scratch.block,
-            &mut scratch.records,
-            (tail, *position),
+        let mut batch = QueueBatch {
+            block: &mut scratch.block,
+            records: &mut scratch.records,
+            tail,
+            position: *position,
             spare,
-            shared.options.queues_autoregister,
-            &shared.status.damage,
-        );
+            missing: 0,
+            payloads: PAYLOADS_MAX,
+            autoregister: shared.options.queues_autoregister,
+            damage: &shared.status.damage,
+        };
         shared.queues.decide(&*shared.clock, ops, outcomes, &mut batch);
+        scratch.missing_list = scratch.missing_list.max(batch.missing);
         scratch.has_queues = scratch.records > before;
     }
 

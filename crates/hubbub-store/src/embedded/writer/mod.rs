@@ -22,7 +22,7 @@ use std::time::Duration;
 use hubbub_core::invariant::{BrokenInvariant, broken, saturate};
 use hubbub_core::rules::queues::Space;
 use hubbub_core::store::ApplyError;
-use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
+use hubbub_core::{Op, OpBatch, Outcome, QueueOp, Timestamp};
 
 use self::keys::KeyScratch;
 use super::dedup::Dedup;
@@ -140,6 +140,8 @@ pub(crate) struct Scratch {
     changes: Vec<(usize, usize)>,
     /// Bytes the block takes at most, but for lists of messages in queues.
     bytes_max: usize,
+    /// Bytes of the list of leases for which a client was refused to unregister; the retry is given as much.
+    missing_list: usize,
     /// The proven time at the beginning of the block, if one is due.
     proven: Option<i64>,
     /// Whether anything in the block is about queues.
@@ -206,7 +208,15 @@ impl Writer {
         let bound = bytes_max as u64;
         // Lists are cut to the space there is, but not to the rest of a slot.
         let slot = shared.options.slot_bytes;
-        let lists = (lists as u64).min(slot / LISTS_PART);
+        let missing = if ops.iter().any(is_unregistration) {
+            std::mem::take(&mut self.scratch.missing_list)
+        } else {
+            0
+        };
+        // A list that no slot has space for shall not use them up.
+        let missing =
+            Some(missing as u64).filter(|missing| bound.saturating_add(*missing) <= slot).unwrap_or(0);
+        let lists = (lists as u64).min(slot / LISTS_PART).saturating_add(missing);
         let bound = bound.saturating_add(lists).min(bound.max(slot));
         let fits = |place: &WritePlace| {
             let room = place.tail.slot.bytes.saturating_sub(place.position);
@@ -348,6 +358,10 @@ fn queue_bytes_max(ops: &[Op<'_>]) -> (usize, usize) {
         _ => None,
     });
     ops.fold((0, 0), |all, one| (all.0 + one.needed, all.1 + one.useful))
+}
+
+fn is_unregistration(op: &Op<'_>) -> bool {
+    matches!(op, Op::Queue(QueueOp::Unregister { .. }))
 }
 
 /// Messages erased by one operation at most, so that no commit takes long and every record fits a slot.

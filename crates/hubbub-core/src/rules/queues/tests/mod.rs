@@ -318,6 +318,7 @@ fn leased_copies_stay_or_their_receiver_does() {
             "{spare}: {decided:?}"
         );
         assert_eq!(effects.is_empty(), is_refused);
+        assert_eq!(effects.missing(), if is_refused { 80 } else { 0 });
     }
     done(&mut memory, &op);
     assert_eq!(memory.messages.len(), 80);

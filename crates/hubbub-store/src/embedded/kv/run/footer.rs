@@ -7,6 +7,7 @@ use crate::embedded::kv::KV_DIR;
 pub(crate) static KEY_RUN: FileKind = FileKind {
     dir: KV_DIR,
     extension: "run",
+    digits: 8,
     magic: b"HUBKVRUN",
     end_magic: b"HBKE",
     version: 1,

@@ -11,7 +11,7 @@ use hubbub_core::rules::queues::{self as rules, Effects, Stop};
 use hubbub_core::{Outcome, QueueOp, QueueOutcome};
 
 use super::entry::{Entry, NOWHERE};
-use super::source::{CRC_BYTES, Medium, split_payload};
+use super::source::{Medium, split_payload};
 use super::time::Now;
 use super::{Queues, WakeTarget};
 use crate::embedded::damage::Damage;
@@ -20,49 +20,28 @@ use crate::embedded::tail::Tail;
 use view::BatchView;
 
 /// Bytes of payloads that the takes of one batch hold at most in memory; behind it, each gets one message.
-const PAYLOADS_MAX: u64 = 64 << 20;
+pub(crate) const PAYLOADS_MAX: u64 = 64 << 20;
 
 /// Effects that become records.
 pub(super) type QueueEffects<'a> = Effects<'a, u32, Fingerprint>;
 
 /// The batch that operations are decided for.
 pub(crate) struct QueueBatch<'a> {
-    block: &'a mut Vec<u8>,
-    records: &'a mut u32,
-    tail: &'a Arc<Tail>,
-    /// Where the block will stand in the slot.
-    position: u64,
-    /// Bytes that records may take besides what [`rules::Space`] says each operation needs.
-    spare: usize,
-    /// Bytes of payloads that may still be held.
-    payloads: u64,
-    autoregister: bool,
-    /// Where unreadable payloads are noted.
-    damage: &'a Damage,
-}
-
-impl<'a> QueueBatch<'a> {
-    /// For a block that will stand at `position` of a slot.
-    pub(crate) fn new(
-        block: &'a mut Vec<u8>,
-        records: &'a mut u32,
-        (tail, position): (&'a Arc<Tail>, u64),
-        spare: usize,
-        autoregister: bool,
-        damage: &'a Damage,
-    ) -> Self {
-        Self { block, records, tail, position, spare, payloads: PAYLOADS_MAX, autoregister, damage }
-    }
-
+    pub(crate) block: &'a mut Vec<u8>,
     /// Records in the block.
-    pub(super) fn records(&self) -> u32 {
-        *self.records
-    }
-
-    /// No effects yet, with the space there is.
-    pub(super) fn effects<'op>(&self) -> QueueEffects<'op> {
-        Effects::new(self.spare)
-    }
+    pub(crate) records: &'a mut u32,
+    /// The slot, and where the block will stand in it.
+    pub(crate) tail: &'a Arc<Tail>,
+    pub(crate) position: u64,
+    /// Bytes that records may take besides what [`rules::Space`] says each operation needs.
+    pub(crate) spare: usize,
+    /// Bytes of the longest list for which an operation was refused; see [`Effects::missing`].
+    pub(crate) missing: usize,
+    /// Bytes of payloads that may still be held: [`PAYLOADS_MAX`] at the beginning.
+    pub(crate) payloads: u64,
+    pub(crate) autoregister: bool,
+    /// Where unreadable payloads are noted.
+    pub(crate) damage: &'a Damage,
 }
 
 impl Queues {
@@ -154,7 +133,7 @@ impl Queues {
         let bytes = match medium {
             Medium::Slot(tail) if tail.journal == batch.tail.journal && offset >= batch.position => {
                 let begin = usize::try_from(offset - batch.position).ok()?;
-                let end = begin + usize::try_from(u64::from(entry.bytes) + u64::from(CRC_BYTES)).ok()?;
+                let end = begin + usize::try_from(entry.stored_bytes()).ok()?;
                 batch.block.get(begin..end)?.to_vec()
             }
             medium => entry.bytes_in(medium).map_err(|error| batch.damage.note(&error)).ok()?,

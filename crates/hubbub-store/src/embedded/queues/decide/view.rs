@@ -1,5 +1,6 @@
 //! Shows the rules the state of all queues. Nothing ever has to be loaded.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
@@ -72,7 +73,7 @@ impl View for BatchView<'_, '_> {
 
     fn client(&self, name: &str) -> Option<ClientRef<u32>> {
         let number = self.queues.client_number(name)?;
-        Some(ClientRef { number, is_registered: self.queues.registered_numbers.contains(number) })
+        Some(ClientRef { number, is_registered: self.queues.registered.contains(number) })
     }
 
     fn new_client(&self) -> Found<u32, Self> {
@@ -80,11 +81,11 @@ impl View for BatchView<'_, '_> {
     }
 
     fn has_room_for_client(&self) -> Found<bool, Self> {
-        Ok(self.queues.registered_numbers.len() < self.queues.limits.clients_max)
+        Ok(self.queues.registered.len() < self.queues.limits.clients_max)
     }
 
     fn receivers_but(&self, sender: &str) -> Found<u32, Self> {
-        let registered = &self.queues.registered_numbers;
+        let registered = &self.queues.registered;
         let is_among = self.client(sender).is_some_and(|sender| sender.is_registered);
         Ok(cast(registered.len() - u64::from(is_among), "fewer than 2^32 clients are registered")?)
     }
@@ -104,11 +105,13 @@ impl View for BatchView<'_, '_> {
             self.batch.damage.note(&error);
             Refusal::Unreadable
         })?;
-        let remembered = |sent: SettledId| {
-            let SettledId { id, copies, sent_at, .. } = sent;
-            Remembered { id, copies, sent_at, is_same: sent.content == content }
-        };
-        Ok(sent.map(remembered))
+        let is_same = |sent: &SettledId| sent.content == content;
+        Ok(sent.map(|one| Remembered {
+            id: one.id,
+            copies: one.copies,
+            sent_at: one.sent_at,
+            is_same: is_same(&one),
+        }))
     }
 
     fn new_ids(&self, _count: u32) -> Found<u64, Self> {
@@ -135,10 +138,10 @@ impl View for BatchView<'_, '_> {
         through_groups: bool,
     ) -> Found<Vec<Candidate<u32, Entry>>, Self> {
         self.queues.make_copies_for_name(wanted.receiver);
-        let Some(selection) = self.queues.selection(wanted, queue) else { return Ok(Vec::new()) };
-        let bytes_max = self.batch.payloads.min(TAKE_BYTES_MAX as u64);
-        let query = selection.query(max, bytes_max, through_groups);
-        let selected = self.queues.select(&selection, &query, u64::MAX, self.now.at);
+        let bounds = (max, self.batch.payloads.min(TAKE_BYTES_MAX as u64));
+        let selection = self.queues.selection(wanted, queue, bounds, through_groups);
+        let Some(selection) = selection else { return Ok(Vec::new()) };
+        let selected = self.queues.select(&selection, u64::MAX, self.now.at);
         self.queues.expire(&selected.expired);
         Ok(selected.chosen)
     }
@@ -181,7 +184,7 @@ impl View for BatchView<'_, '_> {
     }
 
     fn lease(&self, queue: u32, id: u64) -> Option<Lease> {
-        let (_, entry) = self.queues.find_in(queue, id)?;
+        let (_, entry) = self.queues.find(id).filter(|(_, entry)| entry.queue == queue)?;
         let is_running = entry.state == State::Leased && entry.at > self.now.at;
         let receipt = self.queues.receipt(id, entry.deliveries);
         is_running.then_some(Lease { receipt, deliveries: entry.deliveries })
@@ -220,30 +223,29 @@ impl View for BatchView<'_, '_> {
     }
 
     fn expired(&mut self, max: usize) -> Vec<u64> {
-        let ids: Vec<u64> = self.queues.expired.iter().copied().take(max).collect();
-        // Those of deleted queues are cleared away by themselves.
-        let (ids, strays): (Vec<u64>, Vec<u64>) =
-            ids.into_iter().partition(|id| self.queues.live_queue_of(*id).is_some());
-        for id in strays {
-            self.queues.expired.remove(&id);
-        }
-        ids
+        let expired = self.queues.first_in(|queues| &mut queues.expired, max);
+        expired.into_iter().map(|(id, _)| id).collect()
     }
 
     fn exhausted(&mut self, max: usize) -> Vec<(u64, u32)> {
-        let ids: Vec<u64> = self.queues.exhausted.iter().copied().take(max).collect();
-        let mut found = Vec::with_capacity(ids.len());
-        for id in ids {
-            match self.queues.live_queue_of(id) {
-                Some(queue) => found.push((id, queue)),
-                None => drop(self.queues.exhausted.remove(&id)),
-            }
-        }
-        found
+        self.queues.first_in(|queues| &mut queues.exhausted, max)
     }
 }
 
 impl Queues {
+    /// Up to so many messages of a set, with their queues. Those of deleted queues are cleared away by themselves.
+    fn first_in(&mut self, set: fn(&mut Self) -> &mut BTreeSet<u64>, max: usize) -> Vec<(u64, u32)> {
+        let ids: Vec<u64> = set(self).iter().copied().take(max).collect();
+        let mut found = Vec::with_capacity(ids.len());
+        for id in ids {
+            match self.live_queue_of(id) {
+                Some(queue) => found.push((id, queue)),
+                None => drop(set(self).remove(&id)),
+            }
+        }
+        found
+    }
+
     /// The queue of a message, unless it is deleted.
     fn live_queue_of(&self, id: u64) -> Option<u32> {
         let (_, entry) = self.find(id)?;

@@ -22,12 +22,10 @@ pub(super) use recent::RecentIds;
 pub(super) use record::SettledId;
 pub(crate) use run::IdRun;
 pub(super) use run::id_run_path;
-use writer::Source;
 
 use super::time::Now;
 use crate::embedded::disk::Disk;
 use crate::embedded::error::MaintainError;
-use crate::embedded::options::QUEUE_IDS_IN_MEMORY;
 
 /// More files that may still be merged than this are merged, neighbours that are smallest together.
 const RUNS_MAX: usize = 8;
@@ -39,53 +37,18 @@ const FAN_IN: usize = 4;
 const RUN_IDS_MAX: u64 = 4_000_000;
 
 /// All ids that are remembered of messages that are gone.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct SettledIds {
-    recent: RecentIds,
-    /// Ids on their way to a file, oldest first.
-    frozen: Vec<Arc<RecentIds>>,
-    /// Oldest first.
-    runs: Vec<IdRun>,
-    /// More recent ones than this go to a file when a slot is sealed.
-    memory_max: usize,
-}
-
-impl Default for SettledIds {
-    fn default() -> Self {
-        Self {
-            recent: RecentIds::default(),
-            frozen: Vec::new(),
-            runs: Vec::new(),
-            memory_max: QUEUE_IDS_IN_MEMORY,
-        }
-    }
-}
-
-/// All of them at one moment, as a checkpoint has them.
-#[derive(Debug)]
-pub(super) struct CopiedIds {
-    /// Those few that the checkpoint itself has.
     pub(super) recent: RecentIds,
-    /// Those to be written to a file.
+    /// Ids on their way to a file, oldest first.
     pub(super) frozen: Vec<Arc<RecentIds>>,
+    /// Oldest first.
     pub(super) runs: Vec<IdRun>,
+    /// More recent ones than this go to a file when a slot is sealed.
+    pub(super) memory_max: usize,
 }
 
 impl SettledIds {
-    /// How many may be in memory over a seal.
-    pub(super) fn set_memory_max(&mut self, ids: usize) {
-        self.memory_max = ids;
-    }
-
-    /// Files that the manifest names, oldest first.
-    pub(super) fn set_runs(&mut self, runs: Vec<IdRun>) {
-        self.runs = runs;
-    }
-
-    pub(super) fn runs(&self) -> &[IdRun] {
-        &self.runs
-    }
-
     pub(super) fn insert(&mut self, record: SettledId) {
         self.recent.insert(record);
     }
@@ -112,13 +75,13 @@ impl SettledIds {
     }
 
     /// A copy of everything, which takes no longer than few ids are: if there are many in memory, they are put aside.
-    pub(super) fn copied(&mut self) -> CopiedIds {
+    pub(super) fn copied(&mut self) -> Self {
         if self.recent.len() > self.memory_max {
             // As many will follow: a table that grows would hold up a commit.
             let next = RecentIds::with_capacity(self.recent.len());
             self.frozen.push(Arc::new(std::mem::replace(&mut self.recent, next)));
         }
-        CopiedIds { recent: self.recent.clone(), frozen: self.frozen.clone(), runs: self.runs.clone() }
+        self.clone()
     }
 
     /// Ids that were put aside stand in a file from now on; `None` = they were over.
@@ -140,27 +103,25 @@ impl SettledIds {
 
 /// Writes ids that were put aside to a file.
 pub(super) fn spill(
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     number: u64,
     frozen: &[Arc<RecentIds>],
     now: Now,
 ) -> Result<Option<IdRun>, MaintainError> {
-    let sources = frozen.iter().map(|ids| {
-        let sorted = ids.sorted();
-        Source { count: sorted.len() as u64, ids: Box::new(sorted.into_iter().map(Ok)) }
-    });
-    writer::write(disk, number, sources.collect(), now)
+    let count = frozen.iter().map(|ids| ids.len() as u64).sum();
+    let sources = frozen.iter().map(|ids| Box::new(ids.sorted().into_iter().map(Ok)) as _);
+    writer::write(disk, number, sources, count, now)
 }
 
 /// Writes what several files have to one.
 pub(super) fn merge(
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     number: u64,
     runs: &[IdRun],
     now: Now,
 ) -> Result<Option<IdRun>, MaintainError> {
-    let sources = runs.iter().map(|run| Source { count: run.records(), ids: Box::new(run.scan()) });
-    writer::write(disk, number, sources.collect(), now)
+    let count = runs.iter().map(IdRun::records).sum();
+    writer::write(disk, number, runs.iter().map(|run| Box::new(run.scan()) as _), count, now)
 }
 
 /// Neighbours that are to be merged: the smallest together, if there are many that may be. Those that could not be read

@@ -3,15 +3,17 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashTable;
+use hubbub_core::invariant::cast_or_nearest;
 
 use super::record::SettledId;
+use crate::embedded::file::cursor::index;
 
 /// Ids forgotten by one call at most, so that no batch waits long; the rest is for the next call.
 const FORGOTTEN_MAX: usize = 500;
 
 /// A table of ids that are forgotten oldest first.
 #[derive(Debug, Clone, Default)]
-pub(in crate::embedded::queues) struct RecentIds {
+pub(crate) struct RecentIds {
     records: VecDeque<SettledId>,
     /// Number of the first record; numbers count on and wrap around.
     first: u32,
@@ -20,7 +22,7 @@ pub(in crate::embedded::queues) struct RecentIds {
 }
 
 fn get(records: &VecDeque<SettledId>, first: u32, number: u32) -> Option<&SettledId> {
-    records.get(usize::try_from(number.wrapping_sub(first)).ok()?)
+    records.get(index(number.wrapping_sub(first)))
 }
 
 impl RecentIds {
@@ -28,12 +30,12 @@ impl RecentIds {
         Self { records: VecDeque::with_capacity(ids), first: 0, numbers: HashTable::with_capacity(ids) }
     }
 
-    pub(in crate::embedded::queues) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.records.len()
     }
 
     /// All records, oldest first. An id that was used again has several; the last one counts.
-    pub(in crate::embedded::queues) fn iter(&self) -> impl Iterator<Item = &SettledId> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SettledId> {
         self.records.iter()
     }
 
@@ -49,9 +51,10 @@ impl RecentIds {
     }
 
     /// Remembers an id, in place of what was remembered of it.
-    pub(in crate::embedded::queues) fn insert(&mut self, record: SettledId) {
+    pub(crate) fn insert(&mut self, record: SettledId) {
         let Self { records, first, numbers } = self;
-        let number = first.wrapping_add(u32::try_from(records.len()).unwrap_or(u32::MAX));
+        let number = first
+            .wrapping_add(cast_or_nearest(records.len(), "fewer than 2^32 ids are remembered in memory"));
         records.push_back(record);
         let known_as = |number: &u32| get(records, *first, *number).map(|record| record.known_as);
         let hash = |number: &u32| known_as(number).map_or(0, |known_as| known_as[0]);
@@ -64,7 +67,7 @@ impl RecentIds {
     }
 
     /// What is remembered of an id, be it over or not.
-    pub(in crate::embedded::queues) fn find(&self, known_as: [u64; 2]) -> Option<&SettledId> {
+    pub(crate) fn find(&self, known_as: [u64; 2]) -> Option<&SettledId> {
         let record = |number: &u32| get(&self.records, self.first, *number);
         let found = self
             .numbers

@@ -1,24 +1,25 @@
 //! One remembered id, and how it stands in a file.
 
+use crate::embedded::file::Cursor;
 use crate::embedded::queues::entry::Entry;
+use crate::embedded::record::write_fingerprint;
 
-/// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 48;
 
 /// What is remembered of a message that is gone and had an id of its sender's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::embedded::queues) struct SettledId {
+pub(crate) struct SettledId {
     /// Hash of the queue's number and the sender's id.
-    pub(in crate::embedded::queues) known_as: [u64; 2],
+    pub(crate) known_as: [u64; 2],
     /// Hash of what it said, to tell a repeat from another message.
-    pub(in crate::embedded::queues) content: u32,
-    pub(in crate::embedded::queues) copies: u32,
+    pub(crate) content: u32,
+    pub(crate) copies: u32,
     /// The message's id; that of the first copy.
-    pub(in crate::embedded::queues) id: u64,
+    pub(crate) id: u64,
     /// Microseconds of the wall clock.
-    pub(in crate::embedded::queues) sent_at: i64,
+    pub(crate) sent_at: i64,
     /// When it is forgotten: in memory microseconds of [`crate::embedded::queues::time`], in a file of the wall clock.
-    pub(in crate::embedded::queues) forget_at: i64,
+    pub(crate) forget_at: i64,
 }
 
 impl SettledId {
@@ -30,30 +31,24 @@ impl SettledId {
 
     /// Appends it as it stands in a file.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let [first, second] = self.known_as;
-        out.extend_from_slice(&first.to_le_bytes());
-        out.extend_from_slice(&second.to_le_bytes());
-        out.extend_from_slice(&self.content.to_le_bytes());
+        write_fingerprint(&(self.known_as, self.content), out);
         out.extend_from_slice(&self.copies.to_le_bytes());
-        out.extend_from_slice(&self.id.to_le_bytes());
-        out.extend_from_slice(&self.sent_at.to_le_bytes());
-        out.extend_from_slice(&self.forget_at.to_le_bytes());
+        for number in [self.id, self.sent_at.cast_unsigned(), self.forget_at.cast_unsigned()] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
     }
 
     /// The inverse of [`Self::write`].
-    pub(super) fn read(bytes: &[u8; RECORD_BYTES]) -> Self {
-        let (words, _) = bytes.as_chunks::<8>();
-        let word = |place: usize| words.get(place).copied().map_or(0, u64::from_le_bytes);
-        let (parts, _) = bytes.as_chunks::<4>();
-        let part = |place: usize| parts.get(place).copied().map_or(0, u32::from_le_bytes);
-        Self {
-            known_as: [word(0), word(1)],
-            content: part(4),
-            copies: part(5),
-            id: word(3),
-            sent_at: word(4).cast_signed(),
-            forget_at: word(5).cast_signed(),
-        }
+    pub(super) fn read(bytes: &[u8; RECORD_BYTES]) -> Option<Self> {
+        let mut from = Cursor::new(bytes);
+        Some(Self {
+            known_as: [from.u64()?, from.u64()?],
+            content: from.u32()?,
+            copies: from.u32()?,
+            id: from.u64()?,
+            sent_at: from.i64()?,
+            forget_at: from.i64()?,
+        })
     }
 }
 
@@ -73,6 +68,6 @@ mod tests {
         };
         let mut bytes = Vec::new();
         record.write(&mut bytes);
-        assert_eq!(SettledId::read(bytes.as_slice().try_into().unwrap()), record);
+        assert_eq!(SettledId::read(bytes.as_slice().try_into().unwrap()), Some(record));
     }
 }

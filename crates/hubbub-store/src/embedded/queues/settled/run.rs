@@ -1,38 +1,50 @@
 //! A file of remembered ids: sorted, immutable, with a filter and an index of its blocks in memory.
 //!
 //! ```text
-//! header, one block: magic 8 | version 4 | crc32c 4 | zeros
-//! blocks of 4,096 bytes: crc32c 4 over the rest | up to 85 records of 48 bytes, sorted by hash | zeros
-//! index: first half of the hash of each block's first record, 8 each | filter: bits
-//! footer: records 8 | blocks 8 | filter bytes 8 | newest 8 | number 8 | crc32c of index and filter 4
-//!         | crc32c of all before the footer 4 | crc32c of the footer so far 4 | end magic 4
+//! file   = header, zeros up to byte 4,096, block*, index, filter, footer; see [`crate::embedded::file`]
+//! block  = crc32c 4 over the rest | up to 85 records of 48 bytes, sorted by hash | zeros up to 4,096 bytes
+//! index  = first half of the hash of each block's first record, 8 each
+//! footer = records 8 | blocks 8 | filter bytes 8 | newest 8 | number 8 | crc32c of index and filter 4
+//!          | crc32c of all before the footer 4
 //! ```
 //!
 //! Memory: 2 bytes of filter and 0.1 bytes of index for each id. Asking for an id that is not there costs one cache miss
 //! and, once in about 500 times, one read of a block; for one that is there, one read.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
 use crc32c::{crc32c, crc32c_append};
+use hubbub_core::backup::BackupFile;
 use hubbub_core::invariant::saturate;
 use hubbub_core::queue::ID_KEPT_MS;
 
 use super::record::{RECORD_BYTES, SettledId};
 use crate::embedded::dedup::filter::BloomFilter;
 use crate::embedded::disk::{Disk, DiskFile};
-use crate::embedded::error::{DoingOn, MaintainError, OpenError, READING};
-use crate::embedded::file::cursor::Cursor;
+use crate::embedded::error::{MaintainError, OpenError};
+use crate::embedded::file::kind::FOOTER_END_BYTES;
+use crate::embedded::file::reader::read_u64s;
+use crate::embedded::file::{DataFile, FileError, FileKind, Section};
+use crate::embedded::queues::QUEUES_DIR;
 use crate::embedded::queues::time::{Now, micros};
 
-pub(super) const MAGIC: &[u8; 8] = b"HubQIds\n";
-pub(super) const END_MAGIC: &[u8; 4] = b"HQIE";
-pub(super) const VERSION: u32 = 1;
+pub(super) static ID_RUN: FileKind = FileKind {
+    dir: QUEUES_DIR,
+    extension: "ids",
+    digits: 10,
+    magic: b"HubQIds\n",
+    end_magic: b"HQIE",
+    version: 1,
+    wrong_magic: "it does not begin as a file of ids does",
+};
+
 pub(super) const BLOCK_BYTES: usize = 4_096;
-const CRC_BYTES: usize = 4;
-pub(super) const BLOCK_RECORDS: usize = (BLOCK_BYTES - CRC_BYTES) / RECORD_BYTES;
-const FOOTER_BYTES: usize = 56;
+pub(super) const BLOCK_RECORDS: usize = (BLOCK_BYTES - size_of::<u32>()) / RECORD_BYTES;
+/// Behind the header, so that blocks begin where pages of the disk do.
+pub(super) const PADDING: [u8; BLOCK_BYTES - FileKind::HEADER_BYTES] = [0; _];
+
+const FOOTER_BYTES: usize = 5 * size_of::<u64>() + 2 * size_of::<u32>() + FOOTER_END_BYTES;
 
 /// Blocks that a scan reads at once.
 const SCAN_BLOCKS: usize = 64;
@@ -43,27 +55,22 @@ pub(crate) struct IdRun {
     inner: Arc<Inner>,
 }
 
-pub(super) struct Inner {
-    pub(super) number: u64,
-    pub(super) file: Arc<dyn DiskFile>,
-    pub(super) bytes: u64,
-    pub(super) crc32c: u32,
-    pub(super) footer: Footer,
+struct Inner {
+    file: DataFile,
+    crc32c: u32,
+    footer: Footer,
     /// First half of the hash of each block's first record.
-    pub(super) index: Vec<u64>,
-    pub(super) filter: BloomFilter,
+    index: Vec<u64>,
+    filter: BloomFilter,
     /// What the wall clock is ahead of the store's time by, as the times in the file have it.
-    pub(super) ahead: i64,
+    ahead: i64,
     /// Nothing in it is remembered longer, by the store's time.
-    pub(super) forget_all_at: i64,
+    forget_all_at: i64,
 }
 
 impl fmt::Debug for IdRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdRun")
-            .field("number", &self.inner.number)
-            .field("footer", &self.inner.footer)
-            .finish_non_exhaustive()
+        f.debug_tuple("IdRun").field(&self.inner.file).finish()
     }
 }
 
@@ -82,140 +89,86 @@ pub(super) struct Footer {
     pub(super) body_crc: u32,
 }
 
-pub(super) fn header() -> Vec<u8> {
-    let mut out = MAGIC.to_vec();
-    out.extend_from_slice(&VERSION.to_le_bytes());
-    out.extend_from_slice(&crc32c(&out).to_le_bytes());
-    out.resize(BLOCK_BYTES, 0);
-    out
-}
-
 impl Footer {
-    pub(super) fn write(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(FOOTER_BYTES);
-        for number in [self.records, self.blocks, self.filter_bytes, self.newest.cast_unsigned(), self.number]
-        {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        out.extend_from_slice(&self.parts_crc.to_le_bytes());
-        out.extend_from_slice(&self.body_crc.to_le_bytes());
-        out.extend_from_slice(&crc32c(&out).to_le_bytes());
-        out.extend_from_slice(END_MAGIC);
-        out
+    /// Its fields, without checksum and end magic.
+    pub(super) fn fields(&self) -> Vec<u8> {
+        let Self { records, blocks, filter_bytes, newest, number, parts_crc, body_crc } = *self;
+        let numbers = [records, blocks, filter_bytes, newest.cast_unsigned(), number].map(u64::to_le_bytes);
+        [numbers.as_flattened(), &parts_crc.to_le_bytes(), &body_crc.to_le_bytes()].concat()
     }
 
+    /// From the whole footer; `None` when it is damaged.
     fn read(bytes: &[u8]) -> Option<Self> {
-        let mut from = Cursor::new(bytes);
-        let footer = Self {
+        let mut from = ID_RUN.check_footer(bytes)?;
+        Some(Self {
             records: from.u64()?,
             blocks: from.u64()?,
             filter_bytes: from.u64()?,
-            newest: from.u64()?.cast_signed(),
+            newest: from.i64()?,
             number: from.u64()?,
             parts_crc: from.u32()?,
             body_crc: from.u32()?,
-        };
-        let is_whole = from.u32()? == crc32c(bytes.get(..FOOTER_BYTES - 8)?) && from.rest() == END_MAGIC;
-        is_whole.then_some(footer)
+        })
     }
 
-    /// Where index, filter and footer begin, and the bytes of the file.
-    fn layout(&self) -> Option<[u64; 4]> {
-        let index = self.blocks.checked_add(1)?.checked_mul(BLOCK_BYTES as u64)?;
-        let filter = index.checked_add(self.blocks.checked_mul(8)?)?;
-        let footer = filter.checked_add(self.filter_bytes)?;
-        Some([index, filter, footer, footer.checked_add(FOOTER_BYTES as u64)?])
+    /// Index and filter, which stand between the blocks and the footer.
+    fn parts(&self, footer_at: u64) -> Option<Section> {
+        let offset = self.blocks.checked_add(1)?.checked_mul(BLOCK_BYTES as u64)?;
+        let bytes = self.blocks.checked_mul(8)?.checked_add(self.filter_bytes)?;
+        let parts = Section { offset, bytes, crc: self.parts_crc };
+        (parts.end() == Some(footer_at)).then_some(parts)
     }
 }
 
-/// The path of the file of a number.
-pub(in crate::embedded::queues) fn id_run_path(number: u64) -> String {
-    format!("{}/{number:010}.ids", crate::embedded::queues::QUEUES_DIR)
-}
-
-fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
+pub(crate) fn id_run_path(number: u64) -> String {
+    ID_RUN.path(number)
 }
 
 impl IdRun {
-    pub(super) fn new(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner) }
-    }
-
     /// Opens the file of a number and checks everything but its blocks, which are checked as they are read.
-    pub(in crate::embedded::queues) fn open(
-        disk: &dyn Disk,
-        number: u64,
-        now: Now,
-    ) -> Result<Self, OpenError> {
-        let path = id_run_path(number);
-        let unreadable =
-            |source| OpenError::Unreadable { attempted: "opening", path: path.clone().into(), source };
-        let damaged =
-            |offset, what: &str| OpenError::Damaged { file: path.clone(), offset, what: what.into() };
-        let file = disk.open(&path).map_err(unreadable)?;
-        let bytes = file.len().map_err(unreadable)?;
-        let read = |offset: u64, end: u64| {
-            let length = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
-            let mut part = vec![0; length];
-            file.read_exact_at(&mut part, offset).map_err(unreadable).map(|()| part)
-        };
-        let end = bytes.checked_sub(FOOTER_BYTES as u64).filter(|end| *end >= BLOCK_BYTES as u64);
-        let end = end.ok_or_else(|| damaged(0, "it is cut short"))?;
-        let tail = read(end, bytes)?;
+    pub(crate) fn open(disk: &dyn Disk, number: u64, now: Now) -> Result<Self, FileError> {
+        let file = DataFile::open(disk, &ID_RUN, number)?;
+        let (end, tail) = file.read_footer(FOOTER_BYTES)?;
         let footer = Footer::read(&tail).filter(|footer| footer.number == number);
-        let footer = footer.ok_or_else(|| damaged(end, "its end does not match its checksum or its name"))?;
-        let layout = footer.layout().filter(|[.., length]| *length == bytes);
-        let [index_at, filter_at, footer_at, _] =
-            layout.ok_or_else(|| damaged(end, "its parts do not fit each other"))?;
-        let found = read(0, BLOCK_BYTES as u64)?;
-        if found != header() {
-            let version = found.get(8..12).and_then(|bytes| bytes.first_chunk().copied());
-            let version = version.map_or(0, u32::from_le_bytes);
-            if found.starts_with(MAGIC) && version > VERSION {
-                return Err(OpenError::NewerFormat { found: version.into(), known: VERSION.into() });
-            }
-            return Err(damaged(0, "it does not begin as a file of ids does"));
+        let footer =
+            footer.ok_or_else(|| file.damaged(end, "its end does not match its checksum or its name"))?;
+        let parts = footer.parts(end).ok_or_else(|| file.damaged(end, "its parts do not fit each other"))?;
+        let padding = file.read(FileKind::HEADER_BYTES as u64, PADDING.len() as u64)?;
+        if padding != PADDING {
+            return Err(file.damaged(FileKind::HEADER_BYTES as u64, ID_RUN.wrong_magic));
         }
-        let (index, filter) = (read(index_at, filter_at)?, read(filter_at, footer_at)?);
-        if crc32c_append(crc32c(&index), &filter) != footer.parts_crc {
-            return Err(damaged(index_at, "its index or filter does not match the checksum"));
-        }
-        let filter =
-            BloomFilter::from_bytes(&filter).ok_or_else(|| damaged(filter_at, "the filter is none"))?;
-        let index = index.as_chunks::<8>().0.iter().map(|first| u64::from_le_bytes(*first)).collect();
+        let found = file.read_section(&parts, "its index or filter does not match the checksum")?;
+        let split = found.split_at_checked(saturate(footer.blocks * 8));
+        let split = split.and_then(|(index, filter)| Some((index, BloomFilter::from_bytes(filter)?)));
+        let (index, filter) = split.ok_or_else(|| file.damaged(parts.offset, "the filter is none"))?;
         let ahead = now.wall.saturating_sub(now.at);
         let kept = saturate::<_, i64>(micros(ID_KEPT_MS));
         // No longer than was promised, however much the wall clock was set back meanwhile.
         let forget_all_at = footer.newest.saturating_sub(ahead).min(now.at.saturating_add(kept));
         let crc32c = crc32c_append(footer.body_crc, &tail);
-        Ok(Self::new(Inner { number, file, bytes, crc32c, footer, index, filter, ahead, forget_all_at }))
+        let index = read_u64s(index);
+        Ok(Self { inner: Arc::new(Inner { file, crc32c, footer, index, filter, ahead, forget_all_at }) })
     }
 
-    pub(in crate::embedded::queues) fn number(&self) -> u64 {
-        self.inner.number
+    pub(crate) fn number(&self) -> u64 {
+        self.inner.footer.number
     }
 
-    /// Length of the file.
-    pub(in crate::embedded::queues) fn bytes(&self) -> u64 {
-        self.inner.bytes
+    pub(crate) fn bytes(&self) -> u64 {
+        self.inner.file.bytes()
     }
 
-    /// Checksum of the whole file, as it was written.
-    pub(in crate::embedded::queues) fn crc32c(&self) -> u32 {
-        self.inner.crc32c
+    /// The file as a backup names it.
+    pub(crate) fn backup_file(&self) -> (BackupFile, Arc<dyn DiskFile>) {
+        let Inner { file, crc32c, footer, .. } = &*self.inner;
+        let name = id_run_path(footer.number);
+        (BackupFile { name, bytes: file.bytes(), crc32c: *crc32c }, Arc::clone(file.handle()))
     }
 
-    pub(in crate::embedded::queues) fn file(&self) -> &Arc<dyn DiskFile> {
-        &self.inner.file
-    }
-
-    /// Ids in it.
     pub(super) fn records(&self) -> u64 {
         self.inner.footer.records
     }
 
-    /// Whether all its ids are forgotten.
     pub(super) fn is_over(&self, now: i64) -> bool {
         self.inner.forget_all_at <= now
     }
@@ -244,34 +197,27 @@ impl IdRun {
         steps.flat_map(move |place| {
             let (records, error) = match run.read_blocks(place, SCAN_BLOCKS) {
                 Ok(records) => (records, None),
-                Err(error) => (Vec::new(), Some(Err(error))),
+                Err(error) => (Vec::new(), Some(Err(error.into()))),
             };
             records.into_iter().map(Ok).chain(error)
         })
     }
 
-    /// The records of some blocks.
-    fn read_blocks(&self, place: usize, count: usize) -> Result<Vec<SettledId>, MaintainError> {
-        self.try_blocks(place, count).doing(READING, &id_run_path(self.number()))
-    }
-
-    fn try_blocks(&self, place: usize, count: usize) -> io::Result<Vec<SettledId>> {
+    fn read_blocks(&self, place: usize, count: usize) -> Result<Vec<SettledId>, FileError> {
         let Inner { file, index, footer, ahead, forget_all_at, .. } = &*self.inner;
         let count = count.min(index.len().saturating_sub(place));
-        let mut bytes = vec![0; count * BLOCK_BYTES];
-        file.read_exact_at(&mut bytes, (place as u64 + 1) * BLOCK_BYTES as u64)?;
+        let begin = (place as u64 + 1) * BLOCK_BYTES as u64;
+        let bytes = file.read(begin, (count * BLOCK_BYTES) as u64)?;
         let before = place as u64 * BLOCK_RECORDS as u64;
-        let mut left = usize::try_from(footer.records.saturating_sub(before)).unwrap_or(usize::MAX);
+        let mut left: usize = saturate(footer.records.saturating_sub(before));
         let mut records = Vec::with_capacity(count * BLOCK_RECORDS);
         for block in bytes.chunks_exact(BLOCK_BYTES) {
-            let (crc, body) =
-                block.split_first_chunk::<CRC_BYTES>().ok_or_else(|| invalid("a block is short"))?;
-            if crc32c(body) != u32::from_le_bytes(*crc) {
-                return Err(invalid("the checksum of a block is wrong"));
-            }
+            let body =
+                block.split_first_chunk().filter(|(crc, body)| crc32c(body) == u32::from_le_bytes(**crc));
+            let (_, body) = body.ok_or_else(|| file.damaged(begin, "the checksum of a block is wrong"))?;
             let here = body.as_chunks::<RECORD_BYTES>().0.iter().take(BLOCK_RECORDS.min(left));
             left -= here.len();
-            records.extend(here.map(SettledId::read).map(|record| SettledId {
+            records.extend(here.filter_map(SettledId::read).map(|record| SettledId {
                 forget_at: record.forget_at.saturating_sub(*ahead).min(*forget_all_at),
                 ..record
             }));
@@ -280,19 +226,12 @@ impl IdRun {
     }
 
     /// Reads all of it, and says what is wrong.
-    pub(in crate::embedded::queues) fn check(&self) -> Option<OpenError> {
-        let file = id_run_path(self.inner.number);
+    pub(crate) fn check(&self) -> Option<OpenError> {
         let mut last = None;
         for record in self.scan() {
             match record {
                 Ok(record) if last < Some(record.known_as) => last = Some(record.known_as),
-                Ok(_) => {
-                    return Some(OpenError::Damaged {
-                        file,
-                        offset: 0,
-                        what: "its ids are not in order".into(),
-                    });
-                }
+                Ok(_) => return Some(self.inner.file.damaged(0, "its ids are not in order").into()),
                 Err(error) => return Some(error.into()),
             }
         }

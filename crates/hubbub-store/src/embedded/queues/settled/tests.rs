@@ -6,10 +6,10 @@ use crate::embedded::sim::SimDisk;
 
 const KEPT: i64 = 600_000_000;
 
-fn disk() -> SimDisk {
+fn disk() -> Arc<dyn Disk> {
     let disk = SimDisk::new();
     disk.make_dir(QUEUES_DIR).unwrap();
-    disk
+    Arc::new(disk)
 }
 
 fn known_as(name: u64) -> [u64; 2] {
@@ -24,7 +24,7 @@ fn record(name: u64, id: u64, forget_at: i64) -> SettledId {
 #[test]
 fn every_id_is_found_until_its_time_wherever_it_stands() {
     let (disk, mut ids) = (disk(), SettledIds::default());
-    ids.set_memory_max(50);
+    ids.memory_max = 50;
     let mut model: HashMap<u64, SettledId> = HashMap::new();
     let mut files = 0;
     for round in 0..60_u64 {
@@ -50,15 +50,15 @@ fn every_id_is_found_until_its_time_wherever_it_stands() {
         ids.forget(at);
         if round % 10 == 9 {
             // As after a start: the same files, opened.
-            let runs = ids.runs().iter().map(|run| IdRun::open(&disk, run.number(), now).unwrap()).collect();
-            ids.set_runs(runs);
+            let runs = ids.runs.iter().map(|run| IdRun::open(&*disk, run.number(), now).unwrap()).collect();
+            ids.runs = runs;
         }
         for name in (0..round * 40 + 200).step_by(3) {
             let expected = model.get(&name).filter(|record| record.forget_at > at);
             assert_eq!(ids.find(known_as(name), at).unwrap().as_ref(), expected, "round {round}, {name}");
         }
-        assert!(ids.runs().len() <= RUNS_MAX + 2, "{} files", ids.runs().len());
-        assert!(ids.runs().iter().all(|run| run.check().is_none()));
+        assert!(ids.runs.len() <= RUNS_MAX + 2, "{} files", ids.runs.len());
+        assert!(ids.runs.iter().all(|run| run.check().is_none()));
     }
     assert!(files > 60, "files were merged");
 }
@@ -74,7 +74,7 @@ fn a_clock_that_was_set_back_prolongs_nothing_beyond_the_promise() {
     })];
     spill(&disk, 1, &frozen, written).unwrap();
     let earlier = Now { at: 5_000_000, wall: 5_000_000 };
-    let run = IdRun::open(&disk, 1, earlier).unwrap();
+    let run = IdRun::open(&*disk, 1, earlier).unwrap();
     assert_eq!(run.find(known_as(1)).unwrap().unwrap().forget_at, earlier.at + KEPT);
     assert!(!run.is_over(earlier.at) && run.is_over(earlier.at + KEPT));
 }
@@ -92,7 +92,7 @@ fn damage_is_seen() {
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).unwrap();
         file.write_all_at(&[byte[0] ^ 4], at).unwrap();
-        let seen = IdRun::open(&disk, 1, now).is_err() || run.check().is_some();
+        let seen = IdRun::open(&*disk, 1, now).is_err() || run.check().is_some();
         assert!(seen, "byte {at}");
         file.write_all_at(&byte, at).unwrap();
     }

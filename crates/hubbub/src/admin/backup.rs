@@ -10,7 +10,6 @@ use anyhow::{Context, bail};
 use crc32c::crc32c_append;
 use http_body_util::BodyExt;
 use hubbub_core::Clock;
-use hubbub_core::id::write_uuid_v7;
 use hubbub_core::invariant::saturate;
 use hubbub_store::embedded::file_crc32c;
 use hyper::Method;
@@ -21,8 +20,9 @@ use super::catalog::{self, LIST, ListedFile, Listing};
 use super::{lock_directory, size, sync_dir};
 use crate::cli::BackupArgs;
 use crate::client::connection::{Connection, Server, TIMEOUT};
+use crate::client::session::make_id;
 use crate::client::{print, print_json};
-use crate::system::{KeyedRandom, SystemClock};
+use crate::system::SystemClock;
 
 /// The server may have to wait for a merge before it begins.
 const BEGIN_MAX: Duration = Duration::from_secs(600);
@@ -50,10 +50,8 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     catalog::remove_partial(&args.dir)?;
 
     let now = SystemClock::new().now();
-    let mut id = String::new();
-    write_uuid_v7(now, &KeyedRandom::new(), &mut id);
-    let path = format!("/v1/backups/{id}");
-    let begun = connection.request_within(BEGIN_MAX, Method::PUT, &path, String::new()).await?;
+    let path = format!("/v1/backups/{}", make_id());
+    let begun = connection.request_within(BEGIN_MAX, Method::PUT, &path, "").await?;
     let begun: Begun =
         serde_json::from_value(begun.success()?).context("the server's answer is not a backup")?;
     let listing = Listing::new(now, begun.epoch, begun.messages, begun.files);
@@ -73,7 +71,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
         let _ = fs::remove_dir_all(&job.partial);
     }
     // If this fails, the server ends the backup by itself.
-    let _ = job.connection.request(Method::DELETE, &path, String::new()).await;
+    let _ = job.connection.request(Method::DELETE, &path, "").await;
     made?;
     fs::rename(&job.partial, &target).with_context(|| format!("naming {}", target.display()))?;
     sync_dir(&args.dir)?;
@@ -168,8 +166,7 @@ impl Job {
 
     async fn fetch(&mut self, file: &ListedFile, target: &Path) -> anyhow::Result<()> {
         let path = format!("{}/{}", self.files, file.name.replace('/', "%2F"));
-        let begin = self.connection.begin(Method::GET, &path, String::new());
-        let response = tokio::time::timeout(TIMEOUT, begin).await.context("no answer in time")??;
+        let response = self.connection.begin(TIMEOUT, Method::GET, &path, &[], "").await?;
         if !response.status().is_success() {
             bail!("the server answered {}; begin the backup again", response.status());
         }

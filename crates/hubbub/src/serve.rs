@@ -12,7 +12,7 @@ use hubbub_core::essential::{self, supervise};
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Essential, RandomSource, Store};
 use hubbub_gateway::server::{self, Listeners};
-use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics};
+use hubbub_gateway::{Documents, ENCODE, Gateway, ServerLimits, Statistics};
 use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
@@ -21,7 +21,7 @@ use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
 use tokio::net::TcpListener;
 
 use crate::cli::ServeArgs;
-use crate::config::{self, Config, ConfigError, Environment, MetricsAnswer};
+use crate::config::{self, Config, ConfigError, Environment};
 use crate::system::{KeyedRandom, SystemClock};
 use crate::{logging, memory, message_log, stores, supervision};
 
@@ -86,7 +86,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         allowed_origins: config.allowed_origins.0.clone(),
         clock,
         random,
-        statistics: Statistics::new(metrics_default(config), started),
+        statistics: Statistics::new(*config.metrics_default, started),
         documents: Documents::default(),
     };
     if let Some((_, address)) = &line {
@@ -183,13 +183,6 @@ pub(crate) fn limits(config: &Config) -> Limits {
         page_messages: *config.page_messages,
         queue_message_bytes: config.queue_message_bytes.0,
         value_bytes: config.value_bytes.0,
-    }
-}
-
-fn metrics_default(config: &Config) -> MetricsDefault {
-    match *config.metrics_default {
-        MetricsAnswer::Prometheus => MetricsDefault::Prometheus,
-        MetricsAnswer::Report => MetricsDefault::Report,
     }
 }
 

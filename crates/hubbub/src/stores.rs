@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hubbub_core::{Clock, RandomSource, Store};
-use hubbub_store::embedded::{Durability, Embedded, EngineOptions, OpenError};
+use hubbub_store::embedded::{Embedded, EngineOptions, OpenError};
 
-use crate::config::{Config, StoreDurability, StoreKind};
+use crate::config::Config;
 
 /// The data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,36 +17,21 @@ pub(crate) struct DataError(#[from] OpenError);
 /// Called when the store's history was replaced, before any of its data can be read.
 pub(crate) type OnNewHistory = Arc<dyn Fn() + Send + Sync>;
 
+/// A program without the feature of PostgreSQL has refused its URL in the configuration.
+#[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
 pub(crate) async fn open(
     config: &Config,
     clock: Arc<dyn Clock>,
     random: Arc<dyn RandomSource>,
     on_new_history: OnNewHistory,
 ) -> anyhow::Result<Arc<dyn Store>> {
-    match config.store_kind() {
-        StoreKind::Embedded => embedded(config, clock, random).await,
-        #[cfg(feature = "postgres")]
-        StoreKind::Postgres => Ok(Arc::new(
-            hubbub_postgres::ReopeningStore::open(postgres(config), clock, random, on_new_history).await?,
-        )),
-        #[cfg(not(feature = "postgres"))]
-        StoreKind::Postgres => {
-            drop(on_new_history);
-            anyhow::bail!(crate::config::NO_POSTGRES)
-        }
+    #[cfg(feature = "postgres")]
+    if config.uses_postgres() {
+        let store = hubbub_postgres::ReopeningStore::open(postgres(config), clock, random, on_new_history);
+        return Ok(Arc::new(store.await?));
     }
-}
-
-async fn embedded(
-    config: &Config,
-    clock: Arc<dyn Clock>,
-    random: Arc<dyn RandomSource>,
-) -> anyhow::Result<Arc<dyn Store>> {
     let options = EngineOptions {
-        durability: match *config.durability {
-            StoreDurability::Fsync => Durability::Fsync,
-            StoreDurability::Os => Durability::Os,
-        },
+        durability: *config.durability,
         autocreate: *config.autocreate,
         queues_autoregister: *config.queues_autoregister,
         queues_clients_max: *config.queues_clients_max as u64,

@@ -10,13 +10,14 @@ use anyhow::{Context, bail};
 use crc32c::crc32c_append;
 use http_body_util::BodyExt;
 use hubbub_core::Clock;
+use hubbub_core::backup::BackupFile;
 use hubbub_core::invariant::saturate;
 use hubbub_store::embedded::file_crc32c;
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::catalog::{self, LIST, ListedFile, Listing};
+use super::catalog::{self, LIST, Listing};
 use super::{lock_directory, size, sync_dir};
 use crate::cli::BackupArgs;
 use crate::client::connection::{Connection, Server, TIMEOUT};
@@ -32,7 +33,7 @@ const BEGIN_MAX: Duration = Duration::from_secs(600);
 struct Begun {
     epoch: String,
     messages: u64,
-    files: Vec<ListedFile>,
+    files: Vec<BackupFile>,
 }
 
 /// Numbers of files and bytes by source.
@@ -142,7 +143,7 @@ impl Job {
     }
 
     /// The target path of a file.
-    fn target(&self, file: &ListedFile) -> anyhow::Result<PathBuf> {
+    fn target(&self, file: &BackupFile) -> anyhow::Result<PathBuf> {
         let target = self.partial.join(&file.name);
         if !target.starts_with(&self.partial) || file.name.split('/').any(|part| part == "..") {
             bail!("the server sent the path {}, which is outside of the backup", file.name);
@@ -150,7 +151,7 @@ impl Job {
         Ok(target)
     }
 
-    async fn copy(&mut self, file: &ListedFile, target: &Path) -> anyhow::Result<()> {
+    async fn copy(&mut self, file: &BackupFile, target: &Path) -> anyhow::Result<()> {
         if let Some(old) = self.previous.as_ref().map(|previous| previous.join(&file.name))
             && link(&old, target, file)?
         {
@@ -164,7 +165,7 @@ impl Job {
         Ok(())
     }
 
-    async fn fetch(&mut self, file: &ListedFile, target: &Path) -> anyhow::Result<()> {
+    async fn fetch(&mut self, file: &BackupFile, target: &Path) -> anyhow::Result<()> {
         let path = format!("{}/{}", self.files, file.name.replace('/', "%2F"));
         let response = self.connection.begin(TIMEOUT, Method::GET, &path, &[], "").await?;
         if !response.status().is_success() {
@@ -194,7 +195,7 @@ impl Job {
 }
 
 /// Links a file of the previous backup, if it is unchanged and undamaged. Returns whether it did.
-fn link(old: &Path, target: &Path, file: &ListedFile) -> anyhow::Result<bool> {
+fn link(old: &Path, target: &Path, file: &BackupFile) -> anyhow::Result<bool> {
     // The whole file is read: links must not spread damage of an older backup.
     if !fs::metadata(old).is_ok_and(|found| found.len() == file.bytes)
         || !file_crc32c(old).is_ok_and(|found| found == (file.bytes, file.crc32c))

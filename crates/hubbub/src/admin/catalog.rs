@@ -36,18 +36,11 @@ pub(super) struct Listing {
     pub(super) created_at: String,
     pub(super) epoch: String,
     pub(super) messages: u64,
-    pub(super) files: Vec<ListedFile>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ListedFile {
-    pub(super) name: String,
-    pub(super) bytes: u64,
-    pub(super) crc32c: u32,
+    pub(super) files: Vec<BackupFile>,
 }
 
 impl Listing {
-    pub(super) fn new(created_at: Timestamp, epoch: String, messages: u64, files: Vec<ListedFile>) -> Self {
+    pub(super) fn new(created_at: Timestamp, epoch: String, messages: u64, files: Vec<BackupFile>) -> Self {
         Self { format: FORMAT, created_at: created_at.to_string(), epoch, messages, files }
     }
 
@@ -71,12 +64,6 @@ impl Listing {
                 Err(DamagedError(text).into())
             }
         }
-    }
-
-    /// The files as the store's type.
-    pub(super) fn backup_files(&self) -> Vec<BackupFile> {
-        let files = self.files.iter().cloned();
-        files.map(|ListedFile { name, bytes, crc32c }| BackupFile { name, bytes, crc32c }).collect()
     }
 }
 

@@ -55,7 +55,7 @@ fn find(dir: &Path) -> anyhow::Result<(PathBuf, Listing)> {
 }
 
 fn copy(backup: &Path, listing: &Listing, data: &Path) -> anyhow::Result<String> {
-    let error = match embedded::restore(backup, data, &listing.backup_files(), &KeyedRandom::new()) {
+    let error = match embedded::restore(backup, data, &listing.files, &KeyedRandom::new()) {
         Ok(epoch) => return Ok(epoch),
         Err(error) => error,
     };

@@ -12,16 +12,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::cli::ServeArgs;
-#[cfg(not(feature = "amqp"))]
-pub(crate) use check::NO_AMQP;
-#[cfg(not(feature = "postgres"))]
-pub(crate) use check::NO_POSTGRES;
-pub(crate) use check::{LogKind, StoreKind, is_postgres};
+pub(crate) use check::is_postgres;
 pub(crate) use environment::Environment;
 pub(crate) use settings::{Config, SETTINGS};
+pub(crate) use values::LogFormat;
 #[cfg(feature = "postgres")]
 pub(crate) use values::PoolerKind;
-pub(crate) use values::{LogFormat, LogLevel, MetricsAnswer, StoreDurability};
 
 /// The configuration file if no other is named; it need not exist.
 const FILE_DEFAULT: &str = "hubbub.toml";

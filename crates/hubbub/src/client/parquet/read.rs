@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use anyhow::{Context, anyhow, bail, ensure};
 use hubbub_core::Timestamp;
 use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type};
-use parquet::column::reader::ColumnReader;
-use parquet::data_type::ByteArray;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 use serde_json::{Map, Value};
@@ -136,32 +136,22 @@ fn kind(column: &ColumnDescriptor) -> anyhow::Result<Kind> {
 
 /// The next values of a column, with nulls.
 fn values(reader: &mut ColumnReader, column: &Column, count: usize) -> anyhow::Result<Vec<Value>> {
-    let mut levels = Vec::new();
-    let mut found: Vec<Value> = Vec::with_capacity(count);
-    let read = match reader {
+    let (found, levels): (Vec<Value>, _) = match reader {
         ColumnReader::ByteArrayColumnReader(reader) => {
-            let mut values = Vec::with_capacity(count);
-            let (read, ..) = reader.read_records(count, Some(&mut levels), None, &mut values)?;
-            for value in &values {
-                found.push(text(value)?.into());
-            }
-            read
+            let (values, levels) = records(reader, count)?;
+            let texts = values.iter().map(|value| Ok(text(value)?.into()));
+            (texts.collect::<anyhow::Result<_>>()?, levels)
         }
         ColumnReader::Int64ColumnReader(reader) => {
-            let mut values = Vec::with_capacity(count);
-            let (read, ..) = reader.read_records(count, Some(&mut levels), None, &mut values)?;
-            found.extend(values.into_iter().map(|value| number(value, column.kind)));
-            read
+            let (values, levels) = records(reader, count)?;
+            (values.into_iter().map(|value| number(value, column.kind)).collect(), levels)
         }
         ColumnReader::Int32ColumnReader(reader) => {
-            let mut values = Vec::with_capacity(count);
-            let (read, ..) = reader.read_records(count, Some(&mut levels), None, &mut values)?;
-            found.extend(values.into_iter().map(|value| number(value.into(), column.kind)));
-            read
+            let (values, levels) = records(reader, count)?;
+            (values.into_iter().map(|value| number(value.into(), column.kind)).collect(), levels)
         }
         _ => bail!("is of another type here than in the schema"),
     };
-    ensure!(read == count, "ends before the others");
     if !column.is_optional {
         return Ok(found);
     }
@@ -171,6 +161,17 @@ fn values(reader: &mut ColumnReader, column: &Column, count: usize) -> anyhow::R
         .iter()
         .map(|level| if *level > 0 { found.next().unwrap_or_default() } else { Value::Null })
         .collect())
+}
+
+/// Exactly `count` records: the values that are not null, and the definition levels.
+fn records<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    count: usize,
+) -> anyhow::Result<(Vec<T::T>, Vec<i16>)> {
+    let (mut values, mut levels) = (Vec::with_capacity(count), Vec::new());
+    let (read, ..) = reader.read_records(count, Some(&mut levels), None, &mut values)?;
+    ensure!(read == count, "ends before the others");
+    Ok((values, levels))
 }
 
 fn text(value: &ByteArray) -> anyhow::Result<&str> {

@@ -22,7 +22,7 @@ use super::{lock_directory, size, sync_dir};
 use crate::cli::BackupArgs;
 use crate::client::connection::{Connection, Server, TIMEOUT};
 use crate::client::session::make_id;
-use crate::client::{print, print_json};
+use crate::client::show;
 use crate::system::SystemClock;
 
 /// The server may have to wait for a merge before it begins.
@@ -52,7 +52,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
 
     let now = SystemClock::new().now();
     let path = format!("/v1/backups/{}", make_id());
-    let begun = connection.request_within(BEGIN_MAX, Method::PUT, &path, "").await?;
+    let begun = connection.request(BEGIN_MAX, Method::PUT, &path, "").await?;
     let begun: Begun =
         serde_json::from_value(begun.success()?).context("the server's answer is not a backup")?;
     let listing = Listing::new(now, begun.epoch, begun.messages, begun.files);
@@ -72,7 +72,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
         let _ = fs::remove_dir_all(&job.partial);
     }
     // If this fails, the server ends the backup by itself.
-    let _ = job.connection.request(Method::DELETE, &path, "").await;
+    let _ = job.connection.request(TIMEOUT, Method::DELETE, &path, "").await;
     made?;
     fs::rename(&job.partial, &target).with_context(|| format!("naming {}", target.display()))?;
     sync_dir(&args.dir)?;
@@ -231,20 +231,18 @@ fn report(
     removed: usize,
 ) -> anyhow::Result<()> {
     let Copied { fetched, linked } = copied;
-    if args.client.json {
-        return print_json(&json!({
-            "backup": target, "epoch": listing.epoch, "messages": listing.messages,
-            "filesFetched": fetched.0, "bytesFetched": fetched.1,
-            "filesLinked": linked.0, "bytesLinked": linked.1, "backupsRemoved": removed,
-        }));
-    }
-    print(&format!(
-        "{}: {} messages; fetched {} files ({}), linked {} ({}) from the previous backup, removed {removed} older backups\n",
-        target.display(),
-        listing.messages,
-        fetched.0,
-        size(fetched.1),
-        linked.0,
-        size(linked.1),
-    ))
+    let shown = json!({
+        "backup": target, "epoch": listing.epoch, "messages": listing.messages,
+        "filesFetched": fetched.0, "bytesFetched": fetched.1,
+        "filesLinked": linked.0, "bytesLinked": linked.1, "backupsRemoved": removed,
+    });
+    show(args.client.json, &shown, |_| {
+        let (target, messages) = (target.display(), listing.messages);
+        let (fetched_bytes, linked_bytes) = (size(fetched.1), size(linked.1));
+        let (fetched, linked) = (fetched.0, linked.0);
+        format!(
+            "{target}: {messages} messages; fetched {fetched} files ({fetched_bytes}), \
+             linked {linked} ({linked_bytes}) from the previous backup, removed {removed} older backups\n"
+        )
+    })
 }

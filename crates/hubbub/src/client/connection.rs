@@ -108,24 +108,15 @@ impl Answer {
     }
 }
 
-/// A connection that is opened again by the first request after a failed one.
+/// A connection that is opened again by the first request after it was lost.
 pub(crate) struct Connection {
     server: Server,
     sender: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl Connection {
+    /// Sends a request with JSON.
     pub(crate) async fn request(
-        &mut self,
-        method: Method,
-        path: &str,
-        body: impl Into<Bytes>,
-    ) -> anyhow::Result<Answer> {
-        self.request_within(TIMEOUT, method, path, body).await
-    }
-
-    /// The same with another time-out.
-    pub(crate) async fn request_within(
         &mut self,
         timeout: Duration,
         method: Method,
@@ -171,7 +162,7 @@ impl Connection {
         headers: &[(HeaderName, &str)],
         body: impl Into<Bytes>,
     ) -> anyhow::Result<Response<Incoming>> {
-        let mut sender = match self.sender.take() {
+        let mut sender = match self.sender.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
             None => self.server.open().await?,
         };
@@ -193,6 +184,6 @@ impl Connection {
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
-        self.request(Method::GET, path, "").await?.success()
+        self.request(TIMEOUT, Method::GET, path, "").await?.success()
     }
 }

@@ -6,12 +6,12 @@ use std::io::{self, BufRead, Read};
 pub(super) const RECORD_BYTES_MAX: usize = 128 << 20;
 
 /// Appends a record.
-pub(super) fn write(fields: &[&str], out: &mut Vec<u8>) {
-    for (place, field) in fields.iter().enumerate() {
+pub(super) fn write(fields: &[impl AsRef<str>], out: &mut Vec<u8>) {
+    for (place, field) in fields.iter().map(AsRef::as_ref).enumerate() {
         if place > 0 {
             out.push(b',');
         }
-        if field.contains(['"', ',', '\r', '\n']) || field.trim() != *field {
+        if field.contains(['"', ',', '\r', '\n']) || field.trim() != field {
             out.push(b'"');
             out.extend_from_slice(field.replace('"', "\"\"").as_bytes());
             out.push(b'"');

@@ -46,7 +46,7 @@ pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
 }
 
 /// Prints an answer, as JSON or as text for people.
-fn show(is_json: bool, value: &Value, text: impl FnOnce(&Value) -> String) -> anyhow::Result<()> {
+pub(crate) fn show(is_json: bool, value: &Value, text: impl FnOnce(&Value) -> String) -> anyhow::Result<()> {
     if is_json { print_json(value) } else { print(&text(value)) }
 }
 

@@ -9,7 +9,7 @@ use hyper::Method;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
-use super::connection::{Answer, Connection, Server};
+use super::connection::{Answer, Connection, Server, TIMEOUT};
 use super::{entries, print, show, text};
 use crate::cli::ClientArgs;
 use crate::system::{KeyedRandom, SystemClock};
@@ -34,17 +34,17 @@ impl Session {
 
     /// Sends a POST; the body of its success.
     pub(super) async fn post(&mut self, path: &str, body: String) -> anyhow::Result<Value> {
-        self.connection.request(Method::POST, path, body).await?.success()
+        self.connection.request(TIMEOUT, Method::POST, path, body).await?.success()
     }
 
     /// Sends a change without a body. Prints nothing on success.
     pub(super) async fn change(&mut self, method: Method, path: &str) -> anyhow::Result<()> {
-        self.connection.request(method, path, "").await?.success().map(drop)
+        self.connection.request(TIMEOUT, method, path, "").await?.success().map(drop)
     }
 
     /// Creates something or changes its settings. `name` is the member of the answer that names it.
     pub(super) async fn put(&mut self, path: &str, settings: String, name: &str) -> anyhow::Result<()> {
-        let answer = self.connection.request(Method::PUT, path, settings).await?;
+        let answer = self.connection.request(TIMEOUT, Method::PUT, path, settings).await?;
         let how = if answer.status.as_u16() == 201 { "created" } else { "updated" };
         show(self.is_json, &answer.success()?, |made| format!("{how}: {}\n", text(made, name)))
     }
@@ -53,13 +53,13 @@ impl Session {
     pub(super) async fn retry(&mut self, method: Method, path: &str, body: String) -> anyhow::Result<Answer> {
         let mut backoff = Backoff::new(PAUSES);
         for _ in 0..RETRIES {
-            let result = self.connection.request(method.clone(), path, body.clone()).await;
+            let result = self.connection.request(TIMEOUT, method.clone(), path, body.clone()).await;
             if result.as_ref().is_ok_and(|answer| !answer.is_retryable()) {
                 return result;
             }
             backoff.pause().await;
         }
-        self.connection.request(method, path, body).await
+        self.connection.request(TIMEOUT, method, path, body).await
     }
 
     /// Prints every entry of a list, below `head` unless as JSON.

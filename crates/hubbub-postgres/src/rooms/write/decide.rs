@@ -149,14 +149,14 @@ impl<'a> WorkingSet<'a> {
         change: &Change<'a>,
         place: usize,
     ) -> Result<Outcome, Refusal> {
-        let record = decide_change(&OpView { set: self, numbered, hash: Uuid::nil() }, change)?;
+        decide_change(&OpView { set: self, numbered, hash: Uuid::nil() }, change)?;
         let target = numbered.room.and_then(|no| Some((no, self.state.rooms.get_mut(&no)?)));
         let Some((no, room)) = target else {
             return Err(broken("a room that is changed was locked").into());
         };
         let (marks, changed, counts) = (&mut self.state.members, &mut self.members, &mut self.counts);
         let mut target = RoomEntry { no, room, numbered, place, marks, changed, counts };
-        Ok(apply_change(&mut target, &record)?)
+        Ok(apply_change(&mut target, change)?)
     }
 
     /// A room as the operations so far left it.

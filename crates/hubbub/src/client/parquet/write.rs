@@ -1,8 +1,8 @@
 //! Collects rows by column, and writes a row group when there are enough.
 
-use std::array::IntoIter;
 use std::io::Write;
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 use anyhow::Context;
 use hubbub_core::Timestamp;
@@ -13,8 +13,9 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
+use serde_json::{Map, Value};
 
-use crate::client::export::row::Row;
+use crate::client::export::row::cells;
 
 /// The columns in the order of [`cells_of`]. Times have microseconds, as messages do.
 const SCHEMA: &str = "message message {
@@ -41,7 +42,7 @@ const VALUE_BYTES: usize = 64;
 /// Writes rows into a file.
 pub(in crate::client) struct Writer<W: Write + Send> {
     file: SerializedFileWriter<W>,
-    rows: Vec<IntoIter<Option<Cell>, COLUMNS>>,
+    rows: Vec<IntoIter<Option<Cell>>>,
     bytes: usize,
 }
 
@@ -51,26 +52,20 @@ enum Cell {
     Number(i64),
 }
 
-const COLUMNS: usize = 9;
-
-/// The values of a row; `None` = null.
-fn cells_of(row: &Row<'_>) -> anyhow::Result<[Option<Cell>; COLUMNS]> {
-    let text = |text: &str| Some(Cell::Text(ByteArray::from(text)));
-    let time = |time: &str| {
-        let timestamp = Timestamp::parse(time).with_context(|| format!("'{time}' is not a time"))?;
-        anyhow::Ok(Some(Cell::Number(timestamp.as_micros())))
+/// The values of a row in the order of the columns; `None` = null.
+fn cells_of(row: &Map<String, Value>) -> anyhow::Result<Vec<Option<Cell>>> {
+    let cell = |name: &str, value: &Value| {
+        let text = value.as_str().unwrap_or_default();
+        let cell = match name {
+            "seq" => value.as_i64().map(Cell::Number),
+            "timestamp" | "receivedAt" => Timestamp::parse(text).map(|time| Cell::Number(time.as_micros())),
+            _ => value.is_string().then(|| Cell::Text(ByteArray::from(text))),
+        };
+        cell.with_context(|| format!("{value} is no {name}"))
     };
-    Ok([
-        text(&row.room_id),
-        Some(Cell::Number(i64::try_from(row.seq).with_context(|| format!("seq {}", row.seq))?)),
-        text(&row.message_id),
-        text(&row.user_id),
-        row.username.as_deref().and_then(text),
-        text(&row.message_type),
-        time(&row.timestamp)?,
-        time(&row.received_at)?,
-        text(&row.message),
-    ])
+    cells(row)
+        .map(|value| value.and_then(|(name, value)| value.map(|value| cell(name, value)).transpose()))
+        .collect()
 }
 
 impl<W: Write + Send> Writer<W> {
@@ -86,7 +81,7 @@ impl<W: Write + Send> Writer<W> {
         Ok(Self { file, rows: Vec::new(), bytes: 0 })
     }
 
-    pub(in crate::client) fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
+    pub(in crate::client) fn write(&mut self, row: &Map<String, Value>) -> anyhow::Result<()> {
         let cells = cells_of(row)?;
         self.bytes += cells.iter().flatten().map(Cell::bytes).sum::<usize>();
         self.rows.push(cells.into_iter());

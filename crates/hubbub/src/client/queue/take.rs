@@ -29,7 +29,7 @@ pub(super) async fn take(
         ("leaseMs", lease.map(millis)),
     ]);
     let path = format!("{}/{how}", path_of(&args.queue)?);
-    let taking = session.connection.request_within(TIMEOUT + args.wait, Method::POST, &path, body);
+    let taking = session.connection.request(TIMEOUT + args.wait, Method::POST, &path, body);
     let answer = taking.await?.success()?;
     let mut messages = entries(&answer, "messages")?.iter();
     messages.try_for_each(|message| show(session.is_json, message, message_line))

@@ -72,7 +72,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 /// Runs an audit. Fails if the counts are wrong.
 async fn audit(args: &ClientArgs) -> anyhow::Result<()> {
     let connection = &mut Session::new(args)?.connection;
-    let audit = connection.request_within(AUDIT_TIMEOUT, Method::POST, "/v1/stats/audit", "");
+    let audit = connection.request(AUDIT_TIMEOUT, Method::POST, "/v1/stats/audit", "");
     let audit = audit.await?.success()?;
     let differences = entries(&audit, "differences").context("the server's answer is not an audit")?;
     show(args.json, &audit, |audit| {

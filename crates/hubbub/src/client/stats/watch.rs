@@ -154,14 +154,12 @@ fn as_text(sample: &Sample, cells: &[Option<f64>], with_head: bool) -> String {
 }
 
 fn head_of_csv() -> String {
-    let names: Vec<&str> = COLUMNS.iter().map(|(name, ..)| *name).collect();
-    format!("timestamp,{}\n", names.join(","))
+    COLUMNS.iter().fold("timestamp".to_owned(), |head, (name, ..)| head + "," + name) + "\n"
 }
 
 fn as_csv(sample: &Sample, cells: &[Option<f64>]) -> String {
-    let cells: Vec<String> =
-        cells.iter().map(|cell| cell.map(|value| value.to_string()).unwrap_or_default()).collect();
-    format!("{},{}\n", sample.at, cells.join(","))
+    let cells = cells.iter().map(|cell| cell.map_or_else(String::new, |value| value.to_string()));
+    cells.fold(sample.at.to_string(), |line, cell| line + "," + &cell) + "\n"
 }
 
 /// Opens the file for appending. A new file gets a header; one with other columns is refused.

@@ -83,7 +83,6 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     report(&args, &target, &listing, &job.copied, removed)
 }
 
-/// A running backup.
 struct Job {
     connection: Connection,
     /// Path of its files on the server.
@@ -108,7 +107,6 @@ impl Pace {
         Self { begun: tokio::time::Instant::now(), bytes: 0, bytes_per_second }
     }
 
-    /// Waits until `bytes` more may be written.
     async fn wait(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if let Some(micros) = self.bytes.saturating_mul(1_000_000).checked_div(self.bytes_per_second) {
@@ -142,7 +140,6 @@ impl Job {
         sync_dir(&self.partial)
     }
 
-    /// The target path of a file.
     fn target(&self, file: &BackupFile) -> anyhow::Result<PathBuf> {
         let target = self.partial.join(&file.name);
         if !target.starts_with(&self.partial) || file.name.split('/').any(|part| part == "..") {

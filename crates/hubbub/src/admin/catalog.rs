@@ -28,7 +28,6 @@ const PARTIAL: &str = ".partial";
 /// Format version of the list; no other is read.
 const FORMAT: u32 = 1;
 
-/// Content of `backup.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Listing {
@@ -103,7 +102,6 @@ pub(super) fn new_name(dir: &Path, now: Timestamp, newest: Option<&Path>) -> Pat
     dir.join(name_of(now.max(behind)))
 }
 
-/// Path of a backup while it is incomplete.
 pub(super) fn partial_of(backup: &Path) -> PathBuf {
     let mut path = backup.as_os_str().to_owned();
     path.push(PARTIAL);

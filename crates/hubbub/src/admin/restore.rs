@@ -100,7 +100,6 @@ fn check(args: &RestoreArgs, backup: &Path, listing: &Listing) -> anyhow::Result
     report(backup, &found, &faults, args.json)
 }
 
-/// A directory that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -53,7 +53,6 @@ pub(super) fn report(
     Err(DamagedError(text).into())
 }
 
-/// Reads a data directory or a backup.
 pub(super) fn read_all(dir: &Path, faults: &mut Vec<DataFault>) -> anyhow::Result<Verified> {
     let listing = Listing::read(dir)?;
     let found = embedded::verify(dir, &mut |fault| faults.push(fault)).map_err(DataError::from)?;

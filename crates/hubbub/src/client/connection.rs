@@ -13,13 +13,11 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-/// Time-out of an ordinary request.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Headers of a request with JSON.
 pub(crate) const JSON: &[(HeaderName, &str)] = &[(CONTENT_TYPE, "application/json")];
 
-/// Address of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
     /// Host and port, as in the URL.
@@ -81,7 +79,6 @@ where
     Ok(tokio::time::timeout(timeout, work).await.context("no answer in time")??)
 }
 
-/// A server's answer.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: Value,

@@ -5,7 +5,6 @@ use std::io::{self, BufRead, Read};
 /// Longest record read: a text of 16 MiB with every character escaped fits.
 pub(super) const RECORD_BYTES_MAX: usize = 128 << 20;
 
-/// Appends a record.
 pub(super) fn write(fields: &[impl AsRef<str>], out: &mut Vec<u8>) {
     for (place, field) in fields.iter().map(AsRef::as_ref).enumerate() {
         if place > 0 {
@@ -45,7 +44,6 @@ fn unquoted(field: &str) -> Option<String> {
 /// Reads records, each of one line or, with line breaks in quotes, of several.
 pub(super) struct Records<R> {
     reader: R,
-    /// Lines read so far.
     lines: u64,
     is_quoted: bool,
 }

@@ -28,7 +28,6 @@ use serde_json::Value;
 const NO_PARQUET: &str = "this hubbub was built without Parquet: build it with the feature parquet \
     (cargo build --features parquet), or choose another --format";
 
-/// Runs a client command.
 pub(crate) fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("starting the runtime")?.block_on(command)
@@ -40,7 +39,6 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to standard output")
 }
 
-/// Prints one JSON object as a line.
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value}\n"))
 }
@@ -71,7 +69,6 @@ fn entries<'a>(answer: &'a Value, name: &str) -> anyhow::Result<&'a [Value]> {
     Ok(list.with_context(|| format!("the server's answer contains no {name}"))?)
 }
 
-/// Checks the name of a room.
 fn room_id(room: &str) -> anyhow::Result<RoomId> {
     RoomId::new(room).with_context(|| format!("room '{room}'"))
 }

@@ -54,18 +54,16 @@ impl Follow for Tail {
             let mut frames = reader.feed(&mut input);
             while let Some(event) = frames.next().map_err(|error| Failure::Final(error.into()))? {
                 match event {
-                    Event::Text(text) => {
-                        self.apply(text).map_err(Failure::Final)?;
-                        if self.args.count.is_some_and(|count| self.shown >= count) {
-                            return Ok(());
-                        }
-                    }
+                    Event::Text(text) => self.apply(text).map_err(Failure::Final)?,
                     Event::Ping(payload) => pongs.push(payload.to_vec()),
                     Event::Close { code, reason } => {
                         let code = code.unwrap_or_default();
                         return Err(anyhow!("the server closed the connection: {code} {reason}").into());
                     }
                     Event::Pong(_) | Event::Binary(_) => {}
+                }
+                if self.args.count.is_some_and(|count| self.shown >= count) {
+                    return Ok(());
                 }
             }
             for payload in pongs {

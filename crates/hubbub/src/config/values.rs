@@ -105,6 +105,10 @@ impl SettingValue for Url {
     }
 }
 
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
 /// Several URLs. Their passwords are never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Urls(pub(crate) Vec<String>);
@@ -119,8 +123,7 @@ impl SettingValue for Urls {
     const RULE: &'static str = "must be URLs, separated by commas";
     /// Accepts any text: later checks report errors without showing a URL.
     fn parse(text: &str) -> Option<Self> {
-        let urls = text.split(',').map(str::trim).filter(|url| !url.is_empty());
-        Some(Self(urls.map(str::to_owned).collect()))
+        Some(Self(list(text)))
     }
     fn show(&self) -> String {
         let shown: Vec<String> = self.0.iter().map(|url| masked(url)).collect();
@@ -156,8 +159,7 @@ impl SettingValue for Origins {
             let rest = site.strip_prefix("https://").or_else(|| site.strip_prefix("http://"));
             rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('/'))
         };
-        let sites: Vec<&str> = text.split(',').map(str::trim).filter(|site| !site.is_empty()).collect();
-        sites.iter().all(|site| is_site(site)).then(|| Self(sites.into_iter().map(str::to_owned).collect()))
+        Some(Self(list(text))).filter(|sites| sites.0.iter().all(|site| is_site(site)))
     }
     fn show(&self) -> String {
         format!("{:?}", self.0.join(","))

@@ -19,7 +19,6 @@ use source::Source;
 /// Size of a request, in messages and bytes.
 const BATCH_LINES: usize = 1_000;
 const BATCH_BYTES: usize = 1 << 20;
-/// Time-out of a request.
 const BATCH_MAX: Duration = Duration::from_secs(120);
 
 /// Attempts without progress before the import fails, and their pauses.
@@ -179,7 +178,6 @@ impl Import {
         Ok(())
     }
 
-    /// Prints the counts.
     fn print(&self) -> anyhow::Result<()> {
         let Self { stored, duplicate, refused, .. } = self;
         let counts = json!({"stored": stored, "duplicate": duplicate, "refused": refused});

@@ -15,10 +15,8 @@ use crate::client::parquet::Reader;
 
 /// Columns that the server assigns itself.
 const ASSIGNED_BY_SERVER: [&str; 2] = ["seq", "receivedAt"];
-/// Mandatory columns.
 const MANDATORY: [&str; 3] = ["roomId", "userId", "message"];
 
-/// A file, or standard input.
 pub(super) enum Source {
     Jsonl(Records<Box<dyn BufRead>>),
     Csv(Records<Box<dyn BufRead>>, Vec<String>),
@@ -95,7 +93,6 @@ fn reader(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(File::open(path)?)))
 }
 
-/// Checks that all mandatory columns are present.
 fn check<'a>(columns: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
     let columns: Vec<&str> = columns.collect();
     match MANDATORY.iter().find(|column| !columns.contains(column)) {

@@ -13,7 +13,6 @@ use parquet::record::reader::RowIter;
 use parquet::schema::types::{ColumnDescriptor, Type as SchemaType};
 use serde_json::{Map, Value};
 
-/// Rows read at once.
 const BATCH_ROWS: usize = 256;
 
 /// Reads the requested columns, of which a file may lack some.
@@ -48,7 +47,6 @@ impl Reader {
         Ok(Self { rows: rows.with_batch_size(BATCH_ROWS), columns })
     }
 
-    /// Names of the requested columns that the file has.
     pub(in crate::client) fn columns(&self) -> impl Iterator<Item = &str> {
         self.columns.iter().map(|column| column.name.as_str())
     }

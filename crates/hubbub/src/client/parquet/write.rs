@@ -39,14 +39,12 @@ const GROUP_BYTES: usize = 32 << 20;
 /// Approximate overhead of a value in memory.
 const VALUE_BYTES: usize = 64;
 
-/// Writes rows into a file.
 pub(in crate::client) struct Writer<W: Write + Send> {
     file: SerializedFileWriter<W>,
     rows: Vec<IntoIter<Option<Cell>>>,
     bytes: usize,
 }
 
-/// A value of a row.
 enum Cell {
     Text(ByteArray),
     Number(i64),

@@ -77,7 +77,6 @@ fn client_path_of(client: &str) -> anyhow::Result<String> {
     Ok(format!("/v1/clients/{client}"))
 }
 
-/// A duration in milliseconds, as JSON.
 fn millis(time: Duration) -> Value {
     saturate::<_, u64>(time.as_millis()).into()
 }

@@ -69,7 +69,6 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or("-")
 }
 
-/// Runs an audit. Fails if the counts are wrong.
 async fn audit(args: &ClientArgs) -> anyhow::Result<()> {
     let connection = &mut Session::new(args)?.connection;
     let audit = connection.request(AUDIT_TIMEOUT, Method::POST, "/v1/stats/audit", "");

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use hyper::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, Response};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::connection::{Answer, TIMEOUT};
@@ -15,21 +15,7 @@ use super::{kv_watch, number, print_json, text};
 use crate::cli::{ActionArgs, KvAction};
 
 /// Characters to escape in a path. Percent signs stay: keys are already escaped as the server does.
-const ESCAPED: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'`')
-    .add(b'{')
-    .add(b'}')
-    .add(b'\\')
-    .add(b'^')
-    .add(b'|')
-    .add(b'[')
-    .add(b']');
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'%').remove(b'/');
 
 pub(crate) async fn run(args: ActionArgs<KvAction>) -> anyhow::Result<()> {
     let mut session = Session::new(&args.client)?;

@@ -37,7 +37,7 @@ pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
         stored: 0,
         duplicate: 0,
         refused: 0,
-        unit: source.unit(),
+        unit: source.unit,
         is_json: args.client.json,
     };
     let failure = loop {

@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 use crate::cli::ServeArgs;
 use crate::config::{self, Config, ConfigError, Environment};
 use crate::system::{KeyedRandom, SystemClock};
-use crate::{logging, memory, message_log, stores, supervision};
+use crate::{logging, memory, stores, supervision};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = config::load(args, &Environment::of_process()?)?;
@@ -72,7 +72,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         metrics.clone(),
     )?;
     let log =
-        message_log::open(config, Arc::new(direct), clock.clone(), random.clone(), metrics.clone()).await?;
+        stores::open_log(config, Arc::new(direct), clock.clone(), random.clone(), metrics.clone()).await?;
     let gateway = Gateway {
         log: Arc::new(log),
         store: store.clone(),

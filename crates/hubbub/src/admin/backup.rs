@@ -16,6 +16,7 @@ use hubbub_store::embedded::file_crc32c;
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::catalog::{self, LIST, Listing};
 use super::{lock_directory, size, sync_dir};
@@ -64,7 +65,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
         partial: catalog::partial_of(&target),
         previous,
         copied: Copied::default(),
-        pace: Pace::new(args.rate),
+        pace: Pace { begun: Instant::now(), bytes: 0, bytes_per_second: u64::from(args.rate) * 1_000_000 },
     };
     let made = job.make(&listing).await;
     if made.is_err() {
@@ -95,18 +96,13 @@ struct Job {
 
 /// Limits the rate of writing.
 struct Pace {
-    begun: tokio::time::Instant,
+    begun: Instant,
     bytes: u64,
     /// 0 = unlimited.
     bytes_per_second: u64,
 }
 
 impl Pace {
-    fn new(megabytes_per_second: u32) -> Self {
-        let bytes_per_second = u64::from(megabytes_per_second) * 1_000_000;
-        Self { begun: tokio::time::Instant::now(), bytes: 0, bytes_per_second }
-    }
-
     async fn wait(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if let Some(micros) = self.bytes.saturating_mul(1_000_000).checked_div(self.bytes_per_second) {

@@ -135,8 +135,7 @@ fn time_of(name: &str) -> Option<Timestamp> {
 }
 
 fn is_backup_name(name: &str) -> bool {
-    let shape = name.bytes().map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
-    shape.eq(*b"00000000T000000Z")
+    time_of(name).is_some_and(|time| name_of(time) == name)
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ async fn send_until_it_ends(server: &mut Server, name: &str, before: usize) -> u
     let mut acknowledged = 0;
     for number in before.. {
         let frame = json!({"type": "send", "roomId": "r", "message": number.to_string(), "ref": number});
-        if !socket.try_say_all(&[frame]).await {
+        if !socket.try_send_all(&[frame]).await {
             break;
         }
         // An answer or the end of the connection, but no silence.

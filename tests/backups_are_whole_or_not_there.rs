@@ -84,7 +84,7 @@ async fn a_restore_takes_an_empty_place_only() {
 }
 
 /// Asks with a header that names the caller, unless it is empty.
-async fn ask(http: &mut Http, method: Method, path: &str, user: &str) -> Answer {
+async fn request(http: &mut Http, method: Method, path: &str, user: &str) -> Answer {
     let headers = [("hubbub-user", user)];
     http.request(method, path, if user.is_empty() { &[] } else { &headers }, "").await
 }
@@ -95,13 +95,13 @@ async fn the_protocol_is_for_the_administrator_and_leads_nowhere_else() {
     server.send("r", "one").await;
     let mut http = server.http().await;
     let path = "/v1/backups/b";
-    ask(&mut http, Method::PUT, path, "ada").await.problem(403, "forbidden");
-    ask(&mut http, Method::PUT, "/v1/backups/%2e%2e", "").await.faults(&["backup"]);
-    ask(&mut http, Method::POST, path, "").await.problem(405, "method_not_allowed");
-    let begun = ask(&mut http, Method::PUT, path, "").await;
+    request(&mut http, Method::PUT, path, "ada").await.problem(403, "forbidden");
+    request(&mut http, Method::PUT, "/v1/backups/%2e%2e", "").await.faults(&["backup"]);
+    request(&mut http, Method::POST, path, "").await.problem(405, "method_not_allowed");
+    let begun = request(&mut http, Method::PUT, path, "").await;
     assert_eq!(begun.status, 201, "{begun:?}");
     server.send("r", "behind it").await;
-    let again = ask(&mut http, Method::PUT, path, "").await;
+    let again = request(&mut http, Method::PUT, path, "").await;
     assert_eq!((again.status, again.json()), (200, begun.json()));
     let begun = begun.json();
     let files = begun["files"].as_array().unwrap();
@@ -109,30 +109,30 @@ async fn the_protocol_is_for_the_administrator_and_leads_nowhere_else() {
     assert_eq!(named, ["segments/00000001.seg", "MANIFEST", "FORMAT"]);
     let file_path = |name: &str| format!("{path}/files/{}", name.replace('/', "%2F"));
     for file in files {
-        let got = ask(&mut http, Method::GET, &file_path(file["name"].as_str().unwrap()), "").await;
+        let got = request(&mut http, Method::GET, &file_path(file["name"].as_str().unwrap()), "").await;
         assert_eq!((got.status, got.body.len() as u64), (200, file["bytes"].as_u64().unwrap()));
     }
     for name in
         ["LOCK", "../LOCK", "segments", "segments/../MANIFEST", "journal/slot-1", "", "/MANIFEST", "%252e"]
     {
-        ask(&mut http, Method::GET, &file_path(name), "").await.problem(404, "not_found");
+        request(&mut http, Method::GET, &file_path(name), "").await.problem(404, "not_found");
     }
-    ask(&mut http, Method::GET, &format!("{path}/files/segments/../MANIFEST"), "")
+    request(&mut http, Method::GET, &format!("{path}/files/segments/../MANIFEST"), "")
         .await
         .problem(404, "not_found");
-    ask(&mut http, Method::GET, &file_path("MANIFEST"), "ada").await.problem(403, "forbidden");
-    ask(&mut http, Method::DELETE, path, "ada").await.problem(403, "forbidden");
+    request(&mut http, Method::GET, &file_path("MANIFEST"), "ada").await.problem(403, "forbidden");
+    request(&mut http, Method::DELETE, path, "ada").await.problem(403, "forbidden");
     // A killed server forgets its backups, and nothing of them stays behind.
     server.kill();
     assert_eq!(names(server.data()), ["FORMAT", "LOCK", "MANIFEST", "journal", "kv", "queues", "segments"]);
     server.restart();
     let mut http = server.http().await;
-    ask(&mut http, Method::GET, &file_path("MANIFEST"), "").await.problem(404, "not_found");
-    assert_eq!(ask(&mut http, Method::PUT, path, "").await.status, 201);
-    let ended = ask(&mut http, Method::DELETE, path, "").await;
+    request(&mut http, Method::GET, &file_path("MANIFEST"), "").await.problem(404, "not_found");
+    assert_eq!(request(&mut http, Method::PUT, path, "").await.status, 201);
+    let ended = request(&mut http, Method::DELETE, path, "").await;
     assert_eq!((ended.status, ended.body.len()), (204, 0));
-    ask(&mut http, Method::DELETE, path, "").await.problem(404, "not_found");
-    ask(&mut http, Method::GET, &file_path("FORMAT"), "").await.problem(404, "not_found");
+    request(&mut http, Method::DELETE, path, "").await.problem(404, "not_found");
+    request(&mut http, Method::GET, &file_path("FORMAT"), "").await.problem(404, "not_found");
     assert_eq!(server.history("r").await.len(), 2);
 }
 

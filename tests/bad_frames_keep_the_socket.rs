@@ -14,7 +14,7 @@ fn good(text: &str) -> Value {
 }
 
 async fn must_ack(socket: &mut Ws, text: &str) {
-    let answer = socket.ask(&good(text)).await;
+    let answer = socket.request(&good(text)).await;
     assert!(answer["type"] == "ack" || answer["status"] == "success", "{text}: {answer}");
 }
 
@@ -39,8 +39,8 @@ async fn bad_frames_keep_the_socket() {
         let text = format!("before {number}");
         must_ack(&mut socket, &text).await;
         sent.push(text);
-        socket.say_text(*bad).await;
-        let error = socket.hear_type("error").await;
+        socket.send_text(*bad).await;
+        let error = socket.receive_type("error").await;
         assert_eq!(
             (&error["code"], &error["retryable"]),
             (&json!("malformed"), &json!(false)),
@@ -85,17 +85,17 @@ async fn bad_frames_keep_the_socket() {
         (json!({"type": "unsubscribe", "roomId": "r"}), "invalid", vec!["roomId"]),
     ];
     for (bad, code, fields) in cases {
-        let error = socket.ask(&bad).await;
+        let error = socket.request(&bad).await;
         assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!(code)), "{bad}: {error}");
         assert_eq!(error.get("ref"), bad.get("ref"));
         if code == "invalid" {
             assert_eq!(faulty_fields(&error), fields, "{bad}: {error}");
         }
     }
-    let error = socket.ask(&json!({"type": "ping", "ref": "x".repeat(255)})).await;
+    let error = socket.request(&json!({"type": "ping", "ref": "x".repeat(255)})).await;
     assert_eq!((&error["code"], faulty_fields(&error)), (&json!("invalid"), vec!["ref"]));
     let pong =
-        socket.ask(&json!({"type": "ping", "ref": 7, "unknown": {"fields": ["are", "ignored"]}})).await;
+        socket.request(&json!({"type": "ping", "ref": 7, "unknown": {"fields": ["are", "ignored"]}})).await;
     assert_eq!(pong, json!({"type": "pong", "ref": 7}));
 
     must_ack(&mut socket, "after").await;
@@ -143,8 +143,8 @@ async fn bad_chat_frames_keep_the_socket() {
     for (number, (bad, mut fields)) in cases.into_iter().enumerate() {
         let text = format!("good {number}");
         // All at once: the answers come in the order of the frames, also when they are errors.
-        socket.say_all(&[good(&text), bad.clone(), good(&format!("{text} too"))]).await;
-        let answers = socket.hear_all(3).await;
+        socket.send_all(&[good(&text), bad.clone(), good(&format!("{text} too"))]).await;
+        let answers = socket.receive_many(3).await;
         let statuses: Vec<_> = answers.iter().map(|answer| answer["status"].as_str().unwrap()).collect();
         assert_eq!(statuses, ["success", "error", "success"], "{bad}: {answers:?}");
         let errors = answers[1]["errors"].as_array().unwrap();
@@ -155,8 +155,8 @@ async fn bad_chat_frames_keep_the_socket() {
         assert_eq!(named, fields, "{bad}: {errors:?}");
     }
     for malformed in ["", "{", "[1]", "hello"] {
-        socket.say_text(malformed).await;
-        let answer = socket.hear().await;
+        socket.send_text(malformed).await;
+        let answer = socket.receive().await;
         assert_eq!(
             (&answer["status"], answer["errors"].as_array().unwrap().len()),
             (&json!("error"), 1),
@@ -184,9 +184,9 @@ async fn what_breaks_the_protocol_ends_the_socket() {
             let mut socket = server.ws(path).await;
             // What came before is stored and answered, although the end is right behind it.
             let text = format!("{} {code}", path.len());
-            assert!(socket.try_say_all(&[good(&text)]).await);
-            socket.say_message(bad).await;
-            let answer = socket.hear().await;
+            assert!(socket.try_send_all(&[good(&text)]).await);
+            socket.send_message(bad).await;
+            let answer = socket.receive().await;
             assert!(answer["type"] == "ack" || answer["status"] == "success", "{answer}");
             let closed = socket.closed().await;
             assert_eq!(closed.0, code, "{path}: {closed:?}");

@@ -143,10 +143,10 @@ async fn without_autocreate_unknown_rooms_are_refused() {
     let lines = server.http().await.post("/v1/messages", lines).await.lines();
     assert_eq!((&lines[0]["code"], &lines[1]["seq"]), (&json!("unknown_room"), &json!(2)));
     let mut socket = server.ws("/v1/ws?user=ada").await;
-    let error = socket.ask(&json!({"type": "send", "roomId": "unknown", "message": "x"})).await;
+    let error = socket.request(&json!({"type": "send", "roomId": "unknown", "message": "x"})).await;
     assert_eq!(error["code"], "unknown_room", "{error}");
     let mut chat = server.ws("/chat/unknown").await;
-    let answer = chat.ask(&crate::harness::chat_message("id", "x")).await;
+    let answer = chat.request(&crate::harness::chat_message("id", "x")).await;
     assert_eq!((&answer["status"], &answer["code"]), (&json!("error"), &json!("unknown_room")), "{answer}");
     let rooms = server.get("/v1/rooms").await.json();
     assert_eq!(rooms["rooms"].as_array().unwrap().len(), 1, "{rooms}");

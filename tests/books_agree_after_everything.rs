@@ -182,7 +182,7 @@ impl Crowd {
         }
         in_time("the last jobs", self.jobs.drain(&mut self.client)).await;
         self.jobs.check();
-        let last = self.client.ask_again(Method::PUT, keys::LAST, "x").await;
+        let last = self.client.request_again(Method::PUT, keys::LAST, "x").await;
         self.revisions.add(&last);
         keys::check_watched(&in_time("who watches", self.watch).await.unwrap(), &self.revisions);
         let stored: usize = self.books.iter().map(|book| book.entries.len()).sum();

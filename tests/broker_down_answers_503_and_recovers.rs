@@ -34,7 +34,7 @@ async fn broker_down_answers_503_and_recovers() {
     assert_eq!(refused.problem(503, "unavailable")["messageId"], "m-2");
     assert!(refused.header("retry-after").is_some());
     let mut chat = server.ws("/chat/r").await;
-    chat.say(&chat_message("m-3", "three")).await;
+    chat.send(&chat_message("m-3", "three")).await;
     let error = chat.next().await.unwrap();
     assert_eq!(
         (error["status"].as_str(), error["code"].as_str()),
@@ -50,7 +50,7 @@ async fn broker_down_answers_503_and_recovers() {
     broker.restart();
     until("it is back", async || log().await["status"] == "UP").await;
     assert_eq!(server.send_as("r", "m-2", "two").await.status, 202);
-    chat.say(&chat_message("m-3", "three")).await;
+    chat.send(&chat_message("m-3", "three")).await;
     let success = chat.next().await.unwrap();
     assert_eq!((success["status"].as_str(), success.get("seq")), (Some("success"), None), "{success}");
     until("all are stored", async || server.history("r").await.len() == 3).await;

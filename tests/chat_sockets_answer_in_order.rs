@@ -15,13 +15,13 @@ async fn chat_sockets_answer_in_order() {
     let (mut out, answers) = (frames.chunks(100), 3_000);
     let mut heard = Vec::new();
     for chunk in out.by_ref().take(25) {
-        socket.say_all(chunk).await;
+        socket.send_all(chunk).await;
     }
     while heard.len() < answers {
         if let Some(chunk) = out.next() {
-            socket.say_all(chunk).await;
+            socket.send_all(chunk).await;
         }
-        heard.extend(socket.hear_all(100).await);
+        heard.extend(socket.receive_many(100).await);
     }
     for (number, answer) in heard.iter().enumerate() {
         assert_eq!(
@@ -51,7 +51,7 @@ async fn any_prefix_may_stand_before_the_path() {
     let server = Server::start();
     for path in ["/chat/1", "/chat-server/chat/1", "/a/b/c/chat/1", "/v1/chat/1"] {
         let mut socket = server.ws(path).await;
-        let answer = socket.ask(&chat_message(&path.replace('/', "-"), path)).await;
+        let answer = socket.request(&chat_message(&path.replace('/', "-"), path)).await;
         assert_eq!(answer["status"], "success", "{path}: {answer}");
     }
     let stored = server.history("1").await;
@@ -66,7 +66,7 @@ async fn echo_returns_the_original() {
     let mut frame = chat_message("id", "quoted \"text\" \\ ü 🦀\n");
     frame["more"] = json!({"fields": [1, null]});
     frame["roomId"] = json!("another room than the path's");
-    let answer = socket.ask(&frame).await;
+    let answer = socket.request(&frame).await;
     assert_eq!((&answer["status"], &answer["originalMessage"]), (&json!("success"), &frame));
     assert_eq!(server.history("r").await.len(), 1, "the room is the path's");
 }
@@ -82,7 +82,7 @@ async fn integers_and_any_case_are_taken() {
         frame.as_object_mut().unwrap().remove("messageId");
         frame["userId"] = user.clone();
         frame["messageType"] = json!(kind);
-        let answer = socket.ask(&frame).await;
+        let answer = socket.request(&frame).await;
         assert_eq!(answer["status"], "success", "{answer}");
         let history = server.history("r").await;
         let last = history.last().unwrap();
@@ -104,15 +104,15 @@ async fn live_sockets_hear_the_room_and_others_do_not() {
     // The subscription begins with the socket; it is there when the server says so.
     crate::harness::until("the subscription", async || server.metric("subscriptions").await == 1).await;
     server.send("r", "from outside").await;
-    let heard = live.hear().await;
+    let heard = live.receive().await;
     assert_eq!((&heard["type"], &heard["message"]), (&json!("message"), &json!("from outside")));
-    live.say(&chat_message("own", "own")).await;
+    live.send(&chat_message("own", "own")).await;
     // One's own message comes as an answer and as a message, in either order.
-    let both = live.hear_all(2).await;
+    let both = live.receive_many(2).await;
     assert_eq!(both.iter().filter(|frame| frame["status"] == "success").count(), 1, "{both:?}");
     assert_eq!(both.iter().filter(|frame| frame["message"] == "own").count(), 1, "{both:?}");
     // The other one hears its answer and nothing else.
-    let answer = still.ask(&chat_message("last", "last")).await;
+    let answer = still.request(&chat_message("last", "last")).await;
     assert_eq!(answer["messageId"], "last");
     in_time("closing", still.close()).await;
 }

@@ -11,7 +11,7 @@ fn refusal(setup: &Setup) -> String {
     hubbub(&arguments, "").refusal(3)
 }
 
-fn must_say(line: &str, parts: &[&str]) {
+fn must_contain(line: &str, parts: &[&str]) {
     for part in parts {
         assert!(line.contains(part), "'{part}' is not in: {line}");
     }
@@ -21,7 +21,7 @@ fn must_say(line: &str, parts: &[&str]) {
 async fn a_locked_directory_is_refused() {
     let server = Server::start();
     let line = refusal(&server.setup());
-    must_say(
+    must_contain(
         &line,
         &[&server.data().display().to_string(), "in use by process", "stop that one first", "--data"],
     );
@@ -49,7 +49,7 @@ async fn used() -> Setup {
 async fn a_newer_format_is_refused() {
     let setup = used().await;
     fs::write(setup.data().join("FORMAT"), "hubbub data format 2\n").unwrap();
-    must_say(&refusal(&setup), &["format 2", "reads up to 1", "start the version that wrote it"]);
+    must_contain(&refusal(&setup), &["format 2", "reads up to 1", "start the version that wrote it"]);
 }
 
 #[tokio::test]
@@ -59,12 +59,12 @@ async fn a_damaged_directory_is_refused() {
     {
         let setup = used().await;
         fs::write(setup.data().join(file), content).unwrap();
-        must_say(&refusal(&setup), &[file, "damaged", "restore the data directory from a backup"]);
+        must_contain(&refusal(&setup), &[file, "damaged", "restore the data directory from a backup"]);
     }
     for file in ["FORMAT", "MANIFEST"] {
         let setup = used().await;
         fs::remove_file(setup.data().join(file)).unwrap();
-        must_say(&refusal(&setup), &[file, "backup"]);
+        must_contain(&refusal(&setup), &[file, "backup"]);
     }
 }
 
@@ -74,9 +74,9 @@ async fn an_unreadable_directory_is_refused() {
     let setup = used().await;
     fs::remove_file(setup.data().join("FORMAT")).unwrap();
     fs::create_dir(setup.data().join("FORMAT")).unwrap();
-    must_say(&refusal(&setup), &["FORMAT", "may be read and written"]);
+    must_contain(&refusal(&setup), &["FORMAT", "may be read and written"]);
 
     let setup = Setup::new();
     fs::write(setup.data(), "a file").unwrap();
-    must_say(&refusal(&setup), &[&setup.data().display().to_string(), "check that it exists"]);
+    must_contain(&refusal(&setup), &[&setup.data().display().to_string(), "check that it exists"]);
 }

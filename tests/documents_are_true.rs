@@ -59,7 +59,7 @@ async fn converse(server: &Server, lines: &[Line]) -> Vec<Value> {
         }
         let socket = sockets.get_mut(line.socket.as_str()).unwrap();
         if line.is_from_client {
-            socket.say(&line.payload).await;
+            socket.send(&line.payload).await;
             heard.push(line.payload.clone());
             continue;
         }
@@ -67,7 +67,7 @@ async fn converse(server: &Server, lines: &[Line]) -> Vec<Value> {
         let rest = &lines[heard.len()..];
         let run =
             rest.iter().take_while(|other| !other.is_from_client && other.socket == line.socket).count();
-        let mut said = socket.hear_all(run).await;
+        let mut said = socket.receive_many(run).await;
         for line in &rest[..run] {
             let same_kind = |said: &&Value| said["type"] == line.payload["type"];
             let found = said.iter().find(same_kind).cloned();
@@ -81,7 +81,7 @@ async fn converse(server: &Server, lines: &[Line]) -> Vec<Value> {
         }
     }
     for (name, mut socket) in sockets {
-        assert!(socket.try_say(tokio_tungstenite::tungstenite::Message::Close(None)).await);
+        assert!(socket.try_send(tokio_tungstenite::tungstenite::Message::Close(None)).await);
         while let Ok(said) = socket.next().await {
             // Those who closed before are said to have left.
             assert_eq!(said["type"], "presence", "to {name}: {said} is not shown");

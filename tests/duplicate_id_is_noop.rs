@@ -27,7 +27,7 @@ async fn duplicate_id_is_noop() {
         assert_eq!((keyed.status, keyed.json()), (200, expected));
 
         let mut socket = server.ws("/v1/ws").await;
-        let ack = socket.ask(&json!({"type": "send", "roomId": "r", "userId": "ada", "message": "hello", "messageId": "one"})).await;
+        let ack = socket.request(&json!({"type": "send", "roomId": "r", "userId": "ada", "message": "hello", "messageId": "one"})).await;
         assert_eq!((&ack["type"], &ack["seq"], &ack["duplicate"]), (&json!("ack"), &json!(1), &json!(true)));
 
         let line = r#"{"roomId":"r","userId":"ada","message":"hello","messageId":"one"}"#;
@@ -44,8 +44,8 @@ async fn chat_answers_a_repeated_id_with_success() {
     let mut chat = server.ws("/chat/r").await;
     // In one write, so that both can be in one batch.
     let message = chat_message("one", "hello");
-    chat.say_all(&[message.clone(), message.clone(), chat_message("two", "hello"), message]).await;
-    let answers = chat.hear_all(4).await;
+    chat.send_all(&[message.clone(), message.clone(), chat_message("two", "hello"), message]).await;
+    let answers = chat.receive_many(4).await;
     assert!(answers.iter().all(|answer| answer["status"] == "success"), "{answers:?}");
     let seqs: Vec<_> = answers.iter().map(|answer| answer["seq"].as_u64().unwrap()).collect();
     assert_eq!(seqs, [1, 1, 2, 1]);

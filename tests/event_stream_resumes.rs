@@ -65,7 +65,7 @@ impl Events {
         }
     }
 
-    pub(crate) async fn hear(&mut self, kind: &str) -> Event {
+    pub(crate) async fn receive(&mut self, kind: &str) -> Event {
         let event = self.next().await.expect("the stream ended");
         assert_eq!(event.kind, kind, "{event:?}");
         event
@@ -75,7 +75,7 @@ impl Events {
     async fn messages(&mut self, seq: u64, to: u64) -> String {
         let mut last = String::new();
         for expected in seq + 1..=to {
-            let event = self.hear("message").await;
+            let event = self.receive("message").await;
             assert_eq!(event.data["seq"], expected, "{event:?}");
             assert!(event.id.ends_with(&format!(":{expected}")), "{event:?}");
             last = event.id;
@@ -91,7 +91,7 @@ async fn event_stream_resumes() {
         server.send("r", &n.to_string()).await;
     }
     let mut events = Events::open(&server, "?after=0", None).await;
-    assert_eq!(events.hear("subscribed").await.data["head"], 5);
+    assert_eq!(events.receive("subscribed").await.data["head"], 5);
     events.messages(0, 5).await;
     server.send("r", "live\nwith a line break").await;
     let last = events.messages(5, 6).await;
@@ -100,20 +100,20 @@ async fn event_stream_resumes() {
     server.send("r", "missed").await;
 
     let mut events = Events::open(&server, "", Some(&last)).await;
-    events.hear("subscribed").await;
+    events.receive("subscribed").await;
     server.send("r", "live").await;
     events.messages(6, 8).await;
     // Live and missed messages look the same: as in the history.
     let history = server.history("r").await;
     let mut all = Events::open(&server, "?last=8", None).await;
-    all.hear("subscribed").await;
+    all.receive("subscribed").await;
     for message in &history {
-        assert_eq!(all.hear("message").await.data, *message);
+        assert_eq!(all.receive("message").await.data, *message);
     }
     let mut live = Events::open(&server, "", None).await;
-    live.hear("subscribed").await;
+    live.receive("subscribed").await;
     server.send("r", "9").await;
-    assert_eq!(live.hear("message").await.data, server.history("r").await[8]);
+    assert_eq!(live.receive("message").await.data, server.history("r").await[8]);
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn a_stale_event_id_is_reset() {
 async fn streams_end_at_shutdown() {
     let mut server = Server::start();
     let mut events = Events::open(&server, "", None).await;
-    events.hear("subscribed").await;
+    events.receive("subscribed").await;
     server.terminate();
     assert!(events.next().await.is_none());
     assert_eq!(server.exit().await.code(), Some(0));

@@ -48,14 +48,14 @@ async fn fails(failure: Failure) {
         let answer = http.post(PATH, message(id)).await;
         answer.problem(503, "unavailable");
         assert_eq!(answer.header("retry-after"), Some("1"));
-        let answer = chat.ask(&chat_message(id, id)).await;
+        let answer = chat.request(&chat_message(id, id)).await;
         assert_eq!(
             (&answer["status"], &answer["code"]),
             (&json!("error"), &json!("unavailable")),
             "{answer}"
         );
         let frame = json!({"type": "send", "roomId": "r", "userId": "ada", "message": id, "messageId": id});
-        let answer = socket.ask(&frame).await;
+        let answer = socket.request(&frame).await;
         assert_eq!((&answer["code"], &answer["messageId"]), (&json!("unavailable"), &json!(id)), "{answer}");
     }
     let health = http.get("/health").await;

@@ -18,21 +18,21 @@ async fn kv_watch_resumes() {
     change(&server, Method::PUT, "b", &[]).await;
     change(&server, Method::PUT, "a/%FF", &[]).await;
     let mut all = Watch::open(&server, "?after=0", None).await;
-    all.hear(&[("put", "a/1", 1), ("put", "b", 2), ("put", "a/%FF", 3)]).await;
+    all.receive(&[("put", "a/1", 1), ("put", "b", 2), ("put", "a/%FF", 3)]).await;
     let mut some = Watch::open(&server, "?after=0&prefix=a/", None).await;
-    some.hear(&[("put", "a/1", 1), ("put", "a/%FF", 3)]).await;
+    some.receive(&[("put", "a/1", 1), ("put", "a/%FF", 3)]).await;
     let mut live = Watch::open(&server, "?prefix=a", None).await;
     change(&server, Method::DELETE, "b", &[]).await;
     change(&server, Method::DELETE, "a/1", &[]).await;
     change(&server, Method::PUT, "a/2", &[("hubbub-ttl", "1")]).await;
-    all.hear(&[("delete", "b", 4)]).await;
+    all.receive(&[("delete", "b", 4)]).await;
     for watch in [&mut all, &mut some, &mut live] {
-        watch.hear(&[("delete", "a/1", 5), ("put", "a/2", 6), ("expire", "a/2", 7)]).await;
+        watch.receive(&[("delete", "a/1", 5), ("put", "a/2", 6), ("expire", "a/2", 7)]).await;
     }
     // Whoever hears of a change reads it, or a newer one.
     for revision in 8..100_u64 {
         change(&server, Method::PUT, "a/3", &[]).await;
-        let last = live.hear(&[("put", "a/3", revision)]).await;
+        let last = live.receive(&[("put", "a/3", revision)]).await;
         let mut http = Http::connect(server.address()).await;
         assert_eq!(http.get("/kv/a/3").await.header("etag"), Some(format!("\"{revision}\"").as_str()));
         if revision == 50 {
@@ -41,7 +41,7 @@ async fn kv_watch_resumes() {
         }
     }
     let mut again = Watch::open(&server, "?prefix=a/2&after=5", None).await;
-    again.hear(&[("put", "a/2", 6), ("expire", "a/2", 7)]).await;
+    again.receive(&[("put", "a/2", 6), ("expire", "a/2", 7)]).await;
     server.terminate();
     while again.next().await.is_some() {}
 }

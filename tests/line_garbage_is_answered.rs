@@ -62,17 +62,17 @@ async fn line_garbage_is_answered() {
     let mut client = server.line().await;
     let cases = garbage();
     for (bytes, answers) in &cases {
-        client.say(bytes).await;
-        client.must_hear(&vec!["Bad Request"; *answers]).await;
-        client.ask("ping\nstill:there\n", &["OK"]).await;
-        bystander.ask("ping\nnothing:noticed\n", &["OK"]).await;
+        client.send(bytes).await;
+        client.expect_lines(&vec!["Bad Request"; *answers]).await;
+        client.request("ping\nstill:there\n", &["OK"]).await;
+        bystander.request("ping\nnothing:noticed\n", &["OK"]).await;
     }
     // The same byte by byte, as a slow line brings it.
     for (bytes, answers) in cases.iter().filter(|(bytes, _)| bytes.len() < 100) {
         for byte in bytes {
-            client.say([*byte]).await;
+            client.send([*byte]).await;
         }
-        client.must_hear(&vec!["Bad Request"; *answers]).await;
+        client.expect_lines(&vec!["Bad Request"; *answers]).await;
     }
     // And all at once, with commands in between.
     let (mut all, mut count) = (Vec::new(), 0);
@@ -83,29 +83,29 @@ async fn line_garbage_is_answered() {
     }
     let (mut reader, mut heard) = (server.line().await, Vec::new());
     // Answers are read while the rest is sent: nobody waits for the other.
-    reader.say(&all).await;
+    reader.send(&all).await;
     for _ in 0..count + cases.len() {
-        heard.push(reader.hear().await.unwrap());
+        heard.push(reader.receive().await.unwrap());
     }
     assert_eq!(heard.iter().filter(|line| *line == "Bad Request").count(), count);
     assert_eq!(heard.iter().filter(|line| *line == "OK").count(), cases.len());
-    bystander.ask("ping\nnothing:noticed\n", &["OK"]).await;
+    bystander.request("ping\nnothing:noticed\n", &["OK"]).await;
 }
 
 #[tokio::test]
 async fn a_command_without_its_terms_is_refused_in_time() {
     let server = Setup::new().line().set("server.terms_timeout=300ms").start();
     let mut client = server.line().await;
-    client.ask("register\n", &["Bad Request"]).await;
+    client.request("register\n", &["Bad Request"]).await;
     // What comes too late is not answered once more.
-    client.ask("id:7\nping\nx:y\n", &["OK"]).await;
-    client.ask("register\nid", &["Bad Request"]).await;
-    client.ask(":7\nping\nx:y\n", &["OK"]).await;
+    client.request("id:7\nping\nx:y\n", &["OK"]).await;
+    client.request("register\nid", &["Bad Request"]).await;
+    client.request(":7\nping\nx:y\n", &["OK"]).await;
     // A line that was only begun waits for its end.
-    client.say("pi").await;
+    client.send("pi").await;
     // The time that it could have taken has passed when the next one had it.
-    server.line().await.ask("ping\n", &["Bad Request"]).await;
-    client.ask("ng\nx:y\n", &["OK"]).await;
+    server.line().await.request("ping\n", &["Bad Request"]).await;
+    client.request("ng\nx:y\n", &["OK"]).await;
 }
 
 #[tokio::test]

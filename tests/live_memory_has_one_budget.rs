@@ -32,9 +32,9 @@ async fn fill(server: &Server, count: usize) {
         let text = "x".repeat(TEXT_BYTES);
         let message =
             |number| json!({"type": "send", "roomId": room(number), "userId": "ada", "message": text});
-        sender.say_all(&(0..ROOMS).map(message).collect::<Vec<Value>>()).await;
+        sender.send_all(&(0..ROOMS).map(message).collect::<Vec<Value>>()).await;
         for _ in 0..ROOMS {
-            sender.hear_type("ack").await;
+            sender.receive_type("ack").await;
         }
     }
 }
@@ -45,11 +45,11 @@ async fn a_room_keeps_nothing_for_those_who_are_up_to_date() {
     let server = Server::start();
     let mut socket = follow_all(&server).await;
     fill(&server, 5).await;
-    socket.hear_all(5 * ROOMS).await;
+    socket.receive_many(5 * ROOMS).await;
     let before = server.memory_kib();
     let reading = async {
         for _ in 0..EACH * ROOMS {
-            socket.hear_type("message").await;
+            socket.receive_type("message").await;
         }
     };
     tokio::join!(fill(&server, EACH), reading);
@@ -126,9 +126,9 @@ async fn the_smallest_budget_leaves_no_gap() {
             let mut sender = server.ws("/v1/ws").await;
             for number in 0..SENT / 10 {
                 let message = |part| json!({"type": "send", "roomId": "r", "userId": "ada", "message": format!("{number} {part}")});
-                sender.say_all(&(0..10).map(message).collect::<Vec<Value>>()).await;
+                sender.send_all(&(0..10).map(message).collect::<Vec<Value>>()).await;
                 for _ in 0..10 {
-                    sender.hear_type("ack").await;
+                    sender.receive_type("ack").await;
                 }
             }
         }

@@ -62,18 +62,18 @@ async fn sockets_ask_who_calls() {
     let send = json!({"type": "send", "ref": "m", "roomId": "club", "message": "x"});
     let mut bob = server.ws("/v1/ws?user=bob").await;
     for frame in [&subscribe, &send] {
-        let error = bob.ask(frame).await;
+        let error = bob.request(frame).await;
         assert_eq!((&error["code"], &error["ref"]), (&json!("not_member"), &frame["ref"]), "{error}");
     }
     for path in ["/v1/ws?user=ada", "/v1/ws"] {
         let mut socket = server.ws(path).await;
-        assert_eq!(socket.ask(&subscribe).await["type"], "subscribed");
-        assert_eq!(socket.hear().await["message"], "hello");
+        assert_eq!(socket.request(&subscribe).await["type"], "subscribed");
+        assert_eq!(socket.receive().await["message"], "hello");
     }
     let mut chat = server.ws("/chat/club?user=bob").await;
     let mut message = crate::harness::chat_message("id", "x");
     message["userId"] = json!("bob");
-    let answer = chat.ask(&message).await;
+    let answer = chat.request(&message).await;
     assert_eq!((&answer["status"], &answer["code"]), (&json!("error"), &json!("not_member")), "{answer}");
     assert_eq!(texts(&server.history("club").await), ["hello"]);
 }
@@ -152,12 +152,12 @@ async fn a_room_that_closes_sends_strangers_away() {
     let (mut ada, mut bob) = (server.ws("/v1/ws?user=ada").await, server.ws("/v1/ws?user=bob").await);
     for socket in [&mut ada, &mut bob] {
         socket.subscribe("r", json!({"after": 0})).await;
-        socket.hear_until("message", "r").await;
+        socket.receive_until("message", "r").await;
     }
     server.put_room("r", json!({"membersOnly": true})).await;
     server.send("r", "closed").await;
-    assert_eq!(ada.hear_until("message", "r").await["message"], "closed");
-    let heard = bob.hear_so_far().await;
+    assert_eq!(ada.receive_until("message", "r").await["message"], "closed");
+    let heard = bob.receive_pending().await;
     assert!(heard.iter().all(|frame| frame["type"] != "message"), "{heard:?}");
     assert_eq!(heard.last().unwrap()["code"], "removed");
 }

@@ -45,8 +45,8 @@ async fn memory_comes_back() {
                     let subscribe = json!({"type": "subscribe", "roomId": room, "after": 0});
                     let text = "x".repeat(200);
                     let send = json!({"type": "send", "roomId": room, "userId": "ada", "message": text});
-                    socket.say_all(&[subscribe, send]).await;
-                    while socket.hear().await["type"] != "ack" {}
+                    socket.send_all(&[subscribe, send]).await;
+                    while socket.receive().await["type"] != "ack" {}
                     socket.close().await;
                 }
             })

@@ -124,12 +124,12 @@ async fn metrics_close_the_ledger() {
     let mut chat = server.ws("/chat/r").await;
     let frames: Vec<_> =
         (0..100).map(|n| chat_message(&(n % 90).to_string(), &(n % 90).to_string())).collect();
-    chat.say_all(&frames).await;
-    chat.hear_all(100).await;
-    chat.ask(&json!({})).await;
-    chat.ask(&chat_message("1", "another text")).await;
-    chat.say_text("{").await;
-    chat.hear().await;
+    chat.send_all(&frames).await;
+    chat.receive_many(100).await;
+    chat.request(&json!({})).await;
+    chat.request(&chat_message("1", "another text")).await;
+    chat.send_text("{").await;
+    chat.receive().await;
     for n in 0..10 {
         server.send("r", &n.to_string()).await;
     }
@@ -137,7 +137,7 @@ async fn metrics_close_the_ledger() {
     server.send_as("r", "1", "another text").await.problem(422, "id_reused");
     let lines = "{\n{\"roomId\":\"r\",\"userId\":\"ada\",\"message\":\"x\"}\n{}\n";
     assert_eq!(server.http().await.post("/v1/messages", lines).await.lines().len(), 3);
-    subscriber.hear_all(101).await;
+    subscriber.receive_many(101).await;
 
     // Two sockets and the one that asks; those of the requests before end when the server has noticed.
     let mut text = String::new();
@@ -184,6 +184,6 @@ async fn a_refusal_by_the_store_is_counted_once() {
     assert_eq!(server.metric("messages_rejected_total{reason=\"unknown_room\"}").await, 1);
     server.http().await.post("/v1/messages", r#"{"roomId":"r","userId":"ada","message":"hello"}"#).await;
     assert_eq!(server.metric("messages_rejected_total{reason=\"unknown_room\"}").await, 2);
-    server.ws("/chat/r").await.ask(&chat_message("one", "hello")).await;
+    server.ws("/chat/r").await.request(&chat_message("one", "hello")).await;
     assert_eq!(server.metric("messages_rejected_total{reason=\"unknown_room\"}").await, 3);
 }

@@ -16,7 +16,7 @@ async fn migrate_plans_and_runs() {
     }
     let tables =
         "select count(*) from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'p')";
-    assert_eq!(postgres.ask("postgres", tables).await, "0", "a plan changes nothing");
+    assert_eq!(postgres.query("postgres", tables).await, "0", "a plan changes nothing");
 
     // Two at the same time, and a server.
     let both = std::thread::scope(|scope| {
@@ -26,7 +26,7 @@ async fn migrate_plans_and_runs() {
     });
     assert!(both.iter().any(|said| said.contains("version 1 (rooms) is done")), "{both:?}");
     let versions = "select count(*) = max(version) from refinery_schema_history";
-    assert_eq!(postgres.ask("postgres", versions).await, "t", "each once");
+    assert_eq!(postgres.query("postgres", versions).await, "t", "each once");
     assert_eq!(migrate(&["--plan"]), "the schema is up to date\n");
     assert_eq!(migrate(&[]), "the schema is up to date\n");
 

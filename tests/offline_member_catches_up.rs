@@ -10,7 +10,7 @@ use crate::harness::{Dialect, Server, Setup, Writer, Ws, in_time, seqs};
 
 const ALL: &str = "*";
 
-async fn say_as(server: &Server, room: &str, user: &str, text: &str) -> u64 {
+async fn send_as(server: &Server, room: &str, user: &str, text: &str) -> u64 {
     let body = json!({"userId": user, "message": text});
     let answer = server.post(&format!("/v1/rooms/{room}/messages"), &body).await;
     answer.json()["seq"].as_u64().unwrap_or_else(|| panic!("{}", answer.text()))
@@ -21,10 +21,10 @@ async fn all_of(server: &Server, user: &str, how: Value) -> (Ws, BTreeMap<String
     let mut socket = server.ws(&format!("/v1/ws?user={user}")).await;
     let mut frame = json!({"type": "subscribe", "ref": "all", "roomId": ALL});
     frame.as_object_mut().unwrap().extend(how.as_object().unwrap().clone());
-    socket.say(&frame).await;
+    socket.send(&frame).await;
     let mut rooms: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     loop {
-        let frame = socket.hear().await;
+        let frame = socket.receive().await;
         let room = frame["roomId"].as_str().unwrap_or_else(|| panic!("{frame}")).to_owned();
         match frame["type"].as_str().unwrap() {
             "subscribed" if room == ALL => {
@@ -50,7 +50,7 @@ fn missed(rooms: &BTreeMap<String, Vec<Value>>, room: &str) -> Vec<u64> {
 async fn offline_member_catches_up() {
     let server = Server::start();
     for room in ["a", "b", "c", "d"] {
-        say_as(&server, room, "bob", "before she came").await;
+        send_as(&server, room, "bob", "before she came").await;
         if room != "d" {
             server.add_member(room, "ada").await;
         }
@@ -62,9 +62,9 @@ async fn offline_member_catches_up() {
     socket.close().await;
 
     for number in 2..=100 {
-        say_as(&server, if number % 2 == 0 { "a" } else { "b" }, "bob", &number.to_string()).await;
+        send_as(&server, if number % 2 == 0 { "a" } else { "b" }, "bob", &number.to_string()).await;
     }
-    say_as(&server, "d", "bob", "not for her").await;
+    send_as(&server, "d", "bob", "not for her").await;
     let marked = server.call("ada", Method::PUT, "/v1/rooms/a/read", json!({"seq": 11})).await.json();
     assert_eq!(marked, json!({"roomId": "a", "readSeq": 11, "unread": 40}));
     let list = server.rooms_of("ada").await;
@@ -79,8 +79,8 @@ async fn offline_member_catches_up() {
     assert_eq!(missed(&rooms, "b"), (2..=50).collect::<Vec<_>>());
     // And live from there.
     for (room, seq) in [("b", 51), ("c", 2), ("a", 52)] {
-        assert_eq!(say_as(&server, room, "bob", "live").await, seq);
-        assert_eq!(socket.hear_until("message", room).await["seq"], seq);
+        assert_eq!(send_as(&server, room, "bob", "live").await, seq);
+        assert_eq!(socket.receive_until("message", room).await["seq"], seq);
     }
 }
 
@@ -109,11 +109,11 @@ async fn all_rooms_go_on_where_they_were() {
         let cursors: BTreeMap<_, _> =
             seen.iter().map(|(room, seen)| (room, seen.last().unwrap_or(&0))).collect();
         let mut socket = server.ws("/v1/ws?user=ada").await;
-        socket.say(&json!({"type": "subscribe", "roomId": ALL, "cursors": cursors})).await;
+        socket.send(&json!({"type": "subscribe", "roomId": ALL, "cursors": cursors})).await;
         let (mut is_live, mut count) = (false, 0);
         // Cut off somewhere; the last time only when everything is live, which is then all there is.
         while if was_complete { !is_live } else { count < 700 } {
-            let frame = socket.hear().await;
+            let frame = socket.receive().await;
             assert_ne!(frame["type"], "error", "{frame}");
             is_live |= frame["type"] == "subscribed" && frame["roomId"] == ALL;
             if frame["type"] == "message" {
@@ -141,41 +141,41 @@ async fn all_rooms_go_on_where_they_were() {
 async fn rooms_joined_later_come_by_themselves() {
     let server = Server::start();
     let (mut ada, _) = all_of(&server, "ada", json!({})).await;
-    say_as(&server, "old", "bob", "before").await;
+    send_as(&server, "old", "bob", "before").await;
     server.add_member("old", "ada").await;
-    let announced = ada.hear_type("subscribed").await;
+    let announced = ada.receive_type("subscribed").await;
     assert_eq!(
         (&announced["ref"], &announced["roomId"], &announced["readSeq"]),
         (&json!("all"), &json!("old"), &json!(1)),
     );
-    say_as(&server, "old", "bob", "after").await;
-    assert_eq!(ada.hear_until("message", "old").await["seq"], 2);
+    send_as(&server, "old", "bob", "after").await;
+    assert_eq!(ada.receive_until("message", "old").await["seq"], 2);
     // Whoever makes a room is its first member.
     server.call("ada", Method::PUT, "/v1/rooms/new", json!({"membersOnly": true})).await;
-    say_as(&server, "new", "ada", "first").await;
-    assert_eq!(ada.hear_until("message", "new").await["seq"], 1);
+    send_as(&server, "new", "ada", "first").await;
+    assert_eq!(ada.receive_until("message", "new").await["seq"], 1);
 
     // A room is followed once, by name or as one of all; what was ended stays so until it is joined anew.
-    let error = ada.ask(&json!({"type": "subscribe", "roomId": "old"})).await;
+    let error = ada.request(&json!({"type": "subscribe", "roomId": "old"})).await;
     assert_eq!(error["errors"][0]["field"], "roomId", "{error}");
-    let error = ada.ask(&json!({"type": "subscribe", "roomId": ALL})).await;
+    let error = ada.request(&json!({"type": "subscribe", "roomId": ALL})).await;
     assert_eq!(error["errors"][0]["field"], "roomId", "{error}");
-    assert_eq!(ada.ask(&json!({"type": "unsubscribe", "roomId": "old"})).await["type"], "unsubscribed");
-    say_as(&server, "old", "bob", "unheard").await;
-    assert!(ada.hear_so_far().await.is_empty());
+    assert_eq!(ada.request(&json!({"type": "unsubscribe", "roomId": "old"})).await["type"], "unsubscribed");
+    send_as(&server, "old", "bob", "unheard").await;
+    assert!(ada.receive_pending().await.is_empty());
     server.remove_member("old", "ada").await;
     server.add_member("old", "ada").await;
-    assert_eq!(ada.hear_until("subscribed", "old").await["readSeq"], 3);
+    assert_eq!(ada.receive_until("subscribed", "old").await["readSeq"], 3);
 
     // And all of it ends at once.
-    let answer = ada.ask(&json!({"type": "unsubscribe", "roomId": ALL, "ref": 5})).await;
+    let answer = ada.request(&json!({"type": "unsubscribe", "roomId": ALL, "ref": 5})).await;
     assert_eq!(answer, json!({"type": "unsubscribed", "roomId": ALL, "ref": 5}));
     for room in ["old", "new"] {
-        say_as(&server, room, "ada", "unheard").await;
+        send_as(&server, room, "ada", "unheard").await;
     }
     server.add_member("new", "cleo").await;
-    assert!(ada.hear_so_far().await.is_empty());
-    assert_eq!(ada.ask(&json!({"type": "subscribe", "roomId": "old"})).await["type"], "subscribed");
+    assert!(ada.receive_pending().await.is_empty());
+    assert_eq!(ada.request(&json!({"type": "subscribe", "roomId": "old"})).await["type"], "subscribed");
 }
 
 /// A room followed by name stays so; made a member meanwhile, its subscription goes over to all rooms when the named one
@@ -183,17 +183,17 @@ async fn rooms_joined_later_come_by_themselves() {
 #[tokio::test]
 async fn a_room_followed_by_name_becomes_one_of_all() {
     let server = Server::start();
-    say_as(&server, "r", "bob", "one").await;
+    send_as(&server, "r", "bob", "one").await;
     let (mut ada, _) = all_of(&server, "ada", json!({})).await;
     assert_eq!(ada.subscribe("r", json!({"ref": "named"})).await["ref"], "named");
     server.add_member("r", "ada").await;
-    say_as(&server, "r", "bob", "two").await;
-    assert_eq!(ada.hear_until("message", "r").await["seq"], 2);
-    ada.say(&json!({"type": "unsubscribe", "roomId": "r"})).await;
-    ada.hear_type("unsubscribed").await;
-    let announced = ada.hear_type("subscribed").await;
+    send_as(&server, "r", "bob", "two").await;
+    assert_eq!(ada.receive_until("message", "r").await["seq"], 2);
+    ada.send(&json!({"type": "unsubscribe", "roomId": "r"})).await;
+    ada.receive_type("unsubscribed").await;
+    let announced = ada.receive_type("subscribed").await;
     assert_eq!((&announced["ref"], &announced["readSeq"]), (&json!("all"), &json!(1)), "{announced}");
-    assert_eq!(ada.hear_until("message", "r").await["seq"], 2, "as all rooms do, it begins at the mark");
+    assert_eq!(ada.receive_until("message", "r").await["seq"], 2, "as all rooms do, it begins at the mark");
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn cursors_that_cannot_be_honoured_are_reset_one_by_one() {
         server.put_room(room, json!({})).await;
         server.add_member(room, "ada").await;
         for number in 0..3 {
-            say_as(&server, room, "bob", &number.to_string()).await;
+            send_as(&server, room, "bob", &number.to_string()).await;
         }
     }
     let (_, rooms) = all_of(&server, "ada", json!({"cursors": {"a": 9, "zzz": 4}})).await;
@@ -229,17 +229,17 @@ async fn more_rooms_than_may_be_are_refused_as_a_whole() {
     for number in 0..5 {
         assert_eq!(ada.subscribe(&format!("named-{number}"), json!({})).await["head"], 0);
     }
-    let error = ada.ask(&json!({"type": "subscribe", "roomId": "named-5"})).await;
+    let error = ada.request(&json!({"type": "subscribe", "roomId": "named-5"})).await;
     assert_eq!(error["code"], "too_many_subscriptions");
 
     server.call("ada", Method::PUT, "/v1/rooms/one-more", json!({})).await;
-    let error = ada.hear_error().await;
+    let error = ada.receive_error().await;
     assert_eq!((&error["code"], &error["ref"]), (&json!("too_many_subscriptions"), &json!("all")), "{error}");
-    say_as(&server, "room-7", "ada", "unheard").await;
-    say_as(&server, "named-1", "ada", "heard").await;
-    assert_eq!(ada.hear_until("message", "named-1").await["message"], "heard");
-    ada.say(&json!({"type": "subscribe", "ref": "again", "roomId": ALL})).await;
-    let error = ada.hear_error().await;
+    send_as(&server, "room-7", "ada", "unheard").await;
+    send_as(&server, "named-1", "ada", "heard").await;
+    assert_eq!(ada.receive_until("message", "named-1").await["message"], "heard");
+    ada.send(&json!({"type": "subscribe", "ref": "again", "roomId": ALL})).await;
+    let error = ada.receive_error().await;
     assert_eq!(
         (&error["code"], &error["ref"]),
         (&json!("too_many_subscriptions"), &json!("again")),

@@ -114,8 +114,8 @@ async fn bursts(server: &Server, path: &str, name: &str) -> usize {
     while stored < BURST_MESSAGES {
         // One segment of the loopback interface: it arrives as a whole.
         let burst: Vec<Value> = (stored..BURST_MESSAGES.min(stored + 100)).map(frame).collect();
-        socket.say_all(&burst).await;
-        let answers = socket.hear_all(burst.len()).await;
+        socket.send_all(&burst).await;
+        let answers = socket.receive_many(burst.len()).await;
         let is_ack = |answer: &Value| answer["type"] == "ack" || answer["status"] == "success";
         let accepted = answers.iter().take_while(|answer| is_ack(answer)).count();
         for answer in &answers[accepted..] {

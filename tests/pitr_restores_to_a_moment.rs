@@ -44,15 +44,15 @@ async fn pitr_restores_to_a_moment() {
     let mut follower = server.subscriber("quiet", json!({"after": 1, "epoch": epoch})).await;
 
     let clock = "select to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
-    let moment = postgres.ask("postgres", clock).await;
+    let moment = postgres.query("postgres", clock).await;
 
     // What should not have happened. It ends in the archive, like everything else.
     let deleted = server.call("", Method::DELETE, "/v1/rooms/r", Value::Null).await;
     assert!(deleted.status < 300, "{}", deleted.text());
     server.send("other", "after the moment").await;
-    let file = postgres.ask("postgres", "select pg_walfile_name(pg_switch_wal())").await;
+    let file = postgres.query("postgres", "select pg_walfile_name(pg_switch_wal())").await;
     let archived = format!("select coalesce(last_archived_wal >= '{file}', false) from pg_stat_archiver");
-    until("the archive has it all", async || postgres.ask("postgres", &archived).await == "t").await;
+    until("the archive has it all", async || postgres.query("postgres", &archived).await == "t").await;
 
     let begun = Instant::now();
     postgres.crash();
@@ -60,7 +60,7 @@ async fn pitr_restores_to_a_moment() {
     let target = moment.replace('Z', "+00");
     postgres.script(&["run", "bash", "-euc", RESTORE, "restore", &target]);
     postgres.restart();
-    until("it takes writes", async || postgres.ask("postgres", "select pg_is_in_recovery()").await == "f")
+    until("it takes writes", async || postgres.query("postgres", "select pg_is_in_recovery()").await == "f")
         .await;
     let receipt = send_at_last(&server, "r", "afterwards").await;
     let back = begun.elapsed();
@@ -71,7 +71,7 @@ async fn pitr_restores_to_a_moment() {
     server.get("/v1/rooms/other/messages").await.problem(404, "unknown_room");
     assert_eq!(follower.closed().await.0, 4409, "who followed is cut off");
     let mut follower = server.subscriber("r", json!({"after": head, "epoch": epoch})).await;
-    assert_eq!(follower.hear_type("reset").await["epoch"], receipt["epoch"]);
+    assert_eq!(follower.receive_type("reset").await["epoch"], receipt["epoch"]);
     let kept = micros(history[3]["receivedAt"].as_str().unwrap());
     // Past the test's own capture: whoever runs it wants to see it.
     let _ = writeln!(

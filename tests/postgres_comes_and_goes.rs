@@ -63,9 +63,9 @@ async fn a_promoted_replica_is_followed() {
     let other = Setup::new().store(&both).start();
     let epoch = server.send("r", "1").await["epoch"].clone();
     assert_eq!(other.send("r", "2").await["epoch"], epoch);
-    let end = primary.ask("postgres", "select pg_current_wal_lsn()").await;
+    let end = primary.query("postgres", "select pg_current_wal_lsn()").await;
     let replayed = format!("select pg_last_wal_replay_lsn() >= '{end}'");
-    until("the replica has it all", async || replica.ask("postgres", &replayed).await == "t").await;
+    until("the replica has it all", async || replica.query("postgres", &replayed).await == "t").await;
     let mut follower = server.subscriber("r", json!({"after": 2, "epoch": epoch})).await;
 
     primary.crash();
@@ -79,13 +79,13 @@ async fn a_promoted_replica_is_followed() {
     // Who followed is cut off, asks anew, and is told.
     assert_eq!(follower.closed().await.0, 4409);
     let mut follower = server.subscriber("r", json!({"after": 2, "epoch": epoch})).await;
-    let reset = follower.hear_type("reset").await;
+    let reset = follower.receive_type("reset").await;
     assert_eq!((&reset["epoch"], &reset["oldest"]), (&receipt["epoch"], &json!(1)));
     let path = format!("/v1/rooms/r/messages?after=2&epoch={}", epoch.as_str().unwrap());
     other.get(&path).await.problem(410, "reset");
     let mut live = other.subscriber("r", json!({"after": 4, "epoch": receipt["epoch"]})).await;
     other.send("r", "5").await;
-    assert_eq!(live.hear_type("message").await["seq"], 5);
+    assert_eq!(live.receive_type("message").await["seq"], 5);
 }
 
 /// Behind a pooler of transactions the connections stay when the primary is another one. A server that only reads notices
@@ -105,29 +105,29 @@ async fn a_promotion_behind_a_pooler_is_seen_by_who_only_reads() {
     };
     let (writer, reader) = (setup().start(), setup().start());
     let epoch = writer.send("r", "1").await["epoch"].clone();
-    let end = primary.ask("postgres", "select pg_current_wal_lsn()").await;
+    let end = primary.query("postgres", "select pg_current_wal_lsn()").await;
     let replayed = format!("select pg_last_wal_replay_lsn() >= '{end}'");
-    until("the replica has it all", async || replica.ask("postgres", &replayed).await == "t").await;
+    until("the replica has it all", async || replica.query("postgres", &replayed).await == "t").await;
 
     // What comes now is lost with the primary, but for those who heard it.
     replica.crash();
     let mut follower = reader.subscriber("r", json!({"after": 0, "epoch": epoch})).await;
-    assert_eq!(follower.hear_type("message").await["message"], "1");
+    assert_eq!(follower.receive_type("message").await["message"], "1");
     for text in ["lost 2", "lost 3"] {
         writer.send("r", text).await;
-        assert_eq!(follower.hear_type("message").await["message"], text);
+        assert_eq!(follower.receive_type("message").await["message"], text);
     }
     let mut watching = Watch::open(&reader, "", None).await;
     let put = async |path: &str| writer.http().await.request(Method::PUT, path, &[], "1").await.status;
     assert_eq!(put("/kv/lost").await, 201);
     let (id, ..) = watching.next().await.unwrap();
     assert_eq!(id, format!("{}:1", epoch.as_str().unwrap()));
-    pooler.say("pause").await;
+    pooler.command("pause").await;
     primary.crash();
     replica.restart();
     replica.script(&["promote"]);
     pooler.lead_to(&replica);
-    pooler.say("resume").await;
+    pooler.command("resume").await;
     let receipt = send_at_last(&writer, "r", "other2").await;
     assert_eq!(receipt["seq"], 2);
     assert_ne!(receipt["epoch"], epoch);
@@ -150,10 +150,10 @@ async fn a_promotion_behind_a_pooler_is_seen_by_who_only_reads() {
     })
     .await;
     let mut follower = reader.subscriber("r", json!({"after": 3, "epoch": epoch})).await;
-    assert_eq!(follower.hear_type("reset").await["epoch"], receipt["epoch"]);
+    assert_eq!(follower.receive_type("reset").await["epoch"], receipt["epoch"]);
     for text in ["1", "other2"] {
-        assert_eq!(follower.hear_type("message").await["message"], text);
+        assert_eq!(follower.receive_type("message").await["message"], text);
     }
     writer.send("r", "other3").await;
-    assert_eq!(follower.hear_type("message").await["message"], "other3");
+    assert_eq!(follower.receive_type("message").await["message"], "other3");
 }

@@ -84,7 +84,7 @@ async fn tls_is_used_and_certificates_are_checked() {
     postgres.script(&["run", "bash", "-ec", &make]);
     postgres.run("alter system set ssl = on").await;
     postgres.run("select pg_reload_conf()").await;
-    until("TLS", async || postgres.ask("postgres", "show ssl").await == "on").await;
+    until("TLS", async || postgres.query("postgres", "show ssl").await == "on").await;
     refused(1, &at("localhost"), &[], &["certificate", "store.postgres.ca"]).await;
     let ca = postgres.home().join("ca.pem").display().to_string();
     let trusted = format!("store.postgres.ca={ca}");
@@ -96,7 +96,7 @@ async fn tls_is_used_and_certificates_are_checked() {
     let server = Setup::new().store(&at("localhost")).set(&trusted).start();
     let encrypted = "select count(*) from pg_stat_ssl s join pg_stat_activity a using (pid) \
                      where s.ssl and a.application_name = 'hubbub'";
-    assert_ne!(postgres.ask("postgres", encrypted).await, "0");
+    assert_ne!(postgres.query("postgres", encrypted).await, "0");
     drop(server);
 }
 

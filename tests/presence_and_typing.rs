@@ -16,22 +16,22 @@ async fn users(server: &Server) -> Value {
 async fn presence_is_told_to_the_others() {
     let server = Server::start();
     let mut ada = server.ws("/v1/ws?user=ada").await;
-    assert_eq!(ada.ask(&subscribe("r")).await["type"], "subscribed");
+    assert_eq!(ada.request(&subscribe("r")).await["type"], "subscribed");
     until("ada is present", async || users(&server).await == json!(["ada"])).await;
 
     let mut bob = server.ws("/v1/ws?user=bob").await;
-    assert_eq!(bob.ask(&subscribe("r")).await["type"], "subscribed");
+    assert_eq!(bob.request(&subscribe("r")).await["type"], "subscribed");
     let came = json!({"type": "presence", "roomId": "r", "userId": "bob", "online": true});
-    assert_eq!(ada.hear().await, came);
+    assert_eq!(ada.receive().await, came);
     assert_eq!(users(&server).await, json!(["ada", "bob"]));
 
     // A second socket of bob's is no news, neither when it comes nor when it goes.
     let mut second = server.ws("/v1/ws?user=bob").await;
-    assert_eq!(second.ask(&subscribe("r")).await["type"], "subscribed");
-    assert_eq!(second.ask(&json!({"type": "unsubscribe", "roomId": "r"})).await["type"], "unsubscribed");
+    assert_eq!(second.request(&subscribe("r")).await["type"], "subscribed");
+    assert_eq!(second.request(&json!({"type": "unsubscribe", "roomId": "r"})).await["type"], "unsubscribed");
     drop(bob);
     assert_eq!(
-        ada.hear().await,
+        ada.receive().await,
         json!({"type": "presence", "roomId": "r", "userId": "bob", "online": false})
     );
     assert_eq!(users(&server).await, json!(["ada"]));
@@ -42,20 +42,20 @@ async fn typing_reaches_the_others_once_a_second() {
     let server = Server::start();
     let typing = json!({"type": "typing", "roomId": "r"});
     let mut nobody = server.ws("/v1/ws").await;
-    assert_eq!(nobody.ask(&typing).await["errors"][0]["field"], "user");
+    assert_eq!(nobody.request(&typing).await["errors"][0]["field"], "user");
     let mut ada = server.ws("/v1/ws?user=ada").await;
-    assert_eq!(ada.ask(&typing).await["errors"][0]["field"], "roomId");
-    assert_eq!(ada.ask(&subscribe("r")).await["type"], "subscribed");
+    assert_eq!(ada.request(&typing).await["errors"][0]["field"], "roomId");
+    assert_eq!(ada.request(&subscribe("r")).await["type"], "subscribed");
     until("ada is present", async || users(&server).await == json!(["ada"])).await;
     let mut bob = server.ws("/v1/ws?user=bob").await;
-    assert_eq!(bob.ask(&subscribe("r")).await["type"], "subscribed");
-    assert_eq!(ada.hear().await["type"], "presence");
+    assert_eq!(bob.request(&subscribe("r")).await["type"], "subscribed");
+    assert_eq!(ada.receive().await["type"], "presence");
     for _ in 0..5 {
-        bob.say(&typing).await;
+        bob.send(&typing).await;
     }
     // The pong comes after whatever the five were answered with, which is nothing.
-    assert_eq!(bob.ask(&json!({"type": "ping"})).await["type"], "pong");
+    assert_eq!(bob.request(&json!({"type": "ping"})).await["type"], "pong");
     server.send("r", "after").await;
-    assert_eq!(ada.hear().await, json!({"type": "typing", "roomId": "r", "userId": "bob"}));
-    assert_eq!(ada.hear().await["message"], "after", "five within a second are one");
+    assert_eq!(ada.receive().await, json!({"type": "typing", "roomId": "r", "userId": "bob"}));
+    assert_eq!(ada.receive().await["message"], "after", "five within a second are one");
 }

@@ -24,7 +24,7 @@ async fn use_everything(server: &mut Server) {
     let mut follower = server.subscriber("lobby", json!({})).await;
     let sent = server.post("/v1/rooms/lobby/messages", &json!({"userId": "ada", "message": "hello"})).await;
     assert_eq!(sent.status, 202);
-    follower.hear_type("message").await;
+    follower.receive_type("message").await;
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ impl Client {
     }
 
     /// The answer, or `None` when nobody knows what became of the request.
-    async fn ask(
+    async fn request(
         &mut self,
         method: Method,
         path: &str,
@@ -71,16 +71,16 @@ impl Client {
         Some((answer.status, json, etag))
     }
 
-    async fn ask_again(&mut self, method: Method, path: &str) -> (u16, Value, Option<String>) {
+    async fn request_again(&mut self, method: Method, path: &str) -> (u16, Value, Option<String>) {
         loop {
-            if let Some(answer) = self.ask(method.clone(), path, String::new()).await {
+            if let Some(answer) = self.request(method.clone(), path, String::new()).await {
                 return answer;
             }
         }
     }
 
     async fn post(&mut self, path: &str, body: Value) -> Option<Value> {
-        let (status, answer, _) = self.ask(Method::POST, path, body.to_string()).await?;
+        let (status, answer, _) = self.request(Method::POST, path, body.to_string()).await?;
         if status == 503 || status == 504 {
             return None;
         }
@@ -123,7 +123,7 @@ async fn work(shared: Arc<Shared>, name: &'static str) -> Seen {
         let Some(answer) = client.post("/v1/queues/leased/lease", body).await else { continue };
         let messages = answer["messages"].as_array().unwrap();
         if messages.is_empty() {
-            let info = client.ask(Method::GET, "/v1/queues/leased", String::new()).await;
+            let info = client.request(Method::GET, "/v1/queues/leased", String::new()).await;
             let is_empty = info.is_some_and(|(_, info, _)| {
                 ["ready", "delayed", "leased"].iter().all(|state| info[state] == 0)
             });
@@ -139,7 +139,7 @@ async fn work(shared: Arc<Shared>, name: &'static str) -> Seen {
             seen.taken.push(text.clone());
             let path = format!("/v1/queues/leased/messages/{id}/ack");
             let body = json!({"receipt": message["receipt"]}).to_string();
-            match client.ask(Method::POST, &path, body).await {
+            match client.request(Method::POST, &path, body).await {
                 Some((200..300, ..)) => {
                     seen.done.insert(text);
                 }
@@ -183,7 +183,7 @@ async fn count_up(shared: Arc<Shared>, key: u64) -> u64 {
     let (mut acked, mut tried, mut revision) = (0, 0, 0);
     while !shared.is_over() {
         tried += 1;
-        let put = client.ask(Method::PUT, &path, tried.to_string()).await;
+        let put = client.request(Method::PUT, &path, tried.to_string()).await;
         if let Some((status, answer, etag)) = put
             && status != 503
             && status != 504
@@ -194,7 +194,7 @@ async fn count_up(shared: Arc<Shared>, key: u64) -> u64 {
             assert!(now > revision, "revision {now} behind {revision}");
             revision = now;
         }
-        if let Some((200, value, etag)) = client.ask(Method::GET, &path, String::new()).await {
+        if let Some((200, value, etag)) = client.request(Method::GET, &path, String::new()).await {
             let value = value.as_u64().unwrap();
             assert!(
                 (acked..=tried).contains(&value),
@@ -228,7 +228,7 @@ async fn queues_and_keys_killed_at_any_moment() {
     let shared = Arc::new(Shared { address: server.address(), answers, stop });
     let mut client = Client::new(&shared);
     for queue in ["leased", "taken"] {
-        let made = client.ask(Method::PUT, &format!("/v1/queues/{queue}"), "{}".into()).await.unwrap();
+        let made = client.request(Method::PUT, &format!("/v1/queues/{queue}"), "{}".into()).await.unwrap();
         assert_eq!(made.0, 201, "{}", made.1);
     }
     let producers = |queue| {
@@ -300,7 +300,7 @@ async fn queues_and_keys_killed_at_any_moment() {
     }
     server.restart();
     for (key, value) in counted.iter().enumerate() {
-        let (_, found, _) = client.ask_again(Method::GET, &format!("/kv/counter/{key}")).await;
+        let (_, found, _) = client.request_again(Method::GET, &format!("/kv/counter/{key}")).await;
         assert!(found.as_u64().unwrap() >= *value, "counter {key}: {found} behind {value}");
     }
     println!(

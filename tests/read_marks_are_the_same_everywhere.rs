@@ -39,27 +39,27 @@ async fn marks_reach_every_socket_of_the_user() {
     }
     devices[1].subscribe("other", json!({})).await;
     let mut bob = server.ws("/v1/ws?user=bob").await;
-    let answer = devices[0].ask(&json!({"type": "read", "ref": "r1", "roomId": "r", "seq": 4})).await;
+    let answer = devices[0].request(&json!({"type": "read", "ref": "r1", "roomId": "r", "seq": 4})).await;
     let mut expected = notice(4, 3);
     expected["ref"] = json!("r1");
     assert_eq!(answer, expected);
     for device in &mut devices {
-        assert_eq!(device.hear().await, notice(4, 3));
+        assert_eq!(device.receive().await, notice(4, 3));
     }
     // Over HTTP it is the same; beyond the head means the head.
     let answer = server.call("ada", Method::PUT, "/v1/rooms/r/read", json!({"seq": 99})).await;
     assert_eq!(answer.json(), json!({"roomId": "r", "readSeq": 7, "unread": 0}));
     for device in &mut devices {
-        assert_eq!(device.hear().await, notice(7, 0));
+        assert_eq!(device.receive().await, notice(7, 0));
     }
     // Backward is no change, and nobody is told; whoever asked is answered.
-    let answer = devices[2].ask(&json!({"type": "read", "ref": 2, "roomId": "r", "seq": 3})).await;
+    let answer = devices[2].request(&json!({"type": "read", "ref": 2, "roomId": "r", "seq": 3})).await;
     assert_eq!((&answer["seq"], &answer["unread"], &answer["ref"]), (&json!(7), &json!(0), &json!(2)));
-    devices[2].say(&json!({"type": "read", "roomId": "r", "seq": 3})).await;
+    devices[2].send(&json!({"type": "read", "roomId": "r", "seq": 3})).await;
     for device in &mut devices {
-        assert!(device.hear_so_far().await.is_empty());
+        assert!(device.receive_pending().await.is_empty());
     }
-    assert!(bob.hear_so_far().await.is_empty(), "marks are the user's own");
+    assert!(bob.receive_pending().await.is_empty(), "marks are the user's own");
     assert_eq!(standing(&server).await, (7, 0));
 }
 
@@ -76,10 +76,10 @@ async fn marks_keep_their_place_among_sends() {
             _ => json!({"type": "send", "ref": n, "roomId": "r", "message": "x"}),
         })
         .collect();
-    ada.say_all(&frames).await;
+    ada.send_all(&frames).await;
     let mut refs = Vec::new();
     while refs.len() < frames.len() {
-        let answer = ada.hear().await;
+        let answer = ada.receive().await;
         refs.extend(answer["ref"].as_u64());
         assert!(matches!(answer["type"].as_str(), Some("ack" | "read")), "{answer}");
     }
@@ -128,8 +128,8 @@ async fn devices_count_as_the_server_does() {
     let mut devices = Vec::new();
     for _ in 0..2 {
         let mut socket = server.ws("/v1/ws?user=ada").await;
-        socket.say(&json!({"type": "subscribe", "roomId": "*"})).await;
-        socket.hear_until("subscribed", "*").await;
+        socket.send(&json!({"type": "subscribe", "roomId": "*"})).await;
+        socket.receive_until("subscribed", "*").await;
         devices.push(Device { socket, head: 0, read: 0, unread: 0 });
     }
     let mut bob = server.ws("/v1/ws?user=bob").await;
@@ -137,21 +137,21 @@ async fn devices_count_as_the_server_does() {
     // All at once, so that sends and marks of several sockets meet in one batch.
     for round in 1..=30_u64 {
         for _ in 0..round % 4 {
-            bob.say(&say).await;
+            bob.send(&say).await;
         }
         let mark = json!({"type": "read", "roomId": "r", "seq": round * 3});
-        devices[0].socket.say_all(&[say.clone(), mark, say.clone()]).await;
-        devices[1].socket.say(&say).await;
+        devices[0].socket.send_all(&[say.clone(), mark, say.clone()]).await;
+        devices[1].socket.send(&say).await;
     }
-    bob.say(&json!({"type": "send", "roomId": "r", "message": "end"})).await;
+    bob.send(&json!({"type": "send", "roomId": "r", "message": "end"})).await;
     let total = 30 * 3 + (1..=30).map(|round| round % 4).sum::<u64>() + 1;
     for device in &mut devices {
         while device.head < total {
-            let frame = device.socket.hear().await;
+            let frame = device.socket.receive().await;
             device.take(&frame);
         }
         // Notices that were committed behind the last message.
-        for frame in device.socket.hear_so_far().await {
+        for frame in device.socket.receive_pending().await {
             device.take(&frame);
         }
     }
@@ -196,11 +196,11 @@ async fn an_erased_user_leaves_nothing() {
         server.add_member("r", user).await;
     }
     let mut ada = server.ws("/v1/ws?user=ada").await;
-    ada.say(&json!({"type": "subscribe", "roomId": "*"})).await;
-    ada.hear_until("subscribed", "*").await;
+    ada.send(&json!({"type": "subscribe", "roomId": "*"})).await;
+    ada.receive_until("subscribed", "*").await;
     let erased = server.call("ada", Method::DELETE, "/v1/users/ada", Value::Null).await;
     assert_eq!((erased.status, erased.json()), (200, json!({"userId": "ada", "messages": 3})));
-    assert_eq!(ada.hear().await["code"], "removed");
+    assert_eq!(ada.receive().await["code"], "removed");
     assert_eq!(crate::harness::seqs(&server.history("r").await), [4, 5, 6]);
     assert!(server.rooms_of("ada").await.is_empty());
     assert_eq!(

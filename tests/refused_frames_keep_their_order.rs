@@ -68,8 +68,8 @@ async fn send_all(mut socket: Ws, name: &str) -> usize {
     let (mut stored, mut refusals) = (0, 0);
     while stored < MESSAGES {
         let burst: Vec<Value> = (stored..MESSAGES).map(|number| frame(name, number)).collect();
-        socket.say_all(&burst).await;
-        let answers = socket.hear_all(burst.len()).await;
+        socket.send_all(&burst).await;
+        let answers = socket.receive_many(burst.len()).await;
         let accepted = answers.iter().take_while(|answer| answer["type"] == "ack").count();
         for answer in &answers[accepted..] {
             assert_eq!((&answer["type"], &answer["retryable"]), (&json!("error"), &json!(true)), "{answer}");
@@ -123,8 +123,8 @@ async fn frames_behind_one_that_a_broker_did_not_take_are_refused() {
     let mut confirmed = Vec::new();
     loop {
         let name = format!("zero-{}", confirmed.len());
-        socket.say(&send(&name, "r")).await;
-        match tokio::time::timeout(std::time::Duration::from_secs(1), socket.hear()).await {
+        socket.send(&send(&name, "r")).await;
+        match tokio::time::timeout(std::time::Duration::from_secs(1), socket.receive()).await {
             Ok(answer) => assert_eq!(answer["type"], "ack", "{answer}"),
             Err(_) => break,
         }
@@ -134,15 +134,15 @@ async fn frames_behind_one_that_a_broker_did_not_take_are_refused() {
     until("it is noticed", async || status().await == "DOWN").await;
     broker.control(&["set_vm_memory_high_watermark", "0.9"]);
     until("it takes messages again", async || status().await == "UP").await;
-    socket.say_all(&[send("two", "r"), send("other", "s"), send("three", "r")]).await;
-    let answers = socket.hear_all(4).await;
+    socket.send_all(&[send("two", "r"), send("other", "s"), send("three", "r")]).await;
+    let answers = socket.receive_many(4).await;
     let text = |answer: &'_ Value, field: &str| answer[field].as_str().unwrap().to_owned();
     let kinds: Vec<_> = answers.iter().map(|answer| [text(answer, "ref"), text(answer, "type")]).collect();
     assert_eq!(kinds, [[&*one, "error"], ["two", "error"], ["other", "ack"], ["three", "error"]]);
     assert_eq!((&answers[0]["retryable"], &answers[1]["code"]), (&json!(true), &json!("overloaded")));
     // The pong went out while the answers were read.
     for name in [&*one, "two", "three"] {
-        assert_eq!(socket.ask(&send(name, "r")).await["type"], "ack");
+        assert_eq!(socket.request(&send(name, "r")).await["type"], "ack");
     }
     confirmed.extend([one, "two".to_owned(), "three".to_owned()]);
     until("all are stored", async || server.history("r").await.len() == confirmed.len()).await;

@@ -9,7 +9,7 @@ use crate::harness::{Dialect, Follower, Server, Setup, Writer, Ws, in_time, seqs
 async fn until_removed(socket: &mut Ws, room: &str) -> (Vec<u64>, Value) {
     let mut messages = Vec::new();
     loop {
-        let frame = socket.hear().await;
+        let frame = socket.receive().await;
         match frame["type"].as_str() {
             Some("message") if frame["roomId"] == room => messages.push(frame),
             Some("error") => return (seqs(&messages), frame),
@@ -60,9 +60,9 @@ async fn removed_under_load(members_only: bool) {
     in_time("the writer", writer).await.unwrap();
     // The sockets are as good as before, and the room is silent on them.
     for socket in [&mut live, &mut all, &mut behind] {
-        let heard = socket.hear_so_far().await;
+        let heard = socket.receive_pending().await;
         assert!(heard.is_empty(), "{heard:?}");
-        let answer = socket.ask(&json!({"type": "subscribe", "roomId": "r", "after": 0})).await;
+        let answer = socket.request(&json!({"type": "subscribe", "roomId": "r", "after": 0})).await;
         let expected = if members_only { json!("error") } else { json!("subscribed") };
         assert_eq!(answer["type"], expected, "{answer}");
     }
@@ -87,8 +87,8 @@ async fn membership_begins_and_ends_where_it_says() {
     let server = Server::start();
     server.put_room("r", json!({"membersOnly": true})).await;
     let mut ada = server.ws("/v1/ws?user=ada").await;
-    ada.say(&json!({"type": "subscribe", "roomId": "*"})).await;
-    assert_eq!(ada.hear().await["rooms"], 0);
+    ada.send(&json!({"type": "subscribe", "roomId": "*"})).await;
+    assert_eq!(ada.receive().await["rooms"], 0);
     server.add_member("r", "bob").await;
     let send = async |text: &str| {
         let body = json!({"userId": "bob", "message": text});
@@ -102,7 +102,7 @@ async fn membership_begins_and_ends_where_it_says() {
         send("after").await;
         // All she was sent came to her in the time she was a member; whether the room was ever announced depends on how
         // soon she was removed.
-        let heard = ada.hear_so_far().await;
+        let heard = ada.receive_pending().await;
         let messages: Vec<_> = heard.iter().filter(|frame| frame["type"] == "message").cloned().collect();
         assert!(seqs(&messages).iter().all(|seq| (first..=last).contains(seq)), "{heard:?}");
     }

@@ -88,7 +88,7 @@ async fn replica_lag_falls_back() {
     // Behind by a message: nobody may notice, however short the lag.
     replica.run("select pg_wal_replay_pause()").await;
     let is_paused = "select pg_get_wal_replay_pause_state()";
-    until("a pause", async || replica.ask("postgres", is_paused).await == "paused").await;
+    until("a pause", async || replica.query("postgres", is_paused).await == "paused").await;
     server.send("r", "3").await;
     let (reads, fallbacks) = counts(&server, &replica).await;
     for _ in 0..5 {
@@ -153,7 +153,7 @@ async fn what_was_told_is_found() {
         let sender = if number % 2 == 0 { &server } else { &other };
         let receipt = sender.send("r", &number.to_string()).await;
         assert_eq!(page_texts(&sender.get(WINDOW).await.json()).len(), number);
-        let live = follower.hear_type("message").await;
+        let live = follower.receive_type("message").await;
         assert_eq!(live["seq"], receipt["seq"]);
         assert_eq!(page_texts(&server.get(WINDOW).await.json()).len(), number);
         let page = server.get("/v1/users/ada/messages?limit=1000").await.json();

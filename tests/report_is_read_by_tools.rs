@@ -196,7 +196,7 @@ async fn the_report_says_what_it_took_and_how_the_server_does() {
     let server = Server::start();
     let mut follower = server.subscriber("quiet", json!({})).await;
     server.send("quiet", "hello").await;
-    follower.hear_type("message").await;
+    follower.receive_type("message").await;
     let report = server.get("/v1/stats/report").await.json();
     let metadata = &report["metadata"];
     let names: Vec<&str> = metadata.as_object().unwrap().keys().map(String::as_str).collect();

@@ -17,7 +17,8 @@ async fn restart_keeps_acked() {
         expected.push(text);
 
         let text = format!("ws {round}");
-        let ack = socket.ask(&json!({"type": "send", "roomId": "r", "message": text, "ref": round})).await;
+        let ack =
+            socket.request(&json!({"type": "send", "roomId": "r", "message": text, "ref": round})).await;
         assert_eq!(
             (&ack["type"], &ack["seq"], &ack["ref"]),
             (&json!("ack"), &json!(expected.len() + 1), &json!(round))
@@ -25,7 +26,7 @@ async fn restart_keeps_acked() {
         expected.push(text);
 
         let text = format!("chat {round}");
-        let answer = chat.ask(&chat_message(&format!("c{round}"), &text)).await;
+        let answer = chat.request(&chat_message(&format!("c{round}"), &text)).await;
         assert_eq!((&answer["status"], &answer["seq"]), (&json!("success"), &json!(expected.len() + 1)));
         expected.push(text);
     }

@@ -34,15 +34,15 @@ async fn restored_server_resets_clients() {
         let reset = restored.get(&path).await.problem(410, "reset");
         assert_eq!((&reset["epoch"], &reset["oldest"], &reset["head"]), (new, &json!(1), &json!(4)));
         let mut socket = restored.subscriber("r", json!({"after": after, "epoch": epoch})).await;
-        let reset = socket.hear_type("reset").await;
+        let reset = socket.receive_type("reset").await;
         assert_eq!(reset, json!({"type": "reset", "roomId": "r", "epoch": new, "oldest": 1, "head": 4}));
         let mut heard = Vec::new();
         for _ in 1..=4 {
-            heard.push(socket.hear_type("message").await);
+            heard.push(socket.receive_type("message").await);
         }
         assert_eq!((seqs(&heard), texts(&heard)), (vec![1, 2, 3, 4], vec!["1", "2", "3", "4, another one"]));
     }
     let mut socket = restored.subscriber("r", json!({"after": 4, "epoch": new})).await;
     restored.send("r", "5, live").await;
-    assert_eq!(socket.hear_type("message").await["message"], "5, live");
+    assert_eq!(socket.receive_type("message").await["message"], "5, live");
 }

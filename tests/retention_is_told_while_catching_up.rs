@@ -70,7 +70,7 @@ async fn retention_is_told_while_catching_up() {
         let mut last = remove_all(&server, on_reset).await;
         let mut reader = Reader::default();
         while reader.seq < last {
-            let frame = socket.hear().await;
+            let frame = socket.receive().await;
             reader.take(frame["type"].as_str().unwrap(), &frame, on_reset == "live");
             if reader.seq == last && on_reset == "live" && frame["type"] == "reset" {
                 last = server.send(on_reset, "live").await["seq"].as_u64().unwrap();
@@ -84,7 +84,7 @@ async fn retention_is_told_while_catching_up() {
 async fn an_event_stream_is_told_too() {
     let server = filled(&["r"]).await;
     let mut events = Events::open(&server, "?after=0", None).await;
-    events.hear("subscribed").await;
+    events.receive("subscribed").await;
     let last = remove_all(&server, "r").await;
     let mut reader = Reader::default();
     while reader.seq < last {

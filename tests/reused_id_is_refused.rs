@@ -21,7 +21,7 @@ async fn reused_id_is_refused() {
             other["type"] = json!("send");
             other["ref"] = json!({"any": ["json"]});
             let mut socket = server.ws("/v1/ws").await;
-            let error = socket.ask(&other).await;
+            let error = socket.request(&other).await;
             assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("id_reused")), "{error}");
             assert_eq!((&error["ref"], &error["messageId"]), (&other["ref"], &json!("one")));
         }
@@ -42,8 +42,8 @@ async fn a_reused_id_does_not_harm_its_batch() {
     let server = Server::start();
     let mut chat = server.ws("/chat/r").await;
     let frames = [("a", "1"), ("b", "2"), ("a", "other"), ("c", "3")];
-    chat.say_all(&frames.map(|(id, text)| chat_message(id, text))).await;
-    let answers = chat.hear_all(4).await;
+    chat.send_all(&frames.map(|(id, text)| chat_message(id, text))).await;
+    let answers = chat.receive_many(4).await;
     let statuses: Vec<_> = answers.iter().map(|answer| answer["status"].as_str().unwrap()).collect();
     assert_eq!(statuses, ["success", "success", "error", "success"]);
     assert_eq!((&answers[2]["code"], &answers[2]["messageId"]), (&json!("id_reused"), &json!("a")));

@@ -42,11 +42,11 @@ async fn a_deleted_room_is_gone_and_made_again_counts_on() {
     }
     server.add_member("tea", "bob").await;
     let mut follower = server.subscriber("tea", json!({"after": 0})).await;
-    assert_eq!(seqs(&follower.hear_all(2).await), [1, 2]);
+    assert_eq!(seqs(&follower.receive_many(2).await), [1, 2]);
 
     let deleted = server.call("", Method::DELETE, ROOM, Value::Null).await;
     assert_eq!((deleted.status, deleted.body.len()), (204, 0));
-    let removed = follower.hear_type("error").await;
+    let removed = follower.receive_type("error").await;
     assert_eq!((&removed["code"], &removed["roomId"]), (&json!("removed"), &json!("tea")));
     server.get(ROOM).await.problem(404, "unknown_room");
     server.get(&format!("{ROOM}/messages")).await.problem(404, "unknown_room");
@@ -57,10 +57,10 @@ async fn a_deleted_room_is_gone_and_made_again_counts_on() {
     assert_eq!(server.send("tea", "three").await["seq"], 3);
     assert_eq!(seqs(&server.history("tea").await), [3]);
     assert_eq!(server.get(ROOM).await.json()["members"], 0);
-    assert!(follower.hear_so_far().await.is_empty(), "what was ended stays so");
+    assert!(follower.receive_pending().await.is_empty(), "what was ended stays so");
     // The socket is as good as before.
     follower.subscribe("tea", json!({"after": 0})).await;
-    assert_eq!(follower.hear().await["seq"], 3);
+    assert_eq!(follower.receive().await["seq"], 3);
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn frames_of_marks_and_of_all_rooms_name_what_is_wrong() {
         (json!({"type": "subscribe", "roomId": "*", "epoch": 1, "onReset": "never"}), "epoch onReset"),
         (json!({"type": "unsubscribe", "roomId": "*"}), "roomId"),
     ] {
-        let error = ada.ask(&frame).await;
+        let error = ada.request(&frame).await;
         assert_eq!(
             (&error["type"], &error["code"]),
             (&json!("error"), &json!("invalid")),
@@ -151,12 +151,12 @@ async fn frames_of_marks_and_of_all_rooms_name_what_is_wrong() {
     for frame in
         [json!({"type": "read", "roomId": "tea", "seq": 1}), json!({"type": "subscribe", "roomId": "*"})]
     {
-        assert_eq!(fields(&nobody.ask(&frame).await), "user");
+        assert_eq!(fields(&nobody.request(&frame).await), "user");
     }
-    let refused = ada.ask(&json!({"type": "read", "ref": 1, "roomId": "tea", "seq": 1})).await;
+    let refused = ada.request(&json!({"type": "read", "ref": 1, "roomId": "tea", "seq": 1})).await;
     assert_eq!((&refused["code"], &refused["ref"]), (&json!("not_member"), &json!(1)), "{refused}");
     assert_eq!(refused.get("messageId"), None);
-    let refused = ada.ask(&json!({"type": "read", "roomId": "nowhere", "seq": 1})).await;
+    let refused = ada.request(&json!({"type": "read", "roomId": "nowhere", "seq": 1})).await;
     assert_eq!(refused["code"], "unknown_room");
 }
 

@@ -68,7 +68,7 @@ async fn a_cut_reader_has_a_prefix_of_each_room() {
     }
     let mut slow = server.subscriber("live", json!({})).await;
     // Pages are written as answers are, and live messages as they were encoded for all: it is sent both in turn.
-    slow.say(&json!({"type": "subscribe", "roomId": "old", "after": 0})).await;
+    slow.send(&json!({"type": "subscribe", "roomId": "old", "after": 0})).await;
     until("a full outbox", async || {
         http.post("/v1/messages", lines("live", 5)).await;
         server.metric("slow_subscribers_total").await == 1

@@ -17,13 +17,13 @@ async fn three_messages() -> (Server, Value) {
 }
 
 async fn hear_reset(socket: &mut Ws, epoch: &Value) {
-    let reset = socket.hear_type("reset").await;
+    let reset = socket.receive_type("reset").await;
     assert_eq!(reset, json!({"type": "reset", "roomId": "r", "epoch": epoch, "oldest": 1, "head": 3}));
 }
 
 async fn hear_messages(socket: &mut Ws, from: u64, to: u64) {
     for seq in from..=to {
-        assert_eq!(socket.hear_type("message").await["seq"], seq);
+        assert_eq!(socket.receive_type("message").await["seq"], seq);
     }
 }
 

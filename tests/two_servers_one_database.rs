@@ -108,9 +108,9 @@ async fn whoever_is_removed_at_one_is_sent_away_from_the_other() {
     let mut bob = there.ws("/v1/ws?user=bob").await;
     bob.subscribe("closed", json!({})).await;
     here.send("closed", "for both").await;
-    assert_eq!(bob.hear_type("message").await["message"], "for both");
+    assert_eq!(bob.receive_type("message").await["message"], "for both");
     here.remove_member("closed", "bob").await;
-    assert_eq!(bob.hear_error().await["code"], "removed");
+    assert_eq!(bob.receive_error().await["code"], "removed");
     here.send("closed", "not for bob").await;
     let answer =
         there.call("bob", Method::POST, "/v1/rooms/closed/messages", json!({"message": "hello?"})).await;
@@ -118,10 +118,10 @@ async fn whoever_is_removed_at_one_is_sent_away_from_the_other() {
     let mut ada = there.ws("/v1/ws?user=ada").await;
     ada.subscribe("closed", json!({"after": 0})).await;
     for text in ["for both", "not for bob"] {
-        assert_eq!(ada.hear_type("message").await["message"], text);
+        assert_eq!(ada.receive_type("message").await["message"], text);
     }
     assert_eq!(here.call("", Method::DELETE, "/v1/rooms/closed", Value::Null).await.status, 204);
-    assert_eq!(ada.hear_error().await["code"], "removed");
+    assert_eq!(ada.receive_error().await["code"], "removed");
 }
 
 /// Removing a member ends that member's subscriptions also where everybody may read: at the other server, too, and
@@ -147,36 +147,36 @@ async fn a_member_removed_from_an_open_room_is_sent_away_from_the_other() {
     let mut live = there.ws("/v1/ws?user=bob").await;
     live.subscribe("open", json!({})).await;
     let mut all = there.ws("/v1/ws?user=bob").await;
-    all.say(&json!({"type": "subscribe", "roomId": "*"})).await;
-    all.hear_until("subscribed", "open").await;
+    all.send(&json!({"type": "subscribe", "roomId": "*"})).await;
+    all.receive_until("subscribed", "open").await;
     let mut guest = there.ws("/v1/ws?user=guest").await;
     guest.subscribe("open", json!({})).await;
     let mut ada = there.ws("/v1/ws?user=ada").await;
     ada.subscribe("open", json!({})).await;
     until("four are live", async || there.metric("subscriptions").await == 4).await;
     // Behind the room that is caught up with; it goes live all the same.
-    behind.say(&json!({"type": "subscribe", "roomId": "other"})).await;
+    behind.send(&json!({"type": "subscribe", "roomId": "other"})).await;
 
     here.remove_member("open", "bob").await;
     for socket in [&mut live, &mut all, &mut behind] {
-        let end = in_time("the end of what was followed", socket.hear_error()).await;
+        let end = in_time("the end of what was followed", socket.receive_error()).await;
         assert_eq!((&end["code"], &end["roomId"]), (&json!("removed"), &json!("open")), "{end}");
     }
     here.send("other", "for who was behind").await;
-    assert_eq!(behind.hear_until("message", "other").await["message"], "for who was behind");
+    assert_eq!(behind.receive_until("message", "other").await["message"], "for who was behind");
     here.send("open", "not for bob").await;
     for socket in [&mut guest, &mut ada] {
-        assert_eq!(socket.hear_until("message", "open").await["message"], "not for bob");
+        assert_eq!(socket.receive_until("message", "open").await["message"], "not for bob");
     }
     for socket in [&mut live, &mut all, &mut behind] {
-        let heard = socket.hear_so_far().await;
+        let heard = socket.receive_pending().await;
         assert!(!heard.iter().any(|frame| frame["roomId"] == "open"), "{heard:?}");
     }
     // Anybody may read it, also who was removed: as a guest, from then on.
     live.subscribe("open", json!({})).await;
     here.add_member("open", "eve").await;
     here.send("open", "for guests").await;
-    assert_eq!(live.hear_until("message", "open").await["message"], "for guests");
+    assert_eq!(live.receive_until("message", "open").await["message"], "for guests");
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn keys_are_the_same_at_both() {
         let revision = put.header("etag").unwrap().trim_matches('"').parse().unwrap();
         let listed = got_at.get("/v1/kv?prefix=k").await.json();
         assert_eq!(listed["keys"][0]["revision"], revision, "{listed}");
-        watching.hear(&[("put", "k", revision)]).await;
+        watching.receive(&[("put", "k", revision)]).await;
         std::mem::swap(&mut put_at, &mut got_at);
     }
     let deleted = put_at.request(Method::DELETE, "/kv/k", &[], "").await;

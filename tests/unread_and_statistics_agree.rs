@@ -118,10 +118,10 @@ impl World {
         let told = if user == "u0" {
             let frame = json!({"type": "read", "ref": "mine", "roomId": name, "seq": seq});
             let device = &mut self.devices[device];
-            device.say(&frame).await;
+            device.send(&frame).await;
             // What the other devices did was told to this one before.
             let answer = loop {
-                let heard = device.hear().await;
+                let heard = device.receive().await;
                 if heard["ref"] == "mine" {
                     break heard;
                 }

@@ -38,10 +38,10 @@ async fn unsubscribing_keeps_the_order() {
             let message = json!({"type": "send", "roomId": "c", "userId": "eve", "message": "y"});
             let (begin, stop) = (frame("subscribe", "b"), frame("unsubscribe", "b"));
             let frames = [begin.clone(), message, stop.clone(), begin, stop];
-            reader.say_all(&frames).await;
+            reader.send_all(&frames).await;
             asked += 1;
         }
-        let frame = reader.hear().await;
+        let frame = reader.receive().await;
         match (frame["type"].as_str(), frame["roomId"].as_str()) {
             (Some("message"), Some("a")) => {
                 last += 1;
@@ -75,9 +75,9 @@ async fn an_answer_that_waits_behind_a_slow_one_takes_no_processor() {
     let message = json!({"type": "send", "roomId": "b", "userId": "eve", "message": "x"});
     let (stop, begin) =
         (json!({"type": "unsubscribe", "roomId": "a"}), json!({"type": "subscribe", "roomId": "a"}));
-    reader.say_all(&[message, stop, begin]).await;
+    reader.send_all(&[message, stop, begin]).await;
     for kind in ["ack", "unsubscribed", "subscribed"] {
-        reader.hear_type(kind).await;
+        reader.receive_type(kind).await;
     }
     let taken = server.processor_time() - before;
     assert!(taken < WAITING_MAX, "{taken:?}");

@@ -26,20 +26,20 @@ async fn fragments_make_one_message_with_pings_between() {
         let pieces: Vec<&[u8]> = text.chunks(size).collect();
         for (number, piece) in pieces.iter().enumerate() {
             let opcode = if number == 0 { Data::Text } else { Data::Continue };
-            socket.say_message(fragment(piece, opcode, number + 1 == pieces.len())).await;
+            socket.send_message(fragment(piece, opcode, number + 1 == pieces.len())).await;
             if number == (pieces.len() - 1) / 2 {
-                socket.say_message(Message::Ping(format!("ping {size}").into())).await;
+                socket.send_message(Message::Ping(format!("ping {size}").into())).await;
                 assert_eq!(socket.next_message().await, Message::Pong(format!("ping {size}").into()));
             }
         }
-        let answer = socket.hear().await;
+        let answer = socket.receive().await;
         assert_eq!((&answer["status"], &answer["seq"]), (&json!("success"), &json!(1)), "{size}: {answer}");
     }
     // Empty fragments are fragments too.
-    socket.say_message(fragment(b"", Data::Text, false)).await;
-    socket.say_message(fragment(&text, Data::Continue, false)).await;
-    socket.say_message(fragment(b"", Data::Continue, true)).await;
-    assert_eq!(socket.hear().await["seq"], 1);
+    socket.send_message(fragment(b"", Data::Text, false)).await;
+    socket.send_message(fragment(&text, Data::Continue, false)).await;
+    socket.send_message(fragment(b"", Data::Continue, true)).await;
+    assert_eq!(socket.receive().await["seq"], 1);
     assert_eq!(texts(&server.history("r").await), ["größer 🦀"]);
 }
 
@@ -49,11 +49,11 @@ async fn pings_are_answered_in_kind() {
     for path in ["/v1/ws", "/chat/r"] {
         let mut socket = server.ws(path).await;
         for payload in [vec![], vec![0, 255, 7], vec![b'x'; 125]] {
-            socket.say_message(Message::Ping(payload.clone().into())).await;
+            socket.send_message(Message::Ping(payload.clone().into())).await;
             assert_eq!(socket.next_message().await, Message::Pong(payload.into()));
         }
         // A pong nobody asked for is nothing.
-        socket.say_message(Message::Pong(b"unasked"[..].into())).await;
+        socket.send_message(Message::Pong(b"unasked"[..].into())).await;
         socket.close().await;
     }
 }
@@ -68,9 +68,9 @@ async fn a_close_is_answered_with_its_code() {
         let frame = code.map(|code: u16| CloseFrame { code: CloseCode::from(code), reason: "bye".into() });
         // What came before the close is answered before it.
         let message = json!({"type": "send", "roomId": "r", "userId": "a", "message": "x"});
-        assert!(socket.try_say_all(&[message]).await);
-        socket.say_message(Message::Close(frame)).await;
-        socket.hear_type("ack").await;
+        assert!(socket.try_send_all(&[message]).await);
+        socket.send_message(Message::Close(frame)).await;
+        socket.receive_type("ack").await;
         assert_eq!(socket.closed().await.0, answer, "{code:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use crate::harness::{Server, hubbub, program};
 
-fn must_say(text: &str, parts: &[&str]) {
+fn must_contain(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "'{part}' is not in:\n{text}");
     }
@@ -22,14 +22,14 @@ fn wrong_usage_is_told() {
     ] {
         let ran = hubbub(arguments, "");
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{arguments:?}: {ran:?}");
-        must_say(&ran.stderr, parts);
+        must_contain(&ran.stderr, parts);
     }
     let help = hubbub(&["--help"], "").success();
-    must_say(
+    must_contain(
         &help,
         &["serve", "send", "tail", "history", "rooms", "config", "bench", "Exit codes: 0 success, 1 failure"],
     );
-    must_say(&hubbub(&["--version"], "").success(), &["hubbub ", env!("CARGO_PKG_VERSION")]);
+    must_contain(&hubbub(&["--version"], "").success(), &["hubbub ", env!("CARGO_PKG_VERSION")]);
     assert_eq!(hubbub(&[], "").code, Some(2));
 }
 
@@ -39,12 +39,12 @@ fn an_open_door_must_be_asked_for() {
     let data = directory.path().join("data").display().to_string();
     for listen in ["0.0.0.0:0", "[::]:0"] {
         let line = hubbub(&["serve", "--listen", listen, "--data", &data], "").refusal(2);
-        must_say(&line, &["server.listen", "127.0.0.1", "--insecure"]);
+        must_contain(&line, &["server.listen", "127.0.0.1", "--insecure"]);
     }
     assert!(!directory.path().join("data").exists(), "nothing was made");
     let line = hubbub(&["serve", "--listen", "nonsense", "--data", &data], "");
     assert_ne!(line.code, Some(0));
-    must_say(&line.stderr, &["nonsense", "server.listen"]);
+    must_contain(&line.stderr, &["nonsense", "server.listen"]);
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn a_taken_port_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data").display().to_string();
     let line = hubbub(&["serve", "--listen", &server.address().to_string(), "--data", &data], "").refusal(1);
-    must_say(&line, &["server.listen", "in use"]);
+    must_contain(&line, &["server.listen", "in use"]);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn unknown_settings_are_refused_with_a_suggestion() {
         .concat();
         let ran = hubbub(&arguments, "");
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
-        must_say(
+        must_contain(
             &ran.stderr,
             &[
                 "no setting 'server.lisen'; did you mean 'server.listen'?",
@@ -82,9 +82,9 @@ fn unknown_settings_are_refused_with_a_suggestion() {
         assert!(ran.stderr.lines().all(|line| line.starts_with("hubbub: ")), "{}", ran.stderr);
     }
     let line = hubbub(&["config", "check", "--config", "/nowhere/hubbub.toml"], "").refusal(2);
-    must_say(&line, &["/nowhere/hubbub.toml", "cannot read"]);
+    must_contain(&line, &["/nowhere/hubbub.toml", "cannot read"]);
     file.as_file().set_len(0).unwrap();
-    must_say(&hubbub(&["config", "check", "--config", &path], "").success(), &["valid"]);
+    must_contain(&hubbub(&["config", "check", "--config", &path], "").success(), &["valid"]);
 }
 
 /// Neither a typo in the environment nor the long form of a short name is passed over in silence.
@@ -109,11 +109,11 @@ fn config_print_names_the_source_of_each_value() {
     file.write_all(b"[limits]\nmessage_bytes = '32KiB'\n").unwrap();
     let path = file.path().display().to_string();
     let text = hubbub(&["config", "print", "--config", &path, "--listen", "127.0.0.1:9"], "").success();
-    must_say(
+    must_contain(
         &text,
         &["[server]\n", "listen = \"127.0.0.1:9\"  # flag --listen\n", "ping_interval = \"25s\"\n"],
     );
-    must_say(&text, &[&format!("message_bytes = \"32KiB\"  # file {path}\n")]);
+    must_contain(&text, &[&format!("message_bytes = \"32KiB\"  # file {path}\n")]);
     // What it prints is a configuration.
     let mut again = tempfile::NamedTempFile::new().unwrap();
     again.write_all(text.as_bytes()).unwrap();

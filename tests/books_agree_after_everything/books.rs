@@ -121,7 +121,7 @@ pub(super) async fn agree(books: &mut [Book], client: &mut Client, ledger: &Ledg
         })
         .await;
     }
-    let audit = client.ask_again(Method::POST, "/v1/stats/audit", "{}").await.json();
+    let audit = client.request_again(Method::POST, "/v1/stats/audit", "{}").await.json();
     assert_eq!(audit["differences"], json!([]), "{audit}");
 }
 
@@ -132,7 +132,7 @@ pub(super) async fn close(books: &mut [Book], client: &mut Client, ledger: &Ledg
         // What becomes of the last one where messages are gone soon must not matter to what is counted of users.
         let user = if room == super::BRIEF { "end.brief" } else { "end" };
         let body = json!({"userId": user, "message": END, "messageId": END}).to_string();
-        let answer = client.ask_again(Method::POST, &format!("/v1/rooms/{room}/messages"), &body).await;
+        let answer = client.request_again(Method::POST, &format!("/v1/rooms/{room}/messages"), &body).await;
         assert!(answer.status < 300, "{}", answer.text());
     }
     for book in books.iter_mut() {

@@ -38,7 +38,7 @@ pub(super) async fn count_up(world: Arc<World>, revisions: Arc<Revisions>, key: 
         let is_delete = below(&random, 10) == 0;
         let (method, next) = if is_delete { (Method::DELETE, 0) } else { (Method::PUT, number) };
         tried.push(next);
-        if let Some(answer) = client.ask(method, &path, &[], &number.to_string()).await {
+        if let Some(answer) = client.request(method, &path, &[], &number.to_string()).await {
             assert!(matches!(answer.status, 201 | 204 | 404), "{}", answer.text());
             if !is_delete {
                 let revision = revisions.add(&answer);
@@ -48,7 +48,7 @@ pub(super) async fn count_up(world: Arc<World>, revisions: Arc<Revisions>, key: 
             sure = next;
             tried.clear();
         }
-        let Some(answer) = client.ask(Method::GET, &path, &[], "").await else { continue };
+        let Some(answer) = client.request(Method::GET, &path, &[], "").await else { continue };
         let value = if answer.status == 404 { 0 } else { answer.text().parse().unwrap() };
         assert!(value == sure || tried.contains(&value), "{path}: {value}, not {sure} nor of {tried:?}");
         if value != 0 {
@@ -66,14 +66,14 @@ pub(super) async fn compare_and_set(world: Arc<World>, revisions: Arc<Revisions>
     let (random, mut client) = (world.random(), world.client());
     let (mut done, mut unknown) = (0, 0);
     while let Some(_turn) = world.turn(&random).await {
-        let Some(answer) = client.ask(Method::GET, SHARED, &[], "").await else { continue };
+        let Some(answer) = client.request(Method::GET, SHARED, &[], "").await else { continue };
         let (condition, value) = if answer.status == 404 {
             (("if-none-match", "*".to_owned()), 0)
         } else {
             (("if-match", answer.header("etag").unwrap().to_owned()), number(&answer))
         };
         let headers = [(condition.0, condition.1.as_str())];
-        match client.ask(Method::PUT, SHARED, &headers, &(value + 1).to_string()).await {
+        match client.request(Method::PUT, SHARED, &headers, &(value + 1).to_string()).await {
             Some(answer) if answer.status == 412 => {}
             Some(answer) => {
                 assert!(matches!(answer.status, 201 | 204), "{}", answer.text());
@@ -94,7 +94,7 @@ fn number(answer: &Answer) -> u64 {
 
 /// The key that several added to has as much as was acknowledged, and no more than was tried.
 pub(super) async fn check_shared(client: &mut Client, added: &[(u64, u64)]) {
-    let value = number(&client.ask_again(Method::GET, SHARED, "").await);
+    let value = number(&client.request_again(Method::GET, SHARED, "").await);
     let done: u64 = added.iter().map(|(done, _)| done).sum();
     let unknown: u64 = added.iter().map(|(_, unknown)| unknown).sum();
     assert!((done..=done + unknown).contains(&value), "{value}, not {done} and perhaps {unknown}");
@@ -108,11 +108,11 @@ pub(super) async fn expire(world: Arc<World>, revisions: Arc<Revisions>) {
     // `None` until it is known which revision is there.
     let mut current = None;
     while let Some(_turn) = world.turn(&random).await {
-        if let Some(answer) = client.ask(Method::GET, "/kv/kept", &[], "").await {
+        if let Some(answer) = client.request(Method::GET, "/kv/kept", &[], "").await {
             assert_eq!(answer.status, 200, "a day is not over: {}", answer.text());
         }
         let was_proven = is_proven(&mut client).await;
-        let answer = client.ask(Method::GET, "/kv/brief", &[], "").await;
+        let answer = client.request(Method::GET, "/kv/brief", &[], "").await;
         let was_proven = was_proven && is_proven(&mut client).await;
         if let Some(answer) = answer {
             if answer.status == 404 {
@@ -125,7 +125,7 @@ pub(super) async fn expire(world: Arc<World>, revisions: Arc<Revisions>) {
             }
         }
         if below(&random, 30) == 0 {
-            let put = client.ask(Method::PUT, "/kv/brief", &[("hubbub-ttl", "1")], "x").await;
+            let put = client.request(Method::PUT, "/kv/brief", &[("hubbub-ttl", "1")], "x").await;
             current = put.map(|answer| revisions.add(&answer));
         }
     }
@@ -133,7 +133,7 @@ pub(super) async fn expire(world: Arc<World>, revisions: Arc<Revisions>) {
 
 /// Whether the server's time is one by which it deletes.
 async fn is_proven(client: &mut Client) -> bool {
-    let answer = client.ask(Method::GET, "/health", &[], "").await;
+    let answer = client.request(Method::GET, "/health", &[], "").await;
     answer.is_some_and(|answer| answer.json()["components"]["clock"]["status"] == "UP")
 }
 

@@ -23,13 +23,13 @@ pub(super) async fn come_and_go(world: Arc<World>, members: Arc<Members>) {
         let path = format!("/v1/rooms/{room}/members/{user}");
         let kind = below(&random, 20);
         let Some(mark) = mark else {
-            let answer = client.ask_again(Method::PUT, &path, "").await;
+            let answer = client.request_again(Method::PUT, &path, "").await;
             assert_eq!(answer.status, 204, "{}", answer.text());
             members.0.lock().unwrap().insert((room, user), 0);
             continue;
         };
         if kind == 0 {
-            let answer = client.ask_again(Method::DELETE, &path, "").await;
+            let answer = client.request_again(Method::DELETE, &path, "").await;
             assert_eq!(answer.status, 204, "{}", answer.text());
             members.0.lock().unwrap().remove(&(room, user));
             continue;
@@ -38,7 +38,7 @@ pub(super) async fn come_and_go(world: Arc<World>, members: Arc<Members>) {
         let seq = head.saturating_sub(below(&random, 50));
         let body = json!({"seq": seq}).to_string();
         let path = format!("/v1/rooms/{room}/read?user={user}");
-        let answer = client.ask_again(Method::PUT, &path, &body).await;
+        let answer = client.request_again(Method::PUT, &path, &body).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         let told = answer.json()["readSeq"].as_u64().unwrap();
         assert!(told >= seq.max(mark), "{user} read {room} to {seq}, {mark} before, and is told {told}");

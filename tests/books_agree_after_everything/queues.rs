@@ -50,7 +50,7 @@ impl Jobs {
     async fn acknowledge(&self, client: &mut Client, id: &str, receipt: &Value, came: u64) {
         let is_old = self.known.lock().unwrap()[id].asked > came;
         let path = format!("/v1/queues/jobs/messages/{id}/ack");
-        let answer = client.ask(Method::POST, &path, &[], &json!({"receipt": receipt}).to_string()).await;
+        let answer = client.request(Method::POST, &path, &[], &json!({"receipt": receipt}).to_string()).await;
         let finished = self.tick();
         let mut known = self.known.lock().unwrap();
         let job = known.get_mut(id).unwrap();
@@ -68,7 +68,7 @@ impl Jobs {
     /// Takes whatever is left.
     pub(super) async fn drain(&self, client: &mut Client) {
         loop {
-            client.ask_again(Method::POST, "/v1/queues/jobs.dead/redrive", "{}").await;
+            client.request_again(Method::POST, "/v1/queues/jobs.dead/redrive", "{}").await;
             let asked = self.tick();
             let body = json!({"receiver": "w0", "max": 100, "leaseMs": 600_000});
             let taken = client.post("/v1/queues/jobs/lease", &body).await.expect("the server is there");
@@ -109,7 +109,7 @@ pub(super) async fn work(world: Arc<World>, jobs: Arc<Jobs>, name: &'static str)
     let mut held: Vec<(String, Value, u64)> = Vec::new();
     while let Some(_turn) = world.turn(&random).await {
         if below(&random, 20) == 0 {
-            client.ask(Method::POST, "/v1/queues/jobs.dead/redrive", &[], "{}").await;
+            client.request(Method::POST, "/v1/queues/jobs.dead/redrive", &[], "{}").await;
         }
         if !held.is_empty() && below(&random, 20) == 0 {
             let (id, receipt, came) = held.swap_remove(0);
@@ -127,13 +127,13 @@ pub(super) async fn work(world: Arc<World>, jobs: Arc<Jobs>, name: &'static str)
             let said = json!({"receipt": receipt}).to_string();
             match below(&random, 10) {
                 0 => {
-                    client.ask(Method::POST, &format!("{path}/nack"), &[], &said).await;
+                    client.request(Method::POST, &format!("{path}/nack"), &[], &said).await;
                     held.push((id.to_owned(), receipt.clone(), came));
                 }
                 1 => held.push((id.to_owned(), receipt.clone(), came)),
                 how => {
                     if how == 2 {
-                        client.ask(Method::POST, &format!("{path}/extend"), &[], &said).await;
+                        client.request(Method::POST, &format!("{path}/extend"), &[], &said).await;
                     }
                     jobs.acknowledge(&mut client, id, receipt, came).await;
                 }
@@ -169,11 +169,11 @@ pub(super) async fn produce(world: Arc<World>, jobs: Arc<Jobs>, letters: Arc<Let
             body["groupId"] = "g".into();
         }
         let path = format!("/v1/queues/{queue}/messages");
-        let answer = client.ask_again(Method::POST, &path, &body.to_string()).await;
+        let answer = client.request_again(Method::POST, &path, &body.to_string()).await;
         assert!(matches!(answer.status, 200 | 201), "{body}: {}", answer.text());
         let sent = answer.json();
         if below(&random, 4) == 0 {
-            let again = client.ask_again(Method::POST, &path, &body.to_string()).await;
+            let again = client.request_again(Method::POST, &path, &body.to_string()).await;
             assert_eq!((again.status, &again.json()["id"]), (200, &sent["id"]), "{body}");
         }
         match queue {

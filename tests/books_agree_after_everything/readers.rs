@@ -82,7 +82,7 @@ impl Reader {
         if let Some(epoch) = &self.epoch {
             frame["epoch"] = epoch.clone();
         }
-        socket.try_say_all(&[frame]).await.then_some(())?;
+        socket.try_send_all(&[frame]).await.then_some(())?;
         self.socket = Some(socket);
         Some(())
     }

@@ -87,7 +87,7 @@ pub(super) struct Client {
 
 impl Client {
     /// The answer, or `None` when nobody knows what became of the request, or it was refused for now.
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &mut self,
         method: Method,
         path: &str,
@@ -113,23 +113,23 @@ impl Client {
     }
 
     /// Asks until somebody answers; for what may be repeated.
-    pub(super) async fn ask_again(&mut self, method: Method, path: &str, body: &str) -> Answer {
+    pub(super) async fn request_again(&mut self, method: Method, path: &str, body: &str) -> Answer {
         loop {
-            if let Some(answer) = self.ask(method.clone(), path, &[], body).await {
+            if let Some(answer) = self.request(method.clone(), path, &[], body).await {
                 return answer;
             }
         }
     }
 
     pub(super) async fn get(&mut self, path: &str) -> Value {
-        let answer = self.ask_again(Method::GET, path, "").await;
+        let answer = self.request_again(Method::GET, path, "").await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
         answer.json()
     }
 
     /// Once; must be taken if it is answered.
     pub(super) async fn post(&mut self, path: &str, body: &Value) -> Option<Value> {
-        let answer = self.ask(Method::POST, path, &[], &body.to_string()).await?;
+        let answer = self.request(Method::POST, path, &[], &body.to_string()).await?;
         assert!((200..300).contains(&answer.status), "{path} {body}: {} {}", answer.status, answer.text());
         Some(answer.json())
     }

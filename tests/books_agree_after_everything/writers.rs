@@ -78,7 +78,7 @@ pub(super) async fn post(world: Arc<World>, ledger: Arc<Ledger>, room: &'static 
     let mut seqs = Acked::new();
     while let Some(_turn) = world.turn(&random).await {
         let number = seqs.len() as u64;
-        let answer = client.ask_again(Method::POST, &path, &message(number)).await;
+        let answer = client.request_again(Method::POST, &path, &message(number)).await;
         assert!(matches!(answer.status, 200..=202), "{room}: {}", answer.text());
         let seq = answer.json()["seq"].as_u64();
         assert_eq!(seq.is_none(), world.has_broker, "{}", answer.text());
@@ -89,7 +89,7 @@ pub(super) async fn post(world: Arc<World>, ledger: Arc<Ledger>, room: &'static 
             continue;
         }
         let old = below(&random, number + 1);
-        let again = client.ask_again(Method::POST, &path, &message(old)).await;
+        let again = client.request_again(Method::POST, &path, &message(old)).await;
         if world.has_broker {
             assert_eq!(again.status, 202, "{}", again.text());
         } else {

@@ -112,7 +112,7 @@ fn request(method: &str, template: &str, operation: &Value, name: &str) -> Step 
 }
 
 /// The status, the content type, and the body: of an endless stream as much as `wanted` has.
-pub(super) async fn ask(server: &Server, step: &Step) -> (u16, Option<String>, String) {
+pub(super) async fn perform(server: &Server, step: &Step) -> (u16, Option<String>, String) {
     let stream = TcpStream::connect(server.address()).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection.with_upgrades());
@@ -219,7 +219,7 @@ async fn every_example_of_openapi_happens() {
             let value = value.unwrap_or_else(|| panic!("{}: there is no {source}", step.place));
             step.path = step.path.replace(shown, &text_of(value));
         }
-        let (status, media, said) = ask(&server, &step).await;
+        let (status, media, said) = perform(&server, &step).await;
         assert_eq!((status, &media), (step.status, &step.media), "{}: {said}", step.place);
         for (schema, shown, said) in parts(&step, &said) {
             assert_eq!(schemas.faults(&schema, &said), [""; 0], "{}: {said}", step.place);

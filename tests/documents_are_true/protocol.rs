@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::openapi::{Step, ask, parts};
+use super::openapi::{Step, parts, perform};
 use super::{Line, converse};
 use crate::harness::Server;
 use crate::harness::likeness::differences;
@@ -81,7 +81,7 @@ async fn every_request_of_the_protocol_is_answered_as_shown() {
     assert!(all.len() >= 16 && all.len().is_multiple_of(2), "{} blocks", all.len());
     for pair in all.chunks(2) {
         let step = step(pair[0], pair[1]);
-        let (status, media, said) = ask(&server, &step).await;
+        let (status, media, said) = perform(&server, &step).await;
         assert_eq!((status, &media), (step.status, &step.media), "{}: {said}", step.place);
         for (_, shown, said) in parts(&step, &said) {
             assert_eq!(differences(&shown, &said), [""; 0], "{}: {said}", step.place);

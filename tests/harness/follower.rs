@@ -37,7 +37,7 @@ impl Follower {
         let Some(mut socket) = Ws::try_open(address, "/v1/ws").await else { return false };
         let mut frame = json!({"type": "subscribe", "roomId": self.room});
         frame.as_object_mut().unwrap().extend(how.as_object().unwrap().clone());
-        if !socket.try_say_all(&[frame]).await {
+        if !socket.try_send_all(&[frame]).await {
             return false;
         }
         let Ok(subscribed) = socket.next().await else { return false };

@@ -20,26 +20,26 @@ impl Line {
         Self { stream, kept: Vec::new() }
     }
 
-    pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         in_time("writing", self.stream.write_all(bytes.as_ref())).await.unwrap();
     }
 
-    /// As much as is taken at once; how many bytes that were.
-    pub(crate) fn say_some(&mut self, bytes: &[u8]) -> usize {
-        let mut said = 0;
-        while let Ok(count @ 1..) = self.stream.try_write(&bytes[said..]) {
-            said += count;
+    /// Sends what fits into the socket's buffer; the number of bytes sent.
+    pub(crate) fn send_some(&mut self, bytes: &[u8]) -> usize {
+        let mut sent = 0;
+        while let Ok(count @ 1..) = self.stream.try_write(&bytes[sent..]) {
+            sent += count;
         }
-        said
+        sent
     }
 
-    /// Says nothing more.
+    /// Ends the outgoing stream.
     pub(crate) async fn end(&mut self) {
         self.stream.shutdown().await.unwrap();
     }
 
     /// The next line, without its end; `None` when the server has closed.
-    pub(crate) async fn hear(&mut self) -> Option<String> {
+    pub(crate) async fn receive(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.kept.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.kept.drain(..=end).collect();
@@ -53,15 +53,15 @@ impl Line {
     }
 
     /// The next lines must be these.
-    pub(crate) async fn must_hear(&mut self, lines: &[&str]) {
+    pub(crate) async fn expect_lines(&mut self, lines: &[&str]) {
         for line in lines {
-            assert_eq!(self.hear().await.as_deref(), Some(*line));
+            assert_eq!(self.receive().await.as_deref(), Some(*line));
         }
     }
 
-    /// Says something that must be answered by these lines.
-    pub(crate) async fn ask(&mut self, bytes: impl AsRef<[u8]>, lines: &[&str]) {
-        self.say(bytes).await;
-        self.must_hear(lines).await;
+    /// Sends bytes that must be answered by these lines.
+    pub(crate) async fn request(&mut self, bytes: impl AsRef<[u8]>, lines: &[&str]) {
+        self.send(bytes).await;
+        self.expect_lines(lines).await;
     }
 }

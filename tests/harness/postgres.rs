@@ -80,8 +80,8 @@ impl Postgres {
     }
 
     /// The first column of the first row of an answer, as text.
-    pub(crate) async fn ask(&self, database: &str, sql: &str) -> String {
-        ask(&self.connect(database).await, sql).await
+    pub(crate) async fn query(&self, database: &str, sql: &str) -> String {
+        query(&self.connect(database).await, sql).await
     }
 }
 
@@ -101,7 +101,7 @@ impl Pooler {
     }
 
     /// A command of its console: "pause" holds clients back and closes connections to the database, until "resume".
-    pub(crate) async fn say(&self, command: &str) {
+    pub(crate) async fn command(&self, command: &str) {
         connect(&self.url("pgbouncer")).await.batch_execute(command).await.unwrap();
     }
 
@@ -139,7 +139,7 @@ async fn connect(url: &str) -> Client {
 }
 
 /// The first column of the first row of an answer, as text; nothing for null.
-async fn ask(client: &Client, sql: &str) -> String {
+async fn query(client: &Client, sql: &str) -> String {
     for message in client.simple_query(sql).await.unwrap() {
         if let tokio_postgres::SimpleQueryMessage::Row(row) = message {
             return row.get(0).unwrap_or_default().to_owned();

@@ -68,7 +68,7 @@ impl Watch {
     }
 
     /// The next events must be these; the id of the last.
-    pub(crate) async fn hear(&mut self, events: &[(&str, &str, u64)]) -> String {
+    pub(crate) async fn receive(&mut self, events: &[(&str, &str, u64)]) -> String {
         let mut last = String::new();
         for (kind, key, revision) in events {
             let (id, said, data) = self.next().await.expect("the stream ended");

@@ -86,7 +86,7 @@ impl Writer {
                 }
             }
             // When this fails, what was answered before still counts, and the reason for the end comes after it.
-            let _ = socket.try_say_all(&frames).await;
+            let _ = socket.try_send_all(&frames).await;
             frames.clear();
             if self.unanswered.is_empty() {
                 socket.close().await;

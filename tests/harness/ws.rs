@@ -31,29 +31,29 @@ impl Ws {
         .await
     }
 
-    pub(crate) async fn say(&mut self, frame: &Value) {
-        self.say_text(frame.to_string()).await;
+    pub(crate) async fn send(&mut self, frame: &Value) {
+        self.send_text(frame.to_string()).await;
     }
 
-    pub(crate) async fn say_text(&mut self, text: impl Into<String>) {
-        self.say_message(Message::text(text.into())).await;
+    pub(crate) async fn send_text(&mut self, text: impl Into<String>) {
+        self.send_message(Message::text(text.into())).await;
     }
 
-    pub(crate) async fn say_message(&mut self, message: Message) {
-        assert!(self.try_say(message).await, "the socket is closed");
+    pub(crate) async fn send_message(&mut self, message: Message) {
+        assert!(self.try_send(message).await, "the socket is closed");
     }
 
     /// Whether it could be sent.
-    pub(crate) async fn try_say(&mut self, message: Message) -> bool {
+    pub(crate) async fn try_send(&mut self, message: Message) -> bool {
         in_time("sending", self.0.send(message)).await.is_ok()
     }
 
     /// Puts frames into the buffer, and sends them all at once.
-    pub(crate) async fn say_all(&mut self, frames: &[Value]) {
-        assert!(self.try_say_all(frames).await, "the socket is closed");
+    pub(crate) async fn send_all(&mut self, frames: &[Value]) {
+        assert!(self.try_send_all(frames).await, "the socket is closed");
     }
 
-    pub(crate) async fn try_say_all(&mut self, frames: &[Value]) -> bool {
+    pub(crate) async fn try_send_all(&mut self, frames: &[Value]) -> bool {
         in_time("sending", async {
             for frame in frames {
                 self.0.feed(Message::text(frame.to_string())).await?;
@@ -93,14 +93,14 @@ impl Ws {
     }
 
     /// The next text.
-    pub(crate) async fn hear(&mut self) -> Value {
+    pub(crate) async fn receive(&mut self) -> Value {
         self.next().await.unwrap_or_else(|closed| panic!("closed with {closed:?}"))
     }
 
     /// Drops texts until one of that `type` in that room comes.
-    pub(crate) async fn hear_until(&mut self, kind: &str, room: &str) -> Value {
+    pub(crate) async fn receive_until(&mut self, kind: &str, room: &str) -> Value {
         loop {
-            let frame = self.hear().await;
+            let frame = self.receive().await;
             if frame["type"] == kind && frame["roomId"] == room {
                 return frame;
             }
@@ -108,21 +108,21 @@ impl Ws {
     }
 
     /// Drops texts until an error comes.
-    pub(crate) async fn hear_error(&mut self) -> Value {
+    pub(crate) async fn receive_error(&mut self) -> Value {
         loop {
-            let frame = self.hear().await;
+            let frame = self.receive().await;
             if frame["type"] == "error" {
                 return frame;
             }
         }
     }
 
-    /// Drops nothing: whatever came before the answer to a ping.
-    pub(crate) async fn hear_so_far(&mut self) -> Vec<Value> {
-        self.say(&json!({"type": "ping", "ref": "so far"})).await;
+    /// All frames that arrive before the answer to a ping.
+    pub(crate) async fn receive_pending(&mut self) -> Vec<Value> {
+        self.send(&json!({"type": "ping", "ref": "so far"})).await;
         let mut all = Vec::new();
         loop {
-            let frame = self.hear().await;
+            let frame = self.receive().await;
             if frame["type"] == "pong" {
                 return all;
             }
@@ -130,32 +130,32 @@ impl Ws {
         }
     }
 
-    pub(crate) async fn hear_all(&mut self, count: usize) -> Vec<Value> {
+    pub(crate) async fn receive_many(&mut self, count: usize) -> Vec<Value> {
         let mut all = Vec::with_capacity(count);
         while all.len() < count {
-            all.push(self.hear().await);
+            all.push(self.receive().await);
         }
         all
     }
 
     /// The next text, which must be of that `type`.
-    pub(crate) async fn hear_type(&mut self, kind: &str) -> Value {
-        let frame = self.hear().await;
+    pub(crate) async fn receive_type(&mut self, kind: &str) -> Value {
+        let frame = self.receive().await;
         assert_eq!(frame["type"], kind, "{frame}");
         frame
     }
 
-    pub(crate) async fn ask(&mut self, frame: &Value) -> Value {
-        self.say(frame).await;
-        self.hear().await
+    pub(crate) async fn request(&mut self, frame: &Value) -> Value {
+        self.send(frame).await;
+        self.receive().await
     }
 
     /// Subscribes with the given members, and returns the `subscribed` frame.
     pub(crate) async fn subscribe(&mut self, room: &str, how: Value) -> Value {
         let mut frame = json!({"type": "subscribe", "roomId": room});
         frame.as_object_mut().unwrap().extend(how.as_object().unwrap().clone());
-        self.say(&frame).await;
-        self.hear_type("subscribed").await
+        self.send(&frame).await;
+        self.receive_type("subscribed").await
     }
 
     /// Drops texts until the socket ends; how it ended, with a code.

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// A store that can be copied while it is written to.
 ///
 /// A backup is a list of files at one moment. They stay readable and unchanged until the backup is ended, is not read
@@ -48,7 +50,7 @@ pub struct BackupInfo {
 }
 
 /// A file of a backup.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupFile {
     /// Path below the data directory, with `/` as the separator.
     pub name: String,

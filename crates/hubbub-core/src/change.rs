@@ -108,53 +108,57 @@ impl<'a> Change<'a> {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    PutRoom { members_only: Option<bool>, retention_s: Option<u64> },
-    DeleteRoom,
-    AddMember,
-    RemoveMember,
-    MarkRead(u64),
-    EraseUser,
+impl<'a> RoomChange<'a> {
+    /// The user and the title, where it has them.
+    fn user_and_title(&self) -> (&'a str, Option<&'a str>) {
+        match *self {
+            Self::PutRoom { settings, .. } => ("", settings.title),
+            Self::DeleteRoom { .. } => ("", None),
+            Self::AddMember { user, .. }
+            | Self::RemoveMember { user, .. }
+            | Self::MarkRead { user, .. }
+            | Self::EraseUser { user } => (user, None),
+        }
+    }
+
+    /// The same change with other texts.
+    fn with<'b>(&self, room: &'b str, user: &'b str, title: Option<&'b str>) -> RoomChange<'b> {
+        match *self {
+            Self::PutRoom { settings: RoomSettings { members_only, retention_s, .. }, .. } => {
+                RoomChange::PutRoom { room, settings: RoomSettings { title, members_only, retention_s } }
+            }
+            Self::DeleteRoom { .. } => RoomChange::DeleteRoom { room },
+            Self::AddMember { .. } => RoomChange::AddMember { room, user },
+            Self::RemoveMember { .. } => RoomChange::RemoveMember { room, user },
+            Self::MarkRead { seq, .. } => RoomChange::MarkRead { room, user, seq },
+            Self::EraseUser { .. } => RoomChange::EraseUser { user },
+        }
+    }
 }
+
+/// The length of an absent text.
+const NONE: u16 = u16::MAX;
 
 /// The fixed-size part of a [`Change`] whose strings are stored in a shared buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EncodedChange {
     start: usize,
-    room_bytes: u16,
-    user_bytes: u16,
-    by_bytes: Option<u16>,
-    title_bytes: Option<u16>,
-    kind: Kind,
+    /// Of the room, the user, the author and the title.
+    lengths: [u16; 4],
+    /// The change with empty texts.
+    what: RoomChange<'static>,
 }
 
 impl EncodedChange {
     pub(crate) fn write(change: &Change<'_>, into: &mut String) -> Self {
         let start = into.len();
-        let (kind, user, title) = match change.what {
-            RoomChange::PutRoom { settings: RoomSettings { title, members_only, retention_s }, .. } => {
-                (Kind::PutRoom { members_only, retention_s }, "", title)
-            }
-            RoomChange::DeleteRoom { .. } => (Kind::DeleteRoom, "", None),
-            RoomChange::AddMember { user, .. } => (Kind::AddMember, user, None),
-            RoomChange::RemoveMember { user, .. } => (Kind::RemoveMember, user, None),
-            RoomChange::MarkRead { user, seq, .. } => (Kind::MarkRead(seq), user, None),
-            RoomChange::EraseUser { user } => (Kind::EraseUser, user, None),
-        };
-        let room = change.room().unwrap_or_default();
-        for part in [room, user, change.by.unwrap_or_default(), title.unwrap_or_default()] {
-            into.push_str(part);
-        }
-        let length = |part: &str| cast_or_nearest(part.len(), "ids and titles are at most 256 bytes");
-        Self {
-            start,
-            room_bytes: length(room),
-            user_bytes: length(user),
-            by_bytes: change.by.map(length),
-            title_bytes: title.map(length),
-            kind,
-        }
+        let (user, title) = change.what.user_and_title();
+        let lengths = [change.room(), Some(user), change.by, title].map(|text| {
+            into.push_str(text.unwrap_or_default());
+            let length = |text: &str| cast_or_nearest(text.len(), "ids and titles are at most 256 bytes");
+            text.map_or(NONE, length)
+        });
+        Self { start, lengths, what: change.what.with("", "", None) }
     }
 
     /// The same after its strings moved by `offset` bytes.
@@ -165,30 +169,15 @@ impl EncodedChange {
 
     pub(crate) fn read<'a>(&self, from: &'a str) -> Option<Change<'a>> {
         let mut rest = from.get(self.start..)?;
-        let mut take = |bytes: u16| {
+        let [room, user, by, title] = self.lengths.map(|bytes| {
+            if bytes == NONE {
+                return Some(None);
+            }
             let (part, tail) = rest.split_at_checked(bytes.into())?;
             rest = tail;
-            Some(part)
-        };
-        let (room, user) = (take(self.room_bytes)?, take(self.user_bytes)?);
-        let by = match self.by_bytes {
-            Some(bytes) => Some(take(bytes)?),
-            None => None,
-        };
-        let title = match self.title_bytes {
-            Some(bytes) => Some(take(bytes)?),
-            None => None,
-        };
-        let what = match self.kind {
-            Kind::PutRoom { members_only, retention_s } => {
-                RoomChange::PutRoom { room, settings: RoomSettings { title, members_only, retention_s } }
-            }
-            Kind::DeleteRoom => RoomChange::DeleteRoom { room },
-            Kind::AddMember => RoomChange::AddMember { room, user },
-            Kind::RemoveMember => RoomChange::RemoveMember { room, user },
-            Kind::MarkRead(seq) => RoomChange::MarkRead { room, user, seq },
-            Kind::EraseUser => RoomChange::EraseUser { user },
-        };
-        Some(Change { by, what })
+            Some(Some(part))
+        });
+        let (room, user) = (room?.unwrap_or_default(), user?.unwrap_or_default());
+        Some(Change { by: by?, what: self.what.with(room, user, title?) })
     }
 }

@@ -25,8 +25,8 @@ pub fn is_valid_id(text: &str) -> bool {
 #[error("{ID_RULE}")]
 pub struct InvalidId;
 
-macro_rules! id_type {
-    ($(#[$doc:meta])* $name:ident) => {
+macro_rules! id_types {
+    ($($(#[$doc:meta])* $name:ident;)*) => { $(
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Arc<str>);
@@ -54,29 +54,19 @@ macro_rules! id_type {
                 f.write_str(&self.0)
             }
         }
-    };
+    )* };
 }
 
-id_type!(
+id_types! {
     /// Names a room.
-    RoomId
-);
-id_type!(
+    RoomId;
     /// Names a user who sends or reads.
-    UserId
-);
-id_type!(
-    /// The sender's idempotency key, unique within a room.
-    MessageId
-);
-id_type!(
+    UserId;
     /// Names a queue.
-    QueueId
-);
-id_type!(
+    QueueId;
     /// Names a client of queues.
-    ClientId
-);
+    ClientId;
+}
 
 /// Writes a UUIDv7 (RFC 9562 §5.7) in its canonical form: the id of a message whose sender gave none.
 pub fn write_uuid_v7(now: Timestamp, random: &dyn RandomSource, out: &mut String) {

@@ -35,9 +35,7 @@ pub fn broken(rule: &'static str) -> BrokenInvariant {
 }
 
 /// `value` as another type of number.
-///
-/// # Errors
-/// [`BrokenInvariant`] if it does not fit, contrary to `rule`.
+/// Fails with: [`BrokenInvariant`] if it does not fit, contrary to `rule`.
 #[track_caller]
 pub fn cast<T, U: TryFrom<T>>(value: T, rule: &'static str) -> Result<U, BrokenInvariant> {
     match U::try_from(value) {

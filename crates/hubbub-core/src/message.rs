@@ -132,19 +132,8 @@ pub fn write_json_string(text: &str, out: &mut Vec<u8>) {
 }
 
 /// Appends a decimal number.
-pub fn write_u64(mut value: u64, out: &mut Vec<u8>) {
-    let start = out.len();
-    loop {
-        let [digit, ..] = (value % 10).to_le_bytes();
-        out.push(b'0' + digit);
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    if let Some(digits) = out.get_mut(start..) {
-        digits.reverse();
-    }
+pub fn write_u64(value: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 #[derive(Debug, Clone, Copy)]

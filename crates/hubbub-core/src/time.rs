@@ -106,10 +106,10 @@ fn parse_rfc3339(bytes: &[u8]) -> Option<Timestamp> {
     }
     let (year, month, day) = (field(0, 4)?, field(5, 7)?, field(8, 10)?);
     let (hour, minute, second) = (field(11, 13)?, field(14, 16)?, field(17, 19)?);
-    if !(1..=12).contains(&month) || day < 1 || day > days_in_month(year, month) || year < 1 {
-        return None;
-    }
-    if hour > 23 || minute > 59 || second > 60 {
+    let days = days_from_civil(year, month, day);
+    // Of a day that is not in the calendar, the number belongs to another one.
+    let is_date = year >= 1 && civil_from_days(days) == (year, month, day);
+    if !is_date || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
     let mut rest = bytes.get(19..)?;
@@ -125,7 +125,7 @@ fn parse_rfc3339(bytes: &[u8]) -> Option<Timestamp> {
     }
     let offset_minutes = parse_offset(rest)?;
     // A leap second (:60) is the last moment of its minute, as POSIX time has no place for it.
-    let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second.min(59);
+    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second.min(59);
     let total = (seconds - offset_minutes * 60) * 1_000_000 + micros;
     (MICROS_MIN..=MICROS_MAX).contains(&total).then_some(Timestamp(total))
 }
@@ -139,15 +139,6 @@ fn parse_offset(rest: &[u8]) -> Option<i64> {
             Some(if *sign == b'-' { -total } else { total })
         }
         _ => None,
-    }
-}
-
-fn days_in_month(year: i64, month: i64) -> i64 {
-    match month {
-        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use files::{ExportArgs, FileFormat, ImportArgs};
-pub(crate) use kv::{KvAction, KvArgs};
-pub(crate) use queue::{OnFull, QueueAction, QueueArgs, QueueSendArgs, QueueSettingsArgs, TakeArgs};
+pub(crate) use kv::KvAction;
+pub(crate) use queue::{OnFull, QueueAction, QueueSendArgs, QueueSettingsArgs, TakeArgs};
 
 /// Chat rooms, message queues and a cached key-value store: durable, in order, in one binary.
 ///
@@ -46,17 +46,18 @@ pub(crate) enum Command {
     /// Show a room's messages.
     History(HistoryArgs),
     /// List rooms.
-    Rooms(RoomsArgs),
+    Rooms(ClientArgs),
     /// Create, change or delete a room, and manage its members.
-    Room(RoomArgs),
+    Room(ActionArgs<RoomAction>),
     /// Read, set, delete, list and watch values by key.
-    Kv(KvArgs),
+    Kv(ActionArgs<KvAction>),
     /// Create queues, send to them, take from them, and inspect them.
-    Queue(QueueArgs),
+    Queue(ActionArgs<QueueAction>),
     /// Show statistics, watch them, or audit them.
     Stats(StatsArgs),
     /// Show or check the configuration.
-    Config(ConfigArgs),
+    #[command(subcommand)]
+    Config(ConfigAction),
     /// Back up a running server's data into a directory of backups.
     Backup(BackupArgs),
     /// Restore a backup into a data directory, or check that it can be restored.
@@ -190,16 +191,11 @@ pub(crate) struct HistoryArgs {
     pub(crate) client: ClientArgs,
 }
 
+/// An action and the options of client commands.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct RoomsArgs {
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct RoomArgs {
+pub(crate) struct ActionArgs<A: Subcommand> {
     #[command(subcommand)]
-    pub(crate) action: RoomAction,
+    pub(crate) action: A,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
 }
@@ -256,7 +252,7 @@ pub(crate) struct StatsArgs {
           value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub(crate) top: u16,
     /// Instead print clients, rooms, messages and store size in this interval, such as 5s or 1min, until interrupted.
-    #[arg(long, value_name = "TIME", value_parser = interval)]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
     pub(crate) every: Option<Duration>,
     /// Also append each line to this file, as CSV.
     #[arg(long, value_name = "FILE", requires = "every")]
@@ -271,24 +267,12 @@ pub(crate) struct StatsArgs {
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum StatsAction {
     /// Recount all messages and compare with the statistics; fails when they differ.
-    Audit(AuditArgs),
+    Audit(ClientArgs),
 }
 
-#[derive(Debug, Clone, Args)]
-pub(crate) struct AuditArgs {
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
-}
-
-fn interval(text: &str) -> Result<Duration, &'static str> {
+fn positive_time(text: &str) -> Result<Duration, &'static str> {
     let time = hubbub_core::duration::parse(text).filter(|time| !time.is_zero());
-    time.ok_or("must be a time such as 500ms, 5s or 1min")
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ConfigArgs {
-    #[command(subcommand)]
-    pub(crate) action: ConfigAction,
+    time.ok_or("must be a time such as 500ms, 10s or 12h")
 }
 
 #[derive(Debug, Clone, Subcommand)]

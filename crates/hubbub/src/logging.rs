@@ -5,18 +5,12 @@ use std::io::IsTerminal;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-use crate::config::{LogFormat, LogLevel};
+use crate::config::LogFormat;
 
 /// Starts logging. Only the first call has an effect.
-pub(crate) fn start(level: LogLevel, format: LogFormat) {
-    let filter = match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-    };
+pub(crate) fn start(level: LevelFilter, format: LogFormat) {
     // The RabbitMQ library logs whole messages. Its returned errors contain what matters.
-    let filter = Targets::new().with_default(filter).with_target("lapin", LevelFilter::OFF);
+    let filter = Targets::new().with_default(level).with_target("lapin", LevelFilter::OFF);
     let layer = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);

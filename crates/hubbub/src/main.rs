@@ -6,7 +6,6 @@ mod client;
 mod config;
 mod logging;
 mod memory;
-mod message_log;
 mod serve;
 mod stores;
 mod supervision;

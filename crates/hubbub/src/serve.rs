@@ -12,7 +12,7 @@ use hubbub_core::essential::{self, supervise};
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Essential, RandomSource, Store};
 use hubbub_gateway::server::{self, Listeners};
-use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics};
+use hubbub_gateway::{Documents, ENCODE, Gateway, ServerLimits, Statistics};
 use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
@@ -21,9 +21,9 @@ use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
 use tokio::net::TcpListener;
 
 use crate::cli::ServeArgs;
-use crate::config::{self, Config, ConfigError, Environment, MetricsAnswer};
+use crate::config::{self, Config, ConfigError, Environment};
 use crate::system::{KeyedRandom, SystemClock};
-use crate::{logging, memory, message_log, stores, supervision};
+use crate::{logging, memory, stores, supervision};
 
 /// Limit of the threads that read the embedded store. Each keeps some 2 MiB of freed memory while it lives, and the
 /// library's default of 512 threads was reached in part by bursts of short reads (measured: 247 threads, 550 MiB).
@@ -79,7 +79,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         metrics.clone(),
     )?;
     let log =
-        message_log::open(config, Arc::new(direct), clock.clone(), random.clone(), metrics.clone()).await?;
+        stores::open_log(config, Arc::new(direct), clock.clone(), random.clone(), metrics.clone()).await?;
     let gateway = Gateway {
         log: Arc::new(log),
         store: store.clone(),
@@ -93,7 +93,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         allowed_origins: config.allowed_origins.0.clone(),
         clock,
         random,
-        statistics: Statistics::new(metrics_default(config), started),
+        statistics: Statistics::new(*config.metrics_default, started),
         documents: Documents::default(),
     };
     if let Some((_, address)) = &line {
@@ -190,13 +190,6 @@ pub(crate) fn limits(config: &Config) -> Limits {
         page_messages: *config.page_messages,
         queue_message_bytes: config.queue_message_bytes.0,
         value_bytes: config.value_bytes.0,
-    }
-}
-
-fn metrics_default(config: &Config) -> MetricsDefault {
-    match *config.metrics_default {
-        MetricsAnswer::Prometheus => MetricsDefault::Prometheus,
-        MetricsAnswer::Report => MetricsDefault::Report,
     }
 }
 

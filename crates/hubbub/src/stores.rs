@@ -1,13 +1,14 @@
-//! Opens the configured store. No other module knows which [`Store`] it is.
+//! Opens the configured store and message log. No other module knows which [`Store`] and [`Log`] they are.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
 use hubbub_core::{Clock, RandomSource, Store};
-use hubbub_store::embedded::{Durability, Embedded, EngineOptions, OpenError};
+use hubbub_pipeline::{DirectLog, Log, Metrics};
+use hubbub_store::embedded::{Embedded, EngineOptions, OpenError};
 
-use crate::config::{Config, StoreDurability, StoreKind};
+use crate::config::Config;
 
 /// The data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,36 +18,21 @@ pub(crate) struct DataError(#[from] OpenError);
 /// Called when the store's history was replaced, before any of its data can be read.
 pub(crate) type OnNewHistory = Arc<dyn Fn() + Send + Sync>;
 
+/// A program without the feature of PostgreSQL has refused its URL in the configuration.
+#[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
 pub(crate) async fn open(
     config: &Config,
     clock: Arc<dyn Clock>,
     random: Arc<dyn RandomSource>,
     on_new_history: OnNewHistory,
 ) -> anyhow::Result<Arc<dyn Store>> {
-    match config.store_kind() {
-        StoreKind::Embedded => embedded(config, clock, random).await,
-        #[cfg(feature = "postgres")]
-        StoreKind::Postgres => Ok(Arc::new(
-            hubbub_postgres::ReopeningStore::open(postgres(config), clock, random, on_new_history).await?,
-        )),
-        #[cfg(not(feature = "postgres"))]
-        StoreKind::Postgres => {
-            drop(on_new_history);
-            anyhow::bail!(crate::config::NO_POSTGRES)
-        }
+    #[cfg(feature = "postgres")]
+    if config.uses_postgres() {
+        let store = hubbub_postgres::ReopeningStore::open(postgres(config), clock, random, on_new_history);
+        return Ok(Arc::new(store.await?));
     }
-}
-
-async fn embedded(
-    config: &Config,
-    clock: Arc<dyn Clock>,
-    random: Arc<dyn RandomSource>,
-) -> anyhow::Result<Arc<dyn Store>> {
     let options = EngineOptions {
-        durability: match *config.durability {
-            StoreDurability::Fsync => Durability::Fsync,
-            StoreDurability::Os => Durability::Os,
-        },
+        durability: *config.durability,
         autocreate: *config.autocreate,
         queues_autoregister: *config.queues_autoregister,
         queues_clients_max: *config.queues_clients_max as u64,
@@ -96,4 +82,33 @@ pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
         recent_cache_bytes: config.postgres_recent_cache.0,
         ..PostgresOptions::new(config.store.0.as_str())
     }
+}
+
+/// Opens the message log in front of the direct one. A program without the feature of RabbitMQ has refused its URL in the configuration.
+#[cfg_attr(not(feature = "amqp"), allow(unused_variables, clippy::unused_async))]
+pub(crate) async fn open_log(
+    config: &Config,
+    direct: Arc<DirectLog>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn RandomSource>,
+    metrics: Arc<Metrics>,
+) -> anyhow::Result<Log> {
+    #[cfg(feature = "amqp")]
+    if config.uses_amqp() {
+        use hubbub_core::invariant::cast;
+        use hubbub_pipeline::log::amqp::{Address, Amqp, AmqpOptions, AmqpParts};
+        let options = AmqpOptions {
+            ca: config.amqp_ca.as_ref().map(Into::into),
+            exchange: config.amqp_exchange.to_string(),
+            queue_prefix: config.amqp_queue_prefix.to_string(),
+            shards: cast(*config.amqp_shards, "amqp.shards is at most 64")?,
+            prefetch: cast(*config.amqp_prefetch, "amqp.prefetch is at most 65535")?,
+            queue: crate::serve::log_options(config).queue,
+        };
+        let address = Address::parse(&config.log.0)?;
+        let limits = crate::serve::limits(config);
+        let parts = AmqpParts { address, options, limits, direct: direct.clone(), clock, random, metrics };
+        return Ok(Log::amqp(direct, Amqp::start(parts).await?));
+    }
+    Ok(Log::direct(direct))
 }

@@ -73,7 +73,7 @@ fn on_death(essential: Essential, death: Death) {
 /// For tests that kill each essential thread and task. Not in release builds.
 #[cfg(debug_assertions)]
 mod victim {
-    use std::collections::HashMap;
+    use std::collections::BTreeMap;
     use std::path::PathBuf;
     use std::sync::{Mutex, OnceLock};
     use std::task::Waker;
@@ -84,7 +84,7 @@ mod victim {
     const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
     static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
-    static WAKERS: OnceLock<Mutex<HashMap<&str, Waker>>> = OnceLock::new();
+    static WAKERS: Mutex<BTreeMap<&str, Waker>> = Mutex::new(BTreeMap::new());
 
     /// Panics if the file named by `HUBBUB_TEST_PANIC` contains this name.
     pub(super) fn before_step(essential: Essential, waker: Option<&Waker>) {
@@ -92,21 +92,18 @@ mod victim {
             return;
         }
         assert!(!is_victim(essential.name), "a test wants the {} to panic", essential.name);
-        if let (Some(wakers), Some(waker)) = (WAKERS.get(), waker)
-            && let Ok(mut wakers) = wakers.lock()
-        {
+        if let (Ok(mut wakers), Some(waker)) = (WAKERS.lock(), waker) {
             wakers.insert(essential.name, waker.clone());
         }
     }
 
     fn watch_victim_file() -> Option<PathBuf> {
         let file = PathBuf::from(std::env::var_os("HUBBUB_TEST_PANIC")?);
-        let wakers = WAKERS.get_or_init(Mutex::default);
         // An idle task must be woken to panic.
         std::thread::spawn(|| {
             loop {
                 std::thread::sleep(POLL_INTERVAL);
-                let Ok(wakers) = wakers.lock() else { return };
+                let Ok(wakers) = WAKERS.lock() else { return };
                 wakers.iter().filter(|(name, _)| is_victim(name)).for_each(|(_, waker)| waker.wake_by_ref());
             }
         });

@@ -1,6 +1,7 @@
 //! The system clock and random source. All other crates get them as parameters.
 
 use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,9 +16,8 @@ use hubbub_core::time::Timestamp;
 pub(crate) struct SystemClock {
     #[cfg(not(target_os = "linux"))]
     started: std::time::Instant,
-    /// For tests: a file with the error of the wall clock, in milliseconds.
-    #[cfg(debug_assertions)]
-    error: Option<std::path::PathBuf>,
+    /// For tests of debug builds: a file with the error of the wall clock, in milliseconds.
+    error: Option<PathBuf>,
 }
 
 impl SystemClock {
@@ -25,22 +25,13 @@ impl SystemClock {
         Self {
             #[cfg(not(target_os = "linux"))]
             started: std::time::Instant::now(),
-            #[cfg(debug_assertions)]
-            error: std::env::var_os("HUBBUB_TEST_CLOCK").map(Into::into),
+            error: std::env::var_os("HUBBUB_TEST_CLOCK").filter(|_| cfg!(debug_assertions)).map(Into::into),
         }
     }
 
-    /// The error of the wall clock that a test simulates, in milliseconds.
-    #[cfg(debug_assertions)]
     fn error_ms(&self) -> i64 {
         let text = self.error.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
-    }
-
-    #[cfg(not(debug_assertions))]
-    #[allow(clippy::unused_self)]
-    const fn error_ms(&self) -> i64 {
-        0
     }
 }
 

@@ -53,22 +53,18 @@ pub enum ClockDoubt {
 
 impl std::fmt::Display for ClockDoubt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let seconds = |micros: &i64| micros.unsigned_abs() / 1_000_000;
+        let (Self::Stepped { micros } | Self::Unproven { micros }) = self;
+        let seconds = micros.unsigned_abs() / 1_000_000;
         match self {
-            Self::Stepped { micros } => {
+            Self::Stepped { .. } => {
                 let direction = if *micros < 0 { "back" } else { "ahead" };
-                write!(
-                    f,
-                    "the wall clock stepped {direction} by {} s; it is followed once it has kept its time for \
-                     clock.trust_after",
-                    seconds(micros)
-                )
+                write!(f, "the wall clock stepped {direction} by {seconds} s; it is followed")?;
+                f.write_str(" once it has kept its time for clock.trust_after")
             }
-            Self::Unproven { micros } => write!(
+            Self::Unproven { .. } => write!(
                 f,
-                "at the start the wall clock was {} s ahead of the newest time in the store; nothing is deleted by it \
-                 until it has kept its time for clock.trust_after",
-                seconds(micros)
+                "at the start the wall clock was {seconds} s ahead of the newest time in the store; nothing is deleted \
+                 by it until it has kept its time for clock.trust_after",
             ),
         }
     }

@@ -72,23 +72,16 @@ struct State {
     centred_at: i64,
     /// The offset of a wall clock that stepped.
     stepped: Option<HeldOffset>,
-    unproven: Option<Unproven>,
+    /// The offset of the proven time, while the wall clock is followed but not proven yet.
+    unproven: Option<HeldOffset>,
     /// Whether a store has passed its last proven time.
     has_begun: bool,
 }
 
-/// An offset that is not trusted yet, and since when the wall clock has kept it.
+/// An offset, and since when the wall clock has kept what is to be trusted.
 #[derive(Debug, Clone, Copy)]
 struct HeldOffset {
     offset: i64,
-    since: i64,
-}
-
-/// The wall clock is followed, but not proven yet.
-#[derive(Debug, Clone, Copy)]
-struct Unproven {
-    /// The offset of the proven time.
-    proven: i64,
     since: i64,
 }
 
@@ -181,7 +174,7 @@ impl Clock for SteadyClock {
         self.change(|state| {
             state.apply(reading, self.trust_after);
             let stepped = state.stepped.map(|_| reading.offset().saturating_sub(state.offset));
-            let unproven = state.unproven.map(|unproven| reading.offset().saturating_sub(unproven.proven));
+            let unproven = state.unproven.map(|unproven| reading.offset().saturating_sub(unproven.offset));
             stepped
                 .map(|micros| ClockDoubt::Stepped { micros })
                 .or(unproven.map(|micros| ClockDoubt::Unproven { micros }))
@@ -203,7 +196,7 @@ impl State {
         if !is_near(offset, self.centre) {
             if let Some(unproven) = self.unproven {
                 // The clock was set after an unproven start: decided as at the start.
-                self.begin(reading, unproven.proven);
+                self.begin(reading, unproven.offset);
             } else if self.holds(reading, trust_after) {
                 self.follow(reading);
             }
@@ -216,7 +209,7 @@ impl State {
             }
         }
         let now = if self.stepped.is_some() { in_ms(monotonic.saturating_add(self.offset)) } else { wall };
-        let proven = |unproven: Unproven| in_ms(monotonic.saturating_add(unproven.proven)).min(now);
+        let proven = |unproven: HeldOffset| in_ms(monotonic.saturating_add(unproven.offset)).min(now);
         Times { now, proven: self.unproven.map_or(now, proven) }
     }
 
@@ -233,7 +226,7 @@ impl State {
         let ahead = offset.saturating_sub(proven);
         self.follow(reading);
         if ahead > DOWNTIME_MAX {
-            self.unproven = Some(Unproven { proven, since: reading.monotonic });
+            self.unproven = Some(HeldOffset { offset: proven, since: reading.monotonic });
         } else if ahead < -STEP_MICROS {
             (self.offset, self.centre) = (proven, proven);
             self.stepped = Some(HeldOffset { offset, since: reading.monotonic });

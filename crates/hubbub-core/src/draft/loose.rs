@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::Write;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -24,41 +25,24 @@ pub enum Loose<'a> {
 /// The decimal digits of an integer of at most 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digits {
+    /// The longest number has 20 characters, with its sign.
     bytes: [u8; 20],
-    start: u8,
+    length: usize,
 }
 
 impl Digits {
-    /// Of the longest number, with its sign.
-    const LENGTH: u8 = 20;
-
     pub(super) fn of(value: i128) -> Self {
-        let mut bytes = [b'0'; Self::LENGTH as usize];
-        let mut start = Self::LENGTH;
-        let mut rest = value.unsigned_abs();
-        for byte in bytes.iter_mut().rev() {
-            let [digit, ..] = (rest % 10).to_le_bytes();
-            *byte = b'0' + digit;
-            rest /= 10;
-            start -= 1;
-            if rest == 0 {
-                break;
-            }
-        }
-        if value < 0 && start > 0 {
-            start -= 1;
-            if let Some(sign) = bytes.get_mut(usize::from(start)) {
-                *sign = b'-';
-            }
-        }
-        Self { bytes, start }
+        let mut bytes = [0; 20];
+        let mut free = bytes.as_mut_slice();
+        // What does not fit has more than 64 bits.
+        let _ = write!(free, "{value}");
+        let length = 20 - free.len();
+        Self { bytes, length }
     }
 
     pub(super) fn as_str(&self) -> &str {
-        self.bytes
-            .get(usize::from(self.start)..)
-            .and_then(|b| std::str::from_utf8(b).ok())
-            .unwrap_or_default()
+        let digits = self.bytes.get(..self.length).unwrap_or_default();
+        std::str::from_utf8(digits).unwrap_or_default()
     }
 }
 

@@ -94,8 +94,13 @@ impl MessageDraft<'_> {
         let username = self.check_username(rules, faults);
         let chars_max = (rules == Rules::Chat).then_some(CHAT_CHARS_MAX);
         let text = check_message_text(self.message.as_ref(), chars_max, limits.message_bytes, faults);
-        let kind = self.check_kind(rules, faults);
-        let timestamp = self.check_timestamp(rules, defaults.now, faults);
+        let is_optional = rules == Rules::Api;
+        let kind = self.message_type.as_ref().map(|kind| kind.as_text().and_then(MessageType::parse));
+        let default = is_optional.then_some(MessageType::Text);
+        let kind = check_optional("messageType", kind, "must be TEXT, JOIN or LEAVE", default, faults);
+        let timestamp = self.timestamp.as_ref().map(Loose::as_time);
+        let default = is_optional.then_some(defaults.now);
+        let timestamp = check_optional("timestamp", timestamp, TIMESTAMP_RULE, default, faults);
         if let (Rules::Chat, Some(Loose::Int(number, _))) = (rules, &self.user_id)
             && !(1..=100_000).contains(number)
         {
@@ -104,19 +109,19 @@ impl MessageDraft<'_> {
         if faults.len() > before {
             return None;
         }
+        let (kind, timestamp) = (kind?, timestamp?);
         Some(Send { room: room?, user: user?, id: id?, username, text: text?, kind, timestamp })
     }
 
     fn check_username(&self, rules: Rules, faults: &mut Vec<FieldError>) -> Option<&str> {
-        let Some(value) = &self.username else {
-            if rules == Rules::Chat {
-                faults.push(FieldError::new("username", REQUIRED));
+        let name = match self.username.as_ref().map(Loose::as_text) {
+            Some(Some(name)) => name,
+            None if rules == Rules::Api => return None,
+            missing => {
+                let rule = if missing.is_some() { STRING } else { REQUIRED };
+                faults.push(FieldError::new("username", rule));
+                return None;
             }
-            return None;
-        };
-        let Some(name) = value.as_text() else {
-            faults.push(FieldError::new("username", STRING));
-            return None;
         };
         match rules {
             Rules::Chat
@@ -131,30 +136,21 @@ impl MessageDraft<'_> {
         }
         Some(name)
     }
+}
 
-    fn check_kind(&self, rules: Rules, faults: &mut Vec<FieldError>) -> MessageType {
-        match &self.message_type {
-            None if rules == Rules::Chat => faults.push(FieldError::new("messageType", REQUIRED)),
-            None => {}
-            Some(value) => match value.as_text().and_then(MessageType::parse) {
-                Some(kind) => return kind,
-                None => faults.push(FieldError::new("messageType", "must be TEXT, JOIN or LEAVE")),
-            },
-        }
-        MessageType::Text
+/// A field, if present, with its value, if valid. `default` = `None` where it is required.
+fn check_optional<T>(
+    field: &'static str,
+    value: Option<Option<T>>,
+    rule: &'static str,
+    default: Option<T>,
+    faults: &mut Vec<FieldError>,
+) -> Option<T> {
+    let (checked, rule) = value.map_or((default, REQUIRED), |value| (value, rule));
+    if checked.is_none() {
+        faults.push(FieldError::new(field, rule));
     }
-
-    fn check_timestamp(&self, rules: Rules, now: Timestamp, faults: &mut Vec<FieldError>) -> Timestamp {
-        match &self.timestamp {
-            None if rules == Rules::Chat => faults.push(FieldError::new("timestamp", REQUIRED)),
-            None => {}
-            Some(value) => match value.as_time() {
-                Some(time) => return time,
-                None => faults.push(FieldError::new("timestamp", TIMESTAMP_RULE)),
-            },
-        }
-        now
-    }
+    checked
 }
 
 /// Checks the text of a message, which is at most `chars_max` characters, if given, and `bytes_max` bytes.
@@ -183,14 +179,11 @@ pub(crate) fn check_loose_id<'a>(
     default: Option<&'a str>,
     faults: &mut Vec<FieldError>,
 ) -> Option<&'a str> {
-    match value.map(Loose::as_id) {
-        Some(None) => {
-            faults.push(FieldError::new(field, "must be a string or an integer"));
-            None
-        }
-        Some(given) => check_id(field, given, faults),
-        None => check_id(field, default, faults),
+    if let Some(None) = value.map(Loose::as_id) {
+        faults.push(FieldError::new(field, "must be a string or an integer"));
+        return None;
     }
+    check_id(field, value.and_then(Loose::as_id).or(default), faults)
 }
 
 fn check_id<'a>(field: &'static str, id: Option<&'a str>, faults: &mut Vec<FieldError>) -> Option<&'a str> {

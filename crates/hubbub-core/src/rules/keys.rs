@@ -31,9 +31,7 @@ pub trait View<'a> {
     type Need;
 
     /// The stored version of a key; `None` = there is none.
-    ///
-    /// # Errors
-    /// What is needed first, or what is damaged.
+    /// The error is what is needed first, or what is damaged.
     fn version(&self, key: &[u8]) -> Result<Option<KeyVersion>, Self::Need>;
 
     /// The revision of the last change.
@@ -114,9 +112,7 @@ pub fn expiry(now: Timestamp, ttl_ms: u64) -> Timestamp {
 }
 
 /// Decides about one operation. `now` is the clock's time, by which keys are hidden once they expire.
-///
-/// # Errors
-/// What the view needs first, or what is damaged. Nothing is changed then.
+/// The error is what the view needs first, or what is damaged. Nothing is changed then.
 pub fn decide<'a, V: View<'a>>(view: &mut V, op: &KvOp<'a>, now: Timestamp) -> Result<Decision<'a>, V::Need> {
     let (key, condition) = match *op {
         KvOp::Put { key, condition, .. } | KvOp::Delete { key, condition } => (key, condition),

@@ -1,8 +1,8 @@
 //! Rules of rooms: who may do what, numbers and times of messages, repeated ids, memberships and read marks.
 //!
-//! A message is decided by [`decide_send`]. A change takes two steps: [`decide_change`] says whether it may be made, and
-//! what is to be recorded; [`apply_change`] applies a record to a room and says what became of it. The embedded store
-//! applies records once they are durable, and again at a start, so a start comes to the same state.
+//! A message is decided by [`decide_send`]. A change takes two steps: [`decide_change`] says whether it may be made;
+//! [`apply_change`] applies it to a room and says what became of it. The embedded store applies changes once their records
+//! are durable, and again at a start, so a start comes to the same state.
 //!
 //! Erasing a user's messages belongs to no single room. How many go at once depends on the store, which decides it.
 
@@ -56,9 +56,7 @@ pub trait SendView: View {
     type Need;
 
     /// The kept message of the room that has the id, those decided before included.
-    ///
-    /// # Errors
-    /// What is needed first, or what is damaged.
+    /// The error is what is needed first, or what is damaged.
     fn id_holder(&self, send: &Send<'_>) -> Result<Option<IdHolder>, Self::Need>;
 }
 
@@ -84,9 +82,7 @@ impl From<SendDecision> for Outcome {
 }
 
 /// Decides about a message. `autocreate` makes the room if it is missing.
-///
-/// # Errors
-/// What the view needs first, or what is damaged. Nothing is to be stored then.
+/// The error is what the view needs first, or what is damaged. Nothing is to be stored then.
 #[inline]
 pub fn decide_send<V: SendView>(
     view: &V,
@@ -114,93 +110,30 @@ pub fn is_caught_up(mark: u64, head: u64) -> bool {
     mark == head
 }
 
-/// A change of a room that may be made, in the form in which it is kept and applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RoomRecord<'a> {
-    /// Makes the room, or changes what is given.
-    PutRoom {
-        /// The room.
-        room: &'a str,
-        /// Who becomes its first member if it is new.
-        founder: Option<&'a str>,
-        /// What it shall be.
-        settings: RoomSettings<'a>,
-    },
-    /// Leaves nothing of the room but its numbers.
-    DeleteRoom {
-        /// The room.
-        room: &'a str,
-    },
-    /// Makes somebody a member who has read everything.
-    AddMember {
-        /// The room.
-        room: &'a str,
-        /// Who.
-        user: &'a str,
-    },
-    /// Takes a membership and its read mark back.
-    RemoveMember {
-        /// The room.
-        room: &'a str,
-        /// Who.
-        user: &'a str,
-    },
-    /// Moves a member's read mark forward.
-    MarkRead {
-        /// The room.
-        room: &'a str,
-        /// Whose mark.
-        user: &'a str,
-        /// Everything up to here is read.
-        seq: u64,
-    },
-}
-
-impl<'a> RoomRecord<'a> {
-    /// The room it belongs to.
-    pub fn room(&self) -> &'a str {
-        match self {
-            Self::PutRoom { room, .. }
-            | Self::DeleteRoom { room }
-            | Self::AddMember { room, .. }
-            | Self::RemoveMember { room, .. }
-            | Self::MarkRead { room, .. } => room,
-        }
-    }
-}
-
 /// Decides whether a change may be made. An administrator may do everything, a member most of it, and everybody may
 /// make rooms, leave, and join open rooms.
-///
-/// # Errors
-/// The refusal.
-pub fn decide_change<'a>(view: &impl View, change: &Change<'a>) -> Result<RoomRecord<'a>, Refusal> {
+pub fn decide_change(view: &impl View, change: &Change<'_>) -> Result<(), Refusal> {
     let state = view.room().filter(|state| state.exists);
     let may = || change.by.is_none_or(|by| view.is_member(by));
-    let (is_allowed, record) = match (change.what, state) {
-        (RoomChange::PutRoom { room, settings }, state) => {
-            (state.is_none() || may(), RoomRecord::PutRoom { room, founder: change.by, settings })
-        }
-        (RoomChange::EraseUser { .. }, _) => {
-            return Err(broken("an erasure belongs to no single room").into());
-        }
+    let is_allowed = match (change.what, state) {
+        (RoomChange::PutRoom { .. }, state) => state.is_none() || may(),
+        (RoomChange::EraseUser { .. }, _) => return Err(erasure().into()),
         (_, None) => return Err(Refusal::UnknownRoom),
-        (RoomChange::DeleteRoom { room }, _) => (may(), RoomRecord::DeleteRoom { room }),
-        (RoomChange::AddMember { room, user }, Some(state)) => {
-            let is_own_choice = change.by == Some(user) && !state.members_only;
-            (is_own_choice || may(), RoomRecord::AddMember { room, user })
+        (RoomChange::DeleteRoom { .. }, _) => may(),
+        (RoomChange::AddMember { user, .. }, Some(state)) => {
+            (change.by == Some(user) && !state.members_only) || may()
         }
-        (RoomChange::RemoveMember { room, user }, _) => {
-            (change.by == Some(user) || may(), RoomRecord::RemoveMember { room, user })
-        }
-        (RoomChange::MarkRead { room, user, seq }, _) => {
-            (view.is_member(user), RoomRecord::MarkRead { room, user, seq })
-        }
+        (RoomChange::RemoveMember { user, .. }, _) => change.by == Some(user) || may(),
+        (RoomChange::MarkRead { user, .. }, _) => view.is_member(user),
     };
-    if is_allowed { Ok(record) } else { Err(Refusal::NotMember) }
+    if is_allowed { Ok(()) } else { Err(Refusal::NotMember) }
 }
 
-/// A room that a record is applied to.
+fn erasure() -> BrokenInvariant {
+    broken("an erasure belongs to no single room")
+}
+
+/// A room that a change is applied to.
 pub trait RoomMut {
     /// The room as it stands.
     fn state(&self) -> RoomState;
@@ -209,9 +142,7 @@ pub trait RoomMut {
     fn mark(&self, user: &str) -> Option<u64>;
 
     /// Sets a member's read mark; `None` ends the membership.
-    ///
-    /// # Errors
-    /// When the store has no number for a user of the record.
+    /// Fails when the store has no number for a user of the change.
     fn set_mark(&mut self, user: &str, mark: Option<u64>) -> Result<(), BrokenInvariant>;
 
     /// How many kept messages are behind a read mark.
@@ -224,35 +155,35 @@ pub trait RoomMut {
     fn clear(&mut self);
 }
 
-/// Applies a record to its room, and says what became of it.
-///
-/// # Errors
-/// When an invariant does not hold; nothing was changed then.
-pub fn apply_change(room: &mut impl RoomMut, record: &RoomRecord<'_>) -> Result<Outcome, BrokenInvariant> {
+/// Applies a change that may be made, and says what became of it. The author matters for a new room only, whose first
+/// member it becomes.
+/// Fails when an invariant does not hold; nothing was changed then.
+pub fn apply_change(room: &mut impl RoomMut, change: &Change<'_>) -> Result<Outcome, BrokenInvariant> {
     let exists = room.state().exists;
-    Ok(match *record {
-        RoomRecord::PutRoom { founder, settings, .. } => {
-            if !exists && let Some(founder) = founder {
+    Ok(match change.what {
+        RoomChange::PutRoom { settings, .. } => {
+            if !exists && let Some(founder) = change.by {
                 join(room, founder)?;
             }
             room.put(&settings);
             Outcome::Room { created: !exists }
         }
-        RoomRecord::DeleteRoom { .. } => {
+        RoomChange::DeleteRoom { .. } => {
             if exists {
                 room.clear();
             }
             Outcome::Changed { changed: exists }
         }
-        RoomRecord::AddMember { user, .. } => Outcome::Changed { changed: join(room, user)? },
-        RoomRecord::RemoveMember { user, .. } => {
+        RoomChange::AddMember { user, .. } => Outcome::Changed { changed: join(room, user)? },
+        RoomChange::RemoveMember { user, .. } => {
             let is_member = room.mark(user).is_some();
             if is_member {
                 room.set_mark(user, None)?;
             }
             Outcome::Changed { changed: is_member }
         }
-        RoomRecord::MarkRead { user, seq, .. } => Outcome::Read(mark_read(room, user, seq)?),
+        RoomChange::MarkRead { user, seq, .. } => Outcome::Read(mark_read(room, user, seq)?),
+        RoomChange::EraseUser { .. } => return Err(erasure()),
     })
 }
 

@@ -10,19 +10,21 @@ use anyhow::{Context, bail};
 use crc32c::crc32c_append;
 use http_body_util::BodyExt;
 use hubbub_core::Clock;
-use hubbub_core::id::write_uuid_v7;
+use hubbub_core::backup::BackupFile;
 use hubbub_core::invariant::saturate;
 use hubbub_store::embedded::file_crc32c;
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::Instant;
 
-use super::catalog::{self, LIST, ListedFile, Listing};
+use super::catalog::{self, LIST, Listing};
 use super::{lock_directory, size, sync_dir};
 use crate::cli::BackupArgs;
 use crate::client::connection::{Connection, Server, TIMEOUT};
-use crate::client::{print, print_json};
-use crate::system::{KeyedRandom, SystemClock};
+use crate::client::session::make_id;
+use crate::client::show;
+use crate::system::SystemClock;
 
 /// The server may have to wait for a merge before it begins.
 const BEGIN_MAX: Duration = Duration::from_secs(600);
@@ -32,7 +34,7 @@ const BEGIN_MAX: Duration = Duration::from_secs(600);
 struct Begun {
     epoch: String,
     messages: u64,
-    files: Vec<ListedFile>,
+    files: Vec<BackupFile>,
 }
 
 /// Numbers of files and bytes by source.
@@ -50,10 +52,8 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     catalog::remove_partial(&args.dir)?;
 
     let now = SystemClock::new().now();
-    let mut id = String::new();
-    write_uuid_v7(now, &KeyedRandom::new(), &mut id);
-    let path = format!("/v1/backups/{id}");
-    let begun = connection.request_within(BEGIN_MAX, Method::PUT, &path, String::new()).await?;
+    let path = format!("/v1/backups/{}", make_id());
+    let begun = connection.request(BEGIN_MAX, Method::PUT, &path, "").await?;
     let begun: Begun =
         serde_json::from_value(begun.success()?).context("the server's answer is not a backup")?;
     let listing = Listing::new(now, begun.epoch, begun.messages, begun.files);
@@ -65,7 +65,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
         partial: catalog::partial_of(&target),
         previous,
         copied: Copied::default(),
-        pace: Pace::new(args.rate),
+        pace: Pace { begun: Instant::now(), bytes: 0, bytes_per_second: u64::from(args.rate) * 1_000_000 },
     };
     let made = job.make(&listing).await;
     if made.is_err() {
@@ -73,7 +73,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
         let _ = fs::remove_dir_all(&job.partial);
     }
     // If this fails, the server ends the backup by itself.
-    let _ = job.connection.request(Method::DELETE, &path, String::new()).await;
+    let _ = job.connection.request(TIMEOUT, Method::DELETE, &path, "").await;
     made?;
     fs::rename(&job.partial, &target).with_context(|| format!("naming {}", target.display()))?;
     sync_dir(&args.dir)?;
@@ -84,7 +84,6 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     report(&args, &target, &listing, &job.copied, removed)
 }
 
-/// A running backup.
 struct Job {
     connection: Connection,
     /// Path of its files on the server.
@@ -97,19 +96,13 @@ struct Job {
 
 /// Limits the rate of writing.
 struct Pace {
-    begun: tokio::time::Instant,
+    begun: Instant,
     bytes: u64,
     /// 0 = unlimited.
     bytes_per_second: u64,
 }
 
 impl Pace {
-    fn new(megabytes_per_second: u32) -> Self {
-        let bytes_per_second = u64::from(megabytes_per_second) * 1_000_000;
-        Self { begun: tokio::time::Instant::now(), bytes: 0, bytes_per_second }
-    }
-
-    /// Waits until `bytes` more may be written.
     async fn wait(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if let Some(micros) = self.bytes.saturating_mul(1_000_000).checked_div(self.bytes_per_second) {
@@ -143,8 +136,7 @@ impl Job {
         sync_dir(&self.partial)
     }
 
-    /// The target path of a file.
-    fn target(&self, file: &ListedFile) -> anyhow::Result<PathBuf> {
+    fn target(&self, file: &BackupFile) -> anyhow::Result<PathBuf> {
         let target = self.partial.join(&file.name);
         if !target.starts_with(&self.partial) || file.name.split('/').any(|part| part == "..") {
             bail!("the server sent the path {}, which is outside of the backup", file.name);
@@ -152,7 +144,7 @@ impl Job {
         Ok(target)
     }
 
-    async fn copy(&mut self, file: &ListedFile, target: &Path) -> anyhow::Result<()> {
+    async fn copy(&mut self, file: &BackupFile, target: &Path) -> anyhow::Result<()> {
         if let Some(old) = self.previous.as_ref().map(|previous| previous.join(&file.name))
             && link(&old, target, file)?
         {
@@ -166,10 +158,9 @@ impl Job {
         Ok(())
     }
 
-    async fn fetch(&mut self, file: &ListedFile, target: &Path) -> anyhow::Result<()> {
+    async fn fetch(&mut self, file: &BackupFile, target: &Path) -> anyhow::Result<()> {
         let path = format!("{}/{}", self.files, file.name.replace('/', "%2F"));
-        let begin = self.connection.begin(Method::GET, &path, String::new());
-        let response = tokio::time::timeout(TIMEOUT, begin).await.context("no answer in time")??;
+        let response = self.connection.begin(TIMEOUT, Method::GET, &path, &[], "").await?;
         if !response.status().is_success() {
             bail!("the server answered {}; begin the backup again", response.status());
         }
@@ -197,7 +188,7 @@ impl Job {
 }
 
 /// Links a file of the previous backup, if it is unchanged and undamaged. Returns whether it did.
-fn link(old: &Path, target: &Path, file: &ListedFile) -> anyhow::Result<bool> {
+fn link(old: &Path, target: &Path, file: &BackupFile) -> anyhow::Result<bool> {
     // The whole file is read: links must not spread damage of an older backup.
     if !fs::metadata(old).is_ok_and(|found| found.len() == file.bytes)
         || !file_crc32c(old).is_ok_and(|found| found == (file.bytes, file.crc32c))
@@ -233,20 +224,18 @@ fn report(
     removed: usize,
 ) -> anyhow::Result<()> {
     let Copied { fetched, linked } = copied;
-    if args.client.json {
-        return print_json(&json!({
-            "backup": target, "epoch": listing.epoch, "messages": listing.messages,
-            "filesFetched": fetched.0, "bytesFetched": fetched.1,
-            "filesLinked": linked.0, "bytesLinked": linked.1, "backupsRemoved": removed,
-        }));
-    }
-    print(&format!(
-        "{}: {} messages; fetched {} files ({}), linked {} ({}) from the previous backup, removed {removed} older backups\n",
-        target.display(),
-        listing.messages,
-        fetched.0,
-        size(fetched.1),
-        linked.0,
-        size(linked.1),
-    ))
+    let shown = json!({
+        "backup": target, "epoch": listing.epoch, "messages": listing.messages,
+        "filesFetched": fetched.0, "bytesFetched": fetched.1,
+        "filesLinked": linked.0, "bytesLinked": linked.1, "backupsRemoved": removed,
+    });
+    show(args.client.json, &shown, |_| {
+        let (target, messages) = (target.display(), listing.messages);
+        let (fetched_bytes, linked_bytes) = (size(fetched.1), size(linked.1));
+        let (fetched, linked) = (fetched.0, linked.0);
+        format!(
+            "{target}: {messages} messages; fetched {fetched} files ({fetched_bytes}), \
+             linked {linked} ({linked_bytes}) from the previous backup, removed {removed} older backups\n"
+        )
+    })
 }

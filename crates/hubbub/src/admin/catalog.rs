@@ -28,7 +28,6 @@ const PARTIAL: &str = ".partial";
 /// Format version of the list; no other is read.
 const FORMAT: u32 = 1;
 
-/// Content of `backup.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Listing {
@@ -36,18 +35,11 @@ pub(super) struct Listing {
     pub(super) created_at: String,
     pub(super) epoch: String,
     pub(super) messages: u64,
-    pub(super) files: Vec<ListedFile>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ListedFile {
-    pub(super) name: String,
-    pub(super) bytes: u64,
-    pub(super) crc32c: u32,
+    pub(super) files: Vec<BackupFile>,
 }
 
 impl Listing {
-    pub(super) fn new(created_at: Timestamp, epoch: String, messages: u64, files: Vec<ListedFile>) -> Self {
+    pub(super) fn new(created_at: Timestamp, epoch: String, messages: u64, files: Vec<BackupFile>) -> Self {
         Self { format: FORMAT, created_at: created_at.to_string(), epoch, messages, files }
     }
 
@@ -71,12 +63,6 @@ impl Listing {
                 Err(DamagedError(text).into())
             }
         }
-    }
-
-    /// The files as the store's type.
-    pub(super) fn backup_files(&self) -> Vec<BackupFile> {
-        let files = self.files.iter().cloned();
-        files.map(|ListedFile { name, bytes, crc32c }| BackupFile { name, bytes, crc32c }).collect()
     }
 }
 
@@ -116,7 +102,6 @@ pub(super) fn new_name(dir: &Path, now: Timestamp, newest: Option<&Path>) -> Pat
     dir.join(name_of(now.max(behind)))
 }
 
-/// Path of a backup while it is incomplete.
 pub(super) fn partial_of(backup: &Path) -> PathBuf {
     let mut path = backup.as_os_str().to_owned();
     path.push(PARTIAL);
@@ -150,8 +135,7 @@ fn time_of(name: &str) -> Option<Timestamp> {
 }
 
 fn is_backup_name(name: &str) -> bool {
-    let shape = name.bytes().map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
-    shape.eq(*b"00000000T000000Z")
+    time_of(name).is_some_and(|time| name_of(time) == name)
 }
 
 #[cfg(test)]

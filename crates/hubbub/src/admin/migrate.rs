@@ -9,24 +9,25 @@ use hubbub_postgres::{Pending, Touched};
 use super::size;
 use crate::cli::{MigrateArgs, ServeArgs};
 use crate::client::print;
-use crate::config::{self, Environment, StoreKind};
+use crate::config::{self, Environment};
 use crate::stores;
 
 pub(crate) async fn migrate(args: MigrateArgs) -> anyhow::Result<()> {
     let MigrateArgs { plan, store, config, set } = args;
     let serve = ServeArgs { store, config, set, ..ServeArgs::default() };
     let config = config::load(&serve, &Environment::of_process()?)?;
-    if config.store_kind() != StoreKind::Postgres {
+    if !config.uses_postgres() {
         bail!("only a PostgreSQL store has a schema to migrate: name it with --store postgres://…");
     }
     let steps = hubbub_postgres::migrate(&stores::postgres(&config), !plan).await?;
-    print(&if plan { show(&steps) } else { summary(&steps) })
+    print(&match steps.as_slice() {
+        [] => "the schema is up to date\n".to_owned(),
+        steps if plan => show(steps),
+        steps => summary(steps),
+    })
 }
 
 fn summary(steps: &[Pending]) -> String {
-    if steps.is_empty() {
-        return "the schema is up to date\n".into();
-    }
     steps.iter().fold(String::new(), |mut out, step| {
         let _ = writeln!(out, "version {} ({}) is done", step.version, step.name);
         out
@@ -34,9 +35,6 @@ fn summary(steps: &[Pending]) -> String {
 }
 
 fn show(steps: &[Pending]) -> String {
-    if steps.is_empty() {
-        return "the schema is up to date\n".into();
-    }
     let mut out = String::new();
     for Pending { version, name, sql, tables } in steps {
         let _ = writeln!(out, "-- version {version}: {name}, in one transaction");

@@ -11,7 +11,7 @@ use super::catalog::{Listing, complete};
 use super::verify::{read_all, report};
 use super::{DamagedError, lock_directory, refuse_database};
 use crate::cli::RestoreArgs;
-use crate::client::{print, print_json};
+use crate::client::show;
 use crate::stores::DataError;
 use crate::system::KeyedRandom;
 
@@ -27,17 +27,17 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
         Some(data) => {
             let epoch = copy(&backup, &listing, data)?;
             let Listing { messages, created_at, .. } = &listing;
-            if args.json {
-                return print_json(&json!({
-                    "backup": backup, "createdAt": created_at, "data": data, "epoch": epoch, "messages": messages,
-                    "files": listing.files.len(),
-                }));
-            }
-            print(&format!(
-                "restored {messages} messages as of {created_at} from {} to {}, with the new epoch {epoch}\n",
-                backup.display(),
-                data.display()
-            ))
+            let shown = json!({
+                "backup": backup, "createdAt": created_at, "data": data, "epoch": epoch, "messages": messages,
+                "files": listing.files.len(),
+            });
+            show(args.json, &shown, |_| {
+                let (backup, data) = (backup.display(), data.display());
+                format!(
+                    "restored {messages} messages as of {created_at} from {backup} to {data}, \
+                     with the new epoch {epoch}\n"
+                )
+            })
         }
         None => check(args, &backup, &listing),
     }
@@ -55,7 +55,7 @@ fn find(dir: &Path) -> anyhow::Result<(PathBuf, Listing)> {
 }
 
 fn copy(backup: &Path, listing: &Listing, data: &Path) -> anyhow::Result<String> {
-    let error = match embedded::restore(backup, data, &listing.backup_files(), &KeyedRandom::new()) {
+    let error = match embedded::restore(backup, data, &listing.files, &KeyedRandom::new()) {
         Ok(epoch) => return Ok(epoch),
         Err(error) => error,
     };
@@ -84,7 +84,7 @@ fn check(args: &RestoreArgs, backup: &Path, listing: &Listing) -> anyhow::Result
     }
     let _lock = lock_directory(parent, SCRATCH_LOCK, "restore --check")?;
     let scratch = Scratch(parent.join(SCRATCH));
-    scratch.remove().with_context(|| format!("removing {}", scratch.0.display()))?;
+    scratch.remove()?;
     copy(backup, listing, &scratch.0)?;
     let mut faults = Vec::new();
     let found = read_all(&scratch.0, &mut faults)?;
@@ -96,16 +96,16 @@ fn check(args: &RestoreArgs, backup: &Path, listing: &Listing) -> anyhow::Result
             found.messages
         )));
     }
-    scratch.remove().with_context(|| format!("removing {}", scratch.0.display()))?;
+    scratch.remove()?;
     report(backup, &found, &faults, args.json)
 }
 
-/// A directory that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn remove(&self) -> std::io::Result<()> {
-        if self.0.exists() { fs::remove_dir_all(&self.0) } else { Ok(()) }
+    fn remove(&self) -> anyhow::Result<()> {
+        let removed = if self.0.exists() { fs::remove_dir_all(&self.0) } else { Ok(()) };
+        removed.with_context(|| format!("removing {}", self.0.display()))
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::catalog::{LIST, Listing};
 use super::{DamagedError, refuse_database, size};
 use crate::cli::VerifyArgs;
-use crate::client::{print, print_json};
+use crate::client::show;
 use crate::stores::DataError;
 
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
@@ -29,25 +29,22 @@ pub(super) fn report(
 ) -> anyhow::Result<()> {
     for fault in faults {
         let DataFault { file, offset, what } = fault;
-        if is_json {
-            print_json(&json!({"fault": {"file": file, "offset": offset, "what": what}}))?;
-        } else {
-            print(&format!("{fault}\n"))?;
-        }
+        let shown = json!({"fault": {"file": file, "offset": offset, "what": what}});
+        show(is_json, &shown, |_| format!("{fault}\n"))?;
     }
     let Verified { epoch, messages, unsealed, rooms, keys, segments, bytes } = found;
-    if is_json {
-        print_json(&json!({
-            "epoch": epoch, "messages": messages, "unsealedMessages": unsealed, "rooms": rooms,
-            "keys": keys, "segments": segments, "segmentBytes": bytes, "faults": faults.len(),
-        }))?;
-    } else if faults.is_empty() {
-        print(&format!(
-            "{}: nothing is damaged; {messages} messages ({unsealed} not sealed yet) of {rooms} rooms, \
-             {keys} keys, {segments} segments of {}, epoch {epoch}\n",
-            dir.display(),
-            size(*bytes),
-        ))?;
+    let shown = json!({
+        "epoch": epoch, "messages": messages, "unsealedMessages": unsealed, "rooms": rooms,
+        "keys": keys, "segments": segments, "segmentBytes": bytes, "faults": faults.len(),
+    });
+    if is_json || faults.is_empty() {
+        show(is_json, &shown, |_| {
+            let (dir, bytes) = (dir.display(), size(*bytes));
+            format!(
+                "{dir}: nothing is damaged; {messages} messages ({unsealed} not sealed yet) of {rooms} rooms, \
+                 {keys} keys, {segments} segments of {bytes}, epoch {epoch}\n",
+            )
+        })?;
     }
     if faults.is_empty() {
         return Ok(());
@@ -56,7 +53,6 @@ pub(super) fn report(
     Err(DamagedError(text).into())
 }
 
-/// Reads a data directory or a backup.
 pub(super) fn read_all(dir: &Path, faults: &mut Vec<DataFault>) -> anyhow::Result<Verified> {
     let listing = Listing::read(dir)?;
     let found = embedded::verify(dir, &mut |fault| faults.push(fault)).map_err(DataError::from)?;

@@ -2,17 +2,9 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
-use super::ClientArgs;
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct KvArgs {
-    #[command(subcommand)]
-    pub(crate) action: KvAction,
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
-}
+use super::positive_time;
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum KvAction {
@@ -28,7 +20,7 @@ pub(crate) enum KvAction {
         /// The value; without it, or with '-', it is read from standard input.
         value: Option<String>,
         /// Time to live, such as 500ms, 10s or 12h [default: unlimited].
-        #[arg(long, value_name = "TIME", value_parser = ttl)]
+        #[arg(long, value_name = "TIME", value_parser = positive_time)]
         ttl: Option<Duration>,
         /// Only if the key has this revision.
         #[arg(long, value_name = "N", conflicts_with = "if_absent")]
@@ -63,9 +55,4 @@ pub(crate) enum KvAction {
         #[arg(long, value_name = "COUNT")]
         count: Option<u64>,
     },
-}
-
-fn ttl(text: &str) -> Result<Duration, &'static str> {
-    let time = hubbub_core::duration::parse(text).filter(|time| !time.is_zero());
-    time.ok_or("must be a time such as 500ms, 10s or 12h")
 }

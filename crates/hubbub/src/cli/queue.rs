@@ -4,16 +4,6 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::ClientArgs;
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct QueueArgs {
-    #[command(subcommand)]
-    pub(crate) action: QueueAction,
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
-}
-
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum QueueAction {
     /// Create a queue, or change the given settings.

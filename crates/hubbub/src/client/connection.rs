@@ -7,18 +7,17 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderName};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-/// Time-out of an ordinary request.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
-/// Path of the metrics, which are text or JSON.
-const METRICS: &str = "/metrics";
 
-/// Address of a server.
+/// Headers of a request with JSON.
+pub(crate) const JSON: &[(HeaderName, &str)] = &[(CONTENT_TYPE, "application/json")];
+
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
     /// Host and port, as in the URL.
@@ -42,34 +41,58 @@ impl Server {
     }
 
     pub(crate) async fn connect_tcp(&self) -> anyhow::Result<TcpStream> {
-        let connecting = tokio::time::timeout(TIMEOUT, TcpStream::connect(&self.authority));
-        let stream = connecting.await.context("no answer in time").and_then(|result| Ok(result?));
-        let stream = stream.with_context(|| {
+        let stream = in_time(TIMEOUT, TcpStream::connect(&self.authority)).await.with_context(|| {
             format!("cannot reach the server at {}; is it running? (hubbub serve, --server)", self.authority)
         })?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
 
-    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
+    /// A connection that the first request opens.
+    pub(crate) fn connection(self) -> Connection {
+        Connection { server: self, sender: None }
+    }
+
+    /// An open connection.
+    pub(crate) async fn connect(self) -> anyhow::Result<Connection> {
+        let sender = Some(self.open().await?);
+        Ok(Connection { server: self, sender })
+    }
+
+    async fn open(&self) -> anyhow::Result<SendRequest<Full<Bytes>>> {
         let stream = self.connect_tcp().await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("starting HTTP")?;
         // Its error reaches the current request.
         tokio::spawn(connection);
-        Ok(Connection { server: self.clone(), sender })
+        Ok(sender)
     }
 }
 
-/// A server's answer.
+/// The result of `work`, or an error after `timeout`.
+pub(crate) async fn in_time<T, E>(
+    timeout: Duration,
+    work: impl Future<Output = Result<T, E>>,
+) -> anyhow::Result<T>
+where
+    anyhow::Error: From<E>,
+{
+    Ok(tokio::time::timeout(timeout, work).await.context("no answer in time")??)
+}
+
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: Value,
 }
 
 impl Answer {
+    /// An answer whose body need not be JSON.
+    pub(crate) fn lenient(status: StatusCode, body: &[u8]) -> Self {
+        Self { status, body: serde_json::from_slice(body).unwrap_or_default() }
+    }
+
     /// Whether the same request may succeed later.
     pub(crate) fn is_retryable(&self) -> bool {
-        self.body.get("retryable").and_then(Value::as_bool).unwrap_or(false)
+        super::is_true(&self.body, "retryable")
     }
 
     /// The body of a success, or the server's error.
@@ -77,42 +100,34 @@ impl Answer {
         if self.status.is_success() {
             return Ok(self.body);
         }
-        let text = |name: &str| self.body.get(name).and_then(Value::as_str).unwrap_or_default();
+        let text = |name: &str| super::text(&self.body, name);
         bail!("the server answered {}: {} ({})", self.status.as_u16(), text("detail"), text("code"))
     }
 }
 
+/// A connection that is opened again by the first request after it was lost.
 pub(crate) struct Connection {
     server: Server,
-    sender: SendRequest<Full<Bytes>>,
+    sender: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl Connection {
+    /// Sends a request with JSON.
     pub(crate) async fn request(
-        &mut self,
-        method: Method,
-        path: &str,
-        body: String,
-    ) -> anyhow::Result<Answer> {
-        self.request_within(TIMEOUT, method, path, body).await
-    }
-
-    /// The same with a longer time-out.
-    pub(crate) async fn request_within(
         &mut self,
         timeout: Duration,
         method: Method,
         path: &str,
-        body: String,
+        body: impl Into<Bytes>,
     ) -> anyhow::Result<Answer> {
-        let (status, body) = self.whole(timeout, method, path, body).await?;
-        let body = match body.as_ref() {
+        let response = self.whole(timeout, method, path, JSON, body).await?;
+        let body = match response.body().as_ref() {
             b"" => Value::Null,
             body => {
                 serde_json::from_slice(body).with_context(|| format!("{path} did not answer with JSON"))?
             }
         };
-        Ok(Answer { status, body })
+        Ok(Answer { status: response.status(), body })
     }
 
     /// Sends a request and reads the whole answer, whatever its status.
@@ -121,60 +136,51 @@ impl Connection {
         timeout: Duration,
         method: Method,
         path: &str,
-        body: String,
-    ) -> anyhow::Result<(StatusCode, Bytes)> {
-        let asking = async {
-            let response = self.begin(method, path, body).await?;
-            let status = response.status();
-            let body = response.into_body().collect().await?.to_bytes();
-            anyhow::Ok((status, body))
-        };
-        tokio::time::timeout(timeout, asking).await.context("no answer in time")?
+        headers: &[(HeaderName, &str)],
+        body: impl Into<Bytes>,
+    ) -> anyhow::Result<Response<Bytes>> {
+        let answer = in_time(timeout, async {
+            let (parts, body) = self.begin(timeout, method, path, headers, body).await?.into_parts();
+            anyhow::Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
+        });
+        let answer = answer.await;
+        if answer.is_err() {
+            self.sender = None;
+        }
+        answer
     }
 
     /// Sends a request, and returns before the answer's body is read.
     pub(crate) async fn begin(
         &mut self,
+        timeout: Duration,
         method: Method,
         path: &str,
-        body: String,
-    ) -> anyhow::Result<Response<Incoming>> {
-        // All other paths have a single format.
-        let accept = if path == METRICS { "application/openmetrics-text" } else { "*/*" };
-        let headers = [(ACCEPT, accept), (CONTENT_TYPE, "application/json")];
-        self.begin_with(method, path, headers, body).await
-    }
-
-    /// The same with other headers, and any bytes.
-    pub(crate) async fn begin_with<'a>(
-        &mut self,
-        method: Method,
-        path: &str,
-        headers: impl IntoIterator<Item = (HeaderName, &'a str)>,
+        headers: &[(HeaderName, &str)],
         body: impl Into<Bytes>,
     ) -> anyhow::Result<Response<Incoming>> {
+        let mut sender = match self.sender.take().filter(|sender| !sender.is_closed()) {
+            Some(sender) => sender,
+            None => self.server.open().await?,
+        };
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.server.prefix))
             .header(HOST, &self.server.authority);
         for (name, value) in headers {
-            request = request.header(name, value);
+            request = request.header(name, *value);
         }
         let request = request.body(Full::new(body.into())).context("making the request")?;
-        self.sender.ready().await.context("the connection was lost")?;
-        Ok(self.sender.send_request(request).await?)
+        let response = in_time(timeout, async {
+            sender.ready().await.context("the connection was lost")?;
+            anyhow::Ok(sender.send_request(request).await?)
+        });
+        let response = response.await?;
+        self.sender = Some(sender);
+        Ok(response)
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
-        self.request(Method::GET, path, String::new()).await?.success()
-    }
-
-    /// The server's metrics, as OpenMetrics text.
-    pub(crate) async fn metrics(&mut self) -> anyhow::Result<String> {
-        let (status, body) = self.whole(TIMEOUT, Method::GET, METRICS, String::new()).await?;
-        if !status.is_success() {
-            bail!("the server answered {} to {METRICS}", status.as_u16());
-        }
-        Ok(String::from_utf8_lossy(&body).into_owned())
+        self.request(TIMEOUT, Method::GET, path, "").await?.success()
     }
 }

@@ -5,13 +5,12 @@ use std::io::{self, BufRead, Read};
 /// Longest record read: a text of 16 MiB with every character escaped fits.
 pub(super) const RECORD_BYTES_MAX: usize = 128 << 20;
 
-/// Appends a record.
-pub(super) fn write(fields: &[&str], out: &mut Vec<u8>) {
-    for (place, field) in fields.iter().enumerate() {
+pub(super) fn write(fields: &[impl AsRef<str>], out: &mut Vec<u8>) {
+    for (place, field) in fields.iter().map(AsRef::as_ref).enumerate() {
         if place > 0 {
             out.push(b',');
         }
-        if field.contains(['"', ',', '\r', '\n']) || field.trim() != *field {
+        if field.contains(['"', ',', '\r', '\n']) || field.trim() != field {
             out.push(b'"');
             out.extend_from_slice(field.replace('"', "\"\"").as_bytes());
             out.push(b'"');
@@ -24,42 +23,27 @@ pub(super) fn write(fields: &[&str], out: &mut Vec<u8>) {
 
 /// The fields of a record without its line end; `None` when quotes stand where they must not.
 pub(super) fn parse(record: &str) -> Option<Vec<String>> {
-    let mut fields = Vec::new();
-    let mut rest = record;
-    loop {
-        let after = if let Some(mut quoted) = rest.strip_prefix('"') {
-            let mut field = String::new();
-            loop {
-                let (part, behind) = quoted.split_once('"')?;
-                field.push_str(part);
-                match behind.strip_prefix('"') {
-                    Some(more) => {
-                        field.push('"');
-                        quoted = more;
-                    }
-                    None => {
-                        fields.push(field);
-                        break behind;
-                    }
-                }
-            }
-        } else {
-            let end = rest.find(',').unwrap_or(rest.len());
-            let (field, behind) = rest.split_at_checked(end)?;
-            (!field.contains('"')).then(|| fields.push(field.to_owned()))?;
-            behind
-        };
-        match after.strip_prefix(',') {
-            Some(next) => rest = next,
-            None => return after.is_empty().then_some(fields),
-        }
-    }
+    let mut is_quoted = false;
+    // A comma behind an odd number of quotes belongs to its field.
+    let fields = record.split(|c| {
+        is_quoted ^= c == '"';
+        c == ',' && !is_quoted
+    });
+    fields.map(unquoted).collect()
+}
+
+fn unquoted(field: &str) -> Option<String> {
+    let Some(quoted) = field.strip_prefix('"') else {
+        return (!field.contains('"')).then(|| field.to_owned());
+    };
+    let text = quoted.strip_suffix('"')?;
+    // A quote inside is written twice.
+    text.split("\"\"").all(|part| !part.contains('"')).then(|| text.replace("\"\"", "\""))
 }
 
 /// Reads records, each of one line or, with line breaks in quotes, of several.
 pub(super) struct Records<R> {
     reader: R,
-    /// Lines read so far.
     lines: u64,
     is_quoted: bool,
 }

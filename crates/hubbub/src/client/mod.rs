@@ -3,6 +3,7 @@
 pub(crate) mod connection;
 mod csv;
 pub(crate) mod export;
+mod follow;
 pub(crate) mod import;
 pub(crate) mod kv;
 mod kv_watch;
@@ -12,12 +13,14 @@ mod parquet;
 pub(crate) mod queue;
 pub(crate) mod room;
 pub(crate) mod send;
+pub(crate) mod session;
 pub(crate) mod stats;
 pub(crate) mod tail;
 
 use std::io::Write;
 
 use anyhow::Context;
+use hubbub_core::RoomId;
 use serde_json::Value;
 
 /// Error of a program built without Parquet.
@@ -25,7 +28,6 @@ use serde_json::Value;
 const NO_PARQUET: &str = "this hubbub was built without Parquet: build it with the feature parquet \
     (cargo build --features parquet), or choose another --format";
 
-/// Runs a client command.
 pub(crate) fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("starting the runtime")?.block_on(command)
@@ -37,23 +39,51 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to standard output")
 }
 
-/// Prints one JSON object as a line.
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
     print(&format!("{value}\n"))
 }
 
-/// Prints a message for people: time, seq, user, text.
-fn print_message(message: &Value) -> anyhow::Result<()> {
-    let text = |name: &str| message.get(name).and_then(Value::as_str).unwrap_or_default();
+/// Prints an answer, as JSON or as text for people.
+pub(crate) fn show(is_json: bool, value: &Value, text: impl FnOnce(&Value) -> String) -> anyhow::Result<()> {
+    if is_json { print_json(value) } else { print(&text(value)) }
+}
+
+/// A string member of an object; empty if it is missing.
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A number of an object; 0 if it is missing.
+fn number(value: &Value, name: &str) -> u64 {
+    value.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// A boolean of an object; false if it is missing.
+fn is_true(value: &Value, name: &str) -> bool {
+    value.get(name).and_then(Value::as_bool).unwrap_or_default()
+}
+
+/// The entries of a list in an answer.
+fn entries<'a>(answer: &'a Value, name: &str) -> anyhow::Result<&'a [Value]> {
+    let list = answer.get(name).and_then(Value::as_array);
+    Ok(list.with_context(|| format!("the server's answer contains no {name}"))?)
+}
+
+fn room_id(room: &str) -> anyhow::Result<RoomId> {
+    RoomId::new(room).with_context(|| format!("room '{room}'"))
+}
+
+/// A message for people: time, seq, user, text.
+fn message_line(message: &Value) -> String {
+    let text = |name: &str| text(message, name);
     let name = if text("username").is_empty() { text("userId") } else { text("username") };
-    let seq = message.get("seq").and_then(Value::as_u64).unwrap_or_default();
-    let said = plain(text("message"));
-    let said = match text("messageType") {
-        "JOIN" => format!("→ {said}"),
-        "LEAVE" => format!("← {said}"),
-        _ => said,
+    let arrow = match text("messageType") {
+        "JOIN" => "→ ",
+        "LEAVE" => "← ",
+        _ => "",
     };
-    print(&format!("{}  {seq:>6}  {name}: {said}\n", text("receivedAt")))
+    let (seq, content) = (number(message, "seq"), plain(text("message")));
+    format!("{}  {seq:>6}  {name}: {arrow}{content}\n", text("receivedAt"))
 }
 
 /// The text without control characters, so that no escape sequence reaches the terminal.

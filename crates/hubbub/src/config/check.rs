@@ -4,26 +4,12 @@ use std::time::Duration;
 
 use super::Config;
 
-/// The kind of the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StoreKind {
-    Embedded,
-    Postgres,
-}
-
-/// The kind of the message log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LogKind {
-    Direct,
-    Amqp,
-}
-
 /// Error of a program built without RabbitMQ.
-pub(crate) const NO_AMQP: &str = "log.url names RabbitMQ, which this hubbub was built without: build it with the \
+const NO_AMQP: &str = "log.url names RabbitMQ, which this hubbub was built without: build it with the \
     feature amqp (cargo build --features amqp)";
 
 /// Error of a program built without PostgreSQL.
-pub(crate) const NO_POSTGRES: &str = "store.url names PostgreSQL, which this hubbub was built without: build it with \
+const NO_POSTGRES: &str = "store.url names PostgreSQL, which this hubbub was built without: build it with \
     the feature postgres (cargo build --features postgres)";
 
 /// Whether a URL leads to PostgreSQL.
@@ -40,12 +26,13 @@ impl Config {
             }
         };
         let url = self.store.0.as_str();
-        match self.store_kind() {
-            StoreKind::Embedded => require(
+        if self.uses_postgres() {
+            self.check_postgres(&mut require);
+        } else {
+            require(
                 url == "embedded" || url.starts_with("embedded:"),
                 "store.url must be embedded, embedded:DIR or postgres://USER:PASSWORD@HOST:PORT/DATABASE",
-            ),
-            StoreKind::Postgres => self.check_postgres(&mut require),
+            );
         }
         self.check_log(&mut require);
         let message_max = hubbub_core::limits::MESSAGE_BYTES_MAX;
@@ -66,36 +53,10 @@ impl Config {
             "store.embedded.journal_slot must be 1MiB to 2GiB, and at least twice limits.message_bytes, \
              limits.queue_message_bytes and limits.value_bytes",
         );
-        for (key, value) in [
-            ("server.connections", *self.connections),
-            ("pipeline.queue_operations", *self.queue_operations),
-            ("pipeline.queue_bytes", self.queue_bytes.0),
-            ("kv.cache_entries", *self.kv_cache_entries),
-            ("limits.queue_message_bytes", self.queue_message_bytes.0),
-            ("limits.value_bytes", self.value_bytes.0),
-            ("limits.subscriptions", *self.subscriptions),
-            ("limits.all_rooms", *self.all_rooms),
-            ("limits.page_messages", *self.page_messages),
-            ("limits.outbox_messages", *self.outbox_messages),
-            ("limits.outbox_bytes", self.outbox_bytes.0),
-        ] {
-            require(value > 0, &format!("{key} must be at least 1"));
-        }
-        require(self.page_messages.value <= 10_000, "limits.page_messages must be at most 10000");
-        for (key, value) in [
-            ("server.header_timeout", *self.header_timeout),
-            ("server.body_timeout", *self.body_timeout),
-            ("server.ping_interval", *self.ping_interval),
-            ("server.pong_timeout", *self.pong_timeout),
-            ("server.terms_timeout", *self.terms_timeout),
-            ("clock.trust_after", *self.clock_trust_after),
-        ] {
-            require(!value.is_zero(), &format!("{key} must be longer than 0"));
-        }
     }
 
     fn check_log(&self, require: &mut impl FnMut(bool, &str)) {
-        if self.log_kind() == LogKind::Direct {
+        if !self.uses_amqp() {
             let url = self.log.0.as_str();
             require(url == "direct", "log.url must be direct or amqp://USER:PASSWORD@HOST:PORT/VHOST");
             return;
@@ -104,11 +65,6 @@ impl Config {
         #[cfg(feature = "amqp")]
         if let Err(error) = hubbub_pipeline::log::amqp::Address::parse(&self.log.0) {
             require(false, &format!("log.url {error}"));
-        }
-        for (key, value, most) in
-            [("amqp.shards", *self.amqp_shards, 64), ("amqp.prefetch", *self.amqp_prefetch, 65_535)]
-        {
-            require((1..=most).contains(&value), &format!("{key} must be 1 to {most}"));
         }
         for (key, name) in
             [("amqp.exchange", &self.amqp_exchange), ("amqp.queue_prefix", &self.amqp_queue_prefix)]
@@ -136,25 +92,10 @@ impl Config {
             }
         }
         self.check_replicas(require);
-        for (key, value) in [
-            ("store.postgres.pool.max", *self.postgres_pool_max),
-            ("store.postgres.lanes", *self.postgres_lanes),
-        ] {
-            require(value > 0, &format!("{key} must be at least 1"));
-        }
         require(
             *self.postgres_pool_min <= *self.postgres_pool_max,
             "store.postgres.pool.min must not be more than store.postgres.pool.max",
         );
-        for (key, value) in [
-            ("store.postgres.pool.acquire_timeout", *self.postgres_pool_acquire_timeout),
-            ("store.postgres.pool.idle_timeout", *self.postgres_pool_idle_timeout),
-            ("store.postgres.pool.max_lifetime", *self.postgres_pool_max_lifetime),
-            ("store.postgres.apply_timeout", *self.postgres_apply_timeout),
-            ("store.postgres.replica_lag", *self.postgres_replica_lag),
-        ] {
-            require(!value.is_zero(), &format!("{key} must be longer than 0"));
-        }
         let hour = Duration::from_secs(3_600);
         require(*self.postgres_partition >= hour, "store.postgres.partition must be at least 1h");
     }
@@ -174,19 +115,14 @@ impl Config {
         }
     }
 
-    /// Which log the URL names.
-    pub(crate) fn log_kind(&self) -> LogKind {
-        let url = self.log.0.as_str();
-        if url.starts_with("amqp://") || url.starts_with("amqps://") {
-            LogKind::Amqp
-        } else {
-            LogKind::Direct
-        }
+    /// Whether the message log is RabbitMQ, and not the direct one.
+    pub(crate) fn uses_amqp(&self) -> bool {
+        self.log.0.starts_with("amqp://") || self.log.0.starts_with("amqps://")
     }
 
-    /// Which store the URL names.
-    pub(crate) fn store_kind(&self) -> StoreKind {
-        if is_postgres(&self.store.0) { StoreKind::Postgres } else { StoreKind::Embedded }
+    /// Whether the store is PostgreSQL, and not the embedded one.
+    pub(crate) fn uses_postgres(&self) -> bool {
+        is_postgres(&self.store.0)
     }
 
     /// The directory of the embedded store.

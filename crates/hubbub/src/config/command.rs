@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use super::{Config, Environment, SETTINGS, Source, load};
-use crate::cli::{ConfigAction, ConfigArgs};
+use crate::cli::ConfigAction;
 
-pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<()> {
-    let text = match &args.action {
+pub(crate) fn run(action: &ConfigAction) -> anyhow::Result<()> {
+    let text = match action {
         ConfigAction::Print(serve) => print(&load(serve, &Environment::of_process()?)?),
         ConfigAction::Check(serve) => {
             load(serve, &Environment::of_process()?)?;

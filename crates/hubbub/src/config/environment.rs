@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use super::{ConfigError, SETTINGS, Source, Written, WrittenSettings, distance};
+use strsim::levenshtein;
+
+use super::{ConfigError, SETTINGS, Source, Written, WrittenSettings};
 
 /// Prefix of this program's variables.
 const PREFIX: &str = "HUBBUB_";
@@ -54,7 +56,7 @@ impl Environment {
                 written.insert(setting.key, Written { value: value.clone(), source });
             } else if !is_foreign(name, value) {
                 let all = names.iter().map(String::as_str).chain([CONFIG]);
-                let nearest = all.min_by_key(|known| distance(name, known)).unwrap_or(CONFIG);
+                let nearest = all.min_by_key(|known| levenshtein(name, known)).unwrap_or(CONFIG);
                 faults.push(format!("environment: there is no setting {name}; did you mean {nearest}?"));
             }
         }

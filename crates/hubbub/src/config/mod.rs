@@ -11,17 +11,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use strsim::levenshtein;
+
 use crate::cli::ServeArgs;
-#[cfg(not(feature = "amqp"))]
-pub(crate) use check::NO_AMQP;
-#[cfg(not(feature = "postgres"))]
-pub(crate) use check::NO_POSTGRES;
-pub(crate) use check::{LogKind, StoreKind, is_postgres};
+pub(crate) use check::is_postgres;
 pub(crate) use environment::Environment;
 pub(crate) use settings::{Config, SETTINGS};
+pub(crate) use values::LogFormat;
 #[cfg(feature = "postgres")]
 pub(crate) use values::PoolerKind;
-pub(crate) use values::{LogFormat, LogLevel, MetricsAnswer, StoreDurability};
 
 /// The configuration file if no other is named; it need not exist.
 const FILE_DEFAULT: &str = "hubbub.toml";
@@ -126,27 +124,9 @@ fn find_key(key: &str, place: &str, faults: &mut Vec<String>) -> Option<&'static
     if let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) {
         return Some(setting.key);
     }
-    let nearest = SETTINGS.iter().min_by_key(|setting| distance(key, setting.key)).map_or("", |s| s.key);
+    let nearest = SETTINGS.iter().min_by_key(|setting| levenshtein(key, setting.key)).map_or("", |s| s.key);
     faults.push(format!("{place}: there is no setting '{key}'; did you mean '{nearest}'?"));
     None
-}
-
-/// Levenshtein's edit distance.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (cell, y) in row.iter_mut().skip(1).zip(b.bytes()) {
-            let best = (diagonal + usize::from(x != y)).min(*cell + 1).min(left + 1);
-            diagonal = std::mem::replace(cell, best);
-            left = best;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 fn apply_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec<String>) {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::values::{
-    Bytes, LogFormat, LogLevel, MetricsAnswer, Origins, PoolerKind, SettingValue, StoreDurability, Url, Urls,
-    masked,
-};
+use hubbub_gateway::MetricsDefault;
+use hubbub_store::embedded::Durability;
+use tracing_subscriber::filter::LevelFilter;
+
+use super::values::{Bytes, LogFormat, Origins, PoolerKind, SettingValue, Url, Urls, masked};
 use super::{Source, WrittenSettings};
 
 /// Metadata of a setting.
@@ -43,7 +44,10 @@ impl<T> std::ops::Deref for Sourced<T> {
 }
 
 macro_rules! settings {
-    ($($(#[doc = $help:literal])+ $field:ident: $kind:ty = $default:expr => $key:literal $(, $short:literal)?;)*) => {
+    ($(
+        $(#[doc = $help:literal])+
+        $field:ident: $kind:ty = $default:expr $(, from 1 to $most:expr)? => $key:literal $(, $short:literal)?;
+    )*) => {
         /// The whole configuration.
         #[derive(Debug, Clone)]
         pub(crate) struct Config { $($(#[doc = $help])+ pub(crate) $field: Sourced<$kind>,)* }
@@ -60,29 +64,44 @@ macro_rules! settings {
         impl Config {
             /// Parses `written`, with defaults for the rest. Errors go to `faults`.
             pub(super) fn from_written(written: &WrittenSettings, faults: &mut Vec<String>) -> Self {
-                Self { $($field: read::<$kind>($key, || $default, written, faults),)* }
+                Self { $($field: {
+                    let most = None::<usize>$(.or(Some($most)))?;
+                    read::<$kind>($key, || $default, most, written, faults)
+                },)* }
             }
         }
     };
 }
 
+/// Parses one setting. With `most` it is a number or duration from 1 to that, where [`UNLIMITED`] is no limit.
 fn read<T: SettingValue>(
     key: &'static str,
     default: impl FnOnce() -> T,
+    most: Option<usize>,
     written: &WrittenSettings,
     faults: &mut Vec<String>,
 ) -> Sourced<T> {
     let Some(written) = written.get(key) else {
         return Sourced { value: default(), source: Source::Default };
     };
-    match T::parse(&written.value) {
-        Some(value) => Sourced { value, source: written.source.clone() },
-        None => {
-            faults.push(format!("{key} {}, not '{}' ({})", T::RULE, masked(&written.value), written.source));
+    let or_off = if T::IS_OPTIONAL { ", or off" } else { "" };
+    let value = T::parse(&written.value).ok_or_else(|| format!("{}{or_off}", T::RULE));
+    let value = value.and_then(|value| match (most, value.number()) {
+        (Some(UNLIMITED), Some(0)) => Err(T::NOT_ZERO.to_owned()),
+        (Some(most), Some(number)) if !(1..=most).contains(&number) => Err(format!("must be 1 to {most}")),
+        _ => Ok(value),
+    });
+    match value {
+        Ok(value) => Sourced { value, source: written.source.clone() },
+        Err(rule) => {
+            faults.push(format!("{key} {rule}, not '{}' ({})", masked(&written.value), written.source));
             Sourced { value: default(), source: Source::Default }
         }
     }
 }
+
+/// A maximum that is none.
+const UNLIMITED: usize = usize::MAX;
 
 settings! {
     /// Address to listen on; port 0 picks a free one.
@@ -97,23 +116,23 @@ settings! {
     /// Worker threads; 0 = one for each core.
     threads: usize = 0 => "server.threads";
     /// Maximum number of open connections; further ones are closed at once.
-    connections: usize = 50_000 => "server.connections";
+    connections: usize = 50_000, from 1 to UNLIMITED => "server.connections";
     /// Time-out for a request's header, and for the next request on an idle connection.
-    header_timeout: Duration = Duration::from_secs(60) => "server.header_timeout";
+    header_timeout: Duration = Duration::from_secs(60), from 1 to UNLIMITED => "server.header_timeout";
     /// Time-out for a request's body.
-    body_timeout: Duration = Duration::from_secs(30) => "server.body_timeout";
+    body_timeout: Duration = Duration::from_secs(30), from 1 to UNLIMITED => "server.body_timeout";
     /// Interval between pings on a WebSocket.
-    ping_interval: Duration = Duration::from_secs(25) => "server.ping_interval";
+    ping_interval: Duration = Duration::from_secs(25), from 1 to UNLIMITED => "server.ping_interval";
     /// Time-out for the pong; then the socket is closed (4408).
-    pong_timeout: Duration = Duration::from_secs(10) => "server.pong_timeout";
+    pong_timeout: Duration = Duration::from_secs(10), from 1 to UNLIMITED => "server.pong_timeout";
     /// Time-out for the second line of a command of the line protocol.
-    terms_timeout: Duration = Duration::from_secs(30) => "server.terms_timeout";
+    terms_timeout: Duration = Duration::from_secs(30), from 1 to UNLIMITED => "server.terms_timeout";
     /// Time for open connections to finish at shutdown.
     drain_timeout: Duration = Duration::from_secs(10) => "server.drain_timeout";
 
     /// How long a wall clock that was set must keep its time before it is trusted; after a long downtime, before data is
     /// deleted by it. A clock that is wrong for a shorter time deletes nothing.
-    clock_trust_after: Duration = hubbub_core::clock::TRUST_AFTER => "clock.trust_after";
+    clock_trust_after: Duration = hubbub_core::clock::TRUST_AFTER, from 1 to UNLIMITED => "clock.trust_after";
 
     /// The store: embedded, embedded:DIR, or postgres://USER:PASSWORD@HOST:PORT/DATABASE. Of several hosts, as in
     /// HOST1:PORT,HOST2:PORT, the one that accepts writes is used. Pass a password in the environment or in a file
@@ -123,7 +142,7 @@ settings! {
     data: String = "./data".into() => "store.data", "data";
     /// fsync: an acknowledged message survives a power failure. os: it survives a crash of the server, not of the
     /// machine; the operating system writes the data to disk later.
-    durability: StoreDurability = StoreDurability::Fsync => "store.embedded.durability";
+    durability: Durability = Durability::Fsync => "store.embedded.durability";
     /// Messages older than this are deleted, whole segments at a time; off = kept forever.
     retention: Option<Duration> = None => "store.embedded.retention";
     /// Memory of the cache of segment blocks.
@@ -138,7 +157,7 @@ settings! {
     /// each with one host. Write a comma in a password as %2C.
     postgres_replicas: Urls = Urls(Vec::new()) => "store.postgres.replicas";
     /// A replica that is further behind than this is not used. No answer is ever older than the primary's.
-    postgres_replica_lag: Duration = Duration::from_secs(1) => "store.postgres.replica_lag";
+    postgres_replica_lag: Duration = Duration::from_secs(1), from 1 to UNLIMITED => "store.postgres.replica_lag";
     /// The pooler between the server and PostgreSQL. session: none, or one that keeps a session for each connection.
     /// transaction: one that assigns a session for each transaction, as pgbouncer with pool_mode = transaction.
     postgres_pooler: PoolerKind = PoolerKind::Session => "store.postgres.pooler";
@@ -146,9 +165,9 @@ settings! {
     /// certificate is always verified.
     postgres_ca: Option<String> = None => "store.postgres.ca";
     /// Maximum number of connections that write one batch of messages in parallel, each for different rooms.
-    postgres_lanes: usize = 2 => "store.postgres.lanes";
+    postgres_lanes: usize = 2, from 1 to UNLIMITED => "store.postgres.lanes";
     /// Time-out of a batch; after it, the outcome is unknown.
-    postgres_apply_timeout: Duration = Duration::from_secs(30) => "store.postgres.apply_timeout";
+    postgres_apply_timeout: Duration = Duration::from_secs(30), from 1 to UNLIMITED => "store.postgres.apply_timeout";
     /// Messages older than this are deleted, whole partitions at a time; off = kept forever.
     postgres_retention: Option<Duration> = None => "store.postgres.retention";
     /// Time range of a partition of messages.
@@ -162,13 +181,13 @@ settings! {
     /// Minimum number of open connections.
     postgres_pool_min: usize = 2 => "store.postgres.pool.min";
     /// Maximum number of open connections.
-    postgres_pool_max: usize = 16 => "store.postgres.pool.max";
+    postgres_pool_max: usize = 16, from 1 to UNLIMITED => "store.postgres.pool.max";
     /// Time-out of waiting for a connection.
-    postgres_pool_acquire_timeout: Duration = Duration::from_secs(30) => "store.postgres.pool.acquire_timeout";
+    postgres_pool_acquire_timeout: Duration = Duration::from_secs(30), from 1 to UNLIMITED => "store.postgres.pool.acquire_timeout";
     /// Connections that were idle for this time are closed, down to the minimum.
-    postgres_pool_idle_timeout: Duration = Duration::from_secs(600) => "store.postgres.pool.idle_timeout";
+    postgres_pool_idle_timeout: Duration = Duration::from_secs(600), from 1 to UNLIMITED => "store.postgres.pool.idle_timeout";
     /// Connections older than this are closed when they are idle, so that changed settings and hosts take effect.
-    postgres_pool_max_lifetime: Duration = Duration::from_secs(1_800) => "store.postgres.pool.max_lifetime";
+    postgres_pool_max_lifetime: Duration = Duration::from_secs(1_800), from 1 to UNLIMITED => "store.postgres.pool.max_lifetime";
 
     /// The message log, which orders room messages before they are stored: direct (inside the server), or RabbitMQ:
     /// amqp://USER:PASSWORD@HOST:PORT/VHOST, with TLS amqps://.
@@ -180,14 +199,14 @@ settings! {
     /// Prefix of the queues' names; the number of the shard follows.
     amqp_queue_prefix: String = "hubbub.room.".into() => "amqp.queue_prefix";
     /// Number of queues that rooms are distributed over; more than one needs the plugin rabbitmq_consistent_hash_exchange.
-    amqp_shards: usize = 1 => "amqp.shards";
+    amqp_shards: usize = 1, from 1 to 64 => "amqp.shards";
     /// Maximum number of unacknowledged messages for each queue.
-    amqp_prefetch: usize = 1_000 => "amqp.prefetch";
+    amqp_prefetch: usize = 1_000, from 1 to 65_535 => "amqp.prefetch";
     /// Maximum number of operations that wait for the store; one room may hold half of them. More are refused as
     /// overloaded.
-    queue_operations: usize = 65_536 => "pipeline.queue_operations";
+    queue_operations: usize = 65_536, from 1 to UNLIMITED => "pipeline.queue_operations";
     /// Maximum bytes that wait for the store.
-    queue_bytes: Bytes = Bytes(64 << 20) => "pipeline.queue_bytes";
+    queue_bytes: Bytes = Bytes(64 << 20), from 1 to UNLIMITED => "pipeline.queue_bytes";
     /// For experiments: how long a batch waits for more operations after its first one.
     linger: Duration = Duration::ZERO => "pipeline.linger";
     /// For experiments: maximum number of operations in a batch; 0 = the store's limit, 1 = no batching.
@@ -212,34 +231,34 @@ settings! {
     /// a database.
     kv_cache: Bytes = Bytes(256 << 20) => "kv.cache_bytes";
     /// Maximum number of cached keys; each counts at least its share of the memory.
-    kv_cache_entries: usize = 1_000_000 => "kv.cache_entries";
+    kv_cache_entries: usize = 1_000_000, from 1 to UNLIMITED => "kv.cache_entries";
 
     /// Longest text of a message; at most 16MiB.
     message_bytes: Bytes = Bytes(64 << 10) => "limits.message_bytes";
     /// Longest text of a queue's message.
-    queue_message_bytes: Bytes = Bytes(256 << 10) => "limits.queue_message_bytes";
+    queue_message_bytes: Bytes = Bytes(256 << 10), from 1 to UNLIMITED => "limits.queue_message_bytes";
     /// Longest value of a key.
-    value_bytes: Bytes = Bytes(1 << 20) => "limits.value_bytes";
+    value_bytes: Bytes = Bytes(1 << 20), from 1 to UNLIMITED => "limits.value_bytes";
     /// Largest request body, and longest line of a streamed one.
     body_bytes: Bytes = Bytes(1 << 20) => "limits.body_bytes";
     /// Maximum number of rooms that one socket may follow.
-    subscriptions: usize = 1_000 => "limits.subscriptions";
+    subscriptions: usize = 1_000, from 1 to UNLIMITED => "limits.subscriptions";
     /// Maximum number of rooms that one socket may follow with "*", all rooms of its user; for a user with more, "*" is
     /// refused.
-    all_rooms: usize = 10_000 => "limits.all_rooms";
+    all_rooms: usize = 10_000, from 1 to UNLIMITED => "limits.all_rooms";
     /// Maximum number of messages in a page of history.
-    page_messages: usize = 1_000 => "limits.page_messages";
+    page_messages: usize = 1_000, from 1 to 10_000 => "limits.page_messages";
     /// Maximum number of messages in a subscriber's send queue; a slower one is disconnected (4409).
-    outbox_messages: usize = 16_384 => "limits.outbox_messages";
+    outbox_messages: usize = 16_384, from 1 to UNLIMITED => "limits.outbox_messages";
     /// Maximum bytes in a subscriber's send queue.
-    outbox_bytes: Bytes = Bytes(8 << 20) => "limits.outbox_bytes";
+    outbox_bytes: Bytes = Bytes(8 << 20), from 1 to UNLIMITED => "limits.outbox_bytes";
 
     /// What /metrics returns if the Accept header is missing or allows everything: prometheus, or report, the statistics
     /// as JSON.
-    metrics_default: MetricsAnswer = MetricsAnswer::Prometheus => "metrics.default";
+    metrics_default: MetricsDefault = MetricsDefault::Prometheus => "metrics.default";
 
     /// Which events are logged: error, warn, info or debug.
-    log_level: LogLevel = LogLevel::Info => "logging.level";
+    log_level: LevelFilter = LevelFilter::INFO => "logging.level";
     /// How events are logged, to standard error: text or json.
     log_format: LogFormat = LogFormat::Text => "logging.format";
 }

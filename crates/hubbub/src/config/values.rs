@@ -3,14 +3,25 @@
 use std::time::Duration;
 
 use hubbub_core::duration;
+use hubbub_gateway::MetricsDefault;
+use hubbub_store::embedded::Durability;
+use tracing_subscriber::filter::LevelFilter;
 
 /// A type of settings.
 pub(crate) trait SettingValue: Sized {
     /// The rule for error messages.
     const RULE: &'static str;
+    /// Whether it may be "off".
+    const IS_OPTIONAL: bool = false;
+    /// The rule of settings that must not be 0.
+    const NOT_ZERO: &'static str = "must be at least 1";
     fn parse(text: &str) -> Option<Self>;
     /// The text in the configuration file.
     fn show(&self) -> String;
+    /// The value of a number.
+    fn number(&self) -> Option<usize> {
+        None
+    }
 }
 
 impl SettingValue for String {
@@ -45,6 +56,9 @@ impl SettingValue for usize {
     fn show(&self) -> String {
         self.to_string()
     }
+    fn number(&self) -> Option<usize> {
+        Some(*self)
+    }
 }
 
 /// A number of bytes.
@@ -65,6 +79,9 @@ impl SettingValue for Bytes {
         let unit = UNITS.into_iter().find(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(*factor));
         let (name, factor) = unit.unwrap_or(("B", 1));
         format!("\"{}{name}\"", self.0 / factor)
+    }
+    fn number(&self) -> Option<usize> {
+        Some(self.0)
     }
 }
 
@@ -88,6 +105,10 @@ impl SettingValue for Url {
     }
 }
 
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
 /// Several URLs. Their passwords are never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Urls(pub(crate) Vec<String>);
@@ -102,23 +123,11 @@ impl SettingValue for Urls {
     const RULE: &'static str = "must be URLs, separated by commas";
     /// Accepts any text: later checks report errors without showing a URL.
     fn parse(text: &str) -> Option<Self> {
-        let urls = text.split(',').map(str::trim).filter(|url| !url.is_empty());
-        Some(Self(urls.map(str::to_owned).collect()))
+        Some(Self(list(text)))
     }
     fn show(&self) -> String {
         let shown: Vec<String> = self.0.iter().map(|url| masked(url)).collect();
         format!("{:?}", shown.join(","))
-    }
-}
-
-/// `None` is written as "off".
-impl SettingValue for Option<Url> {
-    const RULE: &'static str = "must be a URL, or off";
-    fn parse(text: &str) -> Option<Self> {
-        if text == "off" { Some(None) } else { Url::parse(text).map(Some) }
-    }
-    fn show(&self) -> String {
-        self.as_ref().map_or_else(|| "\"off\"".to_owned(), Url::show)
     }
 }
 
@@ -150,8 +159,7 @@ impl SettingValue for Origins {
             let rest = site.strip_prefix("https://").or_else(|| site.strip_prefix("http://"));
             rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('/'))
         };
-        let sites: Vec<&str> = text.split(',').map(str::trim).filter(|site| !site.is_empty()).collect();
-        sites.iter().all(|site| is_site(site)).then(|| Self(sites.into_iter().map(str::to_owned).collect()))
+        Some(Self(list(text))).filter(|sites| sites.0.iter().all(|site| is_site(site)))
     }
     fn show(&self) -> String {
         format!("{:?}", self.0.join(","))
@@ -160,74 +168,64 @@ impl SettingValue for Origins {
 
 impl SettingValue for Duration {
     const RULE: &'static str = "must be a time such as 500ms, 25s, 10min, 12h or 30d";
+    const NOT_ZERO: &'static str = "must be longer than 0";
     fn parse(text: &str) -> Option<Self> {
         duration::parse(text)
     }
     fn show(&self) -> String {
         format!("\"{}\"", duration::show(*self))
     }
-}
-
-/// `None` is written as "off".
-impl SettingValue for Option<Duration> {
-    const RULE: &'static str = "must be a time such as 12h or 30d, or off";
-    fn parse(text: &str) -> Option<Self> {
-        if text == "off" { Some(None) } else { duration::parse(text).map(Some) }
-    }
-    fn show(&self) -> String {
-        self.as_ref().map_or_else(|| "\"off\"".to_owned(), Duration::show)
+    fn number(&self) -> Option<usize> {
+        Some(usize::from(!self.is_zero()))
     }
 }
 
 /// `None` is written as "off".
-impl SettingValue for Option<String> {
-    const RULE: &'static str = "must be a text, or off";
+impl<T: SettingValue> SettingValue for Option<T> {
+    const RULE: &'static str = T::RULE;
+    const IS_OPTIONAL: bool = true;
     fn parse(text: &str) -> Option<Self> {
-        if text == "off" { Some(None) } else { String::parse(text).map(Some) }
+        if text == "off" { Some(None) } else { T::parse(text).map(Some) }
     }
     fn show(&self) -> String {
-        self.as_ref().map_or_else(|| "\"off\"".to_owned(), String::show)
+        self.as_ref().map_or_else(|| "\"off\"".to_owned(), T::show)
     }
+}
+
+/// The pooler in front of PostgreSQL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PoolerKind {
+    Session,
+    Transaction,
+}
+
+/// How events are logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
 }
 
 macro_rules! choices {
-    ($(#[doc = $doc:literal])+ $name:ident { $($choice:ident = $text:literal),+ } rule $rule:literal) => {
-        $(#[doc = $doc])+
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum $name { $($choice),+ }
-
-        impl SettingValue for $name {
-            const RULE: &'static str = $rule;
-            fn parse(text: &str) -> Option<Self> {
-                match text { $($text => Some(Self::$choice),)+ _ => None }
-            }
-            fn show(&self) -> String {
-                match self { $(Self::$choice => format!("{:?}", $text),)+ }
-            }
+    ($($kind:ty: $rule:literal, $($text:literal = $value:ident),+;)+) => { $(impl SettingValue for $kind {
+        const RULE: &'static str = $rule;
+        fn parse(text: &str) -> Option<Self> {
+            match text { $($text => Some(Self::$value),)+ _ => None }
         }
-    };
+        fn show(&self) -> String {
+            let mut choices = [$((Self::$value, $text)),+].into_iter();
+            format!("{:?}", choices.find(|(value, _)| value == self).map_or("", |(_, text)| text))
+        }
+    })+ };
 }
 
-choices!(
-    /// The durability of acknowledged messages.
-    StoreDurability { Fsync = "fsync", Os = "os" } rule "must be fsync or os"
-);
-choices!(
-    /// The pooler in front of PostgreSQL.
-    PoolerKind { Session = "session", Transaction = "transaction" } rule "must be session or transaction"
-);
-choices!(
-    /// The default format of `/metrics`.
-    MetricsAnswer { Prometheus = "prometheus", Report = "report" } rule "must be prometheus or report"
-);
-choices!(
-    /// Which events are logged.
-    LogLevel { Error = "error", Warn = "warn", Info = "info", Debug = "debug" } rule "must be error, warn, info or debug"
-);
-choices!(
-    /// How events are logged.
-    LogFormat { Text = "text", Json = "json" } rule "must be text or json"
-);
+choices! {
+    Durability: "must be fsync or os", "fsync" = Fsync, "os" = Os;
+    PoolerKind: "must be session or transaction", "session" = Session, "transaction" = Transaction;
+    MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;
+    LevelFilter: "must be error, warn, info or debug", "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
+    LogFormat: "must be text or json", "text" = Text, "json" = Json;
+}
 
 #[cfg(test)]
 mod tests {

@@ -141,7 +141,7 @@ impl<'a> WorkingSet<'a> {
         change: &Change<'a>,
         place: usize,
     ) -> Result<Outcome, Refusal> {
-        let record = decide_change(&OpView { set: self, numbered, hash: Uuid::nil() }, change)?;
+        decide_change(&OpView { set: self, numbered, hash: Uuid::nil() }, change)?;
         let target = numbered.room.and_then(|no| Some((no, self.state.rooms.get_mut(&no)?)));
         let Some((no, room)) = target else {
             return Err(broken("a room that is changed was locked").into());
@@ -149,7 +149,7 @@ impl<'a> WorkingSet<'a> {
         let (marks, changed, counts) =
             (&mut self.state.members, &mut self.written.members, &mut self.written.counts);
         let mut target = RoomEntry { no, room, numbered, place, marks, changed, counts };
-        Ok(apply_change(&mut target, &record)?)
+        Ok(apply_change(&mut target, change)?)
     }
 
     pub(super) fn room(&self, no: i32) -> Option<&Room> {

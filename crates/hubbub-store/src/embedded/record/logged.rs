@@ -5,8 +5,8 @@
 //! missing as 0 or value + 1 (a text as 0 or length + 1)
 //! ```
 
-use hubbub_core::RoomSettings;
-use hubbub_core::rules::rooms::RoomRecord;
+use hubbub_core::invariant::broken;
+use hubbub_core::{Change, RoomChange, RoomSettings};
 
 use crate::embedded::file::varint::{self, read_text, write_text};
 
@@ -27,7 +27,7 @@ pub(crate) const ERASED_BYTES_MAX: usize = 64 + 3 * varint::VARINT_BYTES_MAX;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChangeRecord<'a> {
     /// Of one room.
-    Room(RoomRecord<'a>),
+    Room(Change<'a>),
     /// Erases messages of a user.
     Erasure {
         user: &'a str,
@@ -41,11 +41,10 @@ pub(crate) enum ChangeRecord<'a> {
 impl<'a> ChangeRecord<'a> {
     /// Appends the record.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        out.push(KIND_CHANGE);
         match self {
-            Self::Room(record) => write_room_record(record, out),
+            Self::Room(change) => write_room_change(change, out),
             Self::Erasure { user, is_last, seqs } => {
-                out.push(ERASE);
+                out.extend_from_slice(&[KIND_CHANGE, ERASE]);
                 write_text(user, out);
                 varint::write((*is_last).into(), out);
                 write_seqs(seqs, out);
@@ -65,55 +64,62 @@ impl<'a> ChangeRecord<'a> {
                 is_last: varint::read(&mut rest)? != 0,
                 seqs: read_seqs(&mut rest)?,
             },
-            what => Self::Room(read_room_record(what, &mut rest)?),
+            what => Self::Room(read_room_change(what, &mut rest)?),
         };
         *input = rest;
         Some(record)
     }
 }
 
-fn write_room_record(record: &RoomRecord<'_>, out: &mut Vec<u8>) {
-    let what = match record {
-        RoomRecord::PutRoom { .. } => PUT_ROOM,
-        RoomRecord::DeleteRoom { .. } => DELETE_ROOM,
-        RoomRecord::AddMember { .. } => ADD_MEMBER,
-        RoomRecord::RemoveMember { .. } => REMOVE_MEMBER,
-        RoomRecord::MarkRead { .. } => MARK_READ,
+/// The author is kept for a new room only, whose first member it becomes.
+fn write_room_change(change: &Change<'_>, out: &mut Vec<u8>) {
+    let what = match change.what {
+        RoomChange::PutRoom { .. } => PUT_ROOM,
+        RoomChange::DeleteRoom { .. } => DELETE_ROOM,
+        RoomChange::AddMember { .. } => ADD_MEMBER,
+        RoomChange::RemoveMember { .. } => REMOVE_MEMBER,
+        RoomChange::MarkRead { .. } => MARK_READ,
+        RoomChange::EraseUser { .. } => {
+            broken("an erasure has a record of its own");
+            return;
+        }
     };
-    out.push(what);
-    write_text(record.room(), out);
-    match *record {
-        RoomRecord::PutRoom { founder, settings, .. } => {
-            write_optional_text(founder, out);
+    out.extend_from_slice(&[KIND_CHANGE, what]);
+    write_text(change.room().unwrap_or_default(), out);
+    match change.what {
+        RoomChange::PutRoom { settings, .. } => {
+            write_optional_text(change.by, out);
             write_optional_text(settings.title, out);
             write_optional(settings.members_only.map(u64::from), out);
             write_optional(settings.retention_s, out);
         }
-        RoomRecord::DeleteRoom { .. } => {}
-        RoomRecord::AddMember { user, .. } | RoomRecord::RemoveMember { user, .. } => write_text(user, out),
-        RoomRecord::MarkRead { user, seq, .. } => {
+        RoomChange::DeleteRoom { .. } | RoomChange::EraseUser { .. } => {}
+        RoomChange::AddMember { user, .. } | RoomChange::RemoveMember { user, .. } => write_text(user, out),
+        RoomChange::MarkRead { user, seq, .. } => {
             write_text(user, out);
             varint::write(seq, out);
         }
     }
 }
 
-fn read_room_record<'a>(what: u8, from: &mut &'a [u8]) -> Option<RoomRecord<'a>> {
+fn read_room_change<'a>(what: u8, from: &mut &'a [u8]) -> Option<Change<'a>> {
     let room = read_text(from)?;
-    Some(match what {
+    let mut by = None;
+    let what = match what {
         PUT_ROOM => {
-            let founder = read_optional_text(from)?;
+            by = read_optional_text(from)?;
             let title = read_optional_text(from)?;
             let members_only = read_optional(from)?.map(|flag| flag != 0);
             let settings = RoomSettings { title, members_only, retention_s: read_optional(from)? };
-            RoomRecord::PutRoom { room, founder, settings }
+            RoomChange::PutRoom { room, settings }
         }
-        DELETE_ROOM => RoomRecord::DeleteRoom { room },
-        ADD_MEMBER => RoomRecord::AddMember { room, user: read_text(from)? },
-        REMOVE_MEMBER => RoomRecord::RemoveMember { room, user: read_text(from)? },
-        MARK_READ => RoomRecord::MarkRead { room, user: read_text(from)?, seq: varint::read(from)? },
+        DELETE_ROOM => RoomChange::DeleteRoom { room },
+        ADD_MEMBER => RoomChange::AddMember { room, user: read_text(from)? },
+        REMOVE_MEMBER => RoomChange::RemoveMember { room, user: read_text(from)? },
+        MARK_READ => RoomChange::MarkRead { room, user: read_text(from)?, seq: varint::read(from)? },
         _ => return None,
-    })
+    };
+    Some(Change { by, what })
 }
 
 fn write_seqs(rooms: &[(&str, Vec<u64>)], out: &mut Vec<u8>) {
@@ -168,6 +174,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn of_room<'a>(by: Option<&'a str>, what: RoomChange<'a>) -> ChangeRecord<'a> {
+        ChangeRecord::Room(Change { by, what })
+    }
+
     proptest! {
         #[test]
         fn changes_come_back(
@@ -184,11 +194,11 @@ mod tests {
             let numbers: usize = seqs.iter().map(|(_, seqs): &(_, Vec<u64>)| seqs.len()).sum();
             let erase_bytes_max = (numbers + seqs.len()) * ERASED_BYTES_MAX + 100;
             for record in [
-                ChangeRecord::Room(RoomRecord::PutRoom { room, founder: flag.map(|_| user), settings }),
-                ChangeRecord::Room(RoomRecord::DeleteRoom { room }),
-                ChangeRecord::Room(RoomRecord::AddMember { room, user }),
-                ChangeRecord::Room(RoomRecord::RemoveMember { room, user }),
-                ChangeRecord::Room(RoomRecord::MarkRead { room, user, seq: u64::MAX }),
+                of_room(flag.map(|_| "founder"), RoomChange::PutRoom { room, settings }),
+                of_room(None, RoomChange::DeleteRoom { room }),
+                of_room(None, RoomChange::AddMember { room, user }),
+                of_room(None, RoomChange::RemoveMember { room, user }),
+                of_room(None, RoomChange::MarkRead { room, user, seq: u64::MAX }),
                 ChangeRecord::Erasure { user, is_last: flag.is_some(), seqs: seqs.clone() },
             ] {
                 let mut bytes = Vec::new();

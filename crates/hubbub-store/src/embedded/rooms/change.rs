@@ -1,13 +1,13 @@
 //! Applies changes of rooms that are durable. What they come to is said by [`hubbub_core::rules::rooms`].
 
 use hubbub_core::invariant::BrokenInvariant;
-use hubbub_core::rules::rooms::{RoomMut, RoomRecord, RoomState, apply_change};
-use hubbub_core::{Outcome, RoomSettings, Timestamp};
+use hubbub_core::rules::rooms::{RoomMut, RoomState, apply_change};
+use hubbub_core::{Change, Outcome, RoomSettings, Timestamp};
 
 use super::{Room, RoomNumber, Rooms};
 use crate::embedded::record::ChangeRecord;
 
-/// A room that a record is applied to.
+/// A room that a change is applied to.
 struct RoomEntry<'r> {
     rooms: &'r mut Rooms,
     number: RoomNumber,
@@ -69,14 +69,14 @@ impl Rooms {
     /// Applies a change that is durable, and says what became of it.
     pub(crate) fn apply(&mut self, record: &ChangeRecord<'_>) -> Outcome {
         match record {
-            ChangeRecord::Room(record) => self.apply_to_room(record),
+            ChangeRecord::Room(change) => self.apply_to_room(change),
             ChangeRecord::Erasure { user, is_last, seqs } => self.apply_erasure(user, *is_last, seqs),
         }
     }
 
-    fn apply_to_room(&mut self, record: &RoomRecord<'_>) -> Outcome {
-        let number = self.intern(record.room());
-        let applied = apply_change(&mut RoomEntry { rooms: self, number }, record);
+    fn apply_to_room(&mut self, change: &Change<'_>) -> Outcome {
+        let number = self.intern(change.room().unwrap_or_default());
+        let applied = apply_change(&mut RoomEntry { rooms: self, number }, change);
         applied.unwrap_or_else(|broken| Outcome::Refused(broken.into()))
     }
 

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hubbub_core::Outcome;
-use hubbub_core::rules::rooms::RoomRecord;
+use hubbub_core::{Change, Outcome, RoomChange};
 use proptest::prelude::*;
 
 use super::{Position, Rooms};
@@ -94,6 +93,10 @@ impl Model {
     }
 }
 
+fn change(what: RoomChange<'_>) -> ChangeRecord<'_> {
+    ChangeRecord::Room(Change { by: None, what })
+}
+
 fn enter(rooms: &mut Rooms, model: &Model, step: &Step) {
     match *step {
         Step::Send(room, user) => {
@@ -102,24 +105,15 @@ fn enter(rooms: &mut Rooms, model: &Model, step: &Step) {
         }
         Step::Join(room, user) => {
             if rooms.find(ROOMS[room]).is_some() {
-                rooms.apply(&ChangeRecord::Room(RoomRecord::AddMember {
-                    room: ROOMS[room],
-                    user: USERS[user],
-                }));
+                rooms.apply(&change(RoomChange::AddMember { room: ROOMS[room], user: USERS[user] }));
             }
         }
         Step::Leave(room, user) => {
-            rooms.apply(&ChangeRecord::Room(RoomRecord::RemoveMember {
-                room: ROOMS[room],
-                user: USERS[user],
-            }));
+            rooms.apply(&change(RoomChange::RemoveMember { room: ROOMS[room], user: USERS[user] }));
         }
         Step::Read(room, user, seq) => {
-            let read = rooms.apply(&ChangeRecord::Room(RoomRecord::MarkRead {
-                room: ROOMS[room],
-                user: USERS[user],
-                seq,
-            }));
+            let read =
+                rooms.apply(&change(RoomChange::MarkRead { room: ROOMS[room], user: USERS[user], seq }));
             assert!(matches!(read, Outcome::Read(_)));
         }
         Step::Erase(user) => {
@@ -136,7 +130,7 @@ fn enter(rooms: &mut Rooms, model: &Model, step: &Step) {
             }
         }
         Step::Delete(room) => {
-            rooms.apply(&ChangeRecord::Room(RoomRecord::DeleteRoom { room: ROOMS[room] }));
+            rooms.apply(&change(RoomChange::DeleteRoom { room: ROOMS[room] }));
         }
         Step::Snapshot => {
             rooms.set_position(Position { journal: 3, batch: 4 });

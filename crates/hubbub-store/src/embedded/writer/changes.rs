@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hubbub_core::rules::rooms::{RoomRecord, decide_change};
+use hubbub_core::rules::rooms::decide_change;
 use hubbub_core::{Change, Op, OpBatch, Outcome, Refusal, RoomChange};
 
 use super::evaluate::RoomView;
@@ -33,7 +33,7 @@ impl Writer {
         } else {
             let view = RoomView { writer: self, shared, scratch: &*scratch, room };
             match decide_change(&view, change) {
-                Ok(record) => write_change(record, room, scratch),
+                Ok(()) => write_change(change, room, scratch),
                 Err(refusal) => return Outcome::Refused(refusal),
             }
         }
@@ -81,17 +81,17 @@ impl Writer {
 }
 
 /// Appends the record of a change of one room. Later operations of the batch see who came and who went.
-fn write_change(record: RoomRecord<'_>, room: Option<RoomNumber>, scratch: &mut Scratch) {
-    match (record, room) {
-        (RoomRecord::AddMember { user, .. }, Some(room)) => {
+fn write_change(change: &Change<'_>, room: Option<RoomNumber>, scratch: &mut Scratch) {
+    match (change.what, room) {
+        (RoomChange::AddMember { user, .. }, Some(room)) => {
             scratch.joined.insert((room, user.to_owned()), true);
         }
-        (RoomRecord::RemoveMember { user, .. }, Some(room)) => {
+        (RoomChange::RemoveMember { user, .. }, Some(room)) => {
             scratch.joined.insert((room, user.to_owned()), false);
         }
         _ => {}
     }
-    ChangeRecord::Room(record).write(&mut scratch.block);
+    ChangeRecord::Room(*change).write(&mut scratch.block);
 }
 
 /// Appends the record that erases the next messages of a user.

@@ -10,12 +10,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::connection::{Connection, Server, TIMEOUT};
+use super::connection::{Answer, Connection, Server, TIMEOUT};
+use super::session::{PAGE, Pages, with_query};
+use super::{number, text};
 use crate::cli::ExportArgs;
 use sink::Sink;
-
-/// Messages or rooms in one request.
-const PAGE: usize = 500;
 
 #[derive(Deserialize)]
 struct Page<'a> {
@@ -53,33 +52,22 @@ struct Export {
 
 impl Export {
     async fn run(&mut self) -> anyhow::Result<()> {
-        if !self.args.rooms.is_empty() {
-            for room in self.args.rooms.clone() {
-                if !self.room(&room).await? {
-                    bail!("there is no room {room}");
-                }
+        for room in self.args.rooms.clone() {
+            if !self.room(&room).await? {
+                bail!("there is no room {room}");
             }
+        }
+        if !self.args.rooms.is_empty() {
             return Ok(());
         }
-        let mut after = String::new();
-        loop {
-            let page = self.connection.get(&format!("/v1/rooms?limit={PAGE}{after}")).await?;
-            let rooms: Vec<String> = page
-                .get("rooms")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-                .filter_map(|room| room.get("roomId")?.as_str().map(str::to_owned))
-                .collect();
-            for room in rooms {
+        let mut pages = Pages::new("/v1/rooms".into(), "rooms", usize::MAX);
+        while let Some(rooms) = pages.next(&mut self.connection).await? {
+            for room in &rooms {
                 // A room that was removed meanwhile is skipped.
-                self.room(&room).await?;
-            }
-            match page.get("next").and_then(Value::as_str) {
-                Some(next) => after = format!("&after={next}"),
-                None => return Ok(()),
+                self.room(text(room, "roomId")).await?;
             }
         }
+        Ok(())
     }
 
     /// Exports one room, from its oldest message to at least its newest one at the start: a room that gets messages as fast
@@ -88,17 +76,21 @@ impl Export {
         let (mut after, mut end) = (0, None);
         loop {
             let path = self.page_path(room, after);
-            let (status, body) = self.connection.whole(TIMEOUT, Method::GET, &path, String::new()).await?;
-            match status {
+            let answer = self.connection.whole(TIMEOUT, Method::GET, &path, &[], "").await?;
+            let body = answer.body();
+            match answer.status() {
                 StatusCode::OK => {}
                 StatusCode::NOT_FOUND => return Ok(false),
                 StatusCode::GONE => {
-                    after = self.cursor_after_reset(room, after, &body)?;
+                    after = self.cursor_after_reset(room, after, body)?;
                     continue;
                 }
-                _ => bail!("room {room}: the server answered {status}: {}", detail(&body)),
+                status => {
+                    let answer = Answer::lenient(status, body);
+                    bail!("room {room}: the server answered {status}: {}", text(&answer.body, "detail"));
+                }
             }
-            let page: Page<'_> = serde_json::from_slice(&body)
+            let page: Page<'_> = serde_json::from_slice(body)
                 .with_context(|| format!("room {room}: the answer is not a page of messages"))?;
             for message in &page.messages {
                 self.sink.write(message)?;
@@ -116,29 +108,24 @@ impl Export {
     }
 
     fn page_path(&self, room: &str, after: u64) -> String {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        query.append_pair("limit", &PAGE.to_string()).append_pair("after", &after.to_string());
-        for (name, value) in [("from", &self.args.from), ("to", &self.args.to), ("epoch", &self.epoch)] {
-            if let Some(value) = value {
-                query.append_pair(name, value);
-            }
-        }
-        format!("/v1/rooms/{room}/messages?{}", query.finish())
+        let pairs = [
+            ("limit", Some(PAGE.to_string())),
+            ("after", Some(after.to_string())),
+            ("from", self.args.from.clone()),
+            ("to", self.args.to.clone()),
+            ("epoch", self.epoch.clone()),
+        ];
+        with_query(&format!("/v1/rooms/{room}/messages"), pairs)
     }
 
     /// The cursor to continue from after a reset: the next messages are not kept any more.
     fn cursor_after_reset(&self, room: &str, after: u64, body: &[u8]) -> anyhow::Result<u64> {
         let reset: Value = serde_json::from_slice(body).unwrap_or_default();
         let is_same = reset.get("epoch").and_then(Value::as_str) == self.epoch.as_deref();
-        let oldest = reset.get("oldest").and_then(Value::as_u64).unwrap_or_default();
+        let oldest = number(&reset, "oldest");
         if !is_same || oldest <= after + 1 {
             bail!("room {room}: the server's history was replaced meanwhile; start the export again");
         }
         Ok(oldest - 1)
     }
-}
-
-fn detail(body: &[u8]) -> String {
-    let problem: Value = serde_json::from_slice(body).unwrap_or_default();
-    problem.get("detail").and_then(Value::as_str).unwrap_or_default().to_owned()
 }

@@ -1,32 +1,18 @@
 //! A message as the columns of a file.
 
-use std::borrow::Cow;
-
-use serde::Deserialize;
+use anyhow::bail;
+use serde_json::{Map, Value};
 
 /// Names of the columns of a file, for exports and imports.
 pub(in crate::client) const COLUMNS: [&str; 9] =
     ["roomId", "seq", "messageId", "userId", "username", "messageType", "timestamp", "receivedAt", "message"];
 
-/// A message as the API shows it.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(in crate::client) struct Row<'a> {
-    #[serde(borrow)]
-    pub(in crate::client) room_id: Cow<'a, str>,
-    pub(in crate::client) seq: u64,
-    #[serde(borrow)]
-    pub(in crate::client) message_id: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(in crate::client) user_id: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(in crate::client) username: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    pub(in crate::client) message_type: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(in crate::client) timestamp: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(in crate::client) received_at: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(in crate::client) message: Cow<'a, str>,
+/// The columns of a message as the API shows it. Only its user name may be missing.
+pub(in crate::client) fn cells(
+    message: &Map<String, Value>,
+) -> impl Iterator<Item = anyhow::Result<(&'static str, Option<&Value>)>> {
+    COLUMNS.into_iter().map(|name| match message.get(name) {
+        None if name != "username" => bail!("a message lacks the field {name}"),
+        value => Ok((name, value)),
+    })
 }

@@ -10,37 +10,34 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::connection::{Connection, Server};
-use super::{print, print_json};
+use super::connection::{Connection, JSON, Server};
+use super::session::Backoff;
+use super::{is_true, print_json, show, text};
 use crate::cli::ImportArgs;
 use source::Source;
 
 /// Size of a request, in messages and bytes.
 const BATCH_LINES: usize = 1_000;
 const BATCH_BYTES: usize = 1 << 20;
-/// Time-out of a request.
 const BATCH_MAX: Duration = Duration::from_secs(120);
 
-/// Attempts without progress before the import fails, and their pauses, which double from the first to the longest.
+/// Attempts without progress before the import fails, and their pauses.
 const ATTEMPTS: u32 = 8;
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
-const PAUSE_LAST: Duration = Duration::from_secs(2);
+const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 
 pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let server = Server::parse(&args.client.server)?;
     let name = args.file.display().to_string();
     let mut source = Source::open(&args).with_context(|| format!("reading {name}"))?;
-    let connection = server.connect().await?;
     let mut import = Import {
-        server,
-        connection: Some(connection),
+        connection: server.connect().await?,
         waiting: Vec::new(),
         is_repeated: false,
         bytes: 0,
         stored: 0,
         duplicate: 0,
         refused: 0,
-        unit: source.unit(),
+        unit: source.unit,
         is_json: args.client.json,
     };
     let failure = loop {
@@ -88,8 +85,7 @@ fn with_id(message: String, line: u64) -> String {
 }
 
 struct Import {
-    server: Server,
-    connection: Option<Connection>,
+    connection: Connection,
     /// Messages without an answer, with their lines.
     waiting: Vec<(u64, String)>,
     /// Whether the waiting messages were sent before: then duplicates may be of this import.
@@ -116,7 +112,7 @@ impl Import {
     /// Repeats until every message has a final answer. After a message that it cannot accept now, the server refuses all
     /// later ones, so repeating keeps the order.
     async fn send(&mut self) -> anyhow::Result<()> {
-        let (mut pause, mut attempts) = (PAUSE_FIRST, 0);
+        let (mut backoff, mut attempts) = (Backoff::new(PAUSES), 0);
         while let Some((line, _)) = self.waiting.first() {
             let (line, before) = (*line, self.waiting.len());
             let trouble = match self.attempt().await {
@@ -127,7 +123,8 @@ impl Import {
             self.is_repeated = true;
             eprintln!("{} {line}: {trouble}; trying again", self.unit);
             if self.waiting.len() < before {
-                (pause, attempts) = (PAUSE_FIRST, 0);
+                backoff.reset();
+                attempts = 0;
             }
             attempts += 1;
             if attempts == ATTEMPTS {
@@ -136,8 +133,7 @@ impl Import {
                     self.unit
                 );
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_LAST);
+            backoff.pause().await;
         }
         self.bytes = 0;
         self.is_repeated = false;
@@ -146,14 +142,10 @@ impl Import {
 
     /// Sends all waiting messages in one request. Those to be repeated keep waiting; returns why.
     async fn attempt(&mut self) -> anyhow::Result<Option<String>> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => self.server.connect().await?,
-        };
         let body: String = self.waiting.iter().flat_map(|(_, message)| [message, "\n"]).collect();
-        let (status, body) = connection.whole(BATCH_MAX, Method::POST, "/v1/messages", body).await?;
-        self.connection = Some(connection);
-        let mut answers = body.split(|byte| *byte == b'\n').filter(|answer| !answer.is_empty());
+        let answer = self.connection.whole(BATCH_MAX, Method::POST, "/v1/messages", JSON, body).await?;
+        let status = answer.status();
+        let mut answers = answer.body().split(|byte| *byte == b'\n').filter(|answer| !answer.is_empty());
         let (mut again, mut trouble) = (Vec::new(), None);
         for (line, message) in std::mem::take(&mut self.waiting) {
             let answer = answers.next().map(serde_json::from_slice::<Value>);
@@ -162,16 +154,14 @@ impl Import {
                 again.push((line, message));
                 continue;
             };
-            let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default();
-            let is = |name: &str| answer.get(name).and_then(Value::as_bool).unwrap_or_default();
-            match text("code") {
-                "" if is("duplicate") && !self.is_repeated => self.duplicate += 1,
+            match text(&answer, "code") {
+                "" if is_true(&answer, "duplicate") && !self.is_repeated => self.duplicate += 1,
                 "" => self.stored += 1,
-                _ if is("retryable") => {
-                    trouble.get_or_insert_with(|| text("detail").to_owned());
+                _ if is_true(&answer, "retryable") => {
+                    trouble.get_or_insert_with(|| text(&answer, "detail").to_owned());
                     again.push((line, message));
                 }
-                code => self.refuse(line, code, text("detail"))?,
+                code => self.refuse(line, code, text(&answer, "detail"))?,
             }
         }
         self.waiting = again;
@@ -188,13 +178,12 @@ impl Import {
         Ok(())
     }
 
-    /// Prints the counts.
     fn print(&self) -> anyhow::Result<()> {
-        let Self { stored, duplicate, refused, is_json, .. } = self;
-        if *is_json {
-            return print_json(&json!({"stored": stored, "duplicate": duplicate, "refused": refused}));
-        }
-        print(&format!("stored {stored}, there before {duplicate}, refused {refused}\n"))
+        let Self { stored, duplicate, refused, .. } = self;
+        let counts = json!({"stored": stored, "duplicate": duplicate, "refused": refused});
+        show(self.is_json, &counts, |_| {
+            format!("stored {stored}, there before {duplicate}, refused {refused}\n")
+        })
     }
 
     fn report(&self) -> anyhow::Result<()> {

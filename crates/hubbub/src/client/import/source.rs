@@ -15,16 +15,16 @@ use crate::client::parquet::Reader;
 
 /// Columns that the server assigns itself.
 const ASSIGNED_BY_SERVER: [&str; 2] = ["seq", "receivedAt"];
-/// Mandatory columns.
 const MANDATORY: [&str; 3] = ["roomId", "userId", "message"];
 
+/// The number of a line or row, and its message; `None` if it is invalid.
+type NumberedMessage = (u64, Option<String>);
+
 /// A file, or standard input.
-pub(super) enum Source {
-    Jsonl(Records<Box<dyn BufRead>>),
-    Csv(Records<Box<dyn BufRead>>, Vec<String>),
-    /// A reader, and the number of rows read.
-    #[cfg(feature = "parquet")]
-    Parquet(Box<Reader>, u64),
+pub(super) struct Source {
+    /// Name of a message's position: line or row.
+    pub(super) unit: &'static str,
+    next: Box<dyn FnMut() -> anyhow::Result<Option<NumberedMessage>>>,
 }
 
 impl Source {
@@ -36,14 +36,18 @@ impl Source {
             None if is_called("parquet") => FileFormat::Parquet,
             None => FileFormat::Jsonl,
         };
-        match format {
-            FileFormat::Jsonl => Ok(Self::Jsonl(Records::new(reader(&args.file)?, false))),
+        Ok(match format {
+            FileFormat::Jsonl => {
+                let mut records = Records::new(reader(&args.file)?, false);
+                Self::new("line", move || Ok(records.next()?.map(|(line, record)| (line, Some(record)))))
+            }
             FileFormat::Csv => {
                 let mut records = Records::new(reader(&args.file)?, true);
                 let (_, header) = records.next()?.context("it is empty")?;
                 let columns = csv::parse(&header).context("the names of the columns are not readable")?;
                 check(columns.iter().map(String::as_str)).context("the first line must name the columns")?;
-                Ok(Self::Csv(records, columns))
+                let parse = move |(line, record): (u64, String)| (line, from_csv(&columns, &record));
+                Self::new("line", move || Ok(records.next()?.map(&parse)))
             }
             #[cfg(feature = "parquet")]
             FileFormat::Parquet => {
@@ -51,40 +55,30 @@ impl Source {
                     bail!("a Parquet file is read from its end: name the file instead of '-'");
                 }
                 let wanted: Vec<&str> = COLUMNS.into_iter().filter(|name| is_wanted(name)).collect();
-                let reader = Reader::open(File::open(&args.file)?, &wanted)?;
+                let mut reader = Reader::open(File::open(&args.file)?, &wanted)?;
                 check(reader.columns())?;
-                Ok(Self::Parquet(Box::new(reader), 0))
+                let mut row = 0;
+                Self::new("row", move || {
+                    let message = reader.next().with_context(|| format!("behind row {row}"))?;
+                    row += 1;
+                    Ok(message.map(|message| (row, Some(Value::Object(message).to_string()))))
+                })
             }
             #[cfg(not(feature = "parquet"))]
             FileFormat::Parquet => bail!(crate::client::NO_PARQUET),
-        }
+        })
     }
 
-    /// Name of a message's position: line or row.
-    pub(super) fn unit(&self) -> &'static str {
-        match self {
-            Self::Jsonl(_) | Self::Csv(..) => "line",
-            #[cfg(feature = "parquet")]
-            Self::Parquet(..) => "row",
-        }
+    fn new(
+        unit: &'static str,
+        next: impl FnMut() -> anyhow::Result<Option<NumberedMessage>> + 'static,
+    ) -> Self {
+        Self { unit, next: Box::new(next) }
     }
 
-    /// The next line or row: its number and message, which is `None` if it is invalid. `None` at the end.
-    pub(super) fn next(&mut self) -> anyhow::Result<Option<(u64, Option<String>)>> {
-        match self {
-            Self::Jsonl(records) => Ok(records.next()?.map(|(line, record)| (line, Some(record)))),
-            Self::Csv(records, columns) => {
-                Ok(records.next()?.map(|(line, record)| (line, from_csv(columns, &record))))
-            }
-            #[cfg(feature = "parquet")]
-            Self::Parquet(reader, row) => {
-                let Some(message) = reader.next().with_context(|| format!("behind row {row}"))? else {
-                    return Ok(None);
-                };
-                *row += 1;
-                Ok(Some((*row, Some(Value::Object(message).to_string()))))
-            }
-        }
+    /// The next line or row; `None` at the end.
+    pub(super) fn next(&mut self) -> anyhow::Result<Option<NumberedMessage>> {
+        (self.next)()
     }
 }
 
@@ -95,7 +89,6 @@ fn reader(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(File::open(path)?)))
 }
 
-/// Checks that all mandatory columns are present.
 fn check<'a>(columns: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
     let columns: Vec<&str> = columns.collect();
     match MANDATORY.iter().find(|column| !columns.contains(column)) {

@@ -1,190 +1,101 @@
 //! Reads rows in batches: only a few pages of each column are in memory.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use hubbub_core::Timestamp;
-use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type};
-use parquet::column::reader::ColumnReader;
-use parquet::data_type::ByteArray;
+use parquet::basic::{LogicalType, TimeUnit, Type};
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::schema::types::ColumnDescriptor;
+use parquet::record::Field;
+use parquet::record::reader::RowIter;
+use parquet::schema::types::{ColumnDescriptor, Type as SchemaType};
 use serde_json::{Map, Value};
 
-/// Rows read at once.
 const BATCH_ROWS: usize = 256;
 
 /// Reads the requested columns, of which a file may lack some.
 pub(in crate::client) struct Reader {
-    file: SerializedFileReader<File>,
-    wanted: Vec<Column>,
-    /// Number of row groups begun so far.
-    groups: usize,
-    /// Columns of the current row group, and the number of its unread rows.
-    readers: Vec<ColumnReader>,
-    left: usize,
-    rows: VecDeque<Map<String, Value>>,
+    rows: RowIter<'static>,
+    columns: Vec<Column>,
 }
 
-#[derive(Debug)]
 struct Column {
     name: String,
-    index: usize,
-    kind: Kind,
-    is_optional: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Text,
-    Number,
-    Time(TimeUnit),
+    /// Whether it holds times in nanoseconds, which the library shows as numbers.
+    is_nanos: bool,
 }
 
 impl Reader {
     pub(in crate::client) fn open(file: File, wanted: &[&str]) -> anyhow::Result<Self> {
         let file =
             catch_panics(|| SerializedFileReader::new(file).context("it is no Parquet file, or damaged"))?;
-        let schema = file.metadata().file_metadata().schema_descr();
-        let mut columns = Vec::new();
-        for (index, column) in schema.columns().iter().enumerate() {
+        let schema = file.metadata().file_metadata().schema_descr_ptr();
+        let (mut columns, mut fields) = (Vec::new(), Vec::new());
+        for column in schema.columns() {
             if let [name] = column.path().parts()
                 && wanted.contains(&name.as_str())
             {
-                let kind = kind(column).with_context(|| format!("the column '{name}'"))?;
-                let is_optional = column.max_def_level() > 0;
-                columns.push(Column { name: name.clone(), index, kind, is_optional });
+                let is_nanos = check(column).with_context(|| format!("the column '{name}'"))?;
+                columns.push(Column { name: name.clone(), is_nanos });
+                fields.push(Arc::new(column.self_type().clone()));
             }
         }
-        Ok(Self { file, wanted: columns, groups: 0, readers: Vec::new(), left: 0, rows: VecDeque::new() })
+        let projection = SchemaType::group_type_builder(schema.name()).with_fields(fields).build()?;
+        let rows = RowIter::from_file_into(Box::new(file)).project(Some(projection))?;
+        Ok(Self { rows: rows.with_batch_size(BATCH_ROWS), columns })
     }
 
-    /// Names of the requested columns that the file has.
     pub(in crate::client) fn columns(&self) -> impl Iterator<Item = &str> {
-        self.wanted.iter().map(|column| column.name.as_str())
+        self.columns.iter().map(|column| column.name.as_str())
     }
 
     /// The next row without its null values; `None` at the end.
     pub(in crate::client) fn next(&mut self) -> anyhow::Result<Option<Map<String, Value>>> {
-        while self.rows.is_empty() {
-            if self.left == 0 {
-                if self.groups == self.file.num_row_groups() {
-                    return Ok(None);
-                }
-                self.begin_group()?;
-            } else {
-                self.read_some()?;
-            }
+        let Some(row) = catch_panics(|| Ok(self.rows.next().transpose()?))? else { return Ok(None) };
+        let mut message = Map::new();
+        for ((name, field), column) in row.into_columns().into_iter().zip(&self.columns) {
+            let value = value(field, column.is_nanos).with_context(|| format!("the column '{name}'"))?;
+            message.extend(value.map(|value| (name, value)));
         }
-        Ok(self.rows.pop_front())
-    }
-
-    fn begin_group(&mut self) -> anyhow::Result<()> {
-        let group = self.groups;
-        self.groups += 1;
-        let (file, wanted) = (&self.file, &self.wanted);
-        let begun = catch_panics(|| {
-            let group = file.get_row_group(group)?;
-            let left = usize::try_from(group.metadata().num_rows())?;
-            let readers: Result<_, _> =
-                wanted.iter().map(|column| group.get_column_reader(column.index)).collect();
-            Ok((readers?, left))
-        });
-        (self.readers, self.left) = begun.with_context(|| format!("row group {group}"))?;
-        Ok(())
-    }
-
-    fn read_some(&mut self) -> anyhow::Result<()> {
-        let count = self.left.min(BATCH_ROWS);
-        self.left -= count;
-        let mut rows = vec![Map::new(); count];
-        for (column, reader) in self.wanted.iter().zip(&mut self.readers) {
-            let values = catch_panics(|| values(reader, column, count));
-            let values = values.with_context(|| format!("the column '{}'", column.name))?;
-            for (row, value) in rows.iter_mut().zip(values) {
-                if !value.is_null() {
-                    row.insert(column.name.clone(), value);
-                }
-            }
-        }
-        self.rows.extend(rows);
-        Ok(())
+        Ok(Some(message))
     }
 }
 
-/// The type of a column.
-fn kind(column: &ColumnDescriptor) -> anyhow::Result<Kind> {
+/// Checks the type of a column. Returns whether it holds times in nanoseconds.
+fn check(column: &ColumnDescriptor) -> anyhow::Result<bool> {
     ensure!(column.max_rep_level() == 0, "holds lists");
-    let of_converted = match column.converted_type() {
-        ConvertedType::TIMESTAMP_MILLIS => Some(TimeUnit::MILLIS),
-        ConvertedType::TIMESTAMP_MICROS => Some(TimeUnit::MICROS),
-        _ => None,
-    };
-    let unit = match column.logical_type_ref() {
-        Some(LogicalType::Timestamp(time)) => Some(time.unit),
-        _ => of_converted,
-    };
-    match (column.physical_type(), unit) {
-        (Type::BYTE_ARRAY, _) => Ok(Kind::Text),
-        (Type::INT64, Some(unit)) => Ok(Kind::Time(unit)),
-        (Type::INT64 | Type::INT32, None) => Ok(Kind::Number),
-        (other, _) => bail!("holds {other}: texts, whole numbers and times are understood"),
+    match column.physical_type() {
+        Type::BYTE_ARRAY | Type::INT32 => Ok(false),
+        Type::INT64 => Ok(matches!(
+            column.logical_type_ref(),
+            Some(LogicalType::Timestamp(time)) if time.unit == TimeUnit::NANOS
+        )),
+        other => bail!("holds {other}: texts, whole numbers and times are understood"),
     }
 }
 
-/// The next values of a column, with nulls.
-fn values(reader: &mut ColumnReader, column: &Column, count: usize) -> anyhow::Result<Vec<Value>> {
-    let mut levels = Vec::new();
-    let mut found: Vec<Value> = Vec::with_capacity(count);
-    let read = match reader {
-        ColumnReader::ByteArrayColumnReader(reader) => {
-            let mut values = Vec::with_capacity(count);
-            let (read, ..) = reader.read_records(count, Some(&mut levels), None, &mut values)?;
-            for value in &values {
-                found.push(text(value)?.into());
-            }
-            read
-        }
-        ColumnReader::Int64ColumnReader(reader) => {
-            let mut values = Vec::with_capacity(count);
-            let (read, ..) = reader.read_records(count, Some(&mut levels), None, &mut values)?;
-            found.extend(values.into_iter().map(|value| number(value, column.kind)));
-            read
-        }
-        ColumnReader::Int32ColumnReader(reader) => {
-            let mut values = Vec::with_capacity(count);
-            let (read, ..) = reader.read_records(count, Some(&mut levels), None, &mut values)?;
-            found.extend(values.into_iter().map(|value| number(value.into(), column.kind)));
-            read
-        }
-        _ => bail!("is of another type here than in the schema"),
-    };
-    ensure!(read == count, "ends before the others");
-    if !column.is_optional {
-        return Ok(found);
-    }
-    let mut found = found.into_iter();
-    // The column is at the top level, so its definition level is 1 where it has a value.
-    Ok(levels
-        .iter()
-        .map(|level| if *level > 0 { found.next().unwrap_or_default() } else { Value::Null })
-        .collect())
-}
-
-fn text(value: &ByteArray) -> anyhow::Result<&str> {
-    std::str::from_utf8(value.data()).context("is not UTF-8")
-}
-
-fn number(value: i64, kind: Kind) -> Value {
-    let micros = match kind {
-        Kind::Time(TimeUnit::MILLIS) => value.saturating_mul(1_000),
-        Kind::Time(TimeUnit::MICROS) => value,
-        Kind::Time(TimeUnit::NANOS) => value.div_euclid(1_000),
-        Kind::Text | Kind::Number => return value.into(),
-    };
-    Timestamp::from_micros(micros).to_string().into()
+/// A value as JSON; `None` = null.
+fn value(field: Field, is_nanos: bool) -> anyhow::Result<Option<Value>> {
+    let time = |micros| Value::from(Timestamp::from_micros(micros).to_string());
+    Ok(Some(match field {
+        Field::Null => return Ok(None),
+        Field::Str(text) => text.into(),
+        Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).context("is not UTF-8")?.into(),
+        Field::Long(nanos) if is_nanos => time(nanos.div_euclid(1_000)),
+        Field::TimestampMillis(millis) => time(millis.saturating_mul(1_000)),
+        Field::TimestampMicros(micros) => time(micros),
+        Field::Byte(number) => number.into(),
+        Field::Short(number) => number.into(),
+        Field::Int(number) => number.into(),
+        Field::Long(number) => number.into(),
+        Field::UByte(number) => number.into(),
+        Field::UShort(number) => number.into(),
+        Field::UInt(number) => number.into(),
+        Field::ULong(number) => number.into(),
+        other => bail!("holds {other}: texts, whole numbers and times are understood"),
+    }))
 }
 
 /// Turns panics into errors: the library panics on some damaged files.

@@ -9,7 +9,7 @@ use parquet::schema::parser::parse_message_type;
 use serde_json::{Map, Value, json};
 
 use super::{Reader, Writer};
-use crate::client::export::row::{COLUMNS, Row};
+use crate::client::export::row::COLUMNS;
 
 /// A file without a name, read from its beginning.
 fn file(bytes: &[u8]) -> File {
@@ -43,7 +43,7 @@ fn written(messages: &[Value]) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new()).unwrap();
     for message in messages {
         let text = message.to_string();
-        writer.write(&serde_json::from_str::<Row<'_>>(&text).unwrap()).unwrap();
+        writer.write(&serde_json::from_str(&text).unwrap()).unwrap();
     }
     writer.finish().unwrap()
 }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 use anyhow::Context;
 use hubbub_core::Timestamp;
@@ -12,10 +13,11 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
+use serde_json::{Map, Value};
 
-use crate::client::export::row::Row;
+use crate::client::export::row::cells;
 
-/// The columns of [`Columns`], in its order. Times have microseconds, as messages do.
+/// The columns in the order of [`cells_of`]. Times have microseconds, as messages do.
 const SCHEMA: &str = "message message {
     required binary roomId (STRING);
     required int64 seq;
@@ -37,28 +39,31 @@ const GROUP_BYTES: usize = 32 << 20;
 /// Approximate overhead of a value in memory.
 const VALUE_BYTES: usize = 64;
 
-/// Writes rows into a file.
 pub(in crate::client) struct Writer<W: Write + Send> {
     file: SerializedFileWriter<W>,
-    columns: Columns,
-    rows: usize,
+    rows: Vec<IntoIter<Option<Cell>>>,
     bytes: usize,
 }
 
-/// Collected rows, by column.
-#[derive(Default)]
-struct Columns {
-    room: Vec<ByteArray>,
-    seq: Vec<i64>,
-    id: Vec<ByteArray>,
-    user: Vec<ByteArray>,
-    username: Vec<ByteArray>,
-    /// 1 for each row with a name, 0 for each without.
-    has_username: Vec<i16>,
-    kind: Vec<ByteArray>,
-    timestamp: Vec<i64>,
-    received_at: Vec<i64>,
-    message: Vec<ByteArray>,
+enum Cell {
+    Text(ByteArray),
+    Number(i64),
+}
+
+/// The values of a row in the order of the columns; `None` = null.
+fn cells_of(row: &Map<String, Value>) -> anyhow::Result<Vec<Option<Cell>>> {
+    let cell = |name: &str, value: &Value| {
+        let text = value.as_str().unwrap_or_default();
+        let cell = match name {
+            "seq" => value.as_i64().map(Cell::Number),
+            "timestamp" | "receivedAt" => Timestamp::parse(text).map(|time| Cell::Number(time.as_micros())),
+            _ => value.is_string().then(|| Cell::Text(ByteArray::from(text))),
+        };
+        cell.with_context(|| format!("{value} is no {name}"))
+    };
+    cells(row)
+        .map(|value| value.and_then(|(name, value)| value.map(|value| cell(name, value)).transpose()))
+        .collect()
 }
 
 impl<W: Write + Send> Writer<W> {
@@ -71,65 +76,25 @@ impl<W: Write + Send> Writer<W> {
         let schema = parse_message_type(SCHEMA).context("the columns of messages")?;
         let file = SerializedFileWriter::new(output, Arc::new(schema), Arc::new(properties.build()));
         let file = file.context("beginning the file")?;
-        Ok(Self { file, columns: Columns::default(), rows: 0, bytes: 0 })
+        Ok(Self { file, rows: Vec::new(), bytes: 0 })
     }
 
-    pub(in crate::client) fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
-        let columns = &mut self.columns;
-        columns.seq.push(i64::try_from(row.seq).with_context(|| format!("seq {}", row.seq))?);
-        columns.timestamp.push(micros(&row.timestamp)?);
-        columns.received_at.push(micros(&row.received_at)?);
-        columns.has_username.push(i16::from(row.username.is_some()));
-        let texts = [
-            (&mut columns.room, Some(&row.room_id)),
-            (&mut columns.id, Some(&row.message_id)),
-            (&mut columns.user, Some(&row.user_id)),
-            (&mut columns.username, row.username.as_ref()),
-            (&mut columns.kind, Some(&row.message_type)),
-            (&mut columns.message, Some(&row.message)),
-        ];
-        for (column, text) in texts {
-            if let Some(text) = text {
-                column.push(ByteArray::from(&**text));
-                self.bytes += text.len() + VALUE_BYTES;
-            }
-        }
-        self.rows += 1;
-        if self.rows >= GROUP_ROWS || self.bytes >= GROUP_BYTES { self.write_group() } else { Ok(()) }
+    pub(in crate::client) fn write(&mut self, row: &Map<String, Value>) -> anyhow::Result<()> {
+        let cells = cells_of(row)?;
+        self.bytes += cells.iter().flatten().map(Cell::bytes).sum::<usize>();
+        self.rows.push(cells.into_iter());
+        if self.rows.len() >= GROUP_ROWS || self.bytes >= GROUP_BYTES { self.write_group() } else { Ok(()) }
     }
 
     fn write_group(&mut self) -> anyhow::Result<()> {
-        let Columns { room, seq, id, user, username, has_username, kind, timestamp, received_at, message } =
-            std::mem::take(&mut self.columns);
-        (self.rows, self.bytes) = (0, 0);
-        let texts = |values: Vec<ByteArray>| {
-            move |column: &mut SerializedColumnWriter<'_>| {
-                column.typed::<ByteArrayType>().write_batch(&values, None, None)
-            }
-        };
-        let numbers = |values: Vec<i64>| {
-            move |column: &mut SerializedColumnWriter<'_>| {
-                column.typed::<Int64Type>().write_batch(&values, None, None)
-            }
-        };
-        let write = || -> Result<()> {
+        self.bytes = 0;
+        let mut rows = std::mem::take(&mut self.rows);
+        let mut write = || -> Result<()> {
             let mut group = self.file.next_row_group()?;
-            let mut next = |write: &dyn Fn(&mut SerializedColumnWriter<'_>) -> Result<usize>| {
-                let Some(mut column) = group.next_column()? else { return Ok(()) };
-                write(&mut column)?;
-                column.close()
-            };
-            next(&texts(room))?;
-            next(&numbers(seq))?;
-            next(&texts(id))?;
-            next(&texts(user))?;
-            next(&|column| {
-                column.typed::<ByteArrayType>().write_batch(&username, Some(&has_username), None)
-            })?;
-            next(&texts(kind))?;
-            next(&numbers(timestamp))?;
-            next(&numbers(received_at))?;
-            next(&texts(message))?;
+            while let Some(mut column) = group.next_column()? {
+                write_column(&mut column, rows.iter_mut().map(|row| row.next().flatten()))?;
+                column.close()?;
+            }
             group.close().map(drop)
         };
         write().context("writing the export")
@@ -137,13 +102,39 @@ impl<W: Write + Send> Writer<W> {
 
     /// Writes the last row group and the footer, and returns the output.
     pub(in crate::client) fn finish(mut self) -> anyhow::Result<W> {
-        if self.rows > 0 {
+        if !self.rows.is_empty() {
             self.write_group()?;
         }
         self.file.into_inner().context("writing the end of the export")
     }
 }
 
-fn micros(time: &str) -> anyhow::Result<i64> {
-    Ok(Timestamp::parse(time).with_context(|| format!("'{time}' is not a time"))?.as_micros())
+impl Cell {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len() + VALUE_BYTES,
+            Self::Number(_) => VALUE_BYTES,
+        }
+    }
+}
+
+fn write_column(
+    column: &mut SerializedColumnWriter<'_>,
+    cells: impl Iterator<Item = Option<Cell>>,
+) -> Result<usize> {
+    let (mut texts, mut numbers, mut levels) = (Vec::new(), Vec::new(), Vec::new());
+    for cell in cells {
+        levels.push(i16::from(cell.is_some()));
+        match cell {
+            Some(Cell::Text(text)) => texts.push(text),
+            Some(Cell::Number(number)) => numbers.push(number),
+            None => {}
+        }
+    }
+    if !numbers.is_empty() {
+        return column.typed::<Int64Type>().write_batch(&numbers, None, None);
+    }
+    let column = column.typed::<ByteArrayType>();
+    let is_optional = column.get_descriptor().max_def_level() > 0;
+    column.write_batch(&texts, is_optional.then_some(levels.as_slice()), None)
 }

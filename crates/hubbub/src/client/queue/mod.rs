@@ -1,6 +1,5 @@
 //! `hubbub queue`: manages queues, their messages and clients.
 
-mod send;
 mod show;
 mod take;
 
@@ -10,58 +9,61 @@ use anyhow::Context;
 use hubbub_core::invariant::saturate;
 use hubbub_core::{ClientId, QueueId};
 use hyper::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::connection::{Connection, Server};
-use super::{print, print_json};
-use crate::cli::{OnFull, QueueAction, QueueArgs, QueueSettingsArgs};
+use super::session::{Pages, Session, Texts, object, with_query};
+use super::{is_true, number, text};
+use crate::cli::{ActionArgs, OnFull, QueueAction, QueueSendArgs, QueueSettingsArgs};
 
-/// Entries in one request.
-const PAGE: usize = 500;
-
-pub(crate) async fn run(args: QueueArgs) -> anyhow::Result<()> {
-    let server = Server::parse(&args.client.server)?;
-    let is_json = args.client.json;
-    if let QueueAction::Send(args) = args.action {
-        return send::send(server, args, is_json).await;
-    }
-    let mut connection = server.connect().await?;
-    let connection = &mut connection;
+pub(crate) async fn run(args: ActionArgs<QueueAction>) -> anyhow::Result<()> {
+    let session = &mut Session::new(&args.client)?;
     match args.action {
-        QueueAction::Send(_) => Ok(()),
-        QueueAction::Create { queue, settings } => create(connection, &queue, settings, is_json).await,
+        QueueAction::Send(args) => send(session, args).await,
+        QueueAction::Create { queue, settings } => {
+            session.put(&path_of(&queue)?, settings_of(settings), "queue").await
+        }
         QueueAction::Delete { queue, force } => {
             let force = if force { "?force=true" } else { "" };
-            done(connection, Method::DELETE, &format!("{}{force}", path_of(&queue)?)).await
+            session.change(Method::DELETE, &format!("{}{force}", path_of(&queue)?)).await
         }
-        QueueAction::Ls { receiver } => show::list(connection, receiver, is_json).await,
-        QueueAction::Get(take) => take::take(connection, "get", &take, None, is_json).await,
-        QueueAction::Read(take) => take::take(connection, "read", &take, None, is_json).await,
-        QueueAction::Lease { take, lease } => take::take(connection, "lease", &take, lease, is_json).await,
-        QueueAction::Peek { queue, limit } => show::peek(connection, &path_of(&queue)?, limit, is_json).await,
-        QueueAction::Ack { queue, receipts } => {
-            take::ack(connection, &path_of(&queue)?, receipts, is_json).await
+        QueueAction::Ls { receiver: Some(receiver) } => {
+            let path = with_query("/v1/queues", [("receiver", Some(receiver))]);
+            let line = |queue: &Value| format!("{}\n", text(queue, "queue"));
+            session.list(Pages::new(path, "queues", usize::MAX), "", line).await
         }
+        QueueAction::Ls { receiver: None } => {
+            let pages = Pages::new("/v1/queues".into(), "queues", usize::MAX);
+            session.list(pages, &show::queues_head(), show::queue_line).await
+        }
+        QueueAction::Get(args) => take::take(session, "get", &args, None).await,
+        QueueAction::Read(args) => take::take(session, "read", &args, None).await,
+        QueueAction::Lease { take, lease } => take::take(session, "lease", &take, lease).await,
+        QueueAction::Peek { queue, limit } => {
+            let pages = Pages::new(format!("{}/messages", path_of(&queue)?), "messages", limit);
+            session.list(pages, "", show::message_line).await
+        }
+        QueueAction::Ack { queue, receipts } => take::ack(session, &path_of(&queue)?, receipts).await,
         QueueAction::Nack { queue, receipt, delay } => {
-            let body = take::with_time(&receipt, "delayMs", delay);
-            take::settle(connection, &path_of(&queue)?, &receipt, "nack", body, is_json).await
+            take::settle(session, &path_of(&queue)?, receipt, "nack", ("delayMs", delay)).await
         }
         QueueAction::Extend { queue, receipt, lease } => {
-            let body = take::with_time(&receipt, "leaseMs", lease);
-            take::settle(connection, &path_of(&queue)?, &receipt, "extend", body, is_json).await
+            take::settle(session, &path_of(&queue)?, receipt, "extend", ("leaseMs", lease)).await
         }
         QueueAction::Remove { queue, id } => {
             let id: u64 = id.parse().with_context(|| format!("message '{id}': ids are numbers"))?;
-            done(connection, Method::DELETE, &format!("{}/messages/{id}", path_of(&queue)?)).await
+            session.change(Method::DELETE, &format!("{}/messages/{id}", path_of(&queue)?)).await
         }
-        QueueAction::Redrive { queue, id } => redrive(connection, &path_of(&queue)?, id, is_json).await,
+        QueueAction::Redrive { queue, id } => redrive(session, &path_of(&queue)?, id).await,
         QueueAction::Clients { add: Some(client), .. } => {
-            done(connection, Method::PUT, &client_path_of(&client)?).await
+            session.change(Method::PUT, &client_path_of(&client)?).await
         }
         QueueAction::Clients { remove: Some(client), .. } => {
-            done(connection, Method::DELETE, &client_path_of(&client)?).await
+            session.change(Method::DELETE, &client_path_of(&client)?).await
         }
-        QueueAction::Clients { .. } => show::clients(connection, is_json).await,
+        QueueAction::Clients { .. } => {
+            let pages = Pages::new("/v1/clients".into(), "clients", usize::MAX);
+            session.list(pages, "", |client| format!("{}\n", text(client, "client"))).await
+        }
     }
 }
 
@@ -75,28 +77,16 @@ fn client_path_of(client: &str) -> anyhow::Result<String> {
     Ok(format!("/v1/clients/{client}"))
 }
 
-/// A duration in milliseconds, as JSON.
 fn millis(time: Duration) -> Value {
     saturate::<_, u64>(time.as_millis()).into()
 }
 
-/// Prints nothing on success, like other commands that change something.
-async fn done(connection: &mut Connection, method: Method, path: &str) -> anyhow::Result<()> {
-    connection.request(method, path, String::new()).await?.success()?;
-    Ok(())
-}
-
-async fn create(
-    connection: &mut Connection,
-    queue: &str,
-    settings: QueueSettingsArgs,
-    is_json: bool,
-) -> anyhow::Result<()> {
+fn settings_of(settings: QueueSettingsArgs) -> String {
     let on_full = settings.on_full.map(|on_full| match on_full {
         OnFull::Refuse => Value::from("refuse"),
         OnFull::DropOldest => Value::from("dropOldest"),
     });
-    let given = [
+    object([
         ("leaseMs", settings.lease.map(millis)),
         ("maxDeliveries", settings.max_deliveries.map(Value::from)),
         ("deadLetter", settings.dead_letter.map(Value::from)),
@@ -106,46 +96,46 @@ async fn create(
         ("onFull", on_full),
         ("backoffMs", settings.backoff.map(millis)),
         ("backoffMaxMs", settings.backoff_max.map(millis)),
-    ];
-    let given = given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    let body = Value::from(given.collect::<Map<_, _>>()).to_string();
-    let answer = connection.request(Method::PUT, &path_of(queue)?, body).await?;
-    let how = if answer.status.as_u16() == 201 { "created" } else { "updated" };
-    let queue = answer.success()?;
-    if is_json {
-        return print_json(&queue);
+    ])
+}
+
+/// Sends a message, or each line of standard input.
+async fn send(session: &mut Session, args: QueueSendArgs) -> anyhow::Result<()> {
+    let path = format!("{}/messages", path_of(&args.queue)?);
+    let mut texts = Texts::new(args.text, args.id);
+    while let Some((message, id)) = texts.next().await? {
+        let body = object([
+            ("sender", Some(Value::from(args.from.as_str()))),
+            ("receiver", args.to.clone().map(Value::from)),
+            ("audience", args.all.then(|| Value::from("all"))),
+            ("message", Some(message.into())),
+            ("messageId", Some(id.into())),
+            ("delayMs", args.delay.map(millis)),
+            ("ttlMs", args.ttl.map(millis)),
+            ("groupId", args.group.clone().map(Value::from)),
+        ]);
+        let receipt = session.retry(Method::POST, &path, body).await?.success()?;
+        super::show(session.is_json, &receipt, |receipt| {
+            let how = if is_true(receipt, "duplicate") { "was there before" } else { "waits" };
+            let copies = number(receipt, "copies");
+            let copies = if args.all { format!(", {copies} copies") } else { String::new() };
+            format!("{how} as message {} of {}{copies}\n", text(receipt, "id"), args.queue)
+        })?;
     }
-    print(&format!("{how}: {}\n", text(&queue, "queue")))
+    Ok(())
 }
 
 /// Repeats the request until all messages are moved.
-async fn redrive(
-    connection: &mut Connection,
-    path: &str,
-    id: Option<String>,
-    is_json: bool,
-) -> anyhow::Result<()> {
-    let body = id.map_or_else(|| json!({}), |id| json!({"id": id})).to_string();
-    let mut moved = 0;
-    loop {
-        let answer =
-            connection.request(Method::POST, &format!("{path}/redrive"), body.clone()).await?.success()?;
+async fn redrive(session: &mut Session, path: &str, id: Option<String>) -> anyhow::Result<()> {
+    let body = object([("id", id.map(Value::from))]);
+    let (mut moved, mut more) = (0, true);
+    while more {
+        let answer = session.post(&format!("{path}/redrive"), body.clone()).await?;
         moved += number(&answer, "moved");
-        if !answer.get("more").and_then(Value::as_bool).unwrap_or_default() {
-            break;
-        }
-    }
-    if is_json {
-        return print_json(&json!({"moved": moved}));
+        more = is_true(&answer, "more");
     }
     let messages = if moved == 1 { "message" } else { "messages" };
-    print(&format!("moved {moved} {messages} back where they came from\n"))
-}
-
-fn text<'a>(value: &'a Value, name: &str) -> &'a str {
-    value.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn number(value: &Value, name: &str) -> u64 {
-    value.get(name).and_then(Value::as_u64).unwrap_or_default()
+    super::show(session.is_json, &json!({"moved": moved}), |_| {
+        format!("moved {moved} {messages} back where they came from\n")
+    })
 }

@@ -8,34 +8,32 @@ use anyhow::{Context, bail};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::connection::{Connection, Server};
-use super::{print, print_json};
-use crate::cli::{AuditArgs, StatsAction, StatsArgs};
+use super::connection::Connection;
+use super::session::Session;
+use super::{entries, number, print, print_json, show};
+use crate::cli::{ClientArgs, StatsAction, StatsArgs};
 
 /// An audit reads everything that is stored.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 pub(crate) async fn stats(args: StatsArgs) -> anyhow::Result<()> {
-    let server = Server::parse(match &args.action {
-        Some(StatsAction::Audit(audit)) => &audit.client.server,
-        None => &args.client.server,
-    })?;
     match (&args.action, args.every) {
-        (Some(StatsAction::Audit(args)), _) => audit(&server, args).await,
-        (None, Some(every)) => watch::watch(&server, &args, every).await,
-        (None, None) => overview(&mut server.connect().await?, &args).await,
+        (Some(StatsAction::Audit(client)), _) => audit(client).await,
+        (None, Some(every)) => watch::watch(&args, every).await,
+        (None, None) => overview(&args).await,
     }
 }
 
 /// Totals, and the rooms and users with most messages.
-async fn overview(connection: &mut Connection, args: &StatsArgs) -> anyhow::Result<()> {
+async fn overview(args: &StatsArgs) -> anyhow::Result<()> {
+    let connection = &mut Session::new(&args.client)?.connection;
     let totals = connection.get("/v1/stats").await?;
     let rooms = list(connection, "rooms", args.top).await?;
     let users = list(connection, "users", args.top).await?;
     if args.client.json {
         return print_json(&json!({"totals": totals, "topRooms": rooms, "topUsers": users}));
     }
-    let number = |name: &str| totals.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let number = |name: &str| number(&totals, name);
     let types = totals.get("messagesByType").and_then(Value::as_object).into_iter().flatten();
     let types: Vec<String> = types.map(|(kind, count)| format!("{kind} {count}")).collect();
     let mut out = format!("{:<10}{:>12}  {}\n", "messages", number("messages"), types.join(", "));
@@ -51,11 +49,8 @@ async fn overview(connection: &mut Connection, args: &StatsArgs) -> anyhow::Resu
 }
 
 async fn list(connection: &mut Connection, name: &str, top: u16) -> anyhow::Result<Vec<Value>> {
-    let mut answer = connection.get(&format!("/v1/stats/{name}?limit={top}")).await?;
-    match answer.get_mut(name).map(Value::take) {
-        Some(Value::Array(list)) => Ok(list),
-        _ => bail!("the server's answer contains no {name}"),
-    }
+    let answer = connection.get(&format!("/v1/stats/{name}?limit={top}")).await?;
+    Ok(entries(&answer, name)?.to_vec())
 }
 
 /// A table of names with two numbers and the time of the last message.
@@ -64,8 +59,7 @@ fn table(heads: [&str; 3], names: [&str; 3], rows: &[Value]) -> String {
     let mut out = format!("\n{who:<32} {first:>10} {second:>10}  last\n");
     let [who, first, second] = names;
     for row in rows {
-        let number = |name: &str| row.get(name).and_then(Value::as_u64).unwrap_or_default();
-        let (first, second, last) = (number(first), number(second), text(row, "lastMessageAt"));
+        let (first, second, last) = (number(row, first), number(row, second), text(row, "lastMessageAt"));
         out.push_str(&format!("{:<32} {first:>10} {second:>10}  {last}\n", text(row, who)));
     }
     out
@@ -75,28 +69,20 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or("-")
 }
 
-/// Runs an audit. Fails if the counts are wrong.
-async fn audit(server: &Server, args: &AuditArgs) -> anyhow::Result<()> {
-    let mut connection = server.connect().await?;
-    let asked = connection.request_within(AUDIT_TIMEOUT, Method::POST, "/v1/stats/audit", String::new());
-    let audit = asked.await?.success()?;
-    let differences =
-        audit.get("differences").and_then(Value::as_array).context("the server's answer is not an audit")?;
-    if args.client.json {
-        print_json(&audit)?;
-    } else {
+async fn audit(args: &ClientArgs) -> anyhow::Result<()> {
+    let connection = &mut Session::new(args)?.connection;
+    let audit = connection.request(AUDIT_TIMEOUT, Method::POST, "/v1/stats/audit", "");
+    let audit = audit.await?.success()?;
+    let differences = entries(&audit, "differences").context("the server's answer is not an audit")?;
+    show(args.json, &audit, |audit| {
         let number = |name: &str| audit.get(name).and_then(Value::as_f64).unwrap_or_default();
         let (messages, seconds) = (number("messages"), number("tookMs") / 1e3);
-        let mut out = String::new();
-        for difference in differences {
-            out.push_str(&format!("{}\n", difference.as_str().unwrap_or_default()));
-        }
-        out.push_str(&format!(
-            "{messages} messages recounted in {seconds:.1} s: {} differences\n",
-            differences.len()
-        ));
-        print(&out)?;
-    }
+        let mut out: String =
+            differences.iter().filter_map(Value::as_str).flat_map(|line| [line, "\n"]).collect();
+        let count = differences.len();
+        out.push_str(&format!("{messages} messages recounted in {seconds:.1} s: {count} differences\n"));
+        out
+    })?;
     if differences.is_empty() {
         Ok(())
     } else {

@@ -7,13 +7,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hubbub_core::{Clock, Timestamp};
+use hyper::Method;
+use hyper::header::ACCEPT;
 use serde_json::{Map, Value};
 use tokio::time::MissedTickBehavior;
 
 use crate::cli::StatsArgs;
-use crate::client::connection::{Connection, Server};
-use crate::client::{print, print_json};
+use crate::client::connection::{Connection, TIMEOUT};
+use crate::client::session::Session;
+use crate::client::show;
 use crate::system::SystemClock;
+
+const METRICS: &str = "/metrics";
 
 /// What to print of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,18 +52,18 @@ struct Sample {
 }
 
 /// Prints until interrupted. After the first line, an unreachable server is tried again in the next interval.
-pub(super) async fn watch(server: &Server, args: &StatsArgs, every: Duration) -> anyhow::Result<()> {
+pub(super) async fn watch(args: &StatsArgs, every: Duration) -> anyhow::Result<()> {
     let mut csv = args.csv.as_deref().map(open_csv).transpose()?;
-    let clock = SystemClock::new();
+    let Session { mut connection, is_json } = Session::new(&args.client)?;
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut connection, mut last, mut lines) = (None, None, 0);
+    let (mut last, mut lines) = (None, 0);
     while args.count.is_none_or(|count| lines < count) {
         let sample = tokio::select! {
             interrupted = tokio::signal::ctrl_c() => return interrupted.context("waiting for SIGINT"),
             sample = async {
                 ticks.tick().await;
-                take(server, &mut connection, &clock).await
+                take(&mut connection).await
             } => sample,
         };
         let sample = match sample {
@@ -67,16 +72,11 @@ pub(super) async fn watch(server: &Server, args: &StatsArgs, every: Duration) ->
             Err(error) if lines == 0 => return Err(error),
             Err(error) => {
                 eprintln!("hubbub: {error:#}; trying again");
-                connection = None;
                 continue;
             }
         };
         let cells = cells(&sample, last.as_ref());
-        if args.client.json {
-            print_json(&as_json(&sample, &cells))?;
-        } else {
-            print(&as_text(&sample, &cells, lines == 0))?;
-        }
+        show(is_json, &as_json(&sample, &cells), |_| as_text(&sample, &cells, lines == 0))?;
         if let Some((file, path)) = &mut csv {
             let written = file.write_all(as_csv(&sample, &cells).as_bytes());
             written.with_context(|| format!("writing to {}", path.display()))?;
@@ -87,16 +87,13 @@ pub(super) async fn watch(server: &Server, args: &StatsArgs, every: Duration) ->
     Ok(())
 }
 
-async fn take(
-    server: &Server,
-    connection: &mut Option<Connection>,
-    clock: &SystemClock,
-) -> anyhow::Result<Sample> {
-    let open = match connection {
-        Some(open) => open,
-        None => connection.insert(server.connect().await?),
-    };
-    let text = open.metrics().await?;
+async fn take(connection: &mut Connection) -> anyhow::Result<Sample> {
+    let accept = [(ACCEPT, "application/openmetrics-text")];
+    let answer = connection.whole(TIMEOUT, Method::GET, METRICS, &accept, "").await?;
+    if !answer.status().is_success() {
+        bail!("the server answered {} to {METRICS}", answer.status().as_u16());
+    }
+    let text = String::from_utf8_lossy(answer.body());
     let value = |name: &str| {
         text.lines().find_map(|line| {
             line.strip_prefix("hubbub_")?.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()
@@ -106,7 +103,7 @@ async fn take(
     if values.iter().all(Option::is_none) {
         bail!("/metrics of the server has no metrics of hubbub");
     }
-    Ok(Sample { at: clock.now(), taken: Instant::now(), values })
+    Ok(Sample { at: SystemClock::new().now(), taken: Instant::now(), values })
 }
 
 /// The values of a line; `None` = unknown.
@@ -157,14 +154,12 @@ fn as_text(sample: &Sample, cells: &[Option<f64>], with_head: bool) -> String {
 }
 
 fn head_of_csv() -> String {
-    let names: Vec<&str> = COLUMNS.iter().map(|(name, ..)| *name).collect();
-    format!("timestamp,{}\n", names.join(","))
+    COLUMNS.iter().fold("timestamp".to_owned(), |head, (name, ..)| head + "," + name) + "\n"
 }
 
 fn as_csv(sample: &Sample, cells: &[Option<f64>]) -> String {
-    let cells: Vec<String> =
-        cells.iter().map(|cell| cell.map(|value| value.to_string()).unwrap_or_default()).collect();
-    format!("{},{}\n", sample.at, cells.join(","))
+    let cells = cells.iter().map(|cell| cell.map_or_else(String::new, |value| value.to_string()));
+    cells.fold(sample.at.to_string(), |line, cell| line + "," + &cell) + "\n"
 }
 
 /// Opens the file for appending. A new file gets a header; one with other columns is refused.

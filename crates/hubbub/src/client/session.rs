@@ -1,0 +1,182 @@
+//! A client command's server, and its requests, lists and retries.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use hubbub_core::Clock;
+use hubbub_core::id::write_uuid_v7;
+use hyper::Method;
+use serde_json::{Map, Value};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+
+use super::connection::{Answer, Connection, Server, TIMEOUT};
+use super::{entries, print, show, text};
+use crate::cli::ClientArgs;
+use crate::system::{KeyedRandom, SystemClock};
+
+/// Entries of a list in one request.
+pub(super) const PAGE: usize = 500;
+
+/// Number of retries, and their pauses.
+const RETRIES: u32 = 5;
+const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+
+/// The connection of a command, and how it prints.
+pub(super) struct Session {
+    pub(super) connection: Connection,
+    pub(super) is_json: bool,
+}
+
+impl Session {
+    pub(super) fn new(args: &ClientArgs) -> anyhow::Result<Self> {
+        Ok(Self { connection: Server::parse(&args.server)?.connection(), is_json: args.json })
+    }
+
+    /// Sends a POST; the body of its success.
+    pub(super) async fn post(&mut self, path: &str, body: String) -> anyhow::Result<Value> {
+        self.connection.request(TIMEOUT, Method::POST, path, body).await?.success()
+    }
+
+    /// Sends a change without a body. Prints nothing on success.
+    pub(super) async fn change(&mut self, method: Method, path: &str) -> anyhow::Result<()> {
+        self.connection.request(TIMEOUT, method, path, "").await?.success().map(drop)
+    }
+
+    /// Creates something or changes its settings. `name` is the member of the answer that names it.
+    pub(super) async fn put(&mut self, path: &str, settings: String, name: &str) -> anyhow::Result<()> {
+        let answer = self.connection.request(TIMEOUT, Method::PUT, path, settings).await?;
+        let how = if answer.status.as_u16() == 201 { "created" } else { "updated" };
+        show(self.is_json, &answer.success()?, |made| format!("{how}: {}\n", text(made, name)))
+    }
+
+    /// Repeats the request until the answer is final.
+    pub(super) async fn retry(&mut self, method: Method, path: &str, body: String) -> anyhow::Result<Answer> {
+        let mut backoff = Backoff::new(PAUSES);
+        for _ in 0..RETRIES {
+            let result = self.connection.request(TIMEOUT, method.clone(), path, body.clone()).await;
+            if result.as_ref().is_ok_and(|answer| !answer.is_retryable()) {
+                return result;
+            }
+            backoff.pause().await;
+        }
+        self.connection.request(TIMEOUT, method, path, body).await
+    }
+
+    /// Prints every entry of a list, below `head` unless as JSON.
+    pub(super) async fn list(
+        &mut self,
+        mut pages: Pages,
+        mut head: &str,
+        line: impl Fn(&Value) -> String,
+    ) -> anyhow::Result<()> {
+        while let Some(page) = pages.next(&mut self.connection).await? {
+            if !self.is_json {
+                print(std::mem::take(&mut head))?;
+            }
+            page.iter().try_for_each(|entry| show(self.is_json, entry, &line))?;
+        }
+        Ok(())
+    }
+}
+
+/// A list of the server, page by page.
+pub(super) struct Pages {
+    path: String,
+    name: &'static str,
+    after: Option<String>,
+    /// Number of entries to read at most.
+    left: usize,
+}
+
+impl Pages {
+    /// The list `name` of the answers to `path`, which may have a query.
+    pub(super) fn new(path: String, name: &'static str, limit: usize) -> Self {
+        Self { path, name, after: None, left: limit }
+    }
+
+    /// The next page; `None` at the end.
+    pub(super) async fn next(&mut self, connection: &mut Connection) -> anyhow::Result<Option<Vec<Value>>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let limit = Some(self.left.min(PAGE).to_string());
+        let path = with_query(&self.path, [("limit", limit), ("after", self.after.take())]);
+        let page = connection.get(&path).await?;
+        let found = entries(&page, self.name)?.to_vec();
+        self.after = page.get("next").and_then(Value::as_str).map(str::to_owned);
+        self.left = if self.after.is_some() { self.left.saturating_sub(found.len()) } else { 0 };
+        Ok(Some(found))
+    }
+}
+
+/// The path with the given parameters; it may have others.
+pub(super) fn with_query<const N: usize>(path: &str, pairs: [(&str, Option<String>); N]) -> String {
+    let pairs = pairs.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+    let separator = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{separator}{query}")
+}
+
+/// A JSON object of the given members.
+pub(super) fn object<const N: usize>(members: [(&str, Option<Value>); N]) -> String {
+    let members = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    Value::from(members.collect::<Map<_, _>>()).to_string()
+}
+
+/// Generates an id, so that a request can be repeated.
+pub(crate) fn make_id() -> String {
+    let mut id = String::new();
+    write_uuid_v7(SystemClock::new().now(), &KeyedRandom::new(), &mut id);
+    id
+}
+
+/// Messages to send: the text of the command line with its id, or each line of standard input.
+pub(super) enum Texts {
+    Given(Option<(String, Option<String>)>),
+    Lines(Lines<BufReader<Stdin>>),
+}
+
+impl Texts {
+    pub(super) fn new(text: Option<String>, id: Option<String>) -> Self {
+        match text.filter(|text| text != "-") {
+            Some(text) => Self::Given(Some((text, id))),
+            None => Self::Lines(BufReader::new(tokio::io::stdin()).lines()),
+        }
+    }
+
+    /// The next text and its id, the same for all attempts; `None` at the end.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Option<(String, String)>> {
+        match self {
+            Self::Given(given) => Ok(given.take().map(|(text, id)| (text, id.unwrap_or_else(make_id)))),
+            Self::Lines(lines) => loop {
+                match lines.next_line().await.context("reading standard input")? {
+                    Some(line) if line.is_empty() => {}
+                    line => return Ok(line.map(|line| (line, make_id()))),
+                }
+            },
+        }
+    }
+}
+
+/// Pauses between attempts, doubling from the first to the longest.
+pub(super) struct Backoff {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    pub(super) fn new([first, longest]: [Duration; 2]) -> Self {
+        Self { first, longest, next: first }
+    }
+
+    pub(super) async fn pause(&mut self) {
+        tokio::time::sleep(self.next).await;
+        self.next = (self.next * 2).min(self.longest);
+    }
+
+    /// Begins again with the first pause.
+    pub(super) fn reset(&mut self) {
+        self.next = self.first;
+    }
+}

@@ -4,7 +4,7 @@ mod assets;
 mod backups;
 mod bulk;
 mod consistency;
-mod endpoint;
+pub(crate) mod endpoint;
 mod endpoints;
 mod events;
 mod health;
@@ -33,8 +33,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
+use hubbub_core::ErrorCode;
 use hubbub_core::message::write_u64;
-use hubbub_core::{ErrorCode, RoomId};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
@@ -44,11 +44,14 @@ use serde::Serialize;
 use crate::auth::check_origin;
 use crate::problem::Problem;
 use crate::server::Peer;
-use endpoint::{Answering, Call, parse_id};
+use endpoint::{Answering, Call};
 use streamed::Streamed;
 
 /// The body of an answer: whole, or streamed.
 pub(crate) type Body = Either<Full<Bytes>, Streamed>;
+
+/// Most items of one request that is a list.
+const ITEMS_MAX: usize = 1_000;
 
 pub(crate) type Answer = Result<Response<Body>, Problem>;
 
@@ -82,7 +85,7 @@ fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<Answering, P
     if found.is_empty() {
         return Err(Problem::new(ErrorCode::NotFound, format!("nothing is served at {path}")));
     }
-    let Some(&endpoint) = found.iter().find(|endpoint| endpoint.takes(method)) else {
+    let Some(&endpoint) = found.iter().find(|endpoint| endpoint.accepts(method)) else {
         return Err(Problem::new(ErrorCode::MethodNotAllowed, endpoint::allowed(&found)));
     };
     Ok((endpoint.handler)(Call { peer: peer.clone(), endpoint, request }))
@@ -141,11 +144,6 @@ fn json_of(status: StatusCode, answer: &impl Serialize) -> Answer {
         Problem::new(ErrorCode::Internal, "the answer could not be written; see the server's log")
     })?;
     Ok(json(status, body))
-}
-
-/// The room a path names.
-pub(crate) fn room_of(segment: &str) -> Result<RoomId, Problem> {
-    parse_id(segment, "roomId", RoomId::new)
 }
 
 /// Done, and nothing to say.

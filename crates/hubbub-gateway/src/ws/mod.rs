@@ -23,7 +23,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hubbub_core::message::write_u64;
-use hubbub_core::{ErrorCode, Message, ReadMark, RoomId};
+use hubbub_core::{ErrorCode, Message, ReadMark};
 use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Encode, Notice};
 use hubbub_ws::{handshake, write};
@@ -36,11 +36,10 @@ use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::auth::Caller;
 use crate::connection::Connection;
 use crate::connection::socket::Socket;
-use crate::http::query::Query;
-use crate::http::{Answer, Body, room_of};
+use crate::http::endpoint::Call;
+use crate::http::{Answer, Body};
 use crate::problem::Problem;
 use crate::server::Peer;
 use api::Api;
@@ -115,19 +114,18 @@ pub(crate) fn live_members(frame: &[u8]) -> &[u8] {
 }
 
 /// `GET /v1/ws`.
-pub(crate) fn upgrade_api(peer: &Arc<Peer>, request: Request<Incoming>) -> Answer {
-    let caller = Caller::of(request.headers(), &Query::parse(request.uri().query()))?;
-    upgrade(peer, Api { caller }, request)
+pub(crate) async fn upgrade_api(call: Call) -> Answer {
+    let caller = call.caller()?;
+    upgrade(&call.peer, Api { caller }, call.request)
 }
 
 /// `GET /chat/{room}`.
-pub(crate) fn upgrade_chat(peer: &Arc<Peer>, room: &str, request: Request<Incoming>) -> Answer {
-    let room: RoomId = room_of(room)?;
-    let query = Query::parse(request.uri().query());
-    let caller = Caller::of(request.headers(), &query)?;
+pub(crate) async fn upgrade_chat(call: Call) -> Answer {
+    let (room, query) = (call.room()?, call.query());
+    let caller = call.caller_in(&query)?;
     let (echo, live) = (query.is_set("echo"), query.is_set("live"));
     let pad = query.get("pad").is_none_or(|pad| pad != "0");
-    upgrade(peer, Chat { room, caller, echo, live, pad }, request)
+    upgrade(&call.peer, Chat { room, caller, echo, live, pad }, call.request)
 }
 
 fn upgrade<D>(peer: &Arc<Peer>, dialect: D, mut request: Request<Incoming>) -> Answer

@@ -19,12 +19,10 @@ use crate::Gateway;
 use crate::base64;
 use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
-use crate::http::{Answer, json};
+use crate::http::{Answer, ITEMS_MAX, json};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
-/// Most changes and reads of one request.
-pub(crate) const ITEMS_MAX: usize = 1_000;
 /// Size of an answer beyond which values are left out as `too_large`.
 pub(crate) const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 

@@ -28,9 +28,6 @@ use hubbub_core::{FieldError, Refusal};
 
 use crate::problem::Problem;
 
-/// Items of one request that is a list.
-pub(super) const ITEMS_MAX: usize = 1_000;
-
 /// The message a path or a body names.
 fn message_of(segment: &str) -> Result<u64, Problem> {
     let rule = "must be the decimal number that was given as the message's id";

@@ -8,8 +8,7 @@ use serde_json::value::RawValue;
 
 use super::super::endpoint::Call;
 use super::super::write::{write_id, write_name, write_numbers, write_time};
-use super::super::{Answer, json};
-use super::ITEMS_MAX;
+use super::super::{Answer, ITEMS_MAX, json};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::json::object_of_bytes;

@@ -33,8 +33,8 @@ type Schemas = Map<String, Value>;
 pub(super) fn all(limits: &Limits) -> Vec<Frame> {
     let components = super::schemas::all(limits);
     let mut all = api_client(limits, &components);
-    all.extend(api_server(&components));
-    all.extend(chat(&components));
+    all.extend(api_server(limits, &components));
+    all.extend(chat(limits, &components));
     all
 }
 
@@ -63,13 +63,13 @@ fn api_client(limits: &Limits, components: &Schemas) -> Vec<Frame> {
     let last = json!({"type": "integer", "minimum": 0, "maximum": limits.page_messages, "description": "Begin with the last so many; not together with `after`."});
     let subscribe = json!({
         "ref": reference(),
-        "after": described(integer(0), "Begin behind this `seq`; 0 = with the oldest. Without it, and without `last`: with the next message."),
+        "after": described(integer(limits), "Begin behind this `seq`; 0 = with the oldest. Without it, and without `last`: with the next message."),
         "last": last,
         "epoch": described(schema("Epoch"), "The history `after` belongs to."),
         "onReset": described(one_of(&["replay", "live"]), "Where to go on after a `reset`: from the oldest (unless said), or with the next message."),
     });
     let cursors = json!({
-        "type": "object", "additionalProperties": integer(0),
+        "type": "object", "additionalProperties": integer(limits),
         "description": "Where to begin in some of the rooms, as `after` does; in the others at the read mark.",
     });
     let all_rooms = json!({
@@ -95,7 +95,7 @@ fn api_client(limits: &Limits, components: &Schemas) -> Vec<Frame> {
         says(
             "read",
             "Everything up to here is read; answered if it has a `ref`",
-            typed("read", json!({"roomId": schema("AnyId"), "seq": integer(0)}), with_ref()),
+            typed("read", json!({"roomId": schema("AnyId"), "seq": integer(limits)}), with_ref()),
             &["marked", "error"],
         ),
         says("send", "Send a message", like("send", "DraftWithRoom", components), &["ack", "error"]),
@@ -115,7 +115,7 @@ fn like(kind: &str, schema_name: &str, components: &Schemas) -> Value {
     merged("", &[&own, components.get(schema_name).unwrap_or(&Value::Null)])
 }
 
-fn api_server(components: &Schemas) -> Vec<Frame> {
+fn api_server(limits: &Limits, components: &Schemas) -> Vec<Frame> {
     let says = |name, summary, payload| Frame {
         name,
         channel: Channel::Api,
@@ -125,10 +125,9 @@ fn api_server(components: &Schemas) -> Vec<Frame> {
         replies: &[],
     };
     let with_ref = || json!({"ref": reference()});
-    let about_user = || json!({"roomId": id(), "userId": id()});
-    let position =
-        || json!({"roomId": id(), "epoch": schema("Epoch"), "oldest": integer(0), "head": integer(0)});
-    let online = json!({"roomId": id(), "userId": id(), "online": {"type": "boolean"}});
+    let about_user = || json!({"roomId": id(limits), "userId": id(limits)});
+    let position = || json!({"roomId": id(limits), "epoch": schema("Epoch"), "oldest": integer(limits), "head": integer(limits)});
+    let online = json!({"roomId": id(limits), "userId": id(limits), "online": {"type": "boolean"}});
     vec![
         says("subscribed", "The room is followed from here on", typed("subscribed", position(), with_ref())),
         says(
@@ -140,7 +139,7 @@ fn api_server(components: &Schemas) -> Vec<Frame> {
                     &typed("subscribed", position(), with_ref()),
                     &object(
                         "",
-                        json!({"readSeq": described(integer(0), "The user's read mark.")}),
+                        json!({"readSeq": described(integer(limits), "The user's read mark.")}),
                         json!({}),
                     ),
                 ],
@@ -149,14 +148,14 @@ fn api_server(components: &Schemas) -> Vec<Frame> {
         says(
             "subscribedAll",
             "All rooms there are were announced, and what was missed came; others follow as they are joined",
-            typed("subscribed", json!({"roomId": {"const": "*"}, "rooms": integer(0)}), with_ref()),
+            typed("subscribed", json!({"roomId": {"const": "*"}, "rooms": integer(limits)}), with_ref()),
         ),
         says(
             "marked",
             "How a read mark stands: the answer to `read`, and without `ref` to all sockets of the user when it moved",
             typed(
                 "read",
-                json!({"roomId": id(), "userId": id(), "seq": integer(0), "unread": integer(0)}),
+                json!({"roomId": id(limits), "userId": id(limits), "seq": integer(limits), "unread": integer(limits)}),
                 with_ref(),
             ),
         ),
@@ -169,7 +168,7 @@ fn api_server(components: &Schemas) -> Vec<Frame> {
         says(
             "unsubscribed",
             "Nothing of the room follows",
-            typed("unsubscribed", json!({"roomId": {"anyOf": [id(), {"const": "*"}]}}), with_ref()),
+            typed("unsubscribed", json!({"roomId": {"anyOf": [id(limits), {"const": "*"}]}}), with_ref()),
         ),
         says(
             "ack",
@@ -177,7 +176,7 @@ fn api_server(components: &Schemas) -> Vec<Frame> {
              is told",
             typed(
                 "ack",
-                json!({"messageId": id()}),
+                json!({"messageId": id(limits)}),
                 json!({
                     "ref": reference(), "seq": schema("Seq"), "epoch": schema("Epoch"),
                     "receivedAt": schema("Time"), "duplicate": {"type": "boolean"},
@@ -199,7 +198,7 @@ fn api_server(components: &Schemas) -> Vec<Frame> {
     ]
 }
 
-fn chat(components: &Schemas) -> Vec<Frame> {
+fn chat(limits: &Limits, components: &Schemas) -> Vec<Frame> {
     let frame = |name, is_from_client, summary, payload, replies| Frame {
         name,
         channel: Channel::Chat,
@@ -223,7 +222,7 @@ fn chat(components: &Schemas) -> Vec<Frame> {
     let success = object(
         "",
         json!({
-            "status": {"const": "success"}, "messageId": id(),
+            "status": {"const": "success"}, "messageId": id(limits),
             "serverReceiveTime": schema("Time"), "serverSendTime": schema("Time"),
         }),
         json!({
@@ -240,7 +239,7 @@ fn chat(components: &Schemas) -> Vec<Frame> {
             "errors": {"type": "array", "items": {"type": "string"}, "description": "Every fault."},
             "code": code.unwrap_or(&Value::Null), "retryable": {"type": "boolean"},
         }),
-        json!({"messageId": id()}),
+        json!({"messageId": id(limits)}),
     );
     vec![
         frame("chatMessage", true, "A message to the room", message, &["chatSuccess", "chatError"]),

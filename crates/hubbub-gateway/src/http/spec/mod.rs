@@ -1,7 +1,7 @@
 //! `/openapi.json`, `/asyncapi.json` and the page at `/docs` that shows them: the API in a form programs can read.
 //!
 //! The documents are built from the code when somebody first asks: the table of endpoints names what HTTP takes, with its
-//! documentation from [`operations`]; [`frames`] lists what sockets say, [`schemas`] the schemas both share. Limits, error
+//! documentation; [`frames`] lists what sockets say, [`schemas`] the schemas both share. Limits, error
 //! codes and versions come from where they are defined. The process test `documents_are_true` sends every example to a
 //! real server and compares the answer with the example and the schema.
 
@@ -9,9 +9,8 @@ mod asyncapi;
 mod examples;
 mod frames;
 mod openapi;
-mod operation;
-pub(super) mod operations;
-mod schemas;
+pub(super) mod operation;
+pub(super) mod schemas;
 
 use std::fmt;
 use std::sync::OnceLock;

@@ -1,63 +1,66 @@
-//! The documentation of one endpoint: what it takes and what it answers. `examples.jsonl` has examples of both.
+//! What `/openapi.json` says about one endpoint: what it takes and what it answers. `examples.jsonl` has examples of both.
 
 use hubbub_core::ErrorCode;
+use hubbub_core::limits::Limits;
+use hyper::Method;
 use serde_json::{Value, json};
 
-use super::schemas::{id, one_of, schema};
-use crate::http::consistency;
+use super::schemas::{id, limit, one_of, schema, time};
+use crate::http::endpoint::Endpoint;
+use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX};
+use crate::http::{consistency, history};
 
 /// What OpenAPI calls an operation: an endpoint without its method and path.
 pub(in crate::http) struct Operation {
-    /// Unique, for generated clients: `sendMessage`.
-    pub(super) id: &'static str,
-    pub(super) tag: &'static str,
+    /// Unique, for generated clients: `sendMessage`. Empty = it is a page and not documented.
+    pub(in crate::http) id: &'static str,
     /// One line.
     pub(super) summary: &'static str,
-    /// What a caller has to know beyond it, in Markdown; may be empty.
-    pub(super) about: String,
+    /// What a caller has to know beyond it, in Markdown, with names of limits in braces.
+    pub(super) about: &'static str,
     /// Those of the query and the header; the template of the endpoint names those of the path.
-    pub(super) parameters: Vec<Parameter>,
-    pub(super) body: Option<Content>,
-    pub(super) answers: Vec<(u16, Content)>,
-    pub(super) errors: Vec<ErrorCode>,
+    pub(super) parameters: &'static [&'static [Parameter]],
+    pub(super) body: Option<Media>,
+    /// Status, content and description.
+    pub(super) answers: &'static [(u16, Media, &'static str)],
+    pub(super) errors: &'static [ErrorCode],
+    /// Whether the errors of every operation that reads, or writes, come on top.
+    uses_store: bool,
 }
 
 /// Something in the path, the query or the header.
-pub(super) struct Parameter {
+pub(in crate::http) struct Parameter {
     pub(super) name: &'static str,
     /// `path`, `query` or `header`.
     pub(super) location: &'static str,
-    pub(super) schema: Value,
-    pub(super) about: String,
-}
-
-/// A body, of a request or of an answer.
-#[derive(Clone)]
-pub(super) struct Content {
-    pub(super) media: Media,
+    pub(super) schema: fn(&Limits) -> Value,
     pub(super) about: &'static str,
 }
 
-/// The kinds of bodies there are.
-#[derive(Clone)]
-pub(super) enum Media {
-    /// Nothing.
-    None,
+/// A body, of a request or of an answer. Schemas are named.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::http) enum Media {
+    Nothing,
     /// One JSON value.
-    Json(Value),
+    Json(&'static str),
+    /// One JSON value of one of these schemas.
+    AnyOf(&'static [&'static str]),
+    AnyObject,
     /// One JSON value a line, each of this schema.
-    Lines(Value),
-    /// Server-Sent Events; an object of schemas by the event's name.
-    Events(Value),
+    Lines(&'static str),
+    /// Server-Sent Events: the schema of each event's data by the event's name.
+    Events(&'static [(&'static str, &'static str)]),
     /// Anything else, of this type.
     Other(&'static str),
 }
 
-/// What every operation that reads the store can meet.
-pub(super) const READING: &[ErrorCode] = &[ErrorCode::Unavailable, ErrorCode::Internal];
+pub(in crate::http) const OCTETS: Media = Media::Other("application/octet-stream");
 
-/// What every operation that writes can meet.
-pub(super) const WRITING: &[ErrorCode] = &[
+/// What every operation that reads the store can be answered with.
+const READING: &[ErrorCode] = &[ErrorCode::Unavailable, ErrorCode::Internal];
+
+/// What every operation that writes can be answered with.
+const WRITING: &[ErrorCode] = &[
     ErrorCode::Forbidden,
     ErrorCode::RequestTimeout,
     ErrorCode::TooLarge,
@@ -69,75 +72,102 @@ pub(super) const WRITING: &[ErrorCode] = &[
     ErrorCode::Internal,
 ];
 
+pub(in crate::http) const AFTER: Parameter =
+    query("after", id, "Those behind this one: the `next` of the page before.");
+pub(in crate::http) const LIMIT: Parameter =
+    query("limit", |_| limit(1, LIMIT_DEFAULT, LIMIT_MAX), "Most items of the page.");
+pub(in crate::http) const PAGE: &[Parameter] = &[AFTER, LIMIT];
+pub(in crate::http) const FROM_TO: &[Parameter] = &[
+    query("from", time, "Received at this time or later."),
+    query("to", time, "Received before this time."),
+];
+/// `limit` of a page of messages.
+pub(in crate::http) const HISTORY_LIMIT: Parameter = query(
+    "limit",
+    |limits| limit(1, history::LIMIT_DEFAULT.min(limits.page_messages), limits.page_messages),
+    "Most messages of the page.",
+);
+/// Of a read that a replica may answer; anything else in this header is `malformed`.
+pub(in crate::http) const REPLICATED: &[Parameter] = &[header(
+    consistency::HEADER,
+    |_| one_of(&[consistency::STRONG]),
+    "Asks the primary database; without it a replica that holds as much may answer.",
+)];
+
+pub(in crate::http) const fn query(
+    name: &'static str,
+    schema: fn(&Limits) -> Value,
+    about: &'static str,
+) -> Parameter {
+    Parameter { name, location: "query", schema, about }
+}
+
+pub(in crate::http) const fn header(
+    name: &'static str,
+    schema: fn(&Limits) -> Value,
+    about: &'static str,
+) -> Parameter {
+    Parameter { name, location: "header", schema, about }
+}
+
 impl Operation {
-    pub(super) fn new(id: &'static str, tag: &'static str, summary: &'static str) -> Self {
+    /// Of an endpoint that is not documented.
+    pub(in crate::http) const fn none() -> Self {
         Self {
-            id,
-            tag,
-            summary,
-            about: String::new(),
-            parameters: Vec::new(),
+            id: "",
+            summary: "",
+            about: "",
+            parameters: &[],
             body: None,
-            answers: Vec::new(),
-            errors: Vec::new(),
+            answers: &[],
+            errors: &[],
+            uses_store: false,
         }
     }
+}
 
-    pub(super) fn about(mut self, about: impl Into<String>) -> Self {
-        self.about = about.into();
+impl Endpoint {
+    pub(in crate::http) const fn named(mut self, id: &'static str, summary: &'static str) -> Self {
+        self.document.id = id;
+        self.document.summary = summary;
         self
     }
 
-    pub(super) fn query(self, name: &'static str, schema: Value, about: impl Into<String>) -> Self {
-        self.parameter("query", name, schema, about)
-    }
-
-    pub(super) fn header(self, name: &'static str, schema: Value, about: impl Into<String>) -> Self {
-        self.parameter("header", name, schema, about)
-    }
-
-    fn parameter(
-        mut self,
-        location: &'static str,
-        name: &'static str,
-        schema: Value,
-        about: impl Into<String>,
-    ) -> Self {
-        self.parameters.push(Parameter { name, location, schema, about: about.into() });
+    pub(in crate::http) const fn about(mut self, about: &'static str) -> Self {
+        self.document.about = about;
         self
     }
 
-    /// Takes the caller from the header or the query.
-    pub(super) fn caller(self) -> Self {
-        self.header("Hubbub-User", id(), "Who calls. Without it, and without `user`, the administrator.")
-            .query("user", id(), "The same, for those who cannot set headers.")
-    }
-
-    /// The same where the path has a `user` of its own.
-    pub(super) fn caller_by_header(self) -> Self {
-        self.header("Hubbub-User", id(), "Who calls; or `?user=`. Without it, the administrator.")
-    }
-
-    /// Reads what a replica may answer.
-    pub(super) fn replicated(self) -> Self {
-        let about = "Asks the primary database; without it a replica that holds as much may answer.";
-        self.header(consistency::HEADER, one_of(&[consistency::STRONG]), about)
-            .refuses(&[ErrorCode::Malformed])
-    }
-
-    pub(super) fn takes(mut self, media: Media, about: &'static str) -> Self {
-        self.body = Some(Content { media, about });
+    pub(in crate::http) const fn parameters(mut self, groups: &'static [&'static [Parameter]]) -> Self {
+        self.document.parameters = groups;
         self
     }
 
-    pub(super) fn gives(mut self, status: u16, media: Media, about: &'static str) -> Self {
-        self.answers.push((status, Content { media, about }));
+    pub(in crate::http) const fn takes(mut self, body: Media) -> Self {
+        self.document.body = Some(body);
         self
     }
 
-    pub(super) fn refuses(mut self, errors: &[ErrorCode]) -> Self {
-        self.errors.extend_from_slice(errors);
+    pub(in crate::http) const fn gives(mut self, answers: &'static [(u16, Media, &'static str)]) -> Self {
+        self.document.answers = answers;
         self
+    }
+
+    /// Besides what every operation that reads, or writes, can be answered with.
+    pub(in crate::http) const fn refuses(mut self, errors: &'static [ErrorCode]) -> Self {
+        self.document.uses_store = true;
+        self.refuses_only(errors)
+    }
+
+    pub(in crate::http) const fn refuses_only(mut self, errors: &'static [ErrorCode]) -> Self {
+        self.document.errors = errors;
+        self
+    }
+
+    pub(super) fn errors(&self) -> impl Iterator<Item = ErrorCode> {
+        let common = if self.method == Method::GET { READING } else { WRITING };
+        let common = common.iter().filter(|_| self.document.uses_store);
+        self.document.errors.iter().chain(common).copied()
     }
 }
 
@@ -149,15 +179,33 @@ pub(super) fn path_parameter(name: &'static str) -> Parameter {
         "queue" => "The queue's name.",
         "client" => "The client's name.",
         "id" => "The message's id.",
-        "backup" => "What the backup is called; whoever begins it chooses.",
+        "backup" => "The name of the backup; the client that begins it chooses it.",
         "key" => "The key: 1 to 512 bytes, percent-encoded; slashes need not be.",
         "file" => "The file's name as listed, with `/` written as `%2F`.",
         _ => "",
     };
-    let schema = match name {
-        "key" => schema("Key"),
-        "file" => json!({"type": "string"}),
-        _ => id(),
+    let schema: fn(&Limits) -> Value = match name {
+        "key" => |_| schema("Key"),
+        "file" => |_| json!({"type": "string"}),
+        _ => id,
     };
-    Parameter { name, location: "path", schema, about: about.to_owned() }
+    Parameter { name, location: "path", schema, about }
+}
+
+/// Who calls. Where `user` is a parameter of the path or the query, only the header is shown.
+pub(super) fn caller_parameters(endpoint: &Endpoint) -> Vec<Parameter> {
+    let parameters = &endpoint.document.parameters;
+    let is_in_query = parameters.iter().copied().flatten().any(|parameter| parameter.name == "user");
+    let is_in_path = endpoint.path_parameters().any(|name| name == "user");
+    let by_header = |about| header("Hubbub-User", id, about);
+    if is_in_query {
+        vec![by_header("Who calls. Without it the administrator.")]
+    } else if is_in_path {
+        vec![by_header("Who calls; or `?user=`. Without it, the administrator.")]
+    } else {
+        vec![
+            by_header("Who calls. Without it, and without `user`, the administrator."),
+            query("user", id, "The same, for those who cannot set headers."),
+        ]
+    }
 }

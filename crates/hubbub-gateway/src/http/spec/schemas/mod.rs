@@ -22,36 +22,43 @@ use serde_json::{Map, Value, json};
 
 use self::basics::{LineProblem, Position, Problem};
 use self::{keys as key_types, messages as message_types, queues as queue_types};
+use crate::http::events::HEARTBEAT;
 use crate::http::types::{AnyId, AnyTime, OR_NULL, reference};
-use crate::http::{backups, health, kv, members, queues as queue_answers, room, rooms, stats, users};
+use crate::http::{
+    ITEMS_MAX, backups, health, kv, members, queues as queue_answers, room, rooms, stats, users,
+};
 
 /// A reference to one of [`all`].
-pub(super) fn schema(name: &str) -> Value {
+pub(in crate::http) fn schema(name: &str) -> Value {
     reference(name)
 }
 
 /// An id as it is written in paths, queries and answers.
-pub(super) fn id() -> Value {
+pub(in crate::http) fn id(_: &Limits) -> Value {
     schema("Id")
 }
 
-/// A whole number from `least` on.
-pub(super) fn integer(least: u64) -> Value {
-    json!({"type": "integer", "minimum": least})
+/// A whole number.
+pub(in crate::http) fn integer(_: &Limits) -> Value {
+    json!({"type": "integer", "minimum": 0})
 }
 
 /// `limit` of a list.
-pub(super) fn limit(default: usize, most: usize) -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": most, "default": default})
+pub(in crate::http) fn limit(least: usize, default: usize, most: usize) -> Value {
+    json!({"type": "integer", "minimum": least, "maximum": most, "default": default})
 }
 
 /// A time on input.
-pub(super) fn time() -> Value {
+pub(in crate::http) fn time(_: &Limits) -> Value {
     schema("AnyTime")
 }
 
+pub(in crate::http) fn text(_: &Limits) -> Value {
+    json!({"type": "string"})
+}
+
 /// A string out of these.
-pub(super) fn one_of(words: &[&str]) -> Value {
+pub(in crate::http) fn one_of(words: &[&str]) -> Value {
     json!({"type": "string", "enum": words})
 }
 
@@ -167,11 +174,16 @@ fn finish(schema: &mut Value, limits: &Limits) {
 }
 
 /// One line, with the limits of this server for the names in braces.
-fn with_limits(about: &str, limits: &Limits) -> String {
+pub(super) fn with_limits(about: &str, limits: &Limits) -> String {
     let values = [
-        ("{message_bytes}", limits.message_bytes),
-        ("{queue_message_bytes}", limits.queue_message_bytes),
-        ("{value_bytes}", limits.value_bytes),
+        ("{message_bytes}", limits.message_bytes as u64),
+        ("{queue_message_bytes}", limits.queue_message_bytes as u64),
+        ("{value_bytes}", limits.value_bytes as u64),
+        ("{body_bytes}", limits.body_bytes as u64),
+        ("{items}", ITEMS_MAX as u64),
+        ("{batch_answer_mib}", (kv::ANSWER_BYTES_MAX >> 20) as u64),
+        ("{changes_kept}", hubbub_core::kv::CHANGES_KEPT as u64),
+        ("{heartbeat_seconds}", HEARTBEAT.as_secs()),
     ];
     let about = about.replace('\n', " ");
     values.iter().fold(about, |about, (name, value)| about.replace(name, &value.to_string()))

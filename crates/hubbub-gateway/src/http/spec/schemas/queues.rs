@@ -5,7 +5,7 @@ use hubbub_core::queue::{DURATION_MS_MAX, DeadReason, TAKE_MAX};
 use hubbub_core::queue_draft::WAIT_MS_MAX;
 use schemars::JsonSchema;
 
-use super::super::super::queues::ITEMS_MAX;
+use super::super::super::ITEMS_MAX;
 use super::super::super::types::{AnyId, AnyTime, Id, MessageNumber, Time};
 use super::LineProblem;
 

@@ -5,11 +5,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use hubbub_core::invariant::broken;
-use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::store::{ApplyError, ReadError};
 use hubbub_core::{ErrorCode, FieldError, Outcome, Receipt, Refusal};
 use hubbub_pipeline::SubmitError;
 use hubbub_pipeline::committer::{apply_error_code, refusal_code};
+
+use crate::json::{write_flag, write_items, write_number, write_plain, write_text};
 
 /// What went wrong, and what the client may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,23 +156,17 @@ impl Problem {
 
     /// Appends the members of the object, without `type` and without braces.
     pub(crate) fn write_members(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"\"code\":\"");
-        out.extend_from_slice(self.code.as_str().as_bytes());
-        out.extend_from_slice(b"\",\"title\":");
-        write_json_string(&self.code.as_str().replace('_', " "), out);
-        out.extend_from_slice(b",\"status\":");
-        write_u64(self.code.http_status().into(), out);
-        out.extend_from_slice(b",\"retryable\":");
-        out.extend_from_slice(if self.code.is_retryable() { b"true" } else { b"false" });
-        out.extend_from_slice(b",\"detail\":");
-        write_json_string(&self.detail(), out);
+        let code = self.code.as_str();
+        write_plain("\"code\":\"", code, out);
+        write_plain(",\"title\":\"", &code.replace('_', " "), out);
+        write_number(",\"status\":", self.code.http_status().into(), out);
+        write_flag(",\"retryable\":", self.code.is_retryable(), out);
+        write_text(",\"detail\":", &self.detail(), out);
         if let Some(id) = &self.message_id {
-            out.extend_from_slice(b",\"messageId\":");
-            write_json_string(id, out);
+            write_text(",\"messageId\":", id, out);
         }
         if let Some(revision) = self.revision {
-            out.extend_from_slice(b",\"revision\":");
-            write_u64(revision.get(), out);
+            write_number(",\"revision\":", revision.get(), out);
         }
         if let Some(reset) = &self.reset {
             out.push(b',');
@@ -179,13 +174,11 @@ impl Problem {
         }
         if !self.faults.is_empty() {
             out.extend_from_slice(b",\"errors\":[");
-            for (index, fault) in self.faults.iter().enumerate() {
-                out.extend_from_slice(if index == 0 { b"{\"field\":" } else { b",{\"field\":" });
-                write_json_string(fault.field, out);
-                out.extend_from_slice(b",\"rule\":");
-                write_json_string(&fault.rule, out);
+            write_items(&self.faults, out, |fault, out| {
+                write_text("{\"field\":", fault.field, out);
+                write_text(",\"rule\":", &fault.rule, out);
                 out.push(b'}');
-            }
+            });
             out.push(b']');
         }
     }
@@ -202,12 +195,9 @@ impl Problem {
 
 impl Reset {
     pub(crate) fn write_members(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"\"epoch\":");
-        write_json_string(&self.epoch, out);
-        out.extend_from_slice(b",\"oldest\":");
-        write_u64(self.oldest, out);
-        out.extend_from_slice(b",\"head\":");
-        write_u64(self.head, out);
+        write_text("\"epoch\":", &self.epoch, out);
+        write_number(",\"oldest\":", self.oldest, out);
+        write_number(",\"head\":", self.head, out);
     }
 }
 

@@ -1,6 +1,5 @@
 //! `GET /v1/rooms/{room}/messages`: history by seq or by time, newest last.
 
-use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery};
 use hubbub_core::{ErrorCode, FieldError};
 use hyper::StatusCode;
@@ -9,6 +8,7 @@ use super::consistency::Reads;
 use super::endpoint::Call;
 use super::query::{Query, refuse_faults};
 use super::{Answer, json};
+use crate::json::{write_items, write_number, write_text};
 use crate::problem::{Problem, Reset};
 
 pub(super) const LIMIT_DEFAULT: usize = 50;
@@ -61,26 +61,17 @@ fn parse(query: &Query, limit_max: usize) -> Result<HistoryQuery, Problem> {
 fn write_page(page: &HistoryPage, page_query: &HistoryQuery, epoch: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(page.messages.bytes() + page.messages.len() * 256 + 128);
     out.extend_from_slice(b"{\"messages\":[");
-    for (index, message) in page.messages.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        message.write_json(&mut out);
-    }
-    out.extend_from_slice(b"],\"epoch\":");
-    write_json_string(epoch, &mut out);
-    out.extend_from_slice(b",\"oldest\":");
-    write_u64(page.oldest, &mut out);
-    out.extend_from_slice(b",\"head\":");
-    write_u64(page.head, &mut out);
-    out.extend_from_slice(b",\"next\":");
+    write_items(page.messages.iter(), &mut out, |message, out| message.write_json(out));
+    write_text("],\"epoch\":", epoch, &mut out);
+    write_number(",\"oldest\":", page.oldest, &mut out);
+    write_number(",\"head\":", page.head, &mut out);
     let edge = match page_query.cursor {
         Cursor::After(_) => page.messages.len().checked_sub(1).and_then(|last| page.messages.get(last)),
         Cursor::Before(_) => page.messages.get(0),
     };
     match edge.filter(|_| page.more) {
-        Some(edge) => write_u64(edge.seq, &mut out),
-        None => out.extend_from_slice(b"null"),
+        Some(edge) => write_number(",\"next\":", edge.seq, &mut out),
+        None => out.extend_from_slice(b",\"next\":null"),
     }
     out.push(b'}');
     out

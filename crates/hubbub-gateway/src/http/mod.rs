@@ -22,7 +22,6 @@ mod stats;
 mod streamed;
 mod types;
 mod users;
-mod write;
 
 pub(crate) use send::write_receipt as send_receipt;
 pub use spec::Documents;

@@ -1,6 +1,6 @@
 //! What belongs to one user: the rooms, and everything the user wrote, to be erased.
 
-use hubbub_core::message::write_json_string;
+use hubbub_core::store::UserRoom;
 use hubbub_core::{ErrorCode, Outcome, RoomChange, RoomId, UserId};
 use hyper::StatusCode;
 use schemars::JsonSchema;
@@ -10,9 +10,9 @@ use super::endpoint::Call;
 use super::page::PageQuery;
 use super::query::refuse_faults;
 use super::types::Id;
-use super::write::{write_next, write_numbers, write_settings};
 use super::{Answer, json, json_of};
 use crate::auth::Caller;
+use crate::json::{write_flag, write_items, write_number, write_plain, write_text, write_text_or_null};
 use crate::problem::Problem;
 
 /// Estimated bytes of a room in the list, without the text of its last message.
@@ -33,31 +33,27 @@ pub(super) async fn rooms(call: Call) -> Answer {
     let mut out = Vec::with_capacity(page.last.bytes() + page.rooms.len() * ROOM_BYTES + 64);
     out.extend_from_slice(b"{\"rooms\":[");
     let mut messages = page.last.iter().peekable();
-    for (index, room) in page.rooms.iter().take(limit).enumerate() {
-        out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
-        write_settings(&room.info, &mut out);
-        write_numbers(
-            &[
-                ("head", room.info.head),
-                ("oldest", room.info.oldest),
-                ("messages", room.info.messages),
-                ("readSeq", room.read_seq),
-                ("unread", room.unread),
-            ],
-            &mut out,
-        );
+    write_items(page.rooms.iter().take(limit), &mut out, |UserRoom { info, read_seq, unread }, out| {
+        write_plain("{\"roomId\":\"", info.room.as_str(), out);
+        write_text_or_null(",\"title\":", info.title.as_deref(), out);
+        write_flag(",\"membersOnly\":", info.members_only, out);
+        write_number(",\"head\":", info.head, out);
+        write_number(",\"oldest\":", info.oldest, out);
+        write_number(",\"messages\":", info.messages, out);
+        write_number(",\"readSeq\":", *read_seq, out);
+        write_number(",\"unread\":", *unread, out);
         out.extend_from_slice(b",\"lastMessage\":");
-        match messages.next_if(|message| message.sent.room == room.info.room.as_str()) {
-            Some(message) => message.write_json(&mut out),
+        match messages.next_if(|message| message.sent.room == info.room.as_str()) {
+            Some(message) => message.write_json(out),
             None => out.extend_from_slice(b"null"),
         }
         out.push(b'}');
-    }
-    out.extend_from_slice(b"],\"epoch\":");
-    write_json_string(&epoch, &mut out);
+    });
+    write_text("],\"epoch\":", &epoch, &mut out);
     let last = limit.checked_sub(1).and_then(|last| page.rooms.get(last));
     let next = last.filter(|_| page.rooms.len() > limit).map(|last| last.info.room.as_str());
-    write_next(next, &mut out);
+    write_text_or_null(",\"next\":", next, &mut out);
+    out.push(b'}');
     Ok(json(StatusCode::OK, out))
 }
 

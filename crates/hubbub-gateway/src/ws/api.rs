@@ -25,7 +25,7 @@ use crate::change::mark_read;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
 use crate::http::send_receipt;
 use crate::intake::Intake;
-use crate::json;
+use crate::json::{self, write_plain};
 use crate::problem::{Problem, Sent};
 
 /// Longest `ref` a client may ask to have repeated, as JSON.
@@ -80,12 +80,8 @@ impl Responses for ApiResponses<'_> {
         let start = write::begin_text(out);
         out.extend_from_slice(b"{\"type\":\"read\",");
         write_ref(request.extra, out);
-        // Ids are ASCII without anything to escape.
-        for part in
-            ["\"roomId\":\"", room, "\",\"userId\":\"", self.caller.as_str().unwrap_or_default(), "\""]
-        {
-            out.extend_from_slice(part.as_bytes());
-        }
+        write_plain("\"roomId\":\"", room, out);
+        write_plain(",\"userId\":\"", self.caller.as_str().unwrap_or_default(), out);
         write_mark(mark, out);
         out.push(b'}');
         write::end_text(out, start);

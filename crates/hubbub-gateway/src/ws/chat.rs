@@ -1,7 +1,6 @@
 //! The dialect of `/chat/{room}`: each text frame is a message, each is answered in order once durable.
 
 use hubbub_core::draft::{MessageDraft, Rules};
-use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::{Op, ReadMark, RoomId, Timestamp};
 use hubbub_ws::write;
 
@@ -14,7 +13,7 @@ use crate::Gateway;
 use crate::auth::Caller;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
 use crate::intake::Intake;
-use crate::json;
+use crate::json::{self, write_flag, write_items, write_number, write_plain, write_text, write_time};
 use crate::problem::{Problem, Sent};
 
 /// One `/chat/{room}` socket.
@@ -83,18 +82,12 @@ pub(super) struct ChatResponses {
 impl Responses for ChatResponses {
     fn success(&self, id: &str, request: Request<'_>, sent: Sent<'_>, out: &mut Vec<u8>) {
         let start = write::begin_text(out);
-        out.extend_from_slice(b"{\"status\":\"success\",\"messageId\":\"");
-        out.extend_from_slice(id.as_bytes());
-        out.push(b'"');
+        write_plain("{\"status\":\"success\",\"messageId\":\"", id, out);
         if let Sent::Stored(receipt, _) = sent {
-            out.extend_from_slice(b",\"seq\":");
-            write_u64(receipt.seq, out);
+            write_number(",\"seq\":", receipt.seq, out);
         }
-        out.extend_from_slice(b",\"serverReceiveTime\":\"");
-        request.received_at.write(out);
-        out.extend_from_slice(b"\",\"serverSendTime\":\"");
-        self.now.write(out);
-        out.push(b'"');
+        write_time(",\"serverReceiveTime\":\"", request.received_at, out);
+        write_time(",\"serverSendTime\":\"", self.now, out);
         if matches!(sent, Sent::Stored(_, true)) {
             out.extend_from_slice(b",\"duplicate\":true");
         }
@@ -128,24 +121,15 @@ fn write_error(message_id: &str, problem: &Problem, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
     out.extend_from_slice(b"{\"status\":\"error\",\"errors\":[");
     if problem.faults.is_empty() {
-        write_json_string(&problem.detail(), out);
+        write_text("", &problem.detail(), out);
     }
-    for (index, fault) in problem.faults.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        write_json_string(&format!("{} {}", fault.field, fault.rule), out);
-    }
-    out.extend_from_slice(b"],\"code\":\"");
-    out.extend_from_slice(problem.code.as_str().as_bytes());
-    out.extend_from_slice(if problem.code.is_retryable() {
-        b"\",\"retryable\":true"
-    } else {
-        b"\",\"retryable\":false"
+    write_items(&problem.faults, out, |fault, out| {
+        write_text("", &format!("{} {}", fault.field, fault.rule), out);
     });
+    write_plain("],\"code\":\"", problem.code.as_str(), out);
+    write_flag(",\"retryable\":", problem.code.is_retryable(), out);
     if !message_id.is_empty() {
-        out.extend_from_slice(b",\"messageId\":");
-        write_json_string(message_id, out);
+        write_text(",\"messageId\":", message_id, out);
     }
     out.push(b'}');
     write::end_text(out, start);

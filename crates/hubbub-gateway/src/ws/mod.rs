@@ -22,7 +22,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hubbub_core::message::write_u64;
 use hubbub_core::{ErrorCode, Message, ReadMark};
 use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Encode, Notice};
@@ -40,6 +39,7 @@ use crate::connection::Connection;
 use crate::connection::socket::Socket;
 use crate::http::endpoint::Call;
 use crate::http::{Answer, Body};
+use crate::json::{write_flag, write_number, write_plain};
 use crate::problem::Problem;
 use crate::server::Peer;
 use api::Api;
@@ -61,34 +61,27 @@ fn encode_notice(notice: &Notice<'_>, out: &mut Vec<u8>) {
     match notice {
         Notice::Presence { room, user, is_online } => {
             begin("presence", room, user);
-            out.extend_from_slice(if *is_online { b",\"online\":true}" } else { b",\"online\":false}" });
+            write_flag(",\"online\":", *is_online, out);
         }
-        Notice::Typing { room, user } => {
-            begin("typing", room, user);
-            out.push(b'}');
-        }
+        Notice::Typing { room, user } => begin("typing", room, user),
         Notice::Read { room, user, mark } => {
             begin("read", room, user);
             write_mark(mark, out);
-            out.push(b'}');
         }
         Notice::Removed { room } => {
-            out.extend_from_slice(b"{\"type\":\"error\",\"roomId\":\"");
-            out.extend_from_slice(room.as_bytes());
-            out.extend_from_slice(b"\",");
+            write_plain("{\"type\":\"error\",\"roomId\":\"", room, out);
+            out.push(b',');
             Problem::removed().write_members(out);
-            out.push(b'}');
         }
     }
+    out.push(b'}');
     write::end_text(out, start);
 }
 
 /// Appends the members that say where a read mark stands.
 fn write_mark(mark: &ReadMark, out: &mut Vec<u8>) {
-    out.extend_from_slice(b",\"seq\":");
-    write_u64(mark.seq, out);
-    out.extend_from_slice(b",\"unread\":");
-    write_u64(mark.unread, out);
+    write_number(",\"seq\":", mark.seq, out);
+    write_number(",\"unread\":", mark.unread, out);
 }
 
 /// Appends a message as a live frame of `/v1/ws`.

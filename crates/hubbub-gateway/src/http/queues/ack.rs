@@ -11,12 +11,11 @@ use serde::{Deserialize, Serialize};
 use super::super::endpoint::Call;
 use super::super::query::refuse_faults;
 use super::super::types::{MessageNumber, Time};
-use super::super::write::write_name;
 use super::super::{Answer, ITEMS_MAX, json, json_of, no_content};
 use super::message_of;
 use super::send::Results;
 use crate::Gateway;
-use crate::json::object_of_bytes;
+use crate::json::{object_of_bytes, write_plain};
 use crate::problem::Problem;
 
 const RECEIPT_RULE: &str = "must be the receipt that came with the message";
@@ -159,7 +158,7 @@ pub(in super::super) async fn ack_many(mut call: Call) -> Answer {
         };
         let written = acked.map(|receipt| {
             let out = results.next();
-            write_name("{\"receipt\":\"", receipt, out);
+            write_plain("{\"receipt\":\"", receipt, out);
             out.extend_from_slice(b",\"acked\":true}");
         });
         results.refuse_unless(gateway, written);

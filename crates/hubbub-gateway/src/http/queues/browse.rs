@@ -10,11 +10,10 @@ use super::super::endpoint::Call;
 use super::super::page::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::super::query::refuse_faults;
 use super::super::types::{Id, MessageNumber};
-use super::super::write::write_next;
 use super::super::{Answer, json, json_of};
 use super::json::{MESSAGE_BYTES, write_waiting};
 use super::{message_of, no_queue};
-use crate::json::object_of_bytes;
+use crate::json::{object_of_bytes, write_items, write_text_or_null};
 use crate::problem::Problem;
 
 /// `GET /v1/queues/{queue}/messages`: messages in any state, whomever they wait for, in the order of their ids.
@@ -42,13 +41,9 @@ pub(in super::super) async fn browse(call: Call) -> Answer {
     let texts: usize = messages.iter().map(|message| message.delivery.text.len()).sum();
     let mut out = Vec::with_capacity(texts + messages.len() * MESSAGE_BYTES + 32);
     out.extend_from_slice(b"{\"messages\":[");
-    for (index, message) in messages.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
-        write_waiting(message, &mut out);
-        out.push(b'}');
-    }
-    out.push(b']');
-    write_next(next.map(|next| next.to_string()).as_deref(), &mut out);
+    write_items(&messages, &mut out, write_waiting);
+    write_text_or_null("],\"next\":", next.map(|next| next.to_string()).as_deref(), &mut out);
+    out.push(b'}');
     Ok(json(StatusCode::OK, out))
 }
 

@@ -7,11 +7,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::endpoint::Call;
-use super::super::write::{write_id, write_name, write_numbers, write_time};
 use super::super::{Answer, ITEMS_MAX, json};
 use crate::Gateway;
 use crate::auth::Caller;
-use crate::json::object_of_bytes;
+use crate::json::{object_of_bytes, write_flag, write_number, write_plain, write_time};
 use crate::problem::Problem;
 
 pub(in super::super) async fn send(mut call: Call) -> Answer {
@@ -153,12 +152,13 @@ fn sent(outcome: &Outcome) -> Result<Sent, Problem> {
 }
 
 fn write_sent(sent: &Sent, message_id: Option<&str>, out: &mut Vec<u8>) {
-    write_id("{\"id\":\"", sent.id, out);
+    write_number("{\"id\":\"", sent.id, out);
+    out.push(b'"');
     if let Some(message_id) = message_id {
-        // Ids are ASCII without anything to escape.
-        write_name(",\"messageId\":\"", message_id, out);
+        write_plain(",\"messageId\":\"", message_id, out);
     }
-    write_numbers(&[("copies", sent.copies.into())], out);
-    write_time(",\"sentAt\":", Some(sent.sent_at), out);
-    out.extend_from_slice(if sent.is_duplicate { b",\"duplicate\":true}" } else { b",\"duplicate\":false}" });
+    write_number(",\"copies\":", sent.copies.into(), out);
+    write_time(",\"sentAt\":\"", sent.sent_at, out);
+    write_flag(",\"duplicate\":", sent.is_duplicate, out);
+    out.push(b'}');
 }

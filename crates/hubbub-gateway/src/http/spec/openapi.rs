@@ -47,7 +47,7 @@ fn describe(tag: &Tag, endpoint: &Endpoint, limits: &Limits, examples: &[Example
     let steps: Vec<(u64, &Example)> =
         (1..).zip(examples).filter(|(_, example)| example.operation == operation.id).collect();
     let in_path = endpoint.path_parameters().map(path_parameter);
-    let caller = tag.has_callers.then(|| caller_parameters(endpoint)).unwrap_or_default();
+    let caller = if tag.has_callers { caller_parameters(endpoint) } else { Vec::new() };
     let in_path: Vec<Parameter> = in_path.chain(caller).collect();
     let parameters = in_path.iter().chain(operation.parameters.iter().copied().flatten());
     let parameters: Vec<Value> =

@@ -1,6 +1,6 @@
 //! `GET /v1/users/{user}/messages`: what a user wrote, over all rooms, newest last.
 
-use hubbub_core::message::{MessageRun, write_json_string};
+use hubbub_core::number::parse_digits;
 use hubbub_core::stats::{UserHistoryCursor, UserHistoryPage, UserHistoryQuery};
 use hubbub_core::{FieldError, RoomId, Timestamp};
 use hyper::StatusCode;
@@ -10,8 +10,8 @@ use crate::http::endpoint::Call;
 use crate::http::history::{LIMIT_DEFAULT, PAGE_BYTES_MAX};
 use crate::http::query::{Query, refuse_faults};
 use crate::http::users::check_self;
-use crate::http::write::write_next;
 use crate::http::{Answer, json};
+use crate::json::{write_items, write_text, write_text_or_null};
 use crate::problem::Problem;
 
 /// What a cursor must be.
@@ -46,38 +46,22 @@ fn parse(query: &Query, limit_max: usize) -> Result<UserHistoryQuery, Problem> {
 
 fn write_page(page: &UserHistoryPage, epoch: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(page.messages.bytes() + page.messages.len() * 256 + 128);
-    out.extend_from_slice(b"{\"messages\":");
-    write_messages(&page.messages, &mut out);
-    out.extend_from_slice(b",\"epoch\":");
-    write_json_string(epoch, &mut out);
+    out.extend_from_slice(b"{\"messages\":[");
+    write_items(page.messages.iter(), &mut out, |message, out| message.write_json(out));
+    write_text("],\"epoch\":", epoch, &mut out);
     let next = page.messages.get(0).filter(|_| page.more).map(|oldest| {
         let (micros, seq) = (oldest.received_at.as_micros(), oldest.seq);
         format!("{micros}-{seq}-{}", oldest.sent.room)
     });
-    write_next(next.as_deref(), &mut out);
+    write_text_or_null(",\"next\":", next.as_deref(), &mut out);
+    out.push(b'}');
     out
-}
-
-/// All of them as an array.
-pub(super) fn write_messages(messages: &MessageRun, out: &mut Vec<u8>) {
-    out.push(b'[');
-    for (index, message) in messages.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        message.write_json(out);
-    }
-    out.push(b']');
 }
 
 /// What [`write_page`] wrote as `next`: microseconds since 1970, seq and room of the oldest message of a page.
 fn parse_cursor(text: &str) -> Option<UserHistoryCursor> {
     let mut parts = text.splitn(3, '-');
-    let mut number = || -> Option<u64> {
-        let part = parts.next()?;
-        // Signs would be taken too.
-        part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok()).flatten()
-    };
+    let mut number = || parts.next().and_then(parse_digits);
     let (micros, seq) = (i64::try_from(number()?).ok()?, number()?);
     let room = RoomId::new(parts.next()?).ok()?;
     Some(UserHistoryCursor { received_at: Timestamp::from_micros(micros), room, seq })

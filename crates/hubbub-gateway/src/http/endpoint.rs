@@ -16,7 +16,8 @@ use hyper::{HeaderMap, Method, Request};
 
 use super::Answer;
 use super::endpoints;
-use super::query::Query;
+use super::page::{LIMIT_DEFAULT, LIMIT_MAX};
+use super::query::{Query, refuse_faults};
 use super::spec::Operation;
 use crate::Gateway;
 use crate::auth::Caller;
@@ -158,6 +159,7 @@ pub(crate) struct Call {
     pub(crate) peer: Arc<Peer>,
     pub(super) endpoint: &'static Endpoint,
     pub(crate) request: Request<Incoming>,
+    pub(crate) query: Query,
 }
 
 impl Call {
@@ -169,18 +171,21 @@ impl Call {
         self.request.headers()
     }
 
-    pub(crate) fn query(&self) -> Query {
-        Query::parse(self.request.uri().query())
-    }
-
     /// Who calls, by the header or the query.
     pub(crate) fn caller(&self) -> Result<Caller, Problem> {
-        self.caller_in(&self.query())
+        Caller::of(self.headers(), &self.query)
     }
 
-    /// The same where the query is there already.
-    pub(crate) fn caller_in(&self, query: &Query) -> Result<Caller, Problem> {
-        Caller::of(self.headers(), query)
+    /// `after` and `limit` of a list.
+    pub(super) fn page<T>(
+        &self,
+        parse: fn(&str) -> Result<T, InvalidId>,
+    ) -> Result<(Option<T>, usize), Problem> {
+        let mut faults = Vec::new();
+        let limit = self.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+        let after = self.query.id("after", parse, &mut faults);
+        refuse_faults(faults)?;
+        Ok((after, limit))
     }
 
     /// A parameter of the path, still percent-encoded.

@@ -33,9 +33,8 @@ const CHUNK_BYTES: usize = 64 * 1024;
 pub(super) async fn events(call: Call) -> Answer {
     let peer = &call.peer;
     let room = call.room()?;
-    let query = call.query();
-    let caller = call.caller_in(&query)?;
-    let subscription = parse(call.headers(), &query)?;
+    let caller = call.caller()?;
+    let subscription = parse(call.headers(), &call.query)?;
     peer.gateway.check_reader(&room, &caller).await?;
     let (writer, body) = streamed(CHUNKS_MAX);
     tokio::spawn(stream(peer.clone(), room, caller, subscription, writer));

@@ -18,15 +18,14 @@ pub(super) const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub(super) async fn history(call: Call) -> Answer {
     let gateway = call.gateway();
     let room = call.room()?;
-    let query = call.query();
-    let page_query = parse(&query, gateway.limits.page_messages)?;
+    let page_query = parse(&call.query, gateway.limits.page_messages)?;
     let reads = Reads::of(gateway, call.headers())?;
-    let caller = call.caller_in(&query)?;
+    let caller = call.caller()?;
     let page = gateway.read_as(&room, &caller, reads.history(room.clone(), page_query)).await?;
     let epoch = gateway.store.epoch();
     // From the oldest on is what every history can honour.
-    let is_foreign =
-        page_query.cursor != Cursor::After(0) && query.get("epoch").is_some_and(|given| *given != *epoch);
+    let is_foreign = page_query.cursor != Cursor::After(0)
+        && call.query.get("epoch").is_some_and(|given| *given != *epoch);
     let cannot_continue = match page_query.cursor {
         Cursor::After(after) => after > page.head || (after > 0 && after + 1 < page.oldest),
         Cursor::Before(_) => false,

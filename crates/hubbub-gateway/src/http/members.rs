@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::Call;
-use super::page::{Page, PageQuery};
+use super::page::Page;
 use super::query::refuse_faults;
 use super::types::Id;
 use super::{Answer, json_of, no_content};
@@ -41,11 +41,8 @@ pub(super) struct Presence {
 pub(super) async fn list(call: Call) -> Answer {
     let gateway = call.gateway();
     let room = call.room()?;
-    let query = call.query();
-    let caller = call.caller_in(&query)?;
-    let mut faults = Vec::new();
-    let PageQuery { after, limit } = PageQuery::of(&query, UserId::new, &mut faults);
-    refuse_faults(faults)?;
+    let caller = call.caller()?;
+    let (after, limit) = call.page(UserId::new)?;
     let reading = async {
         gateway.store.room(room.clone()).await?.ok_or(ReadError::UnknownRoom)?;
         gateway.store.members(room.clone(), after, limit + 1).await

@@ -44,6 +44,7 @@ use crate::auth::check_origin;
 use crate::problem::Problem;
 use crate::server::Peer;
 use endpoint::{Answering, Call};
+use query::Query;
 use streamed::Streamed;
 
 /// The body of an answer: whole, or streamed.
@@ -87,7 +88,8 @@ fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<Answering, P
     let Some(&endpoint) = found.iter().find(|endpoint| endpoint.accepts(method)) else {
         return Err(Problem::new(ErrorCode::MethodNotAllowed, endpoint::allowed(&found)));
     };
-    Ok((endpoint.handler)(Call { peer: peer.clone(), endpoint, request }))
+    let query = Query::parse(request.uri().query());
+    Ok((endpoint.handler)(Call { peer: peer.clone(), endpoint, request, query }))
 }
 
 fn problem_response(problem: &Problem) -> Response<Body> {

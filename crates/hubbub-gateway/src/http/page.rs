@@ -1,33 +1,9 @@
 //! Pages of lists: `next` of a page is the `after` of the next one.
 
-use hubbub_core::FieldError;
-use hubbub_core::id::InvalidId;
-
-use super::query::Query;
-
 /// Default number of items of a page.
 pub(super) const LIMIT_DEFAULT: usize = 100;
 /// Most items of a page.
 pub(super) const LIMIT_MAX: usize = 1_000;
-
-/// Which page of a list.
-#[derive(Debug)]
-pub(super) struct PageQuery<T> {
-    pub(super) after: Option<T>,
-    pub(super) limit: usize,
-}
-
-impl<T> PageQuery<T> {
-    /// `after` and `limit` of the query.
-    pub(super) fn of(
-        query: &Query,
-        parse: fn(&str) -> Result<T, InvalidId>,
-        faults: &mut Vec<FieldError>,
-    ) -> Self {
-        let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, faults);
-        Self { after: query.id("after", parse, faults), limit }
-    }
-}
 
 /// One page of a list.
 #[derive(Debug)]

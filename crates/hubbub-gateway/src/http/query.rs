@@ -1,6 +1,9 @@
 //! Query strings.
 
+use std::borrow::Cow;
+
 use hubbub_core::id::{ID_RULE, InvalidId};
+use hubbub_core::number::{WHOLE_NUMBER_RULE, parse_digits};
 use hubbub_core::time::TIMESTAMP_RULE;
 use hubbub_core::{FieldError, Timestamp};
 
@@ -28,20 +31,12 @@ impl Query {
     }
 
     pub(crate) fn number(&self, name: &'static str, faults: &mut Vec<FieldError>) -> Option<u64> {
-        let value = self.get(name)?.parse().ok();
-        if value.is_none() {
-            faults.push(FieldError::new(name, "must be a whole number from 0 on"));
-        }
-        value
+        require(parse_digits(self.get(name)?), name, WHOLE_NUMBER_RULE, faults)
     }
 
     pub(crate) fn time(&self, name: &'static str, faults: &mut Vec<FieldError>) -> Option<Timestamp> {
         // A bare plus sign in a query means a space, but in a time it is the offset's sign.
-        let value = Timestamp::parse(&self.get(name)?.replace(' ', "+"));
-        if value.is_none() {
-            faults.push(FieldError::new(name, TIMESTAMP_RULE));
-        }
-        value
+        require(Timestamp::parse(&self.get(name)?.replace(' ', "+")), name, TIMESTAMP_RULE, faults)
     }
 
     /// An id, if there is one of this name.
@@ -51,25 +46,28 @@ impl Query {
         parse: fn(&str) -> Result<T, InvalidId>,
         faults: &mut Vec<FieldError>,
     ) -> Option<T> {
-        self.get(name).map(parse).transpose().unwrap_or_else(|_| {
-            faults.push(FieldError::new(name, ID_RULE));
-            None
-        })
+        require(parse(self.get(name)?).ok(), name, ID_RULE, faults)
     }
 
     /// `limit`, at least 1 and at most `max`.
     pub(crate) fn limit(&self, default: usize, max: usize, faults: &mut Vec<FieldError>) -> usize {
-        match self.number("limit", faults) {
-            None => default,
-            Some(limit) => match usize::try_from(limit) {
-                Ok(limit) if (1..=max).contains(&limit) => limit,
-                _ => {
-                    faults.push(FieldError::new("limit", format!("must be between 1 and {max}")));
-                    default
-                }
-            },
-        }
+        let Some(limit) = self.number("limit", faults) else { return default };
+        let limit = usize::try_from(limit).ok().filter(|limit| (1..=max).contains(limit));
+        require(limit, "limit", format!("must be between 1 and {max}"), faults).unwrap_or(default)
     }
+}
+
+/// The value of a field; notes the broken rule where there is none.
+pub(crate) fn require<T>(
+    value: Option<T>,
+    field: &'static str,
+    rule: impl Into<Cow<'static, str>>,
+    faults: &mut Vec<FieldError>,
+) -> Option<T> {
+    if value.is_none() {
+        faults.push(FieldError::new(field, rule));
+    }
+    value
 }
 
 /// An error that names all faults, if there are any.

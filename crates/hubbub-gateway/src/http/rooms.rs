@@ -9,8 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::endpoint::Call;
-use super::page::{Page, PageQuery};
-use super::query::refuse_faults;
+use super::page::Page;
 use super::types::{Epoch, Id, Time};
 use super::{Answer, json_of};
 use crate::Gateway;
@@ -65,11 +64,8 @@ impl From<RoomInfo> for Room {
 
 pub(super) async fn list(call: Call) -> Answer {
     let gateway = call.gateway();
-    let query = call.query();
-    let caller = call.caller_in(&query)?;
-    let mut faults = Vec::new();
-    let PageQuery { after, limit } = PageQuery::of(&query, RoomId::new, &mut faults);
-    refuse_faults(faults)?;
+    let caller = call.caller()?;
+    let (after, limit) = call.page(RoomId::new)?;
     let epoch = gateway.store.epoch();
     let rooms = shown(gateway, &caller, after, limit + 1).await?;
     let page = Page::of(rooms, limit, |last| last.room.as_str().to_owned());

@@ -7,8 +7,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::endpoint::Call;
-use super::page::PageQuery;
-use super::query::refuse_faults;
 use super::types::Id;
 use super::{Answer, json, json_of};
 use crate::auth::Caller;
@@ -23,11 +21,8 @@ const ROOM_BYTES: usize = 512;
 pub(super) async fn rooms(call: Call) -> Answer {
     let gateway = call.gateway();
     let user = call.user()?;
-    let query = call.query();
-    check_self(&call.caller_in(&query)?, &user)?;
-    let mut faults = Vec::new();
-    let PageQuery { after, limit } = PageQuery::of(&query, RoomId::new, &mut faults);
-    refuse_faults(faults)?;
+    check_self(&call.caller()?, &user)?;
+    let (after, limit) = call.page(RoomId::new)?;
     let epoch = gateway.store.epoch();
     let page = gateway.store.user_rooms(user, after, limit + 1).await?;
     let mut out = Vec::with_capacity(page.last.bytes() + page.rooms.len() * ROOM_BYTES + 64);

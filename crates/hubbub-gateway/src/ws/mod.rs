@@ -114,8 +114,8 @@ pub(crate) async fn upgrade_api(call: Call) -> Answer {
 
 /// `GET /chat/{room}`.
 pub(crate) async fn upgrade_chat(call: Call) -> Answer {
-    let (room, query) = (call.room()?, call.query());
-    let caller = call.caller_in(&query)?;
+    let (room, query) = (call.room()?, &call.query);
+    let caller = call.caller()?;
     let (echo, live) = (query.is_set("echo"), query.is_set("live"));
     let pad = query.get("pad").is_none_or(|pad| pad != "0");
     upgrade(&call.peer, Chat { room, caller, echo, live, pad }, call.request)

@@ -31,9 +31,9 @@ const STALLED_MAX: Duration = Duration::from_secs(30);
 pub(in crate::http) async fn watch(call: Call) -> Answer {
     let peer = &call.peer;
     let gateway = &peer.gateway;
-    let query = call.query();
+    let query = &call.query;
     let mut faults = Vec::new();
-    let prefix = prefix_of(&query, &mut faults);
+    let prefix = prefix_of(query, &mut faults);
     let after = query.number("after", &mut faults);
     refuse_faults(faults)?;
     let resumed = last_event(call.headers())?;

@@ -20,11 +20,10 @@ use crate::problem::Problem;
 pub(in super::super) async fn browse(call: Call) -> Answer {
     let gateway = call.gateway();
     let queue = call.queue()?;
-    let query = call.query();
-    call.caller_in(&query)?.check_administrator()?;
+    call.caller()?.check_administrator()?;
     let mut faults = Vec::new();
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
-    let after = query.number("after", &mut faults).unwrap_or(0);
+    let limit = call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+    let after = call.query.number("after", &mut faults).unwrap_or(0);
     refuse_faults(faults)?;
     let mut messages = gateway.store.waiting(queue.clone(), after, limit + 1).await?.ok_or_else(no_queue)?;
     let has_more = messages.len() > limit;

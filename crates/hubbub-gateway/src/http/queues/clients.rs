@@ -6,8 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::endpoint::Call;
-use super::super::page::{Page, PageQuery};
-use super::super::query::refuse_faults;
+use super::super::page::Page;
 use super::super::types::Id;
 use super::super::{Answer, json_of, no_content};
 use crate::problem::Problem;
@@ -47,11 +46,8 @@ pub(in super::super) struct ClientList {
 
 pub(in super::super) async fn list(call: Call) -> Answer {
     let gateway = call.gateway();
-    let query = call.query();
-    call.caller_in(&query)?;
-    let mut faults = Vec::new();
-    let PageQuery { after, limit } = PageQuery::of(&query, ClientId::new, &mut faults);
-    refuse_faults(faults)?;
+    call.caller()?;
+    let (after, limit) = call.page(ClientId::new)?;
     let clients = gateway.store.clients(after, limit + 1).await?;
     let page = Page::of(clients, limit, |last| last.as_str().to_owned());
     let (clients, next) =

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::endpoint::Call;
-use super::super::page::{Page, PageQuery};
+use super::super::page::{LIMIT_DEFAULT, LIMIT_MAX, Page};
 use super::super::query::refuse_faults;
 use super::super::types::Id;
 use super::super::{Answer, json_of};
@@ -32,11 +32,11 @@ enum QueueItem {
 
 pub(in super::super) async fn list(call: Call) -> Answer {
     let gateway = call.gateway();
-    let query = call.query();
-    let caller = call.caller_in(&query)?;
+    let caller = call.caller()?;
     let mut faults = Vec::new();
-    let PageQuery { after, limit } = PageQuery::of(&query, QueueId::new, &mut faults);
-    let receiver = query.id("receiver", ClientId::new, &mut faults);
+    let limit = call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+    let after = call.query.id("after", QueueId::new, &mut faults);
+    let receiver = call.query.id("receiver", ClientId::new, &mut faults);
     refuse_faults(faults)?;
     let (queues, next) = match receiver {
         Some(receiver) => {

@@ -47,7 +47,7 @@ pub(in super::super) async fn delete(call: Call) -> Answer {
     let gateway = call.gateway();
     let queue = call.queue()?;
     call.caller()?.check_administrator()?;
-    let force = call.query().is_set("force");
+    let force = call.query.is_set("force");
     match gateway.apply_queue(QueueOp::Delete { queue: queue.as_str(), force }).await? {
         QueueOutcome::Deleted { .. } => Ok(no_content()),
         _ => Err(Problem::no_outcome()),

@@ -7,6 +7,17 @@ use serde::Serialize;
 
 use crate::http::types::{Id, Time};
 
+// An answer and how current it is. The documents know it by the answer's name and description.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "{T}")]
+pub(in crate::http) struct Current<T> {
+    #[serde(flatten)]
+    pub(super) answer: T,
+    /// Everything acknowledged up to here is counted.
+    pub(super) as_of: Time,
+}
+
 /// How many messages of each type.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
@@ -69,7 +80,7 @@ impl From<stats::Totals> for Totals {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RoomStats {
-    pub(super) room_id: Id<RoomId>,
+    room_id: Id<RoomId>,
     /// How many are kept.
     messages: u64,
     /// Distinct senders.
@@ -88,7 +99,7 @@ impl From<stats::RoomStats> for RoomStats {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct UserStats {
-    pub(super) user_id: Id<UserId>,
+    user_id: Id<UserId>,
     /// How many are kept.
     messages: u64,
     /// Rooms they are in.
@@ -149,6 +160,61 @@ impl From<stats::HourStats> for HourStats {
 }
 
 /// Each of them as JSON.
-pub(super) fn as_json<T, J: From<T>>(all: Vec<T>) -> Vec<J> {
+pub(super) fn as_json<T, J: From<T>>(all: impl IntoIterator<Item = T>) -> Vec<J> {
     all.into_iter().map(J::from).collect()
+}
+
+/// Most messages first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::http) struct RoomStatsList {
+    rooms: Vec<RoomStats>,
+}
+
+impl RoomStatsList {
+    pub(super) fn of(rooms: impl IntoIterator<Item = stats::RoomStats>) -> Self {
+        Self { rooms: as_json(rooms) }
+    }
+}
+
+/// Most messages first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::http) struct UserStatsList {
+    users: Vec<UserStats>,
+}
+
+impl UserStatsList {
+    pub(super) fn of(users: impl IntoIterator<Item = stats::UserStats>) -> Self {
+        Self { users: as_json(users) }
+    }
+}
+
+/// Oldest first; hours without messages are left out.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::http) struct HourStatsList {
+    pub(super) hours: Vec<HourStats>,
+    /// The `from` of the next page; `null` at the end.
+    pub(super) next: Option<Time>,
+}
+
+/// Who sent something in the window.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::http) struct ActiveUsers {
+    /// Of the whole window, whatever page this is.
+    pub(super) count: u64,
+    /// A page of them, in the order of their ids.
+    pub(super) users: Vec<Id<UserId>>,
+    pub(super) from: Time,
+    pub(super) to: Option<Time>,
+    /// The `after` of the next page; `null` at the end.
+    pub(super) next: Option<Id<UserId>>,
+}
+
+/// In the order of the rooms' ids.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct ParticipationList {
+    pub(super) user_id: Id<UserId>,
+    pub(super) rooms: Vec<Participation>,
+    /// The `after` of the next page; `null` at the end.
+    pub(super) next: Option<Id<RoomId>>,
 }

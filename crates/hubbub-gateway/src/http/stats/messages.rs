@@ -2,13 +2,13 @@
 
 use hubbub_core::number::parse_digits;
 use hubbub_core::stats::{UserHistoryCursor, UserHistoryPage, UserHistoryQuery};
-use hubbub_core::{FieldError, RoomId, Timestamp};
+use hubbub_core::{RoomId, Timestamp};
 use hyper::StatusCode;
 
 use crate::http::consistency::Reads;
 use crate::http::endpoint::Call;
 use crate::http::history::{LIMIT_DEFAULT, PAGE_BYTES_MAX};
-use crate::http::query::{Query, refuse_faults};
+use crate::http::query::{Query, refuse_faults, require};
 use crate::http::users::check_self;
 use crate::http::{Answer, json};
 use crate::json::{write_items, write_text, write_text_or_null};
@@ -20,9 +20,8 @@ const CURSOR_RULE: &str = "must be the next of another page";
 pub(in crate::http) async fn messages(call: Call) -> Answer {
     let gateway = call.gateway();
     let user = call.user()?;
-    let query = call.query();
-    check_self(&call.caller_in(&query)?, &user)?;
-    let page_query = parse(&query, gateway.limits.page_messages)?;
+    check_self(&call.caller()?, &user)?;
+    let page_query = parse(&call.query, gateway.limits.page_messages)?;
     let reads = Reads::of(gateway, call.headers())?;
     let epoch = gateway.store.epoch();
     let page = reads.stats().user_history(user, page_query).await?;
@@ -31,13 +30,8 @@ pub(in crate::http) async fn messages(call: Call) -> Answer {
 
 fn parse(query: &Query, limit_max: usize) -> Result<UserHistoryQuery, Problem> {
     let mut faults = Vec::new();
-    let before = query.get("before").and_then(|text| {
-        let cursor = parse_cursor(text);
-        if cursor.is_none() {
-            faults.push(FieldError::new("before", CURSOR_RULE));
-        }
-        cursor
-    });
+    let before = query.get("before");
+    let before = before.and_then(|text| require(parse_cursor(text), "before", CURSOR_RULE, &mut faults));
     let (from, to) = (query.time("from", &mut faults), query.time("to", &mut faults));
     let limit = query.limit(LIMIT_DEFAULT.min(limit_max), limit_max, &mut faults);
     refuse_faults(faults)?;

@@ -5,17 +5,15 @@
 
 mod accept;
 mod audit;
-mod counts;
 mod json;
 mod messages;
 mod report;
 mod state;
 
 pub(super) use audit::{Audit, audit};
-pub(super) use counts::{
-    ActiveUsers, Current, HourStatsList, ParticipationList, RoomStatsList, UserStatsList,
+pub(super) use json::{
+    ActiveUsers, Current, HourStatsList, ParticipationList, RoomStatsList, Totals, UserStatsList,
 };
-pub(super) use json::Totals;
 pub(super) use messages::messages;
 pub(super) use report::{Report, metrics, report};
 pub(crate) use state::SAMPLE_INTERVAL;
@@ -23,8 +21,8 @@ pub use state::{MetricsDefault, Statistics};
 
 use std::time::Duration;
 
-use hubbub_core::stats::{ActiveUsersQuery, HoursQuery};
-use hubbub_core::{ErrorCode, RoomId, UserId};
+use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery};
+use hubbub_core::{ErrorCode, RoomId, StatsStore, Timestamp, UserId};
 use hyper::StatusCode;
 use serde::Serialize;
 
@@ -32,116 +30,112 @@ use super::consistency::Reads;
 use super::endpoint::Call;
 use super::page::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::query::{Query, refuse_faults};
-
+use super::types::{Id, Time};
 use super::users::check_self;
 use super::{Answer, json_of};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::problem::Problem;
+use json::as_json;
 
 /// Rooms and users of a list of those with most messages, unless said.
 pub(super) const TOP_DEFAULT: usize = 10;
+/// Microseconds of an hour.
+const HOUR_MICROS: i64 = 3_600_000_000;
 
 /// `GET /v1/stats`.
 pub(super) async fn totals(call: Call) -> Answer {
-    let gateway = call.gateway();
-    administrators_query(&call)?;
-    let reads = Reads::of(gateway, call.headers())?;
-    answer(&counts::totals(reads.stats()).await?)
+    check_administrator(&call.caller()?)?;
+    answer(reads(&call)?.totals().await?, Totals::from)
 }
 
 /// `GET /v1/stats/rooms`: those with most messages, or one.
 pub(super) async fn rooms(call: Call) -> Answer {
-    let gateway = call.gateway();
-    let query = administrators_query(&call)?;
+    check_administrator(&call.caller()?)?;
     let mut faults = Vec::new();
-    let limit = query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
-    let room = query.id("room", RoomId::new, &mut faults);
+    let limit = call.query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
+    let room = call.query.id("room", RoomId::new, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, call.headers())?;
     match room {
-        Some(room) => answer(&counts::one_room(reads.stats(), room).await?),
-        None => answer(&counts::rooms(reads.stats(), limit).await?),
+        Some(room) => answer(reads(&call)?.room_stats(room).await?, RoomStatsList::of),
+        None => answer(reads(&call)?.top_rooms(limit).await?, RoomStatsList::of),
     }
 }
 
 /// `GET /v1/stats/users`: those with most messages, or one.
 pub(super) async fn users(call: Call) -> Answer {
-    let gateway = call.gateway();
-    let query = call.query();
     let caller = Caller::of(call.headers(), &Query::default())?;
     let mut faults = Vec::new();
-    let limit = query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
-    let user = query.id("user", UserId::new, &mut faults);
+    let limit = call.query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
+    let user = call.query.id("user", UserId::new, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, call.headers())?;
+    let store = reads(&call)?;
     match user {
         Some(user) => {
             check_self(&caller, &user)?;
-            answer(&counts::one_user(reads.stats(), user).await?)
+            answer(store.user_stats(user).await?, UserStatsList::of)
         }
         None => {
             check_administrator(&caller)?;
-            answer(&counts::users(reads.stats(), limit).await?)
+            answer(store.top_users(limit).await?, UserStatsList::of)
         }
     }
 }
 
 /// `GET /v1/stats/hourly`.
 pub(super) async fn hourly(call: Call) -> Answer {
-    let gateway = call.gateway();
-    let query = administrators_query(&call)?;
+    check_administrator(&call.caller()?)?;
     let mut faults = Vec::new();
-    let (from, to) = (query.time("from", &mut faults), query.time("to", &mut faults));
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+    let (from, to) = (call.query.time("from", &mut faults), call.query.time("to", &mut faults));
+    let limit = call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, call.headers())?;
-    answer(&counts::hours(reads.stats(), HoursQuery { from, to, limit }).await?)
+    answer(reads(&call)?.hours(HoursQuery { from, to, limit }).await?, |page| {
+        let last = page.hours.last().filter(|_| page.more);
+        let next = last.map(|last| Time(later(last.hour, HOUR_MICROS)));
+        HourStatsList { hours: as_json(page.hours), next }
+    })
 }
 
-/// `GET /v1/stats/active-users`.
+/// `GET /v1/stats/active-users`. By default the window ends with the last message, and begins a day before its end.
 pub(super) async fn active_users(call: Call) -> Answer {
-    let gateway = call.gateway();
-    let query = administrators_query(&call)?;
+    check_administrator(&call.caller()?)?;
     let mut faults = Vec::new();
-    let (from, to) = (query.time("from", &mut faults), query.time("to", &mut faults));
-    let after = query.id("after", UserId::new, &mut faults);
+    let (from, to) = (call.query.time("from", &mut faults), call.query.time("to", &mut faults));
+    let after = call.query.id("after", UserId::new, &mut faults);
     // Here nothing but the number may be wanted.
-    let limit = match query.get("limit") {
+    let limit = match call.query.get("limit") {
         Some("0") => 0,
-        _ => query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults),
+        _ => call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults),
     };
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, call.headers())?;
-    let query = ActiveUsersQuery { from, to, after, limit };
-    answer(&counts::active_users(reads.stats(), query, gateway.now()).await?)
+    let store = reads(&call)?;
+    let from = from.unwrap_or_else(|| later(to.unwrap_or(call.gateway().now()), -24 * HOUR_MICROS));
+    let query = ActiveUsersQuery { from: Some(from), to, after, limit };
+    answer(store.active_users(query).await?, |active| {
+        let next = active.users.last().filter(|_| active.more).cloned().map(Id);
+        let users = active.users.into_iter().map(Id).collect();
+        ActiveUsers { count: active.count, users, from: Time(from), to: to.map(Time), next }
+    })
 }
 
 /// `GET /v1/stats/users/{user}/rooms`: where the user wrote.
 pub(super) async fn user_rooms(call: Call) -> Answer {
-    let gateway = call.gateway();
     let user = call.user()?;
-    let query = call.query();
-    check_self(&call.caller_in(&query)?, &user)?;
-    let mut faults = Vec::new();
-    let after = query.id("after", RoomId::new, &mut faults);
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
-    refuse_faults(faults)?;
-    let reads = Reads::of(gateway, call.headers())?;
-    answer(&counts::user_rooms(reads.stats(), user, after, limit).await?)
+    check_self(&call.caller()?, &user)?;
+    let (after, limit) = call.page(RoomId::new)?;
+    answer(reads(&call)?.participation(user.clone(), after, limit).await?, |page| {
+        let next = page.rooms.last().filter(|_| page.more).map(|last| Id(last.room.clone()));
+        ParticipationList { user_id: Id(user), rooms: as_json(page.rooms), next }
+    })
 }
 
-/// The query of a request that only administrators may make, where `user` in it is not who calls.
-fn administrators_only(call: &Call) -> Result<Query, Problem> {
-    check_administrator(&Caller::of(call.headers(), &Query::default())?)?;
-    Ok(call.query())
+/// Where a request reads its figures.
+fn reads(call: &Call) -> Result<&dyn StatsStore, Problem> {
+    Ok(Reads::of(call.gateway(), call.headers())?.stats())
 }
 
-/// The query of a request that only administrators may make.
-fn administrators_query(call: &Call) -> Result<Query, Problem> {
-    let query = call.query();
-    check_administrator(&call.caller_in(&query)?)?;
-    Ok(query)
+fn later(time: Timestamp, micros: i64) -> Timestamp {
+    Timestamp::from_micros(time.as_micros().saturating_add(micros))
 }
 
 fn check_administrator(caller: &Caller) -> Result<(), Problem> {
@@ -151,8 +145,9 @@ fn check_administrator(caller: &Caller) -> Result<(), Problem> {
     }
 }
 
-fn answer(counts: &impl Serialize) -> Answer {
-    json_of(StatusCode::OK, counts)
+/// Answers with what was counted, and how current it is.
+fn answer<V, T: Serialize>(counted: Counted<V>, answer: impl FnOnce(V) -> T) -> Answer {
+    json_of(StatusCode::OK, &Current { answer: answer(counted.value), as_of: Time(counted.as_of) })
 }
 
 /// Milliseconds since a moment of the monotonic clock, to the microsecond.

@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
-use http_body_util::{BodyExt, Either};
+use http_body_util::BodyExt;
 use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::{ErrorCode, Op, OpBatch};
 use hubbub_pipeline::{Ticket, Waiter};
-use hyper::Response;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
 
 use super::endpoint::Call;
 use super::send::write_receipt;
 use super::streamed::{Gone, Writer, streamed};
-use super::{Answer, NOSNIFF};
+use super::{Answer, stream_response};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::intake::Intake;
@@ -40,10 +38,7 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
         refused_by: None,
     };
     tokio::spawn(stream.run(call.request.into_body(), writer));
-    let mut response = Response::new(Either::Right(body));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
-    Ok(response)
+    Ok(stream_response("application/x-ndjson", body))
 }
 
 /// One request under way.

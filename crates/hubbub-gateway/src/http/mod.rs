@@ -18,6 +18,7 @@ mod room;
 mod rooms;
 mod send;
 mod spec;
+mod sse;
 mod stats;
 mod streamed;
 mod types;
@@ -131,6 +132,14 @@ fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes
     response
 }
 
+/// An answer that is still being written when it begins.
+fn stream_response(content_type: &'static str, body: Streamed) -> Response<Body> {
+    let mut response = Response::new(Either::Right(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
+    response
+}
+
 const NOSNIFF: (HeaderName, HeaderValue) =
     (hyper::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 
@@ -147,11 +156,16 @@ fn json_of(status: StatusCode, answer: &impl Serialize) -> Answer {
     Ok(json(status, body))
 }
 
+/// An answer without a body.
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::default()));
+    *response.status_mut() = status;
+    response
+}
+
 /// Done, and nothing to say.
 fn no_content() -> Response<Body> {
-    let mut response = Response::new(Either::Left(Full::new(Bytes::new())));
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response
+    empty(StatusCode::NO_CONTENT)
 }
 
 /// The entity tag of a key's value: its revision in quotes.

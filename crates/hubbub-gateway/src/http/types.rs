@@ -4,6 +4,7 @@
 //! descriptions. Members that are `Option` and may be left out are not nullable; [`OrNull`] marks those that are.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use hubbub_core::Timestamp;
@@ -17,7 +18,7 @@ use serde_json::json;
 /// Gives types a schema of their own name.
 macro_rules! schema {
     ($($name:literal $(<$generic:ident>)? => $type:ty = $schema:expr;)*) => {$(
-        impl$(<$generic>)? JsonSchema for $type {
+        impl$(<$generic: Display>)? JsonSchema for $type {
             fn schema_name() -> Cow<'static, str> {
                 $name.into()
             }
@@ -31,24 +32,24 @@ macro_rules! schema {
 }
 
 /// An id, written as its text.
-#[derive(Debug, Clone)]
-pub(super) struct Id<T = Arc<str>>(pub(super) T);
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Id<T: Display = Arc<str>>(#[serde(serialize_with = "as_text")] pub(super) T);
 
 /// A time, written as RFC 3339.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Time(pub(super) Timestamp);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct Time(#[serde(serialize_with = "as_text")] pub(super) Timestamp);
 
 /// Names a history of the store.
-#[derive(Debug, Clone)]
-pub(super) struct Epoch(pub(super) Arc<str>);
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Epoch(#[serde(serialize_with = "as_text")] pub(super) Arc<str>);
 
 /// A key, percent-encoded.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Key(pub(super) String);
 
 /// The number of a message in a queue, written as a string.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MessageNumber(pub(super) u64);
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct MessageNumber(#[serde(serialize_with = "as_text")] pub(super) u64);
 
 /// On input an integer stands for its decimal digits.
 #[derive(Debug)]
@@ -119,34 +120,8 @@ pub(super) fn reference(name: &str) -> serde_json::Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-impl<T: std::fmt::Display> Serialize for Id<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-impl Serialize for Time {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-impl Serialize for Epoch {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl Serialize for Key {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl Serialize for MessageNumber {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
+fn as_text<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 /// Something that may be `null` although it may be left out too.

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use self::basics::{LineProblem, Position, Problem};
 use self::{keys as key_types, messages as message_types, queues as queue_types};
-use crate::http::events::HEARTBEAT;
+use crate::http::sse::HEARTBEAT;
 use crate::http::types::{AnyId, AnyTime, OR_NULL, reference};
 use crate::http::{
     ITEMS_MAX, backups, health, kv, members, queues as queue_answers, room, rooms, stats, users,

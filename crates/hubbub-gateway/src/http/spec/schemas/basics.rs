@@ -8,7 +8,7 @@ use super::super::super::types::{Epoch, Id};
 
 /// How a room stands.
 #[derive(JsonSchema)]
-pub(super) struct Position {
+pub(in super::super) struct Position {
     epoch: Epoch,
     /// The oldest message that is kept; one after `head` when none is.
     oldest: u64,
@@ -29,7 +29,7 @@ pub(super) struct Problem {
 /// What went wrong.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct LineProblem {
+pub(in super::super) struct LineProblem {
     /// Stable: never renamed, never reused.
     #[schemars(transform = list_codes)]
     code: String,
@@ -73,7 +73,7 @@ struct BrokenRule {
 }
 
 /// Every code there is, and what it means.
-fn list_codes(schema: &mut Schema) {
+pub(in super::super) fn list_codes(schema: &mut Schema) {
     let codes: Vec<&str> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
     let table: Vec<Value> = ErrorCode::ALL
         .iter()

@@ -30,7 +30,7 @@ pub(super) struct Draft {
 /// A message as it is sent, where no path names the room.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DraftWithRoom {
+pub(in super::super) struct DraftWithRoom {
     #[serde(flatten)]
     draft: Draft,
     room_id: AnyId,
@@ -39,7 +39,7 @@ pub(super) struct DraftWithRoom {
 /// A message as it is kept.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Message {
+pub(in super::super) struct Message {
     message_id: Id,
     room_id: Id,
     user_id: Id,

@@ -20,7 +20,10 @@ use hubbub_core::limits::Limits;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use self::basics::{LineProblem, Position, Problem};
+pub(super) use self::basics::{LineProblem, Position, list_codes};
+pub(super) use self::messages::{DraftWithRoom, Message};
+
+use self::basics::Problem;
 use self::{keys as key_types, messages as message_types, queues as queue_types};
 use crate::http::sse::HEARTBEAT;
 use crate::http::types::{AnyId, AnyTime, OR_NULL, reference};
@@ -62,46 +65,6 @@ pub(in crate::http) fn one_of(words: &[&str]) -> Value {
     json!({"type": "string", "enum": words})
 }
 
-/// An object with members that are always there and members that may be.
-pub(super) fn object(about: &str, required: Value, optional: Value) -> Value {
-    let (mut members, names) = match required {
-        Value::Object(members) => (members.clone(), members.keys().cloned().collect()),
-        _ => (Map::new(), Vec::new()),
-    };
-    if let Value::Object(optional) = optional {
-        members.extend(optional);
-    }
-    let mut object = json!({"type": "object", "properties": members});
-    if let Some(object) = object.as_object_mut() {
-        if !names.is_empty() {
-            object.insert("required".into(), names.into());
-        }
-        if !about.is_empty() {
-            object.insert("description".into(), about.into());
-        }
-    }
-    object
-}
-
-/// `schema` with a description of its own.
-pub(super) fn described(mut schema: Value, about: &str) -> Value {
-    if let Some(members) = schema.as_object_mut() {
-        members.insert("description".into(), about.into());
-    }
-    schema
-}
-
-/// An object with the members of several.
-pub(super) fn merged(about: &str, parts: &[&Value]) -> Value {
-    let mut members = Map::new();
-    let mut required = Vec::new();
-    for part in parts {
-        members.extend(part.get("properties").and_then(Value::as_object).cloned().unwrap_or_default());
-        required.extend(part.get("required").and_then(Value::as_array).cloned().unwrap_or_default());
-    }
-    json!({"type": "object", "description": about, "properties": members, "required": required})
-}
-
 /// Every schema by its name.
 pub(super) fn all(limits: &Limits) -> Map<String, Value> {
     macro_rules! schemas_of {
@@ -140,13 +103,13 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
     all
 }
 
-fn generator(settings: SchemaSettings) -> SchemaGenerator {
+pub(super) fn generator(settings: SchemaSettings) -> SchemaGenerator {
     settings.with(|settings| settings.definitions_path = "/components/schemas".into()).into_generator()
 }
 
 /// Brings a derived schema into the form of the documents: limits in descriptions, no formats of Rust's numbers, and
 /// members that may be left out are not nullable, too.
-fn finish(schema: &mut Value, limits: &Limits) {
+pub(super) fn finish(schema: &mut Value, limits: &Limits) {
     let Some(keywords) = schema.as_object_mut() else { return };
     if let Some(Value::String(about)) = keywords.get_mut("description") {
         *about = with_limits(about, limits);
@@ -166,6 +129,10 @@ fn finish(schema: &mut Value, limits: &Limits) {
                     }
                 }
             }
+            ("maximum", limit @ Value::String(_)) => {
+                let most = limit.as_str().map(|name| with_limits(name, limits));
+                *limit = most.and_then(|most| most.parse::<u64>().ok()).into();
+            }
             ("anyOf", Value::Array(choices)) => choices.iter_mut().for_each(|one| finish(one, limits)),
             ("items" | "additionalProperties", value) => finish(value, limits),
             _ => {}
@@ -180,6 +147,7 @@ pub(super) fn with_limits(about: &str, limits: &Limits) -> String {
         ("{queue_message_bytes}", limits.queue_message_bytes as u64),
         ("{value_bytes}", limits.value_bytes as u64),
         ("{body_bytes}", limits.body_bytes as u64),
+        ("{page_messages}", limits.page_messages as u64),
         ("{items}", ITEMS_MAX as u64),
         ("{batch_answer_mib}", (kv::ANSWER_BYTES_MAX >> 20) as u64),
         ("{changes_kept}", hubbub_core::kv::CHANGES_KEPT as u64),
@@ -205,6 +173,9 @@ fn strip_null(member: &mut Value) {
             let kind = kind.clone();
             keywords.insert("type".to_owned(), kind);
         }
+    }
+    if let Some(Value::Array(values)) = keywords.get_mut("enum") {
+        values.retain(|value| !value.is_null());
     }
     if let Some(Value::Array(choices)) = keywords.get_mut("anyOf") {
         choices.retain(|choice| choice.get("type").is_none_or(|kind| kind != "null"));

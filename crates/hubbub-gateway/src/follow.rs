@@ -55,6 +55,18 @@ pub(crate) enum OnReset {
     Live,
 }
 
+impl OnReset {
+    pub(crate) const RULE: &str = "must be replay or live";
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "replay" => Some(Self::Replay),
+            "live" => Some(Self::Live),
+            _ => None,
+        }
+    }
+}
+
 /// A client's request to follow a room.
 #[derive(Debug, Clone)]
 pub(crate) struct FollowRequest {

@@ -16,9 +16,9 @@ use hyper::{HeaderMap, Method, Request};
 
 use super::Answer;
 use super::endpoints;
+use super::operation::{Operation, UNDOCUMENTED};
 use super::page::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::query::{Query, refuse_faults};
-use super::spec::Operation;
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::problem::Problem;
@@ -42,7 +42,7 @@ pub(super) struct Endpoint {
 }
 
 const fn endpoint(method: Method, template: &'static str, handler: Handler) -> Endpoint {
-    Endpoint { method, template, handler, document: Operation::none(), has_head: false, has_prefix: false }
+    Endpoint { method, template, handler, document: UNDOCUMENTED, has_head: false, has_prefix: false }
 }
 
 pub(super) const fn get(template: &'static str, handler: Handler) -> Endpoint {

@@ -11,7 +11,7 @@ use hyper::HeaderMap;
 
 use super::Answer;
 use super::endpoint::Call;
-use super::query::{Query, refuse_faults};
+use super::query::{Query, refuse_faults, require};
 use super::sse::{COMMENT, HEARTBEAT, event_stream, last_event, write_error, write_id};
 use super::streamed::Writer;
 use crate::auth::Caller;
@@ -38,14 +38,8 @@ pub(super) async fn events(call: Call) -> Answer {
 fn parse(headers: &HeaderMap, query: &Query) -> Result<FollowRequest, Problem> {
     let audience = Audience::Readers;
     let mut faults = Vec::new();
-    let on_reset = match query.get("onReset") {
-        None | Some("replay") => OnReset::Replay,
-        Some("live") => OnReset::Live,
-        Some(_) => {
-            faults.push(FieldError::new("onReset", "must be replay or live"));
-            OnReset::Replay
-        }
-    };
+    let on_reset = OnReset::parse(query.get("onReset").unwrap_or("replay"));
+    let on_reset = require(on_reset, "onReset", OnReset::RULE, &mut faults).unwrap_or(OnReset::Replay);
     let after = query.number("after", &mut faults);
     let last = query.number("last", &mut faults).map(saturate::<u64, usize>);
     if last.is_some_and(|last| last > LAST_MAX) {

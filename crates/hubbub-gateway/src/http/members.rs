@@ -2,16 +2,16 @@
 
 use hubbub_core::draft::Loose;
 use hubbub_core::store::ReadError;
-use hubbub_core::{FieldError, Outcome, RoomChange, RoomId, UserId};
+use hubbub_core::{Outcome, RoomChange, RoomId, UserId};
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::Call;
 use super::page::Page;
-use super::query::refuse_faults;
 use super::types::Id;
 use super::{Answer, json_of, no_content};
+use crate::change;
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
@@ -109,21 +109,12 @@ pub(super) async fn mark_read(mut call: Call) -> Answer {
     let body = call.body().await?;
     let gateway = call.gateway();
     let body: ReadBody<'_> = object_of_bytes(&body)?;
-    let seq = match body.seq {
-        None => Err("is required"),
-        Some(Loose::Int(seq, _)) => u64::try_from(seq).map_err(|_| SEQ_RULE),
-        Some(_) => Err(SEQ_RULE),
-    };
     let mut faults = Vec::new();
-    let seq = seq.map_err(|rule| faults.push(FieldError::new("seq", rule))).unwrap_or_default();
-    if caller.user.is_none() {
-        faults.extend(Problem::no_user().faults);
-    }
-    refuse_faults(faults)?;
-    let what = RoomChange::MarkRead { room: room.as_str(), user: caller.as_str().unwrap_or_default(), seq };
-    let Outcome::Read(mark) = gateway.change(&caller, what).await? else { return Err(Problem::no_outcome()) };
+    let change = change::mark_read(Some(&room), &caller, body.seq.as_ref(), &mut faults);
+    let change = change.ok_or_else(|| Problem::invalid(faults))?;
+    let Outcome::Read(mark) = gateway.change(&caller, change.what).await? else {
+        return Err(Problem::no_outcome());
+    };
     let mark = ReadMark { room_id: Id(room), read_seq: mark.seq, unread: mark.unread };
     json_of(StatusCode::OK, &mark)
 }
-
-const SEQ_RULE: &str = "must be a whole number from 0 on";

@@ -11,6 +11,7 @@ mod health;
 mod history;
 mod kv;
 mod members;
+mod operation;
 mod page;
 pub(crate) mod query;
 mod queues;

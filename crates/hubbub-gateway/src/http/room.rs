@@ -2,13 +2,13 @@
 
 use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
 use hubbub_core::store::{ReadError, RoomInfo};
-use hubbub_core::{FieldError, Outcome, RoomChange, RoomSettings, duration};
+use hubbub_core::{Outcome, RoomChange, RoomSettings, duration};
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
 use super::endpoint::Call;
-use super::query::refuse_faults;
+use super::query::{refuse_faults, require};
 use super::rooms::Room;
 use super::types::OrNull;
 use super::{Answer, json_of, no_content};
@@ -82,31 +82,16 @@ fn show(info: Option<RoomInfo>, status: StatusCode) -> Answer {
 /// What the body says; members that are not there stay as they are.
 fn settings(body: &Map<String, Value>) -> Result<RoomSettings<'_>, Problem> {
     let mut faults = Vec::new();
-    let title = body.get("title").and_then(|value| {
-        let title = title(value);
-        if title.is_none() {
-            let rule = format!(
-                "must be null or a string of at most {TITLE_BYTES_MAX} bytes without control characters"
-            );
-            faults.push(FieldError::new("title", rule));
-        }
-        title
-    });
-    let members_only = body.get("membersOnly").and_then(|value| {
-        if !value.is_boolean() {
-            faults.push(FieldError::new("membersOnly", "must be true or false"));
-        }
-        value.as_bool()
-    });
-    let retention_s = body.get("retention").and_then(|value| {
-        let seconds = retention(value);
-        if seconds.is_none() {
-            let rule =
-                format!("must be null, seconds from 1 to {RETENTION_S_MAX}, or a time such as 12h or 30d");
-            faults.push(FieldError::new("retention", rule));
-        }
-        seconds
-    });
+    let rule =
+        format!("must be null or a string of at most {TITLE_BYTES_MAX} bytes without control characters");
+    let title = body.get("title").and_then(|value| require(title(value), "title", rule, &mut faults));
+    let rule = "must be true or false";
+    let members_only = body.get("membersOnly");
+    let members_only =
+        members_only.and_then(|value| require(value.as_bool(), "membersOnly", rule, &mut faults));
+    let rule = format!("must be null, seconds from 1 to {RETENTION_S_MAX}, or a time such as 12h or 30d");
+    let retention_s = body.get("retention");
+    let retention_s = retention_s.and_then(|value| require(retention(value), "retention", rule, &mut faults));
     refuse_faults(faults)?;
     Ok(RoomSettings { title, members_only, retention_s })
 }

@@ -23,6 +23,7 @@ use crate::Gateway;
 use crate::auth::Caller;
 use crate::change::mark_read;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
+use crate::http::query::require;
 use crate::http::send_receipt;
 use crate::intake::Intake;
 use crate::json::{self, write_plain};
@@ -178,20 +179,12 @@ impl Api {
     fn subscribe_all(&self, turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
         let mut faults = Vec::new();
         for (field, given) in [("after", &frame.after), ("last", &frame.last)] {
-            if given.is_some() {
-                faults.push(FieldError::new(
-                    field,
-                    "cannot be combined with roomId \"*\"; cursors takes one for each room",
-                ));
-            }
+            let rule = "cannot be combined with roomId \"*\"; cursors takes one for each room";
+            require(given.is_none().then_some(()), field, rule, &mut faults);
         }
         let cursors = frame.cursors.map_or_else(|| Some(HashMap::new()), cursors);
-        if cursors.is_none() {
-            faults.push(FieldError::new(
-                "cursors",
-                "must be an object of room ids, each with a whole number from 0 on",
-            ));
-        }
+        let rule = "must be an object of room ids, each with a whole number from 0 on";
+        let cursors = require(cursors, "cursors", rule, &mut faults);
         let epoch = epoch(frame, &mut faults);
         let on_reset = on_reset(frame, &mut faults);
         if self.caller.user.is_none() {
@@ -284,26 +277,20 @@ fn unsubscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Resul
 }
 
 fn epoch(frame: &Frame<'_>, faults: &mut Vec<FieldError>) -> Option<String> {
-    match &frame.epoch {
-        None => None,
-        Some(Loose::Text(epoch)) => Some(epoch.to_string()),
-        Some(_) => {
-            faults.push(FieldError::new("epoch", "must be a string"));
-            None
-        }
-    }
+    let epoch = match frame.epoch.as_ref()? {
+        Loose::Text(epoch) => Some(epoch.to_string()),
+        _ => None,
+    };
+    require(epoch, "epoch", "must be a string", faults)
 }
 
 fn on_reset(frame: &Frame<'_>, faults: &mut Vec<FieldError>) -> OnReset {
-    match &frame.on_reset {
-        None => OnReset::Replay,
-        Some(Loose::Text(text)) if text == "replay" => OnReset::Replay,
-        Some(Loose::Text(text)) if text == "live" => OnReset::Live,
-        Some(_) => {
-            faults.push(FieldError::new("onReset", "must be replay or live"));
-            OnReset::Replay
-        }
-    }
+    let Some(given) = &frame.on_reset else { return OnReset::Replay };
+    let on_reset = match given {
+        Loose::Text(text) => OnReset::parse(text),
+        _ => None,
+    };
+    require(on_reset, "onReset", OnReset::RULE, faults).unwrap_or(OnReset::Replay)
 }
 
 /// Rooms and where to begin in them; `None` when it is something else.
@@ -321,9 +308,5 @@ fn room(frame: &Frame<'_>, faults: &mut Vec<FieldError>) -> Option<RoomId> {
 }
 
 fn number(field: &'static str, value: Option<&Loose<'_>>, faults: &mut Vec<FieldError>) -> Option<u64> {
-    let number = value?.as_u64();
-    if number.is_none() {
-        faults.push(FieldError::new(field, WHOLE_NUMBER_RULE));
-    }
-    number
+    require(value?.as_u64(), field, WHOLE_NUMBER_RULE, faults)
 }

@@ -4,7 +4,7 @@ use hubbub_core::ErrorCode::*;
 
 use super::super::backups;
 use super::super::endpoint::{Endpoint, delete, get, put};
-use super::super::spec::operation::{Media::*, OCTETS};
+use super::super::operation::{Media::*, OCTETS};
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
     put("/v1/backups/{backup}", |call| Box::pin(backups::begin(call)))

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::super::endpoint::{Endpoint, delete, get, post, put};
 use super::super::kv;
-use super::super::spec::operation::{LIMIT, Media::*, OCTETS, Parameter, header, query};
+use super::super::operation::{LIMIT, Media::*, OCTETS, Parameter, header, query};
 use super::super::spec::schemas::{integer, schema, text};
 
 const CONDITIONS: &[Parameter] = &[

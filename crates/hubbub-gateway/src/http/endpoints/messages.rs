@@ -4,7 +4,7 @@ use hubbub_core::ErrorCode::*;
 use serde_json::json;
 
 use super::super::endpoint::{Endpoint, get, post};
-use super::super::spec::operation::{FROM_TO, HISTORY_LIMIT, Media::*, REPLICATED, header, query};
+use super::super::operation::{FROM_TO, HISTORY_LIMIT, Media::*, REPLICATED, header, query};
 use super::super::spec::schemas::{id, integer, one_of, schema, text};
 use super::super::{bulk, events, history, send};
 

@@ -3,7 +3,7 @@
 use hubbub_core::ErrorCode::*;
 
 use super::super::endpoint::{Endpoint, delete, get, put};
-use super::super::spec::operation::{Media::*, PAGE};
+use super::super::operation::{Media::*, PAGE};
 use super::super::{members, room, rooms};
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[

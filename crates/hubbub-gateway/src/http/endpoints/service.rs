@@ -3,7 +3,7 @@
 use hubbub_core::ErrorCode::*;
 
 use super::super::endpoint::{Endpoint, get};
-use super::super::spec::operation::{Media::*, Parameter, query};
+use super::super::operation::{Media::*, Parameter, query};
 use super::super::spec::schemas::one_of;
 use super::super::{health, spec, stats};
 use crate::ws;

@@ -3,7 +3,7 @@
 use hubbub_core::ErrorCode::*;
 
 use super::super::endpoint::{Endpoint, get, post};
-use super::super::spec::operation::{
+use super::super::operation::{
     AFTER, FROM_TO, HISTORY_LIMIT, LIMIT, Media::*, PAGE, Parameter, REPLICATED, query,
 };
 use super::super::spec::schemas::{id, limit, text, time};

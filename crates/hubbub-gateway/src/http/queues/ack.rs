@@ -102,10 +102,8 @@ async fn read<T>(
     };
     let receipt = receipt.map_err(|rule| faults.push(FieldError::new("receipt", rule))).ok();
     let rest = rest(&body, &mut faults);
-    match receipt {
-        Some(receipt) if faults.is_empty() => Ok((Lease { queue, receipt }, rest)),
-        _ => Err(Problem::invalid(faults)),
-    }
+    let receipt = receipt.filter(|_| faults.is_empty()).ok_or_else(|| Problem::invalid(faults))?;
+    Ok((Lease { queue, receipt }, rest))
 }
 
 impl Lease {

@@ -76,15 +76,8 @@ pub(in super::super) async fn redrive(mut call: Call) -> Answer {
     let gateway = call.gateway();
     let body: RedriveBody<'_> =
         if body.trim_ascii().is_empty() { RedriveBody::default() } else { object_of_bytes(&body)? };
-    let id = match &body.id {
-        None => None,
-        Some(id) => match id.as_id().map(message_of) {
-            Some(id) => Some(id?),
-            None => {
-                return Err(Problem::invalid(vec![FieldError::new("id", "must be a string or an integer")]));
-            }
-        },
-    };
+    let rule = || Problem::invalid(vec![FieldError::new("id", "must be a string or an integer")]);
+    let id = body.id.as_ref().map(|id| message_of(id.as_id().ok_or_else(rule)?)).transpose()?;
     let (mut moved, mut has_more) = (0, true);
     for _ in 0..ROUNDS_MAX {
         let op = QueueOp::Redrive { queue: queue.as_str(), id };

@@ -12,20 +12,17 @@ use super::super::{Answer, json_of, no_content};
 use crate::problem::Problem;
 
 pub(in super::super) async fn register(call: Call) -> Answer {
-    let gateway = call.gateway();
-    let client = call.client()?;
-    call.caller()?.check_client(client.as_str())?;
-    match gateway.apply_queue(QueueOp::Register { client: client.as_str() }).await? {
-        QueueOutcome::Client { .. } => Ok(no_content()),
-        _ => Err(Problem::no_outcome()),
-    }
+    change(call, |client| QueueOp::Register { client }).await
 }
 
 pub(in super::super) async fn unregister(call: Call) -> Answer {
-    let gateway = call.gateway();
+    change(call, |client| QueueOp::Unregister { client }).await
+}
+
+async fn change(call: Call, op: impl FnOnce(&str) -> QueueOp<'_>) -> Answer {
     let client = call.client()?;
     call.caller()?.check_client(client.as_str())?;
-    match gateway.apply_queue(QueueOp::Unregister { client: client.as_str() }).await? {
+    match call.gateway().apply_queue(op(client.as_str())).await? {
         QueueOutcome::Client { .. } => Ok(no_content()),
         _ => Err(Problem::no_outcome()),
     }

@@ -22,7 +22,7 @@ pub(super) use json::{Queue, QueueSettings};
 pub(super) use list::{QueueList, list};
 pub(super) use queue::{delete, get as show, put};
 pub(super) use send::send;
-pub(super) use take::{get, get_of_client, lease, read, read_of_client};
+pub(super) use take::{Kind, take, take_of_client};
 
 use hubbub_core::{FieldError, Refusal};
 

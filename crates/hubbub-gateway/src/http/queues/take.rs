@@ -24,41 +24,22 @@ use crate::server::Peer;
 
 /// How messages are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(in super::super) enum Kind {
+    /// Away: at most once. A client that is gone when the answer is sent has lost them.
     Get,
     Read,
+    /// On lease: at least once. Those of a client that is gone are delivered again when the lease ends.
     Lease,
 }
 
-/// Takes messages away: at most once. A client that is gone when the answer is sent has lost them.
-pub(in super::super) async fn get(call: Call) -> Answer {
-    of_queue(call, Kind::Get).await
-}
-
-pub(in super::super) async fn read(call: Call) -> Answer {
-    of_queue(call, Kind::Read).await
-}
-
-/// Takes messages on lease: at least once. Those of a client that is gone are delivered again when the lease ends.
-pub(in super::super) async fn lease(call: Call) -> Answer {
-    of_queue(call, Kind::Lease).await
-}
-
-pub(in super::super) async fn get_of_client(call: Call) -> Answer {
-    of_client(call, Kind::Get).await
-}
-
-pub(in super::super) async fn read_of_client(call: Call) -> Answer {
-    of_client(call, Kind::Read).await
-}
-
-async fn of_queue(call: Call, kind: Kind) -> Answer {
+/// From one queue.
+pub(in super::super) async fn take(call: Call, kind: Kind) -> Answer {
     let queue = call.queue()?;
     answer(call, Some(queue), None, kind).await
 }
 
 /// By sender, over all queues.
-async fn of_client(call: Call, kind: Kind) -> Answer {
+pub(in super::super) async fn take_of_client(call: Call, kind: Kind) -> Answer {
     let client = call.client()?;
     answer(call, None, Some(client), kind).await
 }
@@ -143,15 +124,12 @@ impl Taking<'_> {
 
     fn filter(&self) -> Result<WaitFilter, Problem> {
         let client = |name: Option<&str>| name.map(ClientId::new).transpose();
-        let filter = || {
-            Ok(WaitFilter {
-                queue: self.queue.map(QueueId::new).transpose()?,
-                receiver: client(self.take.receiver)?,
-                sender: client(self.take.sender)?,
-            })
-        };
-        // They were checked before.
-        filter().map_err(|_: hubbub_core::id::InvalidId| Problem::no_outcome())
+        let (queue, receiver) = (self.queue.map(QueueId::new).transpose(), client(self.take.receiver));
+        match (queue, receiver, client(self.take.sender)) {
+            (Ok(queue), Ok(receiver), Ok(sender)) => Ok(WaitFilter { queue, receiver, sender }),
+            // They were checked before.
+            _ => Err(Problem::no_outcome()),
+        }
     }
 
     async fn once(&self) -> Result<Found, Problem> {

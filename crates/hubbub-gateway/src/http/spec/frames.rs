@@ -4,7 +4,7 @@
 use hubbub_core::limits::Limits;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::types::{AnyId, AnyTime, Epoch, Id, MessageType, Seq, Time};
 use super::schemas::{DraftWithRoom, LineProblem, Message, Position, finish, generator, list_codes};
@@ -41,6 +41,10 @@ const REPLIES: &[(&str, &[&str])] = &[
     ("chatMessage", &["chatSuccess", "chatError"]),
 ];
 
+/// What the server sends without a `ref`.
+const NO_REF: &[&str] = &["reset", "message", "presence", "somebodyTypes"];
+const REF: &str = "Any JSON of at most 256 bytes; the answer repeats it.";
+
 /// The frames of both dialects.
 pub(super) fn all(limits: &Limits) -> Vec<Frame> {
     let mut generator = generator(SchemaSettings::draft2020_12().for_deserialize());
@@ -58,17 +62,18 @@ pub(super) fn all(limits: &Limits) -> Vec<Frame> {
             let name = title.or_else(|| payload.pointer("/properties/type/const").cloned());
             let [name, summary] = [name, summary]
                 .map(|text| text.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned());
+            if channel == Channel::Api
+                && !NO_REF.contains(&name.as_str())
+                && let Some(Value::Object(members)) = payload.get_mut("properties")
+            {
+                members.insert("ref".to_owned(), json!({"description": REF}));
+            }
             let replies = REPLIES.iter().find(|(client, _)| *client == name).map(|(_, replies)| *replies);
             all.push(Frame { name, channel, summary, payload, replies });
         }
     }
     all
 }
-
-/// Any JSON of at most 256 bytes; the answer repeats it.
-#[derive(JsonSchema)]
-#[schemars(inline)]
-struct Reference(#[expect(dead_code)] Value);
 
 /// Where to continue after a `reset`: from the oldest (the default), or with the next message.
 #[derive(JsonSchema)]
@@ -105,7 +110,6 @@ enum ApiFrame {
     /// Follow a room
     Subscribe {
         room_id: AnyId,
-        r#ref: Option<Reference>,
         /// Begin behind this `seq`; 0 = with the oldest. Without it, and without `last`: with the next message.
         after: Option<u64>,
         /// Begin with the last so many; not together with `after`.
@@ -120,7 +124,6 @@ enum ApiFrame {
     #[schemars(title = "subscribeAll")]
     SubscribeAll {
         room_id: AllRooms,
-        r#ref: Option<Reference>,
         /// Where to begin in some of the rooms, as `after` does; in the others at the read mark.
         #[schemars(with = "Option<std::collections::BTreeMap<String, u64>>")]
         cursors: (),
@@ -129,25 +132,23 @@ enum ApiFrame {
         on_reset: Option<OnReset>,
     },
     /// Stop following a room; `"*"` ends all that came through it
-    Unsubscribe { room_id: OneOrAll<AnyId>, r#ref: Option<Reference> },
+    Unsubscribe { room_id: OneOrAll<AnyId> },
     /// Everything up to here is read; answered if it has a `ref`
-    Read { room_id: AnyId, seq: u64, r#ref: Option<Reference> },
+    Read { room_id: AnyId, seq: u64 },
     /// Send a message
     Send {
-        r#ref: Option<Reference>,
         #[serde(flatten)]
         draft: DraftWithRoom,
     },
     /// Notify the others that the caller is typing; passed on at most once a second
-    Typing { room_id: AnyId, r#ref: Option<Reference> },
+    Typing { room_id: AnyId },
     /// Ask for a sign of life
-    Ping { r#ref: Option<Reference> },
+    Ping {},
     /// The room is followed from here on
     Subscribed {
         room_id: Id,
         #[serde(flatten)]
         position: Position,
-        r#ref: Option<Reference>,
     },
     /// One of all rooms is followed from here on
     #[serde(rename = "subscribed")]
@@ -156,18 +157,17 @@ enum ApiFrame {
         room_id: Id,
         #[serde(flatten)]
         position: Position,
-        r#ref: Option<Reference>,
         /// The user's read mark.
         read_seq: u64,
     },
     /// All rooms there are were announced, and what was missed came; others follow as they are joined
     #[serde(rename = "subscribed")]
     #[schemars(title = "subscribedAll")]
-    SubscribedAll { room_id: AllRooms, rooms: u64, r#ref: Option<Reference> },
+    SubscribedAll { room_id: AllRooms, rooms: u64 },
     /// Where a read mark is: the answer to `read`, and without `ref` to all sockets of the user when it moved
     #[serde(rename = "read")]
     #[schemars(title = "marked")]
-    Marked { room_id: Id, user_id: Id, seq: u64, unread: u64, r#ref: Option<Reference> },
+    Marked { room_id: Id, user_id: Id, seq: u64, unread: u64 },
     /// The cursor cannot be honoured; comes once, after `subscribed`
     Reset {
         room_id: Id,
@@ -180,11 +180,10 @@ enum ApiFrame {
         message: Message,
     },
     /// Nothing of the room follows
-    Unsubscribed { room_id: OneOrAll<Id>, r#ref: Option<Reference> },
+    Unsubscribed { room_id: OneOrAll<Id> },
     /// The message is durable. With a broker as the log it has no number yet, and only `messageId` is given
     Ack {
         message_id: Id,
-        r#ref: Option<Reference>,
         seq: Option<Seq>,
         epoch: Option<Epoch>,
         received_at: Option<Time>,
@@ -197,10 +196,9 @@ enum ApiFrame {
     #[schemars(title = "somebodyTypes")]
     SomebodyTypes { room_id: Id, user_id: Id },
     /// The answer to `ping`
-    Pong { r#ref: Option<Reference> },
+    Pong {},
     /// What was wrong; the socket stays open. With `removed`, of a subscription that ended
     Error {
-        r#ref: Option<Reference>,
         #[serde(flatten)]
         problem: LineProblem,
     },

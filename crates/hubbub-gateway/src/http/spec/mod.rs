@@ -9,10 +9,8 @@ mod asyncapi;
 mod examples;
 mod frames;
 mod openapi;
-pub(super) mod operation;
 pub(super) mod schemas;
 
-use std::fmt;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
@@ -22,19 +20,12 @@ use serde_json::Value;
 
 use super::endpoint::Call;
 use super::{Answer, respond};
-pub(super) use operation::Operation;
 
 /// The documents of one server, each built when it is first asked for.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Documents {
     openapi: OnceLock<Bytes>,
     asyncapi: OnceLock<Bytes>,
-}
-
-impl fmt::Debug for Documents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Documents")
-    }
 }
 
 /// `GET /openapi.json`.

@@ -10,10 +10,10 @@ use hubbub_core::limits::Limits;
 use serde_json::{Map, Value, json};
 
 use super::examples::{Example, examples};
-use super::operation::{Media, Parameter, caller_parameters, path_parameter};
 use super::schemas::{self, schema, with_limits};
 use crate::http::endpoint::Endpoint;
 use crate::http::endpoints::{TAGS, Tag};
+use crate::http::operation::{Media, Parameter, caller_parameters, path_parameter};
 
 const ABOUT: &str = "A self-hosted durable messaging server: an acknowledged message is on disk, is delivered once, in \
     order, and anybody who reconnects continues without a gap. Times are RFC 3339 in UTC, on input also decimal \

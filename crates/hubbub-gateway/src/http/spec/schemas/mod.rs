@@ -81,7 +81,7 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
         queue_answers::QueueSettings, queue_types::QueueDraft, queue_types::QueueDrafts, queue_types::Take,
         queue_types::TakeOnLease, queue_types::TakeOfSender, queue_types::AckBody, queue_types::NackBody,
         queue_types::ExtendBody, queue_answers::AckManyBody<'_>, queue_answers::RedriveBody<'_>,
-        key_types::KeyBatch,
+        kv::BatchBody,
     );
     all.extend(schemas_of!(SchemaSettings::draft2020_12().for_serialize();
         Position, Problem, LineProblem,

@@ -5,56 +5,72 @@ use hubbub_core::limits::Limits;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::schemas::{id, limit, one_of, schema, time};
-use crate::http::endpoint::Endpoint;
-use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX};
-use crate::http::{consistency, history};
+use super::endpoint::Endpoint;
+use super::page::{LIMIT_DEFAULT, LIMIT_MAX};
+use super::spec::schemas::{id, limit, one_of, schema, time};
+use super::{consistency, history};
+
+type Text = &'static str;
+/// A schema, which may depend on the limits.
+type SchemaOf = fn(&Limits) -> Value;
 
 /// What OpenAPI calls an operation: an endpoint without its method and path.
-pub(in crate::http) struct Operation {
+pub(super) struct Operation {
     /// Unique, for generated clients: `sendMessage`. Empty = it is a page and not documented.
-    pub(in crate::http) id: &'static str,
+    pub(super) id: Text,
     /// One line.
-    pub(super) summary: &'static str,
+    pub(super) summary: Text,
     /// What a caller has to know beyond it, in Markdown, with names of limits in braces.
-    pub(super) about: &'static str,
+    pub(super) about: Text,
     /// Those of the query and the header; the template of the endpoint names those of the path.
     pub(super) parameters: &'static [&'static [Parameter]],
     pub(super) body: Option<Media>,
     /// Status, content and description.
-    pub(super) answers: &'static [(u16, Media, &'static str)],
+    pub(super) answers: &'static [(u16, Media, Text)],
     pub(super) errors: &'static [ErrorCode],
     /// Whether the errors of every operation that reads, or writes, come on top.
     uses_store: bool,
 }
 
+/// Of an endpoint that is not part of the API.
+pub(super) const UNDOCUMENTED: Operation = Operation {
+    id: "",
+    summary: "",
+    about: "",
+    parameters: &[],
+    body: None,
+    answers: &[],
+    errors: &[],
+    uses_store: false,
+};
+
 /// Something in the path, the query or the header.
-pub(in crate::http) struct Parameter {
-    pub(super) name: &'static str,
+pub(super) struct Parameter {
+    pub(super) name: Text,
     /// `path`, `query` or `header`.
-    pub(super) location: &'static str,
-    pub(super) schema: fn(&Limits) -> Value,
-    pub(super) about: &'static str,
+    pub(super) location: Text,
+    pub(super) schema: SchemaOf,
+    pub(super) about: Text,
 }
 
 /// A body, of a request or of an answer. Schemas are named.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::http) enum Media {
+pub(super) enum Media {
     Nothing,
     /// One JSON value.
-    Json(&'static str),
+    Json(Text),
     /// One JSON value of one of these schemas.
-    AnyOf(&'static [&'static str]),
+    AnyOf(&'static [Text]),
     AnyObject,
     /// One JSON value a line, each of this schema.
-    Lines(&'static str),
+    Lines(Text),
     /// Server-Sent Events: the schema of each event's data by the event's name.
-    Events(&'static [(&'static str, &'static str)]),
+    Events(&'static [(Text, Text)]),
     /// Anything else, of this type.
-    Other(&'static str),
+    Other(Text),
 }
 
-pub(in crate::http) const OCTETS: Media = Media::Other("application/octet-stream");
+pub(super) const OCTETS: Media = Media::Other("application/octet-stream");
 
 /// What every operation that reads the store can be answered with.
 const READING: &[ErrorCode] = &[ErrorCode::Unavailable, ErrorCode::Internal];
@@ -72,94 +88,70 @@ const WRITING: &[ErrorCode] = &[
     ErrorCode::Internal,
 ];
 
-pub(in crate::http) const AFTER: Parameter =
+pub(super) const AFTER: Parameter =
     query("after", id, "Those behind this one: the `next` of the page before.");
-pub(in crate::http) const LIMIT: Parameter =
+pub(super) const LIMIT: Parameter =
     query("limit", |_| limit(1, LIMIT_DEFAULT, LIMIT_MAX), "Most items of the page.");
-pub(in crate::http) const PAGE: &[Parameter] = &[AFTER, LIMIT];
-pub(in crate::http) const FROM_TO: &[Parameter] = &[
+pub(super) const PAGE: &[Parameter] = &[AFTER, LIMIT];
+pub(super) const FROM_TO: &[Parameter] = &[
     query("from", time, "Received at this time or later."),
     query("to", time, "Received before this time."),
 ];
 /// `limit` of a page of messages.
-pub(in crate::http) const HISTORY_LIMIT: Parameter = query(
+pub(super) const HISTORY_LIMIT: Parameter = query(
     "limit",
     |limits| limit(1, history::LIMIT_DEFAULT.min(limits.page_messages), limits.page_messages),
     "Most messages of the page.",
 );
 /// Of a read that a replica may answer; anything else in this header is `malformed`.
-pub(in crate::http) const REPLICATED: &[Parameter] = &[header(
+pub(super) const REPLICATED: &[Parameter] = &[header(
     consistency::HEADER,
     |_| one_of(&[consistency::STRONG]),
     "Asks the primary database; without it a replica that holds as much may answer.",
 )];
 
-pub(in crate::http) const fn query(
-    name: &'static str,
-    schema: fn(&Limits) -> Value,
-    about: &'static str,
-) -> Parameter {
+pub(super) const fn query(name: Text, schema: SchemaOf, about: Text) -> Parameter {
     Parameter { name, location: "query", schema, about }
 }
 
-pub(in crate::http) const fn header(
-    name: &'static str,
-    schema: fn(&Limits) -> Value,
-    about: &'static str,
-) -> Parameter {
+pub(super) const fn header(name: Text, schema: SchemaOf, about: Text) -> Parameter {
     Parameter { name, location: "header", schema, about }
 }
 
-impl Operation {
-    /// Of an endpoint that is not documented.
-    pub(in crate::http) const fn none() -> Self {
-        Self {
-            id: "",
-            summary: "",
-            about: "",
-            parameters: &[],
-            body: None,
-            answers: &[],
-            errors: &[],
-            uses_store: false,
-        }
-    }
-}
-
 impl Endpoint {
-    pub(in crate::http) const fn named(mut self, id: &'static str, summary: &'static str) -> Self {
+    pub(super) const fn named(mut self, id: Text, summary: Text) -> Self {
         self.document.id = id;
         self.document.summary = summary;
         self
     }
 
-    pub(in crate::http) const fn about(mut self, about: &'static str) -> Self {
+    pub(super) const fn about(mut self, about: Text) -> Self {
         self.document.about = about;
         self
     }
 
-    pub(in crate::http) const fn parameters(mut self, groups: &'static [&'static [Parameter]]) -> Self {
+    pub(super) const fn parameters(mut self, groups: &'static [&'static [Parameter]]) -> Self {
         self.document.parameters = groups;
         self
     }
 
-    pub(in crate::http) const fn takes(mut self, body: Media) -> Self {
+    pub(super) const fn takes(mut self, body: Media) -> Self {
         self.document.body = Some(body);
         self
     }
 
-    pub(in crate::http) const fn gives(mut self, answers: &'static [(u16, Media, &'static str)]) -> Self {
+    pub(super) const fn gives(mut self, answers: &'static [(u16, Media, Text)]) -> Self {
         self.document.answers = answers;
         self
     }
 
     /// Besides what every operation that reads, or writes, can be answered with.
-    pub(in crate::http) const fn refuses(mut self, errors: &'static [ErrorCode]) -> Self {
+    pub(super) const fn refuses(mut self, errors: &'static [ErrorCode]) -> Self {
         self.document.uses_store = true;
         self.refuses_only(errors)
     }
 
-    pub(in crate::http) const fn refuses_only(mut self, errors: &'static [ErrorCode]) -> Self {
+    pub(super) const fn refuses_only(mut self, errors: &'static [ErrorCode]) -> Self {
         self.document.errors = errors;
         self
     }
@@ -172,7 +164,7 @@ impl Endpoint {
 }
 
 /// The documentation of a parameter of a path.
-pub(super) fn path_parameter(name: &'static str) -> Parameter {
+pub(super) fn path_parameter(name: Text) -> Parameter {
     let about = match name {
         "room" => "The room's id.",
         "user" => "The user's id.",
@@ -184,7 +176,7 @@ pub(super) fn path_parameter(name: &'static str) -> Parameter {
         "file" => "The file's name as listed, with `/` written as `%2F`.",
         _ => "",
     };
-    let schema: fn(&Limits) -> Value = match name {
+    let schema: SchemaOf = match name {
         "key" => |_| schema("Key"),
         "file" => |_| json!({"type": "string"}),
         _ => id,

@@ -34,12 +34,10 @@ impl Gateway {
     }
 }
 
-/// Operations that are durable.
 #[derive(Debug)]
 pub(crate) struct Applied(Ticket);
 
 impl Applied {
-    /// The outcome of each, in their order.
     pub(crate) fn outcomes(&self) -> &[Outcome] {
         match self.0.outcomes() {
             Some(Ok(outcomes)) => outcomes,

@@ -56,7 +56,6 @@ impl Gateway {
         Ok(read)
     }
 
-    /// Refuses callers who may not read the room.
     pub(crate) async fn check_reader(&self, room: &RoomId, caller: &Caller) -> Result<(), Problem> {
         let Some(user) = &caller.user else { return Ok(()) };
         match self.members.standing(room, user).await? {

@@ -26,23 +26,18 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Bytes of the page with the last messages, which is read at once. Larger texts make it shorter than requested.
 const LAST_BYTES: usize = 4 * 1024 * 1024;
 
-/// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// With the next message.
     Live,
     /// Behind a seq; 0 = with the oldest.
     After(u64),
-    /// With the last so many.
     Last(usize),
     /// Behind a read mark, or with the oldest message if the next one is no longer kept.
     Mark(u64),
 }
 
-/// Who may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// Whoever may read the room.
     Readers,
     /// Only whoever is a member of it now.
     Members,
@@ -67,7 +62,6 @@ impl OnReset {
     }
 }
 
-/// A client's request to follow a room.
 #[derive(Debug, Clone)]
 pub(crate) struct FollowRequest {
     pub(crate) start: Start,
@@ -76,15 +70,16 @@ pub(crate) struct FollowRequest {
     pub(crate) audience: Audience,
 }
 
-/// The next step of a follower.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// The first step: the room's position, and whether the cursor could not be honoured.
-    Begun { at: Reset, is_reset: bool },
+    Begun {
+        at: Reset,
+        is_reset: bool,
+    },
     /// A gap, because retention removed the next messages meanwhile, and the room's position. The oldest message follows, or
     /// with [`OnReset::Live`] the next one that is published.
     Reset(Reset),
-    /// Messages that were missed, in order.
     Missed(MessageRun),
     /// More was published than could be held while joining. It is read from the store, and other rooms may go first.
     Outrun,
@@ -101,10 +96,15 @@ enum Stage {
     /// Nothing is known of the room yet.
     Requested(FollowRequest),
     /// The last messages up to the announced head are to be read.
-    Last { count: usize, head: u64 },
+    Last {
+        count: usize,
+        head: u64,
+    },
     /// Everything up to this seq was returned.
-    Behind { cursor: u64, is_at_end: bool },
-    /// The outbox gets the rest.
+    Behind {
+        cursor: u64,
+        is_at_end: bool,
+    },
     Live,
     /// The outbox says that the subscription has ended, or is cut off.
     Over,
@@ -126,7 +126,6 @@ pub(crate) struct Follower {
     user: Option<UserId>,
     /// The user's standing in the room when the subscription began.
     standing: AccessLevel,
-    /// Given back when dropped.
     attachment: Option<Attachment>,
     outbox: Arc<Outbox>,
     stage: Stage,

@@ -7,7 +7,6 @@ use crate::Gateway;
 use crate::auth::Caller;
 use crate::problem::Problem;
 
-/// What is known of a message besides its draft.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Intake<'a> {
     pub(crate) rules: Rules,

@@ -12,7 +12,6 @@ use hubbub_pipeline::committer::{apply_error_code, refusal_code};
 
 use crate::json::{write_flag, write_items, write_number, write_plain, write_text};
 
-/// What went wrong, and what the client may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) code: ErrorCode,
@@ -38,7 +37,6 @@ pub(crate) struct Reset {
 
 const MEMBERS_ONLY: &str = "only members of the room may do this";
 
-/// A message that is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent<'a> {
     /// It has a number; `true` where it was stored before.
@@ -132,12 +130,10 @@ impl Problem {
         Self { is_counted: false, ..self }
     }
 
-    /// The caller is no member of a room for members only.
     pub(crate) fn not_member() -> Self {
         Self::new(ErrorCode::NotMember, MEMBERS_ONLY)
     }
 
-    /// The subscription has ended.
     pub(crate) fn removed() -> Self {
         Self::new(ErrorCode::Removed, "the subscription has ended: no longer a member, or the room is gone")
     }

@@ -35,13 +35,11 @@ pub(crate) struct Stopper {
 }
 
 impl Stopper {
-    /// Signals the shutdown to every connection.
     pub(crate) fn stop(&self) {
         // Receivers may all be gone, when there is no connection.
         let _ = self.stop.send(true);
     }
 
-    /// Waits for the end of the last connection.
     async fn all_gone(&mut self) {
         let _ = self.alive.recv().await;
     }
@@ -59,7 +57,6 @@ impl Shutdown {
         self.stop.has_changed().unwrap_or(true)
     }
 
-    /// Waits for the shutdown.
     pub(crate) async fn requested(&mut self) {
         // An error means that the server is gone already.
         let _ = self.stop.wait_for(|stop| *stop).await;
@@ -89,7 +86,6 @@ pub struct Listeners {
     pub line: Option<TcpListener>,
 }
 
-/// The protocol of a new connection.
 #[derive(Debug, Clone, Copy)]
 enum Spoken {
     Http,

@@ -11,7 +11,6 @@ use tokio::net::TcpStream;
 
 /// Bytes that may wait for the peer. With more, nothing is read, and nothing more is encoded.
 pub(crate) const BACKLOG_BYTES_MAX: usize = 256 * 1024;
-/// Buffers gathered into one write.
 const SLICES_MAX: usize = 64;
 /// A lent buffer that grew beyond this is freed rather than given back.
 const SPARE_BYTES_MAX: usize = 4 * BACKLOG_BYTES_MAX;
@@ -24,7 +23,6 @@ pub(crate) struct Socket {
     queue: VecDeque<Bytes>,
     /// Own bytes that go after the queue.
     tail: Vec<u8>,
-    /// Bytes of `tail` that are written already.
     written: usize,
     queued_bytes: usize,
     /// Bytes of the connection's stream before `tail`.
@@ -108,7 +106,6 @@ impl Socket {
         self.written = 0;
     }
 
-    /// Bytes that wait for the peer.
     pub(crate) fn backlog_bytes(&self) -> usize {
         self.queued_bytes + self.tail.len() - self.written
     }
@@ -133,7 +130,6 @@ impl Socket {
         self.written = 0;
     }
 
-    /// Writes until nothing is left or the peer takes no more.
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.backlog_bytes() > 0 {
             let count = ready!(self.poll_write(context))?;
@@ -201,7 +197,6 @@ impl Socket {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 
-    /// Gives memory back; for connections that fall idle.
     pub(crate) fn release(&mut self) {
         if self.queue.is_empty() {
             self.queue = VecDeque::new();

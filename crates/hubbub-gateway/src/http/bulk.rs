@@ -41,7 +41,6 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
     Ok(stream_response("application/x-ndjson", body))
 }
 
-/// One request under way.
 struct Stream {
     gateway: Arc<Gateway>,
     caller: Caller,
@@ -132,7 +131,6 @@ impl Stream {
         })?
     }
 
-    /// Submits what is checked; `None` when there is nothing to answer.
     fn submit(&mut self) -> Option<Piece> {
         if self.lines.is_empty() {
             return None;
@@ -163,7 +161,6 @@ impl Stream {
         self.refused_by = Some(problem.clone());
     }
 
-    /// Answers the lines of a piece that is through.
     async fn answer(&mut self, piece: Piece, writer: &Writer) -> Result<(), Gone> {
         let Piece { lines, ticket } = piece;
         let result = ticket.and_then(|ticket| match ticket.as_ref().map(Ticket::outcomes) {
@@ -211,7 +208,6 @@ struct Piece {
     ticket: Result<Option<Ticket>, Problem>,
 }
 
-/// Waits until a piece is through.
 async fn arrival(waiter: &Waiter, piece: Option<&Piece>) {
     if let Some(Piece { ticket: Ok(Some(ticket)), .. }) = piece {
         waiter.wait(ticket).await;

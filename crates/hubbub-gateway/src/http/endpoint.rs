@@ -27,7 +27,6 @@ use crate::server::Peer;
 /// An answer under way. It is boxed, so that an idle connection does not reserve room for the largest of them.
 pub(super) type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
-/// Answers one request.
 pub(super) type Handler = fn(Call) -> Answering;
 
 /// A method, a path template, its handler and its documentation.
@@ -62,7 +61,6 @@ pub(super) const fn delete(template: &'static str, handler: Handler) -> Endpoint
 }
 
 impl Endpoint {
-    /// Answers `HEAD` too.
     pub(super) const fn with_head(mut self) -> Self {
         self.has_head = true;
         self
@@ -78,7 +76,6 @@ impl Endpoint {
         *method == self.method || (self.has_head && *method == Method::HEAD)
     }
 
-    /// The names of the template's parameters, in their order.
     pub(super) fn path_parameters(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.template.split('/').filter_map(parameter_name)
     }
@@ -122,7 +119,6 @@ fn parameter_name(segment: &str) -> Option<&str> {
     Some(name.strip_prefix('*').unwrap_or(name))
 }
 
-/// The endpoints of one template.
 type Methods = Vec<&'static Endpoint>;
 
 static ROUTER: LazyLock<matchit::Router<Methods>> = LazyLock::new(|| {
@@ -154,7 +150,6 @@ pub(super) fn allowed(endpoints: &[&Endpoint]) -> String {
     methods.map(Method::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// One request to an endpoint.
 pub(crate) struct Call {
     pub(crate) peer: Arc<Peer>,
     pub(super) endpoint: &'static Endpoint,
@@ -188,7 +183,6 @@ impl Call {
         Ok((after, limit))
     }
 
-    /// A parameter of the path, still percent-encoded.
     pub(super) fn parameter(&self, name: &str) -> &str {
         self.endpoint.parameter(name, self.request.uri().path())
     }
@@ -209,7 +203,6 @@ impl Call {
         parse_id(self.parameter("client"), "client", ClientId::new)
     }
 
-    /// The whole body, of as many bytes as bodies may have.
     pub(super) async fn body(&mut self) -> Result<Bytes, Problem> {
         self.body_up_to(self.gateway().limits.body_bytes).await
     }
@@ -234,7 +227,6 @@ impl Call {
     }
 }
 
-/// An id in a path; percent-encoding is undone.
 pub(super) fn parse_id<T>(
     segment: &str,
     field: &'static str,

@@ -60,7 +60,6 @@ fn parse(headers: &HeaderMap, query: &Query) -> Result<FollowRequest, Problem> {
     Ok(FollowRequest { start, epoch: query.get("epoch").map(str::to_owned), on_reset, audience })
 }
 
-/// Maximum of `?last=`.
 pub(super) const LAST_MAX: usize = 1_000;
 
 async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, subscription: FollowRequest, writer: Writer) {
@@ -166,7 +165,6 @@ async fn gather(peer: &Peer, epoch: &str, outbox: &Outbox, waiter: &Waiter) -> G
     gathered
 }
 
-/// Writes the last event of a stream that the server ends.
 async fn end(problem: &Problem, writer: &Writer) {
     let mut out = Vec::new();
     write_error(problem, &mut out);

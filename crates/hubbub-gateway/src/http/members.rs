@@ -37,7 +37,6 @@ pub(super) struct Presence {
     users: Vec<Id<UserId>>,
 }
 
-/// `GET /v1/rooms/{room}/members`.
 pub(super) async fn list(call: Call) -> Answer {
     let gateway = call.gateway();
     let room = call.room()?;
@@ -55,7 +54,6 @@ pub(super) async fn list(call: Call) -> Answer {
     json_of(StatusCode::OK, &MemberList { members, next })
 }
 
-/// `PUT /v1/rooms/{room}/members/{user}`.
 pub(super) async fn add(call: Call) -> Answer {
     let gateway = call.gateway();
     let (room, user) = (call.room()?, call.user()?);
@@ -73,7 +71,6 @@ pub(super) async fn remove(call: Call) -> Answer {
     Ok(no_content())
 }
 
-/// `GET /v1/rooms/{room}/presence`: who follows the room now.
 pub(super) async fn presence(call: Call) -> Answer {
     let gateway = call.gateway();
     let room = call.room()?;
@@ -102,7 +99,6 @@ pub(super) struct ReadMark {
     unread: u64,
 }
 
-/// `PUT /v1/rooms/{room}/read`: the caller has read everything up to `seq`.
 pub(super) async fn mark_read(mut call: Call) -> Answer {
     let room = call.room()?;
     let caller = call.caller()?;

@@ -49,7 +49,6 @@ use endpoint::{Answering, Call};
 use query::Query;
 use streamed::Streamed;
 
-/// The body of an answer: whole, or streamed.
 pub(crate) type Body = Either<Full<Bytes>, Streamed>;
 
 /// Most items of one request that is a list.
@@ -73,7 +72,6 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     })
 }
 
-/// Hands a request to its endpoint.
 fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<Answering, Problem> {
     let method = request.method();
     // Reading needs no check: browsers keep answers from pages of other sites, as none is allowed to see them.
@@ -124,7 +122,6 @@ fn write_problem(problem: &Problem, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// A whole answer.
 fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::new(body.into())));
     *response.status_mut() = status;
@@ -148,7 +145,6 @@ fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
     respond(status, "application/json", body)
 }
 
-/// An answer that derives its JSON.
 fn json_of(status: StatusCode, answer: &impl Serialize) -> Answer {
     let body = serde_json::to_vec(answer).map_err(|error| {
         tracing::error!(%error, "writing an answer as JSON failed");
@@ -157,14 +153,12 @@ fn json_of(status: StatusCode, answer: &impl Serialize) -> Answer {
     Ok(json(status, body))
 }
 
-/// An answer without a body.
 fn empty(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::default()));
     *response.status_mut() = status;
     response
 }
 
-/// Done, and nothing to say.
 fn no_content() -> Response<Body> {
     empty(StatusCode::NO_CONTENT)
 }

@@ -18,7 +18,6 @@ type SchemaOf = fn(&Limits) -> Value;
 pub(super) struct Operation {
     /// Unique, for generated clients: `sendMessage`. Empty = it is a page and not documented.
     pub(super) id: Text,
-    /// One line.
     pub(super) summary: Text,
     /// What a caller has to know beyond it, in Markdown, with names of limits in braces.
     pub(super) about: Text,
@@ -57,7 +56,6 @@ pub(super) struct Parameter {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Media {
     Nothing,
-    /// One JSON value.
     Json(Text),
     /// One JSON value of one of these schemas.
     AnyOf(&'static [Text]),

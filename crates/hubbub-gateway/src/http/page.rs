@@ -1,11 +1,8 @@
 //! Pages of lists: `next` of a page is the `after` of the next one.
 
-/// Default number of items of a page.
 pub(super) const LIMIT_DEFAULT: usize = 100;
-/// Most items of a page.
 pub(super) const LIMIT_MAX: usize = 1_000;
 
-/// One page of a list.
 #[derive(Debug)]
 pub(super) struct Page<T> {
     pub(super) items: Vec<T>,

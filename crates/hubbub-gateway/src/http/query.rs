@@ -39,7 +39,6 @@ impl Query {
         require(Timestamp::parse(&self.get(name)?.replace(' ', "+")), name, TIMESTAMP_RULE, faults)
     }
 
-    /// An id, if there is one of this name.
     pub(crate) fn id<T>(
         &self,
         name: &'static str,
@@ -49,7 +48,6 @@ impl Query {
         require(parse(self.get(name)?).ok(), name, ID_RULE, faults)
     }
 
-    /// `limit`, at least 1 and at most `max`.
     pub(crate) fn limit(&self, default: usize, max: usize, faults: &mut Vec<FieldError>) -> usize {
         let Some(limit) = self.number("limit", faults) else { return default };
         let limit = usize::try_from(limit).ok().filter(|limit| (1..=max).contains(limit));

@@ -46,7 +46,6 @@ pub(super) async fn get(call: Call) -> Answer {
     show(info, StatusCode::OK)
 }
 
-/// Makes a room, or changes what the body names.
 pub(super) async fn put(mut call: Call) -> Answer {
     let room = call.room()?;
     let caller = call.caller()?;

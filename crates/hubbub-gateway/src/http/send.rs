@@ -40,7 +40,6 @@ pub(super) async fn send(mut call: Call) -> Answer {
     Ok(json(status, out))
 }
 
-/// Appends the members of a receipt.
 pub(crate) fn write_receipt(id: &str, sent: Sent<'_>, epoch: &str, out: &mut Vec<u8>) {
     write_plain("\"messageId\":\"", id, out);
     let Sent::Stored(receipt, is_duplicate) = sent else { return };

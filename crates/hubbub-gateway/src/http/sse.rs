@@ -18,7 +18,6 @@ pub(super) const COMMENT: &[u8] = b": \n\n";
 /// Chunks that may wait for a slow reader.
 const CHUNKS_MAX: usize = 4;
 
-/// An answer that is a stream of events.
 pub(super) fn event_stream() -> (Writer, Response<Body>) {
     let (writer, body) = streamed(CHUNKS_MAX);
     let mut response = stream_response("text/event-stream", body);
@@ -37,7 +36,6 @@ pub(super) fn last_event(headers: &HeaderMap, rule: &'static str) -> Result<Opti
     cursor.map(Some).ok_or_else(|| Problem::invalid(vec![FieldError::new("Last-Event-ID", rule)]))
 }
 
-/// Appends the line with an event's id.
 pub(super) fn write_id(epoch: &str, number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"id: ");
     out.extend_from_slice(epoch.as_bytes());

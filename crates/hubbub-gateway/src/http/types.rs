@@ -31,11 +31,9 @@ macro_rules! schema {
     )*};
 }
 
-/// An id, written as its text.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Id<T: Display = Arc<str>>(#[serde(serialize_with = "as_text")] pub(super) T);
 
-/// A time, written as RFC 3339.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Time(#[serde(serialize_with = "as_text")] pub(super) Timestamp);
 
@@ -43,11 +41,9 @@ pub(super) struct Time(#[serde(serialize_with = "as_text")] pub(super) Timestamp
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Epoch(#[serde(serialize_with = "as_text")] pub(super) Arc<str>);
 
-/// A key, percent-encoded.
 #[derive(Debug, Serialize)]
 pub(super) struct Key(pub(super) String);
 
-/// The number of a message in a queue, written as a string.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct MessageNumber(#[serde(serialize_with = "as_text")] pub(super) u64);
 
@@ -55,19 +51,15 @@ pub(super) struct MessageNumber(#[serde(serialize_with = "as_text")] pub(super) 
 #[derive(Debug)]
 pub(super) struct AnyId;
 
-/// A time on input.
 #[derive(Debug)]
 pub(super) struct AnyTime;
 
-/// The place of a message in its room.
 #[derive(Debug)]
 pub(super) struct Seq;
 
-/// The number of a change of a key.
 #[derive(Debug)]
 pub(super) struct Revision;
 
-/// The kinds of messages.
 #[derive(Debug)]
 pub(super) struct MessageType;
 
@@ -115,7 +107,6 @@ schema! {
     });
 }
 
-/// A reference to a schema of the documents.
 pub(super) fn reference(name: &str) -> serde_json::Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }

@@ -2,10 +2,8 @@
 
 use super::arguments::{Malformed, Terms, looks_like_terms};
 
-/// Longest line, its end not counted.
 pub(super) const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// A command of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command<'a> {
     Register {
@@ -58,15 +56,15 @@ enum Verb {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
-    /// A command is next.
     #[default]
     Command,
-    /// The terms of a command are next.
     Terms(Verb),
     /// A command is next, or the terms of one that was refused already, which are not answered again.
     AfterRefusal,
     /// The rest of a line that is too long comes first; it was refused already.
-    Skipping { terms_may_follow: bool },
+    Skipping {
+        terms_may_follow: bool,
+    },
 }
 
 impl State {

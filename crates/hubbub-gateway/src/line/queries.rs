@@ -9,10 +9,8 @@ use hubbub_core::{ClientId, QueueId};
 use super::responses::{self, Name};
 use crate::Gateway;
 
-/// Entries of one page of a list.
 const PAGE: usize = 1_000;
 
-/// What is looked at.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Query {
     Users,
@@ -21,7 +19,6 @@ pub(super) enum Query {
     Message { queue: Option<u64>, sender: Option<u64>, receiver: u64, newest_first: bool },
 }
 
-/// The answer, as it is sent.
 pub(super) async fn answer(gateway: Arc<Gateway>, query: Query) -> Vec<u8> {
     let mut out = Vec::new();
     if let Err(error) = write(&gateway, query, &mut out).await {

@@ -12,7 +12,6 @@ use crate::connection::pending::{Encoder, Pending};
 use crate::connection::socket::Socket;
 use crate::problem::{Problem, Sent, sent};
 
-/// How a dialect encodes its answers.
 pub(super) trait Responses {
     /// Appends the frame that says a message is durable.
     fn success(&self, id: &str, request: Request<'_>, sent: Sent<'_>, out: &mut Vec<u8>);
@@ -24,7 +23,6 @@ pub(super) trait Responses {
     fn finish(&self, start: usize, out: &mut Vec<u8>);
 }
 
-/// An answer that needs no operation.
 enum Answer {
     /// The refusal of operations of one room that were not submitted.
     Refused { problem: Problem, count: usize, room: Option<RoomId> },
@@ -38,7 +36,6 @@ enum Answer {
 pub(super) struct Answers {
     pending: Pending<Answer>,
     requests: RequestQueue,
-    /// Answers that are an [`Answer::BehindOutbox`].
     behind_outbox: usize,
     staged_room: String,
     refusing: RefusingRooms,
@@ -82,7 +79,6 @@ impl Answers {
         self.pending.push(Answer::Refused { problem, count: 1, room: RoomId::new(room).ok() });
     }
 
-    /// Submits what is staged.
     pub(super) fn submit(&mut self, gateway: &Gateway, ops: &mut OpBatch) {
         let Self { pending, refusing, staged_room, .. } = self;
         pending.submit(gateway, ops, |problem, count| {
@@ -92,7 +88,6 @@ impl Answers {
         });
     }
 
-    /// Answers with a frame, behind everything before it.
     pub(super) fn push_frame(&mut self, gateway: &Gateway, ops: &mut OpBatch, frame: Vec<u8>) {
         self.submit(gateway, ops);
         self.pending.push(Answer::Frame(frame));
@@ -125,12 +120,10 @@ impl Answers {
         self.refusing.on_pong(payload);
     }
 
-    /// Requests that are not answered yet.
     pub(super) fn unanswered(&self) -> usize {
         self.pending.unanswered()
     }
 
-    /// Whether the oldest answer may be ready.
     pub(super) fn may_be_ready(&self) -> bool {
         self.pending.may_be_ready()
     }
@@ -147,7 +140,6 @@ impl Answers {
         pending.encode(&mut FrameEncoder { responses, has_passed, requests, behind_outbox, refusing }, socket)
     }
 
-    /// Gives memory back; for connections that fall idle.
     pub(super) fn release(&mut self) {
         self.pending.release();
         self.requests.release();
@@ -158,7 +150,6 @@ fn is_message(op: &Op<'_>) -> bool {
     matches!(op, Op::Send(_))
 }
 
-/// Answers as frames of one dialect.
 struct FrameEncoder<'a, R, F> {
     responses: R,
     has_passed: F,

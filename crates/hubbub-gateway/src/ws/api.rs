@@ -32,7 +32,6 @@ use crate::problem::{Problem, Sent};
 /// Longest `ref` a client may ask to have repeated, as JSON.
 const REF_BYTES_MAX: usize = 256;
 
-/// One `/v1/ws` socket.
 pub(super) struct Api {
     pub(super) caller: Caller,
 }
@@ -57,7 +56,6 @@ impl Dialect for Api {
     }
 }
 
-/// The answers of `/v1/ws`.
 pub(super) struct ApiResponses<'a> {
     epoch: Arc<str>,
     caller: &'a Caller,
@@ -126,14 +124,12 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Whether it is about all rooms of the user.
     fn is_all(&self) -> bool {
         matches!(&self.room, Some(Loose::Text(room)) if room == "*")
     }
 }
 
 impl Api {
-    /// Takes one text frame.
     fn handle(&self, turn: &mut Turn<'_>, text: &str) {
         let frame: Frame<'_> = match json::object(text) {
             Ok(frame) => frame,

@@ -16,11 +16,9 @@ use crate::intake::Intake;
 use crate::json::{self, write_flag, write_items, write_number, write_plain, write_text, write_time};
 use crate::problem::{Problem, Sent};
 
-/// One `/chat/{room}` socket.
 pub(super) struct Chat {
     pub(super) room: RoomId,
     pub(super) caller: Caller,
-    /// Whether replies repeat the message.
     pub(super) echo: bool,
     /// Whether the messages of others are sent, too.
     pub(super) live: bool,
@@ -72,7 +70,6 @@ impl Chat {
     }
 }
 
-/// The answers of `/chat`.
 pub(super) struct ChatResponses {
     now: Timestamp,
     /// The position in the connection's stream at which the buffer of the answers begins; `None` = they are not aligned.

@@ -15,7 +15,6 @@ pub(super) fn write_ref(reference: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends an error frame.
 pub(super) fn write_error(reference: &str, problem: &Problem, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
     out.extend_from_slice(b"{\"type\":\"error\",");
@@ -38,7 +37,6 @@ pub(super) fn write_simple(kind: &str, reference: &str, room: Option<&str>, out:
     write::end_text(out, start);
 }
 
-/// Appends a `subscribed` or `reset` frame: the room's position, and perhaps the read mark.
 pub(super) fn write_room_frame(
     kind: &str,
     reference: &str,
@@ -57,7 +55,6 @@ pub(super) fn write_room_frame(
     write::end_text(out, start);
 }
 
-/// Appends the frame that says that all rooms of the user are live.
 pub(super) fn write_all_live(reference: &str, rooms: usize, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
     begin_frame("subscribed", reference, "*", out);

@@ -78,13 +78,11 @@ fn encode_notice(notice: &Notice<'_>, out: &mut Vec<u8>) {
     write::end_text(out, start);
 }
 
-/// Appends the members that say where a read mark stands.
 fn write_mark(mark: &ReadMark, out: &mut Vec<u8>) {
     write_number(",\"seq\":", mark.seq, out);
     write_number(",\"unread\":", mark.unread, out);
 }
 
-/// Appends a message as a live frame of `/v1/ws`.
 fn encode_live(message: &Message<'_>, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
     out.extend_from_slice(LIVE_PREFIX);
@@ -93,7 +91,6 @@ fn encode_live(message: &Message<'_>, out: &mut Vec<u8>) {
     write::end_text(out, start);
 }
 
-/// The start of a live frame's JSON.
 const LIVE_PREFIX: &[u8] = b"{\"type\":\"message\",";
 
 /// The members of the message in a live frame, and the closing brace, without frame header and type.
@@ -106,13 +103,11 @@ pub(crate) fn live_members(frame: &[u8]) -> &[u8] {
     frame.get(header_bytes + LIVE_PREFIX.len()..).unwrap_or_default()
 }
 
-/// `GET /v1/ws`.
 pub(crate) async fn upgrade_api(call: Call) -> Answer {
     let caller = call.caller()?;
     upgrade(&call.peer, Api { caller }, call.request)
 }
 
-/// `GET /chat/{room}`.
 pub(crate) async fn upgrade_chat(call: Call) -> Answer {
     let (room, query) = (call.room()?, &call.query);
     let caller = call.caller()?;

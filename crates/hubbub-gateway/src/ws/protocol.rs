@@ -18,9 +18,7 @@ use crate::connection::{Flow, Io, Protocol};
 /// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
 const FRAME_OVERHEAD: usize = 4 * 1024;
 
-/// What the texts on a WebSocket mean.
 pub(super) trait Dialect {
-    /// How answers are encoded.
     type Responses<'a>: Responses
     where
         Self: 'a;
@@ -28,18 +26,15 @@ pub(super) trait Dialect {
     fn caller(&self) -> &Caller;
     /// Begins what the socket follows without asking.
     fn on_start(&self, subscriptions: &mut Subscriptions);
-    /// Takes one text frame.
     fn on_text(&self, turn: &mut Turn<'_>, text: &str);
     /// `out_begins_at`: the position in the connection's stream of the buffer that answers are appended to.
     fn responses(&self, gateway: &Gateway, out_begins_at: u64) -> Self::Responses<'_>;
 }
 
-/// What a text frame can act on.
 pub(super) struct Turn<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) answers: &'a mut Answers,
     pub(super) subscriptions: &'a mut Subscriptions,
-    /// Operations of this read.
     pub(super) ops: &'a mut OpBatch,
     pub(super) now: Timestamp,
 }

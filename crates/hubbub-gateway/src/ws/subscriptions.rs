@@ -26,7 +26,6 @@ const SMALL_BACKLOG_BYTES: usize = 16 * 1024;
 /// Followers of a room are notified at most this often that the socket's user is typing.
 const TYPING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How a subscription answers its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Announce {
     /// With `subscribed` and the client's `ref` as JSON.
@@ -89,7 +88,6 @@ impl Subscriptions {
         self.outbox.get_or_insert_with(make_outbox).clone()
     }
 
-    /// Begins a subscription; its frames come with [`Self::poll`].
     pub(super) fn subscribe(
         &mut self,
         room: RoomId,
@@ -118,7 +116,6 @@ impl Subscriptions {
         self.catching_up.push_back(room);
     }
 
-    /// Begins to follow all rooms of the user.
     pub(super) fn subscribe_all(&mut self, request: AllRoomsRequest) -> Result<(), Problem> {
         let Some(user) = self.user.clone() else { return Err(Problem::no_user()) };
         if self.all.is_some() {
@@ -206,7 +203,6 @@ impl Subscriptions {
         self.outbox.as_ref()?.pop()
     }
 
-    /// Applies a delivery, and returns the frames for the peer.
     fn apply(&mut self, delivery: Delivery) -> Option<Bytes> {
         match delivery {
             Delivery::EncodedChunk(parcel) => {
@@ -226,7 +222,6 @@ impl Subscriptions {
         }
     }
 
-    /// Whether the peer lagged too far behind.
     pub(super) fn is_cut(&self) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_cut())
     }

@@ -16,7 +16,6 @@ mod stats;
 use super::assets;
 use super::endpoint::{Endpoint, get};
 
-/// The endpoints of one subject.
 pub(super) struct Tag {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
@@ -74,7 +73,6 @@ static PAGES: &[Endpoint] = &[
     get("/web/{*file}", |call| Box::pin(assets::file(call))).with_head(),
 ];
 
-/// Every endpoint.
 pub(super) fn all() -> impl Iterator<Item = &'static Endpoint> {
     PAGES.iter().chain(TAGS.iter().flat_map(Tag::endpoints))
 }

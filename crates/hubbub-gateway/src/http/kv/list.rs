@@ -65,14 +65,12 @@ pub(in crate::http) async fn list(call: Call) -> Answer {
     json_of(StatusCode::OK, &KeyList { keys, revision, epoch: Epoch(epoch), next })
 }
 
-/// `prefix`, empty when not given.
 pub(super) fn prefix_of(query: &Query, faults: &mut Vec<FieldError>) -> Vec<u8> {
     let prefix = key::parse_prefix(query.get("prefix").unwrap_or_default());
     let rule = "must be at most 512 bytes, written as the beginning of a key";
     require(prefix, "prefix", rule, faults).unwrap_or_default().into_owned()
 }
 
-/// Appends when a value runs out, if it does.
 pub(super) fn write_expiry(expires_at: Option<hubbub_core::Timestamp>, out: &mut Vec<u8>) {
     if let Some(at) = expires_at {
         write_time(",\"expiresAt\":\"", at, out);

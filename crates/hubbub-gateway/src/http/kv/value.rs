@@ -14,12 +14,9 @@ use crate::http::endpoint::Call;
 use crate::http::{Answer, Body, empty, no_content, respond, revision_tag};
 use crate::problem::Problem;
 
-/// How long a value stays.
 const TTL: HeaderName = HeaderName::from_static("hubbub-ttl");
-/// Whether the value was in memory.
 const CACHE: HeaderName = HeaderName::from_static("hubbub-cache");
 
-/// What a time to live must be.
 pub(crate) const TTL_RULE: &str = "must be seconds, more than 0 and at most 100 years; parts of one as 0.5";
 
 /// Attempts at a change whose condition the store cannot evaluate, while others change the key.
@@ -126,7 +123,6 @@ fn ttl_of(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     ttl.map(Some).ok_or_else(|| Problem::invalid(vec![FieldError::new("Hubbub-TTL", TTL_RULE)]))
 }
 
-/// Seconds as milliseconds, if they are a time to live.
 pub(super) fn ttl_ms(seconds: f64) -> Option<u64> {
     let ms = (seconds * 1_000.0).ceil();
     // The bounds leave nothing that a u64 could not hold.

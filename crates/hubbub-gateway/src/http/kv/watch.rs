@@ -18,7 +18,6 @@ use crate::json::{write_number, write_text};
 use crate::problem::{Problem, Reset};
 use crate::server::Peer;
 
-/// Changes of one chunk.
 const PAGE: usize = 1_000;
 /// A reader that takes no chunk for this long is disconnected; it resumes from its last event.
 const STALLED_MAX: Duration = Duration::from_secs(30);

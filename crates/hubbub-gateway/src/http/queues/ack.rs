@@ -49,20 +49,17 @@ pub(in super::super) struct Extended {
     leased_until: Option<Time>,
 }
 
-/// The lease a request names.
 struct Lease {
     queue: QueueId,
     receipt: LeaseReceipt,
 }
 
-/// The message is done.
 pub(in super::super) async fn ack(mut call: Call) -> Answer {
     let (lease, ()) = read(&mut call, |_, _| ()).await?;
     lease.end(call.gateway(), Settle::Ack).await?;
     Ok(no_content())
 }
 
-/// Gives the message back.
 pub(in super::super) async fn nack(mut call: Call) -> Answer {
     let (lease, delay_ms) = read(&mut call, |body, faults| {
         number("delayMs", body.delay_ms.as_ref(), 0..=DURATION_MS_MAX, faults)
@@ -72,7 +69,6 @@ pub(in super::super) async fn nack(mut call: Call) -> Answer {
     json_of(StatusCode::OK, &Nacked { id: MessageNumber(lease.receipt.id), ready_at: ready_at.map(Time) })
 }
 
-/// Extends the lease.
 pub(in super::super) async fn extend(mut call: Call) -> Answer {
     let (lease, lease_ms) = read(&mut call, |body, faults| {
         number("leaseMs", body.lease_ms.as_ref(), 1..=DURATION_MS_MAX, faults)
@@ -83,7 +79,6 @@ pub(in super::super) async fn extend(mut call: Call) -> Answer {
     json_of(StatusCode::OK, &Extended { id: MessageNumber(lease.receipt.id), leased_until })
 }
 
-/// Reads the receipt, and what else the body holds.
 async fn read<T>(
     call: &mut Call,
     rest: impl FnOnce(&LeaseBody<'_>, &mut Vec<FieldError>) -> T,

@@ -14,7 +14,6 @@ use crate::json::{write_items, write_number, write_plain, write_text, write_time
 /// Bytes of a message's object besides its text: about.
 pub(super) const MESSAGE_BYTES: usize = 256;
 
-/// `{"messages":[…]}`.
 pub(super) fn write_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
     let texts: usize = deliveries.iter().map(|delivery| delivery.text.len()).sum();
     let mut out = Vec::with_capacity(texts + deliveries.len() * MESSAGE_BYTES + 16);
@@ -56,7 +55,6 @@ fn write_delivery(delivery: &Delivery, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a message in any state.
 pub(super) fn write_waiting(waiting: &Waiting, out: &mut Vec<u8>) {
     write_delivery(&waiting.delivery, out);
     let (state, until) = match waiting.state {

@@ -28,13 +28,11 @@ use hubbub_core::{FieldError, Refusal};
 
 use crate::problem::Problem;
 
-/// The message a path or a body names.
 fn message_of(segment: &str) -> Result<u64, Problem> {
     let rule = "must be the decimal number that was given as the message's id";
     segment.parse().map_err(|_| Problem::invalid(vec![FieldError::new("id", rule)]))
 }
 
-/// A read of a queue that does not exist.
 fn no_queue() -> Problem {
     Problem { is_counted: false, ..Problem::refusal(Refusal::UnknownQueue) }
 }

@@ -14,7 +14,6 @@ use crate::Gateway;
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
-/// Makes a queue, or changes what the body names.
 pub(in super::super) async fn put(mut call: Call) -> Answer {
     let queue = call.queue()?;
     call.caller()?.check_administrator()?;

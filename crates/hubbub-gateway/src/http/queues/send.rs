@@ -35,7 +35,6 @@ pub(in super::super) async fn send(mut call: Call) -> Answer {
     Ok(json(if sent.is_duplicate { StatusCode::OK } else { StatusCode::CREATED }, out))
 }
 
-/// Checks drafts and adds them to a batch.
 struct Ingest<'a> {
     gateway: &'a Gateway,
     queue: &'a str,
@@ -89,7 +88,6 @@ impl Ingest<'_> {
     }
 }
 
-/// The items of an array, not checked yet.
 pub(super) fn items_of<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<Vec<T>, Problem> {
     let items: Vec<T> = serde_json::from_slice(body).map_err(|error| Problem::malformed(&error))?;
     if items.len() > ITEMS_MAX {
@@ -106,13 +104,11 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Where the next result is written.
     pub(super) fn next(&mut self) -> &mut Vec<u8> {
         self.out.extend_from_slice(if self.out.is_empty() { b"{\"results\":[" } else { b"," });
         &mut self.out
     }
 
-    /// Writes the problem instead of a result, if there is one.
     pub(super) fn refuse_unless(&mut self, gateway: &Gateway, written: Result<(), Problem>) {
         let Err(problem) = written else { return };
         if !problem.is_counted {
@@ -133,7 +129,6 @@ impl Results {
     }
 }
 
-/// The receipt of a stored message.
 struct Sent {
     id: u64,
     copies: u32,

@@ -22,7 +22,6 @@ use crate::json::object_of_bytes;
 use crate::problem::Problem;
 use crate::server::Peer;
 
-/// How messages are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Kind {
     /// Away: at most once. A client that is gone when the answer is sent has lost them.
@@ -32,7 +31,6 @@ pub(in super::super) enum Kind {
     Lease,
 }
 
-/// From one queue.
 pub(in super::super) async fn take(call: Call, kind: Kind) -> Answer {
     let queue = call.queue()?;
     answer(call, Some(queue), None, kind).await
@@ -85,7 +83,6 @@ impl Found {
     }
 }
 
-/// One request, checked.
 struct Taking<'a> {
     gateway: &'a Gateway,
     queue: Option<&'a str>,

@@ -30,7 +30,6 @@ const CHANNELS: &[(Channel, &str, &str, &str)] = &[
     ),
 ];
 
-/// The whole document.
 pub(super) fn document(limits: &Limits) -> Value {
     let frames = frames::all(limits);
     let mut channels = Map::new();

@@ -42,7 +42,6 @@ pub(super) struct Line {
     pub(super) payload: Value,
 }
 
-/// Every example, in the order of the walk.
 pub(super) fn examples() -> Vec<Example> {
     // A test reads every line.
     read(include_str!("examples.jsonl")).filter_map(Result::ok).collect()

@@ -28,14 +28,12 @@ pub struct Documents {
     asyncapi: OnceLock<Bytes>,
 }
 
-/// `GET /openapi.json`.
 pub(super) async fn openapi(call: Call) -> Answer {
     let gateway = call.gateway();
     let build = || openapi::document(&gateway.limits).to_string().into();
     Ok(document(gateway.documents.openapi.get_or_init(build)))
 }
 
-/// `GET /asyncapi.json`.
 pub(super) async fn asyncapi(call: Call) -> Answer {
     let gateway = call.gateway();
     let build = || asyncapi::document(&gateway.limits).to_string().into();
@@ -49,7 +47,6 @@ fn document(content: &Bytes) -> hyper::Response<super::Body> {
     response
 }
 
-/// What both documents say about themselves.
 fn info(title: &str, about: &str) -> Value {
     serde_json::json!({
         "title": title,

@@ -20,7 +20,6 @@ const ABOUT: &str = "A self-hosted durable messaging server: an acknowledged mes
     seconds since 1970. Lists page by `next`. Errors are RFC 9457 problems with a stable `code`; 429 and 503 carry \
     `Retry-After`. The sockets are described in `/asyncapi.json`.";
 
-/// The whole document.
 pub(super) fn document(limits: &Limits) -> Value {
     let mut paths = Map::new();
     let examples = examples();

@@ -159,7 +159,6 @@ impl From<stats::HourStats> for HourStats {
     }
 }
 
-/// Each of them as JSON.
 pub(super) fn as_json<T, J: From<T>>(all: impl IntoIterator<Item = T>) -> Vec<J> {
     all.into_iter().map(J::from).collect()
 }

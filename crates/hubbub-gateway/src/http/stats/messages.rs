@@ -14,7 +14,6 @@ use crate::http::{Answer, json};
 use crate::json::{write_items, write_text, write_text_or_null};
 use crate::problem::Problem;
 
-/// What a cursor must be.
 const CURSOR_RULE: &str = "must be the next of another page";
 
 pub(in crate::http) async fn messages(call: Call) -> Answer {

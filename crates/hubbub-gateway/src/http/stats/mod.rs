@@ -43,7 +43,6 @@ pub(super) const TOP_DEFAULT: usize = 10;
 /// Microseconds of an hour.
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// `GET /v1/stats`.
 pub(super) async fn totals(call: Call) -> Answer {
     check_administrator(&call.caller()?)?;
     answer(reads(&call)?.totals().await?, Totals::from)
@@ -82,7 +81,6 @@ pub(super) async fn users(call: Call) -> Answer {
     }
 }
 
-/// `GET /v1/stats/hourly`.
 pub(super) async fn hourly(call: Call) -> Answer {
     check_administrator(&call.caller()?)?;
     let mut faults = Vec::new();
@@ -129,7 +127,6 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
     })
 }
 
-/// Where a request reads its figures.
 fn reads(call: &Call) -> Result<&dyn StatsStore, Problem> {
     Ok(Reads::of(call.gateway(), call.headers())?.stats())
 }
@@ -155,7 +152,6 @@ fn millis_since(gateway: &Gateway, started: Duration) -> f64 {
     rounded(gateway.clock.monotonic().saturating_sub(started).as_secs_f64() * 1e3)
 }
 
-/// To three places.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

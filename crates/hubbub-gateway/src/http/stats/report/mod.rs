@@ -30,13 +30,11 @@ use rows::{Hour, PairCount, RoomCount, RoomMessage, TopRoom, TopUser, UserMessag
 
 /// Most rows of `messagesPerRoom` and of `userParticipation`; their comments name the number, too.
 const ROWS_MAX: usize = 10_000;
-/// Rows of the lists of those with most messages.
 const TOP: usize = 10;
 /// Messages shown of the sample room and of the sample user.
 const SAMPLE: usize = 10;
 /// Their texts at most: 256 KiB.
 const SAMPLE_BYTES_MAX: usize = 256 * 1024;
-/// Most rooms of the sample user.
 const SAMPLE_ROOMS: usize = 1_000;
 /// Hours of the distribution, the one under way included.
 const HOURS: usize = 24;
@@ -81,7 +79,6 @@ struct AnalyticsQueries {
     hourly_message_distribution: Vec<Hour>,
 }
 
-/// `GET /metrics`.
 pub(in crate::http) async fn metrics(call: Call) -> Answer {
     let gateway = call.gateway();
     let format = accept::preferred(call.headers(), gateway.statistics.metrics_default);
@@ -93,7 +90,6 @@ pub(in crate::http) async fn metrics(call: Call) -> Answer {
     Ok(response)
 }
 
-/// `GET /v1/stats/report`.
 pub(in crate::http) async fn report(call: Call) -> Answer {
     let gateway = call.gateway();
     // `user` in the query is not who calls.

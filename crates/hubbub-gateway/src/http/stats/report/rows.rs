@@ -17,7 +17,6 @@ const INTEGER_MAX: u64 = (1 << 53) - 1;
 pub(super) struct ReportId(String);
 
 impl ReportId {
-    /// Of the text of a valid id.
     pub(super) fn of(id: &str) -> Self {
         Self(id.to_owned())
     }
@@ -113,7 +112,6 @@ impl From<Message<'_>> for UserMessage {
     }
 }
 
-/// The messages of a page, newest first.
 pub(super) fn newest_first<R>(messages: &MessageRun) -> Vec<R>
 where
     R: for<'a> From<Message<'a>>,

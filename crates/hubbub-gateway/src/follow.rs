@@ -176,28 +176,8 @@ impl Follower {
             return Poll::Ready(Step::Missed(page));
         }
         loop {
-            if let (Stage::Behind { cursor, is_at_end: true }, Some(attachment)) =
-                (&self.stage, &self.attachment)
-            {
-                let cursor = *cursor;
-                match self.gateway.hub.join(attachment, &self.outbox, cursor) {
-                    Joined::Live => {
-                        self.stage = Stage::Live;
-                        return Poll::Ready(Step::Live);
-                    }
-                    Joined::ReadOn => {
-                        self.stage = Stage::Behind { cursor, is_at_end: false };
-                        let is_same = self.read_on_from.replace(cursor) == Some(cursor);
-                        self.fetch(if is_same { AGAIN_AFTER } else { Duration::ZERO });
-                        // On its next turn it may try twice again. An outbox holds messages for one room; two rooms
-                        // that took that from each other with each try would never go live.
-                        self.has_tried_to_join = !self.has_tried_to_join;
-                        if !self.has_tried_to_join {
-                            return Poll::Ready(Step::Outrun);
-                        }
-                    }
-                    Joined::Ended => self.stage = Stage::Over,
-                }
+            if let Some(step) = self.join() {
+                return Poll::Ready(step);
             }
             if matches!(self.stage, Stage::Over) {
                 return Poll::Pending;
@@ -209,6 +189,28 @@ impl Follower {
                 return Poll::Ready(step);
             }
         }
+    }
+
+    /// Joins live delivery, if everything that was published is read.
+    fn join(&mut self) -> Option<Step> {
+        let Stage::Behind { cursor, is_at_end: true } = self.stage else { return None };
+        match self.gateway.hub.join(self.attachment.as_ref()?, &self.outbox, cursor) {
+            Joined::Live => {
+                self.stage = Stage::Live;
+                return Some(Step::Live);
+            }
+            Joined::ReadOn => {
+                self.stage = Stage::Behind { cursor, is_at_end: false };
+                let is_same = self.read_on_from.replace(cursor) == Some(cursor);
+                self.fetch(if is_same { AGAIN_AFTER } else { Duration::ZERO });
+                // On its next turn it may try twice again. An outbox holds messages for one room; two rooms that took
+                // that from each other with each try would never go live.
+                self.has_tried_to_join = !self.has_tried_to_join;
+                return (!self.has_tried_to_join).then_some(Step::Outrun);
+            }
+            Joined::Ended => self.stage = Stage::Over,
+        }
+        None
     }
 
     /// The read that the stage needs; begins after `pause` unless it is under way.

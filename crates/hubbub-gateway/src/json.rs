@@ -21,6 +21,11 @@ pub(crate) fn object_of_bytes<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result
     serde_json::from_slice(bytes).map_err(|error| Problem::malformed(&error))
 }
 
+/// The same of a body that may be left out.
+pub(crate) fn object_or_default<'a, T: Deserialize<'a> + Default>(bytes: &'a [u8]) -> Result<T, Problem> {
+    if bytes.trim_ascii().is_empty() { Ok(T::default()) } else { object_of_bytes(bytes) }
+}
+
 fn refuse_array(bytes: &[u8]) -> Result<(), Problem> {
     if bytes.trim_ascii_start().starts_with(b"[") {
         return Err(Problem::malformed(&serde_json::Error::custom("an array, where an object belongs")));

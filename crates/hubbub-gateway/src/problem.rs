@@ -79,44 +79,38 @@ impl Problem {
     }
 
     pub(crate) fn refusal(refusal: Refusal) -> Self {
-        let detail = match refusal {
+        let detail: Cow<'static, str> = match refusal {
             Refusal::IdReused { seq } => {
                 format!("messageId belongs to message {seq} of the room, whose user, text or type differs")
                     .into()
             }
-            Refusal::UnknownRoom => Cow::Borrowed("there is no such room, and this does not make one"),
-            Refusal::NotMember => Cow::Borrowed(MEMBERS_ONLY),
-            Refusal::UnknownQueue => Cow::Borrowed("there is no such queue, and this does not make one"),
+            Refusal::UnknownRoom => "there is no such room, and this does not make one".into(),
+            Refusal::NotMember => MEMBERS_ONLY.into(),
+            Refusal::UnknownQueue => "there is no such queue, and this does not make one".into(),
             Refusal::QueueNotEmpty { messages } => {
                 format!("the queue holds {messages} messages; force=true deletes them with it").into()
             }
-            Refusal::QueueFull => Cow::Borrowed("the queue holds as many messages or bytes as it may"),
-            Refusal::UnknownClient => Cow::Borrowed("the sender or taker was never registered"),
-            Refusal::UnknownReceiver => Cow::Borrowed("the receiver was never registered"),
+            Refusal::QueueFull => "the queue holds as many messages or bytes as it may".into(),
+            Refusal::UnknownClient => "the sender or taker was never registered".into(),
+            Refusal::UnknownReceiver => "the receiver was never registered".into(),
             Refusal::TooManyClients => {
-                Cow::Borrowed("queues.clients_max clients are registered; unregister some, or have it raised")
+                "queues.clients_max clients are registered; unregister some, or have it raised".into()
             }
-            Refusal::TooManyBroadcasts => Cow::Borrowed(
-                "too many copies of messages to everybody at once; send it again in a second, or a shorter text",
-            ),
+            Refusal::TooManyBroadcasts => "too many copies of messages to everybody at once; send it again in a second, or a shorter text".into(),
             Refusal::MessageIdReused { id } => {
                 format!("messageId belongs to message {id} of the queue, which differs").into()
             }
-            Refusal::StaleReceipt => Cow::Borrowed("the lease has run out, or another took its place"),
-            Refusal::UnknownMessage => Cow::Borrowed("there is no such message in the queue"),
+            Refusal::StaleReceipt => "the lease has run out, or another took its place".into(),
+            Refusal::UnknownMessage => "there is no such message in the queue".into(),
             Refusal::Condition { revision: Some(revision) } => {
                 format!("the key has revision {revision}").into()
             }
-            Refusal::Condition { revision: None } => Cow::Borrowed("the key is not there"),
-            Refusal::Unreadable => Cow::Borrowed(
-                "what is stored of it cannot be read; nothing was stored, /health names the damaged file",
-            ),
+            Refusal::Condition { revision: None } => "the key is not there".into(),
+            Refusal::Unreadable => "what is stored of it cannot be read; nothing was stored, /health names the damaged file".into(),
             Refusal::Internal => {
-                Cow::Borrowed("a bug of the server, which its log names; nothing was stored")
+                "a bug of the server, which its log names; nothing was stored".into()
             }
-            Refusal::OutOfOrder => Cow::Borrowed(
-                "an earlier message of this connection was not stored; send both again, in their order",
-            ),
+            Refusal::OutOfOrder => "an earlier message of this connection was not stored; send both again, in their order".into(),
         };
         let revision = match refusal {
             Refusal::Condition { revision } => revision.and_then(NonZeroU64::new),

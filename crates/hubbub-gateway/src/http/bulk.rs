@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hubbub_core::draft::{MessageDraft, Rules};
-use hubbub_core::{ErrorCode, Op, OpBatch};
+use hubbub_core::{ErrorCode, Op, OpBatch, Outcome};
 use hubbub_pipeline::{Ticket, Waiter};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 
 use super::endpoint::Call;
 use super::send::write_receipt;
@@ -17,7 +17,7 @@ use crate::Gateway;
 use crate::auth::Caller;
 use crate::intake::Intake;
 use crate::json;
-use crate::problem::{Problem, sent};
+use crate::problem::{Problem, Sent, sent};
 
 /// Answers that may wait for a slow reader, in chunks.
 const ANSWERS_MAX: usize = 4;
@@ -74,22 +74,35 @@ impl Stream {
                     }
                 }
                 frame = tokio::time::timeout(body_timeout, body.frame()), if !is_read && !is_full => {
-                    match frame {
-                        Ok(Some(Ok(frame))) => {
-                            rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-                            is_read = !self.take_lines(&mut rest);
-                        }
-                        Ok(None) => is_read = true,
-                        // The client went away or stalled. What was accepted is durable; a retry finds it by its id.
-                        Ok(Some(Err(_))) | Err(_) => return writer.abort(std::io::ErrorKind::TimedOut.into()),
-                    }
-                    if is_read {
-                        self.take_line(&std::mem::take(&mut rest));
-                    }
+                    // A client that went away or stalled. What was accepted is durable; a retry finds it by its id.
+                    let Ok(taken) = self.take_frame(frame.ok(), &mut rest) else {
+                        return writer.abort(std::io::ErrorKind::TimedOut.into());
+                    };
+                    is_read = taken;
                 }
                 else => return,
             }
         }
+    }
+
+    /// Takes the lines of the next frame, or of the end of the body: whether it is read as far as it is of use.
+    fn take_frame(
+        &mut self,
+        frame: Option<Option<Result<Frame<Bytes>, hyper::Error>>>,
+        rest: &mut BytesMut,
+    ) -> Result<bool, Gone> {
+        let is_read = match frame {
+            Some(Some(Ok(frame))) => {
+                rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+                !self.take_lines(rest)
+            }
+            Some(None) => true,
+            Some(Some(Err(_))) | None => return Err(Gone),
+        };
+        if is_read {
+            self.take_line(&std::mem::take(rest));
+        }
+        Ok(is_read)
     }
 
     /// Takes the whole lines out of what was read; `false` when the line that goes on is too long already, so that its
@@ -175,31 +188,30 @@ impl Stream {
         let epoch = self.gateway.store.epoch();
         let mut outcomes = result.as_ref().map(|outcomes| outcomes.iter()).map_err(Clone::clone);
         for line in lines {
-            let problem = match (line, &mut outcomes) {
-                (Err(problem), _) => {
-                    self.gateway.metrics.reject(problem.code, 1);
-                    problem
-                }
-                (Ok(id), Ok(outcomes)) => match outcomes.next() {
-                    Some(outcome) => match sent(outcome) {
-                        Ok(sent) => {
-                            self.out.push(b'{');
-                            write_receipt(&id, sent, &epoch, &mut self.out);
-                            self.out.extend_from_slice(b"}\n");
-                            continue;
-                        }
-                        Err(problem) => Problem { message_id: Some(id), ..problem },
-                    },
-                    None => Problem::no_outcome(),
-                },
-                (Ok(id), Err(problem)) => Problem { message_id: Some(id), ..problem.clone() },
-            };
+            if let Err(problem) = &line {
+                self.gateway.metrics.reject(problem.code, 1);
+            }
             self.out.push(b'{');
-            problem.write_members(&mut self.out);
+            match line.and_then(|id| Ok((next_sent(&id, &mut outcomes)?, id))) {
+                Ok((sent, id)) => write_receipt(&id, sent, &epoch, &mut self.out),
+                Err(problem) => problem.write_members(&mut self.out),
+            }
             self.out.extend_from_slice(b"}\n");
         }
         writer.write(std::mem::take(&mut self.out)).await
     }
+}
+
+/// The outcome of the next message, whose id this is.
+fn next_sent<'a>(
+    id: &str,
+    outcomes: &mut Result<impl Iterator<Item = &'a Outcome>, Problem>,
+) -> Result<Sent<'a>, Problem> {
+    let sent = match outcomes {
+        Ok(outcomes) => sent(outcomes.next().ok_or_else(Problem::no_outcome)?),
+        Err(problem) => Err(problem.clone()),
+    };
+    sent.map_err(|problem| Problem { message_id: Some(id.to_owned()), ..problem })
 }
 
 /// Lines that are on their way together, and the ticket of the messages among them.

@@ -16,7 +16,7 @@ use hyper::{HeaderMap, Method, Request};
 
 use super::Answer;
 use super::endpoints;
-use super::operation::{Operation, UNDOCUMENTED};
+use super::operation::{Operation, Text, UNDOCUMENTED};
 use super::page::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::query::{Query, refuse_faults};
 use crate::Gateway;
@@ -33,30 +33,30 @@ pub(super) type Handler = fn(Call) -> Answering;
 pub(super) struct Endpoint {
     pub(super) method: Method,
     /// `/v1/rooms/{room}`; a last `{*name}` takes the rest of the path, slashes included.
-    pub(super) template: &'static str,
+    pub(super) template: Text,
     pub(super) handler: Handler,
     pub(super) document: Operation,
     has_head: bool,
     has_prefix: bool,
 }
 
-const fn endpoint(method: Method, template: &'static str, handler: Handler) -> Endpoint {
+const fn endpoint(method: Method, template: Text, handler: Handler) -> Endpoint {
     Endpoint { method, template, handler, document: UNDOCUMENTED, has_head: false, has_prefix: false }
 }
 
-pub(super) const fn get(template: &'static str, handler: Handler) -> Endpoint {
+pub(super) const fn get(template: Text, handler: Handler) -> Endpoint {
     endpoint(Method::GET, template, handler)
 }
 
-pub(super) const fn post(template: &'static str, handler: Handler) -> Endpoint {
+pub(super) const fn post(template: Text, handler: Handler) -> Endpoint {
     endpoint(Method::POST, template, handler)
 }
 
-pub(super) const fn put(template: &'static str, handler: Handler) -> Endpoint {
+pub(super) const fn put(template: Text, handler: Handler) -> Endpoint {
     endpoint(Method::PUT, template, handler)
 }
 
-pub(super) const fn delete(template: &'static str, handler: Handler) -> Endpoint {
+pub(super) const fn delete(template: Text, handler: Handler) -> Endpoint {
     endpoint(Method::DELETE, template, handler)
 }
 
@@ -188,19 +188,25 @@ impl Call {
     }
 
     pub(crate) fn room(&self) -> Result<RoomId, Problem> {
-        parse_id(self.parameter("room"), "roomId", RoomId::new)
+        self.id("room", "roomId", RoomId::new)
     }
 
     pub(super) fn user(&self) -> Result<UserId, Problem> {
-        parse_id(self.parameter("user"), "userId", UserId::new)
+        self.id("user", "userId", UserId::new)
     }
 
     pub(super) fn queue(&self) -> Result<QueueId, Problem> {
-        parse_id(self.parameter("queue"), "queue", QueueId::new)
+        self.id("queue", "queue", QueueId::new)
     }
 
     pub(super) fn client(&self) -> Result<ClientId, Problem> {
-        parse_id(self.parameter("client"), "client", ClientId::new)
+        self.id("client", "client", ClientId::new)
+    }
+
+    /// An id in the path; percent-encoding is undone.
+    fn id<T>(&self, name: &str, field: Text, parse: fn(&str) -> Result<T, InvalidId>) -> Result<T, Problem> {
+        let decoded = percent_encoding::percent_decode_str(self.parameter(name)).decode_utf8_lossy();
+        parse(&decoded).map_err(|_| Problem::invalid(vec![FieldError::new(field, ID_RULE)]))
     }
 
     pub(super) async fn body(&mut self) -> Result<Bytes, Problem> {
@@ -225,15 +231,6 @@ impl Call {
             }
         }
     }
-}
-
-pub(super) fn parse_id<T>(
-    segment: &str,
-    field: &'static str,
-    parse: fn(&str) -> Result<T, InvalidId>,
-) -> Result<T, Problem> {
-    let decoded = percent_encoding::percent_decode_str(segment).decode_utf8_lossy();
-    parse(&decoded).map_err(|_| Problem::invalid(vec![FieldError::new(field, ID_RULE)]))
 }
 
 #[cfg(test)]

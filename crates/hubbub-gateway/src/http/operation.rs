@@ -10,7 +10,7 @@ use super::page::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::spec::schemas::{id, limit, one_of, schema, time};
 use super::{consistency, history};
 
-type Text = &'static str;
+pub(super) type Text = &'static str;
 /// A schema, which may depend on the limits.
 type SchemaOf = fn(&Limits) -> Value;
 

@@ -12,7 +12,7 @@ use super::query::{refuse_faults, require};
 use super::rooms::Room;
 use super::types::OrNull;
 use super::{Answer, json_of, no_content};
-use crate::json::object_of_bytes;
+use crate::json::object_or_default;
 use crate::problem::Problem;
 
 // The body of a `PUT`. It is read by `settings`, which tells `null` from what is left out and names every fault.
@@ -52,8 +52,7 @@ pub(super) async fn put(mut call: Call) -> Answer {
     let body = call.body().await?;
     let gateway = call.gateway();
     // A room needs no settings, so that no body is fine.
-    let body: Map<String, Value> =
-        if body.trim_ascii().is_empty() { Map::new() } else { object_of_bytes(&body)? };
+    let body: Map<String, Value> = object_or_default(&body)?;
     let settings = settings(&body)?;
     let outcome = gateway.change(&caller, RoomChange::PutRoom { room: room.as_str(), settings }).await?;
     let status = match outcome {

@@ -45,16 +45,12 @@ async fn write(gateway: &Gateway, query: Query, out: &mut Vec<u8>) -> Result<(),
         }
         Query::Holding { receiver } => {
             // Digits are an identifier.
-            let all = match ClientId::new(Name::of(receiver).as_str()) {
-                Ok(client) => {
-                    let page = |last: Option<&Arc<str>>| {
-                        store.queues_holding(client.clone(), last.and_then(queue_id), PAGE)
-                    };
-                    read_all(page).await?
-                }
-                Err(_) => Vec::new(),
+            let Ok(client) = ClientId::new(Name::of(receiver).as_str()) else {
+                return Ok(responses::write_list("queues", [].into_iter(), out));
             };
-            responses::write_list("queues", all.iter().map(|queue| &**queue), out);
+            let page =
+                |last: Option<&Arc<str>>| store.queues_holding(client.clone(), last.and_then(queue_id), PAGE);
+            responses::write_list("queues", read_all(page).await?.iter().map(|queue| &**queue), out);
         }
         Query::Message { queue, sender, receiver, newest_first } => {
             let (queue, sender, receiver) = (queue.map(Name::of), sender.map(Name::of), Name::of(receiver));

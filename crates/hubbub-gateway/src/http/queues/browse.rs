@@ -13,7 +13,7 @@ use super::super::types::{Id, MessageNumber};
 use super::super::{Answer, json, json_of};
 use super::json::{MESSAGE_BYTES, write_waiting};
 use super::{message_of, no_queue};
-use crate::json::{object_of_bytes, write_items, write_text_or_null};
+use crate::json::{object_or_default, write_items, write_text_or_null};
 use crate::problem::Problem;
 
 /// `GET /v1/queues/{queue}/messages`: messages in any state, whomever they wait for, in the order of their ids.
@@ -74,8 +74,7 @@ pub(in super::super) async fn redrive(mut call: Call) -> Answer {
     call.caller()?.check_administrator()?;
     let body = call.body().await?;
     let gateway = call.gateway();
-    let body: RedriveBody<'_> =
-        if body.trim_ascii().is_empty() { RedriveBody::default() } else { object_of_bytes(&body)? };
+    let body: RedriveBody<'_> = object_or_default(&body)?;
     let rule = || Problem::invalid(vec![FieldError::new("id", "must be a string or an integer")]);
     let id = body.id.as_ref().map(|id| message_of(id.as_id().ok_or_else(rule)?)).transpose()?;
     let (mut moved, mut has_more) = (0, true);

@@ -11,7 +11,7 @@ use super::super::{Answer, json_of, no_content};
 use super::json::Queue;
 use super::no_queue;
 use crate::Gateway;
-use crate::json::object_of_bytes;
+use crate::json::object_or_default;
 use crate::problem::Problem;
 
 pub(in super::super) async fn put(mut call: Call) -> Answer {
@@ -20,8 +20,7 @@ pub(in super::super) async fn put(mut call: Call) -> Answer {
     let body = call.body().await?;
     let gateway = call.gateway();
     // A queue needs no settings, so that no body is fine.
-    let draft: QueueSettingsDraft<'_> =
-        if body.trim_ascii().is_empty() { QueueSettingsDraft::default() } else { object_of_bytes(&body)? };
+    let draft: QueueSettingsDraft<'_> = object_or_default(&body)?;
     let mut faults = Vec::new();
     let settings = draft.check(queue.as_str(), &mut faults);
     refuse_faults(faults)?;

@@ -18,7 +18,7 @@ use super::json::write_deliveries;
 use super::no_queue;
 use crate::Gateway;
 use crate::apply::Applied;
-use crate::json::object_of_bytes;
+use crate::json::object_or_default;
 use crate::problem::Problem;
 use crate::server::Peer;
 
@@ -45,8 +45,7 @@ pub(in super::super) async fn take_of_client(call: Call, kind: Kind) -> Answer {
 async fn answer(mut call: Call, queue: Option<QueueId>, receiver: Option<ClientId>, kind: Kind) -> Answer {
     let caller = call.caller()?;
     let body = call.body().await?;
-    let mut draft: TakeDraft<'_> =
-        if body.trim_ascii().is_empty() { TakeDraft::default() } else { object_of_bytes(&body)? };
+    let mut draft: TakeDraft<'_> = object_or_default(&body)?;
     let mut faults = Vec::new();
     if let Some(client) = &receiver {
         draft.receiver = Some(Loose::Text(client.as_str().into()));

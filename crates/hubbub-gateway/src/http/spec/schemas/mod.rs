@@ -122,12 +122,10 @@ pub(super) fn finish(schema: &mut Value, limits: &Limits) {
     for (keyword, value) in keywords.iter_mut() {
         match (keyword.as_str(), value) {
             ("properties", Value::Object(members)) => {
-                for (name, member) in members {
-                    finish(member, limits);
-                    if !required.iter().any(|one| one == name.as_str()) {
-                        strip_null(member);
-                    }
-                }
+                members.values_mut().for_each(|member| finish(member, limits));
+                let optional =
+                    members.iter_mut().filter(|(name, _)| !required.iter().any(|one| one == name.as_str()));
+                optional.for_each(|(_, member)| strip_null(member));
             }
             ("maximum", limit @ Value::String(_)) => {
                 let most = limit.as_str().map(|name| with_limits(name, limits));

@@ -69,10 +69,8 @@ pub(super) struct PairCount {
 }
 
 impl From<PairStats> for PairCount {
-    fn from(stats: PairStats) -> Self {
-        let PairStats { room, user, messages } = stats;
-        let (room_id, user_id) = (ReportId::of(room.as_str()), ReportId::of(user.as_str()));
-        Self { room_id, user_id, message_count: messages }
+    fn from(PairStats { room, user, messages: message_count }: PairStats) -> Self {
+        Self { room_id: ReportId::of(room.as_str()), user_id: ReportId::of(user.as_str()), message_count }
     }
 }
 
@@ -131,10 +129,9 @@ pub(super) struct UserRoom {
 }
 
 impl From<Participation> for UserRoom {
-    fn from(stats: Participation) -> Self {
-        let Participation { room, messages, received } = stats;
+    fn from(Participation { room, messages: message_count, received }: Participation) -> Self {
         let last_activity = PlainTime(received.last);
-        Self { room_id: ReportId::of(room.as_str()), message_count: messages, last_activity }
+        Self { room_id: ReportId::of(room.as_str()), message_count, last_activity }
     }
 }
 

@@ -42,26 +42,19 @@ pub(in super::super) struct LineProblem {
     /// For people.
     detail: String,
     /// The message it is about, also when the server made its id.
-    #[serde(skip_serializing_if = "Option::is_none")]
     message_id: Option<Id>,
     /// With `removed`: the room whose subscription ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     room_id: Option<Id>,
     /// Every broken rule, for `invalid`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Vec<BrokenRule>>,
     /// With `condition_failed`: what the key has, if it is there.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     revision: Option<u64>,
     /// With `reset` and `compacted`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<Epoch>,
     /// With `reset` and `compacted`: where to start again.
-    #[serde(skip_serializing_if = "Option::is_none")]
     oldest: Option<u64>,
     /// With `reset` and `compacted`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     head: Option<u64>,
 }
 

@@ -22,10 +22,8 @@ pub(super) struct Watching {
 #[derive(JsonSchema)]
 struct Value {
     /// The value as text.
-    #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
     /// Instead of `value`: bytes that are no UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("contentEncoding" = "base64"))]
     base64: Option<String>,
 }
@@ -63,7 +61,6 @@ struct PutDone {
     /// Whether the key was not there before.
     created: bool,
     /// When it runs out; missing when it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Time>,
 }
 
@@ -84,6 +81,5 @@ struct Found {
     #[serde(flatten)]
     value: Value,
     /// When it runs out; missing when it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Time>,
 }

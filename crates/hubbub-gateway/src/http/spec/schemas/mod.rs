@@ -74,30 +74,27 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
             generator.take_definitions(false)
         }};
     }
+    // What is written by hand, too: of its members an `Option` may be left out, an `OrNull` may be `null`.
     let mut all = schemas_of!(SchemaSettings::draft2020_12().for_deserialize();
-        AnyId, AnyTime,
-        message_types::DraftWithRoom, message_types::Draft,
+        AnyId, AnyTime, Position, Problem, LineProblem,
+        DraftWithRoom, message_types::Draft, Message, message_types::Receipt, message_types::Accepted,
+        message_types::LineAnswer, message_types::HistoryPage, message_types::UserRoomList, message_types::UserMessages,
         room::RoomSettingsBody, members::ReadBody<'_>,
         queue_answers::QueueSettings, queue_types::QueueDraft, queue_types::QueueDrafts, queue_types::Take,
         queue_types::TakeOnLease, queue_types::TakeOfSender, queue_types::AckBody, queue_types::NackBody,
         queue_types::ExtendBody, queue_answers::AckManyBody<'_>, queue_answers::RedriveBody<'_>,
-        kv::BatchBody,
+        queue_types::QueueReceipt, queue_types::QueueReceipts, queue_types::QueueMessages,
+        queue_types::WaitingMessages, queue_types::Acked,
+        kv::BatchBody, key_types::KeyChange, key_types::Watching, key_types::KeyBatchAnswer, health::Live,
     );
     all.extend(schemas_of!(SchemaSettings::draft2020_12().for_serialize();
-        Position, Problem, LineProblem,
-        message_types::Message, message_types::Receipt, message_types::Accepted, message_types::LineAnswer,
-        message_types::HistoryPage,
-        rooms::Room, rooms::RoomList, members::Presence, members::ReadMark, members::MemberList,
-        message_types::UserRoomList, users::Erased,
-        queue_answers::Queue, queue_answers::QueueList, queue_types::QueueReceipt, queue_types::QueueReceipts,
-        queue_types::QueueMessages, queue_types::WaitingMessages, queue_answers::ClientList,
-        queue_answers::Nacked, queue_answers::Extended, queue_types::Acked, queue_answers::Redriven,
-        kv::KeyList, key_types::KeyChange, key_types::Watching, key_types::KeyBatchAnswer,
+        rooms::Room, rooms::RoomList, members::Presence, members::ReadMark, members::MemberList, users::Erased,
+        queue_answers::Queue, queue_answers::QueueList, queue_answers::ClientList,
+        queue_answers::Nacked, queue_answers::Extended, queue_answers::Redriven, kv::KeyList,
         stats::Current<stats::Totals>, stats::Current<stats::RoomStatsList>, stats::Current<stats::UserStatsList>,
         stats::Current<stats::HourStatsList>, stats::Current<stats::ActiveUsers>,
-        stats::Current<stats::ParticipationList>, message_types::UserMessages, stats::Current<stats::Audit>,
-        stats::Report,
-        health::Health, health::Live, backups::Backup,
+        stats::Current<stats::ParticipationList>, stats::Current<stats::Audit>, stats::Report,
+        health::Health, backups::Backup,
     ));
     all.values_mut().for_each(|schema| finish(schema, limits));
     all
@@ -122,10 +119,10 @@ pub(super) fn finish(schema: &mut Value, limits: &Limits) {
     for (keyword, value) in keywords.iter_mut() {
         match (keyword.as_str(), value) {
             ("properties", Value::Object(members)) => {
-                members.values_mut().for_each(|member| finish(member, limits));
-                let optional =
-                    members.iter_mut().filter(|(name, _)| !required.iter().any(|one| one == name.as_str()));
-                optional.for_each(|(_, member)| strip_null(member));
+                members.iter_mut().for_each(|(name, member)| {
+                    finish(member, limits);
+                    strip_null(member, required.iter().any(|one| one == name.as_str()));
+                });
             }
             ("maximum", limit @ Value::String(_)) => {
                 let most = limit.as_str().map(|name| with_limits(name, limits));
@@ -159,10 +156,10 @@ fn is_rust_number(format: &str) -> bool {
     format.starts_with("uint") || format.starts_with("int") || ["float", "double"].contains(&format)
 }
 
-/// Takes `null` out of what an `Option` takes, unless it is marked.
-fn strip_null(member: &mut Value) {
+/// Takes the mark out, and where there is none and the member may be left out, `null`.
+fn strip_null(member: &mut Value, is_required: bool) {
     let Some(keywords) = member.as_object_mut() else { return };
-    if keywords.remove(OR_NULL).is_some() {
+    if keywords.remove(OR_NULL).is_some() || is_required {
         return;
     }
     if let Some(Value::Array(kinds)) = keywords.get_mut("type") {

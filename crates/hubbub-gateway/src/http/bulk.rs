@@ -15,9 +15,9 @@ use super::streamed::{Gone, Writer, streamed};
 use super::{Answer, stream_response};
 use crate::Gateway;
 use crate::auth::Caller;
-use crate::intake::Intake;
 use crate::json;
 use crate::problem::{Problem, Sent, sent};
+use crate::submit::Ingest;
 
 /// Answers that may wait for a slow reader, in chunks.
 const ANSWERS_MAX: usize = 4;
@@ -132,9 +132,9 @@ impl Stream {
         }
         let draft: MessageDraft<'_> = json::object_of_bytes(line)?;
         let now = self.gateway.now();
-        let intake = Intake { rules: Rules::Api, room: None, caller: &self.caller, key: None, now };
+        let ingest = Ingest { rules: Rules::Api, room: None, caller: &self.caller, key: None, now };
         let (ops, refused_by) = (&mut self.ops, &self.refused_by);
-        self.gateway.check(&draft, &intake, |sent| {
+        self.gateway.check(&draft, &ingest, |sent| {
             let id = sent.id.to_owned();
             if let Some(problem) = refused_by {
                 return Err(Problem { message_id: Some(id), ..problem.clone() });

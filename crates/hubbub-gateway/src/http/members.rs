@@ -11,9 +11,9 @@ use super::endpoint::Call;
 use super::page::Page;
 use super::types::Id;
 use super::{Answer, json_of, no_content};
-use crate::change;
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
+use crate::submit::mark_read as check_mark;
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -106,7 +106,7 @@ pub(super) async fn mark_read(mut call: Call) -> Answer {
     let gateway = call.gateway();
     let body: ReadBody<'_> = object_of_bytes(&body)?;
     let mut faults = Vec::new();
-    let change = change::mark_read(Some(&room), &caller, body.seq.as_ref(), &mut faults);
+    let change = check_mark(Some(&room), &caller, body.seq.as_ref(), &mut faults);
     let change = change.ok_or_else(|| Problem::invalid(faults))?;
     let Outcome::Read(mark) = gateway.change(&caller, change.what).await? else {
         return Err(Problem::no_outcome());

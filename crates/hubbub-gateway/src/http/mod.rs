@@ -15,7 +15,6 @@ mod operation;
 mod page;
 pub(crate) mod query;
 mod queues;
-mod room;
 mod rooms;
 mod send;
 mod spec;

@@ -6,9 +6,9 @@ use hyper::StatusCode;
 
 use super::endpoint::Call;
 use super::{Answer, json};
-use crate::intake::Intake;
 use crate::json::{object_of_bytes, write_flag, write_number, write_plain, write_text, write_time};
 use crate::problem::{Problem, Sent, sent};
+use crate::submit::Ingest;
 
 pub(super) async fn send(mut call: Call) -> Answer {
     let room = call.room()?;
@@ -19,8 +19,8 @@ pub(super) async fn send(mut call: Call) -> Answer {
     let gateway = call.gateway();
     let mut ops = OpBatch::default();
     let draft: MessageDraft<'_> = object_of_bytes(&body)?;
-    let intake = Intake { rules: Rules::Api, room: Some(room.as_str()), caller: &caller, key, now };
-    let id = gateway.check(&draft, &intake, |sent| {
+    let ingest = Ingest { rules: Rules::Api, room: Some(room.as_str()), caller: &caller, key, now };
+    let id = gateway.check(&draft, &ingest, |sent| {
         ops.push(&Op::Send(*sent));
         sent.id.to_owned()
     })?;

@@ -21,13 +21,13 @@ use super::subscriptions::{Announce, Subscriptions};
 use super::write_mark;
 use crate::Gateway;
 use crate::auth::Caller;
-use crate::change::mark_read;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
 use crate::http::query::require;
 use crate::http::send_receipt;
-use crate::intake::Intake;
 use crate::json::{self, write_plain};
 use crate::problem::{Problem, Sent};
+use crate::submit::Ingest;
+use crate::submit::mark_read;
 
 /// Longest `ref` a client may ask to have repeated, as JSON.
 const REF_BYTES_MAX: usize = 256;
@@ -165,8 +165,8 @@ impl Api {
     fn send(&self, turn: &mut Turn<'_>, text: &str, reference: &str) -> Result<(), Problem> {
         let draft: MessageDraft<'_> = json::object(text)?;
         let Turn { gateway, answers, ops, now, .. } = turn;
-        let intake = Intake { rules: Rules::Api, room: None, caller: &self.caller, key: None, now: *now };
-        gateway.check(&draft, &intake, |sent| {
+        let ingest = Ingest { rules: Rules::Api, room: None, caller: &self.caller, key: None, now: *now };
+        gateway.check(&draft, &ingest, |sent| {
             let request = Request { subject: Subject::Message(sent.id), extra: reference, received_at: *now };
             answers.stage(gateway, ops, &Op::Send(*sent), request);
         })

@@ -12,9 +12,9 @@ use super::subscriptions::{Announce, Subscriptions};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
-use crate::intake::Intake;
 use crate::json::{self, write_flag, write_items, write_number, write_plain, write_text, write_time};
 use crate::problem::{Problem, Sent};
+use crate::submit::Ingest;
 
 pub(super) struct Chat {
     pub(super) room: RoomId,
@@ -61,8 +61,8 @@ impl Chat {
         let draft: MessageDraft<'_> = json::object(text)?;
         let Turn { gateway, answers, ops, now, .. } = turn;
         let room = Some(self.room.as_str());
-        let intake = Intake { rules: Rules::Chat, room, caller: &self.caller, key: None, now: *now };
-        gateway.check(&draft, &intake, |sent| {
+        let ingest = Ingest { rules: Rules::Chat, room, caller: &self.caller, key: None, now: *now };
+        gateway.check(&draft, &ingest, |sent| {
             let extra = if self.echo { text } else { "" };
             let request = Request { subject: Subject::Message(sent.id), extra, received_at: *now };
             answers.stage(gateway, ops, &Op::Send(*sent), request);

@@ -7,14 +7,14 @@ use super::super::operation::{
     AFTER, FROM_TO, HISTORY_LIMIT, LIMIT, Media::*, PAGE, Parameter, REPLICATED, query,
 };
 use super::super::spec::schemas::{id, limit, text, time};
-use super::super::{page, stats};
+use super::super::{history, page, stats};
 
 /// Most rows of a list of those with most messages.
 const TOP: Parameter =
     query("limit", |_| limit(1, stats::TOP_DEFAULT, page::LIMIT_MAX), "Most rows of the list.");
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
-    get("/v1/users/{user}/messages", |call| Box::pin(stats::messages(call)))
+    get("/v1/users/{user}/messages", |call| Box::pin(history::user_messages(call)))
         .named("readUserMessages", "What a user wrote, over all rooms")
         .about("By time, newest last; of equal times by room, then by `seq`. For the user, and for administrators.")
         .parameters(&[

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hubbub_core::kv::{Condition, TTL_MS_MAX};
 use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Op, OpBatch, Outcome};
 use hubbub_pipeline::kv::Value;
@@ -16,7 +18,6 @@ use super::key::{self, KEY_RULE};
 use super::list::write_expiry;
 use super::value::{TTL_RULE, ttl_ms};
 use crate::Gateway;
-use crate::base64;
 use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
 use crate::http::types::Key as KeyText;
@@ -163,7 +164,7 @@ fn check(body: &BatchBody, value_bytes: usize) -> Result<(OpBatch, Vec<Key<'_>>)
         }
         let value = match (&put.value, &put.base64) {
             (Some(text), None) => Some(Cow::Borrowed(text.as_bytes())),
-            (None, Some(encoded)) => base64::decode(encoded).map(Cow::Owned),
+            (None, Some(encoded)) => STANDARD.decode(encoded).ok().map(Cow::Owned),
             _ => None,
         };
         match &value {
@@ -221,9 +222,33 @@ async fn write_found(gateway: &Gateway, key: &[u8], out: &mut Vec<u8>) -> Result
     }
     match std::str::from_utf8(&bytes) {
         Ok(text) => write_text(",\"value\":", text, out),
-        Err(_) => write_plain(",\"base64\":\"", &base64::encode(&bytes), out),
+        Err(_) => write_plain(",\"base64\":\"", &STANDARD.encode(&bytes), out),
     }
     write_number(",\"revision\":", revision, out);
     write_expiry(expires_at, out);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back() {
+        let known = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("\u{fb}\u{ff}", "w7vDvw=="),
+        ];
+        for (plain, encoded) in known {
+            assert_eq!(STANDARD.encode(plain), encoded);
+            assert_eq!(STANDARD.decode(encoded).ok().as_deref(), Some(plain.as_bytes()));
+        }
+        for wrong in ["Z", "Zg", "Zg=", "Zh==", "Zm9=", "Zg==Zg==", "Z===", "====", "Zm 9v", "Zm9-"] {
+            assert_eq!(STANDARD.decode(wrong).ok(), None, "{wrong}");
+        }
+    }
 }

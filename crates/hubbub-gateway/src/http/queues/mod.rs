@@ -1,4 +1,4 @@
-//! Queues over HTTP: create and list them ([`queue`], [`list`]), send ([`send`]), take, peek and wait ([`take`]), end leases
+//! Queues over HTTP: create and list them ([`queue`]), send ([`send`]), take, peek and wait ([`take`]), end leases
 //! ([`ack`]), browse their messages ([`browse`]), and register clients ([`clients`]).
 //!
 //! The drafts of `hubbub_core::queue_draft` check each body; it becomes operations of one batch. [`json`] writes answers.
@@ -10,7 +10,6 @@ mod ack;
 mod browse;
 mod clients;
 mod json;
-mod list;
 mod queue;
 mod send;
 mod take;
@@ -19,8 +18,7 @@ pub(super) use ack::{AckManyBody, Extended, Nacked, ack, ack_many, extend, nack,
 pub(super) use browse::{RedriveBody, Redriven, browse, redrive};
 pub(super) use clients::{ClientList, list as clients, register, unregister};
 pub(super) use json::{Queue, QueueSettings};
-pub(super) use list::{QueueList, list};
-pub(super) use queue::{delete, get as show, put};
+pub(super) use queue::{QueueList, delete, get as show, list, put};
 pub(super) use send::send;
 pub(super) use take::{Kind, take, take_of_client};
 

@@ -17,10 +17,10 @@ use super::super::{Answer, json};
 use super::json::write_deliveries;
 use super::no_queue;
 use crate::Gateway;
-use crate::apply::Applied;
 use crate::json::object_or_default;
 use crate::problem::Problem;
 use crate::server::Peer;
+use crate::submit::Applied;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Kind {

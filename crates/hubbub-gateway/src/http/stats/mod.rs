@@ -4,17 +4,13 @@
 //! query's `user` selects figures, only the header names the caller.
 
 mod accept;
-mod audit;
 mod json;
-mod messages;
 mod report;
 mod state;
 
-pub(super) use audit::{Audit, audit};
 pub(super) use json::{
     ActiveUsers, Current, HourStatsList, ParticipationList, RoomStatsList, Totals, UserStatsList,
 };
-pub(super) use messages::messages;
 pub(super) use report::{Report, metrics, report};
 pub(crate) use state::SAMPLE_INTERVAL;
 pub use state::{MetricsDefault, Statistics};
@@ -24,6 +20,7 @@ use std::time::Duration;
 use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery};
 use hubbub_core::{ErrorCode, RoomId, StatsStore, Timestamp, UserId};
 use hyper::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::consistency::Reads;
@@ -145,6 +142,46 @@ fn check_administrator(caller: &Caller) -> Result<(), Problem> {
 /// Answers with what was counted, and how current it is.
 fn answer<V, T: Serialize>(counted: Counted<V>, answer: impl FnOnce(V) -> T) -> Answer {
     json_of(StatusCode::OK, &Current { answer: answer(counted.value), as_of: Time(counted.as_of) })
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Audit {
+    /// Gone through.
+    messages: u64,
+    /// Empty when all counts are right.
+    differences: Vec<String>,
+    took_ms: f64,
+}
+
+pub(super) async fn audit(call: Call) -> Answer {
+    check_administrator(&call.caller()?)?;
+    let gateway = call.gateway().clone();
+    // It goes on when the caller is gone, and is still the only one then.
+    match tokio::spawn(async move { recount(&gateway).await }).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            tracing::error!(%error, "an audit ended early");
+            Err(Problem::new(ErrorCode::Internal, "the audit ended early; see the server's log"))
+        }
+    }
+}
+
+async fn recount(gateway: &Gateway) -> Answer {
+    // It reads everything and keeps second counts in memory: one is enough.
+    let Ok(_only) = gateway.statistics.audit.try_lock() else {
+        return Err(Problem::new(
+            ErrorCode::Overloaded,
+            "another audit is under way; ask again when it is over",
+        ));
+    };
+    let started = gateway.clock.monotonic();
+    let audit = gateway.store.audit().await?;
+    let took_ms = millis_since(gateway, started);
+    if !audit.value.differences.is_empty() {
+        tracing::error!(differences = ?audit.value.differences, "the statistics are wrong");
+    }
+    answer(audit, |audit| Audit { messages: audit.messages, differences: audit.differences, took_ms })
 }
 
 /// Milliseconds since a moment of the monotonic clock, to the microsecond.

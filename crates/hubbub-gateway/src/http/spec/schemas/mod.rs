@@ -27,9 +27,7 @@ use self::basics::Problem;
 use self::{keys as key_types, messages as message_types, queues as queue_types};
 use crate::http::sse::HEARTBEAT;
 use crate::http::types::{AnyId, AnyTime, OR_NULL, reference};
-use crate::http::{
-    ITEMS_MAX, backups, health, kv, members, queues as queue_answers, room, rooms, stats, users,
-};
+use crate::http::{ITEMS_MAX, backups, health, kv, members, queues as queue_answers, rooms, stats, users};
 
 /// A reference to one of [`all`].
 pub(in crate::http) fn schema(name: &str) -> Value {
@@ -79,7 +77,7 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
         AnyId, AnyTime, Position, Problem, LineProblem,
         DraftWithRoom, message_types::Draft, Message, message_types::Receipt, message_types::Accepted,
         message_types::LineAnswer, message_types::HistoryPage, message_types::UserRoomList, message_types::UserMessages,
-        room::RoomSettingsBody, members::ReadBody<'_>,
+        rooms::RoomSettingsBody, members::ReadBody<'_>,
         queue_answers::QueueSettings, queue_types::QueueDraft, queue_types::QueueDrafts, queue_types::Take,
         queue_types::TakeOnLease, queue_types::TakeOfSender, queue_types::AckBody, queue_types::NackBody,
         queue_types::ExtendBody, queue_answers::AckManyBody<'_>, queue_answers::RedriveBody<'_>,

@@ -44,13 +44,12 @@ async fn write(gateway: &Gateway, query: Query, out: &mut Vec<u8>) -> Result<(),
             responses::write_list("queues", all.await?.iter().map(|queue: &Arc<str>| &**queue), out);
         }
         Query::Holding { receiver } => {
-            // Digits are an identifier.
-            let Ok(client) = ClientId::new(Name::of(receiver).as_str()) else {
-                return Ok(responses::write_list("queues", [].into_iter(), out));
+            let all = match ClientId::new(Name::of(receiver).as_str()) {
+                Ok(client) => holding(gateway, client).await?,
+                // Digits are an identifier.
+                Err(_) => Vec::new(),
             };
-            let page =
-                |last: Option<&Arc<str>>| store.queues_holding(client.clone(), last.and_then(queue_id), PAGE);
-            responses::write_list("queues", read_all(page).await?.iter().map(|queue| &**queue), out);
+            responses::write_list("queues", all.iter().map(|queue| &**queue), out);
         }
         Query::Message { queue, sender, receiver, newest_first } => {
             let (queue, sender, receiver) = (queue.map(Name::of), sender.map(Name::of), Name::of(receiver));
@@ -65,6 +64,12 @@ async fn write(gateway: &Gateway, query: Query, out: &mut Vec<u8>) -> Result<(),
         }
     }
     Ok(())
+}
+
+async fn holding(gateway: &Gateway, client: ClientId) -> Result<Vec<Arc<str>>, ReadError> {
+    let page =
+        |last: Option<&Arc<str>>| gateway.store.queues_holding(client.clone(), last.and_then(queue_id), PAGE);
+    read_all(page).await
 }
 
 fn queue_id(queue: &Arc<str>) -> Option<QueueId> {

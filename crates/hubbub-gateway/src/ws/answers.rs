@@ -23,7 +23,7 @@ pub(super) trait Responses {
     fn finish(&self, start: usize, out: &mut Vec<u8>);
 }
 
-enum Answer {
+pub(super) enum Answer {
     /// The refusal of operations of one room that were not submitted.
     Refused { problem: Problem, count: usize, room: Option<RoomId> },
     /// A frame that answers something else.
@@ -34,11 +34,11 @@ enum Answer {
 
 /// One socket's answers. What is staged at one time is of one room.
 pub(super) struct Answers {
-    pending: Pending<Answer>,
+    pub(super) pending: Pending<Answer>,
     requests: RequestQueue,
     behind_outbox: usize,
     staged_room: String,
-    refusing: RefusingRooms,
+    pub(super) refusing: RefusingRooms,
 }
 
 impl Answers {
@@ -109,23 +109,6 @@ impl Answers {
     /// Whether an answer waits, now or behind others, for the outbox.
     pub(super) fn waits_for_outbox(&self) -> bool {
         self.behind_outbox > 0
-    }
-
-    /// The payload of a ping that is sent for another reason.
-    pub(super) fn ping_payload(&self) -> Option<[u8; 8]> {
-        self.refusing.ping_payload()
-    }
-
-    pub(super) fn on_pong(&mut self, payload: &[u8]) {
-        self.refusing.on_pong(payload);
-    }
-
-    pub(super) fn unanswered(&self) -> usize {
-        self.pending.unanswered()
-    }
-
-    pub(super) fn may_be_ready(&self) -> bool {
-        self.pending.may_be_ready()
     }
 
     /// Appends all answers that are ready, in order; `false` when there are none. `has_passed` says of a position in the

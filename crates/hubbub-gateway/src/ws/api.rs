@@ -148,7 +148,7 @@ impl Api {
             Some("read") => self.mark_read(turn, &frame, reference),
             Some("typing") => typing(turn, &frame),
             Some("ping") => {
-                turn.answer(frame_of(|out| write_simple("pong", reference, None, out)));
+                turn.answer(|out| write_simple("pong", reference, None, out));
                 Ok(())
             }
             Some(other) => Err(Problem::new(
@@ -211,15 +211,9 @@ impl Api {
     }
 }
 
-fn frame_of(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut frame = Vec::new();
-    write(&mut frame);
-    frame
-}
-
 fn refuse(turn: &mut Turn<'_>, reference: &str, problem: &Problem) {
     turn.gateway.metrics.reject(problem.code, 1);
-    turn.answer(frame_of(|out| write_error(reference, problem, out)));
+    turn.answer(|out| write_error(reference, problem, out));
 }
 
 fn subscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
@@ -266,7 +260,8 @@ fn unsubscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Resul
         return Err(Problem::invalid(vec![fault]));
     }
     // Nothing of the room may follow the answer, and nothing of the others may change its order for that.
-    let frame = frame_of(|out| write_simple("unsubscribed", reference, Some(&name), out));
+    let mut frame = Vec::new();
+    write_simple("unsubscribed", reference, Some(&name), &mut frame);
     let end = turn.subscriptions.outbox_end();
     turn.answers.push_behind_outbox(turn.gateway, turn.ops, frame, end);
     Ok(())

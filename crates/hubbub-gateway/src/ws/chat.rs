@@ -45,9 +45,8 @@ impl Dialect for Chat {
     fn on_text(&self, turn: &mut Turn<'_>, text: &str) {
         if let Err(problem) = self.send(turn, text) {
             turn.gateway.metrics.reject(problem.code, 1);
-            let mut frame = Vec::new();
-            write_error(problem.message_id.as_deref().unwrap_or_default(), &problem, &mut frame);
-            turn.answer(frame);
+            let message_id = problem.message_id.as_deref().unwrap_or_default();
+            turn.answer(|out| write_error(message_id, &problem, out));
         }
     }
 

@@ -28,8 +28,7 @@ struct MessagesByType {
 }
 
 impl From<TypeCounts> for MessagesByType {
-    fn from(counts: TypeCounts) -> Self {
-        let TypeCounts { text, join, leave } = counts;
+    fn from(TypeCounts { text, join, leave }: TypeCounts) -> Self {
         Self { text, join, leave }
     }
 }
@@ -43,8 +42,8 @@ struct Span {
 }
 
 impl From<FirstLast> for Span {
-    fn from(received: FirstLast) -> Self {
-        Self { first_message_at: Time(received.first), last_message_at: Time(received.last) }
+    fn from(FirstLast { first, last }: FirstLast) -> Self {
+        Self { first_message_at: Time(first), last_message_at: Time(last) }
     }
 }
 
@@ -90,9 +89,8 @@ pub(super) struct RoomStats {
 }
 
 impl From<stats::RoomStats> for RoomStats {
-    fn from(stats: stats::RoomStats) -> Self {
-        let stats::RoomStats { room, messages, users, received } = stats;
-        Self { room_id: Id(room), messages, unique_users: users, span: received.into() }
+    fn from(stats::RoomStats { room, messages, users: unique_users, received }: stats::RoomStats) -> Self {
+        Self { room_id: Id(room), messages, unique_users, span: received.into() }
     }
 }
 
@@ -109,8 +107,7 @@ pub(super) struct UserStats {
 }
 
 impl From<stats::UserStats> for UserStats {
-    fn from(stats: stats::UserStats) -> Self {
-        let stats::UserStats { user, messages, rooms, received } = stats;
+    fn from(stats::UserStats { user, messages, rooms, received }: stats::UserStats) -> Self {
         Self { user_id: Id(user), messages, rooms, span: received.into() }
     }
 }
@@ -126,8 +123,7 @@ pub(super) struct Participation {
 }
 
 impl From<stats::Participation> for Participation {
-    fn from(stats: stats::Participation) -> Self {
-        let stats::Participation { room, messages, received } = stats;
+    fn from(stats::Participation { room, messages, received }: stats::Participation) -> Self {
         Self { room_id: Id(room), messages, span: received.into() }
     }
 }

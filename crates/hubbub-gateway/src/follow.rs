@@ -111,9 +111,9 @@ enum Stage {
 }
 
 enum Fetched {
-    /// The store's epoch before the read, the user's standing in the room, and the room.
+    /// The store's epoch before the read, the user's access to the room, and the room.
     Info(Arc<str>, Result<(AccessLevel, Option<RoomInfo>), ReadError>),
-    /// A page, and the user's standing in the room after it was read.
+    /// A page, and the user's access to the room after it was read.
     Page(Result<(HistoryPage, AccessLevel), ReadError>),
 }
 
@@ -124,8 +124,8 @@ pub(crate) struct Follower {
     gateway: Arc<Gateway>,
     room: RoomId,
     user: Option<UserId>,
-    /// The user's standing in the room when the subscription began.
-    standing: AccessLevel,
+    /// The user's access to the room when the subscription began.
+    access: AccessLevel,
     attachment: Option<Attachment>,
     outbox: Arc<Outbox>,
     stage: Stage,
@@ -147,7 +147,7 @@ impl Follower {
         gateway: Arc<Gateway>,
         room: RoomId,
         user: Option<UserId>,
-        wanted: FollowRequest,
+        request: FollowRequest,
         outbox: Arc<Outbox>,
     ) -> Self {
         // Before the room and its members are read, so that nothing published meanwhile is missed.
@@ -156,11 +156,11 @@ impl Follower {
             gateway,
             room,
             user,
-            standing: AccessLevel::Guest,
+            access: AccessLevel::Guest,
             attachment,
             outbox,
-            on_reset: wanted.on_reset,
-            stage: Stage::Requested(wanted),
+            on_reset: request.on_reset,
+            stage: Stage::Requested(request),
             read_on_from: None,
             fetch: None,
             has_cursor: false,
@@ -221,29 +221,29 @@ impl Follower {
 
     fn take(&mut self, fetched: Fetched) -> Option<Step> {
         match fetched {
-            Fetched::Info(epoch, Ok((standing, info))) => {
-                let Stage::Requested(wanted) = &self.stage else { return None };
+            Fetched::Info(epoch, Ok((access, info))) => {
+                let Stage::Requested(request) = &self.stage else { return None };
                 if epoch != self.gateway.store.epoch() {
                     // Another epoch began meanwhile, and this may be of either.
                     return None;
                 }
-                let is_member = standing == AccessLevel::Member;
+                let is_member = access == AccessLevel::Member;
                 let confirm = |attachment| self.gateway.hub.confirm(attachment, &self.outbox, is_member);
                 if !self.attachment.as_ref().is_none_or(confirm) {
                     return None;
                 }
-                if wanted.audience == Audience::Members && !is_member {
+                if request.audience == Audience::Members && !is_member {
                     return Some(Step::Gone);
                 }
-                if standing == AccessLevel::Outsider {
+                if access == AccessLevel::Outsider {
                     return Some(Step::Failed(Problem::not_member()));
                 }
-                self.standing = standing;
+                self.access = access;
                 let (head, oldest) = info.map_or((0, 1), |info| (info.head, info.oldest));
                 let at = Reset { epoch, oldest, head };
-                let is_reset = wanted.is_reset(&at);
-                self.has_cursor = wanted.has_cursor(is_reset);
-                self.stage = wanted.first_stage(&at, is_reset);
+                let is_reset = request.is_reset(&at);
+                self.has_cursor = request.has_cursor(is_reset);
+                self.stage = request.first_stage(&at, is_reset);
                 Some(Step::Begun { at, is_reset })
             }
             // Another epoch may have begun, and the page may be of that one. The owner of the outbox ends the connection.
@@ -252,9 +252,7 @@ impl Follower {
                 None
             }
             // Removed since the subscription began, perhaps by another server. The page may hold later messages.
-            Fetched::Page(Ok((_, standing)))
-                if standing != self.standing && standing != AccessLevel::Member =>
-            {
+            Fetched::Page(Ok((_, access))) if access != self.access && access != AccessLevel::Member => {
                 if let Some(attachment) = &self.attachment {
                     self.gateway.hub.end_joining(attachment, &self.outbox);
                 }
@@ -367,8 +365,8 @@ fn begin_fetch(
         Stage::Requested(_) => {
             return Box::pin(async move {
                 let epoch = gateway.store.epoch();
-                let info = match standing(&gateway, &room, user).await {
-                    Ok(standing) => gateway.store.room(room).await.map(|info| (standing, info)),
+                let info = match access_level(&gateway, &room, user).await {
+                    Ok(access) => gateway.store.room(room).await.map(|info| (access, info)),
                     Err(error) => Err(error),
                 };
                 Fetched::Info(epoch, info)
@@ -388,12 +386,16 @@ fn begin_fetch(
             Err(error) => return Fetched::Page(Err(error)),
         };
         // After the page: if the user is a member now, everything in it was written while the user was one.
-        Fetched::Page(standing(&gateway, &room, user).await.map(|standing| (page, standing)))
+        Fetched::Page(access_level(&gateway, &room, user).await.map(|access| (page, access)))
     })
 }
 
 /// Reads the store, because the cache may be older than the subscription.
-async fn standing(gateway: &Gateway, room: &RoomId, user: Option<UserId>) -> Result<AccessLevel, ReadError> {
+async fn access_level(
+    gateway: &Gateway,
+    room: &RoomId,
+    user: Option<UserId>,
+) -> Result<AccessLevel, ReadError> {
     match user {
         None => Ok(AccessLevel::Guest),
         Some(user) => gateway.members.access(room.clone(), user).await.map(Into::into),

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::Call;
-use super::page::Page;
+use super::page::cut;
 use super::types::Id;
 use super::{Answer, json_of, no_content};
 use crate::json::object_of_bytes;
@@ -47,10 +47,10 @@ pub(super) async fn list(call: Call) -> Answer {
         gateway.store.members(room.clone(), after, limit + 1).await
     };
     let members = gateway.read_as(&room, &caller, reading).await?;
-    let page = Page::of(members, limit, |last| last.user.as_str().to_owned());
+    let (members, next) = cut(members, limit, |last| last.user.to_string());
     let member =
         |member: hubbub_core::store::Member| Member { user_id: Id(member.user), read_seq: member.read_seq };
-    let (members, next) = (page.items.into_iter().map(member).collect(), page.next);
+    let members = members.into_iter().map(member).collect();
     json_of(StatusCode::OK, &MemberList { members, next })
 }
 

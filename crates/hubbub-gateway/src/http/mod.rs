@@ -34,7 +34,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hubbub_core::ErrorCode;
-use hubbub_core::message::write_u64;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
@@ -42,6 +41,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 
 use crate::auth::check_origin;
+use crate::json::{write_number, write_plain};
 use crate::problem::Problem;
 use crate::server::Peer;
 use endpoint::{Answering, Call};
@@ -93,7 +93,10 @@ fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<Answering, P
 
 fn problem_response(problem: &Problem) -> Response<Body> {
     let mut body = Vec::with_capacity(256);
-    write_problem(problem, &mut body);
+    write_plain("{\"type\":\"urn:hubbub:error:", problem.code.as_str(), &mut body);
+    body.push(b',');
+    problem.write_members(&mut body);
+    body.push(b'}');
     let status =
         StatusCode::from_u16(problem.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = respond(status, "application/problem+json", body);
@@ -110,15 +113,6 @@ fn problem_response(problem: &Problem) -> Response<Body> {
         headers.insert(ALLOW, methods);
     }
     response
-}
-
-/// Appends the whole object, as HTTP answers it.
-fn write_problem(problem: &Problem, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"type\":\"urn:hubbub:error:");
-    out.extend_from_slice(problem.code.as_str().as_bytes());
-    out.extend_from_slice(b"\",");
-    problem.write_members(out);
-    out.push(b'}');
 }
 
 fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
@@ -165,8 +159,7 @@ fn no_content() -> Response<Body> {
 /// The entity tag of a key's value: its revision in quotes.
 fn revision_tag(revision: u64) -> HeaderValue {
     let mut tag = Vec::with_capacity(22);
-    tag.push(b'"');
-    write_u64(revision, &mut tag);
+    write_number("\"", revision, &mut tag);
     tag.push(b'"');
     // Digits and quotes may stand in a header.
     HeaderValue::from_maybe_shared(Bytes::from(tag)).unwrap_or(const { HeaderValue::from_static("") })

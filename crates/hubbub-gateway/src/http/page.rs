@@ -3,21 +3,16 @@
 pub(super) const LIMIT_DEFAULT: usize = 100;
 pub(super) const LIMIT_MAX: usize = 1_000;
 
-#[derive(Debug)]
-pub(super) struct Page<T> {
-    pub(super) items: Vec<T>,
-    /// The `after` of the next page, if there is one.
-    pub(super) next: Option<String>,
-}
-
-impl<T> Page<T> {
-    /// Cuts `items` at `limit`; one item more than that means that there is another page.
-    pub(super) fn of(mut items: Vec<T>, limit: usize, cursor: impl FnOnce(&T) -> String) -> Self {
-        let has_more = items.len() > limit;
-        items.truncate(limit);
-        let next = items.last().filter(|_| has_more).map(cursor);
-        Self { items, next }
-    }
+/// Cuts `items` at `limit`; one item more than that means that there is another page. `cursor` makes its `after`.
+pub(super) fn cut<T>(
+    mut items: Vec<T>,
+    limit: usize,
+    cursor: impl FnOnce(&T) -> String,
+) -> (Vec<T>, Option<String>) {
+    let has_more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| has_more).map(cursor);
+    (items, next)
 }
 
 #[cfg(test)]
@@ -27,8 +22,8 @@ mod tests {
     #[test]
     fn one_item_more_than_asked_for_means_another_page() {
         let page = |count: u32, limit| {
-            let page = Page::of((0..count).collect(), limit, |last: &u32| last.to_string());
-            (page.items.len(), page.next)
+            let (items, next) = cut((0..count).collect(), limit, |last: &u32| last.to_string());
+            (items.len(), next)
         };
         assert_eq!(page(0, 2), (0, None));
         assert_eq!(page(2, 2), (2, None));

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::endpoint::Call;
-use super::page::Page;
+use super::page::cut;
 use super::query::{refuse_faults, require};
 use super::types::{Epoch, Id, OrNull, Time};
 use super::{Answer, json_of, no_content};
@@ -71,8 +71,8 @@ pub(super) async fn list(call: Call) -> Answer {
     let (after, limit) = call.page(RoomId::new)?;
     let epoch = gateway.store.epoch();
     let rooms = shown(gateway, &caller, after, limit + 1).await?;
-    let page = Page::of(rooms, limit, |last| last.room.as_str().to_owned());
-    let (rooms, next) = (page.items.into_iter().map(Room::from).collect(), page.next);
+    let (rooms, next) = cut(rooms, limit, |last| last.room.to_string());
+    let rooms = rooms.into_iter().map(Room::from).collect();
     json_of(StatusCode::OK, &RoomList { rooms, epoch: Epoch(epoch), next })
 }
 

@@ -91,7 +91,7 @@ impl Subscriptions {
     pub(super) fn subscribe(
         &mut self,
         room: RoomId,
-        wanted: FollowRequest,
+        request: FollowRequest,
         announce: Announce,
     ) -> Result<(), Problem> {
         if self.rooms.contains_key(&room) {
@@ -102,15 +102,15 @@ impl Subscriptions {
             let detail = format!("one socket may follow at most {most} rooms by name");
             return Err(Problem::new(ErrorCode::TooManySubscriptions, detail));
         }
-        self.follow(room, wanted, announce);
+        self.follow(room, request, announce);
         Ok(())
     }
 
-    fn follow(&mut self, room: RoomId, wanted: FollowRequest, announce: Announce) {
+    fn follow(&mut self, room: RoomId, request: FollowRequest, announce: Announce) {
         let outbox = self.outbox();
         self.of_all += usize::from(announce.is_one_of_all());
         let begun_at = outbox.end();
-        let follower = Follower::new(self.gateway.clone(), room.clone(), self.user.clone(), wanted, outbox);
+        let follower = Follower::new(self.gateway.clone(), room.clone(), self.user.clone(), request, outbox);
         let subscription = Subscription { follower, announce, typed_at: None, joined: None, begun_at };
         self.rooms.insert(room.clone(), subscription);
         self.catching_up.push_back(room);
@@ -167,8 +167,8 @@ impl Subscriptions {
             Some(named) => named.joined = Some(read_seq),
             None => {
                 let announce = Announce::AsOneOfAll(all.request.reference.clone(), read_seq);
-                let wanted = all.begin(&room, read_seq);
-                self.follow(room, wanted, announce);
+                let request = all.begin(&room, read_seq);
+                self.follow(room, request, announce);
             }
         }
     }
@@ -205,9 +205,9 @@ impl Subscriptions {
 
     fn apply(&mut self, delivery: Delivery) -> Option<Bytes> {
         match delivery {
-            Delivery::EncodedChunk(parcel) => {
-                self.gateway.metrics.delivered.inc_by(parcel.messages() as u64);
-                Some(parcel.frames())
+            Delivery::EncodedChunk(chunk) => {
+                self.gateway.metrics.delivered.inc_by(chunk.messages() as u64);
+                Some(chunk.frames())
             }
             // A client that has unsubscribed meanwhile gets the answer to that. If it has subscribed again, this is not
             // about its new subscription.

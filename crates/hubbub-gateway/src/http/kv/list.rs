@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::key::{self, KEY_RULE};
 use crate::http::endpoint::Call;
-use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX, Page};
+use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX, cut};
 use crate::http::query::{Query, refuse_faults, require};
 use crate::http::types::{Epoch, Key, Revision, Time};
 use crate::http::{Answer, json_of};
@@ -60,8 +60,8 @@ pub(in crate::http) async fn list(call: Call) -> Answer {
     let revision = gateway.keys.revision();
     let keys = gateway.store.keys(&prefix, after.as_deref(), limit + 1).await?;
     gateway.keys.caught_up().await;
-    let page = Page::of(keys, limit, |last| key::text(&last.key));
-    let (keys, next) = (page.items.iter().map(KeyItem::from).collect(), page.next);
+    let (keys, next) = cut(keys, limit, |last| key::text(&last.key));
+    let keys = keys.iter().map(KeyItem::from).collect();
     json_of(StatusCode::OK, &KeyList { keys, revision, epoch: Epoch(epoch), next })
 }
 

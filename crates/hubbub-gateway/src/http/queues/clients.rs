@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::endpoint::Call;
-use super::super::page::Page;
+use super::super::page::cut;
 use super::super::types::Id;
 use super::super::{Answer, json_of, no_content};
 use crate::problem::Problem;
@@ -46,8 +46,7 @@ pub(in super::super) async fn list(call: Call) -> Answer {
     call.caller()?;
     let (after, limit) = call.page(ClientId::new)?;
     let clients = gateway.store.clients(after, limit + 1).await?;
-    let page = Page::of(clients, limit, |last| last.as_str().to_owned());
-    let (clients, next) =
-        (page.items.into_iter().map(|client| Client { client: Id(client) }).collect(), page.next);
+    let (clients, next) = cut(clients, limit, ToString::to_string);
+    let clients = clients.into_iter().map(|client| Client { client: Id(client) }).collect();
     json_of(StatusCode::OK, &ClientList { clients, next })
 }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::endpoint::Call;
-use super::super::page::{LIMIT_DEFAULT, LIMIT_MAX, Page};
+use super::super::page::{LIMIT_DEFAULT, LIMIT_MAX, cut};
 use super::super::query::refuse_faults;
 use super::super::types::Id;
 use super::super::{Answer, json_of, no_content};
@@ -107,13 +107,13 @@ pub(in super::super) async fn list(call: Call) -> Answer {
         Some(receiver) => {
             caller.check_client(receiver.as_str())?;
             let names = gateway.store.queues_holding(receiver, after, limit + 1).await?;
-            let page = Page::of(names, limit, ToString::to_string);
-            (page.items.into_iter().map(|queue| QueueItem::Name { queue: Id(queue) }).collect(), page.next)
+            let (names, next) = cut(names, limit, ToString::to_string);
+            (names.into_iter().map(|queue| QueueItem::Name { queue: Id(queue) }).collect(), next)
         }
         None => {
             let queues = gateway.store.queues(after, limit + 1).await?;
-            let page = Page::of(queues, limit, |last| last.queue.to_string());
-            (page.items.into_iter().map(|info| QueueItem::Whole(info.into())).collect(), page.next)
+            let (queues, next) = cut(queues, limit, |last| last.queue.to_string());
+            (queues.into_iter().map(|info| QueueItem::Whole(info.into())).collect(), next)
         }
     };
     json_of(StatusCode::OK, &QueueList { queues, next })

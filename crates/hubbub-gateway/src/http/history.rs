@@ -8,8 +8,8 @@ use hyper::StatusCode;
 
 use super::consistency::Reads;
 use super::endpoint::Call;
+use super::members::check_self;
 use super::query::{Query, refuse_faults, require};
-use super::users::check_self;
 use super::{Answer, json};
 use crate::json::{write_items, write_number, write_text, write_text_or_null};
 use crate::problem::{Problem, Reset};

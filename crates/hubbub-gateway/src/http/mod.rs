@@ -12,7 +12,6 @@ mod history;
 mod kv;
 mod members;
 mod operation;
-mod page;
 pub(crate) mod query;
 mod queues;
 mod rooms;
@@ -22,7 +21,6 @@ mod sse;
 mod stats;
 mod streamed;
 mod types;
-mod users;
 
 pub(crate) use send::write_receipt as send_receipt;
 pub use spec::Documents;

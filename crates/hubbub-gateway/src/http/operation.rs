@@ -6,7 +6,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
-use super::page::{LIMIT_DEFAULT, LIMIT_MAX};
+use super::query::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::spec::schemas::{id, limit, one_of, schema, time};
 use super::{consistency, history};
 

@@ -1,4 +1,4 @@
-//! Query strings.
+//! Query strings, and the pages of lists that they ask for: `next` of a page is the `after` of the next one.
 
 use std::borrow::Cow;
 
@@ -8,6 +8,9 @@ use hubbub_core::time::TIMESTAMP_RULE;
 use hubbub_core::{FieldError, Timestamp};
 
 use crate::problem::Problem;
+
+pub(super) const LIMIT_DEFAULT: usize = 100;
+pub(super) const LIMIT_MAX: usize = 1_000;
 
 /// The decoded pairs of a query string; of equal names the first counts.
 #[derive(Debug, Clone, Default)]
@@ -73,6 +76,18 @@ pub(crate) fn refuse_faults(faults: Vec<FieldError>) -> Result<(), Problem> {
     if faults.is_empty() { Ok(()) } else { Err(Problem::invalid(faults)) }
 }
 
+/// Cuts `items` at `limit`; one item more than that means that there is another page. `cursor` makes its `after`.
+pub(super) fn cut<T>(
+    mut items: Vec<T>,
+    limit: usize,
+    cursor: impl FnOnce(&T) -> String,
+) -> (Vec<T>, Option<String>) {
+    let has_more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| has_more).map(cursor);
+    (items, next)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +99,16 @@ mod tests {
         let times = ["a", "b", "c"].map(|name| query.time(name, &mut faults));
         assert!(times.iter().all(|t| t.is_some() && *t == times[0]), "{times:?}");
         assert!(faults.is_empty() && query.time("d", &mut faults).is_none() && faults.len() == 1);
+    }
+
+    #[test]
+    fn one_item_more_than_asked_for_means_another_page() {
+        let page = |count: u32, limit| {
+            let (items, next) = cut((0..count).collect(), limit, |last: &u32| last.to_string());
+            (items.len(), next)
+        };
+        assert_eq!(page(0, 2), (0, None));
+        assert_eq!(page(2, 2), (2, None));
+        assert_eq!(page(3, 2), (2, Some("1".into())));
     }
 }

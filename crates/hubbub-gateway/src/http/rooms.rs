@@ -10,8 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::endpoint::Call;
-use super::page::cut;
-use super::query::{refuse_faults, require};
+use super::query::{cut, refuse_faults, require};
 use super::types::{Epoch, Id, OrNull, Time};
 use super::{Answer, json_of, no_content};
 use crate::Gateway;

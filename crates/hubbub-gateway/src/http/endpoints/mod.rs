@@ -6,7 +6,6 @@
 mod backups;
 mod keys;
 mod leases;
-mod members;
 mod messages;
 mod queues;
 mod rooms;
@@ -32,11 +31,7 @@ const fn tag(name: &'static str, about: &'static str, endpoints: &'static [&'sta
 pub(super) static TAGS: &[Tag] = &[
     tag("Messages", "Send, read back, follow.", &[messages::ENDPOINTS]),
     tag("Rooms", "What rooms there are and who is in them.", &[rooms::ENDPOINTS]),
-    tag(
-        "Members",
-        "Who belongs to a room, what is unread, and what belongs to a user.",
-        &[members::ENDPOINTS],
-    ),
+    tag("Members", "Who belongs to a room, what is unread, and what belongs to a user.", &[rooms::MEMBERS]),
     tag(
         "Statistics",
         "What is stored, counted: exact, and each answer with its `asOf`.",

@@ -7,11 +7,11 @@ use super::super::operation::{
     AFTER, FROM_TO, HISTORY_LIMIT, LIMIT, Media::*, PAGE, Parameter, REPLICATED, query,
 };
 use super::super::spec::schemas::{id, limit, text, time};
-use super::super::{history, page, stats};
+use super::super::{history, query, stats};
 
 /// Most rows of a list of those with most messages.
 const TOP: Parameter =
-    query("limit", |_| limit(1, stats::TOP_DEFAULT, page::LIMIT_MAX), "Most rows of the list.");
+    query("limit", |_| limit(1, stats::TOP_DEFAULT, query::LIMIT_MAX), "Most rows of the list.");
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
     get("/v1/users/{user}/messages", |call| Box::pin(history::user_messages(call)))
@@ -84,7 +84,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
                 AFTER,
                 query(
                     "limit",
-                    |_| limit(0, page::LIMIT_DEFAULT, page::LIMIT_MAX),
+                    |_| limit(0, query::LIMIT_DEFAULT, query::LIMIT_MAX),
                     "Most users of the page; 0 when only the number is wanted.",
                 ),
             ],

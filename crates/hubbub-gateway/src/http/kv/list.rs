@@ -8,8 +8,7 @@ use serde::Serialize;
 
 use super::key::{self, KEY_RULE};
 use crate::http::endpoint::Call;
-use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX, cut};
-use crate::http::query::{Query, refuse_faults, require};
+use crate::http::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, cut, refuse_faults, require};
 use crate::http::types::{Epoch, Key, Revision, Time};
 use crate::http::{Answer, json_of};
 use crate::json::write_time;

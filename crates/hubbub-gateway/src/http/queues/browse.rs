@@ -7,8 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::endpoint::Call;
-use super::super::page::{LIMIT_DEFAULT, LIMIT_MAX};
-use super::super::query::refuse_faults;
+use super::super::query::{LIMIT_DEFAULT, LIMIT_MAX, refuse_faults};
 use super::super::types::{Id, MessageNumber};
 use super::super::{Answer, json, json_of};
 use super::json::{MESSAGE_BYTES, write_waiting};

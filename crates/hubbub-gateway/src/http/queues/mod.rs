@@ -1,5 +1,5 @@
-//! Queues over HTTP: create and list them ([`queue`]), send ([`send`]), take, peek and wait ([`take`]), end leases
-//! ([`ack`]), browse their messages ([`browse`]), and register clients ([`clients`]).
+//! Queues over HTTP: create and list queues and register clients ([`queue`]), send ([`send`]), take, peek and wait
+//! ([`take`]), end leases ([`ack`]), and browse ([`browse`]).
 //!
 //! The drafts of `hubbub_core::queue_draft` check each body; it becomes operations of one batch. [`json`] writes answers.
 //!
@@ -8,7 +8,6 @@
 
 mod ack;
 mod browse;
-mod clients;
 mod json;
 mod queue;
 mod send;
@@ -16,9 +15,10 @@ mod take;
 
 pub(super) use ack::{AckManyBody, Extended, Nacked, ack, ack_many, extend, nack, remove};
 pub(super) use browse::{RedriveBody, Redriven, browse, redrive};
-pub(super) use clients::{ClientList, list as clients, register, unregister};
 pub(super) use json::{Queue, QueueSettings};
-pub(super) use queue::{QueueList, delete, get as show, list, put};
+pub(super) use queue::{
+    ClientList, QueueList, clients, delete, get as show, list, put, register, unregister,
+};
 pub(super) use send::send;
 pub(super) use take::{Kind, take, take_of_client};
 

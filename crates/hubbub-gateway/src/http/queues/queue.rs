@@ -1,4 +1,4 @@
-//! `/v1/queues` and `/v1/queues/{queue}`: lists, shows, creates, changes and deletes queues.
+//! Lists, shows, creates, changes and deletes queues; registers and lists clients.
 
 use hubbub_core::queue::QueueSettings;
 use hubbub_core::queue_draft::{QueueSettingsDraft, dead_letter_name};
@@ -8,8 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::endpoint::Call;
-use super::super::page::{LIMIT_DEFAULT, LIMIT_MAX, cut};
-use super::super::query::refuse_faults;
+use super::super::query::{LIMIT_DEFAULT, LIMIT_MAX, cut, refuse_faults};
 use super::super::types::Id;
 use super::super::{Answer, json_of, no_content};
 use super::json::Queue;
@@ -117,4 +116,44 @@ pub(in super::super) async fn list(call: Call) -> Answer {
         }
     };
     json_of(StatusCode::OK, &QueueList { queues, next })
+}
+
+pub(in super::super) async fn register(call: Call) -> Answer {
+    change_client(call, |client| QueueOp::Register { client }).await
+}
+
+pub(in super::super) async fn unregister(call: Call) -> Answer {
+    change_client(call, |client| QueueOp::Unregister { client }).await
+}
+
+async fn change_client(call: Call, op: impl FnOnce(&str) -> QueueOp<'_>) -> Answer {
+    let client = call.client()?;
+    call.caller()?.check_client(client.as_str())?;
+    match call.gateway().apply_queue(op(client.as_str())).await? {
+        QueueOutcome::Client { .. } => Ok(no_content()),
+        _ => Err(Problem::no_outcome()),
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct Client {
+    client: Id<ClientId>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct ClientList {
+    clients: Vec<Client>,
+    /// The `after` of the next page; `null` at the end.
+    next: Option<String>,
+}
+
+pub(in super::super) async fn clients(call: Call) -> Answer {
+    let gateway = call.gateway();
+    call.caller()?;
+    let (after, limit) = call.page(ClientId::new)?;
+    let clients = gateway.store.clients(after, limit + 1).await?;
+    let (clients, next) = cut(clients, limit, ToString::to_string);
+    let clients = clients.into_iter().map(|client| Client { client: Id(client) }).collect();
+    json_of(StatusCode::OK, &ClientList { clients, next })
 }

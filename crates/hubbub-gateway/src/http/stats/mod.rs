@@ -25,10 +25,9 @@ use serde::Serialize;
 
 use super::consistency::Reads;
 use super::endpoint::Call;
-use super::page::{LIMIT_DEFAULT, LIMIT_MAX};
-use super::query::{Query, refuse_faults};
+use super::members::check_self;
+use super::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, refuse_faults};
 use super::types::{Id, Time};
-use super::users::check_self;
 use super::{Answer, json_of};
 use crate::Gateway;
 use crate::auth::Caller;

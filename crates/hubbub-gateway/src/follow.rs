@@ -142,7 +142,6 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Begins to follow `room` for `user`; what is live goes into `outbox`.
     pub(crate) fn new(
         gateway: Arc<Gateway>,
         room: RoomId,

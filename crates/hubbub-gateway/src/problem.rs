@@ -45,7 +45,6 @@ pub(crate) enum Sent<'a> {
     Accepted,
 }
 
-/// The outcome of a message, or why it was not stored.
 pub(crate) fn sent(outcome: &Outcome) -> Result<Sent<'_>, Problem> {
     match outcome {
         Outcome::Accepted => Ok(Sent::Accepted),
@@ -132,7 +131,6 @@ impl Problem {
         Self::new(ErrorCode::Removed, "the subscription has ended: no longer a member, or the room is gone")
     }
 
-    /// A caller with a name is needed.
     pub(crate) fn no_user() -> Self {
         Self::invalid(vec![FieldError::new("user", "is required: the header Hubbub-User, or ?user=")])
     }

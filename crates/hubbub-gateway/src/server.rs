@@ -28,7 +28,6 @@ pub(crate) struct Shutdown {
     _alive: mpsc::Sender<()>,
 }
 
-/// Shuts the server down, and waits for its connections.
 pub(crate) struct Stopper {
     stop: watch::Sender<bool>,
     alive: mpsc::Receiver<()>,

@@ -60,7 +60,6 @@ impl Gateway {
         }
     }
 
-    /// Applies one operation of queues; a refusal is a problem.
     pub(crate) async fn apply_queue(&self, op: QueueOp<'_>) -> Result<QueueOutcome, Problem> {
         match self.apply_one(&Op::Queue(op)).await? {
             Outcome::Queue(outcome) => Ok(outcome),

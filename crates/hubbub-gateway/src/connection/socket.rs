@@ -29,7 +29,6 @@ pub(crate) struct Socket {
     before_tail: u64,
     /// Whether `tail` is a buffer that other connections use, too.
     is_lent: bool,
-    /// Whether the backlog kept something back.
     is_held_back: bool,
 }
 
@@ -82,7 +81,6 @@ impl Socket {
         self.before_tail
     }
 
-    /// The buffer to which own bytes are appended.
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.tail
     }
@@ -192,7 +190,6 @@ impl Socket {
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
-    /// Tells the peer that nothing more comes.
     pub(crate) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }

@@ -28,7 +28,6 @@ pub(super) type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 pub(super) type Handler = fn(Call) -> Answering;
 
-/// A method, a path template, its handler and its documentation.
 pub(super) struct Endpoint {
     pub(super) method: Method,
     /// `/v1/rooms/{room}`; a last `{*name}` takes the rest of the path, slashes included.

@@ -119,7 +119,6 @@ async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, subscription: Fol
     }
 }
 
-/// What a live stream has to say next.
 #[derive(Default)]
 struct Gathered {
     events: Vec<u8>,

@@ -161,7 +161,6 @@ impl Endpoint {
     }
 }
 
-/// The documentation of a parameter of a path.
 pub(super) fn path_parameter(name: Text) -> Parameter {
     let about = match name {
         "room" => "The room's id.",

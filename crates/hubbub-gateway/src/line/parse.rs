@@ -32,7 +32,6 @@ pub(super) enum Command<'a> {
     Bad,
 }
 
-/// Selects messages of a queue, of a sender, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Selection {
     pub(super) queue: Option<u64>,
@@ -73,7 +72,6 @@ impl State {
     }
 }
 
-/// Where in a command the input stands.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     state: State,

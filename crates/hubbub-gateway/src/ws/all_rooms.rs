@@ -37,7 +37,6 @@ enum Stage {
 type Fetch = Pin<Box<dyn Future<Output = Result<UserRooms, ReadError>> + Send>>;
 
 pub(super) enum Next {
-    /// Follow these rooms, which have these read marks.
     Rooms(Vec<(RoomId, u64)>),
     /// Notify the client that all are live. Comes once.
     Announce,

@@ -72,7 +72,7 @@ impl Responses for ApiResponses<'_> {
     }
 
     fn marked(&self, room: &str, request: Request<'_>, mark: &ReadMark, out: &mut Vec<u8>) {
-        // Whoever gave no ref asked for no answer; if the mark moved, all sockets of the user are told.
+        // A frame without a ref gets no answer; if the mark moved, all sockets of the user are notified.
         if request.extra.is_empty() {
             return;
         }

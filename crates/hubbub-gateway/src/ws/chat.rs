@@ -20,9 +20,7 @@ pub(super) struct Chat {
     pub(super) room: RoomId,
     pub(super) caller: Caller,
     pub(super) echo: bool,
-    /// Whether the messages of others are sent, too.
     pub(super) live: bool,
-    /// Whether replies are aligned to the client's buffer.
     pub(super) pad: bool,
 }
 

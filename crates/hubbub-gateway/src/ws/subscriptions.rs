@@ -57,7 +57,6 @@ struct Subscription {
 pub(super) struct Subscriptions {
     gateway: Arc<Gateway>,
     waiter: Arc<Waiter>,
-    /// Who is present in the rooms.
     user: Option<UserId>,
     /// Created for the user, or with the first subscription.
     outbox: Option<Arc<Outbox>>,

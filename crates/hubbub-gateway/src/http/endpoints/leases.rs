@@ -4,7 +4,7 @@ use hubbub_core::ErrorCode::{self, *};
 
 use super::super::endpoint::{Endpoint, delete, post};
 use super::super::operation::Media::*;
-use super::super::queues::{self, Kind};
+use super::super::queues::{self, TakeKind};
 
 /// What a request with a receipt can be answered with.
 const OF_RECEIPT: &[ErrorCode] = &[Malformed, Invalid, UnknownQueue, StaleReceipt];
@@ -12,7 +12,7 @@ const OF_RECEIPT: &[ErrorCode] = &[Malformed, Invalid, UnknownQueue, StaleReceip
 const OF_SENDER: &[ErrorCode] = &[Malformed, Invalid, UnknownClient, TooManyClients];
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
-    post("/v1/queues/{queue}/lease", |call| Box::pin(queues::take(call, Kind::Lease)))
+    post("/v1/queues/{queue}/lease", |call| Box::pin(queues::take(call, TakeKind::Lease)))
         .named("leaseFromQueue", "Take messages on lease")
         .about(
             "They are nobody else's until acknowledged (`ack`), given back (`nack`), or the lease ends; then they wait \
@@ -61,13 +61,13 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .takes(Json("RedriveBody"))
         .gives(&[(200, Json("Redriven"), "")])
         .refuses(&[Malformed, Invalid, UnknownQueue, UnknownMessage]),
-    post("/v1/clients/{client}/read", |call| Box::pin(queues::take_of_client(call, Kind::Read)))
+    post("/v1/clients/{client}/read", |call| Box::pin(queues::take_of_client(call, TakeKind::Read)))
         .named("readBySender", "Peek at messages of a sender")
         .about("Over all queues.")
         .takes(Json("TakeOfSender"))
         .gives(&[(200, Json("QueueMessages"), "")])
         .refuses(OF_SENDER),
-    post("/v1/clients/{client}/get", |call| Box::pin(queues::take_of_client(call, Kind::Get)))
+    post("/v1/clients/{client}/get", |call| Box::pin(queues::take_of_client(call, TakeKind::Get)))
         .named("getBySender", "Take messages of a sender away")
         .about("Over all queues.")
         .takes(Json("TakeOfSender"))

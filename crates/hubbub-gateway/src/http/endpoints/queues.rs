@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::super::endpoint::{Endpoint, delete, get, post, put};
 use super::super::operation::{LIMIT, Media::*, PAGE, header, query};
-use super::super::queues::{self, Kind};
+use super::super::queues::{self, TakeKind};
 use super::super::spec::schemas::{id, integer};
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
@@ -62,13 +62,13 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         ])
         .gives(&[(200, Json("WaitingMessages"), "")])
         .refuses(&[Invalid, Forbidden, UnknownQueue]),
-    post("/v1/queues/{queue}/read", |call| Box::pin(queues::take(call, Kind::Read)))
+    post("/v1/queues/{queue}/read", |call| Box::pin(queues::take(call, TakeKind::Read)))
         .named("readQueue", "Peek without taking")
         .about("The same as `get`, but the messages stay.")
         .takes(Json("Take"))
         .gives(&[(200, Json("QueueMessages"), "")])
         .refuses(&[Malformed, Invalid, UnknownQueue]),
-    post("/v1/queues/{queue}/get", |call| Box::pin(queues::take(call, Kind::Get)))
+    post("/v1/queues/{queue}/get", |call| Box::pin(queues::take(call, TakeKind::Get)))
         .named("getFromQueue", "Take messages away")
         .about(
             "They are gone once answered: a message is delivered once at most, and lost if the answer is. Use `lease` \

@@ -76,7 +76,7 @@ pub(super) fn write_waiting(waiting: &Waiting, out: &mut Vec<u8>) {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Settings {
-    /// Lease of takers that ask for none.
+    /// Lease of consumers that ask for none.
     #[schemars(range(min = 1, max = DURATION_MS_MAX))]
     lease_ms: u64,
     /// After so many deliveries on lease without an ack it is a dead letter; 0 = never.

@@ -20,7 +20,7 @@ pub(super) use queue::{
     ClientList, QueueList, clients, delete, get as show, list, put, register, unregister,
 };
 pub(super) use send::send;
-pub(super) use take::{Kind, take, take_of_client};
+pub(super) use take::{TakeKind, take, take_of_client};
 
 use hubbub_core::{FieldError, Refusal};
 

@@ -23,7 +23,7 @@ use crate::server::Peer;
 use crate::submit::Applied;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Kind {
+pub(in super::super) enum TakeKind {
     /// Away: at most once. A client that is gone when the answer is sent has lost them.
     Get,
     Read,
@@ -31,18 +31,23 @@ pub(in super::super) enum Kind {
     Lease,
 }
 
-pub(in super::super) async fn take(call: Call, kind: Kind) -> Answer {
+pub(in super::super) async fn take(call: Call, kind: TakeKind) -> Answer {
     let queue = call.queue()?;
     answer(call, Some(queue), None, kind).await
 }
 
 /// By sender, over all queues.
-pub(in super::super) async fn take_of_client(call: Call, kind: Kind) -> Answer {
+pub(in super::super) async fn take_of_client(call: Call, kind: TakeKind) -> Answer {
     let client = call.client()?;
     answer(call, None, Some(client), kind).await
 }
 
-async fn answer(mut call: Call, queue: Option<QueueId>, receiver: Option<ClientId>, kind: Kind) -> Answer {
+async fn answer(
+    mut call: Call,
+    queue: Option<QueueId>,
+    receiver: Option<ClientId>,
+    kind: TakeKind,
+) -> Answer {
     let caller = call.caller()?;
     let body = call.body().await?;
     let mut draft: TakeDraft<'_> = object_or_default(&body)?;
@@ -59,17 +64,17 @@ async fn answer(mut call: Call, queue: Option<QueueId>, receiver: Option<ClientI
         caller.check_client(receiver)?;
     }
     let queue = queue.as_ref().map(QueueId::as_str);
-    let found = Taking { gateway: call.gateway(), queue, take, kind }.run(&call.peer).await?;
-    Ok(json(StatusCode::OK, write_deliveries(found.deliveries()?)))
+    let attempt = Taking { gateway: call.gateway(), queue, take, kind }.run(&call.peer).await?;
+    Ok(json(StatusCode::OK, write_deliveries(attempt.deliveries()?)))
 }
 
 /// The result of one attempt: taken in a batch, or read.
-enum Found {
+enum Attempt {
     Taken(Applied),
     Seen(Vec<Delivery>),
 }
 
-impl Found {
+impl Attempt {
     fn deliveries(&self) -> Result<&[Delivery], Problem> {
         match self {
             Self::Seen(deliveries) => Ok(deliveries),
@@ -86,11 +91,11 @@ struct Taking<'a> {
     gateway: &'a Gateway,
     queue: Option<&'a str>,
     take: CheckedTake<'a>,
-    kind: Kind,
+    kind: TakeKind,
 }
 
 impl Taking<'_> {
-    async fn run(&self, peer: &Peer) -> Result<Found, Problem> {
+    async fn run(&self, peer: &Peer) -> Result<Attempt, Problem> {
         if self.take.wait_ms == 0 {
             return self.once().await;
         }
@@ -104,7 +109,7 @@ impl Taking<'_> {
             let deliveries = found.deliveries()?;
             if !deliveries.is_empty() {
                 // A peek leaves the messages to the next waiter.
-                if self.kind != Kind::Read {
+                if self.kind != TakeKind::Read {
                     handle.complete(deliveries.iter().map(|delivery| delivery.id));
                 }
                 return Ok(found);
@@ -128,19 +133,19 @@ impl Taking<'_> {
         }
     }
 
-    async fn once(&self) -> Result<Found, Problem> {
+    async fn once(&self) -> Result<Attempt, Problem> {
         let CheckedTake { receiver, sender, max, newest_first, lease_ms, .. } = self.take;
         let wanted = TakeFilter { queue: self.queue, receiver, sender, newest_first };
         let how = match self.kind {
-            Kind::Get => TakeHow::Away,
-            Kind::Lease => TakeHow::Lease { lease_ms },
-            Kind::Read => {
+            TakeKind::Get => TakeHow::Away,
+            TakeKind::Lease => TakeHow::Lease { lease_ms },
+            TakeKind::Read => {
                 let seen = self.gateway.store.look(wanted, max).await?;
-                return seen.map(Found::Seen).ok_or_else(no_queue);
+                return seen.map(Attempt::Seen).ok_or_else(no_queue);
             }
         };
         let mut ops = OpBatch::default();
         ops.push(&Op::Queue(QueueOp::Take(Take { wanted, max, how, registers: true })));
-        Ok(Found::Taken(self.gateway.apply(&ops).await?))
+        Ok(Attempt::Taken(self.gateway.apply(&ops).await?))
     }
 }

@@ -49,7 +49,6 @@ pub(super) struct Rates {
     pub(super) messages_in: f64,
     /// Handed to subscribers' sockets.
     pub(super) messages_out: f64,
-    /// How many seconds these are.
     pub(super) over: Duration,
 }
 

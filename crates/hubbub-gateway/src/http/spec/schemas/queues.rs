@@ -115,7 +115,7 @@ pub(super) struct TakeOfSender {
     amount: Amount,
 }
 
-/// A message as a taker gets it.
+/// A message as a consumer gets it.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct QueueMessage {

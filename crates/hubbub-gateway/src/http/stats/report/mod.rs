@@ -115,7 +115,6 @@ struct Queries<'a> {
 }
 
 impl Queries<'_> {
-    /// Runs a query and notes its time under `name`.
     async fn timed<T, E: Into<Problem>>(
         &mut self,
         name: &'static str,

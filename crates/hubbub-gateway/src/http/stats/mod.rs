@@ -116,7 +116,10 @@ pub(super) async fn active_users(call: Call) -> Answer {
 pub(super) async fn user_rooms(call: Call) -> Answer {
     let user = call.user()?;
     check_self(&call.caller()?, &user)?;
-    let (after, limit) = call.page(RoomId::new)?;
+    let mut faults = Vec::new();
+    let after = call.query.id("after", RoomId::new, &mut faults);
+    let limit = call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+    refuse_faults(faults)?;
     answer(reads(&call)?.participation(user.clone(), after, limit).await?, |page| {
         let next = page.rooms.last().filter(|_| page.more).map(|last| Id(last.room.clone()));
         ParticipationList { user_id: Id(user), rooms: as_json(page.rooms), next }

@@ -9,10 +9,8 @@ use hyper::header::{HOST, ORIGIN};
 use crate::http::query::Query;
 use crate::problem::Problem;
 
-/// The header that names the caller.
 const USER_HEADER: &str = "hubbub-user";
 
-/// On whose behalf a request or a socket acts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// `None` = the administrator, who may act for anybody.
@@ -32,7 +30,6 @@ impl Caller {
         self.user.as_ref().map(UserId::as_str)
     }
 
-    /// Refuses every caller with a name.
     pub(crate) fn check_administrator(&self) -> Result<(), Problem> {
         match self.as_str() {
             None => Ok(()),

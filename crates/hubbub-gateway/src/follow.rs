@@ -26,23 +26,18 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Bytes of the page with the last messages, which is read at once. Larger texts make it shorter than requested.
 const LAST_BYTES: usize = 4 * 1024 * 1024;
 
-/// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// With the next message.
     Live,
     /// Behind a seq; 0 = with the oldest.
     After(u64),
-    /// With the last so many.
     Last(usize),
     /// Behind a read mark, or with the oldest message if the next one is no longer kept.
     Mark(u64),
 }
 
-/// Who may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// Whoever may read the room.
     Readers,
     /// Only whoever is a member of it now.
     Members,
@@ -55,7 +50,18 @@ pub(crate) enum OnReset {
     Live,
 }
 
-/// A client's request to follow a room.
+impl OnReset {
+    pub(crate) const RULE: &str = "must be replay or live";
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "replay" => Some(Self::Replay),
+            "live" => Some(Self::Live),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct FollowRequest {
     pub(crate) start: Start,
@@ -64,15 +70,16 @@ pub(crate) struct FollowRequest {
     pub(crate) audience: Audience,
 }
 
-/// The next step of a follower.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// The first step: the room's position, and whether the cursor could not be honoured.
-    Begun { at: Reset, is_reset: bool },
+    Begun {
+        at: Reset,
+        is_reset: bool,
+    },
     /// A gap, because retention removed the next messages meanwhile, and the room's position. The oldest message follows, or
     /// with [`OnReset::Live`] the next one that is published.
     Reset(Reset),
-    /// Messages that were missed, in order.
     Missed(MessageRun),
     /// More was published than could be held while joining. It is read from the store, and other rooms may go first.
     Outrun,
@@ -89,19 +96,24 @@ enum Stage {
     /// Nothing is known of the room yet.
     Requested(FollowRequest),
     /// The last messages up to the announced head are to be read.
-    Last { count: usize, head: u64 },
+    Last {
+        count: usize,
+        head: u64,
+    },
     /// Everything up to this seq was returned.
-    Behind { cursor: u64, is_at_end: bool },
-    /// The outbox gets the rest.
+    Behind {
+        cursor: u64,
+        is_at_end: bool,
+    },
     Live,
     /// The outbox says that the subscription has ended, or is cut off.
     Over,
 }
 
 enum Fetched {
-    /// The store's epoch before the read, the user's standing in the room, and the room.
+    /// The store's epoch before the read, the user's access to the room, and the room.
     Info(Arc<str>, Result<(AccessLevel, Option<RoomInfo>), ReadError>),
-    /// A page, and the user's standing in the room after it was read.
+    /// A page, and the user's access to the room after it was read.
     Page(Result<(HistoryPage, AccessLevel), ReadError>),
 }
 
@@ -112,9 +124,8 @@ pub(crate) struct Follower {
     gateway: Arc<Gateway>,
     room: RoomId,
     user: Option<UserId>,
-    /// The user's standing in the room when the subscription began.
-    standing: AccessLevel,
-    /// Given back when dropped.
+    /// The user's access to the room when the subscription began.
+    access: AccessLevel,
     attachment: Option<Attachment>,
     outbox: Arc<Outbox>,
     stage: Stage,
@@ -131,12 +142,11 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Begins to follow `room` for `user`; what is live goes into `outbox`.
     pub(crate) fn new(
         gateway: Arc<Gateway>,
         room: RoomId,
         user: Option<UserId>,
-        wanted: FollowRequest,
+        request: FollowRequest,
         outbox: Arc<Outbox>,
     ) -> Self {
         // Before the room and its members are read, so that nothing published meanwhile is missed.
@@ -145,11 +155,11 @@ impl Follower {
             gateway,
             room,
             user,
-            standing: AccessLevel::Guest,
+            access: AccessLevel::Guest,
             attachment,
             outbox,
-            on_reset: wanted.on_reset,
-            stage: Stage::Requested(wanted),
+            on_reset: request.on_reset,
+            stage: Stage::Requested(request),
             read_on_from: None,
             fetch: None,
             has_cursor: false,
@@ -165,28 +175,8 @@ impl Follower {
             return Poll::Ready(Step::Missed(page));
         }
         loop {
-            if let (Stage::Behind { cursor, is_at_end: true }, Some(attachment)) =
-                (&self.stage, &self.attachment)
-            {
-                let cursor = *cursor;
-                match self.gateway.hub.join(attachment, &self.outbox, cursor) {
-                    Joined::Live => {
-                        self.stage = Stage::Live;
-                        return Poll::Ready(Step::Live);
-                    }
-                    Joined::ReadOn => {
-                        self.stage = Stage::Behind { cursor, is_at_end: false };
-                        let is_same = self.read_on_from.replace(cursor) == Some(cursor);
-                        self.fetch(if is_same { AGAIN_AFTER } else { Duration::ZERO });
-                        // On its next turn it may try twice again. An outbox holds messages for one room; two rooms
-                        // that took that from each other with each try would never go live.
-                        self.has_tried_to_join = !self.has_tried_to_join;
-                        if !self.has_tried_to_join {
-                            return Poll::Ready(Step::Outrun);
-                        }
-                    }
-                    Joined::Ended => self.stage = Stage::Over,
-                }
+            if let Some(step) = self.join() {
+                return Poll::Ready(step);
             }
             if matches!(self.stage, Stage::Over) {
                 return Poll::Pending;
@@ -200,6 +190,28 @@ impl Follower {
         }
     }
 
+    /// Joins live delivery, if everything that was published is read.
+    fn join(&mut self) -> Option<Step> {
+        let Stage::Behind { cursor, is_at_end: true } = self.stage else { return None };
+        match self.gateway.hub.join(self.attachment.as_ref()?, &self.outbox, cursor) {
+            Joined::Live => {
+                self.stage = Stage::Live;
+                return Some(Step::Live);
+            }
+            Joined::ReadOn => {
+                self.stage = Stage::Behind { cursor, is_at_end: false };
+                let is_same = self.read_on_from.replace(cursor) == Some(cursor);
+                self.fetch(if is_same { AGAIN_AFTER } else { Duration::ZERO });
+                // On its next turn it may try twice again. An outbox holds messages for one room; two rooms that took
+                // that from each other with each try would never go live.
+                self.has_tried_to_join = !self.has_tried_to_join;
+                return (!self.has_tried_to_join).then_some(Step::Outrun);
+            }
+            Joined::Ended => self.stage = Stage::Over,
+        }
+        None
+    }
+
     /// The read that the stage needs; begins after `pause` unless it is under way.
     fn fetch(&mut self, pause: Duration) -> &mut Fetch {
         let Self { gateway, room, user, stage, fetch, .. } = self;
@@ -208,29 +220,29 @@ impl Follower {
 
     fn take(&mut self, fetched: Fetched) -> Option<Step> {
         match fetched {
-            Fetched::Info(epoch, Ok((standing, info))) => {
-                let Stage::Requested(wanted) = &self.stage else { return None };
+            Fetched::Info(epoch, Ok((access, info))) => {
+                let Stage::Requested(request) = &self.stage else { return None };
                 if epoch != self.gateway.store.epoch() {
                     // Another epoch began meanwhile, and this may be of either.
                     return None;
                 }
-                let is_member = standing == AccessLevel::Member;
+                let is_member = access == AccessLevel::Member;
                 let confirm = |attachment| self.gateway.hub.confirm(attachment, &self.outbox, is_member);
                 if !self.attachment.as_ref().is_none_or(confirm) {
                     return None;
                 }
-                if wanted.audience == Audience::Members && !is_member {
+                if request.audience == Audience::Members && !is_member {
                     return Some(Step::Gone);
                 }
-                if standing == AccessLevel::Outsider {
+                if access == AccessLevel::Outsider {
                     return Some(Step::Failed(Problem::not_member()));
                 }
-                self.standing = standing;
+                self.access = access;
                 let (head, oldest) = info.map_or((0, 1), |info| (info.head, info.oldest));
                 let at = Reset { epoch, oldest, head };
-                let is_reset = wanted.is_reset(&at);
-                self.has_cursor = wanted.has_cursor(is_reset);
-                self.stage = wanted.first_stage(&at, is_reset);
+                let is_reset = request.is_reset(&at);
+                self.has_cursor = request.has_cursor(is_reset);
+                self.stage = request.first_stage(&at, is_reset);
                 Some(Step::Begun { at, is_reset })
             }
             // Another epoch may have begun, and the page may be of that one. The owner of the outbox ends the connection.
@@ -239,9 +251,7 @@ impl Follower {
                 None
             }
             // Removed since the subscription began, perhaps by another server. The page may hold later messages.
-            Fetched::Page(Ok((_, standing)))
-                if standing != self.standing && standing != AccessLevel::Member =>
-            {
+            Fetched::Page(Ok((_, access))) if access != self.access && access != AccessLevel::Member => {
                 if let Some(attachment) = &self.attachment {
                     self.gateway.hub.end_joining(attachment, &self.outbox);
                 }
@@ -354,8 +364,8 @@ fn begin_fetch(
         Stage::Requested(_) => {
             return Box::pin(async move {
                 let epoch = gateway.store.epoch();
-                let info = match standing(&gateway, &room, user).await {
-                    Ok(standing) => gateway.store.room(room).await.map(|info| (standing, info)),
+                let info = match access_level(&gateway, &room, user).await {
+                    Ok(access) => gateway.store.room(room).await.map(|info| (access, info)),
                     Err(error) => Err(error),
                 };
                 Fetched::Info(epoch, info)
@@ -375,12 +385,16 @@ fn begin_fetch(
             Err(error) => return Fetched::Page(Err(error)),
         };
         // After the page: if the user is a member now, everything in it was written while the user was one.
-        Fetched::Page(standing(&gateway, &room, user).await.map(|standing| (page, standing)))
+        Fetched::Page(access_level(&gateway, &room, user).await.map(|access| (page, access)))
     })
 }
 
 /// Reads the store, because the cache may be older than the subscription.
-async fn standing(gateway: &Gateway, room: &RoomId, user: Option<UserId>) -> Result<AccessLevel, ReadError> {
+async fn access_level(
+    gateway: &Gateway,
+    room: &RoomId,
+    user: Option<UserId>,
+) -> Result<AccessLevel, ReadError> {
     match user {
         None => Ok(AccessLevel::Guest),
         Some(user) => gateway.members.access(room.clone(), user).await.map(Into::into),

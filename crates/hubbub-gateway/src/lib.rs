@@ -7,18 +7,15 @@
 //!
 //! Not here: stores and the forming of batches. The gateway knows no driver.
 
-mod apply;
 mod auth;
-mod base64;
-mod change;
 mod connection;
 mod follow;
 mod http;
-mod intake;
 mod json;
 mod line;
 mod problem;
 pub mod server;
+mod submit;
 mod ws;
 
 use std::sync::Arc;

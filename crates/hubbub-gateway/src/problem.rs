@@ -5,13 +5,13 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use hubbub_core::invariant::broken;
-use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::store::{ApplyError, ReadError};
 use hubbub_core::{ErrorCode, FieldError, Outcome, Receipt, Refusal};
 use hubbub_pipeline::SubmitError;
 use hubbub_pipeline::committer::{apply_error_code, refusal_code};
 
-/// What went wrong, and what the client may do.
+use crate::json::{write_flag, write_items, write_number, write_plain, write_text};
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) code: ErrorCode,
@@ -37,7 +37,6 @@ pub(crate) struct Reset {
 
 const MEMBERS_ONLY: &str = "only members of the room may do this";
 
-/// A message that is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent<'a> {
     /// It has a number; `true` where it was stored before.
@@ -46,7 +45,6 @@ pub(crate) enum Sent<'a> {
     Accepted,
 }
 
-/// The outcome of a message, or why it was not stored.
 pub(crate) fn sent(outcome: &Outcome) -> Result<Sent<'_>, Problem> {
     match outcome {
         Outcome::Accepted => Ok(Sent::Accepted),
@@ -80,44 +78,38 @@ impl Problem {
     }
 
     pub(crate) fn refusal(refusal: Refusal) -> Self {
-        let detail = match refusal {
+        let detail: Cow<'static, str> = match refusal {
             Refusal::IdReused { seq } => {
                 format!("messageId belongs to message {seq} of the room, whose user, text or type differs")
                     .into()
             }
-            Refusal::UnknownRoom => Cow::Borrowed("there is no such room, and this does not make one"),
-            Refusal::NotMember => Cow::Borrowed(MEMBERS_ONLY),
-            Refusal::UnknownQueue => Cow::Borrowed("there is no such queue, and this does not make one"),
+            Refusal::UnknownRoom => "there is no such room, and this does not make one".into(),
+            Refusal::NotMember => MEMBERS_ONLY.into(),
+            Refusal::UnknownQueue => "there is no such queue, and this does not make one".into(),
             Refusal::QueueNotEmpty { messages } => {
                 format!("the queue holds {messages} messages; force=true deletes them with it").into()
             }
-            Refusal::QueueFull => Cow::Borrowed("the queue holds as many messages or bytes as it may"),
-            Refusal::UnknownClient => Cow::Borrowed("the sender or taker was never registered"),
-            Refusal::UnknownReceiver => Cow::Borrowed("the receiver was never registered"),
+            Refusal::QueueFull => "the queue holds as many messages or bytes as it may".into(),
+            Refusal::UnknownClient => "the sender or taker was never registered".into(),
+            Refusal::UnknownReceiver => "the receiver was never registered".into(),
             Refusal::TooManyClients => {
-                Cow::Borrowed("queues.clients_max clients are registered; unregister some, or have it raised")
+                "queues.clients_max clients are registered; unregister some, or have it raised".into()
             }
-            Refusal::TooManyBroadcasts => Cow::Borrowed(
-                "too many copies of messages to everybody at once; send it again in a second, or a shorter text",
-            ),
+            Refusal::TooManyBroadcasts => "too many copies of messages to everybody at once; send it again in a second, or a shorter text".into(),
             Refusal::MessageIdReused { id } => {
                 format!("messageId belongs to message {id} of the queue, which differs").into()
             }
-            Refusal::StaleReceipt => Cow::Borrowed("the lease has run out, or another took its place"),
-            Refusal::UnknownMessage => Cow::Borrowed("there is no such message in the queue"),
+            Refusal::StaleReceipt => "the lease has run out, or another took its place".into(),
+            Refusal::UnknownMessage => "there is no such message in the queue".into(),
             Refusal::Condition { revision: Some(revision) } => {
                 format!("the key has revision {revision}").into()
             }
-            Refusal::Condition { revision: None } => Cow::Borrowed("the key is not there"),
-            Refusal::Unreadable => Cow::Borrowed(
-                "what is stored of it cannot be read; nothing was stored, /health names the damaged file",
-            ),
+            Refusal::Condition { revision: None } => "the key is not there".into(),
+            Refusal::Unreadable => "what is stored of it cannot be read; nothing was stored, /health names the damaged file".into(),
             Refusal::Internal => {
-                Cow::Borrowed("a bug of the server, which its log names; nothing was stored")
+                "a bug of the server, which its log names; nothing was stored".into()
             }
-            Refusal::OutOfOrder => Cow::Borrowed(
-                "an earlier message of this connection was not stored; send both again, in their order",
-            ),
+            Refusal::OutOfOrder => "an earlier message of this connection was not stored; send both again, in their order".into(),
         };
         let revision = match refusal {
             Refusal::Condition { revision } => revision.and_then(NonZeroU64::new),
@@ -131,17 +123,14 @@ impl Problem {
         Self { is_counted: false, ..self }
     }
 
-    /// The caller is no member of a room for members only.
     pub(crate) fn not_member() -> Self {
         Self::new(ErrorCode::NotMember, MEMBERS_ONLY)
     }
 
-    /// The subscription has ended.
     pub(crate) fn removed() -> Self {
         Self::new(ErrorCode::Removed, "the subscription has ended: no longer a member, or the room is gone")
     }
 
-    /// A caller with a name is needed.
     pub(crate) fn no_user() -> Self {
         Self::invalid(vec![FieldError::new("user", "is required: the header Hubbub-User, or ?user=")])
     }
@@ -155,23 +144,17 @@ impl Problem {
 
     /// Appends the members of the object, without `type` and without braces.
     pub(crate) fn write_members(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"\"code\":\"");
-        out.extend_from_slice(self.code.as_str().as_bytes());
-        out.extend_from_slice(b"\",\"title\":");
-        write_json_string(&self.code.as_str().replace('_', " "), out);
-        out.extend_from_slice(b",\"status\":");
-        write_u64(self.code.http_status().into(), out);
-        out.extend_from_slice(b",\"retryable\":");
-        out.extend_from_slice(if self.code.is_retryable() { b"true" } else { b"false" });
-        out.extend_from_slice(b",\"detail\":");
-        write_json_string(&self.detail(), out);
+        let code = self.code.as_str();
+        write_plain("\"code\":\"", code, out);
+        write_plain(",\"title\":\"", &code.replace('_', " "), out);
+        write_number(",\"status\":", self.code.http_status().into(), out);
+        write_flag(",\"retryable\":", self.code.is_retryable(), out);
+        write_text(",\"detail\":", &self.detail(), out);
         if let Some(id) = &self.message_id {
-            out.extend_from_slice(b",\"messageId\":");
-            write_json_string(id, out);
+            write_text(",\"messageId\":", id, out);
         }
         if let Some(revision) = self.revision {
-            out.extend_from_slice(b",\"revision\":");
-            write_u64(revision.get(), out);
+            write_number(",\"revision\":", revision.get(), out);
         }
         if let Some(reset) = &self.reset {
             out.push(b',');
@@ -179,13 +162,11 @@ impl Problem {
         }
         if !self.faults.is_empty() {
             out.extend_from_slice(b",\"errors\":[");
-            for (index, fault) in self.faults.iter().enumerate() {
-                out.extend_from_slice(if index == 0 { b"{\"field\":" } else { b",{\"field\":" });
-                write_json_string(fault.field, out);
-                out.extend_from_slice(b",\"rule\":");
-                write_json_string(&fault.rule, out);
+            write_items(&self.faults, out, |fault, out| {
+                write_text("{\"field\":", fault.field, out);
+                write_text(",\"rule\":", &fault.rule, out);
                 out.push(b'}');
-            }
+            });
             out.push(b']');
         }
     }
@@ -202,12 +183,9 @@ impl Problem {
 
 impl Reset {
     pub(crate) fn write_members(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"\"epoch\":");
-        write_json_string(&self.epoch, out);
-        out.extend_from_slice(b",\"oldest\":");
-        write_u64(self.oldest, out);
-        out.extend_from_slice(b",\"head\":");
-        write_u64(self.head, out);
+        write_text("\"epoch\":", &self.epoch, out);
+        write_number(",\"oldest\":", self.oldest, out);
+        write_number(",\"head\":", self.head, out);
     }
 }
 

@@ -28,20 +28,17 @@ pub(crate) struct Shutdown {
     _alive: mpsc::Sender<()>,
 }
 
-/// Shuts the server down, and waits for its connections.
 pub(crate) struct Stopper {
     stop: watch::Sender<bool>,
     alive: mpsc::Receiver<()>,
 }
 
 impl Stopper {
-    /// Signals the shutdown to every connection.
     pub(crate) fn stop(&self) {
         // Receivers may all be gone, when there is no connection.
         let _ = self.stop.send(true);
     }
 
-    /// Waits for the end of the last connection.
     async fn all_gone(&mut self) {
         let _ = self.alive.recv().await;
     }
@@ -59,7 +56,6 @@ impl Shutdown {
         self.stop.has_changed().unwrap_or(true)
     }
 
-    /// Waits for the shutdown.
     pub(crate) async fn requested(&mut self) {
         // An error means that the server is gone already.
         let _ = self.stop.wait_for(|stop| *stop).await;
@@ -89,7 +85,6 @@ pub struct Listeners {
     pub line: Option<TcpListener>,
 }
 
-/// The protocol of a new connection.
 #[derive(Debug, Clone, Copy)]
 enum Spoken {
     Http,

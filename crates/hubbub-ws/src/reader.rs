@@ -51,13 +51,7 @@ struct Partial {
     missing_bytes: usize,
 }
 
-/// A payload that is complete and unmasked.
-struct Ready {
-    opcode: Opcode,
-    payload: PayloadRange,
-}
-
-/// Bytes of the input, or of what is held.
+/// A payload that is complete and unmasked: bytes of the input, or of what is held.
 enum PayloadRange {
     Input(Range<usize>),
     Held(Range<usize>),
@@ -137,7 +131,7 @@ impl Frames<'_> {
                 },
             };
             match self.read_payload(frame) {
-                Progress::Ready(ready) => return self.show(&ready).map(Some),
+                Progress::Ready(opcode, payload) => return self.show(opcode, payload).map(Some),
                 Progress::Fragment => {}
                 Progress::Wait => break,
             }
@@ -199,7 +193,7 @@ impl Frames<'_> {
         let whole = frame.missing_bytes == 0;
         let untouched = reader.held.len() == frame.start;
         if whole && fin && untouched && opcode != Opcode::Continuation {
-            return Progress::Ready(Ready { opcode, payload: PayloadRange::Input(range) });
+            return Progress::Ready(opcode, PayloadRange::Input(range));
         }
         reader.held.extend_from_slice(part);
         if !whole {
@@ -221,19 +215,19 @@ impl Frames<'_> {
 
     fn held_from(&mut self, start: usize, opcode: Opcode) -> Progress {
         self.used_held = Some(start);
-        Progress::Ready(Ready { opcode, payload: PayloadRange::Held(start..self.reader.held.len()) })
+        Progress::Ready(opcode, PayloadRange::Held(start..self.reader.held.len()))
     }
 
-    fn show(&mut self, ready: &Ready) -> Result<Event<'_>, ProtocolError> {
-        if ready.opcode == Opcode::Close {
+    fn show(&mut self, opcode: Opcode, payload: PayloadRange) -> Result<Event<'_>, ProtocolError> {
+        if opcode == Opcode::Close {
             self.reader.closed = true;
         }
-        let payload = match &ready.payload {
-            PayloadRange::Input(range) => self.input.get(range.clone()),
-            PayloadRange::Held(range) => self.reader.held.get(range.clone()),
+        let payload = match payload {
+            PayloadRange::Input(range) => self.input.get(range),
+            PayloadRange::Held(range) => self.reader.held.get(range),
         }
         .unwrap_or_default();
-        match ready.opcode {
+        match opcode {
             Opcode::Text => Ok(Event::Text(utf8(payload)?)),
             Opcode::Binary | Opcode::Continuation => Ok(Event::Binary(payload)),
             Opcode::Ping => Ok(Event::Ping(payload)),
@@ -245,7 +239,7 @@ impl Frames<'_> {
 
 enum Progress {
     /// A message or control frame is complete.
-    Ready(Ready),
+    Ready(Opcode, PayloadRange),
     /// A fragment is complete; its message is not.
     Fragment,
     /// The input ends within the frame.

@@ -21,7 +21,6 @@ enum Entry<A> {
     Answer(A, usize),
 }
 
-/// How a protocol encodes its answers.
 pub(crate) trait Encoder<A> {
     /// Whether `answer` can be encoded now; everything before it is. After `true` it is encoded.
     fn is_ready(&mut self, answer: &mut A) -> bool;
@@ -55,7 +54,6 @@ impl<A> Pending<A> {
         self.unanswered += 1;
     }
 
-    /// Operations that are not submitted yet.
     pub(crate) fn staged(&self) -> usize {
         self.staged
     }
@@ -88,12 +86,10 @@ impl<A> Pending<A> {
         self.entries.push_back(Entry::Answer(answer, 1));
     }
 
-    /// Requests that are not answered yet.
     pub(crate) fn unanswered(&self) -> usize {
         self.unanswered
     }
 
-    /// Whether the oldest answer may be ready.
     pub(crate) fn may_be_ready(&self) -> bool {
         self.entries.front().is_some_and(|entry| match entry {
             Entry::Submitted(ticket) => ticket.outcomes().is_some(),
@@ -134,7 +130,6 @@ impl<A> Pending<A> {
         self.unanswered < before
     }
 
-    /// Gives memory back; for connections that fall idle.
     pub(crate) fn release(&mut self) {
         if self.entries.is_empty() {
             self.entries = VecDeque::new();

@@ -11,7 +11,6 @@ use tokio::net::TcpStream;
 
 /// Bytes that may wait for the peer. With more, nothing is read, and nothing more is encoded.
 pub(crate) const BACKLOG_BYTES_MAX: usize = 256 * 1024;
-/// Buffers gathered into one write.
 const SLICES_MAX: usize = 64;
 /// A lent buffer that grew beyond this is freed rather than given back.
 const SPARE_BYTES_MAX: usize = 4 * BACKLOG_BYTES_MAX;
@@ -24,14 +23,12 @@ pub(crate) struct Socket {
     queue: VecDeque<Bytes>,
     /// Own bytes that go after the queue.
     tail: Vec<u8>,
-    /// Bytes of `tail` that are written already.
     written: usize,
     queued_bytes: usize,
     /// Bytes of the connection's stream before `tail`.
     before_tail: u64,
     /// Whether `tail` is a buffer that other connections use, too.
     is_lent: bool,
-    /// Whether the backlog kept something back.
     is_held_back: bool,
 }
 
@@ -84,7 +81,6 @@ impl Socket {
         self.before_tail
     }
 
-    /// The buffer to which own bytes are appended.
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.tail
     }
@@ -108,7 +104,6 @@ impl Socket {
         self.written = 0;
     }
 
-    /// Bytes that wait for the peer.
     pub(crate) fn backlog_bytes(&self) -> usize {
         self.queued_bytes + self.tail.len() - self.written
     }
@@ -133,7 +128,6 @@ impl Socket {
         self.written = 0;
     }
 
-    /// Writes until nothing is left or the peer takes no more.
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.backlog_bytes() > 0 {
             let count = ready!(self.poll_write(context))?;
@@ -196,12 +190,10 @@ impl Socket {
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
-    /// Tells the peer that nothing more comes.
     pub(crate) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 
-    /// Gives memory back; for connections that fall idle.
     pub(crate) fn release(&mut self) {
         if self.queue.is_empty() {
             self.queue = VecDeque::new();

@@ -31,7 +31,6 @@ macro_rules! file {
 const INDEX: &str = include_str!("../../../../web/index.html");
 const DOCS: &str = include_str!("../../../../web/docs.html");
 
-/// Path below `/web/`, content type, content.
 const FILES: &[(&str, &str, &[u8])] = &[
     file!(SVG, "icon.svg"),
     file!(CSS, "style.css"),
@@ -96,12 +95,10 @@ fn versioned(html: &str) -> Bytes {
     html.replace("\"/web/", &format!("\"/web/{}/", *VERSION)).into()
 }
 
-/// `GET /`.
 pub(super) async fn chat_page(call: Call) -> Answer {
     Ok(page(&call, CHAT_PAGE.clone()))
 }
 
-/// `GET /docs`.
 pub(super) async fn docs_page(call: Call) -> Answer {
     Ok(page(&call, DOCS_PAGE.clone()))
 }

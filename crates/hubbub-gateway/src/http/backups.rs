@@ -2,20 +2,17 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http_body_util::Either;
 use hubbub_core::backup::{BackupError, BackupFile, BackupStore};
 use hubbub_core::id::{ID_RULE, is_valid_id};
 use hubbub_core::{ErrorCode, FieldError};
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
-use hyper::{Response, StatusCode};
+use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::endpoint::Call;
 use super::streamed::{Writer, streamed};
 use super::types::{Epoch, Id};
-use super::{Answer, NOSNIFF, json_of, respond};
+use super::{Answer, NOSNIFF, json_of, no_content, respond, stream_response};
 use crate::Gateway;
 use crate::problem::Problem;
 
@@ -70,26 +67,22 @@ pub(super) async fn file(call: Call) -> Answer {
     }
     let (writer, body) = streamed(PIECES_MAX);
     tokio::spawn(stream(gateway.clone(), backup.to_owned(), name, first, writer));
-    let mut response = Response::new(Either::Right(body));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OCTETS));
-    response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
-    Ok(response)
+    Ok(stream_response(OCTETS, body))
 }
 
 /// Details of `not_found`.
 const NO_BACKUP: &str = "there is no such backup; begin it again";
 const NO_FILE: &str = "there is no such backup, or no such file in it";
 
-pub(super) const OCTETS: &str = "application/octet-stream";
+const OCTETS: &str = "application/octet-stream";
 
 /// `DELETE /v1/backups/{backup}`: lets go of it.
 pub(super) async fn end(call: Call) -> Answer {
     if !backups(&call)?.end_backup(call.parameter("backup")) {
         return Err(Problem::new(ErrorCode::NotFound, NO_BACKUP));
     }
-    let mut response = respond(StatusCode::NO_CONTENT, OCTETS, Bytes::new());
-    response.headers_mut().remove(CONTENT_TYPE);
-    response.headers_mut().remove(CONTENT_LENGTH);
+    let mut response = no_content();
+    response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
     Ok(response)
 }
 

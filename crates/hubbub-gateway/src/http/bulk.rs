@@ -2,24 +2,22 @@
 
 use std::sync::Arc;
 
-use bytes::{Buf, BytesMut};
-use http_body_util::{BodyExt, Either};
+use bytes::{Buf, Bytes, BytesMut};
+use http_body_util::BodyExt;
 use hubbub_core::draft::{MessageDraft, Rules};
-use hubbub_core::{ErrorCode, Op, OpBatch};
+use hubbub_core::{ErrorCode, Op, OpBatch, Outcome};
 use hubbub_pipeline::{Ticket, Waiter};
-use hyper::Response;
-use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::body::{Frame, Incoming};
 
 use super::endpoint::Call;
 use super::send::write_receipt;
 use super::streamed::{Gone, Writer, streamed};
-use super::{Answer, NOSNIFF};
+use super::{Answer, stream_response};
 use crate::Gateway;
 use crate::auth::Caller;
-use crate::intake::Intake;
 use crate::json;
-use crate::problem::{Problem, sent};
+use crate::problem::{Problem, Sent, sent};
+use crate::submit::Ingest;
 
 /// Answers that may wait for a slow reader, in chunks.
 const ANSWERS_MAX: usize = 4;
@@ -40,13 +38,9 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
         refused_by: None,
     };
     tokio::spawn(stream.run(call.request.into_body(), writer));
-    let mut response = Response::new(Either::Right(body));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
-    Ok(response)
+    Ok(stream_response("application/x-ndjson", body))
 }
 
-/// One request under way.
 struct Stream {
     gateway: Arc<Gateway>,
     caller: Caller,
@@ -80,22 +74,35 @@ impl Stream {
                     }
                 }
                 frame = tokio::time::timeout(body_timeout, body.frame()), if !is_read && !is_full => {
-                    match frame {
-                        Ok(Some(Ok(frame))) => {
-                            rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-                            is_read = !self.take_lines(&mut rest);
-                        }
-                        Ok(None) => is_read = true,
-                        // The client went away or stalled. What was accepted is durable; a retry finds it by its id.
-                        Ok(Some(Err(_))) | Err(_) => return writer.abort(std::io::ErrorKind::TimedOut.into()),
-                    }
-                    if is_read {
-                        self.take_line(&std::mem::take(&mut rest));
-                    }
+                    // A client that went away or stalled. What was accepted is durable; a retry finds it by its id.
+                    let Ok(taken) = self.take_frame(frame.ok(), &mut rest) else {
+                        return writer.abort(std::io::ErrorKind::TimedOut.into());
+                    };
+                    is_read = taken;
                 }
                 else => return,
             }
         }
+    }
+
+    /// Takes the lines of the next frame, or of the end of the body: whether it is read as far as it is of use.
+    fn take_frame(
+        &mut self,
+        frame: Option<Option<Result<Frame<Bytes>, hyper::Error>>>,
+        rest: &mut BytesMut,
+    ) -> Result<bool, Gone> {
+        let is_read = match frame {
+            Some(Some(Ok(frame))) => {
+                rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+                !self.take_lines(rest)
+            }
+            Some(None) => true,
+            Some(Some(Err(_))) | None => return Err(Gone),
+        };
+        if is_read {
+            self.take_line(&std::mem::take(rest));
+        }
+        Ok(is_read)
     }
 
     /// Takes the whole lines out of what was read; `false` when the line that goes on is too long already, so that its
@@ -125,9 +132,9 @@ impl Stream {
         }
         let draft: MessageDraft<'_> = json::object_of_bytes(line)?;
         let now = self.gateway.now();
-        let intake = Intake { rules: Rules::Api, room: None, caller: &self.caller, key: None, now };
+        let ingest = Ingest { rules: Rules::Api, room: None, caller: &self.caller, key: None, now };
         let (ops, refused_by) = (&mut self.ops, &self.refused_by);
-        self.gateway.check(&draft, &intake, |sent| {
+        self.gateway.check(&draft, &ingest, |sent| {
             let id = sent.id.to_owned();
             if let Some(problem) = refused_by {
                 return Err(Problem { message_id: Some(id), ..problem.clone() });
@@ -137,7 +144,6 @@ impl Stream {
         })?
     }
 
-    /// Submits what is checked; `None` when there is nothing to answer.
     fn submit(&mut self) -> Option<Piece> {
         if self.lines.is_empty() {
             return None;
@@ -168,7 +174,6 @@ impl Stream {
         self.refused_by = Some(problem.clone());
     }
 
-    /// Answers the lines of a piece that is through.
     async fn answer(&mut self, piece: Piece, writer: &Writer) -> Result<(), Gone> {
         let Piece { lines, ticket } = piece;
         let result = ticket.and_then(|ticket| match ticket.as_ref().map(Ticket::outcomes) {
@@ -183,31 +188,30 @@ impl Stream {
         let epoch = self.gateway.store.epoch();
         let mut outcomes = result.as_ref().map(|outcomes| outcomes.iter()).map_err(Clone::clone);
         for line in lines {
-            let problem = match (line, &mut outcomes) {
-                (Err(problem), _) => {
-                    self.gateway.metrics.reject(problem.code, 1);
-                    problem
-                }
-                (Ok(id), Ok(outcomes)) => match outcomes.next() {
-                    Some(outcome) => match sent(outcome) {
-                        Ok(sent) => {
-                            self.out.push(b'{');
-                            write_receipt(&id, sent, &epoch, &mut self.out);
-                            self.out.extend_from_slice(b"}\n");
-                            continue;
-                        }
-                        Err(problem) => Problem { message_id: Some(id), ..problem },
-                    },
-                    None => Problem::no_outcome(),
-                },
-                (Ok(id), Err(problem)) => Problem { message_id: Some(id), ..problem.clone() },
-            };
+            if let Err(problem) = &line {
+                self.gateway.metrics.reject(problem.code, 1);
+            }
             self.out.push(b'{');
-            problem.write_members(&mut self.out);
+            match line.and_then(|id| Ok((next_sent(&id, &mut outcomes)?, id))) {
+                Ok((sent, id)) => write_receipt(&id, sent, &epoch, &mut self.out),
+                Err(problem) => problem.write_members(&mut self.out),
+            }
             self.out.extend_from_slice(b"}\n");
         }
         writer.write(std::mem::take(&mut self.out)).await
     }
+}
+
+/// The outcome of the next message, whose id this is.
+fn next_sent<'a>(
+    id: &str,
+    outcomes: &mut Result<impl Iterator<Item = &'a Outcome>, Problem>,
+) -> Result<Sent<'a>, Problem> {
+    let sent = match outcomes {
+        Ok(outcomes) => sent(outcomes.next().ok_or_else(Problem::no_outcome)?),
+        Err(problem) => Err(problem.clone()),
+    };
+    sent.map_err(|problem| Problem { message_id: Some(id.to_owned()), ..problem })
 }
 
 /// Lines that are on their way together, and the ticket of the messages among them.
@@ -216,7 +220,6 @@ struct Piece {
     ticket: Result<Option<Ticket>, Problem>,
 }
 
-/// Waits until a piece is through.
 async fn arrival(waiter: &Waiter, piece: Option<&Piece>) {
     if let Some(Piece { ticket: Ok(Some(ticket)), .. }) = piece {
         waiter.wait(ticket).await;

@@ -11,10 +11,8 @@ use crate::problem::Problem;
 /// The header, and the one value it may have.
 pub(super) const HEADER: &str = "Hubbub-Consistency";
 pub(super) const STRONG: &str = "strong";
-/// What any other value is answered with.
 pub(super) const RULE: &str = "the header Hubbub-Consistency must be strong, or be left out";
 
-/// Where one request reads history and statistics.
 #[derive(Clone, Copy)]
 pub(super) struct Reads<'a> {
     store: &'a dyn Store,
@@ -32,7 +30,6 @@ impl<'a> Reads<'a> {
         Ok(Self { store, replicas: if is_strong { None } else { store.replicas() } })
     }
 
-    /// A page of a room's history.
     pub(super) fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'a, HistoryPage> {
         match self.replicas {
             Some(replicas) => replicas.history(room, query),
@@ -40,7 +37,6 @@ impl<'a> Reads<'a> {
         }
     }
 
-    /// Where counts and users' messages are.
     pub(super) fn stats(&self) -> &'a dyn StatsStore {
         match self.replicas {
             Some(replicas) => replicas,

@@ -10,15 +10,14 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hubbub_core::id::{ID_RULE, InvalidId};
-use hubbub_core::limits::Limits;
 use hubbub_core::{ClientId, ErrorCode, FieldError, QueueId, RoomId, UserId};
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request};
 
 use super::Answer;
-use super::endpoints::ENDPOINTS;
-use super::query::Query;
-use super::spec::Operation;
+use super::endpoints;
+use super::operation::{Operation, Text, UNDOCUMENTED};
+use super::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, refuse_faults};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::problem::Problem;
@@ -27,48 +26,39 @@ use crate::server::Peer;
 /// An answer under way. It is boxed, so that an idle connection does not reserve room for the largest of them.
 pub(super) type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
-/// Answers one request.
 pub(super) type Handler = fn(Call) -> Answering;
 
-/// A method, a path template, its handler and its documentation.
 pub(super) struct Endpoint {
     pub(super) method: Method,
     /// `/v1/rooms/{room}`; a last `{*name}` takes the rest of the path, slashes included.
-    pub(super) template: &'static str,
+    pub(super) template: Text,
     pub(super) handler: Handler,
-    /// `None` for pages, which are not part of the API.
-    pub(super) document: Option<fn(&Limits) -> Operation>,
+    pub(super) document: Operation,
     has_head: bool,
     has_prefix: bool,
 }
 
-const fn endpoint(method: Method, template: &'static str, handler: Handler) -> Endpoint {
-    Endpoint { method, template, handler, document: None, has_head: false, has_prefix: false }
+const fn endpoint(method: Method, template: Text, handler: Handler) -> Endpoint {
+    Endpoint { method, template, handler, document: UNDOCUMENTED, has_head: false, has_prefix: false }
 }
 
-/// A page or its files: `GET` and `HEAD`, not documented.
-pub(super) const fn page(template: &'static str, handler: Handler) -> Endpoint {
-    endpoint(Method::GET, template, handler).with_head()
+pub(super) const fn get(template: Text, handler: Handler) -> Endpoint {
+    endpoint(Method::GET, template, handler)
 }
 
-macro_rules! documented {
-    ($($name:ident = $method:ident),*) => {$(
-        pub(super) const fn $name(
-            template: &'static str,
-            handler: Handler,
-            document: fn(&Limits) -> Operation,
-        ) -> Endpoint {
-            let mut endpoint = endpoint(Method::$method, template, handler);
-            endpoint.document = Some(document);
-            endpoint
-        }
-    )*};
+pub(super) const fn post(template: Text, handler: Handler) -> Endpoint {
+    endpoint(Method::POST, template, handler)
 }
 
-documented!(get = GET, post = POST, put = PUT, delete = DELETE);
+pub(super) const fn put(template: Text, handler: Handler) -> Endpoint {
+    endpoint(Method::PUT, template, handler)
+}
+
+pub(super) const fn delete(template: Text, handler: Handler) -> Endpoint {
+    endpoint(Method::DELETE, template, handler)
+}
 
 impl Endpoint {
-    /// Answers `HEAD` too.
     pub(super) const fn with_head(mut self) -> Self {
         self.has_head = true;
         self
@@ -80,12 +70,11 @@ impl Endpoint {
         self
     }
 
-    pub(super) fn takes(&self, method: &Method) -> bool {
+    pub(super) fn accepts(&self, method: &Method) -> bool {
         *method == self.method || (self.has_head && *method == Method::HEAD)
     }
 
-    /// The names of the template's parameters, in their order.
-    pub(super) fn parameters(&self) -> impl Iterator<Item = &'static str> + use<> {
+    pub(super) fn path_parameters(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.template.split('/').filter_map(parameter_name)
     }
 
@@ -128,12 +117,11 @@ fn parameter_name(segment: &str) -> Option<&str> {
     Some(name.strip_prefix('*').unwrap_or(name))
 }
 
-/// The endpoints of one template.
 type Methods = Vec<&'static Endpoint>;
 
 static ROUTER: LazyLock<matchit::Router<Methods>> = LazyLock::new(|| {
     let mut router = matchit::Router::new();
-    for endpoint in ENDPOINTS {
+    for endpoint in endpoints::all() {
         // A template that is there already, or that conflicts with another, is found by comparing.
         let _ = router.insert(endpoint.template, of_template(endpoint.template));
     }
@@ -141,7 +129,7 @@ static ROUTER: LazyLock<matchit::Router<Methods>> = LazyLock::new(|| {
 });
 
 fn of_template(template: &str) -> Methods {
-    ENDPOINTS.iter().filter(|endpoint| endpoint.template == template).collect()
+    endpoints::all().filter(|endpoint| endpoint.template == template).collect()
 }
 
 /// The endpoints of a path; none when nothing is served there.
@@ -149,7 +137,7 @@ pub(super) fn find(path: &str) -> Cow<'static, [&'static Endpoint]> {
     if let Ok(found) = ROUTER.at(path) {
         return Cow::Borrowed(found.value.as_slice());
     }
-    let covering = ENDPOINTS.iter().find(|endpoint| endpoint.covers(path));
+    let covering = endpoints::all().find(|endpoint| endpoint.covers(path));
     Cow::Owned(covering.map(|endpoint| of_template(endpoint.template)).unwrap_or_default())
 }
 
@@ -160,11 +148,11 @@ pub(super) fn allowed(endpoints: &[&Endpoint]) -> String {
     methods.map(Method::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// One request to an endpoint.
-pub(super) struct Call {
-    pub(super) peer: Arc<Peer>,
+pub(crate) struct Call {
+    pub(crate) peer: Arc<Peer>,
     pub(super) endpoint: &'static Endpoint,
-    pub(super) request: Request<Incoming>,
+    pub(crate) request: Request<Incoming>,
+    pub(crate) query: Query,
 }
 
 impl Call {
@@ -176,42 +164,49 @@ impl Call {
         self.request.headers()
     }
 
-    pub(super) fn query(&self) -> Query {
-        Query::parse(self.request.uri().query())
-    }
-
     /// Who calls, by the header or the query.
-    pub(super) fn caller(&self) -> Result<Caller, Problem> {
-        self.caller_in(&self.query())
+    pub(crate) fn caller(&self) -> Result<Caller, Problem> {
+        Caller::of(self.headers(), &self.query)
     }
 
-    /// The same where the query is there already.
-    pub(super) fn caller_in(&self, query: &Query) -> Result<Caller, Problem> {
-        Caller::of(self.headers(), query)
+    /// `after` and `limit` of a list.
+    pub(super) fn page<T>(
+        &self,
+        parse: fn(&str) -> Result<T, InvalidId>,
+    ) -> Result<(Option<T>, usize), Problem> {
+        let mut faults = Vec::new();
+        let limit = self.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+        let after = self.query.id("after", parse, &mut faults);
+        refuse_faults(faults)?;
+        Ok((after, limit))
     }
 
-    /// A parameter of the path, still percent-encoded.
     pub(super) fn parameter(&self, name: &str) -> &str {
         self.endpoint.parameter(name, self.request.uri().path())
     }
 
-    pub(super) fn room(&self) -> Result<RoomId, Problem> {
-        parse_id(self.parameter("room"), "roomId", RoomId::new)
+    pub(crate) fn room(&self) -> Result<RoomId, Problem> {
+        self.id("room", "roomId", RoomId::new)
     }
 
     pub(super) fn user(&self) -> Result<UserId, Problem> {
-        parse_id(self.parameter("user"), "userId", UserId::new)
+        self.id("user", "userId", UserId::new)
     }
 
     pub(super) fn queue(&self) -> Result<QueueId, Problem> {
-        parse_id(self.parameter("queue"), "queue", QueueId::new)
+        self.id("queue", "queue", QueueId::new)
     }
 
     pub(super) fn client(&self) -> Result<ClientId, Problem> {
-        parse_id(self.parameter("client"), "client", ClientId::new)
+        self.id("client", "client", ClientId::new)
     }
 
-    /// The whole body, of as many bytes as bodies may have.
+    /// An id in the path; percent-encoding is undone.
+    fn id<T>(&self, name: &str, field: Text, parse: fn(&str) -> Result<T, InvalidId>) -> Result<T, Problem> {
+        let decoded = percent_encoding::percent_decode_str(self.parameter(name)).decode_utf8_lossy();
+        parse(&decoded).map_err(|_| Problem::invalid(vec![FieldError::new(field, ID_RULE)]))
+    }
+
     pub(super) async fn body(&mut self) -> Result<Bytes, Problem> {
         self.body_up_to(self.gateway().limits.body_bytes).await
     }
@@ -236,16 +231,6 @@ impl Call {
     }
 }
 
-/// An id in a path; percent-encoding is undone.
-pub(super) fn parse_id<T>(
-    segment: &str,
-    field: &'static str,
-    parse: fn(&str) -> Result<T, InvalidId>,
-) -> Result<T, Problem> {
-    let decoded = percent_encoding::percent_decode_str(segment).decode_utf8_lossy();
-    parse(&decoded).map_err(|_| Problem::invalid(vec![FieldError::new(field, ID_RULE)]))
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -261,14 +246,14 @@ mod tests {
     #[test]
     fn every_endpoint_is_found_at_its_own_path() {
         let mut seen = BTreeSet::new();
-        for endpoint in ENDPOINTS {
+        for endpoint in endpoints::all() {
             let path = endpoint.template.replace(['{', '}', '*'], "");
             let found = find(&path);
             assert!(found.iter().any(|one| std::ptr::eq(*one, endpoint)), "{path}");
-            assert_eq!(found.iter().filter(|one| one.takes(&endpoint.method)).count(), 1, "{path}");
+            assert_eq!(found.iter().filter(|one| one.accepts(&endpoint.method)).count(), 1, "{path}");
             assert!(ROUTER.at(&path).is_ok(), "{path} is found without comparing");
             assert!(seen.insert((endpoint.template, endpoint.method.as_str())));
-            for name in endpoint.parameters() {
+            for name in endpoint.path_parameters() {
                 assert_eq!(endpoint.parameter(name, &path), name, "{path}");
             }
         }
@@ -278,7 +263,7 @@ mod tests {
     #[test]
     fn only_pages_are_not_documented() {
         let pages: Vec<&str> =
-            ENDPOINTS.iter().filter(|e| e.document.is_none()).map(|e| e.template).collect();
+            endpoints::all().filter(|e| e.document.id.is_empty()).map(|e| e.template).collect();
         assert_eq!(pages, ["/", "/docs", "/web/{*file}"]);
     }
 
@@ -345,11 +330,11 @@ mod tests {
             if let Ok(found) = ROUTER.at(&path) {
                 let template = found.value.first().map(|endpoint| endpoint.template);
                 let covering: Vec<&str> =
-                    ENDPOINTS.iter().filter(|e| e.covers(&path)).map(|e| e.template).collect();
+                    endpoints::all().filter(|e| e.covers(&path)).map(|e| e.template).collect();
                 proptest::prop_assert!(template.is_some_and(|found| covering.contains(&found)), "{path}");
             } else {
                 proptest::prop_assert!(
-                    !ENDPOINTS.iter().any(|e| !e.has_prefix && e.covers(&path)), "{path} is missed");
+                    !endpoints::all().any(|e| !e.has_prefix && e.covers(&path)), "{path} is missed");
             }
         }
     }

@@ -2,50 +2,35 @@
 
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
-use http_body_util::Either;
 use hubbub_core::invariant::saturate;
-use hubbub_core::message::write_u64;
 use hubbub_core::{FieldError, Message, RoomId};
 use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Delivery, Outbox};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Response};
+use hyper::HeaderMap;
 
+use super::Answer;
 use super::endpoint::Call;
-use super::query::{Query, refuse_faults};
-use super::streamed::{Writer, streamed};
-use super::{Answer, NOSNIFF};
+use super::query::{Query, refuse_faults, require};
+use super::sse::{COMMENT, HEARTBEAT, event_stream, last_event, write_error, write_id};
+use super::streamed::Writer;
 use crate::auth::Caller;
 use crate::follow::{Audience, FollowRequest, Follower, OnReset, Start, Step};
 use crate::problem::{Problem, Reset};
 use crate::server::Peer;
 use crate::ws::live_members;
 
-/// A comment this often keeps proxies from closing an idle stream.
-pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Chunks that may wait for a slow reader, besides its outbox.
-const CHUNKS_MAX: usize = 4;
 /// Live messages gathered into one chunk until it is so large.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 pub(super) async fn events(call: Call) -> Answer {
     let peer = &call.peer;
     let room = call.room()?;
-    let query = call.query();
-    let caller = call.caller_in(&query)?;
-    let subscription = parse(call.headers(), &query)?;
+    let caller = call.caller()?;
+    let subscription = parse(call.headers(), &call.query)?;
     peer.gateway.check_reader(&room, &caller).await?;
-    let (writer, body) = streamed(CHUNKS_MAX);
+    let (writer, response) = event_stream();
     tokio::spawn(stream(peer.clone(), room, caller, subscription, writer));
-    let mut response = Response::new(Either::Right(body));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // Neither stored nor recompressed nor buffered on the way: each would hold messages back.
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    headers.insert(NOSNIFF.0, NOSNIFF.1);
     Ok(response)
 }
 
@@ -53,14 +38,8 @@ pub(super) async fn events(call: Call) -> Answer {
 fn parse(headers: &HeaderMap, query: &Query) -> Result<FollowRequest, Problem> {
     let audience = Audience::Readers;
     let mut faults = Vec::new();
-    let on_reset = match query.get("onReset") {
-        None | Some("replay") => OnReset::Replay,
-        Some("live") => OnReset::Live,
-        Some(_) => {
-            faults.push(FieldError::new("onReset", "must be replay or live"));
-            OnReset::Replay
-        }
-    };
+    let on_reset = OnReset::parse(query.get("onReset").unwrap_or("replay"));
+    let on_reset = require(on_reset, "onReset", OnReset::RULE, &mut faults).unwrap_or(OnReset::Replay);
     let after = query.number("after", &mut faults);
     let last = query.number("last", &mut faults).map(saturate::<u64, usize>);
     if last.is_some_and(|last| last > LAST_MAX) {
@@ -70,12 +49,7 @@ fn parse(headers: &HeaderMap, query: &Query) -> Result<FollowRequest, Problem> {
         faults.push(FieldError::new("last", "cannot be combined with after"));
     }
     refuse_faults(faults)?;
-    if let Some(id) = headers.get("last-event-id") {
-        let parts = id.to_str().ok().and_then(|id| id.split_once(':'));
-        let cursor = parts.and_then(|(epoch, seq)| Some((epoch.to_owned(), seq.parse().ok()?)));
-        let rule = "must be the id of an event, epoch:seq";
-        let (epoch, after) =
-            cursor.ok_or_else(|| Problem::invalid(vec![FieldError::new("Last-Event-ID", rule)]))?;
+    if let Some((epoch, after)) = last_event(headers, "must be the id of an event, epoch:seq")? {
         return Ok(FollowRequest { start: Start::After(after), epoch: Some(epoch), on_reset, audience });
     }
     let start = match (after, last) {
@@ -86,7 +60,6 @@ fn parse(headers: &HeaderMap, query: &Query) -> Result<FollowRequest, Problem> {
     Ok(FollowRequest { start, epoch: query.get("epoch").map(str::to_owned), on_reset, audience })
 }
 
-/// Maximum of `?last=`.
 pub(super) const LAST_MAX: usize = 1_000;
 
 async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, subscription: FollowRequest, writer: Writer) {
@@ -146,7 +119,6 @@ async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, subscription: Fol
     }
 }
 
-/// What a live stream has to say next.
 #[derive(Default)]
 struct Gathered {
     events: Vec<u8>,
@@ -154,41 +126,47 @@ struct Gathered {
     is_ended: bool,
 }
 
+impl Gathered {
+    fn add(&mut self, peer: &Peer, epoch: &str, delivery: &Delivery) {
+        match delivery {
+            Delivery::EncodedChunk(chunk) => {
+                peer.gateway.metrics.delivered.inc_by(chunk.messages() as u64);
+                for (seq, frame) in chunk.iter() {
+                    write_id(epoch, seq, &mut self.events);
+                    self.events.extend_from_slice(b"data: {");
+                    self.events.extend_from_slice(live_members(frame));
+                    self.events.extend_from_slice(b"\n\n");
+                }
+            }
+            Delivery::Ended { .. } => self.is_ended = true,
+            Delivery::Joined { .. } => {}
+        }
+    }
+}
+
 /// The next live messages as events, or a heartbeat; nothing when the reader lagged too far behind.
 async fn gather(peer: &Peer, epoch: &str, outbox: &Outbox, waiter: &Waiter) -> Gathered {
     let mut gathered = Gathered::default();
     let gathering = std::future::poll_fn(|context| {
         waiter.register(context);
-        while gathered.events.len() < CHUNK_BYTES && !gathered.is_ended {
-            match outbox.pop() {
-                Some(Delivery::EncodedChunk(parcel)) => {
-                    peer.gateway.metrics.delivered.inc_by(parcel.messages() as u64);
-                    for (seq, frame) in parcel.iter() {
-                        write_id(epoch, seq, &mut gathered.events);
-                        gathered.events.push(b'{');
-                        gathered.events.extend_from_slice(live_members(frame));
-                        gathered.events.extend_from_slice(b"\n\n");
-                    }
-                }
-                Some(Delivery::Ended { .. }) => gathered.is_ended = true,
-                Some(Delivery::Joined { .. }) => {}
-                None => break,
-            }
+        while gathered.events.len() < CHUNK_BYTES
+            && !gathered.is_ended
+            && let Some(delivery) = outbox.pop()
+        {
+            gathered.add(peer, epoch, &delivery);
         }
         let is_over = gathered.is_ended || outbox.is_cut();
         if gathered.events.is_empty() && !is_over { Poll::Pending } else { Poll::Ready(()) }
     });
     if tokio::time::timeout(HEARTBEAT, gathering).await.is_err() {
-        gathered.events.extend_from_slice(b": \n\n");
+        gathered.events.extend_from_slice(COMMENT);
     }
     gathered
 }
 
-/// The last event of a stream that the server ends.
 async fn end(problem: &Problem, writer: &Writer) {
-    let mut out = b"event: error\ndata: {".to_vec();
-    problem.write_members(&mut out);
-    out.extend_from_slice(b"}\n\n");
+    let mut out = Vec::new();
+    write_error(problem, &mut out);
     // Whether or not it is read: the stream ends here.
     let _ = writer.write(out).await;
 }
@@ -199,17 +177,10 @@ fn write_begun(at: &Reset, is_reset: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n\n");
 }
 
+/// JSON holds no line breaks, so that one data line is enough.
 fn write_message(epoch: &str, message: &Message<'_>, out: &mut Vec<u8>) {
     write_id(epoch, message.seq, out);
+    out.extend_from_slice(b"data: ");
     message.write_json(out);
     out.extend_from_slice(b"\n\n");
-}
-
-/// The beginning of an event, up to its data; JSON holds no line breaks, so that one data line is enough.
-fn write_id(epoch: &str, seq: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"id: ");
-    out.extend_from_slice(epoch.as_bytes());
-    out.push(b':');
-    write_u64(seq, out);
-    out.extend_from_slice(b"\ndata: ");
 }

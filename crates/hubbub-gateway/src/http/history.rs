@@ -1,32 +1,34 @@
-//! `GET /v1/rooms/{room}/messages`: history by seq or by time, newest last.
+//! `GET /v1/rooms/{room}/messages` and `/v1/users/{user}/messages`: history by seq or by time, newest last.
 
-use hubbub_core::message::{write_json_string, write_u64};
+use hubbub_core::number::parse_digits;
+use hubbub_core::stats::{UserHistoryCursor, UserHistoryPage, UserHistoryQuery};
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery};
-use hubbub_core::{ErrorCode, FieldError};
+use hubbub_core::{ErrorCode, FieldError, RoomId, Timestamp};
 use hyper::StatusCode;
 
 use super::consistency::Reads;
 use super::endpoint::Call;
-use super::query::{Query, refuse_faults};
+use super::members::check_self;
+use super::query::{Query, refuse_faults, require};
 use super::{Answer, json};
+use crate::json::{write_items, write_number, write_text, write_text_or_null};
 use crate::problem::{Problem, Reset};
 
 pub(super) const LIMIT_DEFAULT: usize = 50;
 /// A page ends before its texts exceed this: 4 MiB.
-pub(super) const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 pub(super) async fn history(call: Call) -> Answer {
     let gateway = call.gateway();
     let room = call.room()?;
-    let query = call.query();
-    let page_query = parse(&query, gateway.limits.page_messages)?;
+    let page_query = parse(&call.query, gateway.limits.page_messages)?;
     let reads = Reads::of(gateway, call.headers())?;
-    let caller = call.caller_in(&query)?;
+    let caller = call.caller()?;
     let page = gateway.read_as(&room, &caller, reads.history(room.clone(), page_query)).await?;
     let epoch = gateway.store.epoch();
     // From the oldest on is what every history can honour.
-    let is_foreign =
-        page_query.cursor != Cursor::After(0) && query.get("epoch").is_some_and(|given| *given != *epoch);
+    let is_foreign = page_query.cursor != Cursor::After(0)
+        && call.query.get("epoch").is_some_and(|given| *given != *epoch);
     let cannot_continue = match page_query.cursor {
         Cursor::After(after) => after > page.head || (after > 0 && after + 1 < page.oldest),
         Cursor::Before(_) => false,
@@ -61,27 +63,81 @@ fn parse(query: &Query, limit_max: usize) -> Result<HistoryQuery, Problem> {
 fn write_page(page: &HistoryPage, page_query: &HistoryQuery, epoch: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(page.messages.bytes() + page.messages.len() * 256 + 128);
     out.extend_from_slice(b"{\"messages\":[");
-    for (index, message) in page.messages.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        message.write_json(&mut out);
-    }
-    out.extend_from_slice(b"],\"epoch\":");
-    write_json_string(epoch, &mut out);
-    out.extend_from_slice(b",\"oldest\":");
-    write_u64(page.oldest, &mut out);
-    out.extend_from_slice(b",\"head\":");
-    write_u64(page.head, &mut out);
-    out.extend_from_slice(b",\"next\":");
+    write_items(page.messages.iter(), &mut out, |message, out| message.write_json(out));
+    write_text("],\"epoch\":", epoch, &mut out);
+    write_number(",\"oldest\":", page.oldest, &mut out);
+    write_number(",\"head\":", page.head, &mut out);
     let edge = match page_query.cursor {
         Cursor::After(_) => page.messages.len().checked_sub(1).and_then(|last| page.messages.get(last)),
         Cursor::Before(_) => page.messages.get(0),
     };
     match edge.filter(|_| page.more) {
-        Some(edge) => write_u64(edge.seq, &mut out),
-        None => out.extend_from_slice(b"null"),
+        Some(edge) => write_number(",\"next\":", edge.seq, &mut out),
+        None => out.extend_from_slice(b",\"next\":null"),
     }
     out.push(b'}');
     out
+}
+
+const CURSOR_RULE: &str = "must be the next of another page";
+
+/// What a user wrote, over all rooms.
+pub(super) async fn user_messages(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let user = call.user()?;
+    check_self(&call.caller()?, &user)?;
+    let page_query = parse_user(&call.query, gateway.limits.page_messages)?;
+    let reads = Reads::of(gateway, call.headers())?;
+    let epoch = gateway.store.epoch();
+    let page = reads.stats().user_history(user, page_query).await?;
+    Ok(json(StatusCode::OK, write_user_page(&page, &epoch)))
+}
+
+fn parse_user(query: &Query, limit_max: usize) -> Result<UserHistoryQuery, Problem> {
+    let mut faults = Vec::new();
+    let before = query.get("before");
+    let before = before.and_then(|text| require(parse_cursor(text), "before", CURSOR_RULE, &mut faults));
+    let (from, to) = (query.time("from", &mut faults), query.time("to", &mut faults));
+    let limit = query.limit(LIMIT_DEFAULT.min(limit_max), limit_max, &mut faults);
+    refuse_faults(faults)?;
+    Ok(UserHistoryQuery { before, from, to, limit, bytes_max: PAGE_BYTES_MAX })
+}
+
+fn write_user_page(page: &UserHistoryPage, epoch: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(page.messages.bytes() + page.messages.len() * 256 + 128);
+    out.extend_from_slice(b"{\"messages\":[");
+    write_items(page.messages.iter(), &mut out, |message, out| message.write_json(out));
+    write_text("],\"epoch\":", epoch, &mut out);
+    let next = page.messages.get(0).filter(|_| page.more).map(|oldest| {
+        let (micros, seq) = (oldest.received_at.as_micros(), oldest.seq);
+        format!("{micros}-{seq}-{}", oldest.sent.room)
+    });
+    write_text_or_null(",\"next\":", next.as_deref(), &mut out);
+    out.push(b'}');
+    out
+}
+
+/// What [`write_user_page`] wrote as `next`: microseconds since 1970, seq and room of the oldest message of a page.
+fn parse_cursor(text: &str) -> Option<UserHistoryCursor> {
+    let mut parts = text.splitn(3, '-');
+    let mut number = || parts.next().and_then(parse_digits);
+    let (micros, seq) = (i64::try_from(number()?).ok()?, number()?);
+    let room = RoomId::new(parts.next()?).ok()?;
+    Some(UserHistoryCursor { received_at: Timestamp::from_micros(micros), room, seq })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_read_or_refused() {
+        let cursor = parse_cursor("1769860800000001-7-a-b.c").unwrap();
+        assert_eq!(cursor.received_at.as_micros(), 1_769_860_800_000_001);
+        assert_eq!((cursor.seq, cursor.room.as_str()), (7, "a-b.c"));
+        for bad in ["", "-", "--", "1-2", "1-2-", "x-2-r", "1-x-r", "1-+2-r", "1-2-a b", "-1-2-r", "1-2-é"] {
+            assert_eq!(parse_cursor(bad), None, "{bad}");
+        }
+        assert_eq!(parse_cursor(&format!("{}-1-r", u64::MAX)), None);
+    }
 }

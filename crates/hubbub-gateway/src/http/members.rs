@@ -1,19 +1,22 @@
-//! Who belongs to a room, who follows it now, and how far they read.
+//! Who belongs to a room, who follows it now, how far they read; and the rooms and messages that belong to one user.
 
 use hubbub_core::draft::Loose;
-use hubbub_core::store::ReadError;
-use hubbub_core::{FieldError, Outcome, RoomChange, RoomId, UserId};
+use hubbub_core::store::{ReadError, UserRoom};
+use hubbub_core::{ErrorCode, Outcome, RoomChange, RoomId, UserId};
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::Call;
-use super::page::{Page, PageQuery};
-use super::query::refuse_faults;
+use super::query::cut;
 use super::types::Id;
-use super::{Answer, json_of, no_content};
-use crate::json::object_of_bytes;
+use super::{Answer, json, json_of, no_content};
+use crate::auth::Caller;
+use crate::json::{
+    object_of_bytes, write_flag, write_items, write_number, write_plain, write_text, write_text_or_null,
+};
 use crate::problem::Problem;
+use crate::submit::mark_read as check_mark;
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -37,28 +40,23 @@ pub(super) struct Presence {
     users: Vec<Id<UserId>>,
 }
 
-/// `GET /v1/rooms/{room}/members`.
 pub(super) async fn list(call: Call) -> Answer {
     let gateway = call.gateway();
     let room = call.room()?;
-    let query = call.query();
-    let caller = call.caller_in(&query)?;
-    let mut faults = Vec::new();
-    let PageQuery { after, limit } = PageQuery::of(&query, UserId::new, &mut faults);
-    refuse_faults(faults)?;
+    let caller = call.caller()?;
+    let (after, limit) = call.page(UserId::new)?;
     let reading = async {
         gateway.store.room(room.clone()).await?.ok_or(ReadError::UnknownRoom)?;
         gateway.store.members(room.clone(), after, limit + 1).await
     };
     let members = gateway.read_as(&room, &caller, reading).await?;
-    let page = Page::of(members, limit, |last| last.user.as_str().to_owned());
+    let (members, next) = cut(members, limit, |last| last.user.to_string());
     let member =
         |member: hubbub_core::store::Member| Member { user_id: Id(member.user), read_seq: member.read_seq };
-    let (members, next) = (page.items.into_iter().map(member).collect(), page.next);
+    let members = members.into_iter().map(member).collect();
     json_of(StatusCode::OK, &MemberList { members, next })
 }
 
-/// `PUT /v1/rooms/{room}/members/{user}`.
 pub(super) async fn add(call: Call) -> Answer {
     let gateway = call.gateway();
     let (room, user) = (call.room()?, call.user()?);
@@ -76,7 +74,6 @@ pub(super) async fn remove(call: Call) -> Answer {
     Ok(no_content())
 }
 
-/// `GET /v1/rooms/{room}/presence`: who follows the room now.
 pub(super) async fn presence(call: Call) -> Answer {
     let gateway = call.gateway();
     let room = call.room()?;
@@ -105,28 +102,96 @@ pub(super) struct ReadMark {
     unread: u64,
 }
 
-/// `PUT /v1/rooms/{room}/read`: the caller has read everything up to `seq`.
 pub(super) async fn mark_read(mut call: Call) -> Answer {
     let room = call.room()?;
     let caller = call.caller()?;
     let body = call.body().await?;
     let gateway = call.gateway();
     let body: ReadBody<'_> = object_of_bytes(&body)?;
-    let seq = match body.seq {
-        None => Err("is required"),
-        Some(Loose::Int(seq, _)) => u64::try_from(seq).map_err(|_| SEQ_RULE),
-        Some(_) => Err(SEQ_RULE),
-    };
     let mut faults = Vec::new();
-    let seq = seq.map_err(|rule| faults.push(FieldError::new("seq", rule))).unwrap_or_default();
-    if caller.user.is_none() {
-        faults.extend(Problem::no_user().faults);
-    }
-    refuse_faults(faults)?;
-    let what = RoomChange::MarkRead { room: room.as_str(), user: caller.as_str().unwrap_or_default(), seq };
-    let Outcome::Read(mark) = gateway.change(&caller, what).await? else { return Err(Problem::no_outcome()) };
+    let change = check_mark(Some(&room), &caller, body.seq.as_ref(), &mut faults);
+    let change = change.ok_or_else(|| Problem::invalid(faults))?;
+    let Outcome::Read(mark) = gateway.change(&caller, change.what).await? else {
+        return Err(Problem::no_outcome());
+    };
     let mark = ReadMark { room_id: Id(room), read_seq: mark.seq, unread: mark.unread };
     json_of(StatusCode::OK, &mark)
 }
 
-const SEQ_RULE: &str = "must be a whole number from 0 on";
+/// Estimated bytes of a room in the list, without the text of its last message.
+const ROOM_BYTES: usize = 512;
+
+/// `GET /v1/users/{user}/rooms`: the rooms the user is a member of, with what is unread. Written by hand, because there
+/// may be a thousand and the list is the first thing a chat page asks for.
+pub(super) async fn user_rooms(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let user = call.user()?;
+    check_self(&call.caller()?, &user)?;
+    let (after, limit) = call.page(RoomId::new)?;
+    let epoch = gateway.store.epoch();
+    let page = gateway.store.user_rooms(user, after, limit + 1).await?;
+    let mut out = Vec::with_capacity(page.last.bytes() + page.rooms.len() * ROOM_BYTES + 64);
+    out.extend_from_slice(b"{\"rooms\":[");
+    let mut messages = page.last.iter().peekable();
+    write_items(page.rooms.iter().take(limit), &mut out, |UserRoom { info, read_seq, unread }, out| {
+        write_plain("{\"roomId\":\"", info.room.as_str(), out);
+        write_text_or_null(",\"title\":", info.title.as_deref(), out);
+        write_flag(",\"membersOnly\":", info.members_only, out);
+        write_number(",\"head\":", info.head, out);
+        write_number(",\"oldest\":", info.oldest, out);
+        write_number(",\"messages\":", info.messages, out);
+        write_number(",\"readSeq\":", *read_seq, out);
+        write_number(",\"unread\":", *unread, out);
+        out.extend_from_slice(b",\"lastMessage\":");
+        match messages.next_if(|message| message.sent.room == info.room.as_str()) {
+            Some(message) => message.write_json(out),
+            None => out.extend_from_slice(b"null"),
+        }
+        out.push(b'}');
+    });
+    write_text("],\"epoch\":", &epoch, &mut out);
+    let last = limit.checked_sub(1).and_then(|last| page.rooms.get(last));
+    let next = last.filter(|_| page.rooms.len() > limit).map(|last| last.info.room.as_str());
+    write_text_or_null(",\"next\":", next, &mut out);
+    out.push(b'}');
+    Ok(json(StatusCode::OK, out))
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Erased {
+    user_id: Id<UserId>,
+    /// How many were erased.
+    messages: u64,
+}
+
+/// `DELETE /v1/users/{user}`: erases the user's messages and memberships. A request that is repeated goes on where the
+/// last one stopped.
+pub(super) async fn erase(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let (user, caller) = (call.user()?, call.caller()?);
+    check_self(&caller, &user)?;
+    let mut erased = 0;
+    loop {
+        match gateway.change(&caller, RoomChange::EraseUser { user: user.as_str() }).await? {
+            Outcome::Erased { messages, more } => {
+                erased += messages;
+                if !more {
+                    break;
+                }
+            }
+            _ => return Err(Problem::no_outcome()),
+        }
+    }
+    json_of(StatusCode::OK, &Erased { user_id: Id(user), messages: erased })
+}
+
+/// What belongs to a user is for the user, and for administrators.
+pub(super) fn check_self(caller: &Caller, user: &UserId) -> Result<(), Problem> {
+    match &caller.user {
+        Some(other) if other != user => {
+            Err(Problem::new(ErrorCode::Forbidden, format!("this is for '{user}' and for administrators")))
+        }
+        _ => Ok(()),
+    }
+}

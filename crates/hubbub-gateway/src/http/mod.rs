@@ -4,25 +4,23 @@ mod assets;
 mod backups;
 mod bulk;
 mod consistency;
-mod endpoint;
+pub(crate) mod endpoint;
 mod endpoints;
 mod events;
 mod health;
 mod history;
 mod kv;
 mod members;
-mod page;
+mod operation;
 pub(crate) mod query;
 mod queues;
-mod room;
 mod rooms;
 mod send;
 mod spec;
+mod sse;
 mod stats;
 mod streamed;
 mod types;
-mod users;
-mod write;
 
 pub(crate) use send::write_receipt as send_receipt;
 pub use spec::Documents;
@@ -33,8 +31,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hubbub_core::message::write_u64;
-use hubbub_core::{ErrorCode, RoomId};
+use hubbub_core::ErrorCode;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
@@ -42,13 +39,17 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 
 use crate::auth::check_origin;
+use crate::json::{write_number, write_plain};
 use crate::problem::Problem;
 use crate::server::Peer;
-use endpoint::{Answering, Call, parse_id};
+use endpoint::{Answering, Call};
+use query::Query;
 use streamed::Streamed;
 
-/// The body of an answer: whole, or streamed.
 pub(crate) type Body = Either<Full<Bytes>, Streamed>;
+
+/// Most items of one request that is a list.
+const ITEMS_MAX: usize = 1_000;
 
 pub(crate) type Answer = Result<Response<Body>, Problem>;
 
@@ -68,7 +69,6 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     })
 }
 
-/// Hands a request to its endpoint.
 fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<Answering, Problem> {
     let method = request.method();
     // Reading needs no check: browsers keep answers from pages of other sites, as none is allowed to see them.
@@ -82,15 +82,19 @@ fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<Answering, P
     if found.is_empty() {
         return Err(Problem::new(ErrorCode::NotFound, format!("nothing is served at {path}")));
     }
-    let Some(&endpoint) = found.iter().find(|endpoint| endpoint.takes(method)) else {
+    let Some(&endpoint) = found.iter().find(|endpoint| endpoint.accepts(method)) else {
         return Err(Problem::new(ErrorCode::MethodNotAllowed, endpoint::allowed(&found)));
     };
-    Ok((endpoint.handler)(Call { peer: peer.clone(), endpoint, request }))
+    let query = Query::parse(request.uri().query());
+    Ok((endpoint.handler)(Call { peer: peer.clone(), endpoint, request, query }))
 }
 
 fn problem_response(problem: &Problem) -> Response<Body> {
     let mut body = Vec::with_capacity(256);
-    write_problem(problem, &mut body);
+    write_plain("{\"type\":\"urn:hubbub:error:", problem.code.as_str(), &mut body);
+    body.push(b',');
+    problem.write_members(&mut body);
+    body.push(b'}');
     let status =
         StatusCode::from_u16(problem.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = respond(status, "application/problem+json", body);
@@ -109,19 +113,17 @@ fn problem_response(problem: &Problem) -> Response<Body> {
     response
 }
 
-/// Appends the whole object, as HTTP answers it.
-fn write_problem(problem: &Problem, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"type\":\"urn:hubbub:error:");
-    out.extend_from_slice(problem.code.as_str().as_bytes());
-    out.extend_from_slice(b"\",");
-    problem.write_members(out);
-    out.push(b'}');
-}
-
-/// A whole answer.
 fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::new(body.into())));
     *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
+    response
+}
+
+/// An answer that is still being written when it begins.
+fn stream_response(content_type: &'static str, body: Streamed) -> Response<Body> {
+    let mut response = Response::new(Either::Right(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
     response
@@ -134,7 +136,6 @@ fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
     respond(status, "application/json", body)
 }
 
-/// An answer that derives its JSON.
 fn json_of(status: StatusCode, answer: &impl Serialize) -> Answer {
     let body = serde_json::to_vec(answer).map_err(|error| {
         tracing::error!(%error, "writing an answer as JSON failed");
@@ -143,23 +144,20 @@ fn json_of(status: StatusCode, answer: &impl Serialize) -> Answer {
     Ok(json(status, body))
 }
 
-/// The room a path names.
-pub(crate) fn room_of(segment: &str) -> Result<RoomId, Problem> {
-    parse_id(segment, "roomId", RoomId::new)
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::default()));
+    *response.status_mut() = status;
+    response
 }
 
-/// Done, and nothing to say.
 fn no_content() -> Response<Body> {
-    let mut response = Response::new(Either::Left(Full::new(Bytes::new())));
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response
+    empty(StatusCode::NO_CONTENT)
 }
 
 /// The entity tag of a key's value: its revision in quotes.
 fn revision_tag(revision: u64) -> HeaderValue {
     let mut tag = Vec::with_capacity(22);
-    tag.push(b'"');
-    write_u64(revision, &mut tag);
+    write_number("\"", revision, &mut tag);
     tag.push(b'"');
     // Digits and quotes may stand in a header.
     HeaderValue::from_maybe_shared(Bytes::from(tag)).unwrap_or(const { HeaderValue::from_static("") })

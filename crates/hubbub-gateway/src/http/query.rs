@@ -1,10 +1,16 @@
-//! Query strings.
+//! Query strings, and the pages of lists that they ask for: `next` of a page is the `after` of the next one.
+
+use std::borrow::Cow;
 
 use hubbub_core::id::{ID_RULE, InvalidId};
+use hubbub_core::number::{WHOLE_NUMBER_RULE, parse_digits};
 use hubbub_core::time::TIMESTAMP_RULE;
 use hubbub_core::{FieldError, Timestamp};
 
 use crate::problem::Problem;
+
+pub(super) const LIMIT_DEFAULT: usize = 100;
+pub(super) const LIMIT_MAX: usize = 1_000;
 
 /// The decoded pairs of a query string; of equal names the first counts.
 #[derive(Debug, Clone, Default)]
@@ -28,53 +34,58 @@ impl Query {
     }
 
     pub(crate) fn number(&self, name: &'static str, faults: &mut Vec<FieldError>) -> Option<u64> {
-        let value = self.get(name)?.parse().ok();
-        if value.is_none() {
-            faults.push(FieldError::new(name, "must be a whole number from 0 on"));
-        }
-        value
+        require(parse_digits(self.get(name)?), name, WHOLE_NUMBER_RULE, faults)
     }
 
     pub(crate) fn time(&self, name: &'static str, faults: &mut Vec<FieldError>) -> Option<Timestamp> {
         // A bare plus sign in a query means a space, but in a time it is the offset's sign.
-        let value = Timestamp::parse(&self.get(name)?.replace(' ', "+"));
-        if value.is_none() {
-            faults.push(FieldError::new(name, TIMESTAMP_RULE));
-        }
-        value
+        require(Timestamp::parse(&self.get(name)?.replace(' ', "+")), name, TIMESTAMP_RULE, faults)
     }
 
-    /// An id, if there is one of this name.
     pub(crate) fn id<T>(
         &self,
         name: &'static str,
         parse: fn(&str) -> Result<T, InvalidId>,
         faults: &mut Vec<FieldError>,
     ) -> Option<T> {
-        self.get(name).map(parse).transpose().unwrap_or_else(|_| {
-            faults.push(FieldError::new(name, ID_RULE));
-            None
-        })
+        require(parse(self.get(name)?).ok(), name, ID_RULE, faults)
     }
 
-    /// `limit`, at least 1 and at most `max`.
     pub(crate) fn limit(&self, default: usize, max: usize, faults: &mut Vec<FieldError>) -> usize {
-        match self.number("limit", faults) {
-            None => default,
-            Some(limit) => match usize::try_from(limit) {
-                Ok(limit) if (1..=max).contains(&limit) => limit,
-                _ => {
-                    faults.push(FieldError::new("limit", format!("must be between 1 and {max}")));
-                    default
-                }
-            },
-        }
+        let Some(limit) = self.number("limit", faults) else { return default };
+        let limit = usize::try_from(limit).ok().filter(|limit| (1..=max).contains(limit));
+        require(limit, "limit", format!("must be between 1 and {max}"), faults).unwrap_or(default)
     }
+}
+
+/// The value of a field; notes the broken rule where there is none.
+pub(crate) fn require<T>(
+    value: Option<T>,
+    field: &'static str,
+    rule: impl Into<Cow<'static, str>>,
+    faults: &mut Vec<FieldError>,
+) -> Option<T> {
+    if value.is_none() {
+        faults.push(FieldError::new(field, rule));
+    }
+    value
 }
 
 /// An error that names all faults, if there are any.
 pub(crate) fn refuse_faults(faults: Vec<FieldError>) -> Result<(), Problem> {
     if faults.is_empty() { Ok(()) } else { Err(Problem::invalid(faults)) }
+}
+
+/// Cuts `items` at `limit`; one item more than that means that there is another page. `cursor` makes its `after`.
+pub(super) fn cut<T>(
+    mut items: Vec<T>,
+    limit: usize,
+    cursor: impl FnOnce(&T) -> String,
+) -> (Vec<T>, Option<String>) {
+    let has_more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| has_more).map(cursor);
+    (items, next)
 }
 
 #[cfg(test)]
@@ -88,5 +99,16 @@ mod tests {
         let times = ["a", "b", "c"].map(|name| query.time(name, &mut faults));
         assert!(times.iter().all(|t| t.is_some() && *t == times[0]), "{times:?}");
         assert!(faults.is_empty() && query.time("d", &mut faults).is_none() && faults.len() == 1);
+    }
+
+    #[test]
+    fn one_item_more_than_asked_for_means_another_page() {
+        let page = |count: u32, limit| {
+            let (items, next) = cut((0..count).collect(), limit, |last: &u32| last.to_string());
+            (items.len(), next)
+        };
+        assert_eq!(page(0, 2), (0, None));
+        assert_eq!(page(2, 2), (2, None));
+        assert_eq!(page(3, 2), (2, Some("1".into())));
     }
 }

@@ -1,18 +1,14 @@
 //! `POST /v1/rooms/{room}/messages`: one message in, its receipt out, once durable.
 
-use std::sync::Arc;
-
 use hubbub_core::draft::{MessageDraft, Rules};
-use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::{Op, OpBatch};
-use hubbub_pipeline::Waiter;
 use hyper::StatusCode;
 
 use super::endpoint::Call;
 use super::{Answer, json};
-use crate::intake::Intake;
-use crate::json::object_of_bytes;
+use crate::json::{object_of_bytes, write_flag, write_number, write_plain, write_text, write_time};
 use crate::problem::{Problem, Sent, sent};
+use crate::submit::Ingest;
 
 pub(super) async fn send(mut call: Call) -> Answer {
     let room = call.room()?;
@@ -23,20 +19,14 @@ pub(super) async fn send(mut call: Call) -> Answer {
     let gateway = call.gateway();
     let mut ops = OpBatch::default();
     let draft: MessageDraft<'_> = object_of_bytes(&body)?;
-    let intake = Intake { rules: Rules::Api, room: Some(room.as_str()), caller: &caller, key, now };
-    let id = gateway.check(&draft, &intake, |sent| {
+    let ingest = Ingest { rules: Rules::Api, room: Some(room.as_str()), caller: &caller, key, now };
+    let id = gateway.check(&draft, &ingest, |sent| {
         ops.push(&Op::Send(*sent));
         sent.id.to_owned()
     })?;
-    let waiter = Arc::new(Waiter::default());
     let about = |problem: Problem| Problem { message_id: Some(id.clone()), ..problem };
-    let ticket = gateway.log.submit(&ops, &waiter).map_err(|e| about(e.into()))?;
-    waiter.wait(&ticket).await;
-    let outcome = match ticket.outcomes() {
-        Some(Ok(outcomes)) => outcomes.first().ok_or_else(Problem::no_outcome)?,
-        Some(Err(error)) => return Err(about(error.into())),
-        None => return Err(about(Problem::no_outcome())),
-    };
+    let applied = gateway.apply(&ops).await.map_err(about)?;
+    let outcome = applied.outcomes().first().ok_or_else(Problem::no_outcome)?;
     let sent = sent(outcome).map_err(about)?;
     let status = match sent {
         Sent::Stored(_, false) => StatusCode::CREATED,
@@ -50,17 +40,11 @@ pub(super) async fn send(mut call: Call) -> Answer {
     Ok(json(status, out))
 }
 
-/// Appends the members of a receipt.
 pub(crate) fn write_receipt(id: &str, sent: Sent<'_>, epoch: &str, out: &mut Vec<u8>) {
-    // Ids are ASCII without anything to escape.
-    out.extend_from_slice(b"\"messageId\":\"");
-    out.extend_from_slice(id.as_bytes());
-    let Sent::Stored(receipt, is_duplicate) = sent else { return out.push(b'"') };
-    out.extend_from_slice(b"\",\"seq\":");
-    write_u64(receipt.seq, out);
-    out.extend_from_slice(b",\"epoch\":");
-    write_json_string(epoch, out);
-    out.extend_from_slice(b",\"receivedAt\":\"");
-    receipt.received_at.write(out);
-    out.extend_from_slice(if is_duplicate { b"\",\"duplicate\":true" } else { b"\",\"duplicate\":false" });
+    write_plain("\"messageId\":\"", id, out);
+    let Sent::Stored(receipt, is_duplicate) = sent else { return };
+    write_number(",\"seq\":", receipt.seq, out);
+    write_text(",\"epoch\":", epoch, out);
+    write_time(",\"receivedAt\":\"", receipt.received_at, out);
+    write_flag(",\"duplicate\":", is_duplicate, out);
 }

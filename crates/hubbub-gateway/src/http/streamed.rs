@@ -22,7 +22,6 @@ pub(crate) struct Writer {
     broken: oneshot::Sender<io::Error>,
 }
 
-/// The body.
 #[derive(Debug)]
 pub(crate) struct Streamed {
     pieces: mpsc::Receiver<Bytes>,

@@ -4,149 +4,98 @@
 //! descriptions. Members that are `Option` and may be left out are not nullable; [`OrNull`] marks those that are.
 
 use std::borrow::Cow;
+use std::fmt::Display;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use hubbub_core::Timestamp;
 use hubbub_core::id::ID_BYTES_MAX;
 use hubbub_core::kv::KEY_BYTES_MAX;
-use hubbub_core::message::MessageType as Kind;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-/// Gives types a schema of their own name.
-macro_rules! schema {
-    ($($name:literal $(<$generic:ident>)? => $type:ty = $schema:expr;)*) => {$(
-        impl$(<$generic>)? JsonSchema for $type {
-            fn schema_name() -> Cow<'static, str> {
-                $name.into()
-            }
+/// What names a room, a user or a message.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "Id", bound = "", extend("pattern" = format!("^[A-Za-z0-9_.:@-]{{1,{ID_BYTES_MAX}}}$")))]
+pub(super) struct Id<T: Display = Arc<str>>(
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String")]
+    pub(super) T,
+);
 
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                let schema = $schema;
-                schema.try_into().unwrap_or_default()
-            }
-        }
-    )*};
-}
+/// RFC 3339, UTC, with milliseconds or finer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[schemars(extend("format" = "date-time"))]
+pub(super) struct Time(
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String")]
+    pub(super) Timestamp,
+);
 
-/// An id, written as its text.
-#[derive(Debug, Clone)]
-pub(super) struct Id<T = Arc<str>>(pub(super) T);
+/// Names the store's history; new after a restore from backup. Send it along with a cursor.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(super) struct Epoch(
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String")]
+    pub(super) Arc<str>,
+);
 
-/// A time, written as RFC 3339.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Time(pub(super) Timestamp);
+/// A key as it is written in text, in paths as well as here: percent-encoded, so that a key from a list goes into a path
+/// unchanged. Slashes and what else a path may hold stand for themselves, and on input so does everything beyond ASCII,
+/// as UTF-8.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Key(#[schemars(length(min = 1, max = 3 * KEY_BYTES_MAX))] pub(super) String);
 
-/// Names a history of the store.
-#[derive(Debug, Clone)]
-pub(super) struct Epoch(pub(super) Arc<str>);
-
-/// A key, percent-encoded.
-#[derive(Debug)]
-pub(super) struct Key(pub(super) String);
-
-/// The number of a message in a queue, written as a string.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MessageNumber(pub(super) u64);
+/// Names a message of a queue: a number, never used again by this server, in the order of sending.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+pub(super) struct MessageNumber(
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String", length(min = 1, max = 20))]
+    pub(super) u64,
+);
 
 /// On input an integer stands for its decimal digits.
-#[derive(Debug)]
-pub(super) struct AnyId;
-
-/// A time on input.
-#[derive(Debug)]
-pub(super) struct AnyTime;
-
-/// The place of a message in its room.
-#[derive(Debug)]
-pub(super) struct Seq;
-
-/// The number of a change of a key.
-#[derive(Debug)]
-pub(super) struct Revision;
-
-/// The kinds of messages.
-#[derive(Debug)]
-pub(super) struct MessageType;
-
-const KINDS: [&str; 3] = [Kind::Text.as_str(), Kind::Join.as_str(), Kind::Leave.as_str()];
-const REVISION: &str =
-    "The store's number of the change that made the value: greater than any before, never used again.";
-const KEY: &str = "A key as it is written in text, in paths as well as here: percent-encoded, so that a key from a list \
-    goes into a path unchanged. Slashes and what else a path may hold stand for themselves, and on input so does \
-    everything beyond ASCII, as UTF-8.";
-const EPOCH: &str =
-    "Names the store's history; new after a restore from backup. Send it along with a cursor.";
-const NUMBER: &str =
-    "Names a message of a queue: a number, never used again by this server, in the order of sending.";
-
-schema! {
-    "Id" <T> => Id<T> = json!({
-        "type": "string", "pattern": format!("^[A-Za-z0-9_.:@-]{{1,{ID_BYTES_MAX}}}$"),
-        "description": "What names a room, a user or a message.",
-    });
-    "AnyId" => AnyId = json!({
-        "anyOf": [reference("Id"), {"type": "integer"}],
-        "description": "On input an integer stands for its decimal digits.",
-    });
-    "Time" => Time = json!({
-        "type": "string", "format": "date-time", "description": "RFC 3339, UTC, with milliseconds or finer.",
-    });
-    "AnyTime" => AnyTime = json!({
-        "anyOf": [reference("Time"), {"type": "number"}],
-        "description": "On input also with another offset, or as decimal seconds since 1970.",
-    });
-    "Seq" => Seq = json!({
-        "type": "integer", "minimum": 1,
-        "description": "A message's place in its room: from 1, strictly increasing, gaps allowed.",
-    });
-    "Epoch" => Epoch = json!({"type": "string", "description": EPOCH});
-    "MessageType" => MessageType = json!({
-        "type": "string", "enum": KINDS,
-    });
-    "Key" => Key = json!({
-        "type": "string", "minLength": 1, "maxLength": 3 * KEY_BYTES_MAX, "description": KEY,
-    });
-    "Revision" => Revision = json!({"type": "integer", "minimum": 1, "description": REVISION});
-    "MessageNumber" => MessageNumber = json!({
-        "type": "string", "minLength": 1, "maxLength": 20, "description": NUMBER,
-    });
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it is its schema")]
+pub(super) enum AnyId {
+    Text(Id),
+    Number(i64),
 }
 
-/// A reference to a schema of the documents.
+/// On input also with another offset, or as decimal seconds since 1970.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it is its schema")]
+pub(super) enum AnyTime {
+    Text(Time),
+    Seconds(f64),
+}
+
+/// A message's place in its room: from 1, strictly increasing, gaps allowed.
+#[derive(JsonSchema)]
+pub(super) struct Seq(#[expect(dead_code)] NonZeroU64);
+
+/// The store's number of the change that made the value: greater than any before, never used again.
+#[derive(JsonSchema)]
+pub(super) struct Revision(#[expect(dead_code)] NonZeroU64);
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "UPPERCASE")]
+#[expect(dead_code, reason = "it is its schema")]
+pub(super) enum MessageType {
+    Text,
+    Join,
+    Leave,
+}
+
 pub(super) fn reference(name: &str) -> serde_json::Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-impl<T: std::fmt::Display> Serialize for Id<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-impl Serialize for Time {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-impl Serialize for Epoch {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl Serialize for Key {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl Serialize for MessageNumber {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
+fn as_text<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 /// Something that may be `null` although it may be left out too.

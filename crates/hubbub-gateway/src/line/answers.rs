@@ -15,15 +15,12 @@ use crate::connection::pending::{Encoder, Pending};
 use crate::connection::socket::Socket;
 use crate::problem::Problem;
 
-/// An answer that needs no operation.
 enum Answer {
-    /// So many times the same line.
     Line(&'static [u8], usize),
     /// The answer of a query, which begins once everything before it is answered.
     Query(Query),
     Running(Pin<Box<dyn Future<Output = Vec<u8>> + Send>>),
     Found(Vec<u8>),
-    /// The last answer of the connection.
     Leave,
 }
 
@@ -35,10 +32,8 @@ pub(super) struct Encoded {
     pub(super) has_left: bool,
 }
 
-/// One connection's answers.
 pub(super) struct Answers {
     pending: Pending<Answer>,
-    /// Queues of the staged messages.
     staged_queues: Vec<String>,
     /// Queues whose messages are refused until the connection is quiet: an earlier one was not stored, and its sender
     /// cannot know that yet.
@@ -112,7 +107,6 @@ impl Answers {
         self.refusing = Vec::new();
     }
 
-    /// Requests that are not answered yet.
     pub(super) fn unanswered(&self) -> usize {
         self.pending.unanswered()
     }

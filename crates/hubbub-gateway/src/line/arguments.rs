@@ -25,7 +25,6 @@ pub(super) fn looks_like_terms(line: &[u8]) -> bool {
 }
 
 impl<'a> Terms<'a> {
-    /// Reads a line. An empty one has no terms.
     pub(super) fn read(line: &'a str) -> Result<Self, Malformed> {
         let mut terms = Self::default();
         let mut rest = (!line.is_empty()).then_some(line);

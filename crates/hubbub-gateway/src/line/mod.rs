@@ -26,7 +26,6 @@ use crate::connection::Connection;
 use crate::connection::socket::Socket;
 use crate::server::Peer;
 
-/// Serves one connection until it ends.
 pub(crate) async fn serve(peer: Peer, stream: TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");

@@ -2,10 +2,8 @@
 
 use super::arguments::{Malformed, Terms, looks_like_terms};
 
-/// Longest line, its end not counted.
 pub(super) const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// A command of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command<'a> {
     Register {
@@ -34,7 +32,6 @@ pub(super) enum Command<'a> {
     Bad,
 }
 
-/// Selects messages of a queue, of a sender, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Selection {
     pub(super) queue: Option<u64>,
@@ -58,15 +55,15 @@ enum Verb {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
-    /// A command is next.
     #[default]
     Command,
-    /// The terms of a command are next.
     Terms(Verb),
     /// A command is next, or the terms of one that was refused already, which are not answered again.
     AfterRefusal,
     /// The rest of a line that is too long comes first; it was refused already.
-    Skipping { terms_may_follow: bool },
+    Skipping {
+        terms_may_follow: bool,
+    },
 }
 
 impl State {
@@ -75,7 +72,6 @@ impl State {
     }
 }
 
-/// Where in a command the input stands.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     state: State,

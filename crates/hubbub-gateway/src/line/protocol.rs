@@ -23,7 +23,6 @@ pub(super) struct LineProtocol {
     gateway: Arc<Gateway>,
     parser: Parser,
     answers: Answers,
-    /// Whom the connection registered as.
     client: Option<u64>,
     /// Whom it asked to register as, last.
     registering: u64,

@@ -9,10 +9,8 @@ use hubbub_core::{ClientId, QueueId};
 use super::responses::{self, Name};
 use crate::Gateway;
 
-/// Entries of one page of a list.
 const PAGE: usize = 1_000;
 
-/// What is looked at.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Query {
     Users,
@@ -21,7 +19,6 @@ pub(super) enum Query {
     Message { queue: Option<u64>, sender: Option<u64>, receiver: u64, newest_first: bool },
 }
 
-/// The answer, as it is sent.
 pub(super) async fn answer(gateway: Arc<Gateway>, query: Query) -> Vec<u8> {
     let mut out = Vec::new();
     if let Err(error) = write(&gateway, query, &mut out).await {
@@ -47,14 +44,9 @@ async fn write(gateway: &Gateway, query: Query, out: &mut Vec<u8>) -> Result<(),
             responses::write_list("queues", all.await?.iter().map(|queue: &Arc<str>| &**queue), out);
         }
         Query::Holding { receiver } => {
-            // Digits are an identifier.
             let all = match ClientId::new(Name::of(receiver).as_str()) {
-                Ok(client) => {
-                    let page = |last: Option<&Arc<str>>| {
-                        store.queues_holding(client.clone(), last.and_then(queue_id), PAGE)
-                    };
-                    read_all(page).await?
-                }
+                Ok(client) => holding(gateway, client).await?,
+                // Digits are an identifier.
                 Err(_) => Vec::new(),
             };
             responses::write_list("queues", all.iter().map(|queue| &**queue), out);
@@ -72,6 +64,12 @@ async fn write(gateway: &Gateway, query: Query, out: &mut Vec<u8>) -> Result<(),
         }
     }
     Ok(())
+}
+
+async fn holding(gateway: &Gateway, client: ClientId) -> Result<Vec<Arc<str>>, ReadError> {
+    let page =
+        |last: Option<&Arc<str>>| gateway.store.queues_holding(client.clone(), last.and_then(queue_id), PAGE);
+    read_all(page).await
 }
 
 fn queue_id(queue: &Arc<str>) -> Option<QueueId> {

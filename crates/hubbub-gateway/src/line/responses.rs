@@ -2,10 +2,11 @@
 
 use std::io::Write;
 
-use hubbub_core::message::write_u64;
 use hubbub_core::number::parse_canonical;
 use hubbub_core::queue::Delivery;
 use hubbub_core::{Outcome, QueueOutcome, Refusal};
+
+use crate::json::write_number;
 
 pub(super) const OK: &[u8] = b"OK\n";
 pub(super) const BAD_REQUEST: &[u8] = b"Bad Request\n";
@@ -69,21 +70,16 @@ fn write_first(deliveries: &[Delivery], out: &mut Vec<u8>) {
 }
 
 fn write_id(id: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"OK\nid:");
-    write_u64(id, out);
+    write_number("OK\nid:", id, out);
     out.push(b'\n');
 }
 
 fn write_delivery(delivery: &Delivery, out: &mut Vec<u8>) {
     out.reserve(delivery.text.len() + 128);
-    out.extend_from_slice(b"OK\nid:");
-    write_u64(delivery.id, out);
-    out.extend_from_slice(b";sender:");
-    write_u64(number_of(&delivery.sender), out);
-    out.extend_from_slice(b";receiver:");
-    write_u64(delivery.receiver.as_deref().map_or(0, number_of), out);
-    out.extend_from_slice(b";queue:");
-    write_u64(number_of(&delivery.queue), out);
+    write_number("OK\nid:", delivery.id, out);
+    write_number(";sender:", number_of(&delivery.sender), out);
+    write_number(";receiver:", delivery.receiver.as_deref().map_or(0, number_of), out);
+    write_number(";queue:", number_of(&delivery.queue), out);
     out.extend_from_slice(b";content:");
     let mut rest = delivery.text.as_bytes();
     while let Some(end) = memchr::memchr(b'\n', rest) {
@@ -104,10 +100,7 @@ pub(super) fn write_list<'a>(what: &str, names: impl Iterator<Item = &'a str>, o
     out.extend_from_slice(what.as_bytes());
     out.extend_from_slice(b":[");
     for (index, number) in numbers.iter().enumerate() {
-        if index > 0 {
-            out.extend_from_slice(b", ");
-        }
-        write_u64(*number, out);
+        write_number(if index > 0 { ", " } else { "" }, *number, out);
     }
     out.extend_from_slice(b"]\n");
 }

@@ -7,7 +7,6 @@
 
 use hubbub_core::invariant::saturate;
 
-/// The size of the client's buffer.
 const BLOCK_BYTES: usize = 16 * 1024;
 /// The next reply is expected to be at most this much longer than the present one.
 const SLACK_BYTES: usize = 64;

@@ -15,36 +15,31 @@ use crate::follow::{Audience, FollowRequest, OnReset, Start};
 /// Rooms of one page. The next page is read when these rooms are live.
 const PAGE_ROOMS: usize = 100;
 
-/// A client's request to follow all rooms.
 #[derive(Debug, Clone)]
 pub(super) struct AllRoomsRequest {
-    /// The client's `ref` as JSON.
     pub(super) reference: Arc<str>,
     /// Where to begin in some rooms. In the others it is the read mark.
     pub(super) cursors: HashMap<RoomId, u64>,
-    /// The history the cursors belong to.
     pub(super) epoch: Option<String>,
     pub(super) on_reset: OnReset,
 }
 
 enum Stage {
     /// Rooms behind this one are to be read.
-    Reading { after: Option<RoomId> },
+    Reading {
+        after: Option<RoomId>,
+    },
     /// All rooms are followed. The client is notified once they are live.
     Listed,
-    /// The client was notified.
     Announced,
 }
 
 type Fetch = Pin<Box<dyn Future<Output = Result<UserRooms, ReadError>> + Send>>;
 
-/// The next step.
 pub(super) enum Next {
-    /// Follow these rooms, which have these read marks.
     Rooms(Vec<(RoomId, u64)>),
     /// Notify the client that all are live. Comes once.
     Announce,
-    /// Give up.
     Failed(ReadError),
 }
 
@@ -96,7 +91,6 @@ impl AllRooms {
         })
     }
 
-    /// Where to begin in a room.
     pub(super) fn begin(&mut self, room: &RoomId, read_seq: u64) -> FollowRequest {
         let (on_reset, audience) = (self.request.on_reset, Audience::Members);
         match self.request.cursors.remove(room) {

@@ -12,7 +12,6 @@ use crate::connection::pending::{Encoder, Pending};
 use crate::connection::socket::Socket;
 use crate::problem::{Problem, Sent, sent};
 
-/// How a dialect encodes its answers.
 pub(super) trait Responses {
     /// Appends the frame that says a message is durable.
     fn success(&self, id: &str, request: Request<'_>, sent: Sent<'_>, out: &mut Vec<u8>);
@@ -24,8 +23,7 @@ pub(super) trait Responses {
     fn finish(&self, start: usize, out: &mut Vec<u8>);
 }
 
-/// An answer that needs no operation.
-enum Answer {
+pub(super) enum Answer {
     /// The refusal of operations of one room that were not submitted.
     Refused { problem: Problem, count: usize, room: Option<RoomId> },
     /// A frame that answers something else.
@@ -36,12 +34,11 @@ enum Answer {
 
 /// One socket's answers. What is staged at one time is of one room.
 pub(super) struct Answers {
-    pending: Pending<Answer>,
+    pub(super) pending: Pending<Answer>,
     requests: RequestQueue,
-    /// Answers that are an [`Answer::BehindOutbox`].
     behind_outbox: usize,
     staged_room: String,
-    refusing: RefusingRooms,
+    pub(super) refusing: RefusingRooms,
 }
 
 impl Answers {
@@ -82,7 +79,6 @@ impl Answers {
         self.pending.push(Answer::Refused { problem, count: 1, room: RoomId::new(room).ok() });
     }
 
-    /// Submits what is staged.
     pub(super) fn submit(&mut self, gateway: &Gateway, ops: &mut OpBatch) {
         let Self { pending, refusing, staged_room, .. } = self;
         pending.submit(gateway, ops, |problem, count| {
@@ -92,7 +88,6 @@ impl Answers {
         });
     }
 
-    /// Answers with a frame, behind everything before it.
     pub(super) fn push_frame(&mut self, gateway: &Gateway, ops: &mut OpBatch, frame: Vec<u8>) {
         self.submit(gateway, ops);
         self.pending.push(Answer::Frame(frame));
@@ -116,25 +111,6 @@ impl Answers {
         self.behind_outbox > 0
     }
 
-    /// The payload of a ping that is sent for another reason.
-    pub(super) fn ping_payload(&self) -> Option<[u8; 8]> {
-        self.refusing.ping_payload()
-    }
-
-    pub(super) fn on_pong(&mut self, payload: &[u8]) {
-        self.refusing.on_pong(payload);
-    }
-
-    /// Requests that are not answered yet.
-    pub(super) fn unanswered(&self) -> usize {
-        self.pending.unanswered()
-    }
-
-    /// Whether the oldest answer may be ready.
-    pub(super) fn may_be_ready(&self) -> bool {
-        self.pending.may_be_ready()
-    }
-
     /// Appends all answers that are ready, in order; `false` when there are none. `has_passed` says of a position in the
     /// outbox whether everything before it was appended.
     pub(super) fn encode(
@@ -147,7 +123,6 @@ impl Answers {
         pending.encode(&mut FrameEncoder { responses, has_passed, requests, behind_outbox, refusing }, socket)
     }
 
-    /// Gives memory back; for connections that fall idle.
     pub(super) fn release(&mut self) {
         self.pending.release();
         self.requests.release();
@@ -158,7 +133,6 @@ fn is_message(op: &Op<'_>) -> bool {
     matches!(op, Op::Send(_))
 }
 
-/// Answers as frames of one dialect.
 struct FrameEncoder<'a, R, F> {
     responses: R,
     has_passed: F,

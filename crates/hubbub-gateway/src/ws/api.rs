@@ -21,17 +21,17 @@ use super::subscriptions::{Announce, Subscriptions};
 use super::write_mark;
 use crate::Gateway;
 use crate::auth::Caller;
-use crate::change::mark_read;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
+use crate::http::query::require;
 use crate::http::send_receipt;
-use crate::intake::Intake;
-use crate::json;
+use crate::json::{self, write_plain};
 use crate::problem::{Problem, Sent};
+use crate::submit::Ingest;
+use crate::submit::mark_read;
 
 /// Longest `ref` a client may ask to have repeated, as JSON.
 const REF_BYTES_MAX: usize = 256;
 
-/// One `/v1/ws` socket.
 pub(super) struct Api {
     pub(super) caller: Caller,
 }
@@ -56,7 +56,6 @@ impl Dialect for Api {
     }
 }
 
-/// The answers of `/v1/ws`.
 pub(super) struct ApiResponses<'a> {
     epoch: Arc<str>,
     caller: &'a Caller,
@@ -73,19 +72,15 @@ impl Responses for ApiResponses<'_> {
     }
 
     fn marked(&self, room: &str, request: Request<'_>, mark: &ReadMark, out: &mut Vec<u8>) {
-        // Whoever gave no ref asked for no answer; if the mark moved, all sockets of the user are told.
+        // A frame without a ref gets no answer; if the mark moved, all sockets of the user are notified.
         if request.extra.is_empty() {
             return;
         }
         let start = write::begin_text(out);
         out.extend_from_slice(b"{\"type\":\"read\",");
         write_ref(request.extra, out);
-        // Ids are ASCII without anything to escape.
-        for part in
-            ["\"roomId\":\"", room, "\",\"userId\":\"", self.caller.as_str().unwrap_or_default(), "\""]
-        {
-            out.extend_from_slice(part.as_bytes());
-        }
+        write_plain("\"roomId\":\"", room, out);
+        write_plain(",\"userId\":\"", self.caller.as_str().unwrap_or_default(), out);
         write_mark(mark, out);
         out.push(b'}');
         write::end_text(out, start);
@@ -129,14 +124,12 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Whether it is about all rooms of the user.
     fn is_all(&self) -> bool {
         matches!(&self.room, Some(Loose::Text(room)) if room == "*")
     }
 }
 
 impl Api {
-    /// Takes one text frame.
     fn handle(&self, turn: &mut Turn<'_>, text: &str) {
         let frame: Frame<'_> = match json::object(text) {
             Ok(frame) => frame,
@@ -155,7 +148,7 @@ impl Api {
             Some("read") => self.mark_read(turn, &frame, reference),
             Some("typing") => typing(turn, &frame),
             Some("ping") => {
-                turn.answer(frame_of(|out| write_simple("pong", reference, None, out)));
+                turn.answer(|out| write_simple("pong", reference, None, out));
                 Ok(())
             }
             Some(other) => Err(Problem::new(
@@ -172,8 +165,8 @@ impl Api {
     fn send(&self, turn: &mut Turn<'_>, text: &str, reference: &str) -> Result<(), Problem> {
         let draft: MessageDraft<'_> = json::object(text)?;
         let Turn { gateway, answers, ops, now, .. } = turn;
-        let intake = Intake { rules: Rules::Api, room: None, caller: &self.caller, key: None, now: *now };
-        gateway.check(&draft, &intake, |sent| {
+        let ingest = Ingest { rules: Rules::Api, room: None, caller: &self.caller, key: None, now: *now };
+        gateway.check(&draft, &ingest, |sent| {
             let request = Request { subject: Subject::Message(sent.id), extra: reference, received_at: *now };
             answers.stage(gateway, ops, &Op::Send(*sent), request);
         })
@@ -182,20 +175,12 @@ impl Api {
     fn subscribe_all(&self, turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
         let mut faults = Vec::new();
         for (field, given) in [("after", &frame.after), ("last", &frame.last)] {
-            if given.is_some() {
-                faults.push(FieldError::new(
-                    field,
-                    "cannot be combined with roomId \"*\"; cursors takes one for each room",
-                ));
-            }
+            let rule = "cannot be combined with roomId \"*\"; cursors takes one for each room";
+            require(given.is_none().then_some(()), field, rule, &mut faults);
         }
         let cursors = frame.cursors.map_or_else(|| Some(HashMap::new()), cursors);
-        if cursors.is_none() {
-            faults.push(FieldError::new(
-                "cursors",
-                "must be an object of room ids, each with a whole number from 0 on",
-            ));
-        }
+        let rule = "must be an object of room ids, each with a whole number from 0 on";
+        let cursors = require(cursors, "cursors", rule, &mut faults);
         let epoch = epoch(frame, &mut faults);
         let on_reset = on_reset(frame, &mut faults);
         if self.caller.user.is_none() {
@@ -226,15 +211,9 @@ impl Api {
     }
 }
 
-fn frame_of(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut frame = Vec::new();
-    write(&mut frame);
-    frame
-}
-
 fn refuse(turn: &mut Turn<'_>, reference: &str, problem: &Problem) {
     turn.gateway.metrics.reject(problem.code, 1);
-    turn.answer(frame_of(|out| write_error(reference, problem, out)));
+    turn.answer(|out| write_error(reference, problem, out));
 }
 
 fn subscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
@@ -281,33 +260,28 @@ fn unsubscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Resul
         return Err(Problem::invalid(vec![fault]));
     }
     // Nothing of the room may follow the answer, and nothing of the others may change its order for that.
-    let frame = frame_of(|out| write_simple("unsubscribed", reference, Some(&name), out));
+    let mut frame = Vec::new();
+    write_simple("unsubscribed", reference, Some(&name), &mut frame);
     let end = turn.subscriptions.outbox_end();
     turn.answers.push_behind_outbox(turn.gateway, turn.ops, frame, end);
     Ok(())
 }
 
 fn epoch(frame: &Frame<'_>, faults: &mut Vec<FieldError>) -> Option<String> {
-    match &frame.epoch {
-        None => None,
-        Some(Loose::Text(epoch)) => Some(epoch.to_string()),
-        Some(_) => {
-            faults.push(FieldError::new("epoch", "must be a string"));
-            None
-        }
-    }
+    let epoch = match frame.epoch.as_ref()? {
+        Loose::Text(epoch) => Some(epoch.to_string()),
+        _ => None,
+    };
+    require(epoch, "epoch", "must be a string", faults)
 }
 
 fn on_reset(frame: &Frame<'_>, faults: &mut Vec<FieldError>) -> OnReset {
-    match &frame.on_reset {
-        None => OnReset::Replay,
-        Some(Loose::Text(text)) if text == "replay" => OnReset::Replay,
-        Some(Loose::Text(text)) if text == "live" => OnReset::Live,
-        Some(_) => {
-            faults.push(FieldError::new("onReset", "must be replay or live"));
-            OnReset::Replay
-        }
-    }
+    let Some(given) = &frame.on_reset else { return OnReset::Replay };
+    let on_reset = match given {
+        Loose::Text(text) => OnReset::parse(text),
+        _ => None,
+    };
+    require(on_reset, "onReset", OnReset::RULE, faults).unwrap_or(OnReset::Replay)
 }
 
 /// Rooms and where to begin in them; `None` when it is something else.
@@ -325,9 +299,5 @@ fn room(frame: &Frame<'_>, faults: &mut Vec<FieldError>) -> Option<RoomId> {
 }
 
 fn number(field: &'static str, value: Option<&Loose<'_>>, faults: &mut Vec<FieldError>) -> Option<u64> {
-    let number = value?.as_u64();
-    if number.is_none() {
-        faults.push(FieldError::new(field, WHOLE_NUMBER_RULE));
-    }
-    number
+    require(value?.as_u64(), field, WHOLE_NUMBER_RULE, faults)
 }

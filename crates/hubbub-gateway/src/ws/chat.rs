@@ -1,7 +1,6 @@
 //! The dialect of `/chat/{room}`: each text frame is a message, each is answered in order once durable.
 
 use hubbub_core::draft::{MessageDraft, Rules};
-use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_core::{Op, ReadMark, RoomId, Timestamp};
 use hubbub_ws::write;
 
@@ -13,19 +12,15 @@ use super::subscriptions::{Announce, Subscriptions};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
-use crate::intake::Intake;
-use crate::json;
+use crate::json::{self, write_flag, write_items, write_number, write_plain, write_text, write_time};
 use crate::problem::{Problem, Sent};
+use crate::submit::Ingest;
 
-/// One `/chat/{room}` socket.
 pub(super) struct Chat {
     pub(super) room: RoomId,
     pub(super) caller: Caller,
-    /// Whether replies repeat the message.
     pub(super) echo: bool,
-    /// Whether the messages of others are sent, too.
     pub(super) live: bool,
-    /// Whether replies are aligned to the client's buffer.
     pub(super) pad: bool,
 }
 
@@ -48,9 +43,8 @@ impl Dialect for Chat {
     fn on_text(&self, turn: &mut Turn<'_>, text: &str) {
         if let Err(problem) = self.send(turn, text) {
             turn.gateway.metrics.reject(problem.code, 1);
-            let mut frame = Vec::new();
-            write_error(problem.message_id.as_deref().unwrap_or_default(), &problem, &mut frame);
-            turn.answer(frame);
+            let message_id = problem.message_id.as_deref().unwrap_or_default();
+            turn.answer(|out| write_error(message_id, &problem, out));
         }
     }
 
@@ -64,8 +58,8 @@ impl Chat {
         let draft: MessageDraft<'_> = json::object(text)?;
         let Turn { gateway, answers, ops, now, .. } = turn;
         let room = Some(self.room.as_str());
-        let intake = Intake { rules: Rules::Chat, room, caller: &self.caller, key: None, now: *now };
-        gateway.check(&draft, &intake, |sent| {
+        let ingest = Ingest { rules: Rules::Chat, room, caller: &self.caller, key: None, now: *now };
+        gateway.check(&draft, &ingest, |sent| {
             let extra = if self.echo { text } else { "" };
             let request = Request { subject: Subject::Message(sent.id), extra, received_at: *now };
             answers.stage(gateway, ops, &Op::Send(*sent), request);
@@ -73,7 +67,6 @@ impl Chat {
     }
 }
 
-/// The answers of `/chat`.
 pub(super) struct ChatResponses {
     now: Timestamp,
     /// The position in the connection's stream at which the buffer of the answers begins; `None` = they are not aligned.
@@ -83,18 +76,12 @@ pub(super) struct ChatResponses {
 impl Responses for ChatResponses {
     fn success(&self, id: &str, request: Request<'_>, sent: Sent<'_>, out: &mut Vec<u8>) {
         let start = write::begin_text(out);
-        out.extend_from_slice(b"{\"status\":\"success\",\"messageId\":\"");
-        out.extend_from_slice(id.as_bytes());
-        out.push(b'"');
+        write_plain("{\"status\":\"success\",\"messageId\":\"", id, out);
         if let Sent::Stored(receipt, _) = sent {
-            out.extend_from_slice(b",\"seq\":");
-            write_u64(receipt.seq, out);
+            write_number(",\"seq\":", receipt.seq, out);
         }
-        out.extend_from_slice(b",\"serverReceiveTime\":\"");
-        request.received_at.write(out);
-        out.extend_from_slice(b"\",\"serverSendTime\":\"");
-        self.now.write(out);
-        out.push(b'"');
+        write_time(",\"serverReceiveTime\":\"", request.received_at, out);
+        write_time(",\"serverSendTime\":\"", self.now, out);
         if matches!(sent, Sent::Stored(_, true)) {
             out.extend_from_slice(b",\"duplicate\":true");
         }
@@ -128,24 +115,15 @@ fn write_error(message_id: &str, problem: &Problem, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
     out.extend_from_slice(b"{\"status\":\"error\",\"errors\":[");
     if problem.faults.is_empty() {
-        write_json_string(&problem.detail(), out);
+        write_text("", &problem.detail(), out);
     }
-    for (index, fault) in problem.faults.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        write_json_string(&format!("{} {}", fault.field, fault.rule), out);
-    }
-    out.extend_from_slice(b"],\"code\":\"");
-    out.extend_from_slice(problem.code.as_str().as_bytes());
-    out.extend_from_slice(if problem.code.is_retryable() {
-        b"\",\"retryable\":true"
-    } else {
-        b"\",\"retryable\":false"
+    write_items(&problem.faults, out, |fault, out| {
+        write_text("", &format!("{} {}", fault.field, fault.rule), out);
     });
+    write_plain("],\"code\":\"", problem.code.as_str(), out);
+    write_flag(",\"retryable\":", problem.code.is_retryable(), out);
     if !message_id.is_empty() {
-        out.extend_from_slice(b",\"messageId\":");
-        write_json_string(message_id, out);
+        write_text(",\"messageId\":", message_id, out);
     }
     out.push(b'}');
     write::end_text(out, start);

@@ -1,17 +1,13 @@
 //! Close codes of WebSockets.
 
-/// The peer has closed.
 pub(super) const NORMAL: u16 = 1000;
 /// The server shuts down. The reason says after how many seconds to reconnect.
 pub(super) const GOING_AWAY: u16 = 1001;
-/// A binary frame was received.
 pub(super) const BINARY: u16 = 4400;
-/// No pong came.
 pub(super) const NO_PONG: u16 = 4408;
 /// The peer reads too slowly; resume from the last seq.
 pub(super) const TOO_SLOW: u16 = 4409;
 
-/// A close code, for documents.
 pub(crate) struct CloseCode {
     pub(crate) code: u16,
     pub(crate) meaning: &'static str,

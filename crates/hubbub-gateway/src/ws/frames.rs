@@ -1,9 +1,9 @@
 //! Encodes the frames of `/v1/ws` that are used in several places or answer no operation.
 
 use hubbub_core::RoomId;
-use hubbub_core::message::{write_json_string, write_u64};
 use hubbub_ws::write;
 
+use crate::json::{write_number, write_plain};
 use crate::problem::{Problem, Reset};
 
 /// Appends the client's `ref`, if there is one, and a comma.
@@ -15,7 +15,6 @@ pub(super) fn write_ref(reference: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends an error frame.
 pub(super) fn write_error(reference: &str, problem: &Problem, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
     out.extend_from_slice(b"{\"type\":\"error\",");
@@ -30,17 +29,14 @@ pub(super) fn write_simple(kind: &str, reference: &str, room: Option<&str>, out:
     let start = write::begin_text(out);
     out.push(b'{');
     write_ref(reference, out);
-    out.extend_from_slice(b"\"type\":");
-    write_json_string(kind, out);
+    write_plain("\"type\":\"", kind, out);
     if let Some(room) = room {
-        out.extend_from_slice(b",\"roomId\":");
-        write_json_string(room, out);
+        write_plain(",\"roomId\":\"", room, out);
     }
     out.push(b'}');
     write::end_text(out, start);
 }
 
-/// Appends a `subscribed` or `reset` frame: the room's position, and perhaps the read mark.
 pub(super) fn write_room_frame(
     kind: &str,
     reference: &str,
@@ -53,30 +49,25 @@ pub(super) fn write_room_frame(
     out.push(b',');
     at.write_members(out);
     if let Some(read_seq) = read_seq {
-        out.extend_from_slice(b",\"readSeq\":");
-        write_u64(read_seq, out);
+        write_number(",\"readSeq\":", read_seq, out);
     }
     out.push(b'}');
     write::end_text(out, start);
 }
 
-/// Appends the frame that says that all rooms of the user are live.
 pub(super) fn write_all_live(reference: &str, rooms: usize, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
     begin_frame("subscribed", reference, "*", out);
-    out.extend_from_slice(b",\"rooms\":");
-    write_u64(rooms as u64, out);
+    write_number(",\"rooms\":", rooms as u64, out);
     out.push(b'}');
     write::end_text(out, start);
 }
 
 fn begin_frame(kind: &str, reference: &str, room: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"type\":");
-    write_json_string(kind, out);
+    write_plain("{\"type\":\"", kind, out);
     if !reference.is_empty() {
         out.extend_from_slice(b",\"ref\":");
         out.extend_from_slice(reference.as_bytes());
     }
-    out.extend_from_slice(b",\"roomId\":");
-    write_json_string(room, out);
+    write_plain(",\"roomId\":\"", room, out);
 }

@@ -22,8 +22,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hubbub_core::message::write_u64;
-use hubbub_core::{ErrorCode, Message, ReadMark, RoomId};
+use hubbub_core::{ErrorCode, Message, ReadMark};
 use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Encode, Notice};
 use hubbub_ws::{handshake, write};
@@ -36,11 +35,11 @@ use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::auth::Caller;
 use crate::connection::Connection;
 use crate::connection::socket::Socket;
-use crate::http::query::Query;
-use crate::http::{Answer, Body, room_of};
+use crate::http::endpoint::Call;
+use crate::http::{Answer, Body};
+use crate::json::{write_flag, write_number, write_plain};
 use crate::problem::Problem;
 use crate::server::Peer;
 use api::Api;
@@ -62,37 +61,28 @@ fn encode_notice(notice: &Notice<'_>, out: &mut Vec<u8>) {
     match notice {
         Notice::Presence { room, user, is_online } => {
             begin("presence", room, user);
-            out.extend_from_slice(if *is_online { b",\"online\":true}" } else { b",\"online\":false}" });
+            write_flag(",\"online\":", *is_online, out);
         }
-        Notice::Typing { room, user } => {
-            begin("typing", room, user);
-            out.push(b'}');
-        }
+        Notice::Typing { room, user } => begin("typing", room, user),
         Notice::Read { room, user, mark } => {
             begin("read", room, user);
             write_mark(mark, out);
-            out.push(b'}');
         }
         Notice::Removed { room } => {
-            out.extend_from_slice(b"{\"type\":\"error\",\"roomId\":\"");
-            out.extend_from_slice(room.as_bytes());
-            out.extend_from_slice(b"\",");
+            write_plain("{\"type\":\"error\",\"roomId\":\"", room, out);
+            out.push(b',');
             Problem::removed().write_members(out);
-            out.push(b'}');
         }
     }
+    out.push(b'}');
     write::end_text(out, start);
 }
 
-/// Appends the members that say where a read mark stands.
 fn write_mark(mark: &ReadMark, out: &mut Vec<u8>) {
-    out.extend_from_slice(b",\"seq\":");
-    write_u64(mark.seq, out);
-    out.extend_from_slice(b",\"unread\":");
-    write_u64(mark.unread, out);
+    write_number(",\"seq\":", mark.seq, out);
+    write_number(",\"unread\":", mark.unread, out);
 }
 
-/// Appends a message as a live frame of `/v1/ws`.
 fn encode_live(message: &Message<'_>, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
     out.extend_from_slice(LIVE_PREFIX);
@@ -101,7 +91,6 @@ fn encode_live(message: &Message<'_>, out: &mut Vec<u8>) {
     write::end_text(out, start);
 }
 
-/// The start of a live frame's JSON.
 const LIVE_PREFIX: &[u8] = b"{\"type\":\"message\",";
 
 /// The members of the message in a live frame, and the closing brace, without frame header and type.
@@ -114,20 +103,17 @@ pub(crate) fn live_members(frame: &[u8]) -> &[u8] {
     frame.get(header_bytes + LIVE_PREFIX.len()..).unwrap_or_default()
 }
 
-/// `GET /v1/ws`.
-pub(crate) fn upgrade_api(peer: &Arc<Peer>, request: Request<Incoming>) -> Answer {
-    let caller = Caller::of(request.headers(), &Query::parse(request.uri().query()))?;
-    upgrade(peer, Api { caller }, request)
+pub(crate) async fn upgrade_api(call: Call) -> Answer {
+    let caller = call.caller()?;
+    upgrade(&call.peer, Api { caller }, call.request)
 }
 
-/// `GET /chat/{room}`.
-pub(crate) fn upgrade_chat(peer: &Arc<Peer>, room: &str, request: Request<Incoming>) -> Answer {
-    let room: RoomId = room_of(room)?;
-    let query = Query::parse(request.uri().query());
-    let caller = Caller::of(request.headers(), &query)?;
+pub(crate) async fn upgrade_chat(call: Call) -> Answer {
+    let (room, query) = (call.room()?, &call.query);
+    let caller = call.caller()?;
     let (echo, live) = (query.is_set("echo"), query.is_set("live"));
     let pad = query.get("pad").is_none_or(|pad| pad != "0");
-    upgrade(peer, Chat { room, caller, echo, live, pad }, request)
+    upgrade(&call.peer, Chat { room, caller, echo, live, pad }, call.request)
 }
 
 fn upgrade<D>(peer: &Arc<Peer>, dialect: D, mut request: Request<Incoming>) -> Answer

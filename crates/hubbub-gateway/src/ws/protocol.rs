@@ -18,9 +18,7 @@ use crate::connection::{Flow, Io, Protocol};
 /// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
 const FRAME_OVERHEAD: usize = 4 * 1024;
 
-/// What the texts on a WebSocket mean.
 pub(super) trait Dialect {
-    /// How answers are encoded.
     type Responses<'a>: Responses
     where
         Self: 'a;
@@ -28,25 +26,24 @@ pub(super) trait Dialect {
     fn caller(&self) -> &Caller;
     /// Begins what the socket follows without asking.
     fn on_start(&self, subscriptions: &mut Subscriptions);
-    /// Takes one text frame.
     fn on_text(&self, turn: &mut Turn<'_>, text: &str);
     /// `out_begins_at`: the position in the connection's stream of the buffer that answers are appended to.
     fn responses(&self, gateway: &Gateway, out_begins_at: u64) -> Self::Responses<'_>;
 }
 
-/// What a text frame can act on.
 pub(super) struct Turn<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) answers: &'a mut Answers,
     pub(super) subscriptions: &'a mut Subscriptions,
-    /// Operations of this read.
     pub(super) ops: &'a mut OpBatch,
     pub(super) now: Timestamp,
 }
 
 impl Turn<'_> {
     /// Answers with a frame that needs no operation, behind the answers before it.
-    pub(super) fn answer(&mut self, frame: Vec<u8>) {
+    pub(super) fn answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut frame = Vec::new();
+        write(&mut frame);
         self.answers.push_frame(self.gateway, self.ops, frame);
     }
 }
@@ -102,7 +99,7 @@ impl<D: Dialect> WebSocket<D> {
     /// Appends the answers that are ready; `false` when there are none.
     fn answer(&mut self, socket: &mut Socket) -> bool {
         let Self { gateway, dialect, answers, subscriptions, .. } = self;
-        if !answers.may_be_ready() {
+        if !answers.pending.may_be_ready() {
             return false;
         }
         let responses = dialect.responses(gateway, socket.out_begins_at());
@@ -141,7 +138,7 @@ impl<D: Dialect> Protocol for WebSocket<D> {
                 }
                 Ok(Some(Event::Ping(payload))) => write::write_pong(io.socket.out(), payload),
                 Ok(Some(Event::Pong(payload))) => {
-                    answers.on_pong(payload);
+                    answers.refusing.on_pong(payload);
                     heartbeat.on_pong();
                 }
                 Ok(Some(Event::Binary(_))) => {
@@ -178,11 +175,11 @@ impl<D: Dialect> Protocol for WebSocket<D> {
     }
 
     fn unanswered(&self) -> usize {
-        self.answers.unanswered()
+        self.answers.pending.unanswered()
     }
 
     fn is_drained(&self, _socket: &Socket) -> bool {
-        self.answers.unanswered() == 0
+        self.answers.pending.unanswered() == 0
     }
 
     /// Pings, or gives up.
@@ -191,7 +188,7 @@ impl<D: Dialect> Protocol for WebSocket<D> {
         let next = match self.heartbeat {
             Heartbeat::Quiet => {
                 self.heartbeat = Heartbeat::Pinged;
-                let payload = self.answers.ping_payload();
+                let payload = self.answers.refusing.ping_payload();
                 write::write_ping(io.socket.out(), payload.as_ref().map_or(&[][..], |number| number));
                 // A connection that is pinged has often been idle for long: let it cost nothing.
                 self.answers.release();

@@ -26,7 +26,6 @@ const SMALL_BACKLOG_BYTES: usize = 16 * 1024;
 /// Followers of a room are notified at most this often that the socket's user is typing.
 const TYPING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How a subscription answers its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Announce {
     /// With `subscribed` and the client's `ref` as JSON.
@@ -58,7 +57,6 @@ struct Subscription {
 pub(super) struct Subscriptions {
     gateway: Arc<Gateway>,
     waiter: Arc<Waiter>,
-    /// Who is present in the rooms.
     user: Option<UserId>,
     /// Created for the user, or with the first subscription.
     outbox: Option<Arc<Outbox>>,
@@ -89,11 +87,10 @@ impl Subscriptions {
         self.outbox.get_or_insert_with(make_outbox).clone()
     }
 
-    /// Begins a subscription; its frames come with [`Self::poll`].
     pub(super) fn subscribe(
         &mut self,
         room: RoomId,
-        wanted: FollowRequest,
+        request: FollowRequest,
         announce: Announce,
     ) -> Result<(), Problem> {
         if self.rooms.contains_key(&room) {
@@ -104,21 +101,20 @@ impl Subscriptions {
             let detail = format!("one socket may follow at most {most} rooms by name");
             return Err(Problem::new(ErrorCode::TooManySubscriptions, detail));
         }
-        self.follow(room, wanted, announce);
+        self.follow(room, request, announce);
         Ok(())
     }
 
-    fn follow(&mut self, room: RoomId, wanted: FollowRequest, announce: Announce) {
+    fn follow(&mut self, room: RoomId, request: FollowRequest, announce: Announce) {
         let outbox = self.outbox();
         self.of_all += usize::from(announce.is_one_of_all());
         let begun_at = outbox.end();
-        let follower = Follower::new(self.gateway.clone(), room.clone(), self.user.clone(), wanted, outbox);
+        let follower = Follower::new(self.gateway.clone(), room.clone(), self.user.clone(), request, outbox);
         let subscription = Subscription { follower, announce, typed_at: None, joined: None, begun_at };
         self.rooms.insert(room.clone(), subscription);
         self.catching_up.push_back(room);
     }
 
-    /// Begins to follow all rooms of the user.
     pub(super) fn subscribe_all(&mut self, request: AllRoomsRequest) -> Result<(), Problem> {
         let Some(user) = self.user.clone() else { return Err(Problem::no_user()) };
         if self.all.is_some() {
@@ -170,8 +166,8 @@ impl Subscriptions {
             Some(named) => named.joined = Some(read_seq),
             None => {
                 let announce = Announce::AsOneOfAll(all.request.reference.clone(), read_seq);
-                let wanted = all.begin(&room, read_seq);
-                self.follow(room, wanted, announce);
+                let request = all.begin(&room, read_seq);
+                self.follow(room, request, announce);
             }
         }
     }
@@ -206,12 +202,11 @@ impl Subscriptions {
         self.outbox.as_ref()?.pop()
     }
 
-    /// Applies a delivery, and returns the frames for the peer.
     fn apply(&mut self, delivery: Delivery) -> Option<Bytes> {
         match delivery {
-            Delivery::EncodedChunk(parcel) => {
-                self.gateway.metrics.delivered.inc_by(parcel.messages() as u64);
-                Some(parcel.frames())
+            Delivery::EncodedChunk(chunk) => {
+                self.gateway.metrics.delivered.inc_by(chunk.messages() as u64);
+                Some(chunk.frames())
             }
             // A client that has unsubscribed meanwhile gets the answer to that. If it has subscribed again, this is not
             // about its new subscription.
@@ -226,7 +221,6 @@ impl Subscriptions {
         }
     }
 
-    /// Whether the peer lagged too far behind.
     pub(super) fn is_cut(&self) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_cut())
     }

@@ -5,56 +5,68 @@
 
 use std::borrow::Cow;
 
-use hubbub_core::kv::Condition;
-use hubbub_core::message::{write_json_string, write_u64};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hubbub_core::kv::{Condition, TTL_MS_MAX};
 use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Op, OpBatch, Outcome};
 use hubbub_pipeline::kv::Value;
 use hyper::StatusCode;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::key::{self, KEY_RULE};
 use super::list::write_expiry;
 use super::value::{TTL_RULE, ttl_ms};
 use crate::Gateway;
-use crate::base64;
 use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
-use crate::http::{Answer, json};
-use crate::json::object_of_bytes;
+use crate::http::types::Key as KeyText;
+use crate::http::{Answer, ITEMS_MAX, json};
+use crate::json::{object_of_bytes, write_flag, write_items, write_number, write_plain, write_text};
 use crate::problem::Problem;
 
-/// Most changes and reads of one request.
-pub(crate) const ITEMS_MAX: usize = 1_000;
 /// Size of an answer beyond which values are left out as `too_large`.
 pub(crate) const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(expecting = "an object")]
-#[serde(default)]
-struct BatchBody {
+/// At most 1,000 items together.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(expecting = "an object", default)]
+#[schemars(rename = "KeyBatch")]
+pub(in crate::http) struct BatchBody {
     put: Vec<Put>,
     delete: Vec<Delete>,
+    #[schemars(with = "Vec<KeyText>")]
     get: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(expecting = "an object")]
-#[serde(rename_all = "camelCase")]
+/// A value of at most {value_bytes} bytes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(expecting = "an object", rename_all = "camelCase")]
+#[schemars(inline)]
 struct Put {
+    #[schemars(with = "KeyText")]
     key: String,
+    /// The value as text.
     value: Option<String>,
+    /// Instead of `value`: bytes that are no UTF-8.
+    #[schemars(extend("contentEncoding" = "base64"))]
     base64: Option<String>,
+    /// Seconds it stays.
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = TTL_MS_MAX / 1_000))]
     ttl: Option<f64>,
+    /// Only if the key has this revision; 0 = only if it is not there.
     if_revision: Option<u64>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+#[schemars(inline)]
 enum Delete {
-    Key(String),
-    #[serde(rename_all = "camelCase")]
+    Key(#[schemars(with = "KeyText")] String),
     If {
+        #[schemars(with = "KeyText")]
         key: String,
+        /// Only if the key has this revision; 0 = only if it is not there.
         if_revision: Option<u64>,
     },
 }
@@ -91,37 +103,32 @@ pub(in crate::http) async fn batch(mut call: Call) -> Answer {
     let applied = if ops.is_empty() { None } else { Some(gateway.apply(&ops).await?) };
     let mut outcomes = applied.iter().flat_map(|applied| applied.outcomes());
     let mut out = b"{\"put\":[".to_vec();
-    for (index, put) in body.put.iter().enumerate() {
-        begin(index, &put.key, &mut out);
+    write_items(&body.put, &mut out, |put, out| {
+        write_text("{\"key\":", &put.key, out);
         match outcomes.next() {
             Some(Outcome::Kv(KvOutcome::Put { revision, expires_at, created })) => {
-                out.extend_from_slice(b",\"revision\":");
-                write_u64(*revision, &mut out);
-                out.extend_from_slice(if *created { b",\"created\":true" } else { b",\"created\":false" });
-                write_expiry(*expires_at, &mut out);
+                write_number(",\"revision\":", *revision, out);
+                write_flag(",\"created\":", *created, out);
+                write_expiry(*expires_at, out);
             }
-            other => write_refusal(other, &mut out),
+            other => write_refusal(other, out),
         }
         out.push(b'}');
-    }
+    });
     out.extend_from_slice(b"],\"delete\":[");
-    for (index, delete) in body.delete.iter().enumerate() {
-        begin(index, delete.key(), &mut out);
+    write_items(&body.delete, &mut out, |delete, out| {
+        write_text("{\"key\":", delete.key(), out);
         match outcomes.next() {
             Some(Outcome::Kv(KvOutcome::Deleted { revision })) => {
-                out.extend_from_slice(if revision.is_some() {
-                    b",\"deleted\":true"
-                } else {
-                    b",\"deleted\":false"
-                });
+                write_flag(",\"deleted\":", revision.is_some(), out);
             }
-            other => write_refusal(other, &mut out),
+            other => write_refusal(other, out),
         }
         out.push(b'}');
-    }
+    });
     out.extend_from_slice(b"],\"get\":[");
     for (index, (text, key)) in body.get.iter().zip(&gets).enumerate() {
-        begin(index, text, &mut out);
+        write_text(if index == 0 { "{\"key\":" } else { ",{\"key\":" }, text, &mut out);
         write_found(gateway, key, &mut out).await?;
         out.push(b'}');
     }
@@ -157,7 +164,7 @@ fn check(body: &BatchBody, value_bytes: usize) -> Result<(OpBatch, Vec<Key<'_>>)
         }
         let value = match (&put.value, &put.base64) {
             (Some(text), None) => Some(Cow::Borrowed(text.as_bytes())),
-            (None, Some(encoded)) => base64::decode(encoded).map(Cow::Owned),
+            (None, Some(encoded)) => STANDARD.decode(encoded).ok().map(Cow::Owned),
             _ => None,
         };
         match &value {
@@ -190,12 +197,6 @@ fn check(body: &BatchBody, value_bytes: usize) -> Result<(OpBatch, Vec<Key<'_>>)
     Ok((ops, gets))
 }
 
-/// The beginning of an item, with its key as it was written.
-fn begin(index: usize, key: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(if index == 0 { b"{\"key\":" } else { b",{\"key\":" });
-    write_json_string(key, out);
-}
-
 fn write_refusal(outcome: Option<&Outcome>, out: &mut Vec<u8>) {
     let problem = match outcome {
         Some(Outcome::Refused(refusal)) => Problem::refusal(*refusal),
@@ -220,18 +221,34 @@ async fn write_found(gateway: &Gateway, key: &[u8], out: &mut Vec<u8>) -> Result
         return Ok(());
     }
     match std::str::from_utf8(&bytes) {
-        Ok(text) => {
-            out.extend_from_slice(b",\"value\":");
-            write_json_string(text, out);
-        }
-        Err(_) => {
-            out.extend_from_slice(b",\"base64\":\"");
-            base64::encode(&bytes, out);
-            out.push(b'"');
-        }
+        Ok(text) => write_text(",\"value\":", text, out),
+        Err(_) => write_plain(",\"base64\":\"", &STANDARD.encode(&bytes), out),
     }
-    out.extend_from_slice(b",\"revision\":");
-    write_u64(revision, out);
+    write_number(",\"revision\":", revision, out);
     write_expiry(expires_at, out);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back() {
+        let known = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("\u{fb}\u{ff}", "w7vDvw=="),
+        ];
+        for (plain, encoded) in known {
+            assert_eq!(STANDARD.encode(plain), encoded);
+            assert_eq!(STANDARD.decode(encoded).ok().as_deref(), Some(plain.as_bytes()));
+        }
+        for wrong in ["Z", "Zg", "Zg=", "Zh==", "Zm9=", "Zg==Zg==", "Z===", "====", "Zm 9v", "Zm9-"] {
+            assert_eq!(STANDARD.decode(wrong).ok(), None, "{wrong}");
+        }
+    }
 }

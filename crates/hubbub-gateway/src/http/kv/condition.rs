@@ -7,7 +7,6 @@ use hyper::header::{HeaderName, IF_MATCH, IF_NONE_MATCH};
 
 use crate::problem::Problem;
 
-/// What a request asks of the key's state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Preconditions {
     if_match: Option<Tags>,
@@ -28,7 +27,6 @@ struct Tag {
     revision: Option<u64>,
 }
 
-/// Most tags of one header.
 const TAGS_MAX: usize = 100;
 
 impl Preconditions {
@@ -60,7 +58,6 @@ impl Preconditions {
         }
     }
 
-    /// Whether a change may be made of a key with this revision.
     fn hold(&self, revision: Option<u64>) -> bool {
         self.is_matched(revision) && !self.is_known(revision)
     }

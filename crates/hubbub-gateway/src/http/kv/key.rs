@@ -12,7 +12,6 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
 use crate::problem::Problem;
 
-/// What a key in text must be.
 pub(crate) const KEY_RULE: &str =
     "must be 1 to 512 bytes, written as in a path: % and two hex digits for a byte";
 
@@ -36,17 +35,14 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// The key a path names.
 pub(super) fn of_path(text: &str) -> Result<Cow<'_, [u8]>, Problem> {
     parse(text).ok_or_else(|| Problem::invalid(vec![FieldError::new("key", KEY_RULE)]))
 }
 
-/// A key out of its text; `None` when it is none.
 pub(super) fn parse(text: &str) -> Option<Cow<'_, [u8]>> {
     decode(text).filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()))
 }
 
-/// The beginning of a key, which may be empty.
 pub(super) fn parse_prefix(text: &str) -> Option<Cow<'_, [u8]>> {
     decode(text).filter(|prefix| prefix.len() <= KEY_BYTES_MAX)
 }
@@ -74,7 +70,6 @@ pub(super) fn write(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The same as a string of its own.
 pub(super) fn text(key: &[u8]) -> String {
     percent_encode(key, ESCAPED).to_string()
 }

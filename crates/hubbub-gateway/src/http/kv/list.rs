@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::key::{self, KEY_RULE};
 use crate::http::endpoint::Call;
-use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX, Page};
-use crate::http::query::{Query, refuse_faults};
+use crate::http::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, cut, refuse_faults, require};
 use crate::http::types::{Epoch, Key, Revision, Time};
 use crate::http::{Answer, json_of};
+use crate::json::write_time;
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -46,17 +46,12 @@ pub(in crate::http) struct KeyList {
 
 pub(in crate::http) async fn list(call: Call) -> Answer {
     let gateway = call.gateway();
-    let query = call.query();
+    let query = &call.query;
     let mut faults = Vec::new();
     let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
-    let prefix = prefix_of(&query, &mut faults);
-    let after = query.get("after").map(|after| {
-        let after = key::parse(after).map(std::borrow::Cow::into_owned);
-        after.unwrap_or_else(|| {
-            faults.push(FieldError::new("after", KEY_RULE));
-            Vec::new()
-        })
-    });
+    let prefix = prefix_of(query, &mut faults);
+    let after =
+        query.get("after").and_then(|after| require(key::parse(after), "after", KEY_RULE, &mut faults));
     refuse_faults(faults)?;
     // Read first, so that a watcher that begins behind it misses nothing that the list does not show, also where another
     // history of the store begins meanwhile.
@@ -64,26 +59,19 @@ pub(in crate::http) async fn list(call: Call) -> Answer {
     let revision = gateway.keys.revision();
     let keys = gateway.store.keys(&prefix, after.as_deref(), limit + 1).await?;
     gateway.keys.caught_up().await;
-    let page = Page::of(keys, limit, |last| key::text(&last.key));
-    let (keys, next) = (page.items.iter().map(KeyItem::from).collect(), page.next);
+    let (keys, next) = cut(keys, limit, |last| key::text(&last.key));
+    let keys = keys.iter().map(KeyItem::from).collect();
     json_of(StatusCode::OK, &KeyList { keys, revision, epoch: Epoch(epoch), next })
 }
 
-/// `prefix`, empty when not given.
 pub(super) fn prefix_of(query: &Query, faults: &mut Vec<FieldError>) -> Vec<u8> {
     let prefix = key::parse_prefix(query.get("prefix").unwrap_or_default());
-    prefix.map(std::borrow::Cow::into_owned).unwrap_or_else(|| {
-        faults
-            .push(FieldError::new("prefix", "must be at most 512 bytes, written as the beginning of a key"));
-        Vec::new()
-    })
+    let rule = "must be at most 512 bytes, written as the beginning of a key";
+    require(prefix, "prefix", rule, faults).unwrap_or_default().into_owned()
 }
 
-/// Appends when a value runs out, if it does.
 pub(super) fn write_expiry(expires_at: Option<hubbub_core::Timestamp>, out: &mut Vec<u8>) {
     if let Some(at) = expires_at {
-        out.extend_from_slice(b",\"expiresAt\":\"");
-        at.write(out);
-        out.push(b'"');
+        write_time(",\"expiresAt\":\"", at, out);
     }
 }

@@ -12,7 +12,7 @@ mod list;
 mod value;
 mod watch;
 
-pub(super) use batch::{ANSWER_BYTES_MAX, ITEMS_MAX, batch};
+pub(super) use batch::{ANSWER_BYTES_MAX, BatchBody, batch};
 pub(super) use list::{KeyList, list};
 pub(super) use value::{delete, get, put};
 pub(super) use watch::watch;

@@ -1,27 +1,22 @@
 //! `GET`, `HEAD`, `PUT` and `DELETE /kv/{key}`: raw bytes in and out.
 
-use bytes::Bytes;
-use http_body_util::{Either, Full};
 use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{Condition, TTL_MS_MAX};
 use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Op, OpBatch, Outcome, Refusal};
 use hubbub_pipeline::kv::Found;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
+use hyper::header::{CACHE_CONTROL, ETAG, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Response, StatusCode};
 
 use super::condition::Preconditions;
 use super::key;
 use crate::Gateway;
 use crate::http::endpoint::Call;
-use crate::http::{Answer, Body, NOSNIFF, no_content, revision_tag};
+use crate::http::{Answer, Body, empty, no_content, respond, revision_tag};
 use crate::problem::Problem;
 
-/// How long a value stays.
 const TTL: HeaderName = HeaderName::from_static("hubbub-ttl");
-/// Whether the value was in memory.
 const CACHE: HeaderName = HeaderName::from_static("hubbub-cache");
 
-/// What a time to live must be.
 pub(crate) const TTL_RULE: &str = "must be seconds, more than 0 and at most 100 years; parts of one as 0.5";
 
 /// Attempts at a change whose condition the store cannot evaluate, while others change the key.
@@ -38,11 +33,9 @@ pub(in crate::http) async fn get(call: Call) -> Answer {
     }
     let value = value.ok_or_else(unknown_key)?;
     let mut response = if preconditions.is_known(revision) {
-        let mut response = Response::new(Either::Left(Full::default()));
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        response
+        empty(StatusCode::NOT_MODIFIED)
     } else {
-        bytes(value.bytes)
+        respond(StatusCode::OK, "application/octet-stream", value.bytes)
     };
     let headers = response.headers_mut();
     headers.insert(ETAG, revision_tag(value.revision));
@@ -54,14 +47,6 @@ pub(in crate::http) async fn get(call: Call) -> Answer {
         headers.insert(TTL, HeaderValue::from(saturate::<i64, u64>(left).div_ceil(1_000_000).max(1)));
     }
     Ok(response)
-}
-
-fn bytes(value: Bytes) -> Response<Body> {
-    let mut response = Response::new(Either::Left(Full::new(value)));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(NOSNIFF.0, NOSNIFF.1);
-    response
 }
 
 fn unknown_key() -> Problem {
@@ -94,10 +79,7 @@ pub(in crate::http) async fn delete(call: Call) -> Answer {
 }
 
 fn changed(revision: u64, is_new: bool) -> Response<Body> {
-    let mut response = no_content();
-    if is_new {
-        *response.status_mut() = StatusCode::CREATED;
-    }
+    let mut response = empty(if is_new { StatusCode::CREATED } else { StatusCode::NO_CONTENT });
     response.headers_mut().insert(ETAG, revision_tag(revision));
     response
 }
@@ -141,7 +123,6 @@ fn ttl_of(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     ttl.map(Some).ok_or_else(|| Problem::invalid(vec![FieldError::new("Hubbub-TTL", TTL_RULE)]))
 }
 
-/// Seconds as milliseconds, if they are a time to live.
 pub(super) fn ttl_ms(seconds: f64) -> Option<u64> {
     let ms = (seconds * 1_000.0).ceil();
     // The bounds leave nothing that a u64 could not hold.

@@ -3,27 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::Either;
+use hubbub_core::ErrorCode;
 use hubbub_core::kv::{KvChange, KvChanged, KvChanges, KvHistory};
-use hubbub_core::message::{write_json_string, write_u64};
-use hubbub_core::{ErrorCode, FieldError};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Response};
 
 use super::key;
 use super::list::prefix_of;
 use crate::Gateway;
+use crate::http::Answer;
 use crate::http::endpoint::Call;
-use crate::http::events::HEARTBEAT;
 use crate::http::query::refuse_faults;
-use crate::http::streamed::{Gone, Writer, streamed};
-use crate::http::{Answer, NOSNIFF};
+use crate::http::sse::{COMMENT, HEARTBEAT, event_stream, last_event, write_error, write_id};
+use crate::http::streamed::{Gone, Writer};
+use crate::json::{write_number, write_text};
 use crate::problem::{Problem, Reset};
 use crate::server::Peer;
 
-/// Chunks that may wait for a slow reader.
-const CHUNKS_MAX: usize = 4;
-/// Changes of one chunk.
 const PAGE: usize = 1_000;
 /// A reader that takes no chunk for this long is disconnected; it resumes from its last event.
 const STALLED_MAX: Duration = Duration::from_secs(30);
@@ -31,12 +25,12 @@ const STALLED_MAX: Duration = Duration::from_secs(30);
 pub(in crate::http) async fn watch(call: Call) -> Answer {
     let peer = &call.peer;
     let gateway = &peer.gateway;
-    let query = call.query();
+    let query = &call.query;
     let mut faults = Vec::new();
-    let prefix = prefix_of(&query, &mut faults);
+    let prefix = prefix_of(query, &mut faults);
     let after = query.number("after", &mut faults);
     refuse_faults(faults)?;
-    let resumed = last_event(call.headers())?;
+    let resumed = last_event(call.headers(), "must be the id of an event, epoch:revision")?;
     let epoch = gateway.store.epoch();
     let cursor_epoch = resumed.as_ref().map(|(epoch, _)| epoch.as_str()).or(query.get("epoch"));
     let after = match resumed.as_ref().map(|(_, after)| *after).or(after) {
@@ -48,28 +42,10 @@ pub(in crate::http) async fn watch(call: Call) -> Answer {
     };
     // Read before the answer begins, so that a cursor that cannot be honoured gets a status.
     let first = page(gateway, &prefix, after).await?;
-    let (writer, body) = streamed(CHUNKS_MAX);
+    let (writer, response) = event_stream();
     let watcher = Watcher { peer: peer.clone(), epoch, prefix, writer };
     tokio::spawn(watcher.run(after, first));
-    let mut response = Response::new(Either::Right(body));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // Neither stored nor recompressed nor buffered on the way: each would hold events back.
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    headers.insert(NOSNIFF.0, NOSNIFF.1);
     Ok(response)
-}
-
-/// Epoch and revision of the last event the client has.
-fn last_event(headers: &HeaderMap) -> Result<Option<(String, u64)>, Problem> {
-    let Some(id) = headers.get("last-event-id") else { return Ok(None) };
-    let parts = id.to_str().ok().and_then(|id| id.split_once(':'));
-    let cursor = parts.and_then(|(epoch, revision)| Some((epoch.to_owned(), revision.parse().ok()?)));
-    let fault = || {
-        Problem::invalid(vec![FieldError::new("Last-Event-ID", "must be the id of an event, epoch:revision")])
-    };
-    cursor.map(Some).ok_or_else(fault)
 }
 
 async fn of_another_epoch(gateway: &Gateway, after: u64) -> Result<Problem, Problem> {
@@ -139,10 +115,10 @@ impl Watcher {
                     // Moves the cursor of a reader without changes of its own, or changes behind it would expire.
                     if through > sent {
                         sent = through;
-                        self.write_id(through, &mut out);
+                        write_id(&self.epoch, through, &mut out);
                         out.push(b'\n');
                     } else {
-                        out.extend_from_slice(b": \n\n");
+                        out.extend_from_slice(COMMENT);
                     }
                     self.send(&mut out).await?;
                 }
@@ -156,9 +132,7 @@ impl Watcher {
             page = match next {
                 Ok(page) => page,
                 Err(problem) => {
-                    out.extend_from_slice(b"event: error\ndata: {");
-                    problem.write_members(&mut out);
-                    out.extend_from_slice(b"}\n\n");
+                    write_error(&problem, &mut out);
                     return self.send(&mut out).await;
                 }
             };
@@ -181,32 +155,22 @@ impl Watcher {
     }
 
     fn begun(&self, after: u64) -> Vec<u8> {
-        let mut out = b"event: watching\ndata: {\"epoch\":".to_vec();
-        write_json_string(&self.epoch, &mut out);
-        out.extend_from_slice(b",\"after\":");
-        write_u64(after, &mut out);
+        let mut out = Vec::new();
+        write_text("event: watching\ndata: {\"epoch\":", &self.epoch, &mut out);
+        write_number(",\"after\":", after, &mut out);
         out.extend_from_slice(b"}\n\n");
         out
     }
 
-    fn write_id(&self, revision: u64, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"id: ");
-        out.extend_from_slice(self.epoch.as_bytes());
-        out.push(b':');
-        write_u64(revision, out);
-        out.push(b'\n');
-    }
-
     fn write_change(&self, change: &KvChange, out: &mut Vec<u8>) {
-        self.write_id(change.revision, out);
+        write_id(&self.epoch, change.revision, out);
         out.extend_from_slice(match change.what {
             KvChanged::Put => b"event: put\ndata: {\"key\":\"".as_slice(),
             KvChanged::Deleted => b"event: delete\ndata: {\"key\":\"",
             KvChanged::Expired => b"event: expire\ndata: {\"key\":\"",
         });
         key::write(&change.key, out);
-        out.extend_from_slice(b"\",\"revision\":");
-        write_u64(change.revision, out);
+        write_number("\",\"revision\":", change.revision, out);
         out.extend_from_slice(b"}\n\n");
     }
 }

@@ -11,12 +11,11 @@ use serde::{Deserialize, Serialize};
 use super::super::endpoint::Call;
 use super::super::query::refuse_faults;
 use super::super::types::{MessageNumber, Time};
-use super::super::write::write_name;
-use super::super::{Answer, json, json_of, no_content};
+use super::super::{Answer, ITEMS_MAX, json, json_of, no_content};
+use super::message_of;
 use super::send::Results;
-use super::{ITEMS_MAX, message_of};
 use crate::Gateway;
-use crate::json::object_of_bytes;
+use crate::json::{object_of_bytes, write_plain};
 use crate::problem::Problem;
 
 const RECEIPT_RULE: &str = "must be the receipt that came with the message";
@@ -50,20 +49,17 @@ pub(in super::super) struct Extended {
     leased_until: Option<Time>,
 }
 
-/// The lease a request names.
 struct Lease {
     queue: QueueId,
     receipt: LeaseReceipt,
 }
 
-/// The message is done.
 pub(in super::super) async fn ack(mut call: Call) -> Answer {
     let (lease, ()) = read(&mut call, |_, _| ()).await?;
     lease.end(call.gateway(), Settle::Ack).await?;
     Ok(no_content())
 }
 
-/// Gives the message back.
 pub(in super::super) async fn nack(mut call: Call) -> Answer {
     let (lease, delay_ms) = read(&mut call, |body, faults| {
         number("delayMs", body.delay_ms.as_ref(), 0..=DURATION_MS_MAX, faults)
@@ -73,7 +69,6 @@ pub(in super::super) async fn nack(mut call: Call) -> Answer {
     json_of(StatusCode::OK, &Nacked { id: MessageNumber(lease.receipt.id), ready_at: ready_at.map(Time) })
 }
 
-/// Extends the lease.
 pub(in super::super) async fn extend(mut call: Call) -> Answer {
     let (lease, lease_ms) = read(&mut call, |body, faults| {
         number("leaseMs", body.lease_ms.as_ref(), 1..=DURATION_MS_MAX, faults)
@@ -84,7 +79,6 @@ pub(in super::super) async fn extend(mut call: Call) -> Answer {
     json_of(StatusCode::OK, &Extended { id: MessageNumber(lease.receipt.id), leased_until })
 }
 
-/// Reads the receipt, and what else the body holds.
 async fn read<T>(
     call: &mut Call,
     rest: impl FnOnce(&LeaseBody<'_>, &mut Vec<FieldError>) -> T,
@@ -103,10 +97,8 @@ async fn read<T>(
     };
     let receipt = receipt.map_err(|rule| faults.push(FieldError::new("receipt", rule))).ok();
     let rest = rest(&body, &mut faults);
-    match receipt {
-        Some(receipt) if faults.is_empty() => Ok((Lease { queue, receipt }, rest)),
-        _ => Err(Problem::invalid(faults)),
-    }
+    let receipt = receipt.filter(|_| faults.is_empty()).ok_or_else(|| Problem::invalid(faults))?;
+    Ok((Lease { queue, receipt }, rest))
 }
 
 impl Lease {
@@ -159,7 +151,7 @@ pub(in super::super) async fn ack_many(mut call: Call) -> Answer {
         };
         let written = acked.map(|receipt| {
             let out = results.next();
-            write_name("{\"receipt\":\"", receipt, out);
+            write_plain("{\"receipt\":\"", receipt, out);
             out.extend_from_slice(b",\"acked\":true}");
         });
         results.refuse_unless(gateway, written);

@@ -7,25 +7,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::endpoint::Call;
-use super::super::page::{LIMIT_DEFAULT, LIMIT_MAX};
-use super::super::query::refuse_faults;
+use super::super::query::{LIMIT_DEFAULT, LIMIT_MAX, refuse_faults};
 use super::super::types::{Id, MessageNumber};
-use super::super::write::write_next;
 use super::super::{Answer, json, json_of};
 use super::json::{MESSAGE_BYTES, write_waiting};
 use super::{message_of, no_queue};
-use crate::json::object_of_bytes;
+use crate::json::{object_or_default, write_items, write_text_or_null};
 use crate::problem::Problem;
 
 /// `GET /v1/queues/{queue}/messages`: messages in any state, whomever they wait for, in the order of their ids.
 pub(in super::super) async fn browse(call: Call) -> Answer {
     let gateway = call.gateway();
     let queue = call.queue()?;
-    let query = call.query();
-    call.caller_in(&query)?.check_administrator()?;
+    call.caller()?.check_administrator()?;
     let mut faults = Vec::new();
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
-    let after = query.number("after", &mut faults).unwrap_or(0);
+    let limit = call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+    let after = call.query.number("after", &mut faults).unwrap_or(0);
     refuse_faults(faults)?;
     let mut messages = gateway.store.waiting(queue.clone(), after, limit + 1).await?.ok_or_else(no_queue)?;
     let has_more = messages.len() > limit;
@@ -42,13 +39,9 @@ pub(in super::super) async fn browse(call: Call) -> Answer {
     let texts: usize = messages.iter().map(|message| message.delivery.text.len()).sum();
     let mut out = Vec::with_capacity(texts + messages.len() * MESSAGE_BYTES + 32);
     out.extend_from_slice(b"{\"messages\":[");
-    for (index, message) in messages.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
-        write_waiting(message, &mut out);
-        out.push(b'}');
-    }
-    out.push(b']');
-    write_next(next.map(|next| next.to_string()).as_deref(), &mut out);
+    write_items(&messages, &mut out, write_waiting);
+    write_text_or_null("],\"next\":", next.map(|next| next.to_string()).as_deref(), &mut out);
+    out.push(b'}');
     Ok(json(StatusCode::OK, out))
 }
 
@@ -80,17 +73,9 @@ pub(in super::super) async fn redrive(mut call: Call) -> Answer {
     call.caller()?.check_administrator()?;
     let body = call.body().await?;
     let gateway = call.gateway();
-    let body: RedriveBody<'_> =
-        if body.trim_ascii().is_empty() { RedriveBody::default() } else { object_of_bytes(&body)? };
-    let id = match &body.id {
-        None => None,
-        Some(id) => match id.as_id().map(message_of) {
-            Some(id) => Some(id?),
-            None => {
-                return Err(Problem::invalid(vec![FieldError::new("id", "must be a string or an integer")]));
-            }
-        },
-    };
+    let body: RedriveBody<'_> = object_or_default(&body)?;
+    let rule = || Problem::invalid(vec![FieldError::new("id", "must be a string or an integer")]);
+    let id = body.id.as_ref().map(|id| message_of(id.as_id().ok_or_else(rule)?)).transpose()?;
     let (mut moved, mut has_more) = (0, true);
     for _ in 0..ROUNDS_MAX {
         let op = QueueOp::Redrive { queue: queue.as_str(), id };

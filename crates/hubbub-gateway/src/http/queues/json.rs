@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use hubbub_core::message::write_json_string;
 use hubbub_core::queue::{DURATION_MS_MAX, Delivery, MessageState, QueueInfo, Waiting, WhenFull};
 use hubbub_core::queue_draft::dead_letter_name;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -10,54 +9,52 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::super::types::{Id, OR_NULL, Time};
-use super::super::write::{write_id, write_name, write_numbers, write_time};
+use crate::json::{write_items, write_number, write_plain, write_text, write_time};
 
 /// Bytes of a message's object besides its text: about.
 pub(super) const MESSAGE_BYTES: usize = 256;
 
-/// `{"messages":[…]}`.
 pub(super) fn write_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
     let texts: usize = deliveries.iter().map(|delivery| delivery.text.len()).sum();
     let mut out = Vec::with_capacity(texts + deliveries.len() * MESSAGE_BYTES + 16);
     out.extend_from_slice(b"{\"messages\":[");
-    for (index, delivery) in deliveries.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
-        write_delivery(delivery, &mut out);
+    write_items(deliveries, &mut out, |delivery, out| {
+        write_delivery(delivery, out);
         out.push(b'}');
-    }
+    });
     out.extend_from_slice(b"]}");
     out
 }
 
-/// Appends the members of a message.
-pub(super) fn write_delivery(delivery: &Delivery, out: &mut Vec<u8>) {
-    write_id("\"id\":\"", delivery.id, out);
-    // Names are ASCII without anything to escape.
-    write_name(",\"queue\":\"", &delivery.queue, out);
-    write_name(",\"sender\":\"", &delivery.sender, out);
+/// Appends a message, its closing brace left out.
+fn write_delivery(delivery: &Delivery, out: &mut Vec<u8>) {
+    write_number("{\"id\":\"", delivery.id, out);
+    write_plain("\",\"queue\":\"", &delivery.queue, out);
+    write_plain(",\"sender\":\"", &delivery.sender, out);
     if let Some(receiver) = &delivery.receiver {
-        write_name(",\"receiver\":\"", receiver, out);
+        write_plain(",\"receiver\":\"", receiver, out);
     }
-    out.extend_from_slice(b",\"message\":");
-    write_json_string(&delivery.text, out);
+    write_text(",\"message\":", &delivery.text, out);
     if let Some(group) = &delivery.group {
-        write_name(",\"groupId\":\"", group, out);
+        write_plain(",\"groupId\":\"", group, out);
     }
-    write_time(",\"sentAt\":", Some(delivery.sent_at), out);
-    write_numbers(&[("deliveries", delivery.deliveries.into())], out);
+    write_time(",\"sentAt\":\"", delivery.sent_at, out);
+    write_number(",\"deliveries\":", delivery.deliveries.into(), out);
     if let Some(receipt) = delivery.receipt {
-        write_name(",\"receipt\":\"", &receipt.to_string(), out);
-        write_time(",\"leasedUntil\":", delivery.leased_until, out);
+        write_plain(",\"receipt\":\"", &receipt.to_string(), out);
+        match delivery.leased_until {
+            Some(until) => write_time(",\"leasedUntil\":\"", until, out),
+            None => out.extend_from_slice(b",\"leasedUntil\":null"),
+        }
     }
     if let Some(dead) = &delivery.dead {
-        write_name(",\"dead\":{\"origin\":\"", &dead.origin, out);
-        write_name(",\"reason\":\"", dead.reason.as_str(), out);
-        write_numbers(&[("deliveries", dead.deliveries.into())], out);
+        write_plain(",\"dead\":{\"origin\":\"", &dead.origin, out);
+        write_plain(",\"reason\":\"", dead.reason.as_str(), out);
+        write_number(",\"deliveries\":", dead.deliveries.into(), out);
         out.push(b'}');
     }
 }
 
-/// Appends the members of a message in any state.
 pub(super) fn write_waiting(waiting: &Waiting, out: &mut Vec<u8>) {
     write_delivery(&waiting.delivery, out);
     let (state, until) = match waiting.state {
@@ -65,20 +62,21 @@ pub(super) fn write_waiting(waiting: &Waiting, out: &mut Vec<u8>) {
         MessageState::Delayed(until) => ("delayed", Some(until)),
         MessageState::Leased(until) => ("leased", Some(until)),
     };
-    write_name(",\"state\":\"", state, out);
-    if until.is_some() {
-        write_time(",\"until\":", until, out);
+    write_plain(",\"state\":\"", state, out);
+    if let Some(until) = until {
+        write_time(",\"until\":\"", until, out);
     }
-    if waiting.expires_at.is_some() {
-        write_time(",\"expiresAt\":", waiting.expires_at, out);
+    if let Some(expires_at) = waiting.expires_at {
+        write_time(",\"expiresAt\":\"", expires_at, out);
     }
+    out.push(b'}');
 }
 
 // What may be set of a queue, as an answer shows it: everything.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Settings {
-    /// Lease of takers that ask for none.
+    /// Lease of consumers that ask for none.
     #[schemars(range(min = 1, max = DURATION_MS_MAX))]
     lease_ms: u64,
     /// After so many deliveries on lease without an ack it is a dead letter; 0 = never.
@@ -246,9 +244,8 @@ mod tests {
             state: MessageState::Leased(until),
             expires_at: None,
         };
-        let mut out = b"{".to_vec();
+        let mut out = Vec::new();
         write_waiting(&leased, &mut out);
-        out.push(b'}');
         let written: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(
             (&written["state"], &written["until"]),

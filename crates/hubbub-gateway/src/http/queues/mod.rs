@@ -1,5 +1,5 @@
-//! Queues over HTTP: create and list them ([`queue`], [`list`]), send ([`send`]), take, peek and wait ([`take`]), end leases
-//! ([`ack`]), browse their messages ([`browse`]), and register clients ([`clients`]).
+//! Queues over HTTP: create and list queues and register clients ([`queue`]), send ([`send`]), take, peek and wait
+//! ([`take`]), end leases ([`ack`]), and browse ([`browse`]).
 //!
 //! The drafts of `hubbub_core::queue_draft` check each body; it becomes operations of one batch. [`json`] writes answers.
 //!
@@ -8,36 +8,29 @@
 
 mod ack;
 mod browse;
-mod clients;
 mod json;
-mod list;
 mod queue;
 mod send;
 mod take;
 
 pub(super) use ack::{AckManyBody, Extended, Nacked, ack, ack_many, extend, nack, remove};
 pub(super) use browse::{RedriveBody, Redriven, browse, redrive};
-pub(super) use clients::{ClientList, list as clients, register, unregister};
 pub(super) use json::{Queue, QueueSettings};
-pub(super) use list::{QueueList, list};
-pub(super) use queue::{delete, get as show, put};
+pub(super) use queue::{
+    ClientList, QueueList, clients, delete, get as show, list, put, register, unregister,
+};
 pub(super) use send::send;
-pub(super) use take::{get, get_of_client, lease, read, read_of_client};
+pub(super) use take::{TakeKind, take, take_of_client};
 
 use hubbub_core::{FieldError, Refusal};
 
 use crate::problem::Problem;
 
-/// Items of one request that is a list.
-pub(super) const ITEMS_MAX: usize = 1_000;
-
-/// The message a path or a body names.
 fn message_of(segment: &str) -> Result<u64, Problem> {
     let rule = "must be the decimal number that was given as the message's id";
     segment.parse().map_err(|_| Problem::invalid(vec![FieldError::new("id", rule)]))
 }
 
-/// A read of a queue that does not exist.
 fn no_queue() -> Problem {
     Problem { is_counted: false, ..Problem::refusal(Refusal::UnknownQueue) }
 }

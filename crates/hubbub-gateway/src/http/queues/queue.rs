@@ -1,28 +1,29 @@
-//! `PUT`, `GET` and `DELETE /v1/queues/{queue}`.
+//! Lists, shows, creates, changes and deletes queues; registers and lists clients.
 
 use hubbub_core::queue::QueueSettings;
 use hubbub_core::queue_draft::{QueueSettingsDraft, dead_letter_name};
-use hubbub_core::{QueueId, QueueOp, QueueOutcome};
+use hubbub_core::{ClientId, QueueId, QueueOp, QueueOutcome};
 use hyper::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::super::endpoint::Call;
-use super::super::query::refuse_faults;
+use super::super::query::{LIMIT_DEFAULT, LIMIT_MAX, cut, refuse_faults};
+use super::super::types::Id;
 use super::super::{Answer, json_of, no_content};
 use super::json::Queue;
 use super::no_queue;
 use crate::Gateway;
-use crate::json::object_of_bytes;
+use crate::json::object_or_default;
 use crate::problem::Problem;
 
-/// Makes a queue, or changes what the body names.
 pub(in super::super) async fn put(mut call: Call) -> Answer {
     let queue = call.queue()?;
     call.caller()?.check_administrator()?;
     let body = call.body().await?;
     let gateway = call.gateway();
     // A queue needs no settings, so that no body is fine.
-    let draft: QueueSettingsDraft<'_> =
-        if body.trim_ascii().is_empty() { QueueSettingsDraft::default() } else { object_of_bytes(&body)? };
+    let draft: QueueSettingsDraft<'_> = object_or_default(&body)?;
     let mut faults = Vec::new();
     let settings = draft.check(queue.as_str(), &mut faults);
     refuse_faults(faults)?;
@@ -47,7 +48,7 @@ pub(in super::super) async fn delete(call: Call) -> Answer {
     let gateway = call.gateway();
     let queue = call.queue()?;
     call.caller()?.check_administrator()?;
-    let force = call.query().is_set("force");
+    let force = call.query.is_set("force");
     match gateway.apply_queue(QueueOp::Delete { queue: queue.as_str(), force }).await? {
         QueueOutcome::Deleted { .. } => Ok(no_content()),
         _ => Err(Problem::no_outcome()),
@@ -73,4 +74,86 @@ async fn check_dead_letter(
         return Err(Problem::invalid(vec![fault]));
     }
     Ok(())
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct QueueList {
+    queues: Vec<QueueItem>,
+    /// The `after` of the next page; `null` at the end.
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+enum QueueItem {
+    Whole(Queue),
+    /// With `receiver`.
+    Name {
+        queue: Id,
+    },
+}
+
+pub(in super::super) async fn list(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let caller = call.caller()?;
+    let mut faults = Vec::new();
+    let limit = call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+    let after = call.query.id("after", QueueId::new, &mut faults);
+    let receiver = call.query.id("receiver", ClientId::new, &mut faults);
+    refuse_faults(faults)?;
+    let (queues, next) = match receiver {
+        Some(receiver) => {
+            caller.check_client(receiver.as_str())?;
+            let names = gateway.store.queues_holding(receiver, after, limit + 1).await?;
+            let (names, next) = cut(names, limit, ToString::to_string);
+            (names.into_iter().map(|queue| QueueItem::Name { queue: Id(queue) }).collect(), next)
+        }
+        None => {
+            let queues = gateway.store.queues(after, limit + 1).await?;
+            let (queues, next) = cut(queues, limit, |last| last.queue.to_string());
+            (queues.into_iter().map(|info| QueueItem::Whole(info.into())).collect(), next)
+        }
+    };
+    json_of(StatusCode::OK, &QueueList { queues, next })
+}
+
+pub(in super::super) async fn register(call: Call) -> Answer {
+    change_client(call, |client| QueueOp::Register { client }).await
+}
+
+pub(in super::super) async fn unregister(call: Call) -> Answer {
+    change_client(call, |client| QueueOp::Unregister { client }).await
+}
+
+async fn change_client(call: Call, op: impl FnOnce(&str) -> QueueOp<'_>) -> Answer {
+    let client = call.client()?;
+    call.caller()?.check_client(client.as_str())?;
+    match call.gateway().apply_queue(op(client.as_str())).await? {
+        QueueOutcome::Client { .. } => Ok(no_content()),
+        _ => Err(Problem::no_outcome()),
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct Client {
+    client: Id<ClientId>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct ClientList {
+    clients: Vec<Client>,
+    /// The `after` of the next page; `null` at the end.
+    next: Option<String>,
+}
+
+pub(in super::super) async fn clients(call: Call) -> Answer {
+    let gateway = call.gateway();
+    call.caller()?;
+    let (after, limit) = call.page(ClientId::new)?;
+    let clients = gateway.store.clients(after, limit + 1).await?;
+    let (clients, next) = cut(clients, limit, ToString::to_string);
+    let clients = clients.into_iter().map(|client| Client { client: Id(client) }).collect();
+    json_of(StatusCode::OK, &ClientList { clients, next })
 }

@@ -7,12 +7,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::endpoint::Call;
-use super::super::write::{write_id, write_name, write_numbers, write_time};
-use super::super::{Answer, json};
-use super::ITEMS_MAX;
+use super::super::{Answer, ITEMS_MAX, json};
 use crate::Gateway;
 use crate::auth::Caller;
-use crate::json::object_of_bytes;
+use crate::json::{object_of_bytes, write_flag, write_number, write_plain, write_time};
 use crate::problem::Problem;
 
 pub(in super::super) async fn send(mut call: Call) -> Answer {
@@ -37,7 +35,6 @@ pub(in super::super) async fn send(mut call: Call) -> Answer {
     Ok(json(if sent.is_duplicate { StatusCode::OK } else { StatusCode::CREATED }, out))
 }
 
-/// Checks drafts and adds them to a batch.
 struct Ingest<'a> {
     gateway: &'a Gateway,
     queue: &'a str,
@@ -91,7 +88,6 @@ impl Ingest<'_> {
     }
 }
 
-/// The items of an array, not checked yet.
 pub(super) fn items_of<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<Vec<T>, Problem> {
     let items: Vec<T> = serde_json::from_slice(body).map_err(|error| Problem::malformed(&error))?;
     if items.len() > ITEMS_MAX {
@@ -108,13 +104,11 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Where the next result is written.
     pub(super) fn next(&mut self) -> &mut Vec<u8> {
         self.out.extend_from_slice(if self.out.is_empty() { b"{\"results\":[" } else { b"," });
         &mut self.out
     }
 
-    /// Writes the problem instead of a result, if there is one.
     pub(super) fn refuse_unless(&mut self, gateway: &Gateway, written: Result<(), Problem>) {
         let Err(problem) = written else { return };
         if !problem.is_counted {
@@ -135,7 +129,6 @@ impl Results {
     }
 }
 
-/// The receipt of a stored message.
 struct Sent {
     id: u64,
     copies: u32,
@@ -154,12 +147,13 @@ fn sent(outcome: &Outcome) -> Result<Sent, Problem> {
 }
 
 fn write_sent(sent: &Sent, message_id: Option<&str>, out: &mut Vec<u8>) {
-    write_id("{\"id\":\"", sent.id, out);
+    write_number("{\"id\":\"", sent.id, out);
+    out.push(b'"');
     if let Some(message_id) = message_id {
-        // Ids are ASCII without anything to escape.
-        write_name(",\"messageId\":\"", message_id, out);
+        write_plain(",\"messageId\":\"", message_id, out);
     }
-    write_numbers(&[("copies", sent.copies.into())], out);
-    write_time(",\"sentAt\":", Some(sent.sent_at), out);
-    out.extend_from_slice(if sent.is_duplicate { b",\"duplicate\":true}" } else { b",\"duplicate\":false}" });
+    write_number(",\"copies\":", sent.copies.into(), out);
+    write_time(",\"sentAt\":\"", sent.sent_at, out);
+    write_flag(",\"duplicate\":", sent.is_duplicate, out);
+    out.push(b'}');
 }

@@ -17,57 +17,40 @@ use super::super::{Answer, json};
 use super::json::write_deliveries;
 use super::no_queue;
 use crate::Gateway;
-use crate::apply::Applied;
-use crate::json::object_of_bytes;
+use crate::json::object_or_default;
 use crate::problem::Problem;
 use crate::server::Peer;
+use crate::submit::Applied;
 
-/// How messages are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(in super::super) enum TakeKind {
+    /// Away: at most once. A client that is gone when the answer is sent has lost them.
     Get,
     Read,
+    /// On lease: at least once. Those of a client that is gone are delivered again when the lease ends.
     Lease,
 }
 
-/// Takes messages away: at most once. A client that is gone when the answer is sent has lost them.
-pub(in super::super) async fn get(call: Call) -> Answer {
-    of_queue(call, Kind::Get).await
-}
-
-pub(in super::super) async fn read(call: Call) -> Answer {
-    of_queue(call, Kind::Read).await
-}
-
-/// Takes messages on lease: at least once. Those of a client that is gone are delivered again when the lease ends.
-pub(in super::super) async fn lease(call: Call) -> Answer {
-    of_queue(call, Kind::Lease).await
-}
-
-pub(in super::super) async fn get_of_client(call: Call) -> Answer {
-    of_client(call, Kind::Get).await
-}
-
-pub(in super::super) async fn read_of_client(call: Call) -> Answer {
-    of_client(call, Kind::Read).await
-}
-
-async fn of_queue(call: Call, kind: Kind) -> Answer {
+pub(in super::super) async fn take(call: Call, kind: TakeKind) -> Answer {
     let queue = call.queue()?;
     answer(call, Some(queue), None, kind).await
 }
 
 /// By sender, over all queues.
-async fn of_client(call: Call, kind: Kind) -> Answer {
+pub(in super::super) async fn take_of_client(call: Call, kind: TakeKind) -> Answer {
     let client = call.client()?;
     answer(call, None, Some(client), kind).await
 }
 
-async fn answer(mut call: Call, queue: Option<QueueId>, receiver: Option<ClientId>, kind: Kind) -> Answer {
+async fn answer(
+    mut call: Call,
+    queue: Option<QueueId>,
+    receiver: Option<ClientId>,
+    kind: TakeKind,
+) -> Answer {
     let caller = call.caller()?;
     let body = call.body().await?;
-    let mut draft: TakeDraft<'_> =
-        if body.trim_ascii().is_empty() { TakeDraft::default() } else { object_of_bytes(&body)? };
+    let mut draft: TakeDraft<'_> = object_or_default(&body)?;
     let mut faults = Vec::new();
     if let Some(client) = &receiver {
         draft.receiver = Some(Loose::Text(client.as_str().into()));
@@ -81,17 +64,17 @@ async fn answer(mut call: Call, queue: Option<QueueId>, receiver: Option<ClientI
         caller.check_client(receiver)?;
     }
     let queue = queue.as_ref().map(QueueId::as_str);
-    let found = Taking { gateway: call.gateway(), queue, take, kind }.run(&call.peer).await?;
-    Ok(json(StatusCode::OK, write_deliveries(found.deliveries()?)))
+    let attempt = Taking { gateway: call.gateway(), queue, take, kind }.run(&call.peer).await?;
+    Ok(json(StatusCode::OK, write_deliveries(attempt.deliveries()?)))
 }
 
 /// The result of one attempt: taken in a batch, or read.
-enum Found {
+enum Attempt {
     Taken(Applied),
     Seen(Vec<Delivery>),
 }
 
-impl Found {
+impl Attempt {
     fn deliveries(&self) -> Result<&[Delivery], Problem> {
         match self {
             Self::Seen(deliveries) => Ok(deliveries),
@@ -104,16 +87,15 @@ impl Found {
     }
 }
 
-/// One request, checked.
 struct Taking<'a> {
     gateway: &'a Gateway,
     queue: Option<&'a str>,
     take: CheckedTake<'a>,
-    kind: Kind,
+    kind: TakeKind,
 }
 
 impl Taking<'_> {
-    async fn run(&self, peer: &Peer) -> Result<Found, Problem> {
+    async fn run(&self, peer: &Peer) -> Result<Attempt, Problem> {
         if self.take.wait_ms == 0 {
             return self.once().await;
         }
@@ -127,7 +109,7 @@ impl Taking<'_> {
             let deliveries = found.deliveries()?;
             if !deliveries.is_empty() {
                 // A peek leaves the messages to the next waiter.
-                if self.kind != Kind::Read {
+                if self.kind != TakeKind::Read {
                     handle.complete(deliveries.iter().map(|delivery| delivery.id));
                 }
                 return Ok(found);
@@ -143,30 +125,27 @@ impl Taking<'_> {
 
     fn filter(&self) -> Result<WaitFilter, Problem> {
         let client = |name: Option<&str>| name.map(ClientId::new).transpose();
-        let filter = || {
-            Ok(WaitFilter {
-                queue: self.queue.map(QueueId::new).transpose()?,
-                receiver: client(self.take.receiver)?,
-                sender: client(self.take.sender)?,
-            })
-        };
-        // They were checked before.
-        filter().map_err(|_: hubbub_core::id::InvalidId| Problem::no_outcome())
+        let (queue, receiver) = (self.queue.map(QueueId::new).transpose(), client(self.take.receiver));
+        match (queue, receiver, client(self.take.sender)) {
+            (Ok(queue), Ok(receiver), Ok(sender)) => Ok(WaitFilter { queue, receiver, sender }),
+            // They were checked before.
+            _ => Err(Problem::no_outcome()),
+        }
     }
 
-    async fn once(&self) -> Result<Found, Problem> {
+    async fn once(&self) -> Result<Attempt, Problem> {
         let CheckedTake { receiver, sender, max, newest_first, lease_ms, .. } = self.take;
         let wanted = TakeFilter { queue: self.queue, receiver, sender, newest_first };
         let how = match self.kind {
-            Kind::Get => TakeHow::Away,
-            Kind::Lease => TakeHow::Lease { lease_ms },
-            Kind::Read => {
+            TakeKind::Get => TakeHow::Away,
+            TakeKind::Lease => TakeHow::Lease { lease_ms },
+            TakeKind::Read => {
                 let seen = self.gateway.store.look(wanted, max).await?;
-                return seen.map(Found::Seen).ok_or_else(no_queue);
+                return seen.map(Attempt::Seen).ok_or_else(no_queue);
             }
         };
         let mut ops = OpBatch::default();
         ops.push(&Op::Queue(QueueOp::Take(Take { wanted, max, how, registers: true })));
-        Ok(Found::Taken(self.gateway.apply(&ops).await?))
+        Ok(Attempt::Taken(self.gateway.apply(&ops).await?))
     }
 }

@@ -30,7 +30,6 @@ const CHANNELS: &[(Channel, &str, &str, &str)] = &[
     ),
 ];
 
-/// The whole document.
 pub(super) fn document(limits: &Limits) -> Value {
     let frames = frames::all(limits);
     let mut channels = Map::new();
@@ -43,16 +42,16 @@ pub(super) fn document(limits: &Limits) -> Value {
         let references: Map<String, Value> = mine
             .iter()
             .map(|frame| {
-                (frame.name.to_owned(), json!({"$ref": format!("#/components/messages/{}", frame.name)}))
+                (frame.name.clone(), json!({"$ref": format!("#/components/messages/{}", frame.name)}))
             })
             .collect();
         let conversation: Vec<Value> = lines
             .iter()
             .map(|line| {
-                let known = mine.iter().find(|frame| line.frame.as_deref() == Some(frame.name));
-                let is_from_client = known.is_none_or(|frame| frame.is_from_client);
+                let known = mine.iter().find(|frame| line.frame.as_ref() == Some(&frame.name));
+                let is_from_client = known.is_none_or(|frame| frame.replies.is_some());
                 let from = if is_from_client { "client" } else { "server" };
-                json!({"socket": line.socket, "from": from, "message": known.map(|frame| frame.name), "payload": line.payload})
+                json!({"socket": line.socket, "from": from, "message": known.map(|frame| &frame.name), "payload": line.payload})
             })
             .collect();
         // Whoever makes a room is its first member.
@@ -74,11 +73,11 @@ pub(super) fn document(limits: &Limits) -> Value {
         }
         channels.insert((*name).to_owned(), described);
         for frame in mine {
-            operations.insert(frame.name.to_owned(), operation(frame, name));
-            let examples = lines.iter().filter(|line| line.frame.as_deref() == Some(frame.name));
+            operations.insert(frame.name.clone(), operation(frame, name));
+            let examples = lines.iter().filter(|line| line.frame.as_ref() == Some(&frame.name));
             let examples: Vec<Value> = examples.map(|line| json!({"payload": line.payload})).collect();
             messages.insert(
-                frame.name.to_owned(),
+                frame.name.clone(),
                 json!({"name": frame.name, "title": frame.summary, "payload": frame.payload, "examples": examples}),
             );
         }
@@ -98,13 +97,13 @@ fn operation(frame: &Frame, channel: &str) -> Value {
     let reference = |name: &str| json!({"$ref": format!("#/channels/{channel}/messages/{name}")});
     let here = json!({"$ref": format!("#/channels/{channel}")});
     let mut described = json!({
-        "action": if frame.is_from_client { "receive" } else { "send" },
+        "action": if frame.replies.is_some() { "receive" } else { "send" },
         "channel": here,
         "summary": frame.summary,
-        "messages": [reference(frame.name)],
+        "messages": [reference(&frame.name)],
     });
-    if let Some(members) = described.as_object_mut().filter(|_| !frame.replies.is_empty()) {
-        let replies: Vec<Value> = frame.replies.iter().map(|name| reference(name)).collect();
+    if let (Some(members), Some(replies)) = (described.as_object_mut(), frame.replies) {
+        let replies: Vec<Value> = replies.iter().map(|name| reference(name)).collect();
         members.insert("reply".into(), json!({"channel": here, "messages": replies}));
     }
     described

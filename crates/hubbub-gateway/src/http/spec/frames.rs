@@ -1,9 +1,13 @@
-//! Every kind of frame over WebSocket, with its schema.
+//! Every kind of frame over WebSocket, with its schema. Frames are read and written by hand; these types are only their
+//! schemas.
 
 use hubbub_core::limits::Limits;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Value, json};
 
-use super::schemas::{described, id, integer, merged, object, one_of, schema};
+use super::super::types::{AnyId, AnyTime, Epoch, Id, MessageType, Seq, Time};
+use super::schemas::{DraftWithRoom, LineProblem, Message, Position, finish, generator, list_codes};
 
 /// The two dialects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,234 +21,244 @@ pub(super) enum Channel {
 /// One kind of frame.
 pub(super) struct Frame {
     /// Unique over both dialects.
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) channel: Channel,
-    pub(super) is_from_client: bool,
-    pub(super) summary: &'static str,
+    pub(super) summary: String,
     pub(super) payload: Value,
-    /// Names of the frames that may answer it.
-    pub(super) replies: &'static [&'static str],
+    /// Names of the frames that may answer it; `None` = the server sends it.
+    pub(super) replies: Option<&'static [&'static str]>,
 }
 
-/// The schemas of [`super::schemas`] by their names.
-type Schemas = Map<String, Value>;
+/// The frames of clients, and those that may answer them.
+const REPLIES: &[(&str, &[&str])] = &[
+    ("subscribe", &["subscribed", "error"]),
+    ("subscribeAll", &["subscribedMine", "subscribedAll", "error"]),
+    ("unsubscribe", &["unsubscribed", "error"]),
+    ("read", &["marked", "error"]),
+    ("send", &["ack", "error"]),
+    ("typing", &["error"]),
+    ("ping", &["pong"]),
+    ("chatMessage", &["chatSuccess", "chatError"]),
+];
+
+/// What the server sends without a `ref`.
+const NO_REF: &[&str] = &["reset", "message", "presence", "somebodyTypes"];
+const REF: &str = "Any JSON of at most 256 bytes; the answer repeats it.";
 
 /// The frames of both dialects.
 pub(super) fn all(limits: &Limits) -> Vec<Frame> {
-    let components = super::schemas::all(limits);
-    let mut all = api_client(limits, &components);
-    all.extend(api_server(&components));
-    all.extend(chat(&components));
+    let mut generator = generator(SchemaSettings::draft2020_12().for_deserialize());
+    let dialects = [
+        (Channel::Api, ApiFrame::json_schema(&mut generator)),
+        (Channel::Chat, ChatFrame::json_schema(&mut generator)),
+    ];
+    let mut all = Vec::new();
+    for (channel, mut schema) in dialects {
+        let kinds = ["oneOf", "anyOf"].iter().find_map(|key| schema.remove(*key));
+        for mut payload in kinds.and_then(|kinds| kinds.as_array().cloned()).unwrap_or_default() {
+            finish(&mut payload, limits);
+            let mut take = |key| payload.as_object_mut().and_then(|members| members.remove(key));
+            let [summary, title] = [take("description"), take("title")];
+            let name = title.or_else(|| payload.pointer("/properties/type/const").cloned());
+            let [name, summary] = [name, summary]
+                .map(|text| text.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned());
+            if channel == Channel::Api
+                && !NO_REF.contains(&name.as_str())
+                && let Some(Value::Object(members)) = payload.get_mut("properties")
+            {
+                members.insert("ref".to_owned(), json!({"description": REF}));
+            }
+            let replies = REPLIES.iter().find(|(client, _)| *client == name).map(|(_, replies)| *replies);
+            all.push(Frame { name, channel, summary, payload, replies });
+        }
+    }
     all
 }
 
-/// A frame with a `type`.
-fn typed(kind: &str, required: Value, optional: Value) -> Value {
-    let kind = object("", json!({"type": {"const": kind}}), json!({}));
-    merged("", &[&kind, &object("", required, optional)])
+/// Where to continue after a `reset`: from the oldest (the default), or with the next message.
+#[derive(JsonSchema)]
+#[schemars(inline, rename_all = "camelCase")]
+#[expect(dead_code)]
+enum OnReset {
+    Replay,
+    Live,
 }
 
-/// A `ref`, which the answer repeats.
-fn reference() -> Value {
-    json!({"description": "Any JSON of at most 256 bytes; the answer repeats it."})
+/// All rooms of the user.
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[expect(dead_code)]
+enum AllRooms {
+    #[serde(rename = "*")]
+    All,
 }
 
-fn api_client(limits: &Limits, components: &Schemas) -> Vec<Frame> {
-    let says = |name, summary, payload, replies| Frame {
-        name,
-        channel: Channel::Api,
-        is_from_client: true,
-        summary,
-        payload,
-        replies,
-    };
-    let room = || json!({"roomId": schema("AnyId")});
-    let with_ref = || json!({"ref": reference()});
-    let last = json!({"type": "integer", "minimum": 0, "maximum": limits.page_messages, "description": "Begin with the last so many; not together with `after`."});
-    let subscribe = json!({
-        "ref": reference(),
-        "after": described(integer(0), "Begin behind this `seq`; 0 = with the oldest. Without it, and without `last`: with the next message."),
-        "last": last,
-        "epoch": described(schema("Epoch"), "The history `after` belongs to."),
-        "onReset": described(one_of(&["replay", "live"]), "Where to go on after a `reset`: from the oldest (unless said), or with the next message."),
-    });
-    let cursors = json!({
-        "type": "object", "additionalProperties": integer(0),
-        "description": "Where to begin in some of the rooms, as `after` does; in the others at the read mark.",
-    });
-    let all_rooms = json!({
-        "ref": reference(),
-        "cursors": cursors,
-        "epoch": described(schema("Epoch"), "The history the cursors belong to."),
-        "onReset": described(one_of(&["replay", "live"]), "Where to go on after a `reset`: from the oldest (unless said), or with the next message."),
-    });
-    vec![
-        says("subscribe", "Follow a room", typed("subscribe", room(), subscribe), &["subscribed", "error"]),
-        says(
-            "subscribeAll",
-            "Follow all rooms the user is a member of, present and future",
-            typed("subscribe", json!({"roomId": {"const": "*"}}), all_rooms),
-            &["subscribedMine", "subscribedAll", "error"],
-        ),
-        says(
-            "unsubscribe",
-            "Follow it no more; `\"*\"` ends all that came through it",
-            typed("unsubscribe", json!({"roomId": {"anyOf": [schema("AnyId"), {"const": "*"}]}}), with_ref()),
-            &["unsubscribed", "error"],
-        ),
-        says(
-            "read",
-            "Everything up to here is read; answered if it has a `ref`",
-            typed("read", json!({"roomId": schema("AnyId"), "seq": integer(0)}), with_ref()),
-            &["marked", "error"],
-        ),
-        says("send", "Send a message", like("send", "DraftWithRoom", components), &["ack", "error"]),
-        says(
-            "typing",
-            "Tell the others that the caller writes; passed on at most once a second",
-            typed("typing", room(), with_ref()),
-            &["error"],
-        ),
-        says("ping", "Ask for a sign of life", typed("ping", json!({}), with_ref()), &["pong"]),
-    ]
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[serde(untagged)]
+#[expect(dead_code)]
+enum OneOrAll<T> {
+    One(T),
+    All(AllRooms),
 }
 
-/// A frame of this `type` that has the members of a schema too, and `ref`.
-fn like(kind: &str, schema_name: &str, components: &Schemas) -> Value {
-    let own = object("", json!({"type": {"const": kind}}), json!({"ref": reference()}));
-    merged("", &[&own, components.get(schema_name).unwrap_or(&Value::Null)])
+// The frames of `/v1/ws`, first those of clients. A name that is not the `type` is the title.
+#[derive(JsonSchema)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[expect(dead_code)]
+enum ApiFrame {
+    /// Follow a room
+    Subscribe {
+        room_id: AnyId,
+        /// Begin behind this `seq`; 0 = with the oldest. Without it, and without `last`: with the next message.
+        after: Option<u64>,
+        /// Begin with the last so many; not together with `after`.
+        #[schemars(extend("maximum" = "{page_messages}"))]
+        last: Option<u64>,
+        /// The history `after` belongs to.
+        epoch: Option<Epoch>,
+        on_reset: Option<OnReset>,
+    },
+    /// Follow all rooms the user is a member of, present and future
+    #[serde(rename = "subscribe")]
+    #[schemars(title = "subscribeAll")]
+    SubscribeAll {
+        room_id: AllRooms,
+        /// Where to begin in some of the rooms, as `after` does; in the others at the read mark.
+        #[schemars(with = "Option<std::collections::BTreeMap<String, u64>>")]
+        cursors: (),
+        /// The history the cursors belong to.
+        epoch: Option<Epoch>,
+        on_reset: Option<OnReset>,
+    },
+    /// Stop following a room; `"*"` ends all that came through it
+    Unsubscribe { room_id: OneOrAll<AnyId> },
+    /// Everything up to here is read; answered if it has a `ref`
+    Read { room_id: AnyId, seq: u64 },
+    /// Send a message
+    Send {
+        #[serde(flatten)]
+        draft: DraftWithRoom,
+    },
+    /// Notify the others that the caller is typing; passed on at most once a second
+    Typing { room_id: AnyId },
+    /// Ask for a sign of life
+    Ping {},
+    /// The room is followed from here on
+    Subscribed {
+        room_id: Id,
+        #[serde(flatten)]
+        position: Position,
+    },
+    /// One of all rooms is followed from here on
+    #[serde(rename = "subscribed")]
+    #[schemars(title = "subscribedMine")]
+    SubscribedMine {
+        room_id: Id,
+        #[serde(flatten)]
+        position: Position,
+        /// The user's read mark.
+        read_seq: u64,
+    },
+    /// All rooms there are were announced, and what was missed came; others follow as they are joined
+    #[serde(rename = "subscribed")]
+    #[schemars(title = "subscribedAll")]
+    SubscribedAll { room_id: AllRooms, rooms: u64 },
+    /// Where a read mark is: the answer to `read`, and without `ref` to all sockets of the user when it moved
+    #[serde(rename = "read")]
+    #[schemars(title = "marked")]
+    Marked { room_id: Id, user_id: Id, seq: u64, unread: u64 },
+    /// The cursor cannot be honoured; comes once, after `subscribed`
+    Reset {
+        room_id: Id,
+        #[serde(flatten)]
+        position: Position,
+    },
+    /// A message of a followed room
+    Message {
+        #[serde(flatten)]
+        message: Message,
+    },
+    /// Nothing of the room follows
+    Unsubscribed { room_id: OneOrAll<Id> },
+    /// The message is durable. With a broker as the log it has no number yet, and only `messageId` is given
+    Ack {
+        message_id: Id,
+        seq: Option<Seq>,
+        epoch: Option<Epoch>,
+        received_at: Option<Time>,
+        duplicate: Option<bool>,
+    },
+    /// A user's first subscription of the room began, or the last ended
+    Presence { room_id: Id, user_id: Id, online: bool },
+    /// A user is typing
+    #[serde(rename = "typing")]
+    #[schemars(title = "somebodyTypes")]
+    SomebodyTypes { room_id: Id, user_id: Id },
+    /// The answer to `ping`
+    Pong {},
+    /// What was wrong; the socket stays open. With `removed`, of a subscription that ended
+    Error {
+        #[serde(flatten)]
+        problem: LineProblem,
+    },
 }
 
-fn api_server(components: &Schemas) -> Vec<Frame> {
-    let says = |name, summary, payload| Frame {
-        name,
-        channel: Channel::Api,
-        is_from_client: false,
-        summary,
-        payload,
-        replies: &[],
-    };
-    let with_ref = || json!({"ref": reference()});
-    let about_user = || json!({"roomId": id(), "userId": id()});
-    let position =
-        || json!({"roomId": id(), "epoch": schema("Epoch"), "oldest": integer(0), "head": integer(0)});
-    let online = json!({"roomId": id(), "userId": id(), "online": {"type": "boolean"}});
-    vec![
-        says("subscribed", "The room is followed from here on", typed("subscribed", position(), with_ref())),
-        says(
-            "subscribedMine",
-            "One of all rooms is followed from here on",
-            merged(
-                "",
-                &[
-                    &typed("subscribed", position(), with_ref()),
-                    &object(
-                        "",
-                        json!({"readSeq": described(integer(0), "The user's read mark.")}),
-                        json!({}),
-                    ),
-                ],
-            ),
-        ),
-        says(
-            "subscribedAll",
-            "All rooms there are were announced, and what was missed came; others follow as they are joined",
-            typed("subscribed", json!({"roomId": {"const": "*"}, "rooms": integer(0)}), with_ref()),
-        ),
-        says(
-            "marked",
-            "How a read mark stands: the answer to `read`, and without `ref` to all sockets of the user when it moved",
-            typed(
-                "read",
-                json!({"roomId": id(), "userId": id(), "seq": integer(0), "unread": integer(0)}),
-                with_ref(),
-            ),
-        ),
-        says(
-            "reset",
-            "The cursor cannot be honoured; comes once, after `subscribed`",
-            typed("reset", position(), json!({})),
-        ),
-        says("message", "A message of a followed room", like("message", "Message", components)),
-        says(
-            "unsubscribed",
-            "Nothing of the room follows",
-            typed("unsubscribed", json!({"roomId": {"anyOf": [id(), {"const": "*"}]}}), with_ref()),
-        ),
-        says(
-            "ack",
-            "The message is durable. With a broker as the log it is so there, not numbered yet, and only `messageId` \
-             is told",
-            typed(
-                "ack",
-                json!({"messageId": id()}),
-                json!({
-                    "ref": reference(), "seq": schema("Seq"), "epoch": schema("Epoch"),
-                    "receivedAt": schema("Time"), "duplicate": {"type": "boolean"},
-                }),
-            ),
-        ),
-        says(
-            "presence",
-            "Somebody's first subscription of the room began, or the last ended",
-            typed("presence", online, json!({})),
-        ),
-        says("somebodyTypes", "Somebody writes", typed("typing", about_user(), json!({}))),
-        says("pong", "The answer to `ping`", typed("pong", json!({}), with_ref())),
-        says(
-            "error",
-            "What was wrong; the socket stays open. With `removed`, of a subscription that ended",
-            like("error", "LineProblem", components),
-        ),
-    ]
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[serde(untagged)]
+#[expect(dead_code)]
+enum ChatUser {
+    Id(Id),
+    Number(#[schemars(range(min = 1, max = 100_000))] u32),
 }
 
-fn chat(components: &Schemas) -> Vec<Frame> {
-    let frame = |name, is_from_client, summary, payload, replies| Frame {
-        name,
-        channel: Channel::Chat,
-        is_from_client,
-        summary,
-        payload,
-        replies,
-    };
-    let user = json!({"anyOf": [schema("Id"), {"type": "integer", "minimum": 1, "maximum": 100_000}]});
-    let message = object(
-        "",
-        json!({
-            "userId": user,
-            "username": {"type": "string", "minLength": 3, "maxLength": 20, "description": "Letters and digits."},
-            "message": {"type": "string", "minLength": 1, "maxLength": 500},
-            "timestamp": schema("AnyTime"),
-            "messageType": {"$ref": "#/components/schemas/MessageType", "description": "In any case."},
-        }),
-        json!({"messageId": schema("AnyId")}),
-    );
-    let success = object(
-        "",
-        json!({
-            "status": {"const": "success"}, "messageId": id(),
-            "serverReceiveTime": schema("Time"), "serverSendTime": schema("Time"),
-        }),
-        json!({
-            "seq": described(schema("Seq"), "Left out with a broker as the log."),
-            "duplicate": {"const": true, "description": "The id was stored before; `seq` is the first one's."},
-            "originalMessage": {"description": "The frame as it came, with `?echo=1`."},
-        }),
-    );
-    let code = components.get("LineProblem").and_then(|problem| problem.pointer("/properties/code"));
-    let error = object(
-        "",
-        json!({
-            "status": {"const": "error"},
-            "errors": {"type": "array", "items": {"type": "string"}, "description": "Every fault."},
-            "code": code.unwrap_or(&Value::Null), "retryable": {"type": "boolean"},
-        }),
-        json!({"messageId": id()}),
-    );
-    vec![
-        frame("chatMessage", true, "A message to the room", message, &["chatSuccess", "chatError"]),
-        frame("chatSuccess", false, "It is on disk", success, &[]),
-        frame("chatError", false, "What was wrong; the socket stays open", error, &[]),
-    ]
+// The frames of `/chat/{room}`.
+#[derive(JsonSchema)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+#[expect(dead_code)]
+enum ChatFrame {
+    /// A message to the room
+    #[schemars(title = "chatMessage")]
+    Message {
+        user_id: ChatUser,
+        /// Letters and digits.
+        #[schemars(length(min = 3, max = 20))]
+        username: String,
+        #[schemars(length(min = 1, max = 500))]
+        message: String,
+        timestamp: AnyTime,
+        /// In any case.
+        message_type: MessageType,
+        message_id: Option<AnyId>,
+    },
+    /// It is on disk
+    #[schemars(title = "chatSuccess")]
+    Success {
+        #[schemars(extend("enum" = ["success"]))]
+        status: String,
+        message_id: Id,
+        server_receive_time: Time,
+        server_send_time: Time,
+        /// Left out with a broker as the log.
+        seq: Option<Seq>,
+        /// The id was stored before; `seq` is the first one's.
+        #[schemars(extend("const" = true))]
+        duplicate: Option<bool>,
+        /// The frame as it came, with `?echo=1`.
+        original_message: Option<Value>,
+    },
+    /// What was wrong; the socket stays open
+    #[schemars(title = "chatError")]
+    Error {
+        #[schemars(extend("enum" = ["error"]))]
+        status: String,
+        /// Every fault.
+        errors: Vec<String>,
+        /// Stable: never renamed, never reused.
+        #[schemars(transform = list_codes)]
+        code: String,
+        retryable: bool,
+        message_id: Option<Id>,
+    },
 }

@@ -1,7 +1,7 @@
 //! `/openapi.json`, `/asyncapi.json` and the page at `/docs` that shows them: the API in a form programs can read.
 //!
 //! The documents are built from the code when somebody first asks: the table of endpoints names what HTTP takes, with its
-//! documentation from [`operations`]; [`frames`] lists what sockets say, [`schemas`] the schemas both share. Limits, error
+//! documentation; [`frames`] lists what sockets say, [`schemas`] the schemas both share. Limits, error
 //! codes and versions come from where they are defined. The process test `documents_are_true` sends every example to a
 //! real server and compares the answer with the example and the schema.
 
@@ -9,11 +9,8 @@ mod asyncapi;
 mod examples;
 mod frames;
 mod openapi;
-mod operation;
-pub(super) mod operations;
-mod schemas;
+pub(super) mod schemas;
 
-use std::fmt;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
@@ -23,29 +20,20 @@ use serde_json::Value;
 
 use super::endpoint::Call;
 use super::{Answer, respond};
-pub(super) use operation::Operation;
 
 /// The documents of one server, each built when it is first asked for.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Documents {
     openapi: OnceLock<Bytes>,
     asyncapi: OnceLock<Bytes>,
 }
 
-impl fmt::Debug for Documents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Documents")
-    }
-}
-
-/// `GET /openapi.json`.
 pub(super) async fn openapi(call: Call) -> Answer {
     let gateway = call.gateway();
     let build = || openapi::document(&gateway.limits).to_string().into();
     Ok(document(gateway.documents.openapi.get_or_init(build)))
 }
 
-/// `GET /asyncapi.json`.
 pub(super) async fn asyncapi(call: Call) -> Answer {
     let gateway = call.gateway();
     let build = || asyncapi::document(&gateway.limits).to_string().into();
@@ -59,7 +47,6 @@ fn document(content: &Bytes) -> hyper::Response<super::Body> {
     response
 }
 
-/// What both documents say about themselves.
 fn info(title: &str, about: &str) -> Value {
     serde_json::json!({
         "title": title,

@@ -10,30 +10,27 @@ use hubbub_core::limits::Limits;
 use serde_json::{Map, Value, json};
 
 use super::examples::{Example, examples};
-use super::operation::{Content, Media, Operation, Parameter, path_parameter};
-use super::operations;
-use super::schemas::{self, schema};
+use super::schemas::{self, schema, with_limits};
 use crate::http::endpoint::Endpoint;
-use crate::http::endpoints::ENDPOINTS;
+use crate::http::endpoints::{TAGS, Tag};
+use crate::http::operation::{Media, Parameter, caller_parameters, path_parameter};
 
 const ABOUT: &str = "A self-hosted durable messaging server: an acknowledged message is on disk, is delivered once, in \
     order, and anybody who reconnects continues without a gap. Times are RFC 3339 in UTC, on input also decimal \
     seconds since 1970. Lists page by `next`. Errors are RFC 9457 problems with a stable `code`; 429 and 503 carry \
     `Retry-After`. The sockets are described in `/asyncapi.json`.";
 
-/// The whole document.
 pub(super) fn document(limits: &Limits) -> Value {
     let mut paths = Map::new();
     let examples = examples();
-    for endpoint in ENDPOINTS {
-        let Some(document) = endpoint.document else { continue };
-        let described = describe(endpoint, &document(limits), &examples);
+    for (tag, endpoint) in TAGS.iter().flat_map(|tag| tag.endpoints().map(move |endpoint| (tag, endpoint))) {
+        let described = describe(tag, endpoint, limits, &examples);
         let path = paths.entry(endpoint.template.replace("{*", "{")).or_insert_with(|| json!({}));
         if let Some(methods) = path.as_object_mut() {
             methods.insert(endpoint.method.as_str().to_lowercase(), described);
         }
     }
-    let tags = operations::TAGS.iter().map(|(name, about)| json!({"name": name, "description": about}));
+    let tags = TAGS.iter().map(|tag| json!({"name": tag.name, "description": tag.about}));
     json!({
         "openapi": "3.1.0",
         "info": super::info("Hubbub over HTTP", ABOUT),
@@ -44,31 +41,35 @@ pub(super) fn document(limits: &Limits) -> Value {
     })
 }
 
-fn describe(endpoint: &Endpoint, operation: &Operation, examples: &[Example]) -> Value {
+fn describe(tag: &Tag, endpoint: &Endpoint, limits: &Limits, examples: &[Example]) -> Value {
+    let operation = &endpoint.document;
     let steps: Vec<(u64, &Example)> =
         (1..).zip(examples).filter(|(_, example)| example.operation == operation.id).collect();
-    let in_path = endpoint.parameters().map(path_parameter).collect::<Vec<_>>();
-    let parameters = in_path.iter().chain(&operation.parameters);
-    let parameters: Vec<Value> = parameters.map(|parameter| describe_parameter(parameter, &steps)).collect();
+    let in_path = endpoint.path_parameters().map(path_parameter);
+    let caller = if tag.has_callers { caller_parameters(endpoint) } else { Vec::new() };
+    let in_path: Vec<Parameter> = in_path.chain(caller).collect();
+    let parameters = in_path.iter().chain(operation.parameters.iter().copied().flatten());
+    let parameters: Vec<Value> =
+        parameters.map(|parameter| describe_parameter(parameter, limits, &steps)).collect();
     let mut described = json!({
         "operationId": operation.id,
-        "tags": [operation.tag],
+        "tags": [tag.name],
         "summary": operation.summary,
-        "responses": answers(operation, &steps),
+        "responses": answers(endpoint, &steps),
         "x-step": steps.first().map(|(step, _)| step),
     });
     let Some(members) = described.as_object_mut() else { return described };
     if !operation.about.is_empty() {
-        members.insert("description".into(), operation.about.clone().into());
+        members.insert("description".into(), with_limits(operation.about, limits).into());
     }
     if !parameters.is_empty() {
         members.insert("parameters".into(), parameters.into());
     }
-    if let Some(body) = &operation.body {
+    if let Some(body) = operation.body {
         let examples = steps.iter().filter_map(|(step, example)| {
             Some((example.name.clone(), example_object(*step, body, example.body.as_ref()?)))
         });
-        let mut body = describe_content(body, examples.collect());
+        let mut body = describe_content(body, "", examples.collect());
         if let Some(body) = body.as_object_mut() {
             body.insert("required".into(), true.into());
         }
@@ -77,7 +78,7 @@ fn describe(endpoint: &Endpoint, operation: &Operation, examples: &[Example]) ->
     described
 }
 
-fn describe_parameter(parameter: &Parameter, steps: &[(u64, &Example)]) -> Value {
+fn describe_parameter(parameter: &Parameter, limits: &Limits, steps: &[(u64, &Example)]) -> Value {
     let examples: Map<String, Value> = steps
         .iter()
         .filter_map(|(step, example)| {
@@ -93,7 +94,7 @@ fn describe_parameter(parameter: &Parameter, steps: &[(u64, &Example)]) -> Value
         "in": parameter.location,
         "required": parameter.location == "path",
         "description": parameter.about,
-        "schema": parameter.schema,
+        "schema": (parameter.schema)(limits),
     });
     if let Some(members) = described.as_object_mut().filter(|_| !examples.is_empty()) {
         members.insert("examples".into(), examples.into());
@@ -102,21 +103,20 @@ fn describe_parameter(parameter: &Parameter, steps: &[(u64, &Example)]) -> Value
 }
 
 /// Every status with its content; the errors grouped by theirs.
-fn answers(operation: &Operation, steps: &[(u64, &Example)]) -> Value {
+fn answers(endpoint: &Endpoint, steps: &[(u64, &Example)]) -> Value {
     let mut answers = Map::new();
-    let examples_of = |status: u16, content: &Content| -> Map<String, Value> {
+    let examples_of = |status: u16, media: Media| -> Map<String, Value> {
         let mine = steps.iter().filter(|(_, example)| example.status == status);
-        mine.map(|(step, e)| (e.name.clone(), example_object(*step, content, &e.answer))).collect()
+        mine.map(|(step, e)| (e.name.clone(), example_object(*step, media, &e.answer))).collect()
     };
-    for (status, content) in &operation.answers {
-        let described = describe_content(content, examples_of(*status, content));
+    for (status, media, about) in endpoint.document.answers {
+        let described = describe_content(*media, about, examples_of(*status, *media));
         answers.insert(status.to_string(), described);
     }
     let mut by_status: BTreeMap<u16, Vec<ErrorCode>> = BTreeMap::new();
-    for code in &operation.errors {
-        by_status.entry(code.http_status()).or_default().push(*code);
+    for code in endpoint.errors() {
+        by_status.entry(code.http_status()).or_default().push(code);
     }
-    let problem = Content { media: Media::Json(schema("Problem")), about: "" };
     for (status, codes) in by_status {
         // The health checks answer 503 with a body of their own.
         if answers.contains_key(&status.to_string()) {
@@ -127,7 +127,7 @@ fn answers(operation: &Operation, steps: &[(u64, &Example)]) -> Value {
         let described = json!({
             "description": about.join("\n\n"),
             "content": {"application/problem+json": {
-                "schema": schema("Problem"), "examples": examples_of(status, &problem),
+                "schema": schema("Problem"), "examples": examples_of(status, Media::Json("Problem")),
             }},
             "x-codes": codes.iter().map(|code| code.as_str()).collect::<Vec<_>>(),
         });
@@ -136,26 +136,38 @@ fn answers(operation: &Operation, steps: &[(u64, &Example)]) -> Value {
     answers.into()
 }
 
-fn describe_content(content: &Content, examples: Map<String, Value>) -> Value {
-    let text = json!({"type": "string"});
+fn describe_content(media: Media, about: &str, examples: Map<String, Value>) -> Value {
     // OpenAPI 3.1 has no words for a sequence of values, hence the extensions.
-    let (kind, mut described) = match &content.media {
+    let (kind, mut described) = match media {
         // The name and step of an answer without a body, so that it can be asked for.
-        Media::None => return json!({"description": content.about, "x-examples": examples}),
-        Media::Json(schema) => ("application/json", json!({"schema": schema})),
-        Media::Lines(schema) => ("application/x-ndjson", json!({"schema": text, "x-line-schema": schema})),
-        Media::Events(schemas) => ("text/event-stream", json!({"schema": text, "x-event-schemas": schemas})),
-        Media::Other(kind) => (*kind, json!({"schema": text})),
+        Media::Nothing => return json!({"description": about, "x-examples": examples}),
+        Media::Json(name) => ("application/json", json!({"schema": schema(name)})),
+        Media::AnyOf(names) => {
+            let schemas: Vec<Value> = names.iter().map(|name| schema(name)).collect();
+            ("application/json", json!({"schema": {"anyOf": schemas}}))
+        }
+        Media::AnyObject => {
+            ("application/json", json!({"schema": {"type": "object", "additionalProperties": true}}))
+        }
+        Media::Lines(name) => {
+            ("application/x-ndjson", json!({"schema": {"type": "string"}, "x-line-schema": schema(name)}))
+        }
+        Media::Events(kinds) => {
+            let schemas: Map<String, Value> =
+                kinds.iter().map(|(event, name)| ((*event).to_owned(), schema(name))).collect();
+            ("text/event-stream", json!({"schema": {"type": "string"}, "x-event-schemas": schemas}))
+        }
+        Media::Other(kind) => (kind, json!({"schema": {"type": "string"}})),
     };
     if let Some(members) = described.as_object_mut() {
         members.insert("examples".into(), examples.into());
     }
-    json!({"description": content.about, "content": {kind: described}})
+    json!({"description": about, "content": {kind: described}})
 }
 
 /// An Example Object; values of NDJSON become its lines.
-fn example_object(step: u64, content: &Content, value: &Value) -> Value {
-    let value = match (&content.media, value) {
+fn example_object(step: u64, media: Media, value: &Value) -> Value {
+    let value = match (media, value) {
         (Media::Lines(_), Value::Array(lines)) => {
             lines.iter().map(|line| format!("{line}\n")).collect::<String>().into()
         }

@@ -6,67 +6,45 @@ use hyper::header::ACCEPT;
 use super::state::MetricsDefault;
 
 /// Media types of the text; clients without OpenMetrics ask for `text/plain`.
-const TEXT: [(&str, &str); 2] = [("application", "openmetrics-text"), ("text", "plain")];
-const REPORT: [(&str, &str); 1] = [("application", "json")];
+const TEXT: [&str; 2] = ["application/openmetrics-text", "text/plain"];
+const REPORT: [&str; 1] = ["application/json"];
 
 /// The format with the higher quality; `default` where both are equal, also at 0.
 pub(super) fn preferred(headers: &HeaderMap, default: MetricsDefault) -> MetricsDefault {
-    let ranges: Vec<Range<'_>> = headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(Range::parse)
-        .collect();
-    let (text, report) = (quality(&ranges, &TEXT), quality(&ranges, &REPORT));
-    match text.cmp(&report) {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let ranges: Vec<(&str, u32)> = values.flat_map(|value| value.split(',')).map(range_and_quality).collect();
+    match quality(&ranges, &TEXT).cmp(&quality(&ranges, &REPORT)) {
         std::cmp::Ordering::Less => MetricsDefault::Report,
         std::cmp::Ordering::Equal => default,
         std::cmp::Ordering::Greater => MetricsDefault::Prometheus,
     }
 }
 
-/// `application/*;q=0.5`.
-struct Range<'a> {
-    kind: &'a str,
-    of_kind: &'a str,
-    /// In thousandths.
-    quality: u32,
+/// Of `application/*;q=0.5`: the range of types, and the quality in thousandths.
+fn range_and_quality(text: &str) -> (&str, u32) {
+    let (range, parameters) = text.split_once(';').unwrap_or((text, ""));
+    // Other parameters, as the version of a format, decide nothing.
+    let mut weights = parameters.split(';').filter_map(|part| part.split_once('='));
+    let weight = weights.find(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
+    let quality = weight.map_or(1.0, |(_, value)| value.trim().parse::<f32>().unwrap_or(0.0));
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
+    let thousandths = (quality.clamp(0.0, 1.0) * 1_000.0).round() as u32;
+    (range.trim(), thousandths)
 }
 
-impl<'a> Range<'a> {
-    /// `None` when it names no type.
-    fn parse(text: &'a str) -> Option<Self> {
-        let mut parts = text.split(';').map(str::trim);
-        let (kind, of_kind) = parts.next()?.split_once('/')?;
-        let weight = parts.filter_map(|part| part.split_once('=')).find(|(name, _)| {
-            // Other parameters, as the version of a format, decide nothing.
-            name.trim().eq_ignore_ascii_case("q")
-        });
-        let quality = weight.map_or(1.0, |(_, value)| value.trim().parse::<f32>().unwrap_or(0.0));
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
-        let quality = (quality.clamp(0.0, 1.0) * 1_000.0).round() as u32;
-        Some(Self { kind, of_kind, quality })
-    }
-
-    /// How exactly it names the type: 3 = by its name, 1 = as any; `None` = not at all.
-    fn fit(&self, kind: &str, of_kind: &str) -> Option<u8> {
-        if self.kind == "*" && self.of_kind == "*" {
-            Some(1)
-        } else if !self.kind.eq_ignore_ascii_case(kind) {
-            None
-        } else if self.of_kind == "*" {
-            Some(2)
-        } else {
-            self.of_kind.eq_ignore_ascii_case(of_kind).then_some(3)
-        }
+/// How exactly a range names a type: 3 = by its name, 1 = as any; `None` = not at all.
+fn fit(range: &str, name: &str) -> Option<u8> {
+    match range.strip_suffix("/*") {
+        Some("*") => Some(1),
+        Some(kind) => name.split_once('/').is_some_and(|(of, _)| of.eq_ignore_ascii_case(kind)).then_some(2),
+        None => range.eq_ignore_ascii_case(name).then_some(3),
     }
 }
 
 /// The quality of a format: for each of its media types that of the most specific range; the highest of them.
-fn quality(ranges: &[Range<'_>], names: &[(&str, &str)]) -> u32 {
-    let of_name = |(kind, of_kind): &(&str, &str)| {
-        let fitting = ranges.iter().filter_map(|range| Some((range.fit(kind, of_kind)?, range.quality)));
+fn quality(ranges: &[(&str, u32)], names: &[&str]) -> u32 {
+    let of_name = |name: &&str| {
+        let fitting = ranges.iter().filter_map(|(range, quality)| Some((fit(range, name)?, *quality)));
         fitting.max().map_or(0, |(_, quality)| quality)
     };
     names.iter().map(of_name).max().unwrap_or(0)

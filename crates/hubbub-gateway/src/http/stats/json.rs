@@ -7,6 +7,17 @@ use serde::Serialize;
 
 use crate::http::types::{Id, Time};
 
+// An answer and how current it is. The documents know it by the answer's name and description.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "{T}")]
+pub(in crate::http) struct Current<T> {
+    #[serde(flatten)]
+    pub(super) answer: T,
+    /// Everything acknowledged up to here is counted.
+    pub(super) as_of: Time,
+}
+
 /// How many messages of each type.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
@@ -17,8 +28,7 @@ struct MessagesByType {
 }
 
 impl From<TypeCounts> for MessagesByType {
-    fn from(counts: TypeCounts) -> Self {
-        let TypeCounts { text, join, leave } = counts;
+    fn from(TypeCounts { text, join, leave }: TypeCounts) -> Self {
         Self { text, join, leave }
     }
 }
@@ -32,8 +42,8 @@ struct Span {
 }
 
 impl From<FirstLast> for Span {
-    fn from(received: FirstLast) -> Self {
-        Self { first_message_at: Time(received.first), last_message_at: Time(received.last) }
+    fn from(FirstLast { first, last }: FirstLast) -> Self {
+        Self { first_message_at: Time(first), last_message_at: Time(last) }
     }
 }
 
@@ -69,7 +79,7 @@ impl From<stats::Totals> for Totals {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RoomStats {
-    pub(super) room_id: Id<RoomId>,
+    room_id: Id<RoomId>,
     /// How many are kept.
     messages: u64,
     /// Distinct senders.
@@ -79,16 +89,15 @@ pub(super) struct RoomStats {
 }
 
 impl From<stats::RoomStats> for RoomStats {
-    fn from(stats: stats::RoomStats) -> Self {
-        let stats::RoomStats { room, messages, users, received } = stats;
-        Self { room_id: Id(room), messages, unique_users: users, span: received.into() }
+    fn from(stats::RoomStats { room, messages, users: unique_users, received }: stats::RoomStats) -> Self {
+        Self { room_id: Id(room), messages, unique_users, span: received.into() }
     }
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct UserStats {
-    pub(super) user_id: Id<UserId>,
+    user_id: Id<UserId>,
     /// How many are kept.
     messages: u64,
     /// Rooms they are in.
@@ -98,8 +107,7 @@ pub(super) struct UserStats {
 }
 
 impl From<stats::UserStats> for UserStats {
-    fn from(stats: stats::UserStats) -> Self {
-        let stats::UserStats { user, messages, rooms, received } = stats;
+    fn from(stats::UserStats { user, messages, rooms, received }: stats::UserStats) -> Self {
         Self { user_id: Id(user), messages, rooms, span: received.into() }
     }
 }
@@ -115,8 +123,7 @@ pub(super) struct Participation {
 }
 
 impl From<stats::Participation> for Participation {
-    fn from(stats: stats::Participation) -> Self {
-        let stats::Participation { room, messages, received } = stats;
+    fn from(stats::Participation { room, messages, received }: stats::Participation) -> Self {
         Self { room_id: Id(room), messages, span: received.into() }
     }
 }
@@ -148,7 +155,61 @@ impl From<stats::HourStats> for HourStats {
     }
 }
 
-/// Each of them as JSON.
-pub(super) fn as_json<T, J: From<T>>(all: Vec<T>) -> Vec<J> {
+pub(super) fn as_json<T, J: From<T>>(all: impl IntoIterator<Item = T>) -> Vec<J> {
     all.into_iter().map(J::from).collect()
+}
+
+/// Most messages first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::http) struct RoomStatsList {
+    rooms: Vec<RoomStats>,
+}
+
+impl RoomStatsList {
+    pub(super) fn of(rooms: impl IntoIterator<Item = stats::RoomStats>) -> Self {
+        Self { rooms: as_json(rooms) }
+    }
+}
+
+/// Most messages first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::http) struct UserStatsList {
+    users: Vec<UserStats>,
+}
+
+impl UserStatsList {
+    pub(super) fn of(users: impl IntoIterator<Item = stats::UserStats>) -> Self {
+        Self { users: as_json(users) }
+    }
+}
+
+/// Oldest first; hours without messages are left out.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::http) struct HourStatsList {
+    pub(super) hours: Vec<HourStats>,
+    /// The `from` of the next page; `null` at the end.
+    pub(super) next: Option<Time>,
+}
+
+/// Who sent something in the window.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::http) struct ActiveUsers {
+    /// Of the whole window, whatever page this is.
+    pub(super) count: u64,
+    /// A page of them, in the order of their ids.
+    pub(super) users: Vec<Id<UserId>>,
+    pub(super) from: Time,
+    pub(super) to: Option<Time>,
+    /// The `after` of the next page; `null` at the end.
+    pub(super) next: Option<Id<UserId>>,
+}
+
+/// In the order of the rooms' ids.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct ParticipationList {
+    pub(super) user_id: Id<UserId>,
+    pub(super) rooms: Vec<Participation>,
+    /// The `after` of the next page; `null` at the end.
+    pub(super) next: Option<Id<RoomId>>,
 }

@@ -4,144 +4,134 @@
 //! query's `user` selects figures, only the header names the caller.
 
 mod accept;
-mod audit;
-mod counts;
 mod json;
-mod messages;
 mod report;
 mod state;
 
-pub(super) use audit::{Audit, audit};
-pub(super) use counts::{
-    ActiveUsers, Current, HourStatsList, ParticipationList, RoomStatsList, UserStatsList,
+pub(super) use json::{
+    ActiveUsers, Current, HourStatsList, ParticipationList, RoomStatsList, Totals, UserStatsList,
 };
-pub(super) use json::Totals;
-pub(super) use messages::messages;
 pub(super) use report::{Report, metrics, report};
 pub(crate) use state::SAMPLE_INTERVAL;
 pub use state::{MetricsDefault, Statistics};
 
 use std::time::Duration;
 
-use hubbub_core::stats::{ActiveUsersQuery, HoursQuery};
-use hubbub_core::{ErrorCode, RoomId, UserId};
+use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery};
+use hubbub_core::{ErrorCode, RoomId, StatsStore, Timestamp, UserId};
 use hyper::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::consistency::Reads;
 use super::endpoint::Call;
-use super::page::{LIMIT_DEFAULT, LIMIT_MAX};
-use super::query::{Query, refuse_faults};
-
-use super::users::check_self;
+use super::members::check_self;
+use super::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, refuse_faults};
+use super::types::{Id, Time};
 use super::{Answer, json_of};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::problem::Problem;
+use json::as_json;
 
 /// Rooms and users of a list of those with most messages, unless said.
 pub(super) const TOP_DEFAULT: usize = 10;
+/// Microseconds of an hour.
+const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// `GET /v1/stats`.
 pub(super) async fn totals(call: Call) -> Answer {
-    let gateway = call.gateway();
-    administrators_query(&call)?;
-    let reads = Reads::of(gateway, call.headers())?;
-    answer(&counts::totals(reads.stats()).await?)
+    check_administrator(&call.caller()?)?;
+    answer(reads(&call)?.totals().await?, Totals::from)
 }
 
 /// `GET /v1/stats/rooms`: those with most messages, or one.
 pub(super) async fn rooms(call: Call) -> Answer {
-    let gateway = call.gateway();
-    let query = administrators_query(&call)?;
+    check_administrator(&call.caller()?)?;
     let mut faults = Vec::new();
-    let limit = query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
-    let room = query.id("room", RoomId::new, &mut faults);
+    let limit = call.query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
+    let room = call.query.id("room", RoomId::new, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, call.headers())?;
     match room {
-        Some(room) => answer(&counts::one_room(reads.stats(), room).await?),
-        None => answer(&counts::rooms(reads.stats(), limit).await?),
+        Some(room) => answer(reads(&call)?.room_stats(room).await?, RoomStatsList::of),
+        None => answer(reads(&call)?.top_rooms(limit).await?, RoomStatsList::of),
     }
 }
 
 /// `GET /v1/stats/users`: those with most messages, or one.
 pub(super) async fn users(call: Call) -> Answer {
-    let gateway = call.gateway();
-    let query = call.query();
     let caller = Caller::of(call.headers(), &Query::default())?;
     let mut faults = Vec::new();
-    let limit = query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
-    let user = query.id("user", UserId::new, &mut faults);
+    let limit = call.query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
+    let user = call.query.id("user", UserId::new, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, call.headers())?;
+    let store = reads(&call)?;
     match user {
         Some(user) => {
             check_self(&caller, &user)?;
-            answer(&counts::one_user(reads.stats(), user).await?)
+            answer(store.user_stats(user).await?, UserStatsList::of)
         }
         None => {
             check_administrator(&caller)?;
-            answer(&counts::users(reads.stats(), limit).await?)
+            answer(store.top_users(limit).await?, UserStatsList::of)
         }
     }
 }
 
-/// `GET /v1/stats/hourly`.
 pub(super) async fn hourly(call: Call) -> Answer {
-    let gateway = call.gateway();
-    let query = administrators_query(&call)?;
+    check_administrator(&call.caller()?)?;
     let mut faults = Vec::new();
-    let (from, to) = (query.time("from", &mut faults), query.time("to", &mut faults));
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+    let (from, to) = (call.query.time("from", &mut faults), call.query.time("to", &mut faults));
+    let limit = call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, call.headers())?;
-    answer(&counts::hours(reads.stats(), HoursQuery { from, to, limit }).await?)
+    answer(reads(&call)?.hours(HoursQuery { from, to, limit }).await?, |page| {
+        let last = page.hours.last().filter(|_| page.more);
+        let next = last.map(|last| Time(later(last.hour, HOUR_MICROS)));
+        HourStatsList { hours: as_json(page.hours), next }
+    })
 }
 
-/// `GET /v1/stats/active-users`.
+/// `GET /v1/stats/active-users`. By default the window ends with the last message, and begins a day before its end.
 pub(super) async fn active_users(call: Call) -> Answer {
-    let gateway = call.gateway();
-    let query = administrators_query(&call)?;
+    check_administrator(&call.caller()?)?;
     let mut faults = Vec::new();
-    let (from, to) = (query.time("from", &mut faults), query.time("to", &mut faults));
-    let after = query.id("after", UserId::new, &mut faults);
+    let (from, to) = (call.query.time("from", &mut faults), call.query.time("to", &mut faults));
+    let after = call.query.id("after", UserId::new, &mut faults);
     // Here nothing but the number may be wanted.
-    let limit = match query.get("limit") {
+    let limit = match call.query.get("limit") {
         Some("0") => 0,
-        _ => query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults),
+        _ => call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults),
     };
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, call.headers())?;
-    let query = ActiveUsersQuery { from, to, after, limit };
-    answer(&counts::active_users(reads.stats(), query, gateway.now()).await?)
+    let store = reads(&call)?;
+    let from = from.unwrap_or_else(|| later(to.unwrap_or(call.gateway().now()), -24 * HOUR_MICROS));
+    let query = ActiveUsersQuery { from: Some(from), to, after, limit };
+    answer(store.active_users(query).await?, |active| {
+        let next = active.users.last().filter(|_| active.more).cloned().map(Id);
+        let users = active.users.into_iter().map(Id).collect();
+        ActiveUsers { count: active.count, users, from: Time(from), to: to.map(Time), next }
+    })
 }
 
 /// `GET /v1/stats/users/{user}/rooms`: where the user wrote.
 pub(super) async fn user_rooms(call: Call) -> Answer {
-    let gateway = call.gateway();
     let user = call.user()?;
-    let query = call.query();
-    check_self(&call.caller_in(&query)?, &user)?;
+    check_self(&call.caller()?, &user)?;
     let mut faults = Vec::new();
-    let after = query.id("after", RoomId::new, &mut faults);
-    let limit = query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
+    let after = call.query.id("after", RoomId::new, &mut faults);
+    let limit = call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     refuse_faults(faults)?;
-    let reads = Reads::of(gateway, call.headers())?;
-    answer(&counts::user_rooms(reads.stats(), user, after, limit).await?)
+    answer(reads(&call)?.participation(user.clone(), after, limit).await?, |page| {
+        let next = page.rooms.last().filter(|_| page.more).map(|last| Id(last.room.clone()));
+        ParticipationList { user_id: Id(user), rooms: as_json(page.rooms), next }
+    })
 }
 
-/// The query of a request that only administrators may make, where `user` in it is not who calls.
-fn administrators_only(call: &Call) -> Result<Query, Problem> {
-    check_administrator(&Caller::of(call.headers(), &Query::default())?)?;
-    Ok(call.query())
+fn reads(call: &Call) -> Result<&dyn StatsStore, Problem> {
+    Ok(Reads::of(call.gateway(), call.headers())?.stats())
 }
 
-/// The query of a request that only administrators may make.
-fn administrators_query(call: &Call) -> Result<Query, Problem> {
-    let query = call.query();
-    check_administrator(&call.caller_in(&query)?)?;
-    Ok(query)
+fn later(time: Timestamp, micros: i64) -> Timestamp {
+    Timestamp::from_micros(time.as_micros().saturating_add(micros))
 }
 
 fn check_administrator(caller: &Caller) -> Result<(), Problem> {
@@ -151,8 +141,49 @@ fn check_administrator(caller: &Caller) -> Result<(), Problem> {
     }
 }
 
-fn answer(counts: &impl Serialize) -> Answer {
-    json_of(StatusCode::OK, counts)
+/// Answers with what was counted, and how current it is.
+fn answer<V, T: Serialize>(counted: Counted<V>, answer: impl FnOnce(V) -> T) -> Answer {
+    json_of(StatusCode::OK, &Current { answer: answer(counted.value), as_of: Time(counted.as_of) })
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Audit {
+    /// Gone through.
+    messages: u64,
+    /// Empty when all counts are right.
+    differences: Vec<String>,
+    took_ms: f64,
+}
+
+pub(super) async fn audit(call: Call) -> Answer {
+    check_administrator(&call.caller()?)?;
+    let gateway = call.gateway().clone();
+    // It goes on when the caller is gone, and is still the only one then.
+    match tokio::spawn(async move { recount(&gateway).await }).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            tracing::error!(%error, "an audit ended early");
+            Err(Problem::new(ErrorCode::Internal, "the audit ended early; see the server's log"))
+        }
+    }
+}
+
+async fn recount(gateway: &Gateway) -> Answer {
+    // It reads everything and keeps second counts in memory: one is enough.
+    let Ok(_only) = gateway.statistics.audit.try_lock() else {
+        return Err(Problem::new(
+            ErrorCode::Overloaded,
+            "another audit is under way; ask again when it is over",
+        ));
+    };
+    let started = gateway.clock.monotonic();
+    let audit = gateway.store.audit().await?;
+    let took_ms = millis_since(gateway, started);
+    if !audit.value.differences.is_empty() {
+        tracing::error!(differences = ?audit.value.differences, "the statistics are wrong");
+    }
+    answer(audit, |audit| Audit { messages: audit.messages, differences: audit.differences, took_ms })
 }
 
 /// Milliseconds since a moment of the monotonic clock, to the microsecond.
@@ -160,7 +191,6 @@ fn millis_since(gateway: &Gateway, started: Duration) -> f64 {
     rounded(gateway.clock.monotonic().saturating_sub(started).as_secs_f64() * 1e3)
 }
 
-/// To three places.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use hubbub_pipeline::Metrics;
 
-/// Time between two samples.
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Samples that are kept: rates are those of the last ten seconds.
 const SAMPLES: usize = 10;
@@ -23,7 +22,6 @@ pub enum MetricsDefault {
 /// One server's own part of the statistics.
 #[derive(Debug)]
 pub struct Statistics {
-    /// What `/metrics` answers to those who take anything.
     pub(super) metrics_default: MetricsDefault,
     /// When the server started, on the monotonic clock.
     started: Duration,
@@ -32,7 +30,6 @@ pub struct Statistics {
     pub(super) audit: tokio::sync::Mutex<()>,
 }
 
-/// The counters at a moment.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     at: Duration,
@@ -46,14 +43,12 @@ impl Sample {
     }
 }
 
-/// Messages per second, in the last seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rates {
     /// Acknowledged to senders.
     pub(super) messages_in: f64,
     /// Handed to subscribers' sockets.
     pub(super) messages_out: f64,
-    /// How many seconds these are.
     pub(super) over: Duration,
 }
 

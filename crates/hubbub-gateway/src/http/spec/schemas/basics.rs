@@ -8,7 +8,7 @@ use super::super::super::types::{Epoch, Id};
 
 /// How a room stands.
 #[derive(JsonSchema)]
-pub(super) struct Position {
+pub(in super::super) struct Position {
     epoch: Epoch,
     /// The oldest message that is kept; one after `head` when none is.
     oldest: u64,
@@ -29,7 +29,7 @@ pub(super) struct Problem {
 /// What went wrong.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct LineProblem {
+pub(in super::super) struct LineProblem {
     /// Stable: never renamed, never reused.
     #[schemars(transform = list_codes)]
     code: String,
@@ -42,26 +42,19 @@ pub(super) struct LineProblem {
     /// For people.
     detail: String,
     /// The message it is about, also when the server made its id.
-    #[serde(skip_serializing_if = "Option::is_none")]
     message_id: Option<Id>,
     /// With `removed`: the room whose subscription ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     room_id: Option<Id>,
     /// Every broken rule, for `invalid`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Vec<BrokenRule>>,
     /// With `condition_failed`: what the key has, if it is there.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     revision: Option<u64>,
     /// With `reset` and `compacted`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<Epoch>,
     /// With `reset` and `compacted`: where to start again.
-    #[serde(skip_serializing_if = "Option::is_none")]
     oldest: Option<u64>,
     /// With `reset` and `compacted`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     head: Option<u64>,
 }
 
@@ -73,7 +66,7 @@ struct BrokenRule {
 }
 
 /// Every code there is, and what it means.
-fn list_codes(schema: &mut Schema) {
+pub(in super::super) fn list_codes(schema: &mut Schema) {
     let codes: Vec<&str> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
     let table: Vec<Value> = ErrorCode::ALL
         .iter()

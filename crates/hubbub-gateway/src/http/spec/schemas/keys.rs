@@ -1,6 +1,5 @@
-//! Batches of keys, which are written by hand, and events of keys; these are their schemas.
+//! Answers to batches of keys, and events of keys. Both are written by hand; these are their schemas.
 
-use hubbub_core::kv::TTL_MS_MAX;
 use schemars::JsonSchema;
 
 use super::super::super::types::{Epoch, Key, Revision, Time};
@@ -20,51 +19,13 @@ pub(super) struct Watching {
     after: u64,
 }
 
-/// At most 1,000 items together.
-#[derive(JsonSchema)]
-pub(super) struct KeyBatch {
-    put: Option<Vec<Put>>,
-    delete: Option<Vec<Delete>>,
-    get: Option<Vec<Key>>,
-}
-
-/// A value of at most {value_bytes} bytes.
-#[derive(JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(inline)]
-struct Put {
-    key: Key,
-    #[serde(flatten)]
-    value: Value,
-    /// Seconds it stays.
-    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = TTL_MS_MAX / 1_000))]
-    ttl: Option<f64>,
-    /// Only if the key has this revision; 0 = only if it is not there.
-    if_revision: Option<u64>,
-}
-
 #[derive(JsonSchema)]
 struct Value {
     /// The value as text.
-    #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
     /// Instead of `value`: bytes that are no UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("contentEncoding" = "base64"))]
     base64: Option<String>,
-}
-
-#[derive(JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-enum Delete {
-    Key(Key),
-    #[serde(rename_all = "camelCase")]
-    If {
-        key: Key,
-        /// Only if the key has this revision; 0 = only if it is not there.
-        if_revision: Option<u64>,
-    },
 }
 
 /// An answer for each item, in its order.
@@ -100,7 +61,6 @@ struct PutDone {
     /// Whether the key was not there before.
     created: bool,
     /// When it runs out; missing when it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Time>,
 }
 
@@ -121,6 +81,5 @@ struct Found {
     #[serde(flatten)]
     value: Value,
     /// When it runs out; missing when it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Time>,
 }

@@ -3,7 +3,7 @@
 use hubbub_core::change::TITLE_BYTES_MAX;
 use schemars::JsonSchema;
 
-use super::super::super::types::{AnyId, AnyTime, Epoch, Id, MessageType, Seq, Time};
+use super::super::super::types::{AnyId, AnyTime, Epoch, Id, MessageType, OrNull, Seq, Time};
 use super::LineProblem;
 
 /// A message as it is sent.
@@ -30,7 +30,7 @@ pub(super) struct Draft {
 /// A message as it is sent, where no path names the room.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DraftWithRoom {
+pub(in super::super) struct DraftWithRoom {
     #[serde(flatten)]
     draft: Draft,
     room_id: AnyId,
@@ -39,7 +39,7 @@ pub(super) struct DraftWithRoom {
 /// A message as it is kept.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Message {
+pub(in super::super) struct Message {
     message_id: Id,
     room_id: Id,
     user_id: Id,
@@ -50,7 +50,6 @@ pub(super) struct Message {
     seq: Seq,
     /// The server's clock; never decreases within a room.
     received_at: Time,
-    #[serde(skip_serializing_if = "Option::is_none")]
     username: Option<String>,
 }
 
@@ -90,7 +89,7 @@ pub(super) struct HistoryPage {
     oldest: u64,
     head: u64,
     /// The `after` or `before` of the next page; `null` at the end.
-    next: Option<u64>,
+    next: OrNull<u64>,
 }
 
 #[derive(JsonSchema)]
@@ -99,7 +98,7 @@ pub(super) struct UserMessages {
     messages: Vec<Message>,
     epoch: Epoch,
     /// The `before` of the page with older ones; `null` at the end.
-    next: Option<String>,
+    next: OrNull<String>,
 }
 
 /// A room as one of its members sees it.
@@ -109,7 +108,7 @@ pub(super) struct UserRoom {
     room_id: Id,
     /// A name for people; `null` = none.
     #[schemars(length(max = TITLE_BYTES_MAX))]
-    title: Option<String>,
+    title: OrNull<String>,
     /// Whether only members may read and write.
     members_only: bool,
     head: u64,
@@ -120,7 +119,7 @@ pub(super) struct UserRoom {
     /// Messages that are kept and lie behind it.
     unread: u64,
     /// The newest one that is kept.
-    last_message: Option<Message>,
+    last_message: OrNull<Message>,
 }
 
 #[derive(JsonSchema)]
@@ -128,5 +127,5 @@ pub(super) struct UserRoomList {
     rooms: Vec<UserRoom>,
     epoch: Epoch,
     /// The `after` of the next page; `null` at the end.
-    next: Option<String>,
+    next: OrNull<String>,
 }

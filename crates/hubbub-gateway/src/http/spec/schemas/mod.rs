@@ -20,79 +20,47 @@ use hubbub_core::limits::Limits;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use self::basics::{LineProblem, Position, Problem};
+pub(super) use self::basics::{LineProblem, Position, list_codes};
+pub(super) use self::messages::{DraftWithRoom, Message};
+
+use self::basics::Problem;
 use self::{keys as key_types, messages as message_types, queues as queue_types};
+use crate::http::sse::HEARTBEAT;
 use crate::http::types::{AnyId, AnyTime, OR_NULL, reference};
-use crate::http::{backups, health, kv, members, queues as queue_answers, room, rooms, stats, users};
+use crate::http::{ITEMS_MAX, backups, health, kv, members, queues as queue_answers, rooms, stats};
 
 /// A reference to one of [`all`].
-pub(super) fn schema(name: &str) -> Value {
+pub(in crate::http) fn schema(name: &str) -> Value {
     reference(name)
 }
 
 /// An id as it is written in paths, queries and answers.
-pub(super) fn id() -> Value {
+pub(in crate::http) fn id(_: &Limits) -> Value {
     schema("Id")
 }
 
-/// A whole number from `least` on.
-pub(super) fn integer(least: u64) -> Value {
-    json!({"type": "integer", "minimum": least})
+/// A whole number.
+pub(in crate::http) fn integer(_: &Limits) -> Value {
+    json!({"type": "integer", "minimum": 0})
 }
 
 /// `limit` of a list.
-pub(super) fn limit(default: usize, most: usize) -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": most, "default": default})
+pub(in crate::http) fn limit(least: usize, default: usize, most: usize) -> Value {
+    json!({"type": "integer", "minimum": least, "maximum": most, "default": default})
 }
 
 /// A time on input.
-pub(super) fn time() -> Value {
+pub(in crate::http) fn time(_: &Limits) -> Value {
     schema("AnyTime")
 }
 
+pub(in crate::http) fn text(_: &Limits) -> Value {
+    json!({"type": "string"})
+}
+
 /// A string out of these.
-pub(super) fn one_of(words: &[&str]) -> Value {
+pub(in crate::http) fn one_of(words: &[&str]) -> Value {
     json!({"type": "string", "enum": words})
-}
-
-/// An object with members that are always there and members that may be.
-pub(super) fn object(about: &str, required: Value, optional: Value) -> Value {
-    let (mut members, names) = match required {
-        Value::Object(members) => (members.clone(), members.keys().cloned().collect()),
-        _ => (Map::new(), Vec::new()),
-    };
-    if let Value::Object(optional) = optional {
-        members.extend(optional);
-    }
-    let mut object = json!({"type": "object", "properties": members});
-    if let Some(object) = object.as_object_mut() {
-        if !names.is_empty() {
-            object.insert("required".into(), names.into());
-        }
-        if !about.is_empty() {
-            object.insert("description".into(), about.into());
-        }
-    }
-    object
-}
-
-/// `schema` with a description of its own.
-pub(super) fn described(mut schema: Value, about: &str) -> Value {
-    if let Some(members) = schema.as_object_mut() {
-        members.insert("description".into(), about.into());
-    }
-    schema
-}
-
-/// An object with the members of several.
-pub(super) fn merged(about: &str, parts: &[&Value]) -> Value {
-    let mut members = Map::new();
-    let mut required = Vec::new();
-    for part in parts {
-        members.extend(part.get("properties").and_then(Value::as_object).cloned().unwrap_or_default());
-        required.extend(part.get("required").and_then(Value::as_array).cloned().unwrap_or_default());
-    }
-    json!({"type": "object", "description": about, "properties": members, "required": required})
 }
 
 /// Every schema by its name.
@@ -104,42 +72,39 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
             generator.take_definitions(false)
         }};
     }
+    // What is written by hand, too: of its members an `Option` may be left out, an `OrNull` may be `null`.
     let mut all = schemas_of!(SchemaSettings::draft2020_12().for_deserialize();
-        AnyId, AnyTime,
-        message_types::DraftWithRoom, message_types::Draft,
-        room::RoomSettingsBody, members::ReadBody<'_>,
+        AnyId, AnyTime, Position, Problem, LineProblem,
+        DraftWithRoom, message_types::Draft, Message, message_types::Receipt, message_types::Accepted,
+        message_types::LineAnswer, message_types::HistoryPage, message_types::UserRoomList, message_types::UserMessages,
+        rooms::RoomSettingsBody, members::ReadBody<'_>,
         queue_answers::QueueSettings, queue_types::QueueDraft, queue_types::QueueDrafts, queue_types::Take,
         queue_types::TakeOnLease, queue_types::TakeOfSender, queue_types::AckBody, queue_types::NackBody,
         queue_types::ExtendBody, queue_answers::AckManyBody<'_>, queue_answers::RedriveBody<'_>,
-        key_types::KeyBatch,
+        queue_types::QueueReceipt, queue_types::QueueReceipts, queue_types::QueueMessages,
+        queue_types::WaitingMessages, queue_types::Acked,
+        kv::BatchBody, key_types::KeyChange, key_types::Watching, key_types::KeyBatchAnswer, health::Live,
     );
     all.extend(schemas_of!(SchemaSettings::draft2020_12().for_serialize();
-        Position, Problem, LineProblem,
-        message_types::Message, message_types::Receipt, message_types::Accepted, message_types::LineAnswer,
-        message_types::HistoryPage,
-        rooms::Room, rooms::RoomList, members::Presence, members::ReadMark, members::MemberList,
-        message_types::UserRoomList, users::Erased,
-        queue_answers::Queue, queue_answers::QueueList, queue_types::QueueReceipt, queue_types::QueueReceipts,
-        queue_types::QueueMessages, queue_types::WaitingMessages, queue_answers::ClientList,
-        queue_answers::Nacked, queue_answers::Extended, queue_types::Acked, queue_answers::Redriven,
-        kv::KeyList, key_types::KeyChange, key_types::Watching, key_types::KeyBatchAnswer,
+        rooms::Room, rooms::RoomList, members::Presence, members::ReadMark, members::MemberList, members::Erased,
+        queue_answers::Queue, queue_answers::QueueList, queue_answers::ClientList,
+        queue_answers::Nacked, queue_answers::Extended, queue_answers::Redriven, kv::KeyList,
         stats::Current<stats::Totals>, stats::Current<stats::RoomStatsList>, stats::Current<stats::UserStatsList>,
         stats::Current<stats::HourStatsList>, stats::Current<stats::ActiveUsers>,
-        stats::Current<stats::ParticipationList>, message_types::UserMessages, stats::Current<stats::Audit>,
-        stats::Report,
-        health::Health, health::Live, backups::Backup,
+        stats::Current<stats::ParticipationList>, stats::Current<stats::Audit>, stats::Report,
+        health::Health, backups::Backup,
     ));
     all.values_mut().for_each(|schema| finish(schema, limits));
     all
 }
 
-fn generator(settings: SchemaSettings) -> SchemaGenerator {
+pub(super) fn generator(settings: SchemaSettings) -> SchemaGenerator {
     settings.with(|settings| settings.definitions_path = "/components/schemas".into()).into_generator()
 }
 
 /// Brings a derived schema into the form of the documents: limits in descriptions, no formats of Rust's numbers, and
 /// members that may be left out are not nullable, too.
-fn finish(schema: &mut Value, limits: &Limits) {
+pub(super) fn finish(schema: &mut Value, limits: &Limits) {
     let Some(keywords) = schema.as_object_mut() else { return };
     if let Some(Value::String(about)) = keywords.get_mut("description") {
         *about = with_limits(about, limits);
@@ -152,12 +117,14 @@ fn finish(schema: &mut Value, limits: &Limits) {
     for (keyword, value) in keywords.iter_mut() {
         match (keyword.as_str(), value) {
             ("properties", Value::Object(members)) => {
-                for (name, member) in members {
+                members.iter_mut().for_each(|(name, member)| {
                     finish(member, limits);
-                    if !required.iter().any(|one| one == name.as_str()) {
-                        strip_null(member);
-                    }
-                }
+                    strip_null(member, required.iter().any(|one| one == name.as_str()));
+                });
+            }
+            ("maximum", limit @ Value::String(_)) => {
+                let most = limit.as_str().map(|name| with_limits(name, limits));
+                *limit = most.and_then(|most| most.parse::<u64>().ok()).into();
             }
             ("anyOf", Value::Array(choices)) => choices.iter_mut().for_each(|one| finish(one, limits)),
             ("items" | "additionalProperties", value) => finish(value, limits),
@@ -167,11 +134,17 @@ fn finish(schema: &mut Value, limits: &Limits) {
 }
 
 /// One line, with the limits of this server for the names in braces.
-fn with_limits(about: &str, limits: &Limits) -> String {
+pub(super) fn with_limits(about: &str, limits: &Limits) -> String {
     let values = [
-        ("{message_bytes}", limits.message_bytes),
-        ("{queue_message_bytes}", limits.queue_message_bytes),
-        ("{value_bytes}", limits.value_bytes),
+        ("{message_bytes}", limits.message_bytes as u64),
+        ("{queue_message_bytes}", limits.queue_message_bytes as u64),
+        ("{value_bytes}", limits.value_bytes as u64),
+        ("{body_bytes}", limits.body_bytes as u64),
+        ("{page_messages}", limits.page_messages as u64),
+        ("{items}", ITEMS_MAX as u64),
+        ("{batch_answer_mib}", (kv::ANSWER_BYTES_MAX >> 20) as u64),
+        ("{changes_kept}", hubbub_core::kv::CHANGES_KEPT as u64),
+        ("{heartbeat_seconds}", HEARTBEAT.as_secs()),
     ];
     let about = about.replace('\n', " ");
     values.iter().fold(about, |about, (name, value)| about.replace(name, &value.to_string()))
@@ -181,10 +154,10 @@ fn is_rust_number(format: &str) -> bool {
     format.starts_with("uint") || format.starts_with("int") || ["float", "double"].contains(&format)
 }
 
-/// Takes `null` out of what an `Option` takes, unless it is marked.
-fn strip_null(member: &mut Value) {
+/// Takes the mark out, and where there is none and the member may be left out, `null`.
+fn strip_null(member: &mut Value, is_required: bool) {
     let Some(keywords) = member.as_object_mut() else { return };
-    if keywords.remove(OR_NULL).is_some() {
+    if keywords.remove(OR_NULL).is_some() || is_required {
         return;
     }
     if let Some(Value::Array(kinds)) = keywords.get_mut("type") {
@@ -193,6 +166,9 @@ fn strip_null(member: &mut Value) {
             let kind = kind.clone();
             keywords.insert("type".to_owned(), kind);
         }
+    }
+    if let Some(Value::Array(values)) = keywords.get_mut("enum") {
+        values.retain(|value| !value.is_null());
     }
     if let Some(Value::Array(choices)) = keywords.get_mut("anyOf") {
         choices.retain(|choice| choice.get("type").is_none_or(|kind| kind != "null"));

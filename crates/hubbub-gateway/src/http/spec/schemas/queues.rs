@@ -5,8 +5,8 @@ use hubbub_core::queue::{DURATION_MS_MAX, DeadReason, TAKE_MAX};
 use hubbub_core::queue_draft::WAIT_MS_MAX;
 use schemars::JsonSchema;
 
-use super::super::super::queues::ITEMS_MAX;
-use super::super::super::types::{AnyId, AnyTime, Id, MessageNumber, Time};
+use super::super::super::ITEMS_MAX;
+use super::super::super::types::{AnyId, AnyTime, Id, MessageNumber, OrNull, Time};
 use super::LineProblem;
 
 /// A message as it is sent.
@@ -55,7 +55,6 @@ pub(super) struct QueueReceipt {
     sent_at: Time,
     /// The same was sent before; nothing changed.
     duplicate: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     message_id: Option<Id>,
 }
 
@@ -116,7 +115,7 @@ pub(super) struct TakeOfSender {
     amount: Amount,
 }
 
-/// A message as a taker gets it.
+/// A message as a consumer gets it.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct QueueMessage {
@@ -128,17 +127,12 @@ pub(super) struct QueueMessage {
     /// Deliveries on lease so far, this one included.
     deliveries: u64,
     /// Whom it waited for; left out when for anybody.
-    #[serde(skip_serializing_if = "Option::is_none")]
     receiver: Option<Id>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     group_id: Option<Id>,
     /// On lease: what ends or extends it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<String>,
     /// On lease: when it ends.
-    #[serde(skip_serializing_if = "Option::is_none")]
     leased_until: Option<Time>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     dead: Option<Dead>,
 }
 
@@ -170,10 +164,8 @@ pub(super) struct WaitingMessage {
     #[schemars(extend("enum" = ["ready", "delayed", "leased"]))]
     state: String,
     /// When that ends, of one that is delayed or leased.
-    #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<Time>,
     /// When it goes if nobody takes it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Time>,
 }
 
@@ -182,7 +174,7 @@ pub(super) struct WaitingMessages {
     /// In the order of their ids.
     messages: Vec<WaitingMessage>,
     /// The `after` of the next page; `null` at the end.
-    next: Option<String>,
+    next: OrNull<String>,
 }
 
 #[derive(JsonSchema)]

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use hubbub_core::Timestamp;
 use schemars::JsonSchema;
-use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::super::millis_since;
-use super::super::rounded;
+use super::super::{millis_since, rounded};
 use super::rows::PlainTime;
 use crate::Gateway;
 
@@ -34,18 +32,9 @@ impl Timing {
     }
 }
 
-/// Written as an object with a member for each query.
-#[derive(Debug)]
-struct Timings(Vec<Timing>);
-
-impl Serialize for Timings {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for timing in &self.0 {
-            map.serialize_entry(timing.name, timing)?;
-        }
-        map.end()
-    }
+/// Writes an object with a member for each query.
+fn by_name<S: Serializer>(timings: &[Timing], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(timings.iter().map(|timing| (timing.name, timing)))
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -63,8 +52,9 @@ pub(super) struct Metadata {
     /// Zeros where the store needs no connections.
     database_connection_pool: ConnectionPool,
     /// Each of the queries above by its name.
+    #[serde(serialize_with = "by_name")]
     #[schemars(with = "BTreeMap<String, Timing>")]
-    queries: Timings,
+    queries: Vec<Timing>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -123,7 +113,7 @@ impl Metadata {
                 total_connections: pool.active.saturating_add(pool.idle),
                 threads_awaiting: pool.waiting,
             },
-            queries: Timings(timings),
+            queries: timings,
         }
     }
 }

@@ -11,34 +11,33 @@ use hubbub_core::message::MessageRun;
 use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery, UserHistoryQuery, hour_of};
 use hubbub_core::store::{Cursor, HistoryQuery, ReadError};
 use hubbub_core::{RoomId, Timestamp, UserId};
+use hyper::StatusCode;
 use hyper::header::{ACCEPT, HeaderValue, VARY};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::state::MetricsDefault;
-use super::{accept, administrators_only, answer};
+use super::{HOUR_MICROS, accept, check_administrator};
 use crate::Gateway;
+use crate::auth::Caller;
 use crate::http::consistency::Reads;
 use crate::http::endpoint::Call;
-use crate::http::query::refuse_faults;
-use crate::http::{Answer, health};
+use crate::http::query::{Query, refuse_faults};
+use crate::http::{Answer, health, json_of};
 use crate::problem::Problem;
 use metadata::{Metadata, Timing};
 use rows::{Hour, PairCount, RoomCount, RoomMessage, TopRoom, TopUser, UserMessage, UserRoom, newest_first};
 
 /// Most rows of `messagesPerRoom` and of `userParticipation`; their comments name the number, too.
 const ROWS_MAX: usize = 10_000;
-/// Rows of the lists of those with most messages.
 const TOP: usize = 10;
 /// Messages shown of the sample room and of the sample user.
 const SAMPLE: usize = 10;
 /// Their texts at most: 256 KiB.
 const SAMPLE_BYTES_MAX: usize = 256 * 1024;
-/// Most rooms of the sample user.
 const SAMPLE_ROOMS: usize = 1_000;
 /// Hours of the distribution, the one under way included.
 const HOURS: usize = 24;
-const HOUR_MICROS: i64 = 3_600_000_000;
 
 /// Everything in one, as numbers and flat rows.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -80,7 +79,6 @@ struct AnalyticsQueries {
     hourly_message_distribution: Vec<Hour>,
 }
 
-/// `GET /metrics`.
 pub(in crate::http) async fn metrics(call: Call) -> Answer {
     let gateway = call.gateway();
     let format = accept::preferred(call.headers(), gateway.statistics.metrics_default);
@@ -92,20 +90,20 @@ pub(in crate::http) async fn metrics(call: Call) -> Answer {
     Ok(response)
 }
 
-/// `GET /v1/stats/report`.
 pub(in crate::http) async fn report(call: Call) -> Answer {
     let gateway = call.gateway();
-    let query = administrators_only(&call)?;
+    // `user` in the query is not who calls.
+    check_administrator(&Caller::of(call.headers(), &Query::default())?)?;
     let mut faults = Vec::new();
-    let room = query.id("room", RoomId::new, &mut faults);
-    let user = query.id("user", UserId::new, &mut faults);
+    let room = call.query.id("room", RoomId::new, &mut faults);
+    let user = call.query.id("user", UserId::new, &mut faults);
     refuse_faults(faults)?;
     let reads = Reads::of(gateway, call.headers())?;
     let mut queries = Queries { gateway, reads, now: gateway.now(), timings: Vec::new() };
     let core_queries = queries.core(room, user).await?;
     let analytics_queries = queries.analytics().await?;
     let metadata = Metadata::of(gateway, queries.now, queries.timings);
-    answer(&Report { core_queries, analytics_queries, metadata })
+    json_of(StatusCode::OK, &Report { core_queries, analytics_queries, metadata })
 }
 
 /// Runs the queries of one report and keeps their timings.
@@ -117,7 +115,6 @@ struct Queries<'a> {
 }
 
 impl Queries<'_> {
-    /// Runs a query and notes its time under `name`.
     async fn timed<T, E: Into<Problem>>(
         &mut self,
         name: &'static str,

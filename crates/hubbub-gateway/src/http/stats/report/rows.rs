@@ -1,64 +1,40 @@
 //! The rows of the report, flat, for tools that read a table of numbers.
 
-use std::borrow::Cow;
-
 use hubbub_core::Timestamp;
 use hubbub_core::message::{Message, MessageRun};
+use hubbub_core::number::parse_canonical;
 use hubbub_core::stats::{HourStats, PairStats, Participation, RoomStats, UserStats};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 /// Largest number that every reader of JSON takes exactly: 2^53 - 1.
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// An id: an integer where it is written as one would be, else a string. No two ids are written alike.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An integer where the id is a decimal number without leading zeros up to 2^53 - 1, else a string.
+// No two ids are written alike.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(inline, extend("type" = ["integer", "string"]))]
 pub(super) struct ReportId(String);
 
 impl ReportId {
-    /// Of the text of a valid id.
     pub(super) fn of(id: &str) -> Self {
         Self(id.to_owned())
-    }
-
-    fn as_integer(&self) -> Option<u64> {
-        let is_canonical = self.0 == "0" || !self.0.starts_with('0');
-        let is_decimal = self.0.bytes().all(|byte| byte.is_ascii_digit());
-        let number = (is_canonical && is_decimal).then(|| self.0.parse().ok()).flatten()?;
-        (number <= INTEGER_MAX).then_some(number)
     }
 }
 
 impl Serialize for ReportId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.as_integer() {
+        match parse_canonical(&self.0).filter(|number| *number <= INTEGER_MAX) {
             Some(number) => serializer.serialize_u64(number),
             None => serializer.serialize_str(&self.0),
         }
     }
 }
 
-impl JsonSchema for ReportId {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "ReportId".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": ["integer", "string"],
-            "description": "An integer where the id is a decimal number without leading zeros up to 2^53 - 1, else a \
-                string.",
-        })
-    }
-}
-
-/// Written as `YYYY-MM-DD hh:mm:ss.ffffff`, in UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct PlainTime(pub(super) Timestamp);
+/// `YYYY-MM-DD hh:mm:ss.ffffff`, in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
+#[schemars(inline, extend("pattern" = r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}\.\d{6}$"))]
+pub(super) struct PlainTime(#[schemars(with = "String")] pub(super) Timestamp);
 
 impl Serialize for PlainTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -66,24 +42,6 @@ impl Serialize for PlainTime {
         let part = |range: std::ops::Range<usize>| text.get(range).unwrap_or_default();
         let micros = self.0.as_micros().rem_euclid(1_000_000);
         serializer.collect_str(&format_args!("{} {}.{micros:06}", part(0..10), part(11..19)))
-    }
-}
-
-impl JsonSchema for PlainTime {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "PlainTime".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}\.\d{6}$",
-            "description": "`YYYY-MM-DD hh:mm:ss.ffffff`, in UTC.",
-        })
     }
 }
 
@@ -111,10 +69,8 @@ pub(super) struct PairCount {
 }
 
 impl From<PairStats> for PairCount {
-    fn from(stats: PairStats) -> Self {
-        let PairStats { room, user, messages } = stats;
-        let (room_id, user_id) = (ReportId::of(room.as_str()), ReportId::of(user.as_str()));
-        Self { room_id, user_id, message_count: messages }
+    fn from(PairStats { room, user, messages: message_count }: PairStats) -> Self {
+        Self { room_id: ReportId::of(room.as_str()), user_id: ReportId::of(user.as_str()), message_count }
     }
 }
 
@@ -154,7 +110,6 @@ impl From<Message<'_>> for UserMessage {
     }
 }
 
-/// The messages of a page, newest first.
 pub(super) fn newest_first<R>(messages: &MessageRun) -> Vec<R>
 where
     R: for<'a> From<Message<'a>>,
@@ -174,10 +129,9 @@ pub(super) struct UserRoom {
 }
 
 impl From<Participation> for UserRoom {
-    fn from(stats: Participation) -> Self {
-        let Participation { room, messages, received } = stats;
+    fn from(Participation { room, messages: message_count, received }: Participation) -> Self {
         let last_activity = PlainTime(received.last);
-        Self { room_id: ReportId::of(room.as_str()), message_count: messages, last_activity }
+        Self { room_id: ReportId::of(room.as_str()), message_count, last_activity }
     }
 }
 

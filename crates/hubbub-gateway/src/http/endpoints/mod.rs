@@ -1,0 +1,83 @@
+//! All endpoints, one file for each subject. They drive routing, the methods of a 405, and `/openapi.json`.
+//!
+//! **To add an endpoint**: write its handler, an entry in the file of its subject, and examples in `spec/examples.jsonl`.
+//! The process test `documents_are_true` sends the examples and compares every answer with its example and schema.
+
+mod backups;
+mod keys;
+mod leases;
+mod messages;
+mod queues;
+mod rooms;
+mod service;
+mod stats;
+
+use super::assets;
+use super::endpoint::{Endpoint, get};
+
+pub(super) struct Tag {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    /// Whether the caller's name matters.
+    pub(super) has_callers: bool,
+    endpoints: &'static [&'static [Endpoint]],
+}
+
+const fn tag(name: &'static str, about: &'static str, endpoints: &'static [&'static [Endpoint]]) -> Tag {
+    Tag { name, about, has_callers: true, endpoints }
+}
+
+/// The subjects, in the order in which they are read best.
+pub(super) static TAGS: &[Tag] = &[
+    tag("Messages", "Send, read back, follow.", &[messages::ENDPOINTS]),
+    tag("Rooms", "What rooms there are and who is in them.", &[rooms::ENDPOINTS]),
+    tag("Members", "Who belongs to a room, what is unread, and what belongs to a user.", &[rooms::MEMBERS]),
+    tag(
+        "Statistics",
+        "What is stored, counted: exact, and each answer with its `asOf`.",
+        &[stats::ENDPOINTS],
+    ),
+    tag(
+        "Keys",
+        "Values by key, cached in memory; conditional changes, expiry, lists, and changes as they are made.",
+        &[keys::ENDPOINTS],
+    )
+    .anonymous(),
+    tag(
+        "Queues",
+        "Messages that wait until somebody takes them; `docs/queues.md` is a guide.",
+        &[queues::ENDPOINTS, leases::ENDPOINTS],
+    ),
+    tag(
+        "WebSocket",
+        "Where sockets begin; what is said over them is in `/asyncapi.json`.",
+        &[service::SOCKETS],
+    ),
+    tag(
+        "Backups",
+        "Copying the store while it is written to; `hubbub backup` does it. For the administrator.",
+        &[backups::ENDPOINTS],
+    ),
+    tag("Service", "Health, metrics and these documents.", &[service::ENDPOINTS]).anonymous(),
+];
+
+/// Pages and their files, which are not part of the API.
+static PAGES: &[Endpoint] = &[
+    get("/", |call| Box::pin(assets::chat_page(call))).with_head(),
+    get("/docs", |call| Box::pin(assets::docs_page(call))).with_head(),
+    get("/web/{*file}", |call| Box::pin(assets::file(call))).with_head(),
+];
+
+pub(super) fn all() -> impl Iterator<Item = &'static Endpoint> {
+    PAGES.iter().chain(TAGS.iter().flat_map(Tag::endpoints))
+}
+
+impl Tag {
+    const fn anonymous(self) -> Self {
+        Self { has_callers: false, ..self }
+    }
+
+    pub(super) fn endpoints(&self) -> impl Iterator<Item = &'static Endpoint> + use<> {
+        self.endpoints.iter().copied().flatten()
+    }
+}

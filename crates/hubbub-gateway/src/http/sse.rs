@@ -1,0 +1,51 @@
+//! Server-Sent Events, resumed by `Last-Event-ID`: `epoch:number`.
+
+use std::time::Duration;
+
+use hubbub_core::FieldError;
+use hubbub_core::number::parse_digits;
+use hyper::header::{CACHE_CONTROL, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Response};
+
+use super::streamed::{Writer, streamed};
+use super::{Body, stream_response};
+use crate::json::write_number;
+use crate::problem::Problem;
+
+/// A comment this often keeps proxies from closing an idle stream.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
+pub(super) const COMMENT: &[u8] = b": \n\n";
+/// Chunks that may wait for a slow reader.
+const CHUNKS_MAX: usize = 4;
+
+pub(super) fn event_stream() -> (Writer, Response<Body>) {
+    let (writer, body) = streamed(CHUNKS_MAX);
+    let mut response = stream_response("text/event-stream", body);
+    let headers = response.headers_mut();
+    // Neither stored nor recompressed nor buffered on the way: each would hold events back.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    (writer, response)
+}
+
+/// Epoch and number of the last event the client has. `rule` says what an id must be.
+pub(super) fn last_event(headers: &HeaderMap, rule: &'static str) -> Result<Option<(String, u64)>, Problem> {
+    let Some(id) = headers.get("last-event-id") else { return Ok(None) };
+    let parts = id.to_str().ok().and_then(|id| id.split_once(':'));
+    let cursor = parts.and_then(|(epoch, number)| Some((epoch.to_owned(), parse_digits(number)?)));
+    cursor.map(Some).ok_or_else(|| Problem::invalid(vec![FieldError::new("Last-Event-ID", rule)]))
+}
+
+pub(super) fn write_id(epoch: &str, number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"id: ");
+    out.extend_from_slice(epoch.as_bytes());
+    write_number(":", number, out);
+    out.push(b'\n');
+}
+
+/// Appends the last event of a stream that the server ends.
+pub(super) fn write_error(problem: &Problem, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"event: error\ndata: {");
+    problem.write_members(out);
+    out.extend_from_slice(b"}\n\n");
+}

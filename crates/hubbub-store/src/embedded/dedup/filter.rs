@@ -96,24 +96,18 @@ fn bits(hash: u64) -> impl Iterator<Item = u64> {
 
 /// A set of 64-bit hashes that may say "maybe" about one it does not hold, and never "no" about one it holds.
 #[derive(Debug)]
-pub struct IdFilter {
+pub(crate) struct IdFilter {
     tiers: Vec<BloomFilter>,
-}
-
-impl Default for IdFilter {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl IdFilter {
     /// An empty filter; takes 1.5 MiB.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { tiers: vec![BloomFilter::new(FIRST_TIER_IDS, FIRST_TIER_BITS_PER_ID)] }
     }
 
     /// Adds a hash. One added before counts again.
-    pub fn insert(&mut self, hash: u64) {
+    pub(crate) fn insert(&mut self, hash: u64) {
         if let Some(tier) = self.tiers.last_mut().filter(|tier| tier.ids < tier.ids_max) {
             tier.insert(hash);
             return;
@@ -126,22 +120,17 @@ impl IdFilter {
     }
 
     /// `false` when the hash was certainly never added.
-    pub fn may_contain(&self, hash: u64) -> bool {
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
         self.tiers.iter().rev().any(|tier| tier.may_contain(hash))
     }
 
     /// How many hashes were added.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.tiers.iter().map(|tier| tier.ids).sum()
     }
 
-    /// Whether none was added.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Memory taken, in bytes.
-    pub fn bytes(&self) -> u64 {
+    #[cfg(test)]
+    fn bytes(&self) -> u64 {
         self.tiers.iter().map(|tier| (tier.words.len() * size_of::<u64>()) as u64).sum()
     }
 }

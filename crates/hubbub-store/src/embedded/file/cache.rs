@@ -9,9 +9,6 @@ use hubbub_core::invariant::saturate;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-/// Default bound of [`BlockCache`], in bytes of memory.
-pub const BLOCK_CACHE_BYTES: u64 = 64 * 1024 * 1024;
-
 /// About what a decoded block takes, to size the cache's own table.
 const BLOCK_MEMORY_BYTES: u64 = 24 * 1024;
 
@@ -25,7 +22,7 @@ struct Key {
 }
 
 /// What the cache keeps.
-pub trait Cached {
+pub(crate) trait Cached {
     /// Memory it takes.
     fn memory_bytes(&self) -> u64;
 }
@@ -40,14 +37,14 @@ impl<B: Cached> Weighter<Key, Arc<B>> for ByBytes {
 }
 
 /// Decoded blocks of all files of one kind. A block stays until the bytes are needed for others.
-pub struct BlockCache<B: Cached> {
+pub(crate) struct BlockCache<B: Cached> {
     blocks: Cache<Key, Arc<B>, ByBytes>,
     owners: AtomicU64,
 }
 
 impl<B: Cached> BlockCache<B> {
     /// A cache that holds at most about `bytes_max` bytes of memory.
-    pub fn new(bytes_max: u64) -> Arc<Self> {
+    pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
         let items: usize = saturate(bytes_max / BLOCK_MEMORY_BYTES);
         let options = cache::options(items.max(16), bytes_max, LARGEST_BYTES);
         Arc::new(Self {

@@ -109,7 +109,7 @@ struct MessageHead {
 
 /// A decoded block. Its messages' rooms follow from their ordinals and are given by the reader.
 #[derive(Debug)]
-pub struct MessageBlock {
+pub(crate) struct MessageBlock {
     heads: Vec<MessageHead>,
     /// All payloads, then user, username and id of each message.
     strings: String,

@@ -39,7 +39,7 @@ impl Segment {
     /// Reads everything: each block, the order of messages, whether they are where the indexes say, the tables of ids
     /// and users against the messages, and the checksum of the whole. Reports to `fault` whatever is wrong, and goes on behind it.
     /// The hasher is the one the segment was written with.
-    pub fn check(&self, hasher: &IdHasher, fault: &mut dyn FnMut(FileError)) {
+    pub(crate) fn check(&self, hasher: &IdHasher, fault: &mut dyn FnMut(FileError)) {
         let mut check = SegmentCheck {
             segment: self,
             hasher,

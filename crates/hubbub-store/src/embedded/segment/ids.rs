@@ -27,7 +27,7 @@ pub(super) fn entry(bytes: &[u8]) -> Option<(u64, u32)> {
 impl Segment {
     /// Shows `visit` each message whose id has this hash, until it says that the right one was found (`true`).
     /// Whether it said so is the answer. The hash alone proves nothing: compare room and id.
-    pub fn find_id(&self, hash: u64, mut visit: impl FnMut(&Message<'_>) -> bool) -> Result<bool, FileError> {
+    pub(crate) fn find_id(&self, hash: u64, mut visit: impl FnMut(&Message<'_>) -> bool) -> Result<bool, FileError> {
         let fences = &self.inner.fences;
         let first = fences.partition_point(|fence| *fence < hash).saturating_sub(1);
         for (page, fence) in fences.iter().enumerate().skip(first) {
@@ -44,7 +44,7 @@ impl Segment {
     }
 
     /// Shows `visit` the hashes of all ids, in rising order, many at a time.
-    pub fn id_hashes(&self, mut visit: impl FnMut(&[u64])) -> Result<(), FileError> {
+    pub(crate) fn id_hashes(&self, mut visit: impl FnMut(&[u64])) -> Result<(), FileError> {
         let mut stream = self.id_stream(STREAM_BYTES);
         let mut hashes = Vec::new();
         while stream.refill()? {

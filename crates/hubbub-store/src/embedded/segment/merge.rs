@@ -21,7 +21,7 @@ const STEP_BYTES: u64 = 16 * PAGE_BYTES as u64;
 /// Why a merge was given up. Its sources are as they were.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum MergeError {
+pub(crate) enum MergeError {
     /// A source could not be read.
     #[error(transparent)]
     Read(#[from] FileError),
@@ -33,7 +33,7 @@ pub enum MergeError {
 /// Copies the messages for which `keep` holds from `sources` to `writer`, which is empty, in order. A room may be in
 /// several sources, a seq of it in one only; all have ids hashed with the same key. The caller finishes the writer
 /// without adding more, or discards it when it holds nothing.
-pub fn merge(
+pub(crate) fn merge(
     sources: &[Segment],
     writer: &mut SegmentWriter,
     keep: impl Fn(&Message<'_>) -> bool,

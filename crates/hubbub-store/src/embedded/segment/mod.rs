@@ -65,26 +65,22 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use crate::embedded::file::cache::BLOCK_CACHE_BYTES;
-
 /// Decoded blocks of all segments.
-pub type BlockCache = crate::embedded::file::cache::BlockCache<block::MessageBlock>;
+pub(crate) type BlockCache = crate::embedded::file::cache::BlockCache<block::MessageBlock>;
 
-pub use crate::embedded::file::codec::Codec;
-pub use crate::embedded::file::error::FileError;
-pub use id_hash::IdHasher;
-pub use merge::{MergeError, merge};
-pub use open::{RoomSpan, Segment};
-pub use postings::Posting;
-pub use read::ReadEnd;
-pub use scan::MessageScan;
-pub use users::{Postings, UserPart, UserScan};
-pub use writer::SegmentWriter;
+pub(crate) use crate::embedded::file::codec::Codec;
+pub(crate) use id_hash::IdHasher;
+pub(crate) use merge::{MergeError, merge};
+pub(crate) use open::{RoomSpan, Segment};
+pub(crate) use postings::Posting;
+pub(crate) use read::ReadEnd;
+pub(crate) use users::UserPart;
+pub(crate) use writer::SegmentWriter;
 
 /// Directory of the segments.
-pub const SEGMENTS_DIR: &str = "segments";
+pub(crate) const SEGMENTS_DIR: &str = "segments";
 
 /// Name of a finished segment, relative to the data directory.
-pub fn segment_path(number: u64) -> String {
+pub(crate) fn segment_path(number: u64) -> String {
     format::SEGMENT.path(number)
 }

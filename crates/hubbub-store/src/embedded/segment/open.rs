@@ -22,24 +22,24 @@ use crate::embedded::file::{CachedBlocks, DataFile, FileError, FileKind, Section
 
 /// A room's part of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RoomSpan<'a> {
+pub(crate) struct RoomSpan<'a> {
     /// The room.
-    pub room: &'a str,
+    pub(crate) room: &'a str,
     /// Seq of its first message here.
-    pub first_seq: u64,
+    pub(crate) first_seq: u64,
     /// Seq of its last message here.
-    pub last_seq: u64,
+    pub(crate) last_seq: u64,
     /// Messages it has here.
-    pub count: u64,
+    pub(crate) count: u64,
     /// When the first of them was received.
-    pub first_received: Timestamp,
+    pub(crate) first_received: Timestamp,
     /// When the last of them was received.
-    pub last_received: Timestamp,
+    pub(crate) last_received: Timestamp,
 }
 
 /// An open segment. Cheap to clone; reads from many threads at once. Removing the file does not disturb it.
 #[derive(Clone)]
-pub struct Segment {
+pub(crate) struct Segment {
     pub(super) inner: Arc<Inner>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Inner {
 impl Segment {
     /// Opens segment `number` and checks everything but blocks, ids and users, which are checked as they are read. Decoded
     /// blocks are kept in `cache`. Indexes take about 32 bytes of memory per block, 8 per 341 ids, 50 per room, 30 per 64 users.
-    pub fn open(disk: &dyn Disk, number: u64, cache: Arc<BlockCache>) -> Result<Self, FileError> {
+    pub(crate) fn open(disk: &dyn Disk, number: u64, cache: Arc<BlockCache>) -> Result<Self, FileError> {
         let file = DataFile::open(disk, &SEGMENT, number)?;
         let (sections, end) = read_sections(&file, number)?;
         let sections = Sections { file: &file, entries: &sections };
@@ -116,17 +116,17 @@ impl Segment {
     }
 
     /// Its number, part of its file name.
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.inner.number
     }
 
     /// Length of the file.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.inner.file.bytes()
     }
 
     /// Checksum of the whole file, as it was written.
-    pub fn crc32c(&self) -> u32 {
+    pub(crate) fn crc32c(&self) -> u32 {
         self.inner.crc
     }
 
@@ -136,27 +136,27 @@ impl Segment {
     }
 
     /// How many messages it holds.
-    pub fn messages(&self) -> u64 {
+    pub(crate) fn messages(&self) -> u64 {
         self.inner.messages.into()
     }
 
     /// How many users have messages in it.
-    pub fn user_count(&self) -> u64 {
+    pub(crate) fn user_count(&self) -> u64 {
         self.inner.user_count
     }
 
     /// When its oldest and its newest message were received; `None` when it holds none.
-    pub fn times(&self) -> Option<(Timestamp, Timestamp)> {
+    pub(crate) fn times(&self) -> Option<(Timestamp, Timestamp)> {
         self.inner.rooms.times()
     }
 
     /// Its rooms in the order of their names.
-    pub fn rooms(&self) -> impl Iterator<Item = RoomSpan<'_>> {
+    pub(crate) fn rooms(&self) -> impl Iterator<Item = RoomSpan<'_>> {
         self.inner.rooms.entries().iter().map(|entry| self.room_span(entry))
     }
 
     /// A room's part, `None` when it has none here.
-    pub fn span(&self, room: &str) -> Option<RoomSpan<'_>> {
+    pub(crate) fn span(&self, room: &str) -> Option<RoomSpan<'_>> {
         self.room(room).map(|entry| self.room_span(entry))
     }
 

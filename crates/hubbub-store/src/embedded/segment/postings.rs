@@ -14,13 +14,13 @@ const POSTING_BYTES_MAX: usize = 20;
 
 /// One message of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Posting {
+pub(crate) struct Posting {
     /// Its place in the segment.
-    pub ordinal: u32,
+    pub(crate) ordinal: u32,
     /// When it was received, in microseconds.
-    pub received: i64,
+    pub(crate) received: i64,
     /// What it stands for.
-    pub kind: MessageType,
+    pub(crate) kind: MessageType,
 }
 
 impl Posting {

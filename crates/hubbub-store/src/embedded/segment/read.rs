@@ -14,7 +14,7 @@ use crate::embedded::rooms::{Hidden, add_to_page};
 
 /// How a read ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadEnd {
+pub(crate) enum ReadEnd {
     /// The page is full and the window holds more: at least one more message here.
     Full,
     /// Everything the window holds here was added.
@@ -26,7 +26,7 @@ impl Segment {
     /// first for [`Cursor::Before`] (turn the page round at the end). `limit` and `bytes_max` hold for all of
     /// `out`, strings of every kind counted, so a page can be filled from one segment after another; an empty
     /// `out` gets at least one message.
-    pub fn read_room(
+    pub(crate) fn read_room(
         &self,
         room: &str,
         query: &HistoryQuery,

@@ -8,7 +8,7 @@ use crate::embedded::file::FileError;
 
 /// Goes through a segment, every checksum on the way verified. Reads past the cache.
 #[derive(Debug)]
-pub struct MessageScan {
+pub(crate) struct MessageScan {
     segment: Segment,
     block: Option<MessageBlock>,
     /// Place of the block to read next.
@@ -21,7 +21,7 @@ pub struct MessageScan {
 
 impl Segment {
     /// A scan that stands before the first message.
-    pub fn scan(&self) -> MessageScan {
+    pub(crate) fn scan(&self) -> MessageScan {
         MessageScan { segment: self.clone(), block: None, next_block: 0, index: 0, ordinal: 0, room: 0 }
     }
 }
@@ -29,7 +29,7 @@ impl Segment {
 impl MessageScan {
     /// Moves to the next message; `None` behind the last one.
     #[allow(clippy::should_implement_trait)] // what is lent cannot outlive the next call
-    pub fn next(&mut self) -> Result<Option<Message<'_>>, FileError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Message<'_>>, FileError> {
         if self.block.is_some() {
             self.index += 1;
             self.ordinal = self.ordinal.saturating_add(1);
@@ -57,7 +57,7 @@ impl MessageScan {
     }
 
     /// The message under the cursor, the one `next` gave last.
-    pub fn current(&self) -> Option<Message<'_>> {
+    pub(crate) fn current(&self) -> Option<Message<'_>> {
         let (room, _) = self.segment.room_at(self.room)?;
         self.block.as_ref()?.message(self.index, room)
     }

@@ -13,13 +13,13 @@ const USER_BYTES_MAX: usize = 1 + 255 + 4 * 10;
 
 /// What a user has in a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserPart {
+pub(crate) struct UserPart {
     /// Messages, at least one.
-    pub count: u64,
+    pub(crate) count: u64,
     /// When the oldest was received, in microseconds.
-    pub first: i64,
+    pub(crate) first: i64,
     /// When the newest was received, in microseconds.
-    pub last: i64,
+    pub(crate) last: i64,
     postings: Range<u64>,
 }
 
@@ -72,7 +72,7 @@ impl UserFences {
 
 impl Segment {
     /// What a user has here; `None` when nothing.
-    pub fn user(&self, name: &str) -> Result<Option<UserPart>, FileError> {
+    pub(crate) fn user(&self, name: &str) -> Result<Option<UserPart>, FileError> {
         let Some((begin, end, postings)) = self.inner.user_fences.around(name) else { return Ok(None) };
         let mut scan = UserScan::new(self, begin..end, postings);
         while let Some((found, part)) = scan.next()? {
@@ -84,12 +84,12 @@ impl Segment {
     }
 
     /// A scan that stands before the first user.
-    pub fn users(&self) -> UserScan {
+    pub(crate) fn users(&self) -> UserScan {
         UserScan::new(self, 0..u64::MAX, 0)
     }
 
     /// The messages of a user, in the order of their ordinals.
-    pub fn postings(&self, part: &UserPart) -> Postings {
+    pub(crate) fn postings(&self, part: &UserPart) -> Postings {
         Postings {
             reader: PagedReader::new(self, self.inner.postings, part.postings.clone()),
             decoder: PostingDecoder::new(part.count, self.base_time(), self.inner.messages),
@@ -98,7 +98,7 @@ impl Segment {
 }
 
 /// One user's messages.
-pub struct Postings {
+pub(crate) struct Postings {
     reader: PagedReader,
     decoder: PostingDecoder,
 }
@@ -107,13 +107,13 @@ impl Postings {
     /// The next message; `None` behind the last one.
     #[allow(clippy::should_implement_trait)] // reading can fail
     #[inline]
-    pub fn next(&mut self) -> Result<Option<Posting>, FileError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Posting>, FileError> {
         self.decoder.next(&mut self.reader)
     }
 }
 
 /// Goes through the users of a segment in the order of their names, and through the messages of those of interest.
-pub struct UserScan {
+pub(crate) struct UserScan {
     users: PagedReader,
     postings: PagedReader,
     postings_end: u64,
@@ -136,7 +136,7 @@ impl UserScan {
 
     /// The next user; `None` behind the last one.
     #[allow(clippy::should_implement_trait)] // what is lent cannot outlive the next call
-    pub fn next(&mut self) -> Result<Option<(&str, UserPart)>, FileError> {
+    pub(crate) fn next(&mut self) -> Result<Option<(&str, UserPart)>, FileError> {
         if self.users.is_at_end() {
             return Ok(None);
         }
@@ -175,7 +175,7 @@ impl UserScan {
     }
 
     /// Shows `visit` the messages of the user that `next` gave last.
-    pub fn postings(&mut self, part: &UserPart, mut visit: impl FnMut(Posting)) -> Result<(), FileError> {
+    pub(crate) fn postings(&mut self, part: &UserPart, mut visit: impl FnMut(Posting)) -> Result<(), FileError> {
         let mut decoder = self.begin_postings(part);
         while let Some(posting) = decoder.next(&mut self.postings)? {
             visit(posting);

@@ -21,7 +21,7 @@ use crate::embedded::file::{Codec, FileWriter, Output, SortedFileWriter};
 ///
 /// Until [`Self::finish`] returned, the segment is not there; after a crash in between, write it again under the
 /// same number.
-pub struct SegmentWriter {
+pub(crate) struct SegmentWriter {
     file: FileWriter,
     hasher: IdHasher,
     block: BlockBuilder,
@@ -43,7 +43,7 @@ pub struct SegmentWriter {
 
 impl SegmentWriter {
     /// Begins segment `number`, in place of an unfinished one.
-    pub fn create(disk: Arc<dyn Disk>, number: u64, codec: Codec, hasher: IdHasher) -> io::Result<Self> {
+    pub(crate) fn create(disk: Arc<dyn Disk>, number: u64, codec: Codec, hasher: IdHasher) -> io::Result<Self> {
         Ok(Self {
             file: FileWriter::create(disk, &SEGMENT, number, codec)?,
             hasher,
@@ -61,13 +61,13 @@ impl SegmentWriter {
     }
 
     /// Messages so far.
-    pub fn messages(&self) -> u64 {
+    pub(crate) fn messages(&self) -> u64 {
         self.messages.into()
     }
 
     /// Adds a message. Rooms come in the order of their names' bytes, within a room seq increases and
     /// `received_at` does not decrease; anything else is `InvalidInput`. Keeps 28 bytes of memory per message.
-    pub fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
+    pub(crate) fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
         let ordinal = self.push_without_indexes(message)?;
         self.ids.push((self.hasher.hash(message.sent.room, message.sent.id), ordinal));
         self.users.push(message)?;
@@ -118,7 +118,7 @@ impl SegmentWriter {
     }
 
     /// Writes the indexes, syncs everything and gives the segment its name. Durable when it returns.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish(mut self) -> io::Result<()> {
         if self.id_table.is_none() {
             self.write_collected_ids()?;
             let users = std::mem::take(&mut self.users);
@@ -155,7 +155,7 @@ impl SegmentWriter {
     }
 
     /// Gives up and removes what was written.
-    pub fn discard(self) -> io::Result<()> {
+    pub(crate) fn discard(self) -> io::Result<()> {
         self.file.discard()
     }
 

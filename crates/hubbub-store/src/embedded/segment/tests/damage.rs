@@ -6,7 +6,8 @@ use super::users::{look_up_users, read_users};
 use super::{KEY, Owned, Place, examples, scan_all};
 use crate::embedded::file::FileKind;
 use crate::embedded::segment::format::SEGMENT;
-use crate::embedded::segment::{Codec, FileError, IdHasher, Segment};
+use crate::embedded::file::FileError;
+use crate::embedded::segment::{Codec, IdHasher, Segment};
 
 type Everything = (Vec<Owned>, Vec<u64>, Vec<String>);
 

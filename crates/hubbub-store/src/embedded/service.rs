@@ -18,8 +18,8 @@ use hubbub_core::store::{
 use hubbub_core::{Clock, OpBatch, Outcome, RandomSource, RoomId, RoomStore, StatsStore, Store, UserId};
 use parking_lot::Mutex;
 
-use crate::embedded::disk::data_dir::{self, DirLock};
 use crate::embedded::disk::FileDisk;
+use crate::embedded::disk::data_dir::{self, DirLock};
 use crate::embedded::engine::Engine;
 use crate::embedded::error::{MaintainError, OpenError};
 use crate::embedded::options::EngineOptions;

@@ -25,11 +25,11 @@ use crate::embedded::disk::DiskFile;
 use crate::embedded::disk::format_file::{self, FORMAT};
 use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
-use crate::embedded::kv::{log_path, run_path};
+use crate::embedded::kv::KeyRun;
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::queues::Copied;
 use crate::embedded::rooms::{EncodedRooms, RoomsCopy};
-use crate::embedded::segment::{Segment, segment_path};
+use crate::embedded::segment::Segment;
 use crate::embedded::service::Embedded;
 use crc32c::crc32c;
 pub use restore::{RestoreError, file_crc32c, restore};
@@ -131,14 +131,12 @@ impl Engine {
         let Barrier { journal, rooms, messages, queues, .. } = self.sealed_barrier(&mut sealing)?;
         let queues = self.shared.back_up_queues(queues)?;
         let view = self.shared.view();
-        let segments = view.segments.clone();
         let manifest = {
             let catalog = self.shared.catalog.lock();
-            let numbers = segments.iter().map(Segment::number).collect();
             Manifest {
                 applied: journal,
                 unsynced: false,
-                segments: numbers,
+                segments: view.segments.iter().map(Segment::number).collect(),
                 keys: catalog.keys.clone(),
                 queues: queues.named,
                 there_by: catalog.there_by.clone(),
@@ -150,19 +148,10 @@ impl Engine {
         };
 
         let (mut files, mut contents) = (Vec::new(), Vec::new());
-        for segment in segments {
-            let name = segment_path(segment.number());
-            files.push(BackupFile { name, bytes: segment.bytes(), crc32c: segment.crc32c() });
-            contents.push(Content::File(Arc::clone(segment.file())));
-        }
-        for run in &view.runs {
-            let name = run_path(run.number());
-            files.push(BackupFile { name, bytes: run.bytes(), crc32c: run.crc32c() });
-            contents.push(Content::File(Arc::clone(run.file())));
-        }
-        if let Some(log) = &view.key_log {
-            files.push(BackupFile { name: log_path(log.number), bytes: log.bytes, crc32c: log.crc });
-            contents.push(Content::File(Arc::clone(&log.file)));
+        let sealed = view.segments.iter().map(Segment::file).chain(view.runs.iter().map(KeyRun::file));
+        for file in sealed.chain(&view.key_log) {
+            files.push(BackupFile { name: file.path(), bytes: file.bytes, crc32c: file.crc32c });
+            contents.push(Content::File(Arc::clone(&file.file)));
         }
         for (file, content) in queues.files {
             files.push(file);

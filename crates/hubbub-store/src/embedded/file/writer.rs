@@ -7,8 +7,8 @@ use crc32c::crc32c;
 
 use super::block::{self, BlockLocation};
 use super::codec::Compressor;
-use super::{Codec, FileKind, Output, Section};
-use crate::embedded::disk::{Disk, DiskFile};
+use super::{Codec, DataFile, FileKind, Output, Section};
+use crate::embedded::disk::Disk;
 use crate::embedded::error::{DoingOn, MaintainError};
 
 /// Writes one file. After a crash before [`Self::finish`] returned, write it again under the same number.
@@ -51,18 +51,19 @@ impl FileWriter {
     }
 
     /// Appends a footer with these fields, then does what [`Self::finish`] does.
-    pub(crate) fn finish_with_footer(mut self, mut fields: Vec<u8>) -> io::Result<Arc<dyn DiskFile>> {
+    pub(crate) fn finish_with_footer(mut self, mut fields: Vec<u8>) -> io::Result<DataFile> {
         self.kind.finish_footer(&mut fields);
         self.output.append(|out| out.extend_from_slice(&fields))?;
         self.finish()
     }
 
     /// Syncs everything and gives the file its name. Durable when it returns.
-    pub(crate) fn finish(mut self) -> io::Result<Arc<dyn DiskFile>> {
+    pub(crate) fn finish(mut self) -> io::Result<DataFile> {
         self.output.sync()?;
+        let (bytes, crc32c) = (self.output.position(), self.output.crc());
         self.disk.rename(&self.kind.unfinished_path(self.number), &self.kind.path(self.number))?;
         self.disk.sync_dir(self.kind.dir)?;
-        Ok(self.output.into_file())
+        Ok(DataFile { kind: self.kind, number: self.number, file: self.output.into_file(), bytes, crc32c })
     }
 
     /// Gives up and removes what was written.

@@ -28,7 +28,7 @@ use hubbub_core::kv::has_expired;
 
 pub(crate) use crate::embedded::file::Patience;
 use crate::embedded::file::varint;
-pub(crate) use log::ChangeLog;
+pub(crate) use log::read_log;
 pub(crate) use run::{KEY_RUN, KeyRun, count_keys};
 pub(crate) use state::{Keys, OpenedKeys};
 

@@ -10,14 +10,15 @@ use hubbub_core::kv::KvHistory;
 use parking_lot::{Mutex, RwLock};
 
 use super::changes::Changes;
+use super::log::{read_log, write_log};
 use super::run::{KeyBlock, KeyRun};
 use super::tail::Written;
-use super::{ChangeLog, KV_DIR, Key, KeyCatalog};
+use super::{KV_DIR, Key, KeyCatalog};
 use crate::embedded::dedup::filter::BloomFilter;
 use crate::embedded::disk::Disk;
 use crate::embedded::error::{MaintainError, OpenError};
-use crate::embedded::file::BlockCache;
 use crate::embedded::file::kind::remove_unnamed;
+use crate::embedded::file::{BlockCache, DataFile};
 use crate::embedded::merge::keys::ReservedRuns;
 use crate::embedded::options::EngineOptions;
 use crate::embedded::segment::IdHasher;
@@ -49,7 +50,7 @@ pub(crate) struct Keys {
 pub(crate) struct OpenedKeys {
     pub(crate) keys: Keys,
     pub(crate) runs: Vec<KeyRun>,
-    pub(crate) log: Option<ChangeLog>,
+    pub(crate) log: Option<DataFile>,
 }
 
 impl Keys {
@@ -75,7 +76,7 @@ impl Keys {
         let (log, changes) = if catalog.log == 0 {
             (None, Changes::behind(catalog.revision))
         } else {
-            let (log, changes) = ChangeLog::read(disk, catalog.log)?;
+            let (log, changes) = read_log(disk, catalog.log)?;
             // Where revisions went on behind a gap, what was before it is no history of what comes.
             let follows = changes.head() == catalog.revision;
             (Some(log), if follows { changes } else { Changes::behind(catalog.revision) })
@@ -172,9 +173,9 @@ impl Keys {
         disk: Arc<dyn Disk>,
         number: u64,
         revision: u64,
-    ) -> Result<ChangeLog, MaintainError> {
+    ) -> Result<DataFile, MaintainError> {
         // The lock is not held while the disk is written to.
         let changes = self.changes.read().copy_through(revision);
-        ChangeLog::write(disk, number, &changes, revision)
+        write_log(disk, number, &changes, revision)
     }
 }

@@ -370,7 +370,7 @@ fn first_slot(shared: &Shared, dedup: &mut Dedup) -> Result<SlotLease, OpenError
 /// Takes what the rooms know of, but neither segments nor journals hold any more, for erased.
 fn forget_lost(view: &View, rooms: &mut Rooms) {
     let lost = |(number, room): (RoomNumber, &Room)| {
-        let last = view.span(&room.name, number).map_or(0, |span| span.last_seq);
+        let last = view.last_seq(&room.name, number);
         (number, last.max(room.low_watermark) + 1..=room.head)
     };
     let lost: Vec<_> = (0..).zip(rooms.all()).map(lost).collect();

@@ -4,10 +4,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::embedded::error::{DoingOn, MaintainError};
-use crate::embedded::file::write_sorted;
+use crate::embedded::file::{DataFile, write_sorted};
 use crate::embedded::kv::run::{KeyRun, RunWriter};
 use crate::embedded::kv::tail::{KeyLocation, read_change};
-use crate::embedded::kv::{ChangeLog, Key, KeyCatalog, Patience, log_path, run_path};
+use crate::embedded::kv::{Key, KeyCatalog, Patience, run_path};
 use crate::embedded::shared::Shared;
 use crate::embedded::tail::Tail;
 use crate::embedded::view::View;
@@ -19,7 +19,7 @@ const PAGE: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct SealedKeys {
     run: KeyRun,
-    log: ChangeLog,
+    log: DataFile,
     revision: u64,
     more_keys: i64,
 }
@@ -34,7 +34,7 @@ impl SealedKeys {
     }
 
     /// Shows it to readers. Answers the log that is of no use any more.
-    pub(crate) fn publish(self, view: &mut View) -> Option<ChangeLog> {
+    pub(crate) fn publish(self, view: &mut View) -> Option<DataFile> {
         view.runs.push(self.run);
         view.key_log.replace(self.log)
     }
@@ -67,10 +67,9 @@ impl Shared {
     }
 
     /// Removes the log that another took the place of.
-    pub(crate) fn remove_old_log(&self, old_log: Option<ChangeLog>) -> Result<(), MaintainError> {
+    pub(crate) fn remove_old_log(&self, old_log: Option<DataFile>) -> Result<(), MaintainError> {
         if let Some(old) = old_log {
-            let path = log_path(old.number);
-            self.disk.remove(&path).doing("removing", &path)?;
+            self.disk.remove(&old.path()).doing("removing", &old.path())?;
         }
         Ok(())
     }

@@ -178,10 +178,10 @@ impl MessageBlock {
     pub(super) fn partition_point(
         &self,
         range: std::ops::Range<usize>,
-        before: impl Fn(u64, Timestamp) -> bool,
+        before: impl Fn(u64, i64) -> bool,
     ) -> usize {
         let heads = self.heads.get(range.clone()).unwrap_or_default();
-        range.start + heads.partition_point(|head| before(head.seq, Timestamp::from_micros(head.received)))
+        range.start + heads.partition_point(|head| before(head.seq, head.received))
     }
 
     /// The message at `index`, which belongs to `room`; `None` when its parts do not fit their strings.

@@ -1,5 +1,7 @@
 //! The indexes kept in memory: rooms, blocks, and the first hash of every page of ids.
 
+use std::ops::Range;
+
 use hubbub_core::Timestamp;
 
 use crate::embedded::file::Cursor;
@@ -7,21 +9,26 @@ use crate::embedded::file::cursor::{index, put_varint, put_zigzag};
 
 /// A room's part of a segment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RoomEntry {
+pub(crate) struct RoomEntry {
     name_at: u32,
     name_bytes: u8,
-    pub(super) count: u32,
+    pub(crate) count: u32,
     pub(super) first_ordinal: u32,
-    pub(super) first_seq: u64,
-    pub(super) last_seq: u64,
-    pub(super) first_received: i64,
-    pub(super) last_received: i64,
+    pub(crate) first_seq: u64,
+    pub(crate) last_seq: u64,
+    /// When these were received, in microseconds.
+    pub(crate) first_received: i64,
+    pub(crate) last_received: i64,
 }
 
 impl RoomEntry {
     /// Ordinal behind the room's last message.
     pub(super) fn end(&self) -> u32 {
         self.first_ordinal.saturating_add(self.count)
+    }
+
+    pub(crate) fn ordinals(&self) -> Range<u32> {
+        self.first_ordinal..self.end()
     }
 }
 
@@ -37,11 +44,22 @@ impl RoomIndex {
         self.rooms.len()
     }
 
-    pub(super) fn entries(&self) -> &[RoomEntry] {
-        &self.rooms
+    /// Names and entries.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &RoomEntry)> {
+        self.rooms.iter().map(|entry| (self.name(entry), entry))
     }
 
-    pub(super) fn name(&self, entry: &RoomEntry) -> &str {
+    /// The room at `place` in the order of names.
+    pub(super) fn get(&self, place: usize) -> Option<(&str, &RoomEntry)> {
+        self.rooms.get(place).map(|entry| (self.name(entry), entry))
+    }
+
+    /// Ordinal behind the last message.
+    pub(super) fn end(&self) -> u32 {
+        self.rooms.last().map_or(0, RoomEntry::end)
+    }
+
+    fn name(&self, entry: &RoomEntry) -> &str {
         let start = index(entry.name_at);
         self.names.get(start..start + usize::from(entry.name_bytes)).unwrap_or_default()
     }
@@ -52,9 +70,9 @@ impl RoomIndex {
     }
 
     /// The room of the message with this ordinal.
-    pub(super) fn of_ordinal(&self, ordinal: u32) -> Option<&RoomEntry> {
+    pub(super) fn of_ordinal(&self, ordinal: u32) -> Option<(&str, &RoomEntry)> {
         let behind = self.rooms.partition_point(|entry| entry.first_ordinal <= ordinal);
-        self.rooms.get(behind.checked_sub(1)?)
+        self.get(behind.checked_sub(1)?)
     }
 
     pub(super) fn last_name(&self) -> Option<&str> {

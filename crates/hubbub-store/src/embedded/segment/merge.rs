@@ -7,16 +7,12 @@ use std::io;
 
 use hubbub_core::Message;
 
-use super::id_table::{IdTableWriter, PAGE_BYTES};
-use super::ids::IdStream;
+use super::ids::{IdStream, IdTableWriter};
 use super::merge_users::merge_users;
 use super::open::Segment;
 use super::scan::MessageScan;
 use super::writer::SegmentWriter;
 use crate::embedded::file::{FileError, Output};
-
-/// Read at a time of each source's table of ids.
-const STEP_BYTES: u64 = 16 * PAGE_BYTES as u64;
 
 /// Why a merge was given up. Its sources are as they were.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +67,7 @@ fn merge_ids(
 ) -> Result<(), MergeError> {
     let mut tables = Vec::with_capacity(sources.len());
     for (source, moves) in sources.iter().zip(moves) {
-        let mut kept = KeptIds { stream: source.id_stream(STEP_BYTES), moves, current: None };
+        let mut kept = KeptIds { stream: source.id_stream(), moves, current: None };
         kept.advance()?;
         tables.push(kept);
     }

@@ -47,7 +47,6 @@ mod block;
 mod check;
 mod format;
 mod id_hash;
-mod id_table;
 mod ids;
 mod index;
 mod merge;
@@ -70,8 +69,9 @@ pub(crate) type BlockCache = crate::embedded::file::cache::BlockCache<block::Mes
 
 pub(crate) use crate::embedded::file::codec::Codec;
 pub(crate) use id_hash::IdHasher;
+pub(crate) use index::RoomEntry;
 pub(crate) use merge::{MergeError, merge};
-pub(crate) use open::{RoomSpan, Segment};
+pub(crate) use open::Segment;
 pub(crate) use postings::Posting;
 pub(crate) use read::ReadEnd;
 pub(crate) use users::UserPart;

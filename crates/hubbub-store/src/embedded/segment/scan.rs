@@ -42,12 +42,12 @@ impl MessageScan {
             self.next_block += 1;
             self.index = 0;
         }
-        while self.segment.room_at(self.room).is_some_and(|(_, ordinals)| self.ordinal >= ordinals.end) {
+        while self.segment.inner.rooms.get(self.room).is_some_and(|(_, room)| self.ordinal >= room.end()) {
             self.room += 1;
         }
         match self.current() {
             Some(message) => Ok(Some(message)),
-            None => Err(self.segment.damaged(0, "a message does not fit its block")),
+            None => Err(self.segment.inner.file.damaged(0, "a message does not fit its block")),
         }
     }
 
@@ -58,7 +58,7 @@ impl MessageScan {
 
     /// The message under the cursor, the one `next` gave last.
     pub(crate) fn current(&self) -> Option<Message<'_>> {
-        let (room, _) = self.segment.room_at(self.room)?;
+        let (room, _) = self.segment.inner.rooms.get(self.room)?;
         self.block.as_ref()?.message(self.index, room)
     }
 }

@@ -92,7 +92,7 @@ impl Segment {
     pub(crate) fn postings(&self, part: &UserPart) -> Postings {
         Postings {
             reader: PagedReader::new(self, self.inner.postings, part.postings.clone()),
-            decoder: PostingDecoder::new(part.count, self.base_time(), self.inner.messages),
+            decoder: PostingDecoder::new(part.count, self.inner.rooms.base_time(), self.inner.messages),
         }
     }
 }
@@ -128,7 +128,7 @@ impl UserScan {
             users: PagedReader::new(segment, segment.inner.users, users),
             postings: PagedReader::new(segment, segment.inner.postings, postings..u64::MAX),
             postings_end: postings,
-            base: segment.base_time(),
+            base: segment.inner.rooms.base_time(),
             ordinals: segment.inner.messages,
             name: String::new(),
         }
@@ -175,7 +175,11 @@ impl UserScan {
     }
 
     /// Shows `visit` the messages of the user that `next` gave last.
-    pub(crate) fn postings(&mut self, part: &UserPart, mut visit: impl FnMut(Posting)) -> Result<(), FileError> {
+    pub(crate) fn postings(
+        &mut self,
+        part: &UserPart,
+        mut visit: impl FnMut(Posting),
+    ) -> Result<(), FileError> {
         let mut decoder = self.begin_postings(part);
         while let Some(posting) = decoder.next(&mut self.postings)? {
             visit(posting);

@@ -10,12 +10,12 @@ use hubbub_core::invariant::cast;
 use super::block::BlockBuilder;
 use super::format::{self, Footer, SEGMENT, SectionEntry, section};
 use super::id_hash::IdHasher;
-use super::id_table::IdTableWriter;
+use super::ids::IdTableWriter;
 use super::index::{BlockEntry, RoomIndex, write_blocks};
 use super::user_table::{UserCollector, UserSections, UserTableWriter};
 use crate::embedded::disk::Disk;
 use crate::embedded::file::writer::invalid;
-use crate::embedded::file::{Codec, FileWriter, Output, SortedFileWriter};
+use crate::embedded::file::{Codec, FileWriter, Output, Section, SortedFileWriter};
 
 /// Writes one segment.
 ///
@@ -43,7 +43,12 @@ pub(crate) struct SegmentWriter {
 
 impl SegmentWriter {
     /// Begins segment `number`, in place of an unfinished one.
-    pub(crate) fn create(disk: Arc<dyn Disk>, number: u64, codec: Codec, hasher: IdHasher) -> io::Result<Self> {
+    pub(crate) fn create(
+        disk: Arc<dyn Disk>,
+        number: u64,
+        codec: Codec,
+        hasher: IdHasher,
+    ) -> io::Result<Self> {
         Ok(Self {
             file: FileWriter::create(disk, &SEGMENT, number, codec)?,
             hasher,
@@ -58,11 +63,6 @@ impl SegmentWriter {
             users: UserCollector::default(),
             user_table: None,
         })
-    }
-
-    /// Messages so far.
-    pub(crate) fn messages(&self) -> u64 {
-        self.messages.into()
     }
 
     /// Adds a message. Rooms come in the order of their names' bytes, within a room seq increases and
@@ -117,48 +117,6 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes the indexes, syncs everything and gives the segment its name. Durable when it returns.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
-        if self.id_table.is_none() {
-            self.write_collected_ids()?;
-            let users = std::mem::take(&mut self.users);
-            self.write_users(|table, output| users.write(table, output))?;
-        }
-        let (ids, fences) =
-            self.id_table.take().ok_or_else(|| invalid("a segment needs its table of ids"))?;
-        let users = self.user_table.take().ok_or_else(|| invalid("a segment needs its table of users"))?;
-        let (rooms, blocks) = (self.rooms.write(), write_blocks(&self.blocks, self.messages));
-        let sections = [
-            ids,
-            users.postings,
-            users.users,
-            self.write_section(section::FENCES, &fences, fences.len() as u64 / 8)?,
-            self.write_section(section::ROOMS, &rooms, self.rooms.len() as u64)?,
-            self.write_section(section::BLOCKS, &blocks, self.blocks.len() as u64)?,
-            self.write_section(section::USER_FENCES, &users.fences, users.fence_count)?,
-            SectionEntry {
-                kind: section::BODY,
-                crc: self.file.output.crc(),
-                offset: 0,
-                bytes: self.file.output.position(),
-                items: 0,
-            },
-        ];
-        let table = self.file.append_section(&format::table(&sections))?;
-        let footer = Footer {
-            table_offset: table.offset,
-            sections: cast(sections.len(), "a segment has a few sections").map_err(io::Error::other)?,
-            table_crc: table.crc,
-            number: self.file.number(),
-        };
-        self.file.finish_with_footer(footer.fields()).map(drop)
-    }
-
-    /// Gives up and removes what was written.
-    pub(crate) fn discard(self) -> io::Result<()> {
-        self.file.discard()
-    }
-
     fn write_collected_ids(&mut self) -> io::Result<()> {
         let mut ids = std::mem::take(&mut self.ids);
         ids.sort_unstable();
@@ -207,21 +165,45 @@ impl SegmentWriter {
     }
 
     fn write_section(&mut self, kind: u32, bytes: &[u8], items: u64) -> io::Result<SectionEntry> {
-        let section = self.file.append_section(bytes)?;
-        Ok(SectionEntry { kind, crc: section.crc, offset: section.offset, bytes: section.bytes, items })
+        Ok(SectionEntry { kind, place: self.file.append_section(bytes)?, items })
     }
 }
 
 impl SortedFileWriter for SegmentWriter {
     fn items(&self) -> u64 {
-        self.messages()
+        self.messages.into()
     }
 
-    fn finish(self) -> io::Result<()> {
-        Self::finish(self)
+    fn finish(mut self) -> io::Result<()> {
+        if self.id_table.is_none() {
+            self.write_collected_ids()?;
+            let users = std::mem::take(&mut self.users);
+            self.write_users(|table, output| users.write(table, output))?;
+        }
+        let (ids, fences) =
+            self.id_table.take().ok_or_else(|| invalid("a segment needs its table of ids"))?;
+        let users = self.user_table.take().ok_or_else(|| invalid("a segment needs its table of users"))?;
+        let (rooms, blocks) = (self.rooms.write(), write_blocks(&self.blocks, self.messages));
+        let indexes = [
+            self.write_section(section::FENCES, &fences, fences.len() as u64 / 8)?,
+            self.write_section(section::ROOMS, &rooms, self.rooms.len() as u64)?,
+            self.write_section(section::BLOCKS, &blocks, self.blocks.len() as u64)?,
+            self.write_section(section::USER_FENCES, &users.fences, users.fence_count)?,
+        ];
+        let body = Section { offset: 0, bytes: self.file.output.position(), crc: self.file.output.crc() };
+        let body = SectionEntry { kind: section::BODY, place: body, items: 0 };
+        let sections = [&[ids, users.postings, users.users], indexes.as_slice(), &[body]].concat();
+        let table = self.file.append_section(&format::table(&sections))?;
+        let footer = Footer {
+            table_offset: table.offset,
+            sections: cast(sections.len(), "a segment has a few sections").map_err(io::Error::other)?,
+            table_crc: table.crc,
+            number: self.file.number(),
+        };
+        self.file.finish_with_footer(footer.fields()).map(drop)
     }
 
     fn discard(self) -> io::Result<()> {
-        Self::discard(self)
+        self.file.discard()
     }
 }

@@ -13,7 +13,7 @@ use crate::embedded::journal::block::{self, HEADER_BYTES};
 use crate::embedded::journal::slot_path;
 use crate::embedded::record::{self, Record};
 use crate::embedded::rooms::{Hidden, Room, RoomNumber};
-use crate::embedded::segment::{RoomSpan, Segment};
+use crate::embedded::segment::{RoomEntry, Segment};
 use crate::embedded::shared::Shared;
 use crate::embedded::tail::Tail;
 
@@ -21,11 +21,10 @@ use crate::embedded::tail::Tail;
 const READ_BYTES: u64 = 1 << 20;
 
 /// A room of a segment, found by ordinal.
-pub(super) struct SegmentRoom<'a> {
+pub(super) struct SegmentRoom {
     pub(super) number: RoomNumber,
     pub(super) name: Arc<str>,
-    pub(super) span: RoomSpan<'a>,
-    ordinals: Range<u32>,
+    part: RoomEntry,
     visible: Visible,
 }
 
@@ -40,33 +39,33 @@ enum Visible {
 }
 
 impl Visible {
-    fn of(room: &Room, span: &RoomSpan<'_>) -> Self {
+    fn of(room: &Room, part: &RoomEntry) -> Self {
         let hidden = room.hidden();
-        match hidden.visible(span.first_seq, span.last_seq) {
+        match hidden.visible(part.first_seq, part.last_seq) {
             _ if !room.hides_any() => Self::All,
             0 => Self::None,
             // No number is missing but those of hidden messages, so then none of those stands here.
-            visible if visible == span.count => Self::All,
+            visible if visible == u64::from(part.count) => Self::All,
             _ => Self::AllBut(hidden),
         }
     }
 }
 
-impl<'a> SegmentRoom<'a> {
+impl SegmentRoom {
     /// `None` for a room without a number: it is gone with all its messages.
-    fn of(shared: &Shared, span: RoomSpan<'a>, ordinals: Range<u32>) -> Option<Self> {
+    fn of(shared: &Shared, (name, part): (&str, &RoomEntry)) -> Option<Self> {
         let rooms = shared.rooms.read();
-        let number = rooms.number(span.room)?;
+        let number = rooms.number(name)?;
         let room = rooms.get(number)?;
-        let visible = Visible::of(room, &span);
-        Some(Self { number, name: Arc::clone(&room.name), span, ordinals, visible })
+        Some(Self { number, name: Arc::clone(&room.name), part: *part, visible: Visible::of(room, part) })
     }
 
     /// The seq of a message, as far as it follows from its place: when no seq between the room's first and last is
     /// missing.
     pub(super) fn seq(&self, ordinal: u32) -> Option<u64> {
-        let is_dense = self.span.last_seq - self.span.first_seq + 1 == self.span.count;
-        is_dense.then(|| self.span.first_seq + u64::from(ordinal.saturating_sub(self.ordinals.start)))
+        let is_dense = self.part.last_seq - self.part.first_seq + 1 == u64::from(self.part.count);
+        let place = ordinal.saturating_sub(self.part.ordinals().start);
+        is_dense.then(|| self.part.first_seq + u64::from(place))
     }
 
     /// Whether a message must not be seen any more.
@@ -87,8 +86,8 @@ impl<'a> SegmentRoom<'a> {
     /// not read again for each user who has a message in it.
     fn list_hidden(&mut self, segment: &Segment) -> Result<(), MaintainError> {
         let mut these = RoaringBitmap::new();
-        if matches!(self.visible, Visible::AllBut(_)) && self.seq(self.ordinals.start).is_none() {
-            for ordinal in self.ordinals.clone() {
+        if matches!(self.visible, Visible::AllBut(_)) && self.seq(self.part.ordinals().start).is_none() {
+            for ordinal in self.part.ordinals() {
                 if self.hides(segment, ordinal)? {
                     these.insert(ordinal);
                 }
@@ -104,7 +103,7 @@ pub(super) struct RoomFinder<'a> {
     shared: &'a Shared,
     segment: &'a Segment,
     ordinals: Range<u32>,
-    room: Option<SegmentRoom<'a>>,
+    room: Option<SegmentRoom>,
 }
 
 impl<'a> RoomFinder<'a> {
@@ -113,17 +112,17 @@ impl<'a> RoomFinder<'a> {
     }
 
     /// The room of an ordinal; `None` when it is gone.
-    pub(super) fn find(&mut self, ordinal: u32) -> Option<&SegmentRoom<'a>> {
+    pub(super) fn find(&mut self, ordinal: u32) -> Option<&SegmentRoom> {
         if !self.ordinals.contains(&ordinal) {
-            let (span, ordinals) = self.segment.room_of(ordinal)?;
-            self.ordinals = ordinals.clone();
-            self.room = SegmentRoom::of(self.shared, span, ordinals);
+            let found = self.segment.room_of(ordinal)?;
+            self.ordinals = found.1.ordinals();
+            self.room = SegmentRoom::of(self.shared, found);
         }
         self.room.as_ref()
     }
 
     /// The room of a message that may be seen, `None` of another.
-    pub(super) fn find_visible(&mut self, ordinal: u32) -> Result<Option<&SegmentRoom<'a>>, MaintainError> {
+    pub(super) fn find_visible(&mut self, ordinal: u32) -> Result<Option<&SegmentRoom>, MaintainError> {
         let segment = self.segment;
         match self.find(ordinal) {
             Some(room) if !room.hides(segment, ordinal)? => Ok(Some(room)),
@@ -133,28 +132,10 @@ impl<'a> RoomFinder<'a> {
 }
 
 /// All rooms of a segment, looked up at once. For all messages.
-struct SegmentRooms<'a> {
-    rooms: Vec<SegmentRoom<'a>>,
-}
-
-impl<'a> SegmentRooms<'a> {
-    fn of(shared: &Shared, segment: &'a Segment) -> Result<Self, MaintainError> {
-        let (mut rooms, mut next) = (Vec::new(), 0_u32);
-        for span in segment.rooms() {
-            let first = next;
-            next = next.saturating_add(saturate(span.count));
-            if let Some(mut room) = SegmentRoom::of(shared, span, first..next) {
-                room.list_hidden(segment)?;
-                rooms.push(room);
-            }
-        }
-        Ok(Self { rooms })
-    }
-
-    fn find(&self, ordinal: u32) -> Option<&SegmentRoom<'a>> {
-        let behind = self.rooms.partition_point(|room| room.ordinals.start <= ordinal);
-        self.rooms.get(behind.checked_sub(1)?).filter(|room| room.ordinals.contains(&ordinal))
-    }
+fn all_rooms(shared: &Shared, segment: &Segment) -> Result<Vec<SegmentRoom>, MaintainError> {
+    let mut rooms: Vec<_> = segment.rooms().filter_map(|room| SegmentRoom::of(shared, room)).collect();
+    rooms.iter_mut().try_for_each(|room| room.list_hidden(segment))?;
+    Ok(rooms)
 }
 
 /// Changes whenever something is hidden.
@@ -173,16 +154,20 @@ pub(super) fn add_segment(
     segment: &Segment,
     summary: &mut Summary,
 ) -> Result<(), MaintainError> {
-    let rooms = SegmentRooms::of(shared, segment)?;
+    let rooms = all_rooms(shared, segment)?;
+    let find = |ordinal: u32| {
+        let behind = rooms.partition_point(|room| room.part.ordinals().start <= ordinal);
+        rooms.get(behind.checked_sub(1)?).filter(|room| room.part.ordinals().contains(&ordinal))
+    };
     let mut scan = segment.users();
     while let Some((name, part)) = scan.next()? {
         let user = summary.intern(name);
-        let mut run: Option<(Run, &SegmentRoom<'_>)> = None;
+        let mut run: Option<(Run, &SegmentRoom)> = None;
         let mut result = Ok(());
         scan.postings(&part, |posting| {
-            let same =
-                run.as_ref().map(|(_, room)| *room).filter(|room| room.ordinals.contains(&posting.ordinal));
-            let Some(room) = same.or_else(|| rooms.find(posting.ordinal)) else { return };
+            let same = run.as_ref().map(|(_, room)| *room);
+            let same = same.filter(|room| room.part.ordinals().contains(&posting.ordinal));
+            let Some(room) = same.or_else(|| find(posting.ordinal)) else { return };
             match room.hides(segment, posting.ordinal) {
                 Ok(false) => {}
                 Ok(true) => return,

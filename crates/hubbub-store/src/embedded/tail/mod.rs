@@ -28,17 +28,6 @@ pub(crate) struct RecordLocation {
     pub(crate) bytes: u32,
 }
 
-/// What a room has somewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SeqSpan {
-    /// Seq of the oldest message.
-    pub(crate) first_seq: u64,
-    /// Seq of the newest message.
-    pub(crate) last_seq: u64,
-    /// How many.
-    pub(crate) messages: u64,
-}
-
 /// The messages of one slot.
 #[derive(Debug)]
 pub(crate) struct Tail {
@@ -57,7 +46,6 @@ struct Index {
     messages: u64,
     /// Where the last record ends.
     end: u64,
-    last_received: i64,
 }
 
 impl Tail {
@@ -71,7 +59,6 @@ impl Tail {
         let mut index = self.index.write();
         for (room, place) in places {
             index.rooms.entry(*room).or_default().push(*place);
-            index.last_received = index.last_received.max(place.received);
         }
         index.messages += places.len() as u64;
         if let Some((_, last)) = places.last() {
@@ -89,15 +76,9 @@ impl Tail {
         self.index.read().end
     }
 
-    /// What a room has here.
-    pub(crate) fn span(&self, room: RoomNumber) -> Option<SeqSpan> {
-        let index = self.index.read();
-        let places = index.rooms.get(&room)?;
-        Some(SeqSpan {
-            first_seq: places.first()?.seq,
-            last_seq: places.last()?.seq,
-            messages: places.len() as u64,
-        })
+    /// Seq of a room's newest message here.
+    pub(crate) fn last_seq(&self, room: RoomNumber) -> Option<u64> {
+        Some(self.index.read().rooms.get(&room)?.last()?.seq)
     }
 
     /// The rooms that have messages here.

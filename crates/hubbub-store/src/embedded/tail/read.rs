@@ -10,7 +10,7 @@ use super::{RecordLocation, Tail};
 use crate::embedded::error::{MaintainError, READING};
 use crate::embedded::journal::slot_path;
 use crate::embedded::record;
-use crate::embedded::rooms::{Hidden, RoomNumber, add_to_page};
+use crate::embedded::rooms::{Hidden, HistoryWindow, RoomNumber, add_to_page};
 
 /// Records that stand closer together than this are read with one call.
 const READ_BYTES: usize = 32 * 1024;
@@ -47,23 +47,11 @@ impl Tail {
     ) -> Vec<RecordLocation> {
         let index = self.index.read();
         let Some(places) = index.rooms.get(&room) else { return Vec::new() };
-        let (from, to) = (query.from.map(|time| time.as_micros()), query.to.map(|time| time.as_micros()));
-        let mut start = from.map_or(0, |from| places.partition_point(|place| place.received < from));
-        let mut end = to.map_or(places.len(), |to| places.partition_point(|place| place.received < to));
-        match query.cursor {
-            Cursor::After(seq) => {
-                let seq = seq.max(hidden.low_watermark);
-                start = start.max(places.partition_point(|place| place.seq <= seq));
-                let wanted = places.get(start..end).unwrap_or_default().iter();
-                wanted.filter(|place| !hidden.hides(place.seq)).take(limit).copied().collect()
-            }
-            Cursor::Before(seq) => {
-                end = end.min(places.partition_point(|place| place.seq < seq));
-                start = start.max(places.partition_point(|place| place.seq <= hidden.low_watermark));
-                let wanted = places.get(start..end).unwrap_or_default().iter().rev();
-                wanted.filter(|place| !hidden.hides(place.seq)).take(limit).copied().collect()
-            }
-        }
+        let window = HistoryWindow::of(query, hidden);
+        let begin = places.partition_point(|place| window.begins_behind(place.seq, place.received));
+        let end = places.partition_point(|place| window.ends_behind(place.seq, place.received));
+        let wanted = window.in_order(begin..end).filter_map(|place| places.get(place));
+        wanted.filter(|place| !hidden.hides(place.seq)).take(limit).copied().collect()
     }
 
     /// Calls `visit` with the message whose record begins at `offset`, of unknown length.

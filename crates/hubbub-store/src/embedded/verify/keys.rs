@@ -4,7 +4,7 @@ use super::Verifier;
 use crate::embedded::error::OpenError;
 use crate::embedded::file::FileError;
 use crate::embedded::file::cache::BlockCache;
-use crate::embedded::kv::{ChangeLog, KeyRun, count_keys, run_path};
+use crate::embedded::kv::{KeyRun, count_keys, read_log, run_path};
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::record::KeyChange;
 use crate::embedded::segment::IdHasher;
@@ -32,7 +32,7 @@ impl Verifier<'_> {
             }
         }
         if catalog.log != 0 {
-            errors.extend(ChangeLog::read(self.disk, catalog.log).err());
+            errors.extend(read_log(self.disk, catalog.log).err());
         }
         if errors.is_empty() {
             match count_keys(&runs) {

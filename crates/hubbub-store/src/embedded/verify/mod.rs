@@ -26,7 +26,7 @@ use crate::embedded::queues::read_checkpoint;
 use crate::embedded::record::{self, Record};
 use crate::embedded::recovery::{read_slot, read_slots};
 use crate::embedded::rooms::{Position, Rooms};
-use crate::embedded::segment::{BlockCache, IdHasher, Segment, segment_path};
+use crate::embedded::segment::{BlockCache, IdHasher, RoomEntry, Segment, segment_path};
 
 /// Something that is not as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,21 +85,11 @@ pub fn verify(dir: &Path, fault: &mut dyn FnMut(DataFault)) -> Result<Verified, 
     Ok(verifier.found)
 }
 
-/// What a segment holds of a room.
-#[derive(Debug, Clone, Copy)]
-struct SegmentSpan {
-    segment: u64,
-    first: u64,
-    last: u64,
-    count: u64,
-    last_received: i64,
-}
-
 struct Verifier<'a> {
     disk: &'a FileDisk,
     fault: &'a mut dyn FnMut(DataFault),
-    /// The parts of each room in segments, in their order.
-    spans: HashMap<String, Vec<SegmentSpan>>,
+    /// The parts of each room in segments, in their order, with the number of the segment.
+    spans: HashMap<String, Vec<(u64, RoomEntry)>>,
     /// Number and time of each room's newest message in the journal.
     newest: HashMap<String, (u64, i64)>,
     /// Revision of the newest change of a key in the journal.
@@ -199,22 +189,14 @@ impl Verifier<'_> {
 
     /// The rooms of a segment must go on where the segments before it ended.
     fn spans(&mut self, segment: &Segment) {
-        for room in segment.rooms() {
-            let span = SegmentSpan {
-                segment: segment.number(),
-                first: room.first_seq,
-                last: room.last_seq,
-                count: room.count,
-                last_received: room.last_received.as_micros(),
-            };
-            let all = self.spans.entry(room.room.to_owned()).or_default();
-            let follows = all.last().is_none_or(|before| {
-                span.first > before.last && room.first_received.as_micros() >= before.last_received
+        for (name, room) in segment.rooms() {
+            let all = self.spans.entry(name.to_owned()).or_default();
+            let follows = all.last().is_none_or(|(_, before)| {
+                room.first_seq > before.last_seq && room.first_received >= before.last_received
             });
-            all.push(span);
+            all.push((segment.number(), *room));
             if !follows {
-                let what =
-                    format!("room {} goes on before the place where an earlier segment ended", room.room);
+                let what = format!("room {name} goes on before the place where an earlier segment ended");
                 self.damaged(&segment_path(segment.number()), 0, what);
             }
         }
@@ -285,7 +267,7 @@ impl Verifier<'_> {
 
     fn message(&mut self, path: &str, offset: u64, message: &Message<'_>, is_new: bool, rooms: &mut Rooms) {
         let (room, this) = (message.sent.room, (message.seq, message.received_at.as_micros()));
-        let sealed = || self.spans.get(room)?.last().map(|span| (span.last, span.last_received));
+        let sealed = || self.spans.get(room)?.last().map(|(_, part)| (part.last_seq, part.last_received));
         let before = self.newest.get(room).copied().or_else(sealed);
         if before.is_some_and(|before| this.0 <= before.0 || this.1 < before.1) {
             self.damaged(path, offset, format!("message {} of room {room} is out of order", this.0));
@@ -303,22 +285,22 @@ impl Verifier<'_> {
         let known: HashSet<&str> = rooms.all().iter().map(|room| &*room.name).collect();
         let mut faults: Vec<(u64, String)> = Vec::new();
         for (name, spans) in &self.spans {
-            let segment = spans.last().map_or(0, |span| span.segment);
+            let segment = spans.last().map_or(0, |(segment, _)| *segment);
             if !known.contains(name.as_str()) {
                 faults.push((segment, format!("it holds room {name}, which the manifest does not know")));
             }
         }
         for room in rooms.all() {
             let (hidden, mut next) = (room.hidden(), 1);
-            for span in self.spans.get(&*room.name).into_iter().flatten() {
-                let missing = hidden.visible(next, span.first.saturating_sub(1))
-                    + hidden.visible(span.first, span.last).saturating_sub(span.count);
+            for (segment, part) in self.spans.get(&*room.name).into_iter().flatten() {
+                let missing = hidden.visible(next, part.first_seq.saturating_sub(1))
+                    + hidden.visible(part.first_seq, part.last_seq).saturating_sub(part.count.into());
                 if missing > 0 {
                     let what =
                         format!("{missing} messages of room {} are missing in it or before it", room.name);
-                    faults.push((span.segment, what));
+                    faults.push((*segment, what));
                 }
-                next = span.last + 1;
+                next = part.last_seq + 1;
             }
             let end = self.newest.get(&*room.name).map_or(next.saturating_sub(1), |newest| newest.0);
             if end > room.head || hidden.visible(end + 1, room.head) > 0 {

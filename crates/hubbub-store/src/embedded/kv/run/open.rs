@@ -9,7 +9,7 @@ use super::block::{KeyBlock, KeyEntry, StoredValue};
 use super::footer::{FOOTER_BYTES, Footer, KEY_RUN};
 use super::index::BlockIndex;
 use crate::embedded::dedup::filter::BloomFilter;
-use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::disk::Disk;
 use crate::embedded::file::block::BlockLocation;
 use crate::embedded::file::{BlockCache, CachedBlocks, Cursor, DataFile, FileError, Patience, Section};
 
@@ -21,7 +21,6 @@ pub(crate) struct KeyRun {
 
 struct Inner {
     file: DataFile,
-    crc: u32,
     footer: Footer,
     index: BlockIndex,
     filter: BloomFilter,
@@ -51,7 +50,7 @@ impl KeyRun {
         number: u64,
         cache: Arc<BlockCache<KeyBlock>>,
     ) -> Result<Self, FileError> {
-        let file = DataFile::open(disk, &KEY_RUN, number)?;
+        let mut file = DataFile::open(disk, &KEY_RUN, number)?;
         let (end, footer_bytes) = file.read_footer(FOOTER_BYTES)?;
         let footer = Footer::read(&footer_bytes)
             .filter(|footer| footer.number == number)
@@ -67,29 +66,21 @@ impl KeyRun {
         let bytes = file.read_section(&filter, "the filter does not match its checksum")?;
         let filter = BloomFilter::from_bytes(&bytes)
             .ok_or_else(|| file.damaged(filter.offset, "the filter is unreadable"))?;
-        let crc = crc32c_append(footer.body_crc, &footer_bytes);
+        file.crc32c = crc32c_append(footer.body_crc, &footer_bytes);
         let cached = CachedBlocks::new(cache);
-        Ok(Self { inner: Arc::new(Inner { file, crc, footer, index: key_index, filter, cached }) })
+        Ok(Self { inner: Arc::new(Inner { file, footer, index: key_index, filter, cached }) })
     }
 
-    /// Its number, part of its file name.
+    pub(crate) fn file(&self) -> &DataFile {
+        &self.inner.file
+    }
+
     pub(crate) fn number(&self) -> u64 {
-        self.inner.footer.number
+        self.inner.file.number
     }
 
-    /// Length of the file.
     pub(crate) fn bytes(&self) -> u64 {
-        self.inner.file.bytes()
-    }
-
-    /// Checksum of the whole file, as it was written.
-    pub(crate) fn crc32c(&self) -> u32 {
-        self.inner.crc
-    }
-
-    /// The open file.
-    pub(crate) fn file(&self) -> &Arc<dyn DiskFile> {
-        self.inner.file.handle()
+        self.inner.file.bytes
     }
 
     /// Its entries, those that say that a key is deleted included.

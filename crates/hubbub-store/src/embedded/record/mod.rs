@@ -17,6 +17,7 @@ mod time;
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
 use crate::embedded::file::varint;
+use crate::embedded::journal::block::{BlockHeader, HEADER_BYTES};
 use kv::KIND_KEY;
 pub(crate) use kv::{KEY_GONE_BYTES_MAX, KeyChange, read_key_change, write_key_change};
 use logged::KIND_CHANGE;
@@ -44,6 +45,42 @@ pub(crate) fn read<'a>(input: &mut &'a [u8]) -> Option<Record<'a>> {
         Some(&KIND_QUEUE) => read_queue(input).map(Record::Queue),
         Some(&KIND_TIME) => TimeProven::read(input).map(Record::Time),
         _ => read_message(input).map(Record::Message),
+    }
+}
+
+/// The records of a block, each with where it begins in the slot and how long it is; an error is the place of one that is
+/// damaged, and the last.
+pub(crate) struct Records<'a> {
+    rest: &'a [u8],
+    offset: u64,
+    left: u32,
+}
+
+impl<'a> Records<'a> {
+    /// Those of a block that begins at `start`.
+    pub(crate) fn new(start: u64, header: &BlockHeader, records: &'a [u8]) -> Self {
+        Self { rest: records, offset: start + HEADER_BYTES as u64, left: header.records }
+    }
+
+    fn read(&mut self) -> Option<(u32, u32, Record<'a>)> {
+        let (begin, before) = (u32::try_from(self.offset).ok()?, self.rest.len());
+        let record = read(&mut self.rest)?;
+        let bytes = u32::try_from(before - self.rest.len()).ok()?;
+        self.offset += u64::from(bytes);
+        Some((begin, bytes, record))
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<(u32, u32, Record<'a>), u64>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let found = self.read();
+        if found.is_none() {
+            self.left = 0;
+        }
+        Some(found.ok_or(self.offset))
     }
 }
 

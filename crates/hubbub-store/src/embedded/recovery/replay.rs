@@ -17,7 +17,7 @@ use crate::embedded::kv::Keys;
 use crate::embedded::kv::tail::Written;
 use crate::embedded::manifest::Manifest;
 use crate::embedded::queues::Queues;
-use crate::embedded::record::{self, Record};
+use crate::embedded::record::{Record, Records};
 use crate::embedded::rooms::{Position, RoomNumber, Rooms};
 use crate::embedded::tail::{RecordLocation, Tail};
 
@@ -70,7 +70,7 @@ impl ReplayState<'_> {
         &mut self,
         tail: &Arc<Tail>,
         header: BlockHeader,
-        mut records: &[u8],
+        records: &[u8],
         start: u64,
         clock: &dyn Clock,
         changes: &mut BlockChanges,
@@ -82,12 +82,8 @@ impl ReplayState<'_> {
         changes.messages.clear();
         changes.ids.clear();
         changes.keys.clear();
-        let mut offset = start + block::HEADER_BYTES as u64;
-        for _ in 0..header.records {
-            let before = records.len();
-            let record = record::read(&mut records).ok_or(offset)?;
-            let bytes = u32::try_from(before - records.len()).map_err(|_| offset)?;
-            let begin = u32::try_from(offset).map_err(|_| offset)?;
+        for record in Records::new(start, &header, records) {
+            let (begin, bytes, record) = record?;
             match record {
                 Record::Message(message) => self.apply_message(&message, (begin, bytes), is_new, changes),
                 Record::Change(change) if is_new => {
@@ -97,11 +93,10 @@ impl ReplayState<'_> {
                     changes.keys.push(Written::of(&change, change.key.into(), (begin, bytes)));
                 }
                 Record::Queue(queued) if is_new_to_queues => {
-                    self.queues.replay(&queued, tail, offset + u64::from(bytes), clock);
+                    self.queues.replay(&queued, tail, u64::from(begin) + u64::from(bytes), clock);
                 }
                 Record::Change(_) | Record::Queue(_) | Record::Time(_) => {}
             }
-            offset += u64::from(bytes);
         }
         tail.publish(&changes.messages);
         tail.keys.publish(&changes.keys, self.keys);

@@ -136,11 +136,16 @@ impl HistoryWindow {
 }
 
 /// Adds the message unless the page is full. The first one is added however large it is.
-pub(crate) fn add_to_page(message: &Message<'_>, query: &HistoryQuery, page: &mut MessageRun) -> bool {
+pub(crate) fn add_to_page(
+    message: &Message<'_>,
+    limit: usize,
+    bytes_max: usize,
+    page: &mut MessageRun,
+) -> bool {
     let sent = &message.sent;
     let names = sent.room.len() + sent.user.len() + sent.id.len() + sent.username.map_or(0, str::len);
-    let too_large = !page.is_empty() && page.bytes() + names + sent.text.len() > query.bytes_max;
-    let has_space = page.len() < query.limit && !too_large;
+    let too_large = !page.is_empty() && page.bytes() + names + sent.text.len() > bytes_max;
+    let has_space = page.len() < limit && !too_large;
     if has_space {
         page.push(message);
     }

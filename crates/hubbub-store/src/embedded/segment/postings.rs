@@ -55,7 +55,7 @@ impl PostingEncoder {
 
 /// Reads one list.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PostingDecoder {
+pub(crate) struct PostingDecoder {
     left: u64,
     next_ordinal: u32,
     received: i64,

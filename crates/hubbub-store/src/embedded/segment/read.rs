@@ -46,7 +46,7 @@ impl Segment {
             let begin = block.partition_point(range.clone(), too_early);
             for index in window.in_order(begin..block.partition_point(range, in_time)) {
                 let message = self.message(place, &block, index, room)?;
-                if !hidden.hides(message.seq) && !add_to_page(&message, query, out) {
+                if !hidden.hides(message.seq) && !add_to_page(&message, query.limit, query.bytes_max, out) {
                     return Ok(ReadEnd::Full);
                 }
             }

@@ -161,13 +161,13 @@ impl UserScan {
     }
 
     /// Begins the messages of the user that `next` gave last.
-    pub(super) fn begin_postings(&mut self, part: &UserPart) -> PostingDecoder {
+    pub(crate) fn begin_postings(&mut self, part: &UserPart) -> PostingDecoder {
         self.postings.skip(part.postings.start.saturating_sub(self.postings.position()));
         PostingDecoder::new(part.count, self.base, self.ordinals)
     }
 
     /// The next of the messages that were begun.
-    pub(super) fn next_posting(
+    pub(crate) fn next_posting(
         &mut self,
         decoder: &mut PostingDecoder,
     ) -> Result<Option<Posting>, FileError> {

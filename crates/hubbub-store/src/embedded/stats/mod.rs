@@ -79,10 +79,6 @@ impl Stats {
         }
     }
 
-    fn block_seed(&self) -> u32 {
-        self.block_seed
-    }
-
     /// Holds back answers while segments or tails are exchanged.
     pub(crate) fn exchange(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write()

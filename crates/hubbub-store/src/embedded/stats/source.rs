@@ -8,12 +8,12 @@ use hubbub_core::invariant::saturate;
 use roaring::RoaringBitmap;
 
 use super::summary::{Run, Summary};
-use crate::embedded::error::{MaintainError, READING};
+use crate::embedded::error::{DoingOn, MaintainError, READING};
 use crate::embedded::journal::block::{self, HEADER_BYTES};
 use crate::embedded::journal::slot_path;
-use crate::embedded::record::{self, Record};
+use crate::embedded::record::{Record, Records};
 use crate::embedded::rooms::{Hidden, Room, RoomNumber};
-use crate::embedded::segment::{RoomEntry, Segment};
+use crate::embedded::segment::{Posting, RoomEntry, Segment, UserPart};
 use crate::embedded::shared::Shared;
 use crate::embedded::tail::Tail;
 
@@ -131,6 +131,24 @@ impl<'a> RoomFinder<'a> {
     }
 }
 
+/// Shows `visit` each message of a user in a segment that may be seen, until it answers `false`.
+pub(super) fn each_visible(
+    shared: &Shared,
+    segment: &Segment,
+    user: &UserPart,
+    mut visit: impl FnMut(&SegmentRoom, &Posting) -> Result<bool, MaintainError>,
+) -> Result<(), MaintainError> {
+    let (mut rooms, mut postings) = (RoomFinder::new(shared, segment), segment.postings(user));
+    while let Some(posting) = postings.next()? {
+        if let Some(room) = rooms.find_visible(posting.ordinal)?
+            && !visit(room, &posting)?
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// All rooms of a segment, looked up at once. For all messages.
 fn all_rooms(shared: &Shared, segment: &Segment) -> Result<Vec<SegmentRoom>, MaintainError> {
     let mut rooms: Vec<_> = segment.rooms().filter_map(|room| SegmentRoom::of(shared, room)).collect();
@@ -201,49 +219,36 @@ pub(super) fn each_message(
     mut visit: impl FnMut(u32, &Message<'_>),
 ) -> Result<u64, MaintainError> {
     let path = || slot_path(tail.slot.number);
+    let damaged = |offset| MaintainError::Damaged { path: path(), offset };
     let mut buffer = Vec::new();
     let mut wanted = 0;
     while position < end {
         let step = (end - position).min(READ_BYTES).max(wanted);
         let bytes = step.min(tail.slot.bytes.saturating_sub(position));
         buffer.resize(saturate(bytes), 0);
-        tail.slot.file.read_exact_at(&mut buffer, position).map_err(|source| MaintainError::Io {
-            attempted: READING,
-            path: path(),
-            source,
-        })?;
-        let damaged = |offset| MaintainError::Damaged { path: path(), offset };
-        let mut rest = buffer.as_slice();
+        tail.slot.file.read_exact_at(&mut buffer, position).doing(READING, &path())?;
         let begin = position;
         while position < end
-            && let Some((header, records)) = block::read(rest, shared.stats.block_seed())
+            && let Some(rest) = buffer.get(saturate(position - begin)..)
+            && let Some((header, records)) = block::read(rest, shared.stats.block_seed)
         {
             if header.journal != tail.journal {
                 return Err(damaged(position));
             }
-            let mut unread = records;
-            while !unread.is_empty() {
-                let within = HEADER_BYTES + records.len() - unread.len();
-                let offset = position + within as u64;
-                match record::read(&mut unread).ok_or_else(|| damaged(offset))? {
-                    Record::Message(message) => {
-                        visit(u32::try_from(offset).map_err(|_| damaged(offset))?, &message);
-                    }
-                    Record::Change(_) | Record::Key(_) | Record::Queue(_) | Record::Time(_) => {}
+            for record in Records::new(position, &header, records) {
+                if let (offset, _, Record::Message(message)) = record.map_err(damaged)? {
+                    visit(offset, &message);
                 }
             }
-            let length = HEADER_BYTES + records.len();
-            rest = rest.get(length..).unwrap_or_default();
-            position += length as u64;
+            position += (HEADER_BYTES + records.len()) as u64;
         }
+        wanted = 0;
         if position == begin {
             // No whole block was read: it is larger, or damaged.
             wanted = block::peek(&buffer).map_or(0, |(_, length)| (HEADER_BYTES + length) as u64);
             if wanted <= bytes || wanted > tail.slot.bytes {
                 return Err(damaged(position));
             }
-        } else {
-            wanted = 0;
         }
     }
     Ok(position)

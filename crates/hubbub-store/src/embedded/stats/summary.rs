@@ -1,14 +1,16 @@
 //! What is counted: per user, per room, per hour. Only ever added to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use hubbub_core::MessageType;
 use hubbub_core::stats::TypeCounts;
+use hubbub_core::{Message, MessageType};
 use roaring::RoaringBitmap;
 
+use super::source::is_hidden;
 use crate::embedded::rooms::RoomNumber;
+use crate::embedded::shared::Shared;
 use crate::embedded::tail::hash::MixState;
 
 /// Number of a user in one summary, from 0, in the order of appearance.
@@ -102,6 +104,51 @@ impl Run {
     }
 }
 
+/// The rooms of messages, each looked up once: the same come again and again.
+pub(super) type KnownRooms = HashMap<Box<str>, (RoomNumber, Arc<str>)>;
+
+/// The smallest of many, at most `limit` of them.
+pub(super) struct Smallest<T> {
+    limit: usize,
+    heap: BinaryHeap<T>,
+    /// Whether there were more.
+    pub(super) more: bool,
+}
+
+impl<T: Ord> Smallest<T> {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, heap: BinaryHeap::new(), more: false }
+    }
+
+    pub(super) fn add(&mut self, item: T) {
+        if self.heap.len() < self.limit {
+            self.heap.push(item);
+            return;
+        }
+        self.more = true;
+        if let Some(mut greatest) = self.heap.peek_mut()
+            && item < *greatest
+        {
+            *greatest = item;
+        }
+    }
+
+    /// What the next one has to be smaller than; `None` as long as there is room for any.
+    pub(super) fn bound(&self) -> Option<&T> {
+        if self.heap.len() < self.limit { None } else { self.heap.peek() }
+    }
+
+    pub(super) fn into_sorted(self) -> Vec<T> {
+        self.heap.into_sorted_vec()
+    }
+}
+
+pub(super) fn add_counts(to: &mut TypeCounts, more: TypeCounts) {
+    to.text += more.text;
+    to.join += more.join;
+    to.leave += more.leave;
+}
+
 /// All counts. About 150 bytes per user, as much per room, per (room, user) 13 to 26 bytes, and per (hour, user) a bit
 /// to two bytes.
 #[derive(Debug, Clone, Default)]
@@ -145,11 +192,35 @@ impl Summary {
             user.times.take_in(run.times);
         }
         let hour = self.hours.entry(run.hour).or_default();
-        hour.messages.text += run.messages.text;
-        hour.messages.join += run.messages.join;
-        hour.messages.leave += run.messages.leave;
+        add_counts(&mut hour.messages, run.messages);
         hour.users.insert(run.user);
         hour.rooms.insert(run.room);
+    }
+
+    /// Counts a message unless it must not be seen. Answers its user and room when it is counted.
+    pub(super) fn add_message(
+        &mut self,
+        shared: &Shared,
+        known: &mut KnownRooms,
+        message: &Message<'_>,
+    ) -> Option<(UserNumber, RoomNumber)> {
+        let sent = &message.sent;
+        let (room, name) = match known.get(sent.room) {
+            Some((room, name)) => (*room, Arc::clone(name)),
+            None => {
+                let rooms = shared.rooms.read();
+                let number = rooms.number(sent.room)?;
+                let found = (number, Arc::clone(&rooms.get(number)?.name));
+                known.insert(sent.room.into(), found.clone());
+                found
+            }
+        };
+        if is_hidden(shared, room, message.seq) {
+            return None;
+        }
+        let user = self.intern(sent.user);
+        self.add(&Run::of(user, room, message.received_at.as_micros(), sent.kind), &name);
+        Some((user, room))
     }
 
     /// The number of a user who was seen.
@@ -172,14 +243,14 @@ impl Summary {
         self.rooms.get(&room)
     }
 
-    /// All rooms with messages.
-    pub(super) fn rooms(&self) -> impl Iterator<Item = &RoomTotal> {
-        self.rooms.values()
+    /// All rooms with messages, by number.
+    pub(super) fn rooms(&self) -> impl Iterator<Item = (RoomNumber, &RoomTotal)> {
+        self.rooms.iter().map(|(number, room)| (*number, room))
     }
 
     /// Each room with each user who wrote there, and how many messages.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&RoomTotal, &UserTotal, u64)> {
-        self.rooms().flat_map(move |room| {
+        self.rooms().flat_map(move |(_, room)| {
             let users = room.users.iter();
             users.filter_map(move |(user, messages)| Some((room, self.user(*user)?, *messages)))
         })

@@ -30,7 +30,9 @@ impl Tail {
         let window = if query.limit.saturating_sub(run.len()) <= 1 { 0 } else { READ_BYTES };
         let mut reader = Reader::new(self, matches!(query.cursor, Cursor::Before(_)), window);
         for place in places {
-            if run.len() >= query.limit || !add_to_page(&reader.message(place)?, query, run) {
+            if run.len() >= query.limit
+                || !add_to_page(&reader.message(place)?, query.limit, query.bytes_max, run)
+            {
                 return Ok(true);
             }
         }

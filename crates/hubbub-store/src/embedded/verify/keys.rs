@@ -49,9 +49,9 @@ impl Verifier<'_> {
     }
 
     /// A change in the journal must take a later revision than all before it.
-    pub(super) fn key(&mut self, path: &str, offset: u64, change: &KeyChange<'_>) {
+    pub(super) fn key(&mut self, path: &str, offset: u32, change: &KeyChange<'_>) {
         if change.revision <= self.revision {
-            self.damaged(path, offset, format!("revision {} is out of order", change.revision));
+            self.damaged(path, offset.into(), format!("revision {} is out of order", change.revision));
         }
         self.revision = change.revision;
         self.found.keys = self.found.keys.saturating_add_signed(change.more_keys());

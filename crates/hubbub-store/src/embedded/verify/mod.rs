@@ -23,7 +23,7 @@ use crate::embedded::journal::scan::Unsealed;
 use crate::embedded::journal::{JOURNAL_DIR, block, slot_path};
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::queues::read_checkpoint;
-use crate::embedded::record::{self, Record};
+use crate::embedded::record::{Record, Records};
 use crate::embedded::recovery::{read_slot, read_slots};
 use crate::embedded::rooms::{Position, Rooms};
 use crate::embedded::segment::{BlockCache, IdHasher, RoomEntry, Segment, segment_path};
@@ -234,7 +234,7 @@ impl Verifier<'_> {
             return self.report(error);
         }
         for start in &journal.blocks {
-            let Some((header, mut records)) =
+            let Some((header, records)) =
                 bytes.get(saturate(*start)..).and_then(|rest| block::read(rest, manifest.block_seed))
             else {
                 self.damaged(&path, *start, "a block that counts is unreadable");
@@ -243,34 +243,28 @@ impl Verifier<'_> {
             let at = Position { journal: journal.journal, batch: header.batch };
             // What the manifest's rooms have already is not applied again.
             let is_new = at > rooms.position();
-            let mut offset = start + block::HEADER_BYTES as u64;
-            for _ in 0..header.records {
-                let before = records.len();
-                match record::read(&mut records) {
-                    Some(Record::Message(message)) => self.message(&path, offset, &message, is_new, rooms),
-                    Some(Record::Change(change)) if is_new => {
+            for record in Records::new(*start, &header, records) {
+                match record {
+                    Ok((at, _, Record::Message(message))) => self.message(&path, at, &message, is_new, rooms),
+                    Ok((_, _, Record::Change(change))) if is_new => {
                         rooms.apply(&change);
                     }
-                    Some(Record::Change(_) | Record::Queue(_) | Record::Time(_)) => {}
-                    Some(Record::Key(change)) => self.key(&path, offset, &change),
-                    None => {
-                        self.damaged(&path, offset, "a record of a valid block is unreadable");
-                        break;
-                    }
+                    Ok((_, _, Record::Change(_) | Record::Queue(_) | Record::Time(_))) => {}
+                    Ok((at, _, Record::Key(change))) => self.key(&path, at, &change),
+                    Err(at) => self.damaged(&path, at, "a record of a valid block is unreadable"),
                 }
-                offset += (before - records.len()) as u64;
             }
             rooms.set_position(at.max(rooms.position()));
         }
         Ok(())
     }
 
-    fn message(&mut self, path: &str, offset: u64, message: &Message<'_>, is_new: bool, rooms: &mut Rooms) {
+    fn message(&mut self, path: &str, offset: u32, message: &Message<'_>, is_new: bool, rooms: &mut Rooms) {
         let (room, this) = (message.sent.room, (message.seq, message.received_at.as_micros()));
         let sealed = || self.spans.get(room)?.last().map(|(_, part)| (part.last_seq, part.last_received));
         let before = self.newest.get(room).copied().or_else(sealed);
         if before.is_some_and(|before| this.0 <= before.0 || this.1 < before.1) {
-            self.damaged(path, offset, format!("message {} of room {room} is out of order", this.0));
+            self.damaged(path, offset.into(), format!("message {} of room {room} is out of order", this.0));
         }
         self.newest.insert(room.to_owned(), this);
         let number = rooms.intern(room);

@@ -23,7 +23,6 @@ use crate::embedded::file::varint;
 use crate::embedded::kv::KeyCatalog;
 use crate::embedded::queues::Files;
 
-/// Name of the manifest.
 pub(crate) const MANIFEST: &str = "MANIFEST";
 const MANIFEST_TMP: &str = "MANIFEST.tmp";
 const MAGIC: [u8; 8] = *b"HubMani\n";
@@ -32,7 +31,6 @@ const HEADER_BYTES: usize = 12;
 /// Version written, and the only one read.
 const VERSION: u32 = 4;
 
-/// Everything in the manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     /// The history's id.
@@ -43,15 +41,12 @@ pub(crate) struct Manifest {
     pub(crate) block_seed: u32,
     /// Journals up to this one are in segments; their slots are free.
     pub(crate) applied: u64,
-    /// Number of the next segment.
     pub(crate) next_segment: u64,
     /// Open for writing without waiting for the disk; still set at the next start when it did not end in order.
     pub(crate) unsynced: bool,
     /// Segments that count, in the order of what they hold.
     pub(crate) segments: Vec<u64>,
-    /// What there is of keys.
     pub(crate) keys: KeyCatalog,
-    /// Where queues stand.
     pub(crate) queues: Files,
     /// The last time that was proven ([`hubbub_core::Clock::proven`]) when this was written; `None` = never.
     pub(crate) proven: Option<Timestamp>,
@@ -81,7 +76,6 @@ impl Manifest {
         Self::decode(&bytes).map(Some)
     }
 
-    /// Replaces the manifest on the disk.
     pub(crate) fn store(&self, disk: &dyn Disk) -> Result<(), MaintainError> {
         let written = disk.create(MANIFEST_TMP).and_then(|file| {
             file.write_all_at(&self.encode(), 0)?;
@@ -92,7 +86,6 @@ impl Manifest {
         disk.sync_dir("").doing("syncing the directory of", MANIFEST)
     }
 
-    /// The content of the file.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(1_024 + self.rooms.len());
         out.extend_from_slice(&MAGIC);

@@ -27,7 +27,6 @@ pub(crate) struct Status {
     trouble: Mutex<Option<Trouble>>,
     /// Whether one of the two is set, so that the usual case takes no lock.
     troubled: AtomicBool,
-    /// Files that could not be read back.
     pub(crate) damage: Damage,
     /// Journals up to this one are in segments that the view holds.
     pub(crate) sealed_through: AtomicU64,
@@ -47,14 +46,12 @@ impl Status {
         Self { sealed_through: through.into(), ..Self::default() }
     }
 
-    /// Stops writing until restart.
     pub(crate) fn fail(&self, reason: String) {
         let mut failed = self.failed.lock();
         failed.get_or_insert(reason);
         self.troubled.store(true, Ordering::Release);
     }
 
-    /// Whether a write or sync of the journal failed.
     pub(crate) fn is_failed(&self) -> bool {
         self.failed.lock().is_some()
     }
@@ -68,7 +65,6 @@ impl Status {
         self.troubled.store(any || failed.is_some(), Ordering::Release);
     }
 
-    /// Why writes are refused, if they are.
     pub(crate) fn refusal(&self) -> Option<ApplyError> {
         match self.health() {
             StoreHealth::Up | StoreHealth::Alarm(_) => None,
@@ -79,7 +75,6 @@ impl Status {
         }
     }
 
-    /// Whether writes are taken.
     pub(crate) fn health(&self) -> StoreHealth {
         let up = || self.damage.alarm().map_or(StoreHealth::Up, StoreHealth::Alarm);
         if !self.troubled.load(Ordering::Acquire) {
@@ -95,7 +90,6 @@ impl Status {
         }
     }
 
-    /// Notes how long a sync took.
     pub(crate) fn synced(&self, took: Duration) {
         let micros = saturate(took.as_micros());
         self.sync_us_last.store(micros, Ordering::Relaxed);
@@ -115,7 +109,6 @@ const REMEMBERED: usize = 15;
 const SLOW_US: u64 = 500;
 const FAST_US: u64 = 350;
 
-/// The last few sync times.
 #[derive(Debug, Default)]
 pub(crate) struct SyncTimes {
     micros: [u64; REMEMBERED],

@@ -28,7 +28,6 @@ impl View {
         sealed.chain(self.tails.iter().filter_map(|tail| tail.last_seq(room))).max().unwrap_or(0)
     }
 
-    /// Messages altogether.
     pub(crate) fn messages(&self) -> u64 {
         let sealed: u64 = self.segments.iter().map(|segment| segment.messages()).sum();
         sealed + self.tails.iter().map(|tail| tail.messages()).sum::<u64>()

@@ -48,16 +48,13 @@ const SEAL_ATTEMPTS: usize = 16;
 struct Barrier {
     /// The last journal before it.
     journal: u64,
-    /// The rooms.
     rooms: EncodedRooms,
     /// Messages kept in them.
     messages: u64,
-    /// What was hidden then.
     hidings: u64,
     queues: Box<Copied>,
 }
 
-/// The backups being read.
 #[derive(Debug, Default)]
 pub(crate) struct Backups {
     kept: Mutex<Vec<Backup>>,
@@ -68,7 +65,6 @@ struct Backup {
     info: BackupInfo,
     /// Where the content of each file is, in the order of `info.files`.
     contents: Vec<Content>,
-    /// When it was read last.
     used: Duration,
 }
 

@@ -22,7 +22,6 @@ use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::queues::QUEUES_DIR;
 use crate::embedded::segment::{SEGMENTS_DIR, segment_path};
 
-/// Bytes copied at a time.
 const STEP_BYTES: usize = 1 << 20;
 
 /// Why a backup was not restored. What was begun has been removed again.
@@ -131,7 +130,6 @@ fn fill(
     Ok(manifest.epoch())
 }
 
-/// Copies one file, and checks what was copied.
 fn copy(from: &Path, to: &Path, file: &BackupFile) -> Result<(), RestoreError> {
     let (source, target) = (from.join(&file.name), to.join(&file.name));
     let io =

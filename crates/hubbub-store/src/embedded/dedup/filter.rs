@@ -16,7 +16,6 @@ const BITS_PER_ID_MAX: u64 = 20;
 const LINE_WORDS: usize = 8;
 const LINE_BITS: u64 = 512;
 
-/// A filter of fixed size.
 #[derive(Debug)]
 pub(crate) struct BloomFilter {
     /// One line more than used, so that lines can begin where the processor's do.
@@ -28,7 +27,6 @@ pub(crate) struct BloomFilter {
 }
 
 impl BloomFilter {
-    /// An empty one for so many hashes.
     pub(crate) fn new(ids_max: u64, bits_per_id: u64) -> Self {
         Self::with_lines((ids_max * bits_per_id).div_ceil(LINE_BITS).max(1), ids_max)
     }
@@ -71,7 +69,6 @@ impl BloomFilter {
         self.words.get(self.line_at(hash)..)?.first_chunk()
     }
 
-    /// Adds a hash.
     pub(crate) fn insert(&mut self, hash: u64) {
         let at = self.line_at(hash);
         if let Some(line) = self.words.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<LINE_WORDS>()) {
@@ -124,7 +121,6 @@ impl IdFilter {
         self.tiers.iter().rev().any(|tier| tier.may_contain(hash))
     }
 
-    /// How many hashes were added.
     pub(crate) fn len(&self) -> u64 {
         self.tiers.iter().map(|tier| tier.ids).sum()
     }

@@ -46,7 +46,6 @@ impl DirLock {
     }
 }
 
-/// Locks the file, or says who has it locked.
 fn hold(
     file: &mut File,
     dir: &Path,

@@ -10,7 +10,6 @@ use hubbub_core::invariant::saturate;
 use crate::embedded::disk::Disk;
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
 
-/// Name of the file.
 pub(crate) const FORMAT: &str = "FORMAT";
 const FORMAT_TMP: &str = "FORMAT.tmp";
 const PREFIX: &str = "hubbub data format ";
@@ -45,7 +44,6 @@ pub(crate) fn check(disk: &dyn Disk) -> Result<bool, OpenError> {
     }
 }
 
-/// The content of the file.
 pub(crate) fn content() -> String {
     format!("{PREFIX}{VERSION}\n")
 }

@@ -12,7 +12,6 @@ use crate::embedded::disk::{Disk, DiskFile};
 /// Whether a read may wait for the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// It may.
     Wait,
     /// It fails with `WouldBlock` where it would have to.
     CachedOnly,
@@ -57,7 +56,6 @@ pub(crate) struct DataFile {
 }
 
 impl DataFile {
-    /// Opens file `number` of a kind and checks its header.
     pub(crate) fn open(disk: &dyn Disk, kind: &'static FileKind, number: u64) -> Result<Self, FileError> {
         let path = kind.path(number);
         let opened = disk.open(&path).and_then(|file| Ok((file.len()?, file)));

@@ -3,7 +3,6 @@
 /// Longest form of a `u64`.
 pub(crate) const VARINT_BYTES_MAX: usize = 10;
 
-/// Appends `value`.
 pub(crate) fn write(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(low_byte(value) | 0x80);
@@ -89,7 +88,6 @@ pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
 
-/// The lowest eight bits.
 const fn low_byte(value: u64) -> u8 {
     let [byte, ..] = value.to_le_bytes();
     byte

@@ -33,17 +33,14 @@ impl FileWriter {
         Ok(Self { disk, kind, number, compressor: Compressor::new(codec)?, output })
     }
 
-    /// The number in the file's name.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Appends a block.
     pub(crate) fn append_block(&mut self, raw: &[u8]) -> io::Result<BlockLocation> {
         block::append(raw, &mut self.compressor, &mut self.output)
     }
 
-    /// Appends bytes as they are.
     pub(crate) fn append_section(&mut self, bytes: &[u8]) -> io::Result<Section> {
         let offset = self.output.position();
         self.output.append(|out| out.extend_from_slice(bytes))?;

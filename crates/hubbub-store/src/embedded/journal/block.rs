@@ -13,7 +13,6 @@ use hubbub_core::invariant::{BrokenInvariant, cast};
 use crate::embedded::file::Cursor;
 use crate::embedded::file::cursor::index;
 
-/// First bytes of every block.
 pub(crate) const MAGIC: [u8; 8] = *b"\xD7HubBlk1";
 
 /// Bytes before the records.
@@ -29,11 +28,9 @@ pub(crate) struct BlockHeader {
     pub(crate) journal: u64,
     /// Place in the journal, from 1.
     pub(crate) batch: u32,
-    /// The journal that came before.
     pub(crate) prior_journal: u64,
     /// How many batches that one holds: whatever stands behind them in its slot does not count.
     pub(crate) prior_batches: u32,
-    /// How many records follow.
     pub(crate) records: u32,
     /// Whether it was written without waiting for the disk, so that later blocks may be there without earlier ones.
     pub(crate) unsynced: bool,

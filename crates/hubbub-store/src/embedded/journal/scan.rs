@@ -12,10 +12,8 @@ use super::slot_path;
 use crate::embedded::error::OpenError;
 use crate::embedded::file::cursor::index;
 
-/// What stands in one slot.
 #[derive(Debug)]
 pub(crate) struct SlotScan {
-    /// The slot.
     pub(crate) slot: Slot,
     /// Its journal and what each block says; none when no valid block stands at the beginning.
     pub(crate) journal: Option<JournalScan>,
@@ -26,11 +24,8 @@ pub(crate) struct SlotScan {
 /// The blocks of one journal, in order, up to the first one that is not valid.
 #[derive(Debug)]
 pub(crate) struct JournalScan {
-    /// Header of the first block.
     pub(crate) first: BlockHeader,
-    /// Where each block begins.
     pub(crate) blocks: Vec<u64>,
-    /// How many they are.
     pub(crate) batches: u32,
     /// Where the first invalid block would begin.
     pub(crate) end: u64,
@@ -39,7 +34,6 @@ pub(crate) struct JournalScan {
     stray: Option<u64>,
 }
 
-/// Looks through the bytes of a slot.
 pub(crate) fn scan(slot: Slot, bytes: &[u8], applied: u64, seed: u32) -> SlotScan {
     let Some((first, _)) = block::read(bytes, seed).filter(|(header, _)| header.batch == 1) else {
         let stray = find_block(bytes, 0, seed, |header| header.journal > applied);
@@ -92,13 +86,10 @@ fn find_block(
 /// One journal that is not sealed, and how much of it counts.
 #[derive(Debug)]
 pub(crate) struct Unsealed {
-    /// Where it stands.
     pub(crate) slot: Slot,
-    /// Its number.
     pub(crate) journal: u64,
     /// Where each block that counts begins.
     pub(crate) blocks: Vec<u64>,
-    /// How many they are.
     pub(crate) batches: u32,
     /// Where the last of them ends.
     pub(crate) end: u64,
@@ -132,7 +123,6 @@ pub(crate) struct Chain {
     pub(crate) unsealed: Vec<Unsealed>,
     /// Slots whose content does not count.
     pub(crate) free: Vec<Slot>,
-    /// Highest journal number seen.
     pub(crate) newest: u64,
     /// Whether something written without waiting for the disk is lost.
     pub(crate) lost: bool,
@@ -187,7 +177,6 @@ pub(crate) fn chain(scans: Vec<SlotScan>, applied: u64, recorded: &JournalEnd) -
     Ok(chain)
 }
 
-/// A journal in the chain.
 struct Link {
     slot: Slot,
     journal: JournalScan,

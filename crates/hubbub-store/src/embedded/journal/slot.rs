@@ -14,14 +14,10 @@ use crate::embedded::error::{DoingOn, MaintainError};
 /// Zeros are written and synced in steps of this size, so that the journal's own syncs get through between them.
 const PREPARE_STEP_BYTES: usize = 4 * 1024 * 1024;
 
-/// One slot file.
 #[derive(Clone)]
 pub(crate) struct Slot {
-    /// Number in its name.
     pub(crate) number: u32,
-    /// The open file.
     pub(crate) file: Arc<dyn DiskFile>,
-    /// Its size.
     pub(crate) bytes: u64,
 }
 
@@ -44,12 +40,10 @@ struct State {
     retired: Vec<u32>,
 }
 
-/// All slots of a data directory.
 pub(crate) struct SlotPool {
     disk: Arc<dyn Disk>,
     slot_bytes: u64,
     slots_max: usize,
-    /// One preparation at a time.
     preparing: Mutex<()>,
     state: Mutex<State>,
 }
@@ -87,7 +81,6 @@ impl SlotPool {
         !state.retired.is_empty() || (state.free.is_empty() && state.total < self.slots_max)
     }
 
-    /// Bytes of all slots.
     pub(crate) fn bytes(&self) -> u64 {
         self.slot_bytes.saturating_mul(self.state.lock().total as u64)
     }

@@ -13,23 +13,19 @@ const LOOKED_AT_MAX: usize = 10_000;
 /// The last changes, without gaps in their revisions. Up to [`CHANGES_KEPT`] of them, each 24 bytes and its key.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// The revision behind which everything is kept.
     base: u64,
     kept: VecDeque<(Key, KvChanged)>,
 }
 
 impl Changes {
-    /// Nothing behind `base`.
     pub(crate) fn behind(base: u64) -> Self {
         Self { base, kept: VecDeque::new() }
     }
 
-    /// The revision behind which everything is kept.
     pub(super) fn base(&self) -> u64 {
         self.base
     }
 
-    /// Revision of the last change.
     pub(super) fn head(&self) -> u64 {
         self.base.saturating_add(self.kept.len() as u64)
     }
@@ -46,13 +42,11 @@ impl Changes {
         }
     }
 
-    /// The changes kept up to a revision.
     pub(super) fn through(&self, revision: u64) -> impl ExactSizeIterator<Item = (&Key, KvChanged)> {
         let wanted = saturate(revision.saturating_sub(self.base));
         self.kept.iter().take(wanted).map(|(key, what)| (key, *what))
     }
 
-    /// A copy of the changes kept up to a revision.
     pub(super) fn copy_through(&self, revision: u64) -> Self {
         let kept: VecDeque<_> = self.through(revision).map(|(key, what)| (Key::clone(key), what)).collect();
         Self { base: if kept.is_empty() { revision } else { self.base }, kept }

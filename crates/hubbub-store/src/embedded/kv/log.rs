@@ -45,7 +45,6 @@ pub(super) fn write_log(
     writer.finish().doing("finishing", &path)
 }
 
-/// Reads a log back.
 pub(crate) fn read_log(disk: &dyn Disk, number: u64) -> Result<(DataFile, Changes), FileError> {
     let mut file = DataFile::open(disk, &CHANGE_LOG, number)?;
     let begin = FileKind::HEADER_BYTES as u64;

@@ -31,7 +31,6 @@ pub(crate) type Due = (i64, u64);
 /// What all readers and the writer share about keys.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// Revision of the last durable change.
     revision: AtomicU64,
     /// How many keys there are, those included that have run out and are not deleted yet.
     count: AtomicI64,
@@ -40,13 +39,10 @@ pub(crate) struct Keys {
     changes: RwLock<Changes>,
     pub(crate) cache: Arc<BlockCache<KeyBlock>>,
     pub(crate) hasher: IdHasher,
-    /// Keys of one slot at most.
     slot_keys_max: u64,
-    /// Numbers of runs under way.
     pub(crate) reserved: Mutex<ReservedRuns>,
 }
 
-/// What was found on the disk.
 pub(crate) struct OpenedKeys {
     pub(crate) keys: Keys,
     pub(crate) runs: Vec<KeyRun>,
@@ -119,17 +115,14 @@ impl Keys {
         self.revision.fetch_max(last.place.version.revision, Ordering::AcqRel);
     }
 
-    /// An empty filter for the keys of a slot.
     pub(crate) fn tail_filter(&self) -> BloomFilter {
         BloomFilter::new(self.slot_keys_max, TAIL_FILTER_BITS_PER_KEY)
     }
 
-    /// Revision of the last durable change.
     pub(crate) fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// How many keys there are.
     pub(crate) fn count(&self) -> u64 {
         saturate(self.count.load(Ordering::Relaxed))
     }
@@ -148,7 +141,6 @@ impl Keys {
         (found, all.next().is_some())
     }
 
-    /// Forgets versions that are gone.
     pub(crate) fn forget_due(&self, gone: &[Due]) {
         if !gone.is_empty() {
             let mut due = self.due.lock();
@@ -156,7 +148,6 @@ impl Keys {
         }
     }
 
-    /// How long until the next key runs out.
     pub(crate) fn due_in(&self, now: i64) -> Option<Duration> {
         let next = self.due.lock().first_key_value()?.0.0;
         Some(Duration::from_micros(saturate(next.saturating_sub(now))))

@@ -53,7 +53,6 @@ impl Written {
     }
 }
 
-/// The keys of a slot.
 #[derive(Debug, Default)]
 pub(crate) struct KeyIndex {
     state: RwLock<State>,
@@ -88,7 +87,6 @@ impl KeyIndex {
         keys.publish(changes);
     }
 
-    /// How many keys.
     pub(crate) fn len(&self) -> usize {
         self.state.read().keys.len()
     }
@@ -103,7 +101,6 @@ impl KeyIndex {
         self.state.read().more_keys
     }
 
-    /// The newest version of a key with its hash.
     pub(crate) fn find(&self, key: &[u8], hash: u64) -> Option<KeyLocation> {
         let state = self.state.read();
         if !state.filter.as_ref()?.may_contain(hash) {
@@ -112,7 +109,6 @@ impl KeyIndex {
         state.keys.get(key).copied()
     }
 
-    /// Up to `limit` keys from a bound on, in their order.
     pub(crate) fn page(&self, from: Bound<&[u8]>, limit: usize) -> Vec<(Key, KeyLocation)> {
         let state = self.state.read();
         let keys = state.keys.range::<[u8], _>((from, Bound::Unbounded));

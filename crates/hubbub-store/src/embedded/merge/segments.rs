@@ -33,7 +33,6 @@ pub(crate) struct MergeState {
 pub(crate) const RETENTION_PARTS: i64 = 8;
 
 impl Shared {
-    /// The retention time in microseconds.
     pub(crate) fn retention_micros(&self) -> Option<i64> {
         self.options.retention.map(|time| saturate(time.as_micros()))
     }
@@ -128,7 +127,6 @@ fn there_by(sources: &[Segment], noted: &BTreeMap<u64, i64>, now: i64) -> Option
     sources.iter().map(by).max().filter(|_| is_noted)
 }
 
-/// Time between the oldest and the newest message of a group.
 fn age_span(group: &[Segment]) -> i64 {
     let times = group.iter().filter_map(Segment::times);
     let (first, last) = times.fold((i64::MAX, i64::MIN), |(first, last), times| {

@@ -11,7 +11,6 @@ pub(crate) use hubbub_core::rules::keys::KeyChange;
 
 use crate::embedded::file::varint;
 
-/// The kind byte of a change of a key.
 pub(super) const KIND_KEY: u8 = 4;
 
 const WHAT: u8 = 3;
@@ -24,7 +23,6 @@ const NEW: u8 = 8;
 /// Bytes that the record of a deletion takes besides its key, at most.
 pub(crate) const KEY_GONE_BYTES_MAX: usize = 2 + 2 * varint::VARINT_BYTES_MAX;
 
-/// Appends the record of a change.
 pub(crate) fn write_key_change(change: &KeyChange<'_>, out: &mut Vec<u8>) {
     let what = match change.what {
         KvChanged::Put => PUT,

@@ -27,7 +27,6 @@ pub(crate) use queue::*;
 use time::KIND_TIME;
 pub(crate) use time::{TIME_BYTES, TimeProven};
 
-/// One record of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     Message(Message<'a>),
@@ -57,7 +56,6 @@ pub(crate) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Those of a block that begins at `start`.
     pub(crate) fn new(start: u64, header: &BlockHeader, records: &'a [u8]) -> Self {
         Self { rest: records, offset: start + HEADER_BYTES as u64, left: header.records }
     }
@@ -84,13 +82,11 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// The kind byte of a room message.
 const KIND_MESSAGE: u8 = 1;
 
 /// More than the fixed part of any record takes.
 pub(crate) const RECORD_OVERHEAD_MAX: usize = 5 + 4 * varint::VARINT_BYTES_MAX + 8;
 
-/// Appends a message.
 #[inline]
 pub(crate) fn write_message(message: &Message<'_>, out: &mut Vec<u8>) {
     let Send { room, user, id, username, text, kind, timestamp } = message.sent;

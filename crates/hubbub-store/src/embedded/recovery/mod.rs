@@ -66,13 +66,11 @@ struct Recovered {
     dedup: Dedup,
     heads: Vec<Head>,
     block_seed: u32,
-    /// Highest journal number seen.
     newest: u64,
     /// Whether something written without waiting for the disk is lost.
     lost: bool,
     /// The journal before the one that is begun, and how many of its batches count.
     prior: (u64, u32),
-    /// The last batch that is there.
     last: JournalEnd,
 }
 
@@ -186,7 +184,6 @@ impl Recovered {
     }
 }
 
-/// The rooms as the manifest has them.
 fn take_rooms(manifest: &mut Manifest) -> Result<Rooms, OpenError> {
     Rooms::decode(&std::mem::take(&mut manifest.rooms)).ok_or_else(|| OpenError::Damaged {
         file: MANIFEST.into(),
@@ -214,7 +211,6 @@ fn load_and_renew(
     Ok(manifest)
 }
 
-/// The manifest, and whether it was there.
 fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<(Manifest, bool), OpenError> {
     for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
         disk.make_dir(dir).doing("making the directory", dir)?;
@@ -352,7 +348,6 @@ fn accept_loss(
     Ok(())
 }
 
-/// The slot that is written to first.
 fn first_slot(shared: &Shared, dedup: &mut Dedup) -> Result<SlotLease, OpenError> {
     loop {
         if let Some(slot) = shared.slots.take() {

@@ -21,7 +21,6 @@ use crate::embedded::record::{Record, Records};
 use crate::embedded::rooms::{Position, RoomNumber, Rooms};
 use crate::embedded::tail::{RecordLocation, Tail};
 
-/// What records are applied to.
 pub(super) struct ReplayState<'a> {
     pub(super) rooms: &'a mut Rooms,
     pub(super) keys: &'a Keys,

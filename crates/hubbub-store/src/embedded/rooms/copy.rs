@@ -41,7 +41,6 @@ impl Entries {
         self.rooms.push(room);
     }
 
-    /// A room to be changed.
     pub(super) fn get_mut(&mut self, number: RoomNumber) -> Option<&mut Room> {
         let copies = self.copies.get_mut();
         if !copies.is_empty() {
@@ -141,7 +140,6 @@ impl RoomsCopy {
     }
 }
 
-/// All rooms at one moment.
 #[derive(Debug)]
 pub(crate) struct EncodedRooms {
     at: Position,

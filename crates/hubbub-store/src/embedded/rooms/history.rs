@@ -128,7 +128,6 @@ impl HistoryWindow {
         seq < self.before && received < self.to
     }
 
-    /// The range in the order in which it is read.
     pub(crate) fn in_order(&self, range: Range<usize>) -> impl Iterator<Item = usize> + use<> {
         let (backward, Range { start, end }) = (self.is_backward, range.clone());
         range.map(move |place| if backward { start + (end - 1 - place) } else { place })

@@ -49,11 +49,8 @@ pub(crate) struct Rooms {
     order: BTreeMap<Arc<str>, RoomNumber>,
     entries: Entries,
     users: Users,
-    /// Rooms that exist.
     known: u64,
-    /// Messages kept in all of them.
     messages: u64,
-    /// Memberships in all of them.
     memberships: u64,
     /// Counts the times something was hidden.
     hidings: u64,
@@ -66,7 +63,6 @@ impl Rooms {
         self.numbers.get(name).copied()
     }
 
-    /// A room by its number.
     pub(crate) fn get(&self, number: RoomNumber) -> Option<&Room> {
         self.entries.all().get(index(number))
     }
@@ -77,27 +73,22 @@ impl Rooms {
         Some((number, self.get(number).filter(|room| room.exists)?))
     }
 
-    /// Rooms that exist.
     pub(crate) fn known(&self) -> u64 {
         self.known
     }
 
-    /// Messages kept in all rooms.
     pub(crate) fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// Whether anybody is a member of anything.
     pub(crate) fn has_members(&self) -> bool {
         self.memberships > 0
     }
 
-    /// How far the journal is applied.
     pub(crate) fn position(&self) -> Position {
         self.at
     }
 
-    /// Records that everything up to here is applied.
     pub(crate) fn set_position(&mut self, at: Position) {
         self.at = at;
     }
@@ -195,12 +186,10 @@ impl Rooms {
             .collect()
     }
 
-    /// Whether a user is a member of a room.
     pub(crate) fn is_member(&self, number: RoomNumber, user: &str) -> bool {
         self.mark(number, user).is_some()
     }
 
-    /// A member's read mark.
     pub(crate) fn mark(&self, number: RoomNumber, user: &str) -> Option<u64> {
         let room = self.get(number).filter(|room| !room.members.is_empty())?;
         room.members.get(&self.users.number(user)?).copied()

@@ -13,7 +13,6 @@ use crate::embedded::tail::hash::MixState;
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     pub(crate) name: Arc<str>,
-    /// Whether it is there for anybody to see.
     pub(crate) exists: bool,
     /// Highest number given; 0 = none.
     pub(crate) head: u64,
@@ -23,9 +22,7 @@ pub(crate) struct Room {
     pub(crate) low_watermark: u64,
     /// Numbers above the low watermark whose messages are erased; `None` = none.
     pub(crate) erased: Option<Arc<RoaringTreemap>>,
-    /// A name for people.
     pub(crate) title: Option<Box<str>>,
-    /// Whether only members may read and write.
     pub(crate) members_only: bool,
     /// How long messages are kept, in seconds; 0 = as those of other rooms.
     pub(crate) retention_s: u64,
@@ -39,14 +36,11 @@ pub(crate) struct Room {
 /// What readers must not see of a room.
 #[derive(Debug, Clone, Default)]
 pub struct Hidden {
-    /// Everything up to here.
     pub(crate) low_watermark: u64,
-    /// And these.
     pub(crate) erased: Option<Arc<RoaringTreemap>>,
 }
 
 impl Hidden {
-    /// Whether a message is hidden.
     pub(crate) fn hides(&self, seq: u64) -> bool {
         seq <= self.low_watermark || self.erased.as_ref().is_some_and(|erased| erased.contains(seq))
     }
@@ -94,12 +88,10 @@ impl Room {
         self.low_watermark > 0 || self.erased.is_some()
     }
 
-    /// What readers must not see.
     pub(crate) fn hidden(&self) -> Hidden {
         Hidden { low_watermark: self.low_watermark, erased: self.erased.clone() }
     }
 
-    /// Messages kept.
     pub(crate) fn messages(&self) -> u64 {
         let erased = self.erased.as_ref().map_or(0, |erased| erased.len());
         self.head.saturating_sub(self.low_watermark).saturating_sub(erased)

@@ -12,7 +12,6 @@ use crate::embedded::shared::Shared;
 use crate::embedded::tail::Tail;
 use crate::embedded::view::View;
 
-/// Keys taken from the tail's index at once.
 const PAGE: usize = 1_000;
 
 /// What a slot leaves of its keys. All of it is durable, nothing of it is named in the manifest yet.
@@ -25,7 +24,6 @@ pub(crate) struct SealedKeys {
 }
 
 impl SealedKeys {
-    /// Names it in the manifest.
     pub(crate) fn add_to(&self, catalog: &mut KeyCatalog) {
         catalog.runs.push(self.run.number());
         catalog.log = self.log.number;
@@ -66,7 +64,6 @@ impl Shared {
         self.keys.reserved.lock().seal = None;
     }
 
-    /// Removes the log that another took the place of.
     pub(crate) fn remove_old_log(&self, old_log: Option<DataFile>) -> Result<(), MaintainError> {
         if let Some(old) = old_log {
             self.disk.remove(&old.path()).doing("removing", &old.path())?;

@@ -16,7 +16,6 @@ const KIND_BITS: u8 = 0b0011;
 const HAS_USERNAME: u8 = 0b0100;
 const ID_IS_UUID: u8 = 0b1000;
 
-/// Collects the messages of one block.
 #[derive(Debug, Default)]
 pub(super) struct BlockBuilder {
     heads: Vec<u8>,
@@ -39,7 +38,6 @@ impl BlockBuilder {
         self.messages > 0 && now + bytes > BLOCK_BYTES
     }
 
-    /// Adds a message behind the others.
     pub(super) fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
         let sent = &message.sent;
         let uuid = pack_uuid(sent.id);

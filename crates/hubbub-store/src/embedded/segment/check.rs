@@ -14,12 +14,10 @@ use super::postings::Posting;
 use crate::embedded::file::FileError;
 use crate::embedded::tail::hash::Mix;
 
-/// Bytes read at a time.
 const STEP_BYTES: u64 = 1 << 20;
 
 const OUT_OF_ORDER: &str = "a message is out of order, or not where the index says";
 
-/// State of the check of one segment.
 struct SegmentCheck<'a> {
     segment: &'a Segment,
     hasher: &'a IdHasher,

@@ -3,7 +3,6 @@
 use super::SEGMENTS_DIR;
 use crate::embedded::file::{Cursor, FileKind, Section};
 
-/// Segments.
 pub(crate) static SEGMENT: FileKind = FileKind {
     dir: SEGMENTS_DIR,
     extension: "seg",
@@ -31,7 +30,6 @@ pub(super) mod section {
     pub(in super::super) const BODY: u32 = 16;
 }
 
-/// Where a section stands, as the table says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SectionEntry {
     pub(super) kind: u32,
@@ -82,7 +80,6 @@ impl Footer {
         out
     }
 
-    /// From the whole footer; `None` when it is damaged.
     pub(super) fn read(footer: &[u8]) -> Option<Self> {
         let mut cursor = SEGMENT.check_footer(footer)?;
         let table_offset = cursor.u64()?;
@@ -90,7 +87,6 @@ impl Footer {
         Some(Self { table_offset, sections, table_crc, number: cursor.u64()? })
     }
 
-    /// Length of the table in bytes.
     pub(super) fn table_bytes(&self) -> u64 {
         u64::from(self.sections) * TABLE_ENTRY_BYTES as u64
     }

@@ -12,19 +12,16 @@ pub(crate) struct IdHasher {
 }
 
 impl IdHasher {
-    /// A hasher with the data directory's key.
     pub(crate) fn new(key: [u64; 2]) -> Self {
         let [first, second] = key;
         Self { sip: SipHasher13::new_with_keys(first, second) }
     }
 
-    /// The hash of a key of the key-value store.
     #[inline]
     pub(crate) fn hash_key(&self, key: &[u8]) -> u64 {
         self.sip.hash(key)
     }
 
-    /// The hash of a message id in its room.
     #[inline]
     pub(crate) fn hash(&self, room: &str, id: &str) -> u64 {
         // Neither holds 0xFF, so no two pairs look alike.

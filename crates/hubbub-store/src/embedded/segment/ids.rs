@@ -23,7 +23,6 @@ pub(super) struct IdTableWriter {
 }
 
 impl IdTableWriter {
-    /// A table that begins where `output` stands.
     pub(super) fn begin(output: &Output) -> Self {
         Self { pages: PagedWriter::begin(output), ids: 0, fences: Vec::new() }
     }
@@ -91,12 +90,10 @@ impl Segment {
         Ok(())
     }
 
-    /// All pairs in rising order.
     pub(super) fn id_stream(&self) -> IdStream {
         IdStream { reader: PagedReader::new(self, self.inner.ids, 0..u64::MAX) }
     }
 
-    /// A reader of one page.
     pub(super) fn id_page(&self, page: usize) -> PagedReader {
         let begin = page as u64 * PAYLOAD_BYTES;
         PagedReader::new(self, self.inner.ids, begin..begin + PAYLOAD_BYTES)
@@ -109,7 +106,6 @@ pub(super) struct IdStream {
 }
 
 impl IdStream {
-    /// The next pair.
     pub(super) fn next(&mut self) -> Result<Option<(u64, u32)>, FileError> {
         let next = entries(self.reader.peek(ENTRY_BYTES)?).first().map(entry);
         self.reader.consume(ENTRY_BYTES);

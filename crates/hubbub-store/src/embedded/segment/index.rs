@@ -32,7 +32,6 @@ impl RoomEntry {
     }
 }
 
-/// All rooms of a segment in the order of their names.
 #[derive(Debug, Default)]
 pub(super) struct RoomIndex {
     rooms: Vec<RoomEntry>,
@@ -44,7 +43,6 @@ impl RoomIndex {
         self.rooms.len()
     }
 
-    /// Names and entries.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, &RoomEntry)> {
         self.rooms.iter().map(|entry| (self.name(entry), entry))
     }
@@ -69,7 +67,6 @@ impl RoomIndex {
         self.rooms.get(place)
     }
 
-    /// The room of the message with this ordinal.
     pub(super) fn of_ordinal(&self, ordinal: u32) -> Option<(&str, &RoomEntry)> {
         let behind = self.rooms.partition_point(|entry| entry.first_ordinal <= ordinal);
         self.get(behind.checked_sub(1)?)

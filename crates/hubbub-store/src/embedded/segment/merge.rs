@@ -50,7 +50,6 @@ pub(crate) fn merge(
     writer.write_users(|table, output| merge_users(sources, &moves, table, output))
 }
 
-/// Place of the scan whose message comes first.
 fn first_of(scans: &[MessageScan]) -> Option<usize> {
     let keys = scans.iter().enumerate().filter_map(|(place, scan)| {
         let message = scan.current()?;

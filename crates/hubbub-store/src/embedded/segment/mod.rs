@@ -64,7 +64,6 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-/// Decoded blocks of all segments.
 pub(crate) type BlockCache = crate::embedded::file::cache::BlockCache<block::MessageBlock>;
 
 pub(crate) use crate::embedded::file::codec::Codec;
@@ -77,7 +76,6 @@ pub(crate) use read::ReadEnd;
 pub(crate) use users::UserPart;
 pub(crate) use writer::SegmentWriter;
 
-/// Directory of the segments.
 pub(crate) const SEGMENTS_DIR: &str = "segments";
 
 /// Name of a finished segment, relative to the data directory.

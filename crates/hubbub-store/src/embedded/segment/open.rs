@@ -110,7 +110,6 @@ impl Segment {
         self.inner.messages.into()
     }
 
-    /// How many users have messages in it.
     pub(crate) fn user_count(&self) -> u64 {
         self.inner.user_count
     }
@@ -120,7 +119,6 @@ impl Segment {
         self.inner.rooms.times()
     }
 
-    /// Its rooms in the order of their names.
     pub(crate) fn rooms(&self) -> impl Iterator<Item = (&str, &RoomEntry)> {
         self.inner.rooms.all()
     }
@@ -130,7 +128,6 @@ impl Segment {
         self.inner.rooms.find(room)
     }
 
-    /// The room of the message with this ordinal.
     pub(crate) fn room_of(&self, ordinal: u32) -> Option<(&str, &RoomEntry)> {
         self.inner.rooms.of_ordinal(ordinal).filter(|(_, entry)| ordinal < entry.end())
     }
@@ -163,7 +160,6 @@ impl Segment {
             .ok_or_else(|| file.damaged(entry.offset, "a block does not match its index"))
     }
 
-    /// The message at `index` of the block at `place`.
     pub(super) fn message<'a>(
         &self,
         place: usize,
@@ -211,7 +207,6 @@ fn read_sections(file: &DataFile) -> Result<(Vec<SectionEntry>, Vec<u8>), FileEr
     Ok((sections, end))
 }
 
-/// The sections of a file that is being opened.
 struct Sections<'a> {
     file: &'a DataFile,
     entries: &'a [SectionEntry],
@@ -223,7 +218,6 @@ impl Sections<'_> {
         found.ok_or_else(|| self.file.damaged(self.file.bytes, "a section is missing"))
     }
 
-    /// Where a section stands, and its bytes.
     fn read(&self, kind: u32) -> Result<(u64, Vec<u8>), FileError> {
         let place = self.find(kind)?.place;
         Ok((place.offset, self.file.read_section(&place, "the checksum of an index does not match")?))

@@ -38,12 +38,10 @@ impl PagedWriter {
         Self { offset: output.position(), page: Vec::new(), bytes: 0 }
     }
 
-    /// Bytes of the stream so far.
     pub(super) fn position(&self) -> u64 {
         self.bytes
     }
 
-    /// Appends to the stream.
     pub(super) fn write(&mut self, mut bytes: &[u8], output: &mut Output) -> io::Result<()> {
         self.bytes += bytes.len() as u64;
         while !bytes.is_empty() {
@@ -78,7 +76,6 @@ impl PagedWriter {
     }
 }
 
-/// Where a stream stands in a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paged {
     pub(super) offset: u64,
@@ -95,7 +92,6 @@ impl Paged {
         (rest == 0 || rest > CRC_BYTES).then_some(Self { offset, stored_bytes: bytes, wrong_crc })
     }
 
-    /// Length of the stream.
     pub(super) fn bytes(&self) -> u64 {
         self.stored_bytes - self.stored_bytes.div_ceil(PAGE_BYTES) * CRC_BYTES
     }
@@ -125,7 +121,6 @@ impl PagedReader {
         self.at - (self.buffer.len() - self.used) as u64
     }
 
-    /// Whether nothing is left.
     pub(super) fn is_at_end(&self) -> bool {
         self.at == self.end && self.used == self.buffer.len()
     }

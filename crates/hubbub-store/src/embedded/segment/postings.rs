@@ -12,14 +12,11 @@ const KIND_MASK: u64 = 0b11;
 /// More than any posting takes: two numbers.
 const POSTING_BYTES_MAX: usize = 20;
 
-/// One message of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Posting {
-    /// Its place in the segment.
     pub(crate) ordinal: u32,
     /// When it was received, in microseconds.
     pub(crate) received: i64,
-    /// What it stands for.
     pub(crate) kind: MessageType,
 }
 
@@ -53,13 +50,11 @@ impl PostingEncoder {
     }
 }
 
-/// Reads one list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PostingDecoder {
     left: u64,
     next_ordinal: u32,
     received: i64,
-    /// Messages of the segment.
     ordinals: u32,
 }
 

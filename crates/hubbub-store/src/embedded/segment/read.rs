@@ -11,7 +11,6 @@ use crate::embedded::file::FileError;
 use crate::embedded::file::cursor::index;
 use crate::embedded::rooms::{Hidden, HistoryWindow, add_to_page};
 
-/// How a read ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadEnd {
     /// The page is full and the window holds more: at least one more message here.

@@ -11,7 +11,6 @@ use crate::embedded::file::FileError;
 pub(crate) struct MessageScan {
     segment: Segment,
     block: Option<MessageBlock>,
-    /// Place of the block to read next.
     next_block: usize,
     /// Index in the block of the message under the cursor.
     index: usize,
@@ -20,7 +19,6 @@ pub(crate) struct MessageScan {
 }
 
 impl Segment {
-    /// A scan that stands before the first message.
     pub(crate) fn scan(&self) -> MessageScan {
         MessageScan { segment: self.clone(), block: None, next_block: 0, index: 0, ordinal: 0, room: 0 }
     }
@@ -51,7 +49,6 @@ impl MessageScan {
         }
     }
 
-    /// Ordinal of the message under the cursor.
     pub(super) fn ordinal(&self) -> u32 {
         self.ordinal
     }

@@ -40,7 +40,6 @@ pub(super) struct UserSections {
 }
 
 impl UserTableWriter {
-    /// A table that begins where `output` stands.
     pub(super) fn begin(output: &Output, base: i64) -> Self {
         Self {
             postings: PagedWriter::begin(output),
@@ -122,7 +121,6 @@ pub(super) struct UserCollector {
 }
 
 impl UserCollector {
-    /// Adds the next message.
     #[inline]
     pub(super) fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
         let user = match self.numbers.get(message.sent.user) {
@@ -141,7 +139,6 @@ impl UserCollector {
         Ok(())
     }
 
-    /// Writes all of them into the table.
     pub(super) fn write(self, table: &mut UserTableWriter, output: &mut Output) -> io::Result<()> {
         let mut names: Vec<(Box<str>, u32)> = self.numbers.into_iter().collect();
         names.sort_unstable();

@@ -11,7 +11,6 @@ use crate::embedded::file::{Cursor, FileError};
 /// More than any entry takes: a name and four numbers.
 const USER_BYTES_MAX: usize = 1 + 255 + 4 * 10;
 
-/// What a user has in a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UserPart {
     /// Messages, at least one.
@@ -39,7 +38,6 @@ struct Fence {
 }
 
 impl UserFences {
-    /// From the section; `None` when it is not one.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (mut cursor, mut all) = (Cursor::new(bytes), Self::default());
         while !cursor.is_empty() {
@@ -83,7 +81,6 @@ impl Segment {
         Ok(None)
     }
 
-    /// A scan that stands before the first user.
     pub(crate) fn users(&self) -> UserScan {
         UserScan::new(self, 0..u64::MAX, 0)
     }
@@ -97,7 +94,6 @@ impl Segment {
     }
 }
 
-/// One user's messages.
 pub(crate) struct Postings {
     reader: PagedReader,
     decoder: PostingDecoder,
@@ -155,7 +151,6 @@ impl UserScan {
         Ok(Some((&self.name, UserPart { count, first, last, postings: begin..self.postings_end })))
     }
 
-    /// Name of the user that `next` gave last.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -166,7 +161,6 @@ impl UserScan {
         PostingDecoder::new(part.count, self.base, self.ordinals)
     }
 
-    /// The next of the messages that were begun.
     pub(crate) fn next_posting(
         &mut self,
         decoder: &mut PostingDecoder,

@@ -37,7 +37,6 @@ pub(crate) struct SegmentWriter {
     id_table: Option<(SectionEntry, Vec<u8>)>,
     /// The users of what was pushed; empty when they are written otherwise.
     users: UserCollector,
-    /// The table of users, once written.
     user_table: Option<UserSections>,
 }
 

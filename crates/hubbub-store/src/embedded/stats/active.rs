@@ -40,7 +40,6 @@ impl Engine {
 }
 
 impl Current<'_> {
-    /// The users who sent something in a window.
     fn active(&self, shared: &Shared, window: Range<i64>) -> Result<RoaringBitmap, MaintainError> {
         let summary = self.summary();
         // Numbers come in rising order.

@@ -114,7 +114,6 @@ impl Engine {
 }
 
 impl Shared {
-    /// Answers a question from the counts alone.
     fn count<T>(&self, answer: impl FnOnce(&Summary) -> T) -> Result<Counted<T>, ReadError> {
         let current = self.current().map_err(|error| self.unreadable(error))?;
         Ok(Counted { value: answer(current.summary()), as_of: current.as_of })

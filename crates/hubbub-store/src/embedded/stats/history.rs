@@ -31,7 +31,6 @@ struct Found {
     name: Arc<str>,
     /// Number of the segment or tail, oldest first.
     part: usize,
-    /// Ordinal or offset.
     at: u32,
     room: RoomNumber,
 }

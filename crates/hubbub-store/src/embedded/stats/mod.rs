@@ -40,7 +40,6 @@ use source::hidden_changes;
 use state::State;
 use summary::Summary;
 
-/// The counts of one engine.
 #[derive(Debug)]
 pub(crate) struct Stats {
     block_seed: u32,
@@ -53,7 +52,6 @@ pub(crate) struct Stats {
     right_at: AtomicI64,
 }
 
-/// What an answer is read from.
 pub(super) struct Current<'a> {
     state: RwLockReadGuard<'a, State>,
     /// Its segments are those counted; its tails may hold more than is.
@@ -68,7 +66,6 @@ impl Current<'_> {
 }
 
 impl Stats {
-    /// Counts nothing yet.
     pub(crate) fn new(block_seed: u32) -> Self {
         Self {
             block_seed,

@@ -20,7 +20,6 @@ use crate::embedded::tail::Tail;
 /// Bytes of a slot read at once; a larger block is read whole.
 const READ_BYTES: u64 = 1 << 20;
 
-/// A room of a segment, found by ordinal.
 pub(super) struct SegmentRoom {
     pub(super) number: RoomNumber,
     pub(super) name: Arc<str>,
@@ -68,7 +67,6 @@ impl SegmentRoom {
         is_dense.then(|| self.part.first_seq + u64::from(place))
     }
 
-    /// Whether a message must not be seen any more.
     #[inline]
     pub(super) fn hides(&self, segment: &Segment, ordinal: u32) -> Result<bool, MaintainError> {
         match &self.visible {
@@ -156,12 +154,10 @@ fn all_rooms(shared: &Shared, segment: &Segment) -> Result<Vec<SegmentRoom>, Mai
     Ok(rooms)
 }
 
-/// Changes whenever something is hidden.
 pub(super) fn hidden_changes(shared: &Shared) -> u64 {
     shared.rooms.read().hidings()
 }
 
-/// Whether a message must not be seen any more.
 pub(super) fn is_hidden(shared: &Shared, room: RoomNumber, seq: u64) -> bool {
     shared.rooms.read().is_hidden(room, seq)
 }

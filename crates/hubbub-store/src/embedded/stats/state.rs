@@ -13,14 +13,12 @@ use crate::embedded::view::View;
 /// Segments of which one takes the place.
 type Replaced = (Vec<u64>, Option<u64>);
 
-/// The counts, and what they are of.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// Whether it was counted from the beginning. Nothing else holds when it was not.
     pub(super) is_loaded: bool,
     pub(super) summary: Summary,
     pub(super) tails: Vec<TailPart>,
-    /// Numbers of the segments that are counted.
     segments: HashSet<u64>,
     /// Whether something is counted that is gone.
     has_gone: bool,
@@ -43,7 +41,6 @@ impl State {
         self.has_gone || self.hidden != hidden
     }
 
-    /// The counted part of a tail.
     pub(super) fn part(&self, tail: &Tail) -> Option<&TailPart> {
         self.tails.iter().find(|part| part.journal == tail.journal)
     }

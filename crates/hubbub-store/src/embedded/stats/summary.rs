@@ -18,12 +18,10 @@ pub(super) type UserNumber = u32;
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// The hour in which a time lies, counted from 1970.
 pub(super) const fn hour_of(received: i64) -> i64 {
     received.div_euclid(HOUR_MICROS)
 }
 
-/// Begin of an hour, in microseconds.
 pub(super) const fn hour_begin(hour: i64) -> i64 {
     hour.saturating_mul(HOUR_MICROS)
 }
@@ -48,7 +46,6 @@ impl Times {
     }
 }
 
-/// What is counted of one user.
 #[derive(Debug, Clone)]
 pub(super) struct UserTotal {
     pub(super) name: Arc<str>,
@@ -67,7 +64,6 @@ pub(super) struct RoomTotal {
     pub(super) users: BTreeMap<UserNumber, u64>,
 }
 
-/// What is counted of one hour.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HourTotal {
     pub(super) messages: TypeCounts,
@@ -86,7 +82,6 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// One message.
     pub(super) fn of(user: UserNumber, room: RoomNumber, received: i64, kind: MessageType) -> Self {
         let mut messages = TypeCounts::default();
         messages.add(kind);
@@ -111,7 +106,6 @@ pub(super) type KnownRooms = HashMap<Box<str>, (RoomNumber, Arc<str>)>;
 pub(super) struct Smallest<T> {
     limit: usize,
     heap: BinaryHeap<T>,
-    /// Whether there were more.
     pub(super) more: bool,
 }
 
@@ -223,27 +217,22 @@ impl Summary {
         Some((user, room))
     }
 
-    /// The number of a user who was seen.
     pub(super) fn number(&self, name: &str) -> Option<UserNumber> {
         self.numbers.get(name).copied()
     }
 
-    /// What is counted of a user.
     pub(super) fn user(&self, number: UserNumber) -> Option<&UserTotal> {
         self.users.get(usize::try_from(number).ok()?)
     }
 
-    /// All users with messages, by number.
     pub(super) fn users(&self) -> impl Iterator<Item = (UserNumber, &UserTotal)> {
         (0..).zip(&self.users).filter(|(_, user)| user.messages > 0)
     }
 
-    /// What is counted of a room.
     pub(super) fn room(&self, room: RoomNumber) -> Option<&RoomTotal> {
         self.rooms.get(&room)
     }
 
-    /// All rooms with messages, by number.
     pub(super) fn rooms(&self) -> impl Iterator<Item = (RoomNumber, &RoomTotal)> {
         self.rooms.iter().map(|(number, room)| (*number, room))
     }

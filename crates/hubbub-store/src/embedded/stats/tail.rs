@@ -13,11 +13,9 @@ use crate::embedded::shared::Shared;
 use crate::embedded::tail::Tail;
 use crate::embedded::tail::hash::MixState;
 
-/// One message of a user in a tail.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Post {
     pub(super) room: RoomNumber,
-    /// Where its record begins.
     pub(super) offset: u32,
     pub(super) seq: u64,
     pub(super) received: i64,
@@ -28,7 +26,6 @@ pub(super) struct Post {
 /// The counted part of a tail: everything up to a position. 32 bytes of memory per message.
 #[derive(Debug, Default)]
 pub(super) struct TailPart {
-    /// The journal counted.
     pub(super) journal: u64,
     /// Where the first block begins that is not counted.
     pub(super) position: u64,
@@ -38,7 +35,6 @@ pub(super) struct TailPart {
 }
 
 impl TailPart {
-    /// Nothing of a tail.
     pub(super) fn new(journal: u64) -> Self {
         Self { journal, ..Self::default() }
     }

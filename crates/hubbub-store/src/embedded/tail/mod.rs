@@ -15,27 +15,20 @@ use crate::embedded::kv::tail::KeyIndex;
 use crate::embedded::rooms::RoomNumber;
 use hash::MixState;
 
-/// Where one message stands in its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordLocation {
-    /// Its number in the room.
     pub(crate) seq: u64,
     /// When it was received, in microseconds.
     pub(crate) received: i64,
-    /// Where its record begins.
     pub(crate) offset: u32,
-    /// How long the record is.
     pub(crate) bytes: u32,
 }
 
-/// The messages of one slot.
 #[derive(Debug)]
 pub(crate) struct Tail {
-    /// The journal in the slot.
     pub(crate) journal: u64,
     /// The slot, not to be overwritten while anybody may read it.
     pub(crate) slot: SlotLease,
-    /// The keys of the slot.
     pub(crate) keys: KeyIndex,
     index: RwLock<Index>,
 }
@@ -49,7 +42,6 @@ struct Index {
 }
 
 impl Tail {
-    /// An empty tail over a slot.
     pub(crate) fn new(journal: u64, slot: SlotLease) -> Self {
         Self { journal, slot, keys: KeyIndex::default(), index: RwLock::default() }
     }
@@ -66,7 +58,6 @@ impl Tail {
         }
     }
 
-    /// How many messages.
     pub(crate) fn messages(&self) -> u64 {
         self.index.read().messages
     }
@@ -81,12 +72,10 @@ impl Tail {
         Some(self.index.read().rooms.get(&room)?.last()?.seq)
     }
 
-    /// The rooms that have messages here.
     pub(crate) fn rooms(&self) -> Vec<RoomNumber> {
         self.index.read().rooms.keys().copied().collect()
     }
 
-    /// The places of a room's messages, in order.
     pub(crate) fn places(&self, room: RoomNumber) -> Vec<RecordLocation> {
         self.index.read().rooms.get(&room).cloned().unwrap_or_default()
     }

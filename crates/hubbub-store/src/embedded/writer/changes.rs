@@ -94,7 +94,6 @@ fn write_change(record: RoomRecord<'_>, room: Option<RoomNumber>, scratch: &mut 
     ChangeRecord::Room(record).write(&mut scratch.block);
 }
 
-/// Appends the record that erases the next messages of a user.
 fn write_erasure(shared: &Shared, user: &str, block: &mut Vec<u8>) -> Result<(), MaintainError> {
     let most = erasure_max(shared.options.slot_bytes);
     let mut places = shared.user_places(user, most + 1)?;

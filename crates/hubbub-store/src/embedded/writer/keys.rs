@@ -32,7 +32,6 @@ pub(super) struct KeyScratch {
     swept: Vec<Due>,
 }
 
-/// The stored version of a key cannot be read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unreadable;
 
@@ -47,7 +46,6 @@ pub(super) struct DueKeys {
 #[derive(Debug)]
 pub(super) struct KeyWorkingSet<'a> {
     versions: HashMap<&'a [u8], Result<Option<KeyVersion>, Unreadable>>,
-    /// The revision of the last change.
     revision: u64,
     expired: ExpiredKeys<'a>,
 }
@@ -74,7 +72,6 @@ impl DueKeys {
 }
 
 impl<'a> KeyWorkingSet<'a> {
-    /// Looks up every key of the batch.
     pub(super) fn load(
         shared: &Shared,
         view: &View,

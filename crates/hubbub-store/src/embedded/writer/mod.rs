@@ -66,13 +66,10 @@ impl Head {
 pub(crate) struct WritePlace {
     /// The slot and the index over it.
     pub(crate) tail: Arc<Tail>,
-    /// Where its free part begins.
     pub(crate) position: u64,
-    /// Number of the next batch in it, from 1.
     pub(crate) batch: u32,
     /// The journal before and how many batches of it count.
     pub(crate) prior: (u64, u32),
-    /// Messages and changes of keys in it.
     pub(crate) messages: usize,
     /// When the slot was begun, on the monotonic clock.
     pub(crate) begun: Duration,
@@ -80,9 +77,7 @@ pub(crate) struct WritePlace {
 
 /// Where a record of the block under way stands.
 struct BlockSpan {
-    /// In the block.
     begin: u32,
-    /// In the slot.
     offset: u32,
     bytes: u32,
 }
@@ -102,7 +97,6 @@ impl WritePlace {
     }
 }
 
-/// Everything only the writing thread needs.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) place: WritePlace,
@@ -128,7 +122,6 @@ pub(crate) struct Scratch {
     hashes: Vec<u64>,
     maybe_known: Vec<bool>,
     block: Vec<u8>,
-    /// Records in the block.
     records: u32,
     places: Vec<(RoomNumber, RecordLocation)>,
     ids: Vec<(u64, u32)>,
@@ -259,7 +252,6 @@ impl Writer {
         }
     }
 
-    /// Makes the block durable.
     fn commit(&mut self, shared: &Shared, scratch: &mut Scratch) -> Result<(), ApplyError> {
         let place = &mut self.place;
         let header = BlockHeader {

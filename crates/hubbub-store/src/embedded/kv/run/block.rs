@@ -19,16 +19,13 @@ const DELETED: u8 = 1;
 const EXPIRES: u8 = 2;
 const OUTSIDE: u8 = 4;
 
-/// Where the value of an entry stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoredValue<'a> {
-    /// In the entry.
     Inline(&'a [u8]),
     /// In a block of its own.
     Outside(BlockLocation),
 }
 
-/// One key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyEntry<'a> {
     pub(crate) key: &'a [u8],
@@ -75,7 +72,6 @@ impl<'a> KeyEntry<'a> {
     }
 }
 
-/// Collects the entries of a block.
 #[derive(Debug, Default)]
 pub(super) struct BlockBuilder {
     entries: Vec<u8>,
@@ -114,17 +110,14 @@ impl BlockBuilder {
     }
 }
 
-/// A block that was read.
 #[derive(Debug)]
 pub(crate) struct KeyBlock {
     raw: Vec<u8>,
-    /// Where the list of starts begins.
     starts_at: usize,
     entries: usize,
 }
 
 impl KeyBlock {
-    /// `None` when the bytes are no block.
     pub(super) fn decode(raw: Vec<u8>) -> Option<Self> {
         let entries = usize::from(u16::from_le_bytes(*raw.last_chunk()?));
         let starts_at = raw.len().checked_sub(2 * (entries + 1))?;

@@ -9,7 +9,6 @@ use crate::embedded::file::Patience;
 use crate::embedded::segment::IdHasher;
 
 impl KeyRun {
-    /// Reports to `fault` whatever is wrong.
     pub(crate) fn check(&self, hasher: &IdHasher, fault: &mut dyn FnMut(FileError)) {
         let mut expiring = BTreeSet::new();
         if let Err(error) = self.each_expiring(|key| {

@@ -72,7 +72,6 @@ fn each_newest<E: From<FileError>>(
     Ok(())
 }
 
-/// The smallest key, and the first scan that stands at it.
 fn smallest(scans: &[KeyScan]) -> Option<(usize, Vec<u8>)> {
     let keys = scans.iter().enumerate().filter_map(|(place, scan)| Some((scan.current()?.key, place)));
     keys.min().map(|(key, place)| (place, key.to_vec()))

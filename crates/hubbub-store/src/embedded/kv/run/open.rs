@@ -34,7 +34,6 @@ pub(crate) struct FoundKey {
     offset: u64,
 }
 
-/// A key that expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Expiring<'a> {
     pub(crate) expires: i64,
@@ -88,7 +87,6 @@ impl KeyRun {
         self.inner.footer.keys
     }
 
-    /// Greatest revision in it.
     pub(crate) fn revision(&self) -> u64 {
         self.inner.footer.revision
     }
@@ -112,13 +110,11 @@ impl KeyRun {
         Ok(found.then_some(FoundKey { block, index, offset }))
     }
 
-    /// The entry that was found.
     pub(crate) fn entry<'a>(&self, found: &'a FoundKey) -> Result<KeyEntry<'a>, FileError> {
         let entry = found.block.entry(found.index);
         entry.ok_or_else(|| self.damaged(found.offset, "an entry of a block is unreadable"))
     }
 
-    /// A value of this run.
     pub(crate) fn value(&self, value: StoredValue<'_>, patience: Patience) -> Result<Arc<[u8]>, FileError> {
         match value {
             StoredValue::Inline(value) => Ok(value.into()),
@@ -143,7 +139,6 @@ impl KeyRun {
         self.inner.file.read_patiently(offset, stored_bytes.into(), patience)
     }
 
-    /// Every key that expires.
     pub(crate) fn each_expiring(&self, mut visit: impl FnMut(Expiring<'_>)) -> Result<(), FileError> {
         let section = self.inner.footer.expiring;
         let what = "the keys that run out do not match their checksum";
@@ -186,7 +181,6 @@ impl KeyRun {
             .ok_or_else(|| self.damaged(entry.offset, "a block is too short for its entries"))
     }
 
-    /// What stands compressed with its checksum.
     pub(super) fn unpack(&self, stored: &[u8], offset: u64) -> Result<Vec<u8>, FileError> {
         self.inner.file.unpack(stored, offset)
     }

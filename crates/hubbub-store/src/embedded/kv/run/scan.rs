@@ -10,7 +10,6 @@ use crate::embedded::file::Patience;
 pub(crate) struct KeyScan {
     run: KeyRun,
     block: Option<KeyBlock>,
-    /// Place of the block to read next.
     next_block: usize,
     /// Index in the block of the entry under the cursor.
     index: usize,
@@ -32,7 +31,6 @@ impl KeyRun {
 }
 
 impl KeyScan {
-    /// The run it goes through.
     pub(crate) fn run(&self) -> &KeyRun {
         &self.run
     }
@@ -42,7 +40,6 @@ impl KeyScan {
         self.block.as_ref()?.entry(self.index)
     }
 
-    /// Moves to the next entry.
     pub(crate) fn advance(&mut self) -> Result<(), FileError> {
         self.index += 1;
         self.settle()

@@ -12,12 +12,11 @@
 //! one is there, whole. It is read once, at start.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
 
-use crate::embedded::disk::Disk;
+use crate::embedded::disk::{Disk, read_whole, write_whole};
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
 use crate::embedded::file::varint;
 use crate::embedded::kv::KeyCatalog;
@@ -65,23 +64,12 @@ impl Manifest {
 
     /// Reads the manifest; `None` when there is none.
     pub(crate) fn load(disk: &dyn Disk) -> Result<Option<Self>, OpenError> {
-        let file = match disk.open(MANIFEST) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(unreadable(error)),
-        };
-        let length = file.len().map_err(unreadable)?;
-        let mut bytes = vec![0; saturate(length)];
-        file.read_exact_at(&mut bytes, 0).map_err(unreadable)?;
+        let Some(bytes) = read_whole(disk, MANIFEST, u64::MAX)? else { return Ok(None) };
         Self::decode(&bytes).map(Some)
     }
 
     pub(crate) fn store(&self, disk: &dyn Disk) -> Result<(), MaintainError> {
-        let written = disk.create(MANIFEST_TMP).and_then(|file| {
-            file.write_all_at(&self.encode(), 0)?;
-            file.sync_data()
-        });
-        written.doing("writing", MANIFEST_TMP)?;
+        write_whole(disk, MANIFEST_TMP, &self.encode())?;
         disk.rename(MANIFEST_TMP, MANIFEST).doing("replacing", MANIFEST)?;
         disk.sync_dir("").doing("syncing the directory of", MANIFEST)
     }
@@ -184,10 +172,6 @@ impl Manifest {
 /// overwritten or removed; so numbers of such files are not used again.
 pub(crate) fn may_be_named<T>(changed: &Result<T, MaintainError>) -> bool {
     !matches!(changed, Err(MaintainError::Io { path, .. }) if path == MANIFEST_TMP)
-}
-
-fn unreadable(source: io::Error) -> OpenError {
-    OpenError::Unreadable { attempted: "reading", path: MANIFEST.into(), source }
 }
 
 #[cfg(test)]

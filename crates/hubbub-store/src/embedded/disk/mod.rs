@@ -17,8 +17,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_core::invariant::saturate;
 use rustix::io::ReadWriteFlags;
 
+use crate::embedded::error::{DoingOn, MaintainError, READING};
 use crate::embedded::journal::JOURNAL_DIR;
 
 /// A directory tree of files.
@@ -59,6 +61,27 @@ pub trait DiskFile: Send + Sync + 'static {
     fn sync_data(&self) -> io::Result<()>;
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
+}
+
+/// Reads a small file, up to `bytes_max` of it; `None` when there is none.
+pub(crate) fn read_whole(
+    disk: &dyn Disk,
+    path: &str,
+    bytes_max: u64,
+) -> Result<Option<Vec<u8>>, MaintainError> {
+    let file = match disk.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.doing(READING, path)?,
+    };
+    let mut bytes = vec![0; saturate(file.len().doing(READING, path)?.min(bytes_max))];
+    file.read_exact_at(&mut bytes, 0).doing(READING, path)?;
+    Ok(Some(bytes))
+}
+
+/// Writes a small file whole and syncs it.
+pub(crate) fn write_whole(disk: &dyn Disk, path: &str, bytes: &[u8]) -> Result<(), MaintainError> {
+    let file = disk.create(path).doing("making", path)?;
+    file.write_all_at(bytes, 0).and_then(|()| file.sync_data()).doing("writing", path)
 }
 
 /// The real file system below one directory.

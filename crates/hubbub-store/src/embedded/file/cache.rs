@@ -52,14 +52,6 @@ impl<B: Cached> BlockCache<B> {
             owners: AtomicU64::new(0),
         })
     }
-
-    fn get(&self, owner: u64, block: u32) -> Option<Arc<B>> {
-        self.blocks.get(&Key { owner, block })
-    }
-
-    fn insert(&self, owner: u64, block: u32, content: Arc<B>) {
-        self.blocks.insert(Key { owner, block }, content);
-    }
 }
 
 /// The cached blocks of one open file.
@@ -84,12 +76,13 @@ impl<B: Cached> CachedBlocks<B> {
         load: impl FnOnce() -> Result<B, E>,
     ) -> Result<Arc<B>, E> {
         // A block whose index has no such key is not kept; an index of 2^32 blocks does not fit in memory.
-        let Ok(key) = u32::try_from(index) else { return load().map(Arc::new) };
-        if let Some(block) = self.cache.get(self.owner, key) {
+        let Ok(block) = u32::try_from(index) else { return load().map(Arc::new) };
+        let key = Key { owner: self.owner, block };
+        if let Some(block) = self.cache.blocks.get(&key) {
             return Ok(block);
         }
         let block = Arc::new(load()?);
-        self.cache.insert(self.owner, key, Arc::clone(&block));
+        self.cache.blocks.insert(key, Arc::clone(&block));
         Ok(block)
     }
 }

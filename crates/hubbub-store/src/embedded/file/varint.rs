@@ -83,6 +83,11 @@ pub(crate) const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)).cast_unsigned()
 }
 
+/// Appends a difference so that small ones of either sign are short.
+pub(crate) fn write_zigzag(value: i64, out: &mut Vec<u8>) {
+    write(zigzag(value), out);
+}
+
 /// The inverse of [`zigzag`].
 pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())

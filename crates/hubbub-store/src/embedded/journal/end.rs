@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::disk::{Disk, DiskFile, write_whole};
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
 use crate::embedded::file::Cursor;
 
@@ -108,8 +108,7 @@ impl EndFile {
         let path = end_path();
         let mut bytes = end.encode(1, seed);
         bytes.resize(FILE_BYTES, 0);
-        let file = disk.create(&path).doing("making", &path)?;
-        file.write_all_at(&bytes, 0).and_then(|()| file.sync_data()).doing("writing", &path)
+        write_whole(disk, &path, &bytes)
     }
 
     pub(crate) fn open(disk: &dyn Disk, seed: u32) -> Result<(Self, JournalEnd), OpenError> {

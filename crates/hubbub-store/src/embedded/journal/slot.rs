@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use super::{JOURNAL_DIR, slot_path};
 use crate::embedded::disk::{Disk, DiskFile};
-use crate::embedded::error::{DoingOn, MaintainError};
+use crate::embedded::error::{DoingOn, MaintainError, READING};
+use crate::embedded::file::Patience;
 
 /// Zeros are written and synced in steps of this size, so that the journal's own syncs get through between them.
 const PREPARE_STEP_BYTES: usize = 4 * 1024 * 1024;
@@ -27,6 +28,31 @@ impl fmt::Debug for Slot {
             .field("number", &self.number)
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    pub(crate) fn path(&self) -> String {
+        slot_path(self.number)
+    }
+
+    /// Fills `buffer` with records.
+    pub(crate) fn read(
+        &self,
+        buffer: &mut [u8],
+        offset: u64,
+        patience: Patience,
+    ) -> Result<(), MaintainError> {
+        let read = match patience {
+            Patience::Wait => self.file.read_exact_at(buffer, offset),
+            Patience::CachedOnly => self.file.read_cached_at(buffer, offset),
+        };
+        read.map_err(|source| MaintainError::Io { attempted: READING, path: self.path(), source })
+    }
+
+    /// That no record stands at `offset`, where one should.
+    pub(crate) fn damaged(&self, offset: impl Into<u64>) -> MaintainError {
+        MaintainError::Damaged { path: self.path(), offset: offset.into() }
     }
 }
 

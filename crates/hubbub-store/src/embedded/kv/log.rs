@@ -16,7 +16,7 @@ use super::{KV_DIR, Key, log_path};
 use crate::embedded::disk::Disk;
 use crate::embedded::error::{DoingOn, MaintainError};
 use crate::embedded::file::block::BLOCK_RAW_BYTES_MAX;
-use crate::embedded::file::cursor::{put_bytes, put_varint};
+use crate::embedded::file::varint;
 use crate::embedded::file::{Codec, Cursor, DataFile, FileError, FileKind, FileWriter};
 
 /// Logs of changes. They have no footer.
@@ -66,15 +66,15 @@ fn encode(changes: &Changes, revision: u64) -> Vec<u8> {
     let skipped = changes.through(revision).take_while(fits).count();
     let base = if kept == 0 { revision } else { changes.base() + skipped as u64 };
     let mut out = Vec::new();
-    put_varint(&mut out, base);
-    put_varint(&mut out, (kept - skipped) as u64);
+    varint::write(base, &mut out);
+    varint::write((kept - skipped) as u64, &mut out);
     for (key, what) in changes.through(revision).skip(skipped) {
         out.push(match what {
             KvChanged::Put => 0,
             KvChanged::Deleted => 1,
             KvChanged::Expired => 2,
         });
-        put_bytes(&mut out, key);
+        varint::write_bytes(key, &mut out);
     }
     out
 }

@@ -11,10 +11,9 @@ use parking_lot::RwLock;
 
 use super::{Key, Keys, Version};
 use crate::embedded::dedup::filter::BloomFilter;
-use crate::embedded::error::{MaintainError, READING};
+use crate::embedded::error::MaintainError;
 use crate::embedded::file::cursor::index;
 use crate::embedded::journal::slot::SlotLease;
-use crate::embedded::journal::slot_path;
 use crate::embedded::kv::Patience;
 use crate::embedded::record::{KeyChange, read_key_change};
 
@@ -125,16 +124,8 @@ pub(crate) fn read_change<T>(
     visit: impl FnOnce(&KeyChange<'_>) -> T,
 ) -> Result<T, MaintainError> {
     let mut record = vec![0; index(place.bytes)];
-    let read = match patience {
-        Patience::Wait => slot.file.read_exact_at(&mut record, place.offset.into()),
-        Patience::CachedOnly => slot.file.read_cached_at(&mut record, place.offset.into()),
-    };
-    let path = || slot_path(slot.number);
-    read.map_err(|source| MaintainError::Io { attempted: READING, path: path(), source })?;
+    slot.read(&mut record, place.offset.into(), patience)?;
     let change = read_key_change(&mut record.as_slice())
         .filter(|change| change.key == key && change.revision == place.version.revision);
-    match change {
-        Some(change) => Ok(visit(&change)),
-        None => Err(MaintainError::Damaged { path: path(), offset: place.offset.into() }),
-    }
+    change.map(|change| visit(&change)).ok_or_else(|| slot.damaged(place.offset))
 }

@@ -58,7 +58,7 @@ impl Shared {
     }
 
     /// Removes files that neither a manifest names nor a new reader finds.
-    fn remove_files(&self, paths: impl IntoIterator<Item = String>) -> Result<(), MaintainError> {
+    pub(crate) fn remove_files(&self, paths: impl IntoIterator<Item = String>) -> Result<(), MaintainError> {
         paths.into_iter().try_for_each(|path| self.disk.remove(&path).doing("removing", &path))
     }
 }

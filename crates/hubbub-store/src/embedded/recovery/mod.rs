@@ -25,6 +25,7 @@ use crate::embedded::disk::checked_dirs::CheckedDirs;
 use crate::embedded::disk::format_file;
 use crate::embedded::engine::wakeup::WakeupSignal;
 use crate::embedded::error::{DoingOn, OpenError};
+use crate::embedded::file::Patience;
 use crate::embedded::file::kind::remove_unnamed;
 use crate::embedded::journal::block;
 use crate::embedded::journal::end::{EndFile, JournalEnd, end_path};
@@ -296,8 +297,7 @@ pub(crate) fn read_slots(
 
 pub(crate) fn read_slot(slot: &Slot, end: u64, bytes: &mut Vec<u8>) -> Result<(), OpenError> {
     bytes.resize(saturate(end), 0);
-    slot.file.read_exact_at(bytes, 0).doing("reading", &slot_path(slot.number))?;
-    Ok(())
+    Ok(slot.read(bytes, 0, Patience::Wait)?)
 }
 
 /// The last proven time on the disk: the newest journal's, or the manifest's. `None` in a new data directory.
@@ -309,8 +309,7 @@ fn last_proven(chain: &Chain, manifest: &Manifest) -> Result<Option<Timestamp>, 
             if end > journal.end {
                 continue;
             }
-            let path = slot_path(journal.slot.number);
-            journal.slot.file.read_exact_at(&mut begin, *start).doing("reading", &path)?;
+            journal.slot.read(&mut begin, *start, Patience::Wait)?;
             let mut records = begin.get(block::HEADER_BYTES..).unwrap_or_default();
             if let Some(TimeProven(time)) = TimeProven::read(&mut records) {
                 return Ok(Some(time));

@@ -59,18 +59,6 @@ impl Shared {
         Ok(Some(SealedKeys { run, log, revision, more_keys: tail.keys.more_keys() }))
     }
 
-    /// Lets go of the number of a seal whose files a manifest may name.
-    pub(crate) fn release_sealed_run(&self) {
-        self.keys.reserved.lock().seal = None;
-    }
-
-    pub(crate) fn remove_old_log(&self, old_log: Option<DataFile>) -> Result<(), MaintainError> {
-        if let Some(old) = old_log {
-            self.disk.remove(&old.path()).doing("removing", &old.path())?;
-        }
-        Ok(())
-    }
-
     /// A number for a run or log that no other one has.
     pub(crate) fn reserve_run(&self) -> u64 {
         let mut catalog = self.catalog.lock();

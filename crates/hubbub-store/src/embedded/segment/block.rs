@@ -6,7 +6,8 @@ use hubbub_core::invariant::cast;
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
 use super::uuid::{UUID_BYTES, UUID_TEXT_BYTES, pack_uuid, unpack_uuid};
-use crate::embedded::file::cursor::{index, put_varint, put_zigzag};
+use crate::embedded::file::cursor::index;
+use crate::embedded::file::varint;
 use crate::embedded::file::{Cached, Cursor};
 
 /// A block is closed before the message that would bring it over this; a larger message has a block of its own.
@@ -44,10 +45,10 @@ impl BlockBuilder {
         let name_bit = if sent.username.is_some() { HAS_USERNAME } else { 0 };
         let uuid_bit = if uuid.is_some() { ID_IS_UUID } else { 0 };
         self.heads.push(sent.kind as u8 | name_bit | uuid_bit);
-        put_zigzag(&mut self.heads, message.seq.wrapping_sub(self.last_seq).cast_signed());
+        varint::write_zigzag(message.seq.wrapping_sub(self.last_seq).cast_signed(), &mut self.heads);
         let received = message.received_at.as_micros();
-        put_zigzag(&mut self.heads, received.wrapping_sub(self.last_received));
-        put_zigzag(&mut self.heads, sent.timestamp.as_micros().wrapping_sub(received));
+        varint::write_zigzag(received.wrapping_sub(self.last_received), &mut self.heads);
+        varint::write_zigzag(sent.timestamp.as_micros().wrapping_sub(received), &mut self.heads);
         self.push_name(sent.user)?;
         if let Some(username) = sent.username {
             self.push_name(username)?;
@@ -56,7 +57,7 @@ impl BlockBuilder {
             Some(uuid) => self.uuids.extend_from_slice(&uuid),
             None => self.push_name(sent.id)?,
         }
-        put_varint(&mut self.heads, sent.text.len() as u64);
+        varint::write(sent.text.len() as u64, &mut self.heads);
         self.payloads.extend_from_slice(sent.text.as_bytes());
         (self.last_seq, self.last_received) = (message.seq, received);
         self.messages += 1;

@@ -5,7 +5,8 @@ use std::ops::Range;
 use hubbub_core::Timestamp;
 
 use crate::embedded::file::Cursor;
-use crate::embedded::file::cursor::{index, put_varint, put_zigzag};
+use crate::embedded::file::cursor::index;
+use crate::embedded::file::varint;
 
 /// A room's part of a segment.
 #[derive(Debug, Clone, Copy)]
@@ -103,11 +104,11 @@ impl RoomIndex {
         for entry in &self.rooms {
             out.push(entry.name_bytes);
             out.extend_from_slice(self.name(entry).as_bytes());
-            put_varint(&mut out, entry.count.into());
-            put_varint(&mut out, entry.first_seq);
-            put_varint(&mut out, entry.last_seq.wrapping_sub(entry.first_seq));
-            put_zigzag(&mut out, entry.first_received);
-            put_zigzag(&mut out, entry.last_received.wrapping_sub(entry.first_received));
+            varint::write(entry.count.into(), &mut out);
+            varint::write(entry.first_seq, &mut out);
+            varint::write(entry.last_seq.wrapping_sub(entry.first_seq), &mut out);
+            varint::write_zigzag(entry.first_received, &mut out);
+            varint::write_zigzag(entry.last_received.wrapping_sub(entry.first_received), &mut out);
         }
         out
     }
@@ -163,10 +164,10 @@ pub(super) fn write_blocks(blocks: &[BlockEntry], messages: u32) -> Vec<u8> {
     let mut out = Vec::new();
     let ends = blocks.iter().skip(1).map(|block| block.first_ordinal).chain([messages]);
     for (block, end) in blocks.iter().zip(ends) {
-        put_varint(&mut out, block.stored_bytes.into());
-        put_varint(&mut out, end.wrapping_sub(block.first_ordinal).into());
-        put_varint(&mut out, block.first_seq);
-        put_zigzag(&mut out, block.first_received);
+        varint::write(block.stored_bytes.into(), &mut out);
+        varint::write(end.wrapping_sub(block.first_ordinal).into(), &mut out);
+        varint::write(block.first_seq, &mut out);
+        varint::write_zigzag(block.first_received, &mut out);
     }
     out
 }

@@ -3,8 +3,7 @@
 use hubbub_core::MessageType;
 
 use super::paged::PagedReader;
-use crate::embedded::file::cursor::put_varint;
-use crate::embedded::file::varint::{unzigzag, zigzag};
+use crate::embedded::file::varint::{self, unzigzag, zigzag};
 use crate::embedded::file::{Cursor, FileError};
 
 const KIND_MASK: u64 = 0b11;
@@ -41,10 +40,10 @@ impl PostingEncoder {
     }
 
     pub(super) fn write(&mut self, posting: &Posting, out: &mut Vec<u8>) {
-        put_varint(out, posting.ordinal.wrapping_sub(self.next_ordinal).into());
+        varint::write(posting.ordinal.wrapping_sub(self.next_ordinal).into(), out);
         let step = posting.received.wrapping_sub(self.received);
         // Times fit 58 bits, so two more have room in a number.
-        put_varint(out, zigzag(step) << 2 | u64::from(posting.kind as u8));
+        varint::write(zigzag(step) << 2 | u64::from(posting.kind as u8), out);
         self.next_ordinal = posting.ordinal.wrapping_add(1);
         self.received = posting.received;
     }

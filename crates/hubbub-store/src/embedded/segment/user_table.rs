@@ -11,7 +11,8 @@ use super::format::{SectionEntry, section};
 use super::paged::PagedWriter;
 use super::postings::{Posting, PostingEncoder};
 use crate::embedded::file::Output;
-use crate::embedded::file::cursor::{index, put_varint, put_zigzag};
+use crate::embedded::file::cursor::index;
+use crate::embedded::file::varint;
 
 /// Users between two fences: so many are read to find one.
 const FENCE_USERS: u64 = 64;
@@ -81,15 +82,15 @@ impl UserTableWriter {
         self.list.clear();
         if self.count.is_multiple_of(FENCE_USERS) {
             put_name(&mut self.fences, name)?;
-            put_varint(&mut self.fences, self.users.len() as u64);
-            put_varint(&mut self.fences, begin);
+            varint::write(self.users.len() as u64, &mut self.fences);
+            varint::write(begin, &mut self.fences);
             self.fence_count += 1;
         }
         put_name(&mut self.users, name)?;
-        put_varint(&mut self.users, count);
-        put_varint(&mut self.users, self.postings.position() - begin);
-        put_zigzag(&mut self.users, first.wrapping_sub(self.base));
-        put_zigzag(&mut self.users, last.wrapping_sub(first));
+        varint::write(count, &mut self.users);
+        varint::write(self.postings.position() - begin, &mut self.users);
+        varint::write_zigzag(first.wrapping_sub(self.base), &mut self.users);
+        varint::write_zigzag(last.wrapping_sub(first), &mut self.users);
         self.count += 1;
         self.messages += count;
         Ok(())

@@ -8,9 +8,9 @@ use hubbub_core::invariant::saturate;
 use roaring::RoaringBitmap;
 
 use super::summary::{Run, Summary};
-use crate::embedded::error::{DoingOn, MaintainError, READING};
+use crate::embedded::error::MaintainError;
+use crate::embedded::file::Patience;
 use crate::embedded::journal::block::{self, HEADER_BYTES};
-use crate::embedded::journal::slot_path;
 use crate::embedded::record::{Record, Records};
 use crate::embedded::rooms::{Hidden, Room, RoomNumber};
 use crate::embedded::segment::{Posting, RoomEntry, Segment, UserPart};
@@ -214,15 +214,14 @@ pub(super) fn each_message(
     end: u64,
     mut visit: impl FnMut(u32, &Message<'_>),
 ) -> Result<u64, MaintainError> {
-    let path = || slot_path(tail.slot.number);
-    let damaged = |offset| MaintainError::Damaged { path: path(), offset };
+    let damaged = |offset: u64| tail.slot.damaged(offset);
     let mut buffer = Vec::new();
     let mut wanted = 0;
     while position < end {
         let step = (end - position).min(READ_BYTES).max(wanted);
         let bytes = step.min(tail.slot.bytes.saturating_sub(position));
         buffer.resize(saturate(bytes), 0);
-        tail.slot.file.read_exact_at(&mut buffer, position).doing(READING, &path())?;
+        tail.slot.read(&mut buffer, position, Patience::Wait)?;
         let begin = position;
         while position < end
             && let Some(rest) = buffer.get(saturate(position - begin)..)

@@ -1,14 +1,12 @@
 //! Reading messages of a slot.
 
-use std::io;
-
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Message, MessageRun};
 
 use super::{RecordLocation, Tail};
-use crate::embedded::error::{MaintainError, READING};
-use crate::embedded::journal::slot_path;
+use crate::embedded::error::MaintainError;
+use crate::embedded::file::Patience;
 use crate::embedded::record;
 use crate::embedded::rooms::{Hidden, HistoryWindow, RoomNumber, add_to_page};
 
@@ -66,24 +64,13 @@ impl Tail {
         loop {
             let whole = self.slot.bytes.saturating_sub(u64::from(offset)).min(bytes);
             let mut buffer = vec![0; saturate(whole)];
-            self.slot
-                .file
-                .read_exact_at(&mut buffer, offset.into())
-                .map_err(|error| self.unreadable(error))?;
+            self.slot.read(&mut buffer, offset.into(), Patience::Wait)?;
             match record::read_message(&mut buffer.as_slice()) {
                 Some(message) => return Ok(visit(&message)),
-                None if whole < bytes => return Err(self.damaged(offset)),
+                None if whole < bytes => return Err(self.slot.damaged(offset)),
                 None => bytes *= 16,
             }
         }
-    }
-
-    fn unreadable(&self, source: io::Error) -> MaintainError {
-        MaintainError::Io { attempted: READING, path: slot_path(self.slot.number), source }
-    }
-
-    fn damaged(&self, offset: u32) -> MaintainError {
-        MaintainError::Damaged { path: slot_path(self.slot.number), offset: offset.into() }
     }
 }
 
@@ -110,10 +97,9 @@ impl<'a> Reader<'a> {
             self.start = if self.backward { (offset + bytes).saturating_sub(window) } else { offset };
             let length = window.min(self.tail.slot.bytes.saturating_sub(self.start));
             self.window.resize(saturate(length), 0);
-            let read = self.tail.slot.file.read_exact_at(&mut self.window, self.start);
-            read.map_err(|error| self.tail.unreadable(error))?;
+            self.tail.slot.read(&mut self.window, self.start, Patience::Wait)?;
         }
         let mut record = self.window.get(saturate(offset - self.start)..).unwrap_or_default();
-        record::read_message(&mut record).ok_or_else(|| self.tail.damaged(place.offset))
+        record::read_message(&mut record).ok_or_else(|| self.tail.slot.damaged(place.offset))
     }
 }

@@ -5,7 +5,8 @@ use std::io;
 use hubbub_core::invariant::cast;
 
 use crate::embedded::file::block::BlockLocation;
-use crate::embedded::file::cursor::{index, put_varint};
+use crate::embedded::file::cursor::index;
+use crate::embedded::file::varint;
 use crate::embedded::file::{Cached, Cursor};
 use crate::embedded::kv::Version;
 
@@ -39,15 +40,15 @@ impl<'a> KeyEntry<'a> {
         let outside = if matches!(self.value, StoredValue::Outside(_)) { OUTSIDE } else { 0 };
         let deleted = if deleted { DELETED } else { 0 };
         out.push(deleted | outside | if expires.is_some() { EXPIRES } else { 0 });
-        put_varint(out, self.key.len() as u64);
-        put_varint(out, revision);
-        put_varint(out, value_bytes.into());
+        varint::write(self.key.len() as u64, out);
+        varint::write(revision, out);
+        varint::write(value_bytes.into(), out);
         if let Some(expires) = expires {
             out.extend_from_slice(&expires.to_le_bytes());
         }
         if let StoredValue::Outside(BlockLocation { offset, stored_bytes }) = self.value {
-            put_varint(out, offset);
-            put_varint(out, stored_bytes.into());
+            varint::write(offset, out);
+            varint::write(stored_bytes.into(), out);
         }
         out.extend_from_slice(self.key);
         if let StoredValue::Inline(value) = self.value {

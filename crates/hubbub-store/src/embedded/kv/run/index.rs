@@ -2,7 +2,8 @@
 
 use crate::embedded::file::Cursor;
 use crate::embedded::file::block::BlockLocation;
-use crate::embedded::file::cursor::{index, put_bytes, put_varint};
+use crate::embedded::file::cursor::index;
+use crate::embedded::file::varint;
 
 #[derive(Debug, Clone, Copy)]
 struct BlockEntry {
@@ -60,9 +61,9 @@ impl BlockIndex {
         let mut before = 0;
         for (place, block) in self.blocks.iter().enumerate() {
             let BlockLocation { offset, stored_bytes } = block.location;
-            put_bytes(&mut out, self.first_key(place));
-            put_varint(&mut out, offset.wrapping_sub(before));
-            put_varint(&mut out, stored_bytes.into());
+            varint::write_bytes(self.first_key(place), &mut out);
+            varint::write(offset.wrapping_sub(before), &mut out);
+            varint::write(stored_bytes.into(), &mut out);
             before = offset;
         }
         out

@@ -107,7 +107,7 @@ fn recover(
     let mut view = View { segments, runs, key_log: log, tails: Vec::new() };
     let mut state = ReplayState { rooms: &mut rooms, keys: &keys, dedup: &mut dedup, queues: &mut queues };
     for journal in unsealed {
-        prior = (journal.journal, journal.batches);
+        prior = (journal.number(), journal.batches);
         last = journal.last().unwrap_or(last);
         view.tails.push(replay(journal, &recorded, &manifest, &slots, &*clock, &mut state)?);
     }

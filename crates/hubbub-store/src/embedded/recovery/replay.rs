@@ -10,7 +10,7 @@ use crate::embedded::dedup::Dedup;
 use crate::embedded::error::{DoingOn, OpenError};
 use crate::embedded::journal::block::{self, BlockHeader};
 use crate::embedded::journal::end::JournalEnd;
-use crate::embedded::journal::scan::Unsealed;
+use crate::embedded::journal::scan::JournalScan;
 use crate::embedded::journal::slot::SlotPool;
 use crate::embedded::journal::slot_path;
 use crate::embedded::kv::Keys;
@@ -38,7 +38,7 @@ struct BlockChanges {
 
 /// Brings the records of a journal back into memory. What stands behind `recorded` is made durable first.
 pub(super) fn replay(
-    journal: Unsealed,
+    journal: JournalScan,
     recorded: &JournalEnd,
     manifest: &Manifest,
     slots: &Arc<SlotPool>,
@@ -49,7 +49,7 @@ pub(super) fn replay(
     let mut bytes = Vec::new();
     read_slot(&journal.slot, journal.end, &mut bytes)?;
     rewrite(&journal, recorded, &bytes)?;
-    let tail = Arc::new(Tail::new(journal.journal, slots.adopt(journal.slot)));
+    let tail = Arc::new(Tail::new(journal.number(), slots.adopt(journal.slot)));
     state.dedup.begin_slot(Arc::clone(&tail));
     state.queues.adopt(&tail);
     let mut changes = BlockChanges::default();
@@ -132,7 +132,7 @@ fn damaged(path: &str, offset: u64) -> OpenError {
 
 /// Makes durable what stands behind the recorded end. After a failed sync the system shows bytes that are not on the
 /// disk, and a later sync does not write them; so they are written again.
-fn rewrite(journal: &Unsealed, recorded: &JournalEnd, bytes: &[u8]) -> Result<(), OpenError> {
+fn rewrite(journal: &JournalScan, recorded: &JournalEnd, bytes: &[u8]) -> Result<(), OpenError> {
     let from = journal.unproven_from(recorded);
     let unproven = usize::try_from(from).ok().and_then(|from| bytes.get(from..)).unwrap_or_default();
     if unproven.is_empty() {

@@ -78,10 +78,10 @@ fn write_keys(tail: &Tail, writer: &mut RunWriter, path: &str) -> Result<(), Mai
                 writer.push(key, place.version, &[]).doing("writing", path)?;
                 continue;
             }
-            let push = |change: &crate::embedded::record::KeyChange<'_>| {
+            read_change(&tail.slot, key, place, Patience::Wait, |change| {
                 writer.push(key, place.version, change.value)
-            };
-            read_change(&tail.slot, key, place, Patience::Wait, push)?.doing("writing", path)?;
+            })?
+            .doing("writing", path)?;
         }
         match page.into_iter().next_back() {
             Some((key, _)) => last = Some(key),

@@ -19,7 +19,7 @@ use crate::embedded::disk::format_file::{self, FORMAT};
 use crate::embedded::disk::{Disk, FileDisk};
 use crate::embedded::error::OpenError;
 use crate::embedded::journal::end::EndFile;
-use crate::embedded::journal::scan::Unsealed;
+use crate::embedded::journal::scan::JournalScan;
 use crate::embedded::journal::{JOURNAL_DIR, block, slot_path};
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::queues::read_checkpoint;
@@ -224,7 +224,7 @@ impl Verifier<'_> {
     /// Every record of a journal must be readable and follow what came before in its room.
     fn records(
         &mut self,
-        journal: &Unsealed,
+        journal: &JournalScan,
         manifest: &Manifest,
         rooms: &mut Rooms,
     ) -> Result<(), OpenError> {
@@ -240,7 +240,7 @@ impl Verifier<'_> {
                 self.damaged(&path, *start, "a block that counts is unreadable");
                 continue;
             };
-            let at = Position { journal: journal.journal, batch: header.batch };
+            let at = Position { journal: journal.number(), batch: header.batch };
             // What the manifest's rooms have already is not applied again.
             let is_new = at > rooms.position();
             for record in Records::new(*start, &header, records) {

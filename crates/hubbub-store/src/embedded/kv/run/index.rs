@@ -36,6 +36,10 @@ impl BlockIndex {
         self.blocks.get(place).map(|block| &block.location)
     }
 
+    pub(super) fn offset(&self, place: usize) -> u64 {
+        self.get(place).map_or(0, |block| block.offset)
+    }
+
     pub(super) fn first_key(&self, place: usize) -> &[u8] {
         let end = |place: usize| self.blocks.get(place).map_or(0, |block| index(block.key_end));
         let start = place.checked_sub(1).map_or(0, end);

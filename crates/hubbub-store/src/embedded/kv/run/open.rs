@@ -16,23 +16,18 @@ use crate::embedded::file::{BlockCache, CachedBlocks, Cursor, DataFile, FileErro
 /// An open run. Cheap to clone; reads from many threads at once. Removing the file does not disturb it.
 #[derive(Clone)]
 pub(crate) struct KeyRun {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
-    file: DataFile,
+pub(super) struct Inner {
+    pub(super) file: DataFile,
     footer: Footer,
-    index: BlockIndex,
-    filter: BloomFilter,
+    pub(super) index: BlockIndex,
+    pub(super) filter: BloomFilter,
     cached: CachedBlocks<KeyBlock>,
 }
 
-/// A key that was found, in its block.
-pub(crate) struct FoundKey {
-    block: Arc<KeyBlock>,
-    index: usize,
-    offset: u64,
-}
+pub(super) const UNREADABLE_ENTRY: &str = "an entry of a block is unreadable";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Expiring<'a> {
@@ -91,98 +86,67 @@ impl KeyRun {
         self.inner.footer.revision
     }
 
-    /// The key with its hash, if it has a version here.
-    pub(crate) fn find(
+    /// Shows `visit` the key with its hash, if it has a version here.
+    pub(crate) fn find<T>(
         &self,
         key: &[u8],
         hash: u64,
         patience: Patience,
-    ) -> Result<Option<FoundKey>, FileError> {
-        if !self.inner.filter.may_contain(hash) || self.inner.index.len() == 0 {
+        visit: impl FnOnce(KeyEntry<'_>) -> Result<T, FileError>,
+    ) -> Result<Option<T>, FileError> {
+        let Inner { file, index, filter, cached, .. } = &*self.inner;
+        if !filter.may_contain(hash) || index.len() == 0 {
             return Ok(None);
         }
-        let place = self.inner.index.find(key);
-        let block = self.inner.cached.get_or_load(place, || self.load_block(place, patience))?;
-        let offset = self.block_offset(place);
-        let index =
-            block.search(key).ok_or_else(|| self.damaged(offset, "an entry of a block is unreadable"))?;
-        let found = block.entry(index).is_some_and(|entry| entry.key == key);
-        Ok(found.then_some(FoundKey { block, index, offset }))
-    }
-
-    pub(crate) fn entry<'a>(&self, found: &'a FoundKey) -> Result<KeyEntry<'a>, FileError> {
-        let entry = found.block.entry(found.index);
-        entry.ok_or_else(|| self.damaged(found.offset, "an entry of a block is unreadable"))
+        let place = index.find(key);
+        let block = cached.get_or_load(place, || self.load_block(place, patience))?;
+        let found = block.search(key).ok_or_else(|| file.damaged(index.offset(place), UNREADABLE_ENTRY))?;
+        block.entry(found).filter(|entry| entry.key == key).map(visit).transpose()
     }
 
     pub(crate) fn value(&self, value: StoredValue<'_>, patience: Patience) -> Result<Arc<[u8]>, FileError> {
         match value {
             StoredValue::Inline(value) => Ok(value.into()),
-            StoredValue::Outside(BlockLocation { offset, stored_bytes }) => {
-                let stored = self.stored_value(offset, stored_bytes, patience)?;
-                let raw = self.unpack(&stored, offset)?;
-                Ok(raw.into())
-            }
+            StoredValue::Outside(location) => Ok(self.stored_value(location, patience)?.1.into()),
         }
     }
 
-    /// A value outside the blocks, as it stands there, unchecked.
+    /// A value outside the blocks, as it stands there and unpacked.
     pub(super) fn stored_value(
         &self,
-        offset: u64,
-        stored_bytes: u32,
+        BlockLocation { offset, stored_bytes }: BlockLocation,
         patience: Patience,
-    ) -> Result<Vec<u8>, FileError> {
+    ) -> Result<(Vec<u8>, Vec<u8>), FileError> {
+        let file = &self.inner.file;
         if offset.saturating_add(stored_bytes.into()) > self.inner.footer.index.offset {
-            return Err(self.damaged(offset, "a value stands behind the last block"));
+            return Err(file.damaged(offset, "a value stands behind the last block"));
         }
-        self.inner.file.read_patiently(offset, stored_bytes.into(), patience)
+        let stored = file.read_patiently(offset, stored_bytes.into(), patience)?;
+        let raw = file.unpack(&stored, offset)?;
+        Ok((stored, raw))
     }
 
     pub(crate) fn each_expiring(&self, mut visit: impl FnMut(Expiring<'_>)) -> Result<(), FileError> {
-        let section = self.inner.footer.expiring;
-        let what = "the keys that run out do not match their checksum";
-        let bytes = self.inner.file.read_section(&section, what)?;
+        let (file, section) = (&self.inner.file, self.inner.footer.expiring);
+        let bytes = file.read_section(&section, "the keys that run out do not match their checksum")?;
         let mut from = Cursor::new(&bytes);
         let mut next =
             || Some(Expiring { expires: from.i64()?, revision: from.varint()?, key: from.bytes()? });
         for _ in 0..self.inner.footer.expiring_keys {
-            visit(next().ok_or_else(|| self.damaged(section.offset, "the keys that run out are too few"))?);
+            visit(next().ok_or_else(|| file.damaged(section.offset, "the keys that run out are too few"))?);
         }
-        if from.is_empty() {
-            Ok(())
-        } else {
-            Err(self.damaged(section.offset, "the keys that run out are too many"))
-        }
-    }
-
-    pub(super) fn index(&self) -> &BlockIndex {
-        &self.inner.index
-    }
-
-    pub(super) fn may_contain(&self, hash: u64) -> bool {
-        self.inner.filter.may_contain(hash)
-    }
-
-    pub(super) fn block_offset(&self, place: usize) -> u64 {
-        self.inner.index.get(place).map_or(0, |block| block.offset)
-    }
-
-    pub(super) fn damaged(&self, offset: u64, what: &'static str) -> FileError {
-        self.inner.file.damaged(offset, what)
+        let too_many = || file.damaged(section.offset, "the keys that run out are too many");
+        from.is_empty().then_some(()).ok_or_else(too_many)
     }
 
     /// The block at `place`, past the cache.
     pub(super) fn load_block(&self, place: usize, patience: Patience) -> Result<KeyBlock, FileError> {
-        let entry = self.inner.index.get(place).ok_or_else(|| self.damaged(0, "there is no such block"))?;
-        let stored = self.inner.file.read_patiently(entry.offset, entry.stored_bytes.into(), patience)?;
-        let raw = self.unpack(&stored, entry.offset)?;
+        let Inner { file, index, .. } = &*self.inner;
+        let entry = index.get(place).ok_or_else(|| file.damaged(0, "there is no such block"))?;
+        let stored = file.read_patiently(entry.offset, entry.stored_bytes.into(), patience)?;
+        let raw = file.unpack(&stored, entry.offset)?;
         KeyBlock::decode(raw)
-            .ok_or_else(|| self.damaged(entry.offset, "a block is too short for its entries"))
-    }
-
-    pub(super) fn unpack(&self, stored: &[u8], offset: u64) -> Result<Vec<u8>, FileError> {
-        self.inner.file.unpack(stored, offset)
+            .ok_or_else(|| file.damaged(entry.offset, "a block is too short for its entries"))
     }
 }
 

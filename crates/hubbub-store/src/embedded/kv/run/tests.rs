@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{KeyRun, RunWriter, merge};
+use super::{KeyRun, KeySource, RunWriter, merge};
 use crate::embedded::disk::Disk;
 use crate::embedded::file::Patience;
 use crate::embedded::file::cache::BlockCache;
@@ -89,11 +89,10 @@ proptest! {
         prop_assert!(faults(&run).is_empty(), "{:?}", faults(&run));
         prop_assert_eq!(run.keys(), keys.len() as u64);
         for key in keys.keys().chain(&others) {
-            let found = run.find(key, hasher().hash_key(key), Patience::CachedOnly).unwrap();
-            let found = found.map(|found| {
-                let entry = run.entry(&found).unwrap();
-                (entry.version, run.value(entry.value, Patience::CachedOnly).unwrap().to_vec())
+            let found = run.find(key, hasher().hash_key(key), Patience::CachedOnly, |entry| {
+                Ok((entry.version, run.value(entry.value, Patience::CachedOnly)?.to_vec()))
             });
+            let found = found.unwrap();
             prop_assert_eq!(found.as_ref(), keys.get(key));
             let scan = run.scan(key).unwrap();
             let next = keys.range(key.clone()..).next().map(|(key, _)| key.as_slice());

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use hubbub_core::Timestamp;
+use hubbub_core::invariant::{BrokenInvariant, cast};
 use hubbub_core::kv::KvChanged;
 use parking_lot::RwLock;
 
@@ -39,16 +40,22 @@ pub(crate) struct Written {
 
 impl Written {
     /// A change whose record is `bytes` long and begins at `offset` of its slot.
-    pub(crate) fn of(change: &KeyChange<'_>, key: Key, (offset, bytes): (u32, u32)) -> Self {
+    pub(crate) fn of(
+        change: &KeyChange<'_>,
+        key: Key,
+        (offset, bytes): (u32, u32),
+    ) -> Result<Self, BrokenInvariant> {
         let version = Version {
             revision: change.revision,
             expires: change.expires_at.map(Timestamp::as_micros),
             deleted: change.what != KvChanged::Put,
-            // Values are limited to 1 MiB, and the journal takes none that fits no slot.
-            value_bytes: u32::try_from(change.value.len()).unwrap_or(u32::MAX),
+            value_bytes: cast(
+                change.value.len(),
+                "a value fits its journal slot, which has less than 4 GiB",
+            )?,
         };
         let place = KeyLocation { version, offset, bytes };
-        Self { key, place, what: change.what, more_keys: change.more_keys(), replaces: None }
+        Ok(Self { key, place, what: change.what, more_keys: change.more_keys(), replaces: None })
     }
 }
 

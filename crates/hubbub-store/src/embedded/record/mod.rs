@@ -14,6 +14,7 @@ mod logged;
 mod queue;
 mod time;
 
+use hubbub_core::invariant::{BrokenInvariant, cast};
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
 use crate::embedded::file::varint;
@@ -87,21 +88,23 @@ const KIND_MESSAGE: u8 = 1;
 /// More than the fixed part of any record takes.
 pub(crate) const RECORD_OVERHEAD_MAX: usize = 5 + 4 * varint::VARINT_BYTES_MAX + 8;
 
+/// Appends a message; nothing of it when an id has more bytes than it may.
 #[inline]
-pub(crate) fn write_message(message: &Message<'_>, out: &mut Vec<u8>) {
+pub(crate) fn write_message(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), BrokenInvariant> {
     let Send { room, user, id, username, text, kind, timestamp } = message.sent;
-    // Ids are at most 64 bytes long, as checked when the message was made.
-    let short = |part: &str| u8::try_from(part.len()).unwrap_or(u8::MAX);
-    out.extend_from_slice(&[KIND_MESSAGE, kind as u8, short(room), short(user), short(id)]);
+    let short =
+        |part: &str| cast(part.len(), "ids have 64 bytes at most, as checked when the message was made");
+    out.extend_from_slice(&[KIND_MESSAGE, kind as u8, short(room)?, short(user)?, short(id)?]);
     varint::write(username.map_or(0, |name| name.len() as u64 + 1), out);
     varint::write(text.len() as u64, out);
     varint::write(message.seq, out);
     let received = message.received_at.as_micros();
     out.extend_from_slice(&received.to_le_bytes());
-    varint::write(varint::zigzag(timestamp.as_micros().wrapping_sub(received)), out);
+    varint::write_zigzag(timestamp.as_micros().wrapping_sub(received), out);
     for part in [room, user, id, username.unwrap_or_default(), text] {
         out.extend_from_slice(part.as_bytes());
     }
+    Ok(())
 }
 
 /// Takes a message off the front of `input`. `None` when the bytes are no message: another kind, cut short, strings
@@ -167,7 +170,7 @@ mod tests {
                 },
             };
             let mut bytes = Vec::new();
-            write_message(&message, &mut bytes);
+            write_message(&message, &mut bytes).unwrap();
             let strings = room.len() + user.len() + id.len() + username.as_ref().map_or(0, String::len) + text.len();
             prop_assert!(bytes.len() <= strings + RECORD_OVERHEAD_MAX);
             bytes.push(7);

@@ -89,7 +89,8 @@ impl ReplayState<'_> {
                     self.rooms.apply(&change);
                 }
                 Record::Key(change) => {
-                    changes.keys.push(Written::of(&change, change.key.into(), (begin, bytes)));
+                    let written = Written::of(&change, change.key.into(), (begin, bytes));
+                    changes.keys.push(written.map_err(|_| u64::from(begin))?);
                 }
                 Record::Queue(queued) if is_new_to_queues => {
                     self.queues.replay(&queued, tail, u64::from(begin) + u64::from(bytes), clock);

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hubbub_core::rules::rooms::is_caught_up;
+use hubbub_core::Timestamp;
+use hubbub_core::rules::rooms::{RoomState, is_caught_up};
 use roaring::RoaringTreemap;
 
 use super::users::UserNumber;
@@ -68,6 +69,16 @@ impl Room {
             retention_s: 0,
             members: HashMap::default(),
             at_head: Vec::new(),
+        }
+    }
+
+    /// What decisions depend on.
+    pub(crate) fn state(&self) -> RoomState {
+        RoomState {
+            exists: self.exists,
+            members_only: self.members_only,
+            head: self.head,
+            last_received: Timestamp::from_micros(self.last_received),
         }
     }
 

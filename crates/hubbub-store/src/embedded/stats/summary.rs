@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use hubbub_core::invariant::saturate;
 use hubbub_core::stats::TypeCounts;
 use hubbub_core::{Message, MessageType};
 use roaring::RoaringBitmap;
@@ -159,7 +160,8 @@ impl Summary {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
-        let number = UserNumber::try_from(self.users.len()).unwrap_or(UserNumber::MAX);
+        // Memory ends long before 2^32 users.
+        let number = saturate(self.users.len());
         let name: Arc<str> = Arc::from(name);
         self.numbers.insert(Arc::clone(&name), number);
         self.users.push(UserTotal { name, messages: 0, rooms: 0, times: Times::NONE });

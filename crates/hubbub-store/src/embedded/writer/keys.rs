@@ -156,7 +156,8 @@ impl Writer {
         let begin = scratch.block.len();
         write_key_change(change, &mut scratch.block);
         let at = self.place.locate(&mut scratch.block, begin)?;
-        let mut written = Written::of(change, change.key.into(), (at.offset, at.bytes));
+        let written = Written::of(change, change.key.into(), (at.offset, at.bytes));
+        let mut written = written.inspect_err(|_| scratch.block.truncate(begin))?;
         let replaced = keys.apply(change);
         written.replaces =
             replaced.and_then(|before| Some((before.expires_at?.as_micros(), before.revision)));

@@ -21,8 +21,9 @@ use std::time::Duration;
 
 use hubbub_core::invariant::{BrokenInvariant, broken, saturate};
 use hubbub_core::rules::queues::Space;
+use hubbub_core::rules::rooms::RoomState;
 use hubbub_core::store::ApplyError;
-use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
+use hubbub_core::{Op, OpBatch, Outcome};
 
 use self::keys::KeyScratch;
 use super::dedup::Dedup;
@@ -40,24 +41,15 @@ use super::tail::{RecordLocation, Tail};
 /// State of a room that decisions need, ahead of what readers see while a batch is under way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
-    pub(crate) seq: u64,
-    pub(crate) received: Timestamp,
+    state: RoomState,
     /// The batch that touched it last.
-    pub(crate) touched_by: u64,
-    pub(crate) exists: bool,
-    pub(crate) members_only: bool,
+    touched_by: u64,
 }
 
 impl Head {
     /// Of a room as readers see it.
     pub(crate) fn of(room: &Room) -> Self {
-        Self {
-            seq: room.head,
-            received: Timestamp::from_micros(room.last_received),
-            touched_by: 0,
-            exists: room.exists,
-            members_only: room.members_only,
-        }
+        Self { state: room.state(), touched_by: 0 }
     }
 }
 
@@ -307,7 +299,7 @@ impl Writer {
         } else {
             for room in &scratch.touched {
                 if let Some(head) = self.head(*room) {
-                    rooms.advance(*room, head.seq, head.received.as_micros());
+                    rooms.advance(*room, head.state.head, head.state.last_received.as_micros());
                 }
             }
         }

@@ -32,7 +32,6 @@ const VERSION: u32 = 4;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// The history's id.
     pub(crate) epoch: u64,
     /// Key of the id hashes in segments and filters.
     pub(crate) id_key: [u64; 2],
@@ -62,7 +61,6 @@ impl Manifest {
         format!("{:016x}", self.epoch)
     }
 
-    /// Reads the manifest; `None` when there is none.
     pub(crate) fn load(disk: &dyn Disk) -> Result<Option<Self>, OpenError> {
         let Some(bytes) = read_whole(disk, MANIFEST, u64::MAX)? else { return Ok(None) };
         Self::decode(&bytes).map(Some)
@@ -113,7 +111,7 @@ impl Manifest {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, OpenError> {
-        let damaged = |what: &str| OpenError::Damaged { file: MANIFEST.into(), offset: 0, what: what.into() };
+        let damaged = |what: &str| OpenError::damaged(MANIFEST, 0, what);
         let (magic, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| damaged("it is cut short"))?;
         let (crc, body) = rest.split_first_chunk::<4>().ok_or_else(|| damaged("it is cut short"))?;
         if *magic != MAGIC {

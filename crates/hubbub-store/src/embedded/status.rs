@@ -23,7 +23,6 @@ pub(crate) enum Trouble {
 pub(crate) struct Status {
     /// The first failed write or sync of the journal; none heals.
     failed: Mutex<Option<String>>,
-    /// What stands in the way as long as it does.
     trouble: Mutex<Option<Trouble>>,
     /// Whether one of the two is set, so that the usual case takes no lock.
     troubled: AtomicBool,

@@ -84,7 +84,6 @@ impl fmt::Debug for Content {
 }
 
 impl Backups {
-    /// Lets go of those that nobody read for long.
     pub(crate) fn forget_unused(&self, now: Duration) {
         self.kept.lock().retain(|backup| now < backup.used + BACKUP_UNUSED_MAX);
     }

@@ -52,7 +52,6 @@ impl BloomFilter {
         Some(tier)
     }
 
-    /// The bits alone.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let words = saturate::<_, usize>(self.lines).saturating_mul(LINE_WORDS);
         let used = self.words.get(self.first_word..).and_then(|rest| rest.get(..words)).unwrap_or_default();

@@ -13,7 +13,6 @@ pub(crate) struct DirLock {
 }
 
 impl DirLock {
-    /// Takes the lock, or says who has it.
     pub(crate) fn take(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join("LOCK");
         let unreadable = |attempted, source| OpenError::Unreadable { attempted, path: path.clone(), source };

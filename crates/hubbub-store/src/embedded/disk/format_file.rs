@@ -24,11 +24,7 @@ pub(crate) fn check(disk: &dyn Disk) -> Result<bool, OpenError> {
     match found {
         Some(VERSION) => Ok(true),
         Some(found) if found > VERSION => Err(OpenError::NewerFormat { found, known: VERSION }),
-        _ => Err(OpenError::Damaged {
-            file: FORMAT.into(),
-            offset: 0,
-            what: format!("it does not say \"{PREFIX}{VERSION}\""),
-        }),
+        _ => Err(OpenError::damaged(FORMAT, 0, format!("it does not say \"{PREFIX}{VERSION}\""))),
     }
 }
 

@@ -79,9 +79,8 @@ impl Engine {
         if behind == 0 || rate == 0 {
             return Duration::ZERO;
         }
-        #[allow(clippy::cast_precision_loss)]
-        let seconds = bytes as f64 / rate as f64 * behind as f64;
-        Duration::try_from_secs_f64(seconds).unwrap_or(DELAY_MAX).min(DELAY_MAX)
+        let micros = (bytes as u64).saturating_mul(behind as u64).saturating_mul(1_000_000) / rate;
+        Duration::from_micros(micros).min(DELAY_MAX)
     }
 
     /// How large a batch is wanted now.

@@ -21,9 +21,7 @@ struct Key {
     block: u32,
 }
 
-/// What the cache keeps.
 pub(crate) trait Cached {
-    /// Memory it takes.
     fn memory_bytes(&self) -> u64;
 }
 
@@ -63,7 +61,6 @@ pub(crate) struct CachedBlocks<B: Cached> {
 }
 
 impl<B: Cached> CachedBlocks<B> {
-    /// Those of a file that was opened now.
     pub(crate) fn new(cache: Arc<BlockCache<B>>) -> Self {
         let owner = cache.owners.fetch_add(1, Ordering::Relaxed);
         Self { cache, owner }

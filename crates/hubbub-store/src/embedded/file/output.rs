@@ -46,7 +46,6 @@ impl Output {
         self.file
     }
 
-    /// Hands everything over and syncs it.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         self.file.sync_data()

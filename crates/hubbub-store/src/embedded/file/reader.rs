@@ -31,14 +31,12 @@ impl Section {
         self.offset.checked_add(self.bytes)
     }
 
-    /// Appends it to a footer.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.offset.to_le_bytes());
         out.extend_from_slice(&self.bytes.to_le_bytes());
         out.extend_from_slice(&self.crc.to_le_bytes());
     }
 
-    /// Takes it off the front of what is left of a footer.
     pub(crate) fn take(from: &mut Cursor<'_>) -> Option<Self> {
         Some(Self { offset: from.u64()?, bytes: from.u64()?, crc: from.u32()? })
     }
@@ -74,12 +72,10 @@ impl DataFile {
         Ok(file)
     }
 
-    /// Its name, relative to the data directory.
     pub(crate) fn path(&self) -> String {
         self.kind.path(self.number)
     }
 
-    /// That what stands at `offset` is not what was written.
     pub(crate) fn damaged(&self, offset: u64, what: &'static str) -> FileError {
         FileError::Damaged { file: self.path(), offset, what }
     }
@@ -135,7 +131,6 @@ impl fmt::Debug for DataFile {
     }
 }
 
-/// Numbers of eight bytes each, one behind the other.
 pub(crate) fn read_u64s(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number)).collect()
 }

@@ -42,7 +42,6 @@ fn take_bytes<'a>(input: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-/// The inverse of [`write_bytes`].
 pub(crate) fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = read(input)?;
     take_bytes(input, length)
@@ -58,7 +57,6 @@ pub(crate) fn write_text(text: &str, out: &mut Vec<u8>) {
     write_bytes(text.as_bytes(), out);
 }
 
-/// The inverse of [`write_text`].
 pub(crate) fn read_text<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(read_bytes(input)?).ok()
 }
@@ -69,7 +67,6 @@ pub(crate) fn write_list(numbers: &[u64], out: &mut Vec<u8>) {
     numbers.iter().for_each(|number| write(*number, out));
 }
 
-/// The inverse of [`write_list`].
 pub(crate) fn read_list(input: &mut &[u8]) -> Option<Vec<u64>> {
     let mut numbers = Vec::new();
     for _ in 0..read(input)? {
@@ -88,7 +85,6 @@ pub(crate) fn write_zigzag(value: i64, out: &mut Vec<u8>) {
     write(zigzag(value), out);
 }
 
-/// The inverse of [`zigzag`].
 pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }

@@ -69,7 +69,6 @@ impl FileWriter {
     }
 }
 
-/// A writer of one kind of sorted file.
 pub(crate) trait SortedFileWriter {
     /// Messages or keys so far.
     fn items(&self) -> u64;

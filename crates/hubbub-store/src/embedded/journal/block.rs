@@ -15,7 +15,6 @@ use crate::embedded::file::cursor::index;
 
 pub(crate) const MAGIC: [u8; 8] = *b"\xD7HubBlk1";
 
-/// Bytes before the records.
 pub(crate) const HEADER_BYTES: usize = 48;
 
 /// Flag: written without waiting for the disk.

@@ -52,7 +52,6 @@ pub(crate) struct JournalEnd {
     /// Its number in the journal; 0 = everything up to this journal is sealed.
     pub(crate) batch: u32,
     pub(crate) slot: u32,
-    /// Where its block begins in the slot.
     pub(crate) offset: u64,
 }
 
@@ -113,7 +112,7 @@ impl EndFile {
 
     pub(crate) fn open(disk: &dyn Disk, seed: u32) -> Result<(Self, JournalEnd), OpenError> {
         let path = end_path();
-        let damaged = |what: &str| OpenError::Damaged { file: path.clone(), offset: 0, what: what.into() };
+        let damaged = |what: &str| OpenError::damaged(path.clone(), 0, what);
         let file = match disk.open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(damaged("it is missing, but there is data"));
@@ -169,7 +168,6 @@ impl EndFile {
         Ok(())
     }
 
-    /// What was recorded last for certain.
     pub(crate) fn recorded(&self) -> Option<JournalEnd> {
         self.state.lock().recorded
     }

@@ -15,7 +15,6 @@ pub(crate) mod slot;
 
 pub(crate) const JOURNAL_DIR: &str = "journal";
 
-/// Name of a slot, relative to the data directory.
 pub(crate) fn slot_path(number: u32) -> String {
     format!("{JOURNAL_DIR}/slot-{number}")
 }

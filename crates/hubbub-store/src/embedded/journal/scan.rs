@@ -97,7 +97,7 @@ impl JournalScan {
     fn prior_is_missing(&self) -> Result<(), OpenError> {
         let prior = self.first.prior_journal;
         let what = format!("journal {prior}, which came before the one in this slot, is in no slot");
-        if self.first.unsynced { Ok(()) } else { Err(damaged(&self.slot, 0, what)) }
+        if self.first.unsynced { Ok(()) } else { Err(OpenError::damaged(self.slot.path(), 0, what)) }
     }
 
     /// Where the part behind `recorded` begins, of which nobody knows whether it is durable.
@@ -132,7 +132,7 @@ pub(crate) fn chain(scans: Vec<SlotScan>, applied: u64, recorded: &JournalEnd) -
                 let what = format!(
                     "the journal's beginning is unreadable, but a valid block stands at byte {offset}"
                 );
-                return Err(damaged(&slot, 0, what));
+                return Err(OpenError::damaged(slot.path(), 0, what));
             }
             SlotScan::Free { slot, stray } => {
                 chain.lost |= stray.is_some();
@@ -186,7 +186,7 @@ impl Chain {
             return Ok(());
         }
         let what = format!("what came before it in journal {} is missing, but was durable", recorded.journal);
-        Err(OpenError::Damaged { file: slot_path(recorded.slot), offset: recorded.offset, what })
+        Err(OpenError::damaged(slot_path(recorded.slot), recorded.offset, what))
     }
 
     /// Keeps what counts of the links, newest first, or refuses.
@@ -194,11 +194,8 @@ impl Chain {
         while let Some((mut journal, counts)) = links.pop() {
             let complete = counts.map_or(!journal.has_stray, |counts| counts <= journal.batches);
             if !complete && !journal.first.unsynced {
-                return Err(damaged(
-                    &journal.slot,
-                    journal.end,
-                    "an acknowledged batch is unreadable".into(),
-                ));
+                let what = "an acknowledged batch is unreadable";
+                return Err(OpenError::damaged(journal.slot.path(), journal.end, what));
             }
             if let Some(counts) = counts
                 && let Some(behind) = journal.blocks.get(index(counts))
@@ -224,16 +221,12 @@ fn must_hold(found: &[JournalScan], recorded: &JournalEnd, applied: u64) -> Resu
     }
     let Some(journal) = found.iter().find(|journal| journal.number() == number) else {
         let what = format!("journal {number}, which was durable up to batch {batch}, does not begin there");
-        return Err(OpenError::Damaged { file: slot_path(slot), offset: 0, what });
+        return Err(OpenError::damaged(slot_path(slot), 0, what));
     };
     if journal.batches < batch {
         let what =
             format!("batch {} of journal {number} is unreadable, but was durable", journal.batches + 1);
-        return Err(damaged(&journal.slot, journal.end, what));
+        return Err(OpenError::damaged(journal.slot.path(), journal.end, what));
     }
     Ok(())
-}
-
-fn damaged(slot: &Slot, offset: u64, what: String) -> OpenError {
-    OpenError::Damaged { file: slot_path(slot.number), offset, what }
 }

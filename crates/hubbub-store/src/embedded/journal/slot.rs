@@ -81,7 +81,6 @@ impl fmt::Debug for SlotPool {
 }
 
 impl SlotPool {
-    /// A pool of slots of `slot_bytes`, at most `slots_max` of them.
     pub(crate) fn new(disk: Arc<dyn Disk>, slot_bytes: u64, slots_max: usize) -> Self {
         let state = Mutex::new(State { next_number: 1, ..State::default() });
         Self { disk, slot_bytes, slots_max, preparing: Mutex::default(), state }

@@ -52,7 +52,6 @@ impl Changes {
         Self { base: if kept.is_empty() { revision } else { self.base }, kept }
     }
 
-    /// See [`hubbub_core::KvStore::changes`].
     pub(super) fn read(&self, prefix: &[u8], after: u64, limit: usize) -> KvHistory {
         let head = self.head();
         if after < self.base || after > head {

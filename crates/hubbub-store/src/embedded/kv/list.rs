@@ -14,10 +14,8 @@ use crate::embedded::file::FileError;
 use crate::embedded::tail::Tail;
 use crate::embedded::view::View;
 
-/// Keys taken from a tail's index at once.
 const TAIL_PAGE: usize = 256;
 
-/// Keys of one tail or run, from some key on.
 enum Source {
     Tail { tail: Arc<Tail>, page: VecDeque<(Key, KeyLocation)> },
     Run(KeyScan),
@@ -58,7 +56,6 @@ impl KeySource for Source {
 }
 
 impl View {
-    /// See [`hubbub_core::KvStore::keys`].
     pub(crate) fn list_keys(
         &self,
         prefix: &[u8],

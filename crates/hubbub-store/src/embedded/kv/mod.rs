@@ -34,7 +34,6 @@ pub(crate) use state::{Keys, OpenedKeys};
 
 pub(crate) const KV_DIR: &str = "kv";
 
-/// Name of a finished run, relative to the data directory.
 pub(crate) fn run_path(number: u64) -> String {
     KEY_RUN.path(number)
 }

@@ -153,12 +153,10 @@ impl Keys {
         Some(Duration::from_micros(saturate(next.saturating_sub(now))))
     }
 
-    /// See [`hubbub_core::KvStore::changes`].
     pub(crate) fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> KvHistory {
         self.changes.read().read(prefix, after, limit)
     }
 
-    /// Writes a log of the changes up to a revision.
     pub(crate) fn write_log(
         &self,
         disk: Arc<dyn Disk>,

@@ -102,7 +102,6 @@ impl KeyIndex {
         self.state.read().revision
     }
 
-    /// By how many keys there are more after these changes.
     pub(crate) fn more_keys(&self) -> i64 {
         self.state.read().more_keys
     }

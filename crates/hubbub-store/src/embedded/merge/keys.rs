@@ -13,7 +13,6 @@ use crate::embedded::shared::Shared;
 /// More runs than this are merged.
 const RUNS_MAX: usize = 8;
 
-/// How many become one.
 const FAN_IN: usize = 4;
 
 /// Numbers of runs that are being written, kept until a manifest may name them.

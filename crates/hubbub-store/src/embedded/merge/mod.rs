@@ -18,10 +18,8 @@ use crate::embedded::file::{SortedFileWriter, write_sorted};
 use crate::embedded::segment::MergeError;
 use crate::embedded::shared::Shared;
 
-/// How a merge ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MergeEnd {
-    /// The file is there and complete.
     Written,
     /// Nothing was to be kept, so there is no file.
     Empty,
@@ -30,7 +28,6 @@ enum MergeEnd {
 }
 
 impl Shared {
-    /// Writes one file with what `merge` adds.
     fn write_merged<W: SortedFileWriter>(
         &self,
         path: &str,

@@ -21,11 +21,9 @@ use crate::embedded::shared::Shared;
 pub(crate) struct MergeState {
     /// The number reserved for the segment that is being written, kept until a manifest may name it.
     pub(super) reserved: Option<u64>,
-    /// When to look again for what is too old.
     pub(super) expire_at: Duration,
     /// What was hidden when segments were last found to hold nothing hidden; `None` = never looked.
     pub(super) scrubbed: Option<u64>,
-    /// When to look again for what is hidden.
     pub(super) scrub_at: Duration,
 }
 

@@ -95,7 +95,8 @@ fn recover(
     let slots = Arc::new(SlotPool::new(Arc::clone(&disk), options.slot_bytes, SLOTS_MAX));
     let mut dedup = Dedup::new(hasher, options.slot_messages_max());
     segments.iter().try_for_each(|segment| dedup.insert_segment(segment))?;
-    let mut rooms = take_rooms(&mut manifest)?;
+    let rooms = Rooms::decode(&std::mem::take(&mut manifest.rooms));
+    let mut rooms = rooms.ok_or_else(|| OpenError::damaged(MANIFEST, 0, "its rooms do not fit together"))?;
     manifest.queues.remove_others(&*disk)?;
     clock.begin_at(last_proven(&chain, &manifest)?);
     let mut queues = read_checkpoint(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
@@ -185,14 +186,6 @@ impl Recovered {
     }
 }
 
-fn take_rooms(manifest: &mut Manifest) -> Result<Rooms, OpenError> {
-    Rooms::decode(&std::mem::take(&mut manifest.rooms)).ok_or_else(|| OpenError::Damaged {
-        file: MANIFEST.into(),
-        offset: 0,
-        what: "its rooms do not fit together".into(),
-    })
-}
-
 /// Reads the manifest, or makes one, and writes it again: what an earlier process replaced may not be durable. Until it
 /// is, nothing that the manifest before it names may be removed or overwritten. On a full disk that comes later, and
 /// writes are refused until then.
@@ -241,7 +234,7 @@ fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<(Manifes
 }
 
 fn lost_file(file: &str) -> OpenError {
-    OpenError::Damaged { file: file.into(), offset: 0, what: "it is missing, but there is data".into() }
+    OpenError::damaged(file, 0, "it is missing, but there is data")
 }
 
 /// Removes what unfinished seals, merges and removals left, then opens what counts.
@@ -335,7 +328,7 @@ fn accept_loss(
             return Ok(());
         }
         let what = format!("payloads of {missing} messages of queues stand in journals that are in no slot");
-        return Err(OpenError::Damaged { file: JOURNAL_DIR.into(), offset: 0, what });
+        return Err(OpenError::damaged(JOURNAL_DIR, 0, what));
     }
     forget_lost(view, rooms);
     // They may have been further than any journal that is left, whose numbers are used again.

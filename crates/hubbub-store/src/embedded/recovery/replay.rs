@@ -28,7 +28,6 @@ pub(super) struct ReplayState<'a> {
     pub(super) queues: &'a mut Queues,
 }
 
-/// What the records of one block add to memory.
 #[derive(Default)]
 struct BlockChanges {
     messages: Vec<(RoomNumber, RecordLocation)>,
@@ -124,11 +123,7 @@ impl ReplayState<'_> {
 }
 
 fn damaged(path: &str, offset: u64) -> OpenError {
-    OpenError::Damaged {
-        file: path.to_owned(),
-        offset,
-        what: "a record of a valid block is unreadable".into(),
-    }
+    OpenError::damaged(path, offset, "a record of a valid block is unreadable")
 }
 
 /// Makes durable what stands behind the recorded end. After a failed sync the system shows bytes that are not on the

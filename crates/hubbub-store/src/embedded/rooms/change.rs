@@ -7,7 +7,6 @@ use hubbub_core::{Outcome, RoomSettings, Timestamp};
 use super::{Room, RoomNumber, Rooms};
 use crate::embedded::record::ChangeRecord;
 
-/// A room that a record is applied to.
 struct RoomEntry<'r> {
     rooms: &'r mut Rooms,
     number: RoomNumber,

@@ -42,7 +42,6 @@ pub(crate) struct Position {
     pub(crate) batch: u32,
 }
 
-/// Rooms by name, by number and in order.
 #[derive(Debug, Default)]
 pub(crate) struct Rooms {
     numbers: HashMap<Arc<str>, RoomNumber>,
@@ -176,7 +175,6 @@ impl Rooms {
         gone
     }
 
-    /// What is hidden, of the rooms in which anything is.
     pub(crate) fn hidden(&self) -> HashMap<Arc<str>, Hidden> {
         self.entries
             .all()

@@ -94,7 +94,6 @@ impl Room {
         }
     }
 
-    /// Whether there is anything that readers must not see.
     pub(crate) fn hides_any(&self) -> bool {
         self.low_watermark > 0 || self.erased.is_some()
     }
@@ -113,7 +112,6 @@ impl Room {
         self.low_watermark + 1
     }
 
-    /// Messages kept behind a read mark.
     pub(crate) fn unread(&self, mark: u64) -> u64 {
         let base = mark.max(self.low_watermark);
         let erased = self.erased.as_ref().map_or(0, |erased| erased.len().saturating_sub(erased.rank(base)));

@@ -80,16 +80,13 @@ impl Shared {
         self.status.sealed_through.store(tail.journal, Ordering::Release);
         self.rooms.write().mark_rewritten(hidings);
         self.remove_files(old_log.map(|old| old.path()))?;
-        let took = self.clock.monotonic().saturating_sub(begin).as_secs_f64();
-        if took > 0.0 {
-            #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            let rate = (tail.slot.bytes as f64 / took) as u64;
+        let took = saturate::<_, u64>(self.clock.monotonic().saturating_sub(begin).as_micros());
+        if let Some(rate) = tail.slot.bytes.saturating_mul(1_000_000).checked_div(took) {
             self.status.seal_bytes_per_s.store(rate, Ordering::Relaxed);
         }
         Ok(true)
     }
 
-    /// A number for a new segment that no other has.
     pub(crate) fn reserve_segment(&self) -> u64 {
         let mut catalog = self.catalog.lock();
         let number = catalog.next_segment;

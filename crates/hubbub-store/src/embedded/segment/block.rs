@@ -87,7 +87,6 @@ impl BlockBuilder {
     }
 }
 
-/// Length of a name in one byte.
 pub(super) fn name_bytes(name: &str) -> io::Result<u8> {
     cast(name.len(), "a name of a checked message has 255 bytes at most").map_err(io::Error::other)
 }

@@ -36,13 +36,11 @@ impl IdTableWriter {
         self.pages.write(&ordinal.to_le_bytes(), output)
     }
 
-    /// Where the table stands, and the fences.
     pub(super) fn finish(self, output: &mut Output) -> io::Result<(SectionEntry, Vec<u8>)> {
         Ok((self.pages.finish(section::IDS, self.ids, output)?, self.fences))
     }
 }
 
-/// The entries in a part of the stream.
 pub(super) fn entries(stream: &[u8]) -> &[[u8; ENTRY_BYTES]] {
     stream.as_chunks().0
 }

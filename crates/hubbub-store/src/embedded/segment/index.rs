@@ -53,7 +53,6 @@ impl RoomIndex {
         self.rooms.get(place).map(|entry| (self.name(entry), entry))
     }
 
-    /// Ordinal behind the last message.
     pub(super) fn end(&self) -> u32 {
         self.rooms.last().map_or(0, RoomEntry::end)
     }
@@ -142,7 +141,6 @@ impl RoomIndex {
         self.times().map_or(0, |(first, _)| first.as_micros())
     }
 
-    /// Earliest and latest time any message of the segment was received.
     pub(super) fn times(&self) -> Option<(Timestamp, Timestamp)> {
         let first = self.rooms.iter().map(|entry| entry.first_received).min()?;
         let last = self.rooms.iter().map(|entry| entry.last_received).max()?;

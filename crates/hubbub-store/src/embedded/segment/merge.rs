@@ -18,7 +18,6 @@ use crate::embedded::file::{FileError, Output};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum MergeError {
-    /// A source could not be read.
     #[error(transparent)]
     Read(#[from] FileError),
     /// The new segment could not be written; try again when there is space.
@@ -46,8 +45,10 @@ pub(crate) fn merge(
         }
         scan.next()?;
     }
-    writer.write_ids(|table, output| merge_ids(sources, &moves, table, output))?;
-    writer.write_users(|table, output| merge_users(sources, &moves, table, output))
+    writer.write_tables(
+        |table, output| merge_ids(sources, &moves, table, output),
+        |table, output| merge_users(sources, &moves, table, output),
+    )
 }
 
 fn first_of(scans: &[MessageScan]) -> Option<usize> {

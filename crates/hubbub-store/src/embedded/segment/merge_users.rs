@@ -49,7 +49,6 @@ pub(super) fn merge_users(
 struct KeptUsers<'a> {
     scan: UserScan,
     moves: &'a Moves,
-    /// The user the scan stands at.
     part: Option<UserPart>,
     /// Set while that user is being copied.
     decoder: Option<PostingDecoder>,

@@ -123,7 +123,6 @@ impl Segment {
         self.inner.rooms.all()
     }
 
-    /// A room's part, `None` when it has none here.
     pub(crate) fn room(&self, room: &str) -> Option<&RoomEntry> {
         self.inner.rooms.find(room)
     }
@@ -132,13 +131,11 @@ impl Segment {
         self.inner.rooms.of_ordinal(ordinal).filter(|(_, entry)| ordinal < entry.end())
     }
 
-    /// Place of the block that holds the message with this ordinal.
     pub(super) fn block_of(&self, ordinal: u32) -> usize {
         let behind = self.inner.blocks.partition_point(|block| block.first_ordinal <= ordinal);
         behind.saturating_sub(1)
     }
 
-    /// Ordinals of the messages of the block at `place`.
     pub(super) fn ordinals(&self, place: usize) -> Range<u32> {
         let first =
             |place: usize| self.inner.blocks.get(place).map_or(self.inner.messages, |b| b.first_ordinal);
@@ -172,7 +169,6 @@ impl Segment {
         block.message(index, room).ok_or_else(|| self.inner.file.damaged(offset(), what))
     }
 
-    /// Shows `visit` the message with this ordinal.
     pub(crate) fn with_message<T>(
         &self,
         ordinal: u32,

@@ -153,7 +153,6 @@ impl PagedReader {
         }
     }
 
-    /// That what stands here is not what it should be.
     pub(super) fn damaged(&self, what: &'static str) -> FileError {
         let file = &self.segment.inner.file;
         file.damaged(self.paged.offset + self.position() / PAYLOAD_BYTES * PAGE_BYTES, what)

@@ -58,7 +58,6 @@ pub(crate) struct PostingDecoder {
 }
 
 impl PostingDecoder {
-    /// A list of so many postings in a segment of so many messages.
     pub(super) fn new(count: u64, base: i64, ordinals: u32) -> Self {
         Self { left: count, next_ordinal: 0, received: base, ordinals }
     }

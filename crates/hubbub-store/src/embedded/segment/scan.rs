@@ -12,7 +12,6 @@ pub(crate) struct MessageScan {
     segment: Segment,
     block: Option<MessageBlock>,
     next_block: usize,
-    /// Index in the block of the message under the cursor.
     index: usize,
     ordinal: u32,
     room: usize,

@@ -69,7 +69,6 @@ impl UserFences {
 }
 
 impl Segment {
-    /// What a user has here; `None` when nothing.
     pub(crate) fn user(&self, name: &str) -> Result<Option<UserPart>, FileError> {
         let Some((begin, end, postings)) = self.inner.user_fences.around(name) else { return Ok(None) };
         let mut scan = UserScan::new(self, begin..end, postings);
@@ -100,7 +99,6 @@ pub(crate) struct Postings {
 }
 
 impl Postings {
-    /// The next message; `None` behind the last one.
     #[allow(clippy::should_implement_trait)] // reading can fail
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<Posting>, FileError> {

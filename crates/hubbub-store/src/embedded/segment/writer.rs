@@ -31,13 +31,11 @@ pub(crate) struct SegmentWriter {
     messages: u32,
     rooms: RoomIndex,
     blocks: Vec<BlockEntry>,
-    /// Hash and ordinal of what was pushed; empty when the ids are written otherwise.
+    /// Hash and ordinal of what was pushed; empty, like the users, when the tables are written otherwise.
     ids: Vec<(u64, u32)>,
-    /// The table of ids and its fences, once written.
-    id_table: Option<(SectionEntry, Vec<u8>)>,
-    /// The users of what was pushed; empty when they are written otherwise.
     users: UserCollector,
-    user_table: Option<UserSections>,
+    /// The table of ids, its fences, and the table of users, once written.
+    tables: Option<(SectionEntry, Vec<u8>, UserSections)>,
 }
 
 impl SegmentWriter {
@@ -58,9 +56,8 @@ impl SegmentWriter {
             rooms: RoomIndex::default(),
             blocks: Vec::new(),
             ids: Vec::new(),
-            id_table: None,
             users: UserCollector::default(),
-            user_table: None,
+            tables: None,
         })
     }
 
@@ -93,35 +90,21 @@ impl SegmentWriter {
         Ok(ordinal)
     }
 
-    /// Ends the messages and lets `fill` write the table of ids.
-    pub(super) fn write_ids<E: From<io::Error>>(
+    /// Ends the messages and lets the table of ids be filled, then that of users.
+    pub(super) fn write_tables<E: From<io::Error>>(
         &mut self,
-        fill: impl FnOnce(&mut IdTableWriter, &mut Output) -> Result<(), E>,
+        fill_ids: impl FnOnce(&mut IdTableWriter, &mut Output) -> Result<(), E>,
+        fill_users: impl FnOnce(&mut UserTableWriter, &mut Output) -> Result<(), E>,
     ) -> Result<(), E> {
         self.close_block()?;
-        let mut table = IdTableWriter::begin(&self.file.output);
-        fill(&mut table, &mut self.file.output)?;
-        self.id_table = Some(table.finish(&mut self.file.output)?);
+        let output = &mut self.file.output;
+        let mut ids = IdTableWriter::begin(output);
+        fill_ids(&mut ids, output)?;
+        let (ids, fences) = ids.finish(output)?;
+        let mut users = UserTableWriter::begin(output, self.rooms.base_time());
+        fill_users(&mut users, output)?;
+        self.tables = Some((ids, fences, users.finish(output)?));
         Ok(())
-    }
-
-    /// Lets `fill` write the table of users, behind that of ids.
-    pub(super) fn write_users<E: From<io::Error>>(
-        &mut self,
-        fill: impl FnOnce(&mut UserTableWriter, &mut Output) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut table = UserTableWriter::begin(&self.file.output, self.rooms.base_time());
-        fill(&mut table, &mut self.file.output)?;
-        self.user_table = Some(table.finish(&mut self.file.output)?);
-        Ok(())
-    }
-
-    fn write_collected_ids(&mut self) -> io::Result<()> {
-        let mut ids = std::mem::take(&mut self.ids);
-        ids.sort_unstable();
-        self.write_ids(|table, output| {
-            ids.iter().try_for_each(|(hash, ordinal)| table.push(*hash, *ordinal, output))
-        })
     }
 
     /// Adds the message to the room index and refuses what is out of order.
@@ -174,14 +157,17 @@ impl SortedFileWriter for SegmentWriter {
     }
 
     fn finish(mut self) -> io::Result<()> {
-        if self.id_table.is_none() {
-            self.write_collected_ids()?;
-            let users = std::mem::take(&mut self.users);
-            self.write_users(|table, output| users.write(table, output))?;
+        if self.tables.is_none() {
+            let (mut ids, users) = (std::mem::take(&mut self.ids), std::mem::take(&mut self.users));
+            ids.sort_unstable();
+            self.write_tables(
+                |table, output| {
+                    ids.iter().try_for_each(|(hash, ordinal)| table.push(*hash, *ordinal, output))
+                },
+                |table, output| users.write(table, output),
+            )?;
         }
-        let (ids, fences) =
-            self.id_table.take().ok_or_else(|| invalid("a segment needs its table of ids"))?;
-        let users = self.user_table.take().ok_or_else(|| invalid("a segment needs its table of users"))?;
+        let (ids, fences, users) = self.tables.take().ok_or_else(|| invalid("a segment needs its tables"))?;
         let (rooms, blocks) = (self.rooms.write(), write_blocks(&self.blocks, self.messages));
         let indexes = [
             self.write_section(section::FENCES, &fences, fences.len() as u64 / 8)?,

@@ -182,7 +182,6 @@ impl Shared {
     }
 }
 
-/// Whether a message received then can be wanted.
 #[inline]
 fn in_window(query: &UserHistoryQuery, received: i64) -> bool {
     query.from.is_none_or(|from| received >= from.as_micros())

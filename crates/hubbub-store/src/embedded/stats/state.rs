@@ -11,7 +11,7 @@ use crate::embedded::tail::Tail;
 use crate::embedded::view::View;
 
 /// Segments of which one takes the place.
-type Replaced = (Vec<u64>, Option<u64>);
+pub(super) type Replaced = (Vec<u64>, Option<u64>);
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -24,8 +24,9 @@ pub(crate) struct State {
     has_gone: bool,
     /// How often something had been hidden when counting began.
     hidden: u64,
-    /// What was replaced since a count from the beginning is under way.
-    replaced: Option<Vec<Replaced>>,
+    /// What was replaced since a count from the beginning, which [`Self::end_rebuild`] puts in the place of this one, is
+    /// under way.
+    pub(super) replaced: Option<Vec<Replaced>>,
 }
 
 impl State {
@@ -114,16 +115,6 @@ impl State {
             // Some of its messages are counted and some are not, and nobody can tell which.
             Some(_) => self.forget(),
         }
-    }
-
-    /// Begins a count beside this one, which [`Self::end_rebuild`] will put in its place.
-    pub(super) fn begin_rebuild(&mut self) {
-        self.replaced = Some(Vec::new());
-    }
-
-    /// The count beside this one is given up.
-    pub(super) fn cancel_rebuild(&mut self) {
-        self.replaced = None;
     }
 
     /// Takes over what was counted beside from these segments; answers what was here before.

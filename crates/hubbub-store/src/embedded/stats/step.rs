@@ -16,7 +16,6 @@ const WARM_FOR: Duration = Duration::from_secs(60);
 const REBUILD_SHARE: u32 = 10;
 
 impl Shared {
-    /// Counts from the beginning if that was not done yet.
     pub(super) fn load(&self) -> Result<(), MaintainError> {
         if self.stats.state.read().is_loaded {
             return Ok(());
@@ -33,7 +32,7 @@ impl Shared {
         let hidden = hidden_changes(self);
         let view = {
             let mut state = self.stats.state.write();
-            state.begin_rebuild();
+            state.replaced = Some(Vec::new());
             self.view()
         };
         let mut summary = Summary::default();
@@ -43,7 +42,7 @@ impl Shared {
             match counted {
                 Ok(()) => state.end_rebuild(summary, &view, hidden),
                 Err(error) => {
-                    state.cancel_rebuild();
+                    state.replaced = None;
                     return Err(error);
                 }
             }

@@ -247,7 +247,6 @@ impl Summary {
         })
     }
 
-    /// All hours with messages, oldest first.
     pub(super) fn hours(&self) -> &BTreeMap<i64, HourTotal> {
         &self.hours
     }

@@ -37,7 +37,6 @@ pub(crate) struct Tail {
 struct Index {
     rooms: HashMap<RoomNumber, Vec<RecordLocation>, MixState>,
     messages: u64,
-    /// Where the last record ends.
     end: u64,
 }
 
@@ -67,7 +66,6 @@ impl Tail {
         self.index.read().end
     }
 
-    /// Seq of a room's newest message here.
     pub(crate) fn last_seq(&self, room: RoomNumber) -> Option<u64> {
         Some(self.index.read().rooms.get(&room)?.last()?.seq)
     }

@@ -78,7 +78,6 @@ impl Tail {
 struct Reader<'a> {
     tail: &'a Tail,
     backward: bool,
-    /// Bytes read at once, if a record is not longer.
     window_bytes: usize,
     window: Vec<u8>,
     start: u64,

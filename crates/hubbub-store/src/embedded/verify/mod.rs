@@ -174,7 +174,6 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The checkpoint of queues and the payloads it points to.
     fn queues(&mut self, manifest: &Manifest) -> Result<(), OpenError> {
         match read_checkpoint(self.disk, &manifest.queues, manifest.id_key, &ManualClock::default()) {
             Ok(queues) => {

@@ -35,7 +35,6 @@ pub(super) struct KeyScratch {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unreadable;
 
-/// What has expired and is to be swept.
 #[derive(Debug, Default)]
 pub(super) struct DueKeys {
     keys: Vec<(Due, Key)>,
@@ -51,7 +50,6 @@ pub(super) struct KeyWorkingSet<'a> {
 }
 
 impl DueKeys {
-    /// What a batch sweeps, if it sweeps.
     pub(super) fn find(shared: &Shared, ops: &[Op<'_>], now: Timestamp) -> Self {
         if !has_sweep(ops) {
             return Self::default();

@@ -56,7 +56,6 @@ impl Head {
 /// Where the next block goes.
 #[derive(Debug)]
 pub(crate) struct WritePlace {
-    /// The slot and the index over it.
     pub(crate) tail: Arc<Tail>,
     pub(crate) position: u64,
     pub(crate) batch: u32,
@@ -96,7 +95,6 @@ pub(crate) struct Writer {
     pub(crate) end: JournalEnd,
     pub(crate) dedup: Dedup,
     pub(crate) heads: Vec<Head>,
-    /// The last revision given to a change of a key.
     pub(crate) revision: u64,
     pub(crate) block_seed: u32,
     pub(crate) sync_times: SyncTimes,

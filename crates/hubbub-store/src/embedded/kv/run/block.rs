@@ -10,7 +10,6 @@ use crate::embedded::file::varint;
 use crate::embedded::file::{Cached, Cursor};
 use crate::embedded::kv::Version;
 
-/// Bytes of entries after which a block is full.
 const BLOCK_BYTES: usize = 4 * 1024;
 
 /// A longer value stands outside, so that looking for a key or listing keys does not read it.
@@ -84,7 +83,6 @@ impl BlockBuilder {
         self.starts.is_empty()
     }
 
-    /// Whether so many more bytes belong into the next block.
     pub(super) fn is_full_for(&self, bytes: usize) -> bool {
         !self.is_empty() && self.entries.len() + bytes > BLOCK_BYTES
     }

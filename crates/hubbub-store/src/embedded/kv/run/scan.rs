@@ -12,7 +12,6 @@ pub(crate) struct KeyScan {
     run: KeyRun,
     block: Option<KeyBlock>,
     next_block: usize,
-    /// Index in the block of the entry under the cursor.
     index: usize,
 }
 

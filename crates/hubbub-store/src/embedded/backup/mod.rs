@@ -171,7 +171,7 @@ impl Engine {
             }
             // A seal leaves out what is hidden by then. What was hidden behind the barrier would be missing in front of
             // it; the next attempt has little to seal.
-            if self.shared.rooms.read().hidings() == barrier.hidings {
+            if self.shared.rooms.read().hidings == barrier.hidings {
                 return Ok(barrier);
             }
         }
@@ -190,8 +190,8 @@ impl Engine {
                 return Ok(Barrier {
                     journal: writer.place.tail.journal.saturating_sub(1),
                     rooms: copy.finish(&rooms),
-                    messages: rooms.messages(),
-                    hidings: rooms.hidings(),
+                    messages: rooms.messages,
+                    hidings: rooms.hidings,
                     queues,
                 });
             }

@@ -110,7 +110,7 @@ impl Engine {
         let sealed: u64 = runs + view.segments.iter().map(|segment| segment.bytes()).sum::<u64>();
         let (messages, rooms) = {
             let rooms = self.shared.rooms.read();
-            (rooms.messages(), rooms.known())
+            (rooms.messages, rooms.known)
         };
         let mut figures = StoreFigures {
             messages,

@@ -15,7 +15,7 @@ use crate::embedded::error::{DoingOn, MaintainError};
 pub(crate) struct FileWriter {
     disk: Arc<dyn Disk>,
     kind: &'static FileKind,
-    number: u64,
+    pub(crate) number: u64,
     compressor: Compressor,
     pub(crate) output: Output,
 }
@@ -31,10 +31,6 @@ impl FileWriter {
         let mut output = Output::new(disk.create(&kind.unfinished_path(number))?);
         output.append(|out| out.extend_from_slice(&kind.header()))?;
         Ok(Self { disk, kind, number, compressor: Compressor::new(codec)?, output })
-    }
-
-    pub(crate) fn number(&self) -> u64 {
-        self.number
     }
 
     pub(crate) fn append_block(&mut self, raw: &[u8]) -> io::Result<BlockLocation> {

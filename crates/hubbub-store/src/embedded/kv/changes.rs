@@ -13,17 +13,14 @@ const LOOKED_AT_MAX: usize = 10_000;
 /// The last changes, without gaps in their revisions. Up to [`CHANGES_KEPT`] of them, each 24 bytes and its key.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    base: u64,
+    /// The revision behind which everything is kept.
+    pub(super) base: u64,
     kept: VecDeque<(Key, KvChanged)>,
 }
 
 impl Changes {
     pub(crate) fn behind(base: u64) -> Self {
         Self { base, kept: VecDeque::new() }
-    }
-
-    pub(super) fn base(&self) -> u64 {
-        self.base
     }
 
     pub(super) fn head(&self) -> u64 {
@@ -94,7 +91,7 @@ mod tests {
         }
         changes.push(7, &a, KvChanged::Put);
         let head = 5 + CHANGES_KEPT as u64 + 10;
-        assert_eq!((changes.base(), changes.head()), (15, head));
+        assert_eq!((changes.base, changes.head()), (15, head));
         for after in [0, 14, head + 1] {
             assert_eq!(changes.read(b"", after, 9), KvHistory::Compacted { oldest: 15, head });
         }

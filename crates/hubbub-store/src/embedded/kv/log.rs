@@ -64,7 +64,7 @@ fn encode(changes: &Changes, revision: u64) -> Vec<u8> {
         too_many
     };
     let skipped = changes.through(revision).take_while(fits).count();
-    let base = if kept == 0 { revision } else { changes.base() + skipped as u64 };
+    let base = if kept == 0 { revision } else { changes.base + skipped as u64 };
     let mut out = Vec::new();
     varint::write(base, &mut out);
     varint::write((kept - skipped) as u64, &mut out);
@@ -112,7 +112,7 @@ mod tests {
         let log = write_log(writer(), 3, &changes, 9).unwrap();
         let (read, back) = read_log(&disk, 3).unwrap();
         assert_eq!((read.bytes, read.crc32c), (log.bytes, log.crc32c));
-        assert_eq!((back.base(), back.head()), (7, 9));
+        assert_eq!((back.base, back.head()), (7, 9));
         assert!(back.through(9).eq(changes.through(9)));
         // What is not kept any more leaves only where it ended.
         write_log(writer(), 4, &Changes::behind(50), 40).unwrap();

@@ -142,7 +142,7 @@ impl Shared {
     /// Rewrites a segment that holds something hidden. Says whether there was one to look at now.
     pub(crate) fn scrub_one(&self) -> Result<bool, MaintainError> {
         let mut merging = self.merging.lock();
-        let hidings = self.rooms.read().hidings();
+        let hidings = self.rooms.read().hidings;
         let now = self.clock.monotonic();
         if merging.scrubbed == Some(hidings) || now < merging.scrub_at {
             return Ok(false);

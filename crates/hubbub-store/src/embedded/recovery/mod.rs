@@ -334,7 +334,7 @@ fn accept_loss(
     // They may have been further than any journal that is left, whose numbers are used again.
     let position = Position { journal: newest, batch: u32::MAX };
     queues.set_position(position);
-    rooms.set_position(position);
+    rooms.at = position;
     manifest.keys.revision = keys.revision().saturating_add(REVISION_JUMP);
     keys.jump_to(manifest.keys.revision);
     Ok(())

@@ -75,7 +75,7 @@ impl ReplayState<'_> {
     ) -> Result<(), u64> {
         let at = Position { journal: tail.journal, batch: header.batch };
         // What rooms and queues in the manifest have already is not applied again.
-        let is_new = at > self.rooms.position();
+        let is_new = at > self.rooms.at;
         let is_new_to_queues = at > self.queues.position();
         changes.messages.clear();
         changes.ids.clear();
@@ -100,7 +100,7 @@ impl ReplayState<'_> {
         tail.publish(&changes.messages);
         tail.keys.publish(&changes.keys, self.keys);
         self.dedup.insert(&changes.ids);
-        self.rooms.set_position(at.max(self.rooms.position()));
+        self.rooms.at = at.max(self.rooms.at);
         self.queues.set_position(at.max(self.queues.position()));
         Ok(())
     }

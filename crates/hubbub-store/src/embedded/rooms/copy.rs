@@ -136,7 +136,7 @@ impl RoomsCopy {
         while self.encode_more(rooms) {}
         let changed: Vec<RoomNumber> = self.touched.lock().drain().collect();
         changed.into_iter().for_each(|number| self.encode_again(rooms, number));
-        EncodedRooms { at: rooms.position(), copy: self }
+        EncodedRooms { at: rooms.at, copy: self }
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
         rooms.store(1, 9, 9, || Some("eve"));
         let new = rooms.intern("new");
         rooms.store(new, 1, 1, || Some("eve"));
-        rooms.set_position(Position { journal: 3, batch: 4 });
+        rooms.at = Position { journal: 3, batch: 4 };
         let bytes = copy.finish(&rooms).into_bytes();
         assert_eq!(bytes, rooms.encode());
         assert!(rooms.entries.get_mut(0).is_some());

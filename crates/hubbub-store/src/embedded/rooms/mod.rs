@@ -48,12 +48,13 @@ pub(crate) struct Rooms {
     order: BTreeMap<Arc<str>, RoomNumber>,
     entries: Entries,
     users: Users,
-    known: u64,
-    messages: u64,
-    memberships: u64,
-    /// Counts the times something was hidden.
-    hidings: u64,
-    at: Position,
+    pub(crate) known: u64,
+    pub(crate) messages: u64,
+    pub(crate) memberships: u64,
+    /// Counts the times something was hidden that was not.
+    pub(crate) hidings: u64,
+    /// Everything up to here is applied.
+    pub(crate) at: Position,
 }
 
 impl Rooms {
@@ -70,31 +71,6 @@ impl Rooms {
     pub(crate) fn find(&self, name: &str) -> Option<(RoomNumber, &Room)> {
         let number = self.number(name)?;
         Some((number, self.get(number).filter(|room| room.exists)?))
-    }
-
-    pub(crate) fn known(&self) -> u64 {
-        self.known
-    }
-
-    pub(crate) fn messages(&self) -> u64 {
-        self.messages
-    }
-
-    pub(crate) fn has_members(&self) -> bool {
-        self.memberships > 0
-    }
-
-    pub(crate) fn position(&self) -> Position {
-        self.at
-    }
-
-    pub(crate) fn set_position(&mut self, at: Position) {
-        self.at = at;
-    }
-
-    /// Changes whenever something is hidden that was not.
-    pub(crate) fn hidings(&self) -> u64 {
-        self.hidings
     }
 
     /// A segment was written without what was hidden when [`Self::hidings`] was this. What was hidden since may be in

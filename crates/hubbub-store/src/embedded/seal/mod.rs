@@ -40,7 +40,7 @@ impl Shared {
         let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
         let begin = self.clock.monotonic();
         let number = *reserved.get_or_insert_with(|| self.reserve_segment());
-        let hidings = self.rooms.read().hidings();
+        let hidings = self.rooms.read().hidings;
         let segment = if tail.messages() > 0 { self.write_segment(&tail, number)? } else { None };
         let keys = self.seal_keys(&tail)?;
         let queues = self.write_queue_checkpoint(tail.journal)?;

@@ -23,16 +23,12 @@ pub(super) struct BlockBuilder {
     uuids: Vec<u8>,
     names: Vec<u8>,
     payloads: Vec<u8>,
-    messages: u32,
+    pub(super) messages: u32,
     last_seq: u64,
     last_received: i64,
 }
 
 impl BlockBuilder {
-    pub(super) fn messages(&self) -> u32 {
-        self.messages
-    }
-
     /// Whether the block must be closed before a message with so many bytes of strings.
     pub(super) fn is_full_for(&self, bytes: usize) -> bool {
         let now = self.heads.len() + self.uuids.len() + self.names.len() + self.payloads.len();

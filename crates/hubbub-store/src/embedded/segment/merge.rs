@@ -41,7 +41,7 @@ pub(crate) fn merge(
     while let Some(place) = first_of(&scans) {
         let (Some(scan), Some(moves)) = (scans.get_mut(place), moves.get_mut(place)) else { break };
         if let Some(message) = scan.current().filter(&keep) {
-            moves.add(scan.ordinal(), writer.push_without_indexes(&message)?);
+            moves.add(scan.ordinal, writer.push_without_indexes(&message)?);
         }
         scan.next()?;
     }

@@ -29,17 +29,14 @@ const STEP_PAGES: u64 = 64;
 pub(super) struct PagedWriter {
     offset: u64,
     page: Vec<u8>,
-    bytes: u64,
+    /// Of the stream so far.
+    pub(super) bytes: u64,
 }
 
 impl PagedWriter {
     /// A stream that begins where `output` stands; nothing else may be written there until it is finished.
     pub(super) fn begin(output: &Output) -> Self {
         Self { offset: output.position(), page: Vec::new(), bytes: 0 }
-    }
-
-    pub(super) fn position(&self) -> u64 {
-        self.bytes
     }
 
     pub(super) fn write(&mut self, mut bytes: &[u8], output: &mut Output) -> io::Result<()> {

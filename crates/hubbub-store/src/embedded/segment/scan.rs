@@ -13,7 +13,7 @@ pub(crate) struct MessageScan {
     block: Option<MessageBlock>,
     next_block: usize,
     index: usize,
-    ordinal: u32,
+    pub(super) ordinal: u32,
     room: usize,
 }
 
@@ -46,10 +46,6 @@ impl MessageScan {
             Some(message) => Ok(Some(message)),
             None => Err(self.segment.inner.file.damaged(0, "a message does not fit its block")),
         }
-    }
-
-    pub(super) fn ordinal(&self) -> u32 {
-        self.ordinal
     }
 
     /// The message under the cursor, the one `next` gave last.

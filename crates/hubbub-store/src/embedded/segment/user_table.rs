@@ -62,7 +62,7 @@ impl UserTableWriter {
         mut next: impl FnMut() -> Result<Option<Posting>, E>,
         output: &mut Output,
     ) -> Result<(), E> {
-        let begin = self.postings.position();
+        let begin = self.postings.bytes;
         let mut encoder = PostingEncoder::new(self.base);
         let (mut count, mut first, mut last) = (0_u64, i64::MAX, i64::MIN);
         while let Some(posting) = next()? {
@@ -88,7 +88,7 @@ impl UserTableWriter {
         }
         put_name(&mut self.users, name)?;
         varint::write(count, &mut self.users);
-        varint::write(self.postings.position() - begin, &mut self.users);
+        varint::write(self.postings.bytes - begin, &mut self.users);
         varint::write_zigzag(first.wrapping_sub(self.base), &mut self.users);
         varint::write_zigzag(last.wrapping_sub(first), &mut self.users);
         self.count += 1;

@@ -113,7 +113,8 @@ pub(crate) struct UserScan {
     postings_end: u64,
     base: i64,
     ordinals: u32,
-    name: String,
+    /// Of the user that `next` gave last.
+    pub(super) name: String,
 }
 
 impl UserScan {
@@ -147,10 +148,6 @@ impl UserScan {
         let begin = self.postings_end;
         self.postings_end = begin.saturating_add(postings);
         Ok(Some((&self.name, UserPart { count, first, last, postings: begin..self.postings_end })))
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
     }
 
     /// Begins the messages of the user that `next` gave last.

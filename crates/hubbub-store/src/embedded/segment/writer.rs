@@ -82,7 +82,7 @@ impl SegmentWriter {
         if self.block.is_full_for(sent.user.len() + name_bytes + sent.id.len() + sent.text.len()) {
             self.close_block()?;
         }
-        if self.block.messages() == 0 {
+        if self.block.messages == 0 {
             self.block_first = (message.seq, message.received_at.as_micros());
         }
         self.block.push(message)?;
@@ -128,7 +128,7 @@ impl SegmentWriter {
     }
 
     fn close_block(&mut self) -> io::Result<()> {
-        let messages = self.block.messages();
+        let messages = self.block.messages;
         if messages == 0 {
             return Ok(());
         }
@@ -183,7 +183,7 @@ impl SortedFileWriter for SegmentWriter {
             table_offset: table.offset,
             sections: cast(sections.len(), "a segment has a few sections").map_err(io::Error::other)?,
             table_crc: table.crc,
-            number: self.file.number(),
+            number: self.file.number,
         };
         self.file.finish_with_footer(footer.fields()).map(drop)
     }

@@ -49,7 +49,7 @@ impl Current<'_> {
             .map(|(number, _)| number)
             .collect();
         let mut edges = Vec::new();
-        for (hour, total) in summary.hours().range(hour_of(window.start)..=hour_of(window.end)) {
+        for (hour, total) in summary.hours.range(hour_of(window.start)..=hour_of(window.end)) {
             let (begin, end) = (hour_begin(*hour), hour_begin(hour + 1));
             if window.start <= begin && end <= window.end {
                 active |= &total.users;

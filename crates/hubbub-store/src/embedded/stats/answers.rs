@@ -81,7 +81,7 @@ impl Engine {
         }
         self.shared.count(|summary| {
             let window = (Bound::Included(from), Bound::Excluded(to));
-            let mut hours = summary.hours().range(window).map(|(hour, total)| hour_stats(*hour, total));
+            let mut hours = summary.hours.range(window).map(|(hour, total)| hour_stats(*hour, total));
             let page = hours.by_ref().take(query.limit).collect();
             HoursPage { hours: page, more: hours.next().is_some() }
         })
@@ -155,7 +155,7 @@ impl Shared {
 
 pub(super) fn totals(summary: &Summary) -> Totals {
     let mut messages = TypeCounts::default();
-    for hour in summary.hours().values() {
+    for hour in summary.hours.values() {
         add_counts(&mut messages, hour.messages);
     }
     let times = summary.rooms().map(|(_, room)| room.times).reduce(|mut all, times| {

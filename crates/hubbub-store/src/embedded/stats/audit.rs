@@ -95,7 +95,7 @@ fn differences(counted: &Summary, recount: &Summary) -> Vec<String> {
     };
     compare("room and user", &pairs(counted), &pairs(recount), &mut found);
     let hours = |summary: &Summary| -> BTreeMap<_, _> {
-        let hours = summary.hours().iter().map(|(hour, total)| hour_stats(*hour, total));
+        let hours = summary.hours.iter().map(|(hour, total)| hour_stats(*hour, total));
         hours.map(|hour| (hour.hour.to_string(), hour)).collect()
     };
     compare("hour", &hours(counted), &hours(recount), &mut found);

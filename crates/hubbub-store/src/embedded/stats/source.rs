@@ -155,7 +155,7 @@ fn all_rooms(shared: &Shared, segment: &Segment) -> Result<Vec<SegmentRoom>, Mai
 }
 
 pub(super) fn hidden_changes(shared: &Shared) -> u64 {
-    shared.rooms.read().hidings()
+    shared.rooms.read().hidings
 }
 
 pub(super) fn is_hidden(shared: &Shared, room: RoomNumber, seq: u64) -> bool {

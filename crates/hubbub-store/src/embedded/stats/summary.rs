@@ -151,7 +151,8 @@ pub(super) struct Summary {
     numbers: HashMap<Arc<str>, UserNumber>,
     users: Vec<UserTotal>,
     rooms: HashMap<RoomNumber, RoomTotal, MixState>,
-    hours: BTreeMap<i64, HourTotal>,
+    /// Oldest first.
+    pub(super) hours: BTreeMap<i64, HourTotal>,
 }
 
 impl Summary {
@@ -245,9 +246,5 @@ impl Summary {
             let users = room.users.iter();
             users.filter_map(move |(user, messages)| Some((room, self.user(*user)?, *messages)))
         })
-    }
-
-    pub(super) fn hours(&self) -> &BTreeMap<i64, HourTotal> {
-        &self.hours
     }
 }

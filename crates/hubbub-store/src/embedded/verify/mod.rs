@@ -146,7 +146,7 @@ impl Verifier<'_> {
         if self.faults == 0 && !may_lack {
             self.counts(&rooms);
         }
-        (self.found.rooms, self.found.messages) = (rooms.known(), rooms.messages());
+        (self.found.rooms, self.found.messages) = (rooms.known, rooms.messages);
         Ok(())
     }
 
@@ -241,7 +241,7 @@ impl Verifier<'_> {
             };
             let at = Position { journal: journal.number(), batch: header.batch };
             // What the manifest's rooms have already is not applied again.
-            let is_new = at > rooms.position();
+            let is_new = at > rooms.at;
             for record in Records::new(*start, &header, records) {
                 match record {
                     Ok((at, _, Record::Message(message))) => self.message(&path, at, &message, is_new, rooms),
@@ -253,7 +253,7 @@ impl Verifier<'_> {
                     Err(at) => self.damaged(&path, at, "a record of a valid block is unreadable"),
                 }
             }
-            rooms.set_position(at.max(rooms.position()));
+            rooms.at = at.max(rooms.at);
         }
         Ok(())
     }

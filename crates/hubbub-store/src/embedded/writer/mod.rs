@@ -292,7 +292,7 @@ impl Writer {
         self.publish_keys(shared, &scratch.keys);
         self.dedup.insert(&scratch.ids);
         let mut rooms = shared.rooms.write();
-        if !scratch.changes.is_empty() || rooms.has_members() {
+        if !scratch.changes.is_empty() || rooms.memberships > 0 {
             self.apply_in_order(&mut rooms, batch, scratch, outcomes);
         } else {
             for room in &scratch.touched {
@@ -301,7 +301,7 @@ impl Writer {
                 }
             }
         }
-        rooms.set_position(at);
+        rooms.at = at;
         drop(rooms);
         if scratch.has_queues {
             shared.queues.settle(&*shared.clock, at);

@@ -57,7 +57,7 @@ fn each_newest<E: From<FileError>>(
     let mut scans = scans?;
     while let Some((scan, key)) = first_key(&scans) {
         if let Some(entry) = scan.current() {
-            visit(scan.run(), &entry)?;
+            visit(&scan.run, &entry)?;
         }
         pass(&mut scans, &key)?;
     }

@@ -9,7 +9,7 @@ use crate::embedded::file::Patience;
 /// Goes through a run, every checksum on the way verified. Reads past the cache, one block at a time.
 #[derive(Debug)]
 pub(crate) struct KeyScan {
-    run: KeyRun,
+    pub(super) run: KeyRun,
     block: Option<KeyBlock>,
     next_block: usize,
     index: usize,
@@ -31,10 +31,6 @@ impl KeyRun {
 }
 
 impl KeyScan {
-    pub(crate) fn run(&self) -> &KeyRun {
-        &self.run
-    }
-
     /// The entry under the cursor; `None` behind the last one.
     pub(crate) fn current(&self) -> Option<KeyEntry<'_>> {
         self.block.as_ref()?.entry(self.index)

@@ -127,7 +127,7 @@ impl SortedFileWriter for RunWriter {
         self.footer.filter = self.file.append_section(&self.filter.to_bytes())?;
         self.footer.expiring = self.file.append_section(&self.expiring)?;
         self.footer.body_crc = self.file.output.crc();
-        self.footer.number = self.file.number();
+        self.footer.number = self.file.number;
         self.file.finish_with_footer(self.footer.fields()).map(drop)
     }
 

@@ -83,8 +83,7 @@ impl<'a> Cursor<'a> {
 
     /// Bytes behind their length, as [`varint::write_bytes`] writes them.
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
-        let length = self.length()?;
-        self.take(length)
+        varint::read_bytes(&mut self.rest)
     }
 
     /// A string of 255 bytes at most behind its length in one byte.

@@ -18,6 +18,7 @@ use crate::embedded::error::{DoingOn, MaintainError};
 use crate::embedded::file::block::BLOCK_RAW_BYTES_MAX;
 use crate::embedded::file::varint;
 use crate::embedded::file::{Codec, Cursor, DataFile, FileError, FileKind, FileWriter};
+use crate::embedded::record::{code_of, from_code};
 
 /// Logs of changes. They have no footer.
 pub(crate) static CHANGE_LOG: FileKind = FileKind {
@@ -69,11 +70,7 @@ fn encode(changes: &Changes, revision: u64) -> Vec<u8> {
     varint::write(base, &mut out);
     varint::write((kept - skipped) as u64, &mut out);
     for (key, what) in changes.through(revision).skip(skipped) {
-        out.push(match what {
-            KvChanged::Put => 0,
-            KvChanged::Deleted => 1,
-            KvChanged::Expired => 2,
-        });
+        out.push(code_of(what));
         varint::write_bytes(key, &mut out);
     }
     out
@@ -83,12 +80,7 @@ fn decode(bytes: &[u8]) -> Option<Changes> {
     let mut from = Cursor::new(bytes);
     let mut changes = Changes::behind(from.varint()?);
     for _ in 0..from.varint()? {
-        let what = match from.byte()? {
-            0 => KvChanged::Put,
-            1 => KvChanged::Deleted,
-            2 => KvChanged::Expired,
-            _ => return None,
-        };
+        let what = from_code(from.byte()?)?;
         let key: Key = from.bytes()?.into();
         changes.push(changes.head() + 1, &key, what);
     }

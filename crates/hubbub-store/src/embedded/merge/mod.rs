@@ -14,26 +14,20 @@ pub(crate) mod segments;
 use std::io;
 
 use crate::embedded::error::{DoingOn, MaintainError};
-use crate::embedded::file::{SortedFileWriter, write_sorted};
+use crate::embedded::file::{FileError, SortedFileWriter, write_sorted};
 use crate::embedded::segment::MergeError;
 use crate::embedded::shared::Shared;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MergeEnd {
-    Written,
-    /// Nothing was to be kept, so there is no file.
-    Empty,
-    /// The store closes, so what was written is of no use and gone again.
-    Stopped,
-}
-
 impl Shared {
-    fn write_merged<W: SortedFileWriter>(
+    /// Writes one file with what `merge` adds and opens it; `Some(None)` when nothing was to be kept, so that there is no
+    /// file, and `None` when the store closes, so that what was written is of no use and gone again.
+    fn write_merged<W: SortedFileWriter, F>(
         &self,
         path: &str,
         writer: io::Result<W>,
         merge: impl FnOnce(&mut W) -> Result<(), MergeError>,
-    ) -> Result<MergeEnd, MaintainError> {
+        open: impl FnOnce() -> Result<F, FileError>,
+    ) -> Result<Option<Option<F>>, MaintainError> {
         let written = write_sorted(path, writer, |writer| {
             let merged = merge(writer);
             if self.wakeup.is_stopped() {
@@ -47,9 +41,9 @@ impl Shared {
             })
         });
         match written {
-            Err(_) if self.wakeup.is_stopped() => Ok(MergeEnd::Stopped),
-            Ok(true) => Ok(MergeEnd::Written),
-            Ok(false) => Ok(MergeEnd::Empty),
+            Err(_) if self.wakeup.is_stopped() => Ok(None),
+            Ok(true) => Ok(Some(Some(open()?))),
+            Ok(false) => Ok(Some(None)),
             Err(error) => Err(error),
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hubbub_core::Message;
 use hubbub_core::invariant::saturate;
 
-use super::{MergeEnd, replace_neighbours, smallest_neighbours};
+use super::{replace_neighbours, smallest_neighbours};
 use crate::embedded::error::MaintainError;
 use crate::embedded::manifest::may_be_named;
 use crate::embedded::segment::{Codec, Segment, SegmentWriter, merge, segment_path};
@@ -55,18 +55,14 @@ impl Shared {
         let is_visible = |message: &Message<'_>| {
             hidden.is_empty() || hidden.get(message.sent.room).is_none_or(|hidden| !hidden.hides(message.seq))
         };
-        let end = self.write_merged(&path, writer, |writer| {
-            merge(sources, writer, |message| !self.wakeup.is_stopped() && is_visible(message))
-        })?;
-        let merged = match end {
-            MergeEnd::Stopped => return Ok(false),
-            MergeEnd::Empty => {
-                self.replace(sources, None)?;
-                return Ok(true);
-            }
-            MergeEnd::Written => Segment::open(&*self.disk, number, Arc::clone(&self.cache))?,
-        };
-        let replaced = self.replace(sources, Some(merged));
+        let merged = self.write_merged(
+            &path,
+            writer,
+            |writer| merge(sources, writer, |message| !self.wakeup.is_stopped() && is_visible(message)),
+            || Segment::open(&*self.disk, number, Arc::clone(&self.cache)),
+        )?;
+        let Some(merged) = merged else { return Ok(false) };
+        let replaced = self.replace(sources, merged);
         if may_be_named(&replaced) {
             merging.reserved = None;
         }

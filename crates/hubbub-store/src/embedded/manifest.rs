@@ -18,7 +18,7 @@ use hubbub_core::invariant::saturate;
 
 use crate::embedded::disk::{Disk, read_whole, write_whole};
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
-use crate::embedded::file::varint;
+use crate::embedded::file::{Cursor, varint};
 use crate::embedded::kv::KeyCatalog;
 use crate::embedded::queues::Files;
 
@@ -112,16 +112,15 @@ impl Manifest {
 
     fn decode(bytes: &[u8]) -> Result<Self, OpenError> {
         let damaged = |what: &str| OpenError::damaged(MANIFEST, 0, what);
-        let (magic, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| damaged("it is cut short"))?;
-        let (crc, body) = rest.split_first_chunk::<4>().ok_or_else(|| damaged("it is cut short"))?;
-        if *magic != MAGIC {
+        let (cut, mut from) = (|| damaged("it is cut short"), Cursor::new(bytes));
+        let (magic, crc) = (from.array().ok_or_else(cut)?, from.u32().ok_or_else(cut)?);
+        if magic != MAGIC {
             return Err(damaged("it does not begin like a manifest"));
         }
-        if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+        if crc32c::crc32c(from.rest()) != crc {
             return Err(damaged("its checksum is wrong"));
         }
-        let (version, mut body) = body.split_first_chunk::<4>().ok_or_else(|| damaged("it is cut short"))?;
-        let version = u32::from_le_bytes(*version);
+        let version = from.u32().ok_or_else(cut)?;
         if version > VERSION {
             return Err(OpenError::NewerFormat { found: version.into(), known: VERSION.into() });
         }
@@ -130,7 +129,7 @@ impl Manifest {
                 "it was written by a version before the first release, which is not read any more",
             ));
         }
-        Self::decode_body(&mut body).ok_or_else(|| damaged("its parts do not fit together"))
+        Self::decode_body(&mut from.rest()).ok_or_else(|| damaged("its parts do not fit together"))
     }
 
     fn decode_body(input: &mut &[u8]) -> Option<Self> {

@@ -9,21 +9,13 @@ use parking_lot::Mutex;
 
 use crate::embedded::damage::Damage;
 
-/// Why writes are refused until it passes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// Space is missing for what is said.
-    DiskFull(String),
-    /// No slot is left to write to, because sealing fails as is said.
-    Stuck(String),
-}
-
 /// Facts that one thread writes and others read.
 #[derive(Debug, Default)]
 pub(crate) struct Status {
     /// The first failed write or sync of the journal; none heals.
     failed: Mutex<Option<String>>,
-    trouble: Mutex<Option<Trouble>>,
+    /// Why writes are refused until it passes.
+    trouble: Mutex<Option<StoreHealth>>,
     /// Whether one of the two is set, so that the usual case takes no lock.
     troubled: AtomicBool,
     pub(crate) damage: Damage,
@@ -56,7 +48,7 @@ impl Status {
     }
 
     /// Says what stands in the way of writes for now, or with `None` that nothing does any more.
-    pub(crate) fn set_trouble(&self, trouble: Option<Trouble>) {
+    pub(crate) fn set_trouble(&self, trouble: Option<StoreHealth>) {
         // Held throughout, so that a failure that happens meanwhile is not taken for none.
         let failed = self.failed.lock();
         let any = trouble.is_some();
@@ -82,11 +74,7 @@ impl Status {
         if let Some(reason) = &*self.failed.lock() {
             return StoreHealth::Failed(reason.clone());
         }
-        match &*self.trouble.lock() {
-            None => up(),
-            Some(Trouble::DiskFull(reason)) => StoreHealth::DiskFull(reason.clone()),
-            Some(Trouble::Stuck(reason)) => StoreHealth::Failed(reason.clone()),
-        }
+        self.trouble.lock().clone().unwrap_or_else(up)
     }
 
     pub(crate) fn synced(&self, took: Duration) {
@@ -155,7 +143,7 @@ mod tests {
     fn a_full_disk_heals_and_a_failed_write_does_not() {
         let status = Status::default();
         assert_eq!(status.refusal(), None);
-        status.set_trouble(Some(Trouble::DiskFull("no space".into())));
+        status.set_trouble(Some(StoreHealth::DiskFull("no space".into())));
         assert!(matches!(status.refusal(), Some(ApplyError::DiskFull { .. })));
         status.set_trouble(None);
         assert_eq!(status.health(), StoreHealth::Up);

@@ -25,7 +25,6 @@ use crate::embedded::merge::segments::RETENTION_PARTS;
 use crate::embedded::options::{Durability, EngineOptions, WAITING_SLOTS_MAX, WAITING_SLOTS_SLOW};
 use crate::embedded::recovery;
 use crate::embedded::shared::Shared;
-use crate::embedded::status::Trouble;
 use crate::embedded::writer::Writer;
 
 /// Batches while syncs are fast, and while they are slow.
@@ -55,7 +54,7 @@ impl Engine {
         random: &dyn RandomSource,
     ) -> Result<Self, OpenError> {
         let (shared, writer) = recovery::open(options, disk, clock, random)?;
-        shared.status.set_trouble(shared.reserve_is_touched().map(Trouble::DiskFull));
+        shared.status.set_trouble(shared.reserve_is_touched().map(StoreHealth::DiskFull));
         // What was too old before is not in sight again, whether or not a manifest says so yet: its ids may be used anew.
         if let Err(error) = shared.hide_expired() {
             tracing::warn!("hiding what is too old failed and is tried again: {error}");
@@ -143,11 +142,11 @@ impl Engine {
     pub fn seal_step(&self) -> Result<bool, MaintainError> {
         let result = self.journal_work();
         let trouble = match &result {
-            Err(error) if error.is_disk_full() => Some(Trouble::DiskFull(error.to_string())),
+            Err(error) if error.is_disk_full() => Some(StoreHealth::DiskFull(error.to_string())),
             Err(error) if self.shared.waiting_slots() >= WAITING_SLOTS_MAX => {
-                Some(Trouble::Stuck(error.to_string()))
+                Some(StoreHealth::Failed(error.to_string()))
             }
-            _ => self.shared.reserve_is_touched().map(Trouble::DiskFull),
+            _ => self.shared.reserve_is_touched().map(StoreHealth::DiskFull),
         };
         self.shared.status.set_trouble(trouble);
         result

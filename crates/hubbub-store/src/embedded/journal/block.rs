@@ -49,12 +49,12 @@ pub(crate) fn finish(buffer: &mut [u8], header: &BlockHeader, seed: u32) -> Resu
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&[0; 4]);
     bytes.extend_from_slice(&length.to_le_bytes());
-    bytes.extend_from_slice(&header.journal.to_le_bytes());
-    bytes.extend_from_slice(&header.prior_journal.to_le_bytes());
-    bytes.extend_from_slice(&header.batch.to_le_bytes());
-    bytes.extend_from_slice(&header.prior_batches.to_le_bytes());
-    bytes.extend_from_slice(&header.records.to_le_bytes());
-    bytes.extend_from_slice(&u32::from(header.unsynced).to_le_bytes());
+    for number in [header.journal, header.prior_journal] {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+    for number in [header.batch, header.prior_batches, header.records, header.unsynced.into()] {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
     if let Some(place) = buffer.get_mut(..HEADER_BYTES) {
         place.copy_from_slice(&bytes);
     }

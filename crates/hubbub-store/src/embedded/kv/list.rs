@@ -16,12 +16,12 @@ use crate::embedded::view::View;
 
 const TAIL_PAGE: usize = 256;
 
-enum Source {
+enum KeyCursor {
     Tail { tail: Arc<Tail>, page: VecDeque<(Key, KeyLocation)> },
     Run(KeyScan),
 }
 
-impl Source {
+impl KeyCursor {
     fn tail(tail: &Arc<Tail>, from: Bound<&[u8]>) -> Self {
         Self::Tail { page: tail.keys.page(from, TAIL_PAGE).into(), tail: Arc::clone(tail) }
     }
@@ -34,7 +34,7 @@ impl Source {
     }
 }
 
-impl KeySource for Source {
+impl KeySource for KeyCursor {
     fn key(&self) -> Option<&[u8]> {
         match self {
             Self::Tail { page, .. } => page.front().map(|(key, _)| &**key),
@@ -66,9 +66,10 @@ impl View {
         let after = after.filter(|after| *after >= prefix);
         let from = after.map_or(Bound::Included(prefix), Bound::Excluded);
         // Newest first, so that of equal keys the first one counts.
-        let mut sources: Vec<Source> = self.tails.iter().rev().map(|tail| Source::tail(tail, from)).collect();
+        let mut sources: Vec<KeyCursor> =
+            self.tails.iter().rev().map(|tail| KeyCursor::tail(tail, from)).collect();
         for run in self.runs.iter().rev() {
-            sources.push(Source::Run(run.scan(after.unwrap_or(prefix))?));
+            sources.push(KeyCursor::Run(run.scan(after.unwrap_or(prefix))?));
         }
         if let Some(after) = after {
             pass(&mut sources, after)?;

@@ -44,7 +44,7 @@ use crate::embedded::stats::Stats;
 use crate::embedded::status::{Status, SyncTimes};
 use crate::embedded::tail::Tail;
 use crate::embedded::view::View;
-use crate::embedded::writer::{Head, Scratch, WritePlace, Writer};
+use crate::embedded::writer::{RoomHead, Scratch, WritePlace, Writer};
 use replay::{ReplayState, replay};
 
 /// Opens the data directory, or makes one where there is none.
@@ -65,7 +65,7 @@ pub(crate) fn open(
 struct Recovered {
     shared: Shared,
     dedup: Dedup,
-    heads: Vec<Head>,
+    heads: Vec<RoomHead>,
     block_seed: u32,
     newest: u64,
     /// Whether something written without waiting for the disk is lost.
@@ -117,7 +117,7 @@ fn recover(
     renew_epoch(&mut manifest, &options, lost, &*disk, random)?;
     manifest.rooms = Vec::new();
 
-    let heads: Vec<Head> = rooms.all().iter().map(Head::of).collect();
+    let heads: Vec<RoomHead> = rooms.all().iter().map(RoomHead::of).collect();
     let epoch: Arc<str> = Arc::from(manifest.epoch());
     let block_seed = manifest.block_seed;
     let queues = QueueShared::new(queues, &epoch, options.queue_ids_in_memory, &*clock);

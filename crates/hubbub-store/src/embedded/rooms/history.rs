@@ -169,20 +169,13 @@ impl View {
     /// Fills a page from the cursor's end. Says whether the window holds more.
     pub(crate) fn read(
         &self,
-        (name, room): (&str, RoomNumber),
+        room: (&str, RoomNumber),
         query: &HistoryQuery,
         hidden: &Hidden,
         run: &mut MessageRun,
     ) -> Result<bool, MaintainError> {
-        // Segments come before tails, and both are oldest first.
-        let sealed = self.segments.len();
-        for place in HistoryWindow::of(query, hidden).in_order(0..sealed + self.tails.len()) {
-            let is_full = match (self.segments.get(place), self.tails.get(place.wrapping_sub(sealed))) {
-                (Some(segment), _) => segment.read_room(name, query, hidden, run)? == ReadEnd::Full,
-                (None, Some(tail)) => tail.history(room, query, hidden, run)?,
-                (None, None) => false,
-            };
-            if is_full {
+        for place in HistoryWindow::of(query, hidden).in_order(0..self.segments.len() + self.tails.len()) {
+            if self.read_part(place, room, query, hidden, run)? {
                 return Ok(true);
             }
         }
@@ -198,6 +191,30 @@ impl View {
     ) -> Result<(), MaintainError> {
         let (cursor, limit) = (Cursor::Before(u64::MAX), run.len() + 1);
         let query = HistoryQuery { cursor, from: None, to: None, limit, bytes_max: usize::MAX };
-        self.read(room, &query, hidden, run).map(drop)
+        for place in (0..self.segments.len() + self.tails.len()).rev() {
+            self.read_part(place, room, &query, hidden, run)?;
+            // Another part would be read only to learn that it holds more.
+            if run.len() == limit {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills a page from one of the segments, which come first, or of the tails; both are oldest first. Says whether it
+    /// holds more.
+    fn read_part(
+        &self,
+        place: usize,
+        (name, room): (&str, RoomNumber),
+        query: &HistoryQuery,
+        hidden: &Hidden,
+        run: &mut MessageRun,
+    ) -> Result<bool, MaintainError> {
+        match (self.segments.get(place), self.tails.get(place.wrapping_sub(self.segments.len()))) {
+            (Some(segment), _) => Ok(segment.read_room(name, query, hidden, run)? == ReadEnd::Full),
+            (None, Some(tail)) => tail.history(room, query, hidden, run),
+            (None, None) => Ok(false),
+        }
     }
 }

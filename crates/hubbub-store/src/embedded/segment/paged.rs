@@ -12,7 +12,7 @@ use hubbub_core::invariant::saturate;
 
 use super::format::SectionEntry;
 use super::open::Segment;
-use crate::embedded::file::{FileError, Output, Section};
+use crate::embedded::file::{Cursor, FileError, Output, Section};
 
 /// Pages are as large as those of the operating system's cache.
 const PAGE_BYTES: u64 = 4096;
@@ -129,6 +129,23 @@ impl PagedReader {
             self.refill()?;
         }
         Ok(self.buffer.get(self.used..).unwrap_or_default())
+    }
+
+    /// What `decode` takes off the front of the next bytes, of which it needs so many at most.
+    #[inline]
+    pub(super) fn take<T>(
+        &mut self,
+        bytes_max: usize,
+        unreadable: &'static str,
+        decode: impl FnOnce(&mut Cursor<'_>) -> Option<T>,
+    ) -> Result<T, FileError> {
+        let mut cursor = Cursor::new(self.peek(bytes_max)?);
+        let before = cursor.rest().len();
+        let taken = decode(&mut cursor);
+        let used = before - cursor.rest().len();
+        let taken = taken.ok_or_else(|| self.damaged(unreadable))?;
+        self.consume(used);
+        Ok(taken)
     }
 
     /// Goes on by so many of the bytes that were shown.

@@ -68,14 +68,7 @@ impl PostingDecoder {
         if self.left == 0 {
             return Ok(None);
         }
-        let bytes = reader.peek(POSTING_BYTES_MAX)?;
-        let mut cursor = Cursor::new(bytes);
-        let before = bytes.len();
-        let Some(posting) = self.decode(&mut cursor) else {
-            return Err(reader.damaged("a posting is unreadable"));
-        };
-        let used = before - cursor.rest().len();
-        reader.consume(used);
+        let posting = reader.take(POSTING_BYTES_MAX, "a posting is unreadable", |from| self.decode(from))?;
         self.left -= 1;
         Ok(Some(posting))
     }

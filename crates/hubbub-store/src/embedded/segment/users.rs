@@ -135,16 +135,15 @@ impl UserScan {
         if self.users.is_at_end() {
             return Ok(None);
         }
-        let bytes = self.users.peek(USER_BYTES_MAX)?;
-        let mut cursor = Cursor::new(bytes);
-        let before = bytes.len();
-        let Some((name, count, postings, first, last)) = read_user(&mut cursor, self.base) else {
-            return Err(self.users.damaged("a user is unreadable"));
-        };
-        let used = before - cursor.rest().len();
         self.name.clear();
-        self.name.push_str(name);
-        self.users.consume(used);
+        let (name, base) = (&mut self.name, self.base);
+        let (count, postings, first, last) =
+            self.users.take(USER_BYTES_MAX, "a user is unreadable", |from| {
+                name.push_str(from.name()?);
+                let (count, postings) = (from.varint()?, from.varint()?);
+                let first = base.wrapping_add(from.zigzag()?);
+                Some((count, postings, first, first.wrapping_add(from.zigzag()?)))
+            })?;
         let begin = self.postings_end;
         self.postings_end = begin.saturating_add(postings);
         Ok(Some((&self.name, UserPart { count, first, last, postings: begin..self.postings_end })))
@@ -175,12 +174,4 @@ impl UserScan {
         }
         Ok(())
     }
-}
-
-fn read_user<'a>(cursor: &mut Cursor<'a>, base: i64) -> Option<(&'a str, u64, u64, i64, i64)> {
-    let name = cursor.name()?;
-    let (count, postings) = (cursor.varint()?, cursor.varint()?);
-    let first = base.wrapping_add(cursor.zigzag()?);
-    let last = first.wrapping_add(cursor.zigzag()?);
-    Some((name, count, postings, first, last))
 }

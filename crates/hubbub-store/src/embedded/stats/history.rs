@@ -26,7 +26,7 @@ const WANTED_MAX: usize = 8_192;
 /// Where a message stands. The order is that of a user's history: the seq of two messages of a room that were received
 /// at the same time goes by part and place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Found {
+struct FoundMessage {
     received: i64,
     name: Arc<str>,
     /// Number of the segment or tail, oldest first.
@@ -39,8 +39,8 @@ struct Found {
 struct Search<'a> {
     query: &'a UserHistoryQuery,
     /// Found and done with; only what stands before is wanted.
-    before: Option<Found>,
-    newest: Smallest<Reverse<Found>>,
+    before: Option<FoundMessage>,
+    newest: Smallest<Reverse<FoundMessage>>,
 }
 
 impl Search<'_> {
@@ -57,7 +57,7 @@ impl Search<'_> {
         self.newest.bound().is_none_or(|Reverse(oldest)| last >= oldest.received)
     }
 
-    fn add(&mut self, found: Found) {
+    fn add(&mut self, found: FoundMessage) {
         if self.before.as_ref().is_none_or(|before| found < *before) {
             self.newest.add(Reverse(found));
         }
@@ -134,7 +134,11 @@ impl Shared {
     }
 
     /// What a user wrote in tails, and may be wanted, as of the segments and tails of the view.
-    fn posts(&self, user: &str, query: &UserHistoryQuery) -> Result<(Arc<View>, Vec<Found>), MaintainError> {
+    fn posts(
+        &self,
+        user: &str,
+        query: &UserHistoryQuery,
+    ) -> Result<(Arc<View>, Vec<FoundMessage>), MaintainError> {
         let current = self.current()?;
         let mut found = Vec::new();
         if let Some(number) = current.summary().number(user) {
@@ -144,7 +148,7 @@ impl Shared {
                     if let Some(room) = current.summary().room(post.room) {
                         let name = Arc::clone(&room.name);
                         let (received, at, room) = (post.received, post.offset, post.room);
-                        found.push(Found { received, name, part, at, room });
+                        found.push(FoundMessage { received, name, part, at, room });
                     }
                 }
             }
@@ -168,7 +172,7 @@ impl Shared {
                     && let Some(room) = rooms.find(posting.ordinal)
                     && !room.seq(posting.ordinal).is_some_and(|seq| is_hidden(self, room.number, seq))
                 {
-                    search.add(Found {
+                    search.add(FoundMessage {
                         received: posting.received,
                         name: Arc::clone(&room.name),
                         part: *part,

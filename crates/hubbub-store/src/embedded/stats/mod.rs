@@ -46,8 +46,8 @@ pub(crate) struct Stats {
     state: RwLock<State>,
     /// One count from the beginning at a time; when, on the monotonic clock, the next may begin by itself.
     rebuilding: Mutex<std::time::Duration>,
-    /// When somebody asked last, in milliseconds of the monotonic clock, plus one; 0 = never.
-    asked_ms: AtomicU64,
+    /// When somebody queried last, in milliseconds of the monotonic clock, plus one; 0 = never.
+    queried_ms: AtomicU64,
     /// The last moment at which nothing was counted that was gone.
     right_at: AtomicI64,
 }
@@ -71,7 +71,7 @@ impl Stats {
             block_seed,
             state: RwLock::default(),
             rebuilding: Mutex::default(),
-            asked_ms: AtomicU64::new(0),
+            queried_ms: AtomicU64::new(0),
             right_at: AtomicI64::new(i64::MIN),
         }
     }
@@ -86,7 +86,7 @@ impl Shared {
     /// The counts, with everything in them that was acknowledged before.
     fn current(&self) -> Result<Current<'_>, MaintainError> {
         let asked = saturate::<_, u64>(self.clock.monotonic().as_millis());
-        self.stats.asked_ms.store(asked.saturating_add(1), Ordering::Relaxed);
+        self.stats.queried_ms.store(asked.saturating_add(1), Ordering::Relaxed);
         let now = self.clock.now();
         let state = self.stats.state.read();
         let view = self.view();

@@ -7,7 +7,7 @@ use hubbub_core::Message;
 use hubbub_core::invariant::saturate;
 use roaring::RoaringBitmap;
 
-use super::summary::{Run, Summary};
+use super::summary::{Summary, UserHour};
 use crate::embedded::error::MaintainError;
 use crate::embedded::file::Patience;
 use crate::embedded::journal::block::{self, HEADER_BYTES};
@@ -176,7 +176,7 @@ pub(super) fn add_segment(
     let mut scan = segment.users();
     while let Some((name, part)) = scan.next()? {
         let user = summary.intern(name);
-        let mut run: Option<(Run, &SegmentRoom)> = None;
+        let mut run: Option<(UserHour, &SegmentRoom)> = None;
         let mut result = Ok(());
         scan.postings(&part, |posting| {
             let same = run.as_ref().map(|(_, room)| *room);
@@ -192,7 +192,7 @@ pub(super) fn add_segment(
             {
                 return;
             }
-            let next = Run::of(user, room.number, posting.received, posting.kind);
+            let next = UserHour::of(user, room.number, posting.received, posting.kind);
             if let Some((run, room)) = run.replace((next, room)) {
                 summary.add(&run, &room.name);
             }

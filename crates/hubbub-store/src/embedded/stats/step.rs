@@ -55,7 +55,7 @@ impl Shared {
     }
 
     /// Does the most urgent piece of counting: all segments from the beginning if something is gone, else new ones,
-    /// else the tails if somebody asked lately. Nothing before the first question, so that a server nobody asks pays
+    /// else the tails if somebody queried lately. Nothing before the first question, so that a server nobody asks pays
     /// nothing. Says whether there was something that took long.
     pub(crate) fn count_some(&self) -> Result<bool, MaintainError> {
         let (is_loaded, is_outdated) = {
@@ -76,7 +76,7 @@ impl Shared {
         if state.catch_up_segments(self, &self.view())? {
             return Ok(true);
         }
-        if self.was_asked_lately() {
+        if self.was_queried_lately() {
             state.catch_up(self, &self.view())?;
         }
         Ok(false)
@@ -97,8 +97,8 @@ impl Shared {
         }
     }
 
-    fn was_asked_lately(&self) -> bool {
-        let asked = self.stats.asked_ms.load(Ordering::Relaxed);
+    fn was_queried_lately(&self) -> bool {
+        let asked = self.stats.queried_ms.load(Ordering::Relaxed);
         asked > 0 && self.clock.monotonic() < Duration::from_millis(asked) + WARM_FOR
     }
 }

@@ -74,7 +74,7 @@ pub(super) struct HourTotal {
 
 /// Messages of one user in one room within one hour.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Run {
+pub(super) struct UserHour {
     pub(super) user: UserNumber,
     pub(super) room: RoomNumber,
     pub(super) hour: i64,
@@ -82,7 +82,7 @@ pub(super) struct Run {
     pub(super) times: Times,
 }
 
-impl Run {
+impl UserHour {
     pub(super) fn of(user: UserNumber, room: RoomNumber, received: i64, kind: MessageType) -> Self {
         let mut messages = TypeCounts::default();
         messages.add(kind);
@@ -170,7 +170,7 @@ impl Summary {
     }
 
     /// Counts messages. `name` is the room's.
-    pub(super) fn add(&mut self, run: &Run, name: &Arc<str>) {
+    pub(super) fn add(&mut self, run: &UserHour, name: &Arc<str>) {
         let count = run.messages.total();
         let room = self.rooms.entry(run.room).or_insert_with(|| RoomTotal {
             name: Arc::clone(name),
@@ -216,7 +216,7 @@ impl Summary {
             return None;
         }
         let user = self.intern(sent.user);
-        self.add(&Run::of(user, room, message.received_at.as_micros(), sent.kind), &name);
+        self.add(&UserHour::of(user, room, message.received_at.as_micros(), sent.kind), &name);
         Some((user, room))
     }
 

@@ -16,20 +16,18 @@ impl Verifier<'_> {
         let (hasher, cache) = (IdHasher::new(manifest.id_key), BlockCache::new(0));
         let (mut runs, mut errors): (_, Vec<FileError>) = (Vec::new(), Vec::new());
         for number in &catalog.runs {
-            match KeyRun::open(self.disk, *number, cache.clone()) {
-                Ok(run) => {
-                    run.check(&hasher, &mut |error| errors.push(error));
-                    if run.revision() > catalog.revision {
-                        self.damaged(
-                            &run_path(*number),
-                            0,
-                            "it holds revisions that the manifest does not know",
-                        );
-                    }
-                    runs.push(run);
+            let run = match KeyRun::open(self.disk, *number, cache.clone()) {
+                Ok(run) => run,
+                Err(error) => {
+                    errors.push(error);
+                    continue;
                 }
-                Err(error) => errors.push(error),
+            };
+            run.check(&hasher, &mut |error| errors.push(error));
+            if run.revision() > catalog.revision {
+                self.damaged(&run_path(*number), 0, "it holds revisions that the manifest does not know");
             }
+            runs.push(run);
         }
         if catalog.log != 0 {
             errors.extend(read_log(self.disk, catalog.log).err());

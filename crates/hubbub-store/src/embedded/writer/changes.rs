@@ -6,7 +6,7 @@ use hubbub_core::rules::rooms::{RoomRecord, decide_change};
 use hubbub_core::{Change, Op, OpBatch, Outcome, Refusal, RoomChange};
 
 use super::evaluate::RoomView;
-use super::{Head, Scratch, Writer, erasure_max};
+use super::{RoomHead, Scratch, Writer, erasure_max};
 use crate::embedded::error::MaintainError;
 use crate::embedded::record::{self, ChangeRecord, Record};
 use crate::embedded::rooms::{RoomNumber, Rooms};
@@ -75,7 +75,7 @@ impl Writer {
             && let Some(number) = scratch.rooms.first().copied().flatten()
             && let (Some(head), Some(room)) = (self.head_mut(number), rooms.get(number))
         {
-            *head = Head::of(room);
+            *head = RoomHead::of(room);
         }
     }
 }

@@ -5,7 +5,7 @@ use hubbub_core::rules::rooms::{self, IdHolder, RoomState, SendDecision, SendVie
 use hubbub_core::{Message, Op, Outcome, Receipt, Refusal, RoomChange, Send, Timestamp};
 
 use super::keys::{DueKeys, KeyWorkingSet};
-use super::{BlockSpan, Head, Scratch, WritePlace, Writer};
+use super::{BlockSpan, RoomHead, Scratch, WritePlace, Writer};
 use crate::embedded::error::MaintainError;
 use crate::embedded::journal::block;
 use crate::embedded::queues::QueueBatch;
@@ -113,7 +113,7 @@ impl Writer {
             *number = number.or_else(|| rooms.number(op.room()?));
         }
         let made = rooms.all().get(self.heads.len()..).unwrap_or_default();
-        self.heads.extend(made.iter().map(Head::of));
+        self.heads.extend(made.iter().map(RoomHead::of));
     }
 
     #[inline]

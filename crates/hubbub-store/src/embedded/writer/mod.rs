@@ -40,13 +40,13 @@ use super::tail::{RecordLocation, Tail};
 
 /// State of a room that decisions need, ahead of what readers see while a batch is under way.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Head {
+pub(crate) struct RoomHead {
     state: RoomState,
     /// The batch that touched it last.
     touched_by: u64,
 }
 
-impl Head {
+impl RoomHead {
     /// Of a room as readers see it.
     pub(crate) fn of(room: &Room) -> Self {
         Self { state: room.state(), touched_by: 0 }
@@ -94,7 +94,7 @@ pub(crate) struct Writer {
     /// The last batch written, which is durable unless blocks are written without waiting.
     pub(crate) end: JournalEnd,
     pub(crate) dedup: Dedup,
-    pub(crate) heads: Vec<Head>,
+    pub(crate) heads: Vec<RoomHead>,
     pub(crate) revision: u64,
     pub(crate) block_seed: u32,
     pub(crate) sync_times: SyncTimes,
@@ -308,11 +308,11 @@ impl Writer {
         }
     }
 
-    fn head(&self, room: RoomNumber) -> Option<&Head> {
+    fn head(&self, room: RoomNumber) -> Option<&RoomHead> {
         self.heads.get(usize::try_from(room).ok()?)
     }
 
-    fn head_mut(&mut self, room: RoomNumber) -> Option<&mut Head> {
+    fn head_mut(&mut self, room: RoomNumber) -> Option<&mut RoomHead> {
         self.heads.get_mut(usize::try_from(room).ok()?)
     }
 }

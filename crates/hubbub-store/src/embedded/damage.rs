@@ -33,12 +33,10 @@ impl Damage {
         }
     }
 
-    /// Whether a read of this file has failed.
     pub(crate) fn has(&self, file: &str) -> bool {
         self.reads() > 0 && self.files.lock().contains_key(file)
     }
 
-    /// Reads that have failed since the start.
     pub(crate) fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }

@@ -49,6 +49,12 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    pub(crate) fn damaged(file: impl Into<String>, offset: u64, what: impl Into<String>) -> Self {
+        Self::Damaged { file: file.into(), offset, what: what.into() }
+    }
+}
+
 /// What was attempted when stored bytes were to be read back.
 pub(crate) const READING: &str = "reading";
 
@@ -130,9 +136,7 @@ impl From<MaintainError> for OpenError {
                 Self::Unreadable { attempted, path: path.into(), source }
             }
             MaintainError::File(error) => error.into(),
-            MaintainError::Damaged { path, offset } => {
-                Self::Damaged { file: path, offset, what: "no record stands there".into() }
-            }
+            MaintainError::Damaged { path, offset } => Self::damaged(path, offset, "no record stands there"),
         }
     }
 }
@@ -143,7 +147,7 @@ impl From<FileError> for OpenError {
             FileError::Io { file, source, .. } => {
                 Self::Unreadable { attempted: "reading", path: file.into(), source }
             }
-            FileError::Damaged { file, offset, what } => Self::Damaged { file, offset, what: what.into() },
+            FileError::Damaged { file, offset, what } => Self::damaged(file, offset, what),
             FileError::Version { found, supported, .. } => {
                 Self::NewerFormat { found: found.into(), known: supported.into() }
             }

@@ -12,18 +12,16 @@
 //! one is there, whole. It is read once, at start.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
 
-use crate::embedded::disk::Disk;
+use crate::embedded::disk::{Disk, read_whole, write_whole};
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
-use crate::embedded::file::varint;
+use crate::embedded::file::{Cursor, varint};
 use crate::embedded::kv::KeyCatalog;
 use crate::embedded::queues::Files;
 
-/// Name of the manifest.
 pub(crate) const MANIFEST: &str = "MANIFEST";
 const MANIFEST_TMP: &str = "MANIFEST.tmp";
 const MAGIC: [u8; 8] = *b"HubMani\n";
@@ -32,10 +30,8 @@ const HEADER_BYTES: usize = 12;
 /// Version written, and the only one read.
 const VERSION: u32 = 4;
 
-/// Everything in the manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// The history's id.
     pub(crate) epoch: u64,
     /// Key of the id hashes in segments and filters.
     pub(crate) id_key: [u64; 2],
@@ -43,15 +39,12 @@ pub(crate) struct Manifest {
     pub(crate) block_seed: u32,
     /// Journals up to this one are in segments; their slots are free.
     pub(crate) applied: u64,
-    /// Number of the next segment.
     pub(crate) next_segment: u64,
     /// Open for writing without waiting for the disk; still set at the next start when it did not end in order.
     pub(crate) unsynced: bool,
     /// Segments that count, in the order of what they hold.
     pub(crate) segments: Vec<u64>,
-    /// What there is of keys.
     pub(crate) keys: KeyCatalog,
-    /// Where queues stand.
     pub(crate) queues: Files,
     /// The last time that was proven ([`hubbub_core::Clock::proven`]) when this was written; `None` = never.
     pub(crate) proven: Option<Timestamp>,
@@ -68,31 +61,17 @@ impl Manifest {
         format!("{:016x}", self.epoch)
     }
 
-    /// Reads the manifest; `None` when there is none.
     pub(crate) fn load(disk: &dyn Disk) -> Result<Option<Self>, OpenError> {
-        let file = match disk.open(MANIFEST) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(unreadable(error)),
-        };
-        let length = file.len().map_err(unreadable)?;
-        let mut bytes = vec![0; saturate(length)];
-        file.read_exact_at(&mut bytes, 0).map_err(unreadable)?;
+        let Some(bytes) = read_whole(disk, MANIFEST, u64::MAX)? else { return Ok(None) };
         Self::decode(&bytes).map(Some)
     }
 
-    /// Replaces the manifest on the disk.
     pub(crate) fn store(&self, disk: &dyn Disk) -> Result<(), MaintainError> {
-        let written = disk.create(MANIFEST_TMP).and_then(|file| {
-            file.write_all_at(&self.encode(), 0)?;
-            file.sync_data()
-        });
-        written.doing("writing", MANIFEST_TMP)?;
+        write_whole(disk, MANIFEST_TMP, &self.encode())?;
         disk.rename(MANIFEST_TMP, MANIFEST).doing("replacing", MANIFEST)?;
         disk.sync_dir("").doing("syncing the directory of", MANIFEST)
     }
 
-    /// The content of the file.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(1_024 + self.rooms.len());
         out.extend_from_slice(&MAGIC);
@@ -132,17 +111,16 @@ impl Manifest {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, OpenError> {
-        let damaged = |what: &str| OpenError::Damaged { file: MANIFEST.into(), offset: 0, what: what.into() };
-        let (magic, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| damaged("it is cut short"))?;
-        let (crc, body) = rest.split_first_chunk::<4>().ok_or_else(|| damaged("it is cut short"))?;
-        if *magic != MAGIC {
+        let damaged = |what: &str| OpenError::damaged(MANIFEST, 0, what);
+        let (cut, mut from) = (|| damaged("it is cut short"), Cursor::new(bytes));
+        let (magic, crc) = (from.array().ok_or_else(cut)?, from.u32().ok_or_else(cut)?);
+        if magic != MAGIC {
             return Err(damaged("it does not begin like a manifest"));
         }
-        if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+        if crc32c::crc32c(from.rest()) != crc {
             return Err(damaged("its checksum is wrong"));
         }
-        let (version, mut body) = body.split_first_chunk::<4>().ok_or_else(|| damaged("it is cut short"))?;
-        let version = u32::from_le_bytes(*version);
+        let version = from.u32().ok_or_else(cut)?;
         if version > VERSION {
             return Err(OpenError::NewerFormat { found: version.into(), known: VERSION.into() });
         }
@@ -151,7 +129,7 @@ impl Manifest {
                 "it was written by a version before the first release, which is not read any more",
             ));
         }
-        Self::decode_body(&mut body).ok_or_else(|| damaged("its parts do not fit together"))
+        Self::decode_body(&mut from.rest()).ok_or_else(|| damaged("its parts do not fit together"))
     }
 
     fn decode_body(input: &mut &[u8]) -> Option<Self> {
@@ -191,10 +169,6 @@ impl Manifest {
 /// overwritten or removed; so numbers of such files are not used again.
 pub(crate) fn may_be_named<T>(changed: &Result<T, MaintainError>) -> bool {
     !matches!(changed, Err(MaintainError::Io { path, .. }) if path == MANIFEST_TMP)
-}
-
-fn unreadable(source: io::Error) -> OpenError {
-    OpenError::Unreadable { attempted: "reading", path: MANIFEST.into(), source }
 }
 
 #[cfg(test)]

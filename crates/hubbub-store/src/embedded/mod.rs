@@ -27,12 +27,11 @@ mod record;
 mod recovery;
 mod rooms;
 mod seal;
-pub mod segment;
+mod segment;
 mod service;
 mod shared;
 #[cfg(any(test, feature = "simulated-disk"))]
 pub mod sim;
-mod slow_disk;
 mod stats;
 mod status;
 mod tail;
@@ -41,11 +40,10 @@ mod view;
 mod writer;
 
 pub use backup::{RestoreError, file_crc32c, restore};
-pub use dedup::filter::IdFilter;
 pub use engine::Engine;
 pub use error::{MaintainError, OpenError};
+pub use file::FileError;
 pub use options::{BroadcastOptions, Durability, EngineOptions, MergeOptions};
 pub use rooms::Hidden;
 pub use service::Embedded;
-pub use slow_disk::SlowDisk;
 pub use verify::{DataFault, Verified, verify};

@@ -122,7 +122,6 @@ pub(crate) const WAITING_SLOTS_MAX: usize = 4;
 pub(crate) const SLOTS_MAX: usize = WAITING_SLOTS_MAX + 2;
 
 impl EngineOptions {
-    /// What bounds the work and the memory of queues.
     pub(crate) fn queue_limits(&self) -> QueueLimits {
         QueueLimits { clients_max: self.queues_clients_max, broadcasts: self.broadcasts }
     }

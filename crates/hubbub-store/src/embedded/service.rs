@@ -18,12 +18,11 @@ use hubbub_core::store::{
 use hubbub_core::{Clock, OpBatch, Outcome, RandomSource, RoomId, RoomStore, StatsStore, Store, UserId};
 use parking_lot::Mutex;
 
+use crate::embedded::disk::FileDisk;
 use crate::embedded::disk::data_dir::{self, DirLock};
-use crate::embedded::disk::{Disk, FileDisk};
 use crate::embedded::engine::Engine;
 use crate::embedded::error::{MaintainError, OpenError};
 use crate::embedded::options::EngineOptions;
-use crate::embedded::slow_disk::SlowDisk;
 
 /// Background work is looked for at least this often; also how soon returning disk space is seen.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -85,12 +84,7 @@ impl Embedded {
             |attempted, source| OpenError::Unreadable { attempted, path: path.to_owned(), source };
         data_dir::make(path).map_err(|error| unreadable("making the directory", error))?;
         let lock = DirLock::take(path)?;
-        let disk = FileDisk::new(path);
-        let disk: Arc<dyn Disk> = if options.sync_delay.is_zero() {
-            Arc::new(disk)
-        } else {
-            Arc::new(SlowDisk::new(disk, options.sync_delay))
-        };
+        let disk = Arc::new(FileDisk::new(path).with_sync_delay(options.sync_delay));
         let engine = Arc::new(Engine::open(options, disk, clock, random)?);
         let lock = Mutex::new(Some(lock));
         let store = Self { engine, workers: Mutex::default(), lock, in_line: false };

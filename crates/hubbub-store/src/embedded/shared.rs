@@ -35,14 +35,12 @@ use crate::embedded::view::View;
 pub(crate) struct Shared {
     pub(crate) options: EngineOptions,
     pub(crate) disk: Arc<dyn Disk>,
-    /// The same.
     pub(crate) dirs: Arc<CheckedDirs>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) epoch: Arc<str>,
     pub(crate) hasher: IdHasher,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) slots: Arc<SlotPool>,
-    /// The record of where the journal ends.
     pub(crate) end: EndFile,
     /// The manifest as it stands on the disk, except for the rooms.
     pub(crate) catalog: Mutex<Manifest>,
@@ -50,13 +48,9 @@ pub(crate) struct Shared {
     pub(crate) queues: QueueShared,
     pub(crate) view: RwLock<Arc<View>>,
     pub(crate) status: Status,
-    /// What is known of keys besides their versions.
     pub(crate) keys: Keys,
-    /// What is counted of all messages.
     pub(crate) stats: Stats,
-    /// A filter that the writer may go on with.
     pub(crate) fresh_filter: Mutex<Option<FreshFilter>>,
-    /// Wakes the background threads.
     pub(crate) wakeup: WakeupSignal,
     /// One seal at a time; the number reserved for its segment.
     pub(crate) sealing: Mutex<Option<u64>>,
@@ -74,12 +68,10 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// What there is to read now.
     pub(crate) fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.read())
     }
 
-    /// Replaces the view by a changed copy.
     pub(crate) fn change_view(&self, change: impl FnOnce(&mut View)) {
         // The old view is dropped behind the lock: it may be the last one to hold a slot or a segment.
         let _old = {

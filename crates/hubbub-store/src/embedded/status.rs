@@ -9,25 +9,15 @@ use parking_lot::Mutex;
 
 use crate::embedded::damage::Damage;
 
-/// Why writes are refused until it passes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// Space is missing for what is said.
-    DiskFull(String),
-    /// No slot is left to write to, because sealing fails as is said.
-    Stuck(String),
-}
-
 /// Facts that one thread writes and others read.
 #[derive(Debug, Default)]
 pub(crate) struct Status {
     /// The first failed write or sync of the journal; none heals.
     failed: Mutex<Option<String>>,
-    /// What stands in the way as long as it does.
-    trouble: Mutex<Option<Trouble>>,
+    /// Why writes are refused until it passes.
+    trouble: Mutex<Option<StoreHealth>>,
     /// Whether one of the two is set, so that the usual case takes no lock.
     troubled: AtomicBool,
-    /// Files that could not be read back.
     pub(crate) damage: Damage,
     /// Journals up to this one are in segments that the view holds.
     pub(crate) sealed_through: AtomicU64,
@@ -47,20 +37,18 @@ impl Status {
         Self { sealed_through: through.into(), ..Self::default() }
     }
 
-    /// Stops writing until restart.
     pub(crate) fn fail(&self, reason: String) {
         let mut failed = self.failed.lock();
         failed.get_or_insert(reason);
         self.troubled.store(true, Ordering::Release);
     }
 
-    /// Whether a write or sync of the journal failed.
     pub(crate) fn is_failed(&self) -> bool {
         self.failed.lock().is_some()
     }
 
     /// Says what stands in the way of writes for now, or with `None` that nothing does any more.
-    pub(crate) fn set_trouble(&self, trouble: Option<Trouble>) {
+    pub(crate) fn set_trouble(&self, trouble: Option<StoreHealth>) {
         // Held throughout, so that a failure that happens meanwhile is not taken for none.
         let failed = self.failed.lock();
         let any = trouble.is_some();
@@ -68,7 +56,6 @@ impl Status {
         self.troubled.store(any || failed.is_some(), Ordering::Release);
     }
 
-    /// Why writes are refused, if they are.
     pub(crate) fn refusal(&self) -> Option<ApplyError> {
         match self.health() {
             StoreHealth::Up | StoreHealth::Alarm(_) => None,
@@ -79,7 +66,6 @@ impl Status {
         }
     }
 
-    /// Whether writes are taken.
     pub(crate) fn health(&self) -> StoreHealth {
         let up = || self.damage.alarm().map_or(StoreHealth::Up, StoreHealth::Alarm);
         if !self.troubled.load(Ordering::Acquire) {
@@ -88,14 +74,9 @@ impl Status {
         if let Some(reason) = &*self.failed.lock() {
             return StoreHealth::Failed(reason.clone());
         }
-        match &*self.trouble.lock() {
-            None => up(),
-            Some(Trouble::DiskFull(reason)) => StoreHealth::DiskFull(reason.clone()),
-            Some(Trouble::Stuck(reason)) => StoreHealth::Failed(reason.clone()),
-        }
+        self.trouble.lock().clone().unwrap_or_else(up)
     }
 
-    /// Notes how long a sync took.
     pub(crate) fn synced(&self, took: Duration) {
         let micros = saturate(took.as_micros());
         self.sync_us_last.store(micros, Ordering::Relaxed);
@@ -115,7 +96,6 @@ const REMEMBERED: usize = 15;
 const SLOW_US: u64 = 500;
 const FAST_US: u64 = 350;
 
-/// The last few sync times.
 #[derive(Debug, Default)]
 pub(crate) struct SyncTimes {
     micros: [u64; REMEMBERED],
@@ -163,7 +143,7 @@ mod tests {
     fn a_full_disk_heals_and_a_failed_write_does_not() {
         let status = Status::default();
         assert_eq!(status.refusal(), None);
-        status.set_trouble(Some(Trouble::DiskFull("no space".into())));
+        status.set_trouble(Some(StoreHealth::DiskFull("no space".into())));
         assert!(matches!(status.refusal(), Some(ApplyError::DiskFull { .. })));
         status.set_trouble(None);
         assert_eq!(status.health(), StoreHealth::Up);

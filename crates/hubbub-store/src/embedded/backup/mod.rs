@@ -25,11 +25,11 @@ use crate::embedded::disk::DiskFile;
 use crate::embedded::disk::format_file::{self, FORMAT};
 use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
-use crate::embedded::kv::{log_path, run_path};
+use crate::embedded::kv::KeyRun;
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::queues::Copied;
 use crate::embedded::rooms::{EncodedRooms, RoomsCopy};
-use crate::embedded::segment::{Segment, segment_path};
+use crate::embedded::segment::Segment;
 use crate::embedded::service::Embedded;
 use crc32c::crc32c;
 pub use restore::{RestoreError, file_crc32c, restore};
@@ -48,16 +48,13 @@ const SEAL_ATTEMPTS: usize = 16;
 struct Barrier {
     /// The last journal before it.
     journal: u64,
-    /// The rooms.
     rooms: EncodedRooms,
     /// Messages kept in them.
     messages: u64,
-    /// What was hidden then.
     hidings: u64,
     queues: Box<Copied>,
 }
 
-/// The backups being read.
 #[derive(Debug, Default)]
 pub(crate) struct Backups {
     kept: Mutex<Vec<Backup>>,
@@ -68,7 +65,6 @@ struct Backup {
     info: BackupInfo,
     /// Where the content of each file is, in the order of `info.files`.
     contents: Vec<Content>,
-    /// When it was read last.
     used: Duration,
 }
 
@@ -88,7 +84,6 @@ impl fmt::Debug for Content {
 }
 
 impl Backups {
-    /// Lets go of those that nobody read for long.
     pub(crate) fn forget_unused(&self, now: Duration) {
         self.kept.lock().retain(|backup| now < backup.used + BACKUP_UNUSED_MAX);
     }
@@ -131,14 +126,12 @@ impl Engine {
         let Barrier { journal, rooms, messages, queues, .. } = self.sealed_barrier(&mut sealing)?;
         let queues = self.shared.back_up_queues(queues)?;
         let view = self.shared.view();
-        let segments = view.segments.clone();
         let manifest = {
             let catalog = self.shared.catalog.lock();
-            let numbers = segments.iter().map(Segment::number).collect();
             Manifest {
                 applied: journal,
                 unsynced: false,
-                segments: numbers,
+                segments: view.segments.iter().map(Segment::number).collect(),
                 keys: catalog.keys.clone(),
                 queues: queues.named,
                 there_by: catalog.there_by.clone(),
@@ -150,19 +143,10 @@ impl Engine {
         };
 
         let (mut files, mut contents) = (Vec::new(), Vec::new());
-        for segment in segments {
-            let name = segment_path(segment.number());
-            files.push(BackupFile { name, bytes: segment.bytes(), crc32c: segment.crc32c() });
-            contents.push(Content::File(Arc::clone(segment.file())));
-        }
-        for run in &view.runs {
-            let name = run_path(run.number());
-            files.push(BackupFile { name, bytes: run.bytes(), crc32c: run.crc32c() });
-            contents.push(Content::File(Arc::clone(run.file())));
-        }
-        if let Some(log) = &view.key_log {
-            files.push(BackupFile { name: log_path(log.number), bytes: log.bytes, crc32c: log.crc });
-            contents.push(Content::File(Arc::clone(&log.file)));
+        let sealed = view.segments.iter().map(Segment::file).chain(view.runs.iter().map(KeyRun::file));
+        for file in sealed.chain(&view.key_log) {
+            files.push(BackupFile { name: file.path(), bytes: file.bytes, crc32c: file.crc32c });
+            contents.push(Content::File(Arc::clone(&file.file)));
         }
         for (file, content) in queues.files {
             files.push(file);
@@ -187,7 +171,7 @@ impl Engine {
             }
             // A seal leaves out what is hidden by then. What was hidden behind the barrier would be missing in front of
             // it; the next attempt has little to seal.
-            if self.shared.rooms.read().hidings() == barrier.hidings {
+            if self.shared.rooms.read().hidings == barrier.hidings {
                 return Ok(barrier);
             }
         }
@@ -206,8 +190,8 @@ impl Engine {
                 return Ok(Barrier {
                     journal: writer.place.tail.journal.saturating_sub(1),
                     rooms: copy.finish(&rooms),
-                    messages: rooms.messages(),
-                    hidings: rooms.hidings(),
+                    messages: rooms.messages,
+                    hidings: rooms.hidings,
                     queues,
                 });
             }

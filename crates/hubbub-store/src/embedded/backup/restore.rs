@@ -22,7 +22,6 @@ use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::queues::QUEUES_DIR;
 use crate::embedded::segment::{SEGMENTS_DIR, segment_path};
 
-/// Bytes copied at a time.
 const STEP_BYTES: usize = 1 << 20;
 
 /// Why a backup was not restored. What was begun has been removed again.
@@ -67,10 +66,9 @@ pub fn restore(
     files: &[BackupFile],
     random: &dyn RandomSource,
 ) -> Result<String, RestoreError> {
-    let failed = |attempted, source| RestoreError::Io { attempted, path: to.to_owned(), source };
     let was_there = to.exists();
-    data_dir::make(to).map_err(|error| failed("making", error))?;
-    if fs::read_dir(to).map_err(|error| failed("reading", error))?.next().is_some() {
+    data_dir::make(to).map_err(failed("making", to))?;
+    if fs::read_dir(to).map_err(failed("reading", to))?.next().is_some() {
         return Err(RestoreError::NotEmpty { path: to.to_owned() });
     }
     let lock = DirLock::take(to)?;
@@ -89,19 +87,16 @@ fn fill(
     random: &dyn RandomSource,
 ) -> Result<String, RestoreError> {
     let target = FileDisk::new(to);
-    let io = |attempted, path: &Path, source| RestoreError::Io { attempted, path: path.to_owned(), source };
     for dir in [SEGMENTS_DIR, KV_DIR, QUEUES_DIR, JOURNAL_DIR] {
-        target.make_dir(dir).map_err(|error| io("making", &to.join(dir), error))?;
+        target.make_dir(dir).map_err(failed("making", &to.join(dir)))?;
     }
     for file in files {
         if !is_below(&file.name) {
             return Err(damaged(&file.name, "its name leads out of the backup"));
         }
         if file.name == MANIFEST || file.name == FORMAT {
-            check(
-                file,
-                file_crc32c(&from.join(&file.name)).map_err(|e| io("reading", &from.join(&file.name), e))?,
-            )?;
+            let path = from.join(&file.name);
+            check(file, file_crc32c(&path).map_err(failed("reading", &path))?)?;
         } else {
             copy(from, to, file)?;
         }
@@ -120,37 +115,38 @@ fn fill(
     let end = JournalEnd::sealed(manifest.applied);
     EndFile::create(&target, manifest.block_seed, &end).map_err(OpenError::from)?;
     for dir in [SEGMENTS_DIR, KV_DIR, QUEUES_DIR, JOURNAL_DIR] {
-        target.sync_dir(dir).map_err(|error| io("syncing", &to.join(dir), error))?;
+        target.sync_dir(dir).map_err(failed("syncing", &to.join(dir)))?;
     }
     // Revisions that were given after the backup must not come again for other values.
     manifest.keys.revision = manifest.keys.revision.saturating_add(REVISION_JUMP);
     manifest.epoch = random.next_u64();
     manifest.store(&target).map_err(OpenError::from)?;
     format_file::create(&target).map_err(OpenError::from)?;
-    target.sync_dir("").map_err(|error| io("syncing", to, error))?;
+    target.sync_dir("").map_err(failed("syncing", to))?;
     Ok(manifest.epoch())
 }
 
-/// Copies one file, and checks what was copied.
 fn copy(from: &Path, to: &Path, file: &BackupFile) -> Result<(), RestoreError> {
     let (source, target) = (from.join(&file.name), to.join(&file.name));
-    let io =
-        |attempted, path: &Path, error| RestoreError::Io { attempted, path: path.to_owned(), source: error };
-    let mut reader = File::open(&source).map_err(|error| io("opening", &source, error))?;
-    let mut writer = File::create(&target).map_err(|error| io("making", &target, error))?;
+    let mut reader = File::open(&source).map_err(failed("opening", &source))?;
+    let mut writer = File::create(&target).map_err(failed("making", &target))?;
     let mut found = (0, 0);
     let mut buffer = vec![0; STEP_BYTES];
     loop {
-        let count = reader.read(&mut buffer).map_err(|error| io("reading", &source, error))?;
+        let count = reader.read(&mut buffer).map_err(failed("reading", &source))?;
         let piece = buffer.get(..count).unwrap_or_default();
         if piece.is_empty() {
             break;
         }
         found = (found.0 + piece.len() as u64, crc32c_append(found.1, piece));
-        writer.write_all(piece).map_err(|error| io("writing", &target, error))?;
+        writer.write_all(piece).map_err(failed("writing", &target))?;
     }
-    writer.sync_all().map_err(|error| io("syncing", &target, error))?;
+    writer.sync_all().map_err(failed("syncing", &target))?;
     check(file, found)
+}
+
+fn failed<'a>(attempted: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> RestoreError + 'a {
+    move |source| RestoreError::Io { attempted, path: path.to_owned(), source }
 }
 
 fn check(file: &BackupFile, (bytes, crc): (u64, u32)) -> Result<(), RestoreError> {

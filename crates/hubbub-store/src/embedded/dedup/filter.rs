@@ -16,7 +16,6 @@ const BITS_PER_ID_MAX: u64 = 20;
 const LINE_WORDS: usize = 8;
 const LINE_BITS: u64 = 512;
 
-/// A filter of fixed size.
 #[derive(Debug)]
 pub(crate) struct BloomFilter {
     /// One line more than used, so that lines can begin where the processor's do.
@@ -28,7 +27,6 @@ pub(crate) struct BloomFilter {
 }
 
 impl BloomFilter {
-    /// An empty one for so many hashes.
     pub(crate) fn new(ids_max: u64, bits_per_id: u64) -> Self {
         Self::with_lines((ids_max * bits_per_id).div_ceil(LINE_BITS).max(1), ids_max)
     }
@@ -54,7 +52,6 @@ impl BloomFilter {
         Some(tier)
     }
 
-    /// The bits alone.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let words = saturate::<_, usize>(self.lines).saturating_mul(LINE_WORDS);
         let used = self.words.get(self.first_word..).and_then(|rest| rest.get(..words)).unwrap_or_default();
@@ -71,7 +68,6 @@ impl BloomFilter {
         self.words.get(self.line_at(hash)..)?.first_chunk()
     }
 
-    /// Adds a hash.
     pub(crate) fn insert(&mut self, hash: u64) {
         let at = self.line_at(hash);
         if let Some(line) = self.words.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<LINE_WORDS>()) {
@@ -96,24 +92,18 @@ fn bits(hash: u64) -> impl Iterator<Item = u64> {
 
 /// A set of 64-bit hashes that may say "maybe" about one it does not hold, and never "no" about one it holds.
 #[derive(Debug)]
-pub struct IdFilter {
+pub(crate) struct IdFilter {
     tiers: Vec<BloomFilter>,
-}
-
-impl Default for IdFilter {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl IdFilter {
     /// An empty filter; takes 1.5 MiB.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { tiers: vec![BloomFilter::new(FIRST_TIER_IDS, FIRST_TIER_BITS_PER_ID)] }
     }
 
     /// Adds a hash. One added before counts again.
-    pub fn insert(&mut self, hash: u64) {
+    pub(crate) fn insert(&mut self, hash: u64) {
         if let Some(tier) = self.tiers.last_mut().filter(|tier| tier.ids < tier.ids_max) {
             tier.insert(hash);
             return;
@@ -126,22 +116,16 @@ impl IdFilter {
     }
 
     /// `false` when the hash was certainly never added.
-    pub fn may_contain(&self, hash: u64) -> bool {
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
         self.tiers.iter().rev().any(|tier| tier.may_contain(hash))
     }
 
-    /// How many hashes were added.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.tiers.iter().map(|tier| tier.ids).sum()
     }
 
-    /// Whether none was added.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Memory taken, in bytes.
-    pub fn bytes(&self) -> u64 {
+    #[cfg(test)]
+    fn bytes(&self) -> u64 {
         self.tiers.iter().map(|tier| (tier.words.len() * size_of::<u64>()) as u64).sum()
     }
 }

@@ -36,7 +36,6 @@ struct UnsealedIds {
 pub(crate) struct Dedup {
     hasher: IdHasher,
     filter: IdFilter,
-    /// Oldest slot first.
     unsealed: VecDeque<UnsealedIds>,
     spare: Vec<SlotIds>,
     /// Ids of the batch under way, with the place of their records in its block.
@@ -47,7 +46,6 @@ pub(crate) struct Dedup {
 }
 
 impl Dedup {
-    /// Knows nothing yet.
     pub(crate) fn new(hasher: IdHasher, slot_messages_max: usize) -> Self {
         Self {
             hasher,
@@ -60,13 +58,11 @@ impl Dedup {
         }
     }
 
-    /// The hash by which an id is known here.
     #[inline]
     pub(crate) fn hash(&self, send: &Send<'_>) -> u64 {
         self.hasher.hash(send.room, send.id)
     }
 
-    /// Adds the ids of a segment to the filter.
     pub(crate) fn insert_segment(&mut self, segment: &Segment) -> Result<(), MaintainError> {
         segment.id_hashes(|hashes| hashes.iter().for_each(|hash| self.filter.insert(*hash)))?;
         Ok(())
@@ -103,7 +99,6 @@ impl Dedup {
         None
     }
 
-    /// How many ids the filter was given.
     pub(crate) fn filter_ids(&self) -> u64 {
         self.filter.len()
     }

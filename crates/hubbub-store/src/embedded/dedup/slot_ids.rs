@@ -15,12 +15,10 @@ pub(crate) struct SlotIds {
 }
 
 impl SlotIds {
-    /// Room for so many ids.
     pub(crate) fn with_capacity(ids: usize) -> Self {
         Self { places: HashMap::with_capacity_and_hasher(ids, MixState), others: Vec::new() }
     }
 
-    /// Adds an id.
     pub(crate) fn insert(&mut self, hash: u64, offset: u32) {
         match self.places.entry(hash) {
             Entry::Vacant(place) => {
@@ -30,19 +28,16 @@ impl SlotIds {
         }
     }
 
-    /// Where records stand whose ids have this hash.
     pub(crate) fn find(&self, hash: u64) -> impl Iterator<Item = u32> {
         let first = self.places.get(&hash).copied();
         let others = if first.is_some() { self.others.as_slice() } else { &[] };
         first.into_iter().chain(others.iter().filter(move |other| other.0 == hash).map(|other| other.1))
     }
 
-    /// Whether any id has this hash.
     pub(crate) fn contains(&self, hash: u64) -> bool {
         self.places.contains_key(&hash)
     }
 
-    /// The hashes of all ids.
     pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
         self.places.keys().copied().chain(self.others.iter().map(|other| other.0))
     }

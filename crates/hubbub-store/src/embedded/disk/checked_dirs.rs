@@ -23,7 +23,6 @@ pub(crate) struct CheckedDirs {
 }
 
 impl CheckedDirs {
-    /// `disk`, with no sync failed so far.
     pub(crate) fn new(disk: Arc<dyn Disk>) -> Self {
         Self { disk, failed: Mutex::default(), keeps_all: AtomicBool::new(false) }
     }
@@ -33,7 +32,6 @@ impl CheckedDirs {
         self.keeps_all.store(keeps_all, Ordering::Release);
     }
 
-    /// Whether files are left there.
     pub(crate) fn keeps_all(&self) -> bool {
         self.keeps_all.load(Ordering::Acquire)
     }

@@ -9,62 +9,46 @@ use crate::embedded::error::OpenError;
 /// Holds the lock on a data directory until dropped, or until the process ends however it ends.
 #[derive(Debug)]
 pub(crate) struct DirLock {
-    _file: File,
+    file: File,
 }
 
 impl DirLock {
-    /// Takes the lock, or says who has it.
     pub(crate) fn take(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join("LOCK");
-        let unreadable = |attempted, source| OpenError::Unreadable { attempted, path: path.clone(), source };
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|error| unreadable("opening", error))?;
-        hold(&mut file, dir, unreadable)?;
-        // Only for the message above, so a full disk is no reason not to start.
-        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Self { _file: file })
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let mut lock = Self::hold(dir, opened)?;
+        // Only for the message about who holds it, so a full disk is no reason not to start.
+        let _ = lock.file.set_len(0).and_then(|()| writeln!(lock.file, "{}", std::process::id()));
+        Ok(lock)
     }
 
     /// The same without changing anything; `None` where there is no file `LOCK`, so that no server can have it.
     pub(crate) fn take_if_there(dir: &Path) -> Result<Option<Self>, OpenError> {
-        let path = dir.join("LOCK");
-        let unreadable = |attempted, source| OpenError::Unreadable { attempted, path: path.clone(), source };
-        match File::open(&path) {
-            Ok(mut file) => {
-                hold(&mut file, dir, unreadable)?;
-                Ok(Some(Self { _file: file }))
-            }
+        match File::open(dir.join("LOCK")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unreadable("opening", error)),
+            opened => Self::hold(dir, opened).map(Some),
         }
     }
-}
 
-/// Locks the file, or says who has it locked.
-fn hold(
-    file: &mut File,
-    dir: &Path,
-    unreadable: impl Fn(&'static str, io::Error) -> OpenError,
-) -> Result<(), OpenError> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            // The number is only for the message.
-            let _ = file.read_to_string(&mut holder);
-            let owner = match holder.trim() {
-                "" => "another process".to_owned(),
-                pid => format!("process {pid}"),
-            };
-            Err(OpenError::Locked { path: dir.to_owned(), owner })
+    /// Locks the file, or says who has it locked.
+    fn hold(dir: &Path, opened: io::Result<File>) -> Result<Self, OpenError> {
+        let failed =
+            |attempted| move |source| OpenError::Unreadable { attempted, path: dir.join("LOCK"), source };
+        let mut file = opened.map_err(failed("opening"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { file }),
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // The number is only for the message.
+                let _ = file.read_to_string(&mut holder);
+                let owner = match holder.trim() {
+                    "" => "another process".to_owned(),
+                    pid => format!("process {pid}"),
+                };
+                Err(OpenError::Locked { path: dir.to_owned(), owner })
+            }
+            Err(TryLockError::Error(error)) => Err(failed("locking")(error)),
         }
-        Err(TryLockError::Error(error)) => Err(unreadable("locking", error)),
     }
 }
 

@@ -3,14 +3,9 @@
 //! It is the first thing written into a new directory, and the manifest the second, before any slot or segment. So a
 //! directory with data but without one of the two has lost it.
 
-use std::io;
-
-use hubbub_core::invariant::saturate;
-
-use crate::embedded::disk::Disk;
+use crate::embedded::disk::{Disk, read_whole, write_whole};
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
 
-/// Name of the file.
 pub(crate) const FORMAT: &str = "FORMAT";
 const FORMAT_TMP: &str = "FORMAT.tmp";
 const PREFIX: &str = "hubbub data format ";
@@ -23,40 +18,23 @@ const BYTES_MAX: u64 = 64;
 
 /// Checks that this version can read the directory. Says whether the file is there.
 pub(crate) fn check(disk: &dyn Disk) -> Result<bool, OpenError> {
-    let unreadable = |source| OpenError::Unreadable { attempted: "reading", path: FORMAT.into(), source };
-    let file = match disk.open(FORMAT) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(unreadable(error)),
-    };
-    let length = file.len().map_err(unreadable)?.min(BYTES_MAX);
-    let mut bytes = vec![0; saturate(length)];
-    file.read_exact_at(&mut bytes, 0).map_err(unreadable)?;
+    let Some(bytes) = read_whole(disk, FORMAT, BYTES_MAX)? else { return Ok(false) };
     let found =
         std::str::from_utf8(&bytes).ok().and_then(|text| text.strip_prefix(PREFIX)?.trim_end().parse().ok());
     match found {
         Some(VERSION) => Ok(true),
         Some(found) if found > VERSION => Err(OpenError::NewerFormat { found, known: VERSION }),
-        _ => Err(OpenError::Damaged {
-            file: FORMAT.into(),
-            offset: 0,
-            what: format!("it does not say \"{PREFIX}{VERSION}\""),
-        }),
+        _ => Err(OpenError::damaged(FORMAT, 0, format!("it does not say \"{PREFIX}{VERSION}\""))),
     }
 }
 
-/// The content of the file.
 pub(crate) fn content() -> String {
     format!("{PREFIX}{VERSION}\n")
 }
 
 /// Writes the file into a new directory.
 pub(crate) fn create(disk: &dyn Disk) -> Result<(), MaintainError> {
-    let written = disk.create(FORMAT_TMP).and_then(|file| {
-        file.write_all_at(content().as_bytes(), 0)?;
-        file.sync_data()
-    });
-    written.doing("writing", FORMAT_TMP)?;
+    write_whole(disk, FORMAT_TMP, content().as_bytes())?;
     // The manifest, next in the same directory, makes the name durable together with its own.
     disk.rename(FORMAT_TMP, FORMAT).doing("making", FORMAT)
 }

@@ -15,8 +15,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use hubbub_core::invariant::saturate;
 use rustix::io::ReadWriteFlags;
+
+use crate::embedded::error::{DoingOn, MaintainError, READING};
+use crate::embedded::journal::JOURNAL_DIR;
 
 /// A directory tree of files.
 pub trait Disk: Send + Sync + 'static {
@@ -58,34 +63,65 @@ pub trait DiskFile: Send + Sync + 'static {
     fn len(&self) -> io::Result<u64>;
 }
 
+/// Reads a small file, up to `bytes_max` of it; `None` when there is none.
+pub(crate) fn read_whole(
+    disk: &dyn Disk,
+    path: &str,
+    bytes_max: u64,
+) -> Result<Option<Vec<u8>>, MaintainError> {
+    let file = match disk.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.doing(READING, path)?,
+    };
+    let mut bytes = vec![0; saturate(file.len().doing(READING, path)?.min(bytes_max))];
+    file.read_exact_at(&mut bytes, 0).doing(READING, path)?;
+    Ok(Some(bytes))
+}
+
+/// Writes a small file whole and syncs it.
+pub(crate) fn write_whole(disk: &dyn Disk, path: &str, bytes: &[u8]) -> Result<(), MaintainError> {
+    let file = disk.create(path).doing("making", path)?;
+    file.write_all_at(bytes, 0).and_then(|()| file.sync_data()).doing("writing", path)
+}
+
 /// The real file system below one directory.
 #[derive(Debug)]
 pub struct FileDisk {
     root: PathBuf,
     writes: bool,
+    sync_delay: Duration,
 }
 
 impl FileDisk {
     /// Everything below `root`, which exists.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), writes: true }
+        Self { root: root.into(), writes: true, sync_delay: Duration::ZERO }
     }
 
     /// The same, opening files for reading alone.
     pub fn read_only(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), writes: false }
+        Self { writes: false, ..Self::new(root) }
+    }
+
+    /// Sleeps so long before each sync of a journal slot, to see what a slow disk does to everything else.
+    pub fn with_sync_delay(self, sync_delay: Duration) -> Self {
+        Self { sync_delay, ..self }
+    }
+
+    fn open_with(&self, options: &fs::OpenOptions, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = options.open(self.root.join(path))?;
+        let sync_delay = if path.starts_with(JOURNAL_DIR) { self.sync_delay } else { Duration::ZERO };
+        Ok(Arc::new(OpenFile { file, sync_delay }))
     }
 }
 
 impl Disk for FileDisk {
     fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(fs::OpenOptions::new().read(true).write(self.writes).open(self.root.join(path))?))
+        self.open_with(fs::OpenOptions::new().read(true).write(self.writes), path)
     }
 
     fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let mut options = fs::OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
-        Ok(Arc::new(options.open(self.root.join(path))?))
+        self.open_with(fs::OpenOptions::new().read(true).write(true).create(true).truncate(true), path)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -117,28 +153,34 @@ impl Disk for FileDisk {
     }
 }
 
-impl DiskFile for fs::File {
+struct OpenFile {
+    file: fs::File,
+    sync_delay: Duration,
+}
+
+impl DiskFile for OpenFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        FileExt::read_exact_at(self, buffer, offset)
+        self.file.read_exact_at(buffer, offset)
     }
 
     fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let wanted = buffer.len();
-        let read =
-            rustix::io::preadv2(self, &mut [io::IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
+        let mut buffers = [io::IoSliceMut::new(buffer)];
+        let read = rustix::io::preadv2(&self.file, &mut buffers, offset, ReadWriteFlags::NOWAIT);
         // Whatever went wrong, a read that may wait tells it better.
         if read == Ok(wanted) { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        FileExt::write_all_at(self, bytes, offset)
+        self.file.write_all_at(bytes, offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        fs::File::sync_data(self)
+        std::thread::sleep(self.sync_delay);
+        self.file.sync_data()
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 }

@@ -25,7 +25,6 @@ use crate::embedded::merge::segments::RETENTION_PARTS;
 use crate::embedded::options::{Durability, EngineOptions, WAITING_SLOTS_MAX, WAITING_SLOTS_SLOW};
 use crate::embedded::recovery;
 use crate::embedded::shared::Shared;
-use crate::embedded::status::Trouble;
 use crate::embedded::writer::Writer;
 
 /// Batches while syncs are fast, and while they are slow.
@@ -55,7 +54,7 @@ impl Engine {
         random: &dyn RandomSource,
     ) -> Result<Self, OpenError> {
         let (shared, writer) = recovery::open(options, disk, clock, random)?;
-        shared.status.set_trouble(shared.reserve_is_touched().map(Trouble::DiskFull));
+        shared.status.set_trouble(shared.reserve_is_touched().map(StoreHealth::DiskFull));
         // What was too old before is not in sight again, whether or not a manifest says so yet: its ids may be used anew.
         if let Err(error) = shared.hide_expired() {
             tracing::warn!("hiding what is too old failed and is tried again: {error}");
@@ -79,9 +78,8 @@ impl Engine {
         if behind == 0 || rate == 0 {
             return Duration::ZERO;
         }
-        #[allow(clippy::cast_precision_loss)]
-        let seconds = bytes as f64 / rate as f64 * behind as f64;
-        Duration::try_from_secs_f64(seconds).unwrap_or(DELAY_MAX).min(DELAY_MAX)
+        let micros = (bytes as u64).saturating_mul(behind as u64).saturating_mul(1_000_000) / rate;
+        Duration::from_micros(micros).min(DELAY_MAX)
     }
 
     /// How large a batch is wanted now.
@@ -111,7 +109,7 @@ impl Engine {
         let sealed: u64 = runs + view.segments.iter().map(|segment| segment.bytes()).sum::<u64>();
         let (messages, rooms) = {
             let rooms = self.shared.rooms.read();
-            (rooms.messages(), rooms.known())
+            (rooms.messages, rooms.known)
         };
         let mut figures = StoreFigures {
             messages,
@@ -144,11 +142,11 @@ impl Engine {
     pub fn seal_step(&self) -> Result<bool, MaintainError> {
         let result = self.journal_work();
         let trouble = match &result {
-            Err(error) if error.is_disk_full() => Some(Trouble::DiskFull(error.to_string())),
+            Err(error) if error.is_disk_full() => Some(StoreHealth::DiskFull(error.to_string())),
             Err(error) if self.shared.waiting_slots() >= WAITING_SLOTS_MAX => {
-                Some(Trouble::Stuck(error.to_string()))
+                Some(StoreHealth::Failed(error.to_string()))
             }
-            _ => self.shared.reserve_is_touched().map(Trouble::DiskFull),
+            _ => self.shared.reserve_is_touched().map(StoreHealth::DiskFull),
         };
         self.shared.status.set_trouble(trouble);
         result

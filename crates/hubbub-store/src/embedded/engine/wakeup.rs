@@ -21,13 +21,11 @@ pub(crate) struct WakeupSignal {
 }
 
 impl WakeupSignal {
-    /// There may be work.
     pub(crate) fn notify(&self) {
         self.state.lock().signals += 1;
         self.changed.notify_all();
     }
 
-    /// There will be no more work.
     pub(crate) fn stop(&self) {
         self.state.lock().stopped = true;
         self.is_stopped.store(true, Ordering::Relaxed);
@@ -39,7 +37,6 @@ impl WakeupSignal {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// The last signal, `None` once stopped.
     pub(crate) fn last(&self) -> Option<u64> {
         let state = self.state.lock();
         (!state.stopped).then_some(state.signals)

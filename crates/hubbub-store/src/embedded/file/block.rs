@@ -12,14 +12,12 @@ use super::{Cursor, Output};
 /// No block is larger before compression: a text of 16 MiB with everything that belongs to it fits easily.
 pub(crate) const BLOCK_RAW_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Where a block stands in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockLocation {
     pub(crate) offset: u64,
     pub(crate) stored_bytes: u32,
 }
 
-/// Compresses `raw` and appends it as one block.
 pub(crate) fn append(
     raw: &[u8],
     compressor: &mut Compressor,

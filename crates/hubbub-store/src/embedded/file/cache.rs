@@ -9,9 +9,6 @@ use hubbub_core::invariant::saturate;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-/// Default bound of [`BlockCache`], in bytes of memory.
-pub const BLOCK_CACHE_BYTES: u64 = 64 * 1024 * 1024;
-
 /// About what a decoded block takes, to size the cache's own table.
 const BLOCK_MEMORY_BYTES: u64 = 24 * 1024;
 
@@ -24,9 +21,7 @@ struct Key {
     block: u32,
 }
 
-/// What the cache keeps.
-pub trait Cached {
-    /// Memory it takes.
+pub(crate) trait Cached {
     fn memory_bytes(&self) -> u64;
 }
 
@@ -40,28 +35,20 @@ impl<B: Cached> Weighter<Key, Arc<B>> for ByBytes {
 }
 
 /// Decoded blocks of all files of one kind. A block stays until the bytes are needed for others.
-pub struct BlockCache<B: Cached> {
+pub(crate) struct BlockCache<B: Cached> {
     blocks: Cache<Key, Arc<B>, ByBytes>,
     owners: AtomicU64,
 }
 
 impl<B: Cached> BlockCache<B> {
     /// A cache that holds at most about `bytes_max` bytes of memory.
-    pub fn new(bytes_max: u64) -> Arc<Self> {
+    pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
         let items: usize = saturate(bytes_max / BLOCK_MEMORY_BYTES);
         let options = cache::options(items.max(16), bytes_max, LARGEST_BYTES);
         Arc::new(Self {
             blocks: Cache::with_options(options, ByBytes, Default::default(), Default::default()),
             owners: AtomicU64::new(0),
         })
-    }
-
-    fn get(&self, owner: u64, block: u32) -> Option<Arc<B>> {
-        self.blocks.get(&Key { owner, block })
-    }
-
-    fn insert(&self, owner: u64, block: u32, content: Arc<B>) {
-        self.blocks.insert(Key { owner, block }, content);
     }
 }
 
@@ -74,7 +61,6 @@ pub(crate) struct CachedBlocks<B: Cached> {
 }
 
 impl<B: Cached> CachedBlocks<B> {
-    /// Those of a file that was opened now.
     pub(crate) fn new(cache: Arc<BlockCache<B>>) -> Self {
         let owner = cache.owners.fetch_add(1, Ordering::Relaxed);
         Self { cache, owner }
@@ -87,12 +73,13 @@ impl<B: Cached> CachedBlocks<B> {
         load: impl FnOnce() -> Result<B, E>,
     ) -> Result<Arc<B>, E> {
         // A block whose index has no such key is not kept; an index of 2^32 blocks does not fit in memory.
-        let Ok(key) = u32::try_from(index) else { return load().map(Arc::new) };
-        if let Some(block) = self.cache.get(self.owner, key) {
+        let Ok(block) = u32::try_from(index) else { return load().map(Arc::new) };
+        let key = Key { owner: self.owner, block };
+        if let Some(block) = self.cache.blocks.get(&key) {
             return Ok(block);
         }
         let block = Arc::new(load()?);
-        self.cache.insert(self.owner, key, Arc::clone(&block));
+        self.cache.blocks.insert(key, Arc::clone(&block));
         Ok(block)
     }
 }

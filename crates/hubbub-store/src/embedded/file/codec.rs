@@ -7,7 +7,7 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, 
 
 /// How the blocks of a file are compressed. Every block says so itself, so both can be read at any time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Codec {
+pub(crate) enum Codec {
     /// For fresh files: fast to write and to read.
     Lz4,
     /// For merged segments: a fifth smaller, half as fast to read.

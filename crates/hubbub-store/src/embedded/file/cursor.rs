@@ -2,21 +2,6 @@
 
 use super::varint;
 
-/// Appends `value`, seven bits a byte, lowest first.
-pub(crate) fn put_varint(out: &mut Vec<u8>, value: u64) {
-    varint::write(value, out);
-}
-
-/// Appends a difference so that small ones of either sign are short.
-pub(crate) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
-    varint::write(varint::zigzag(value), out);
-}
-
-/// Appends bytes behind their length.
-pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    varint::write_bytes(bytes, out);
-}
-
 /// A number of 32 bits as an index: memory is addressed with as many bits at least.
 #[inline]
 pub(crate) const fn index(number: u32) -> usize {
@@ -96,10 +81,9 @@ impl<'a> Cursor<'a> {
         usize::try_from(self.varint()?).ok()
     }
 
-    /// Bytes behind their length, as [`put_bytes`] writes them.
+    /// Bytes behind their length, as [`varint::write_bytes`] writes them.
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
-        let length = self.length()?;
-        self.take(length)
+        varint::read_bytes(&mut self.rest)
     }
 
     /// A string of 255 bytes at most behind its length in one byte.
@@ -118,9 +102,9 @@ mod tests {
         #[test]
         fn numbers_come_back(a in any::<u64>(), b in any::<i64>(), small in -70_i64..70) {
             let mut out = Vec::new();
-            put_varint(&mut out, a);
-            put_zigzag(&mut out, b);
-            put_zigzag(&mut out, small);
+            varint::write(a, &mut out);
+            varint::write_zigzag(b, &mut out);
+            varint::write_zigzag(small, &mut out);
             let mut cursor = Cursor::new(&out);
             prop_assert_eq!(cursor.varint(), Some(a));
             prop_assert_eq!(cursor.zigzag(), Some(b));
@@ -132,7 +116,7 @@ mod tests {
         #[test]
         fn bytes_come_back_and_cut_ones_do_not(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut out = Vec::new();
-            put_bytes(&mut out, &bytes);
+            varint::write_bytes(&bytes, &mut out);
             prop_assert_eq!(Cursor::new(&out).bytes(), Some(bytes.as_slice()));
             prop_assert_eq!(Cursor::new(&out[..out.len() - 1]).bytes(), None);
         }

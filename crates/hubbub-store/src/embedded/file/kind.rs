@@ -11,23 +11,19 @@ use crate::embedded::error::{DoingOn, MaintainError};
 /// Bytes of checksum and end magic at the end of a footer.
 pub(crate) const FOOTER_END_BYTES: usize = 8;
 
-/// What is wrong with a header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HeaderFault {
     Damaged(&'static str),
     Version(u32),
 }
 
-/// One kind of file.
 #[derive(Debug)]
 pub(crate) struct FileKind {
-    /// Directory of these files.
     pub(crate) dir: &'static str,
     /// End of the names of finished ones.
     pub(crate) extension: &'static str,
     /// Digits of the numbers in their names, at least.
     pub(crate) digits: usize,
-    /// Begins the header.
     pub(crate) magic: &'static [u8; 8],
     /// Ends the footer, where these files have one.
     pub(crate) end_magic: &'static [u8],

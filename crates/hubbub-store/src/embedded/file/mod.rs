@@ -26,7 +26,7 @@ pub(crate) mod writer;
 pub(crate) use cache::{BlockCache, Cached, CachedBlocks};
 pub(crate) use codec::Codec;
 pub(crate) use cursor::Cursor;
-pub(crate) use error::FileError;
+pub use error::FileError;
 pub(crate) use kind::FileKind;
 pub(crate) use output::Output;
 pub(crate) use reader::{DataFile, Patience, Section};

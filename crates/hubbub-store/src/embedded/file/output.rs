@@ -13,7 +13,6 @@ const WRITE_BYTES: usize = 256 * 1024;
 /// Bytes after which they are synced, so that no long sync stands in the journal's way.
 const SYNC_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Appends to a file.
 pub(crate) struct Output {
     file: Arc<dyn DiskFile>,
     pending: Vec<u8>,
@@ -43,18 +42,15 @@ impl Output {
         crc32c_append(self.crc, &self.pending)
     }
 
-    /// Appends what `write` appends.
     pub(crate) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         write(&mut self.pending);
         if self.pending.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// The file itself.
     pub(crate) fn into_file(self) -> Arc<dyn DiskFile> {
         self.file
     }
 
-    /// Hands everything over and syncs it.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         self.file.sync_data()

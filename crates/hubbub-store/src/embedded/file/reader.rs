@@ -12,7 +12,6 @@ use crate::embedded::disk::{Disk, DiskFile};
 /// Whether a read may wait for the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// It may.
     Wait,
     /// It fails with `WouldBlock` where it would have to.
     CachedOnly,
@@ -31,48 +30,54 @@ impl Section {
     pub(crate) fn end(&self) -> Option<u64> {
         self.offset.checked_add(self.bytes)
     }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.bytes.to_le_bytes());
+        out.extend_from_slice(&self.crc.to_le_bytes());
+    }
+
+    pub(crate) fn take(from: &mut Cursor<'_>) -> Option<Self> {
+        Some(Self { offset: from.u64()?, bytes: from.u64()?, crc: from.u32()? })
+    }
 }
 
 /// An open file. Removing the file does not disturb it.
+#[derive(Clone)]
 pub(crate) struct DataFile {
-    file: Arc<dyn DiskFile>,
-    path: String,
-    bytes: u64,
+    pub(crate) kind: &'static FileKind,
+    pub(crate) number: u64,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) bytes: u64,
+    /// Checksum of the whole file as it was written; whoever opens a file finds it at the end.
+    pub(crate) crc32c: u32,
 }
 
 impl DataFile {
-    /// Opens file `number` of a kind and checks its header.
-    pub(crate) fn open(disk: &dyn Disk, kind: &FileKind, number: u64) -> Result<Self, FileError> {
+    pub(crate) fn open(disk: &dyn Disk, kind: &'static FileKind, number: u64) -> Result<Self, FileError> {
         let path = kind.path(number);
         let opened = disk.open(&path).and_then(|file| Ok((file.len()?, file)));
         let (bytes, file) = match opened {
             Ok(opened) => opened,
             Err(source) => return Err(FileError::Io { file: path, offset: 0, source }),
         };
-        let file = Self { file, path, bytes };
+        let file = Self { kind, number, file, bytes, crc32c: 0 };
         let header = file.read(0, FileKind::HEADER_BYTES as u64)?;
         kind.check_header(&header).map_err(|fault| match fault {
             HeaderFault::Damaged(what) => file.damaged(0, what),
             HeaderFault::Version(found) => {
-                FileError::Version { file: file.path.clone(), found, supported: kind.version }
+                FileError::Version { file: file.path(), found, supported: kind.version }
             }
         })?;
         Ok(file)
     }
 
-    /// Length of the file.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    pub(crate) fn path(&self) -> String {
+        self.kind.path(self.number)
     }
 
-    /// The open file.
-    pub(crate) fn handle(&self) -> &Arc<dyn DiskFile> {
-        &self.file
-    }
-
-    /// That what stands at `offset` is not what was written.
     pub(crate) fn damaged(&self, offset: u64, what: &'static str) -> FileError {
-        FileError::Damaged { file: self.path.clone(), offset, what }
+        FileError::Damaged { file: self.path(), offset, what }
     }
 
     /// Reads so many bytes, waiting for the medium where needed.
@@ -97,7 +102,7 @@ impl DataFile {
         };
         match read {
             Ok(()) => Ok(buffer),
-            Err(source) => Err(FileError::Io { file: self.path.clone(), offset, source }),
+            Err(source) => Err(FileError::Io { file: self.path(), offset, source }),
         }
     }
 
@@ -122,25 +127,10 @@ impl DataFile {
 
 impl fmt::Debug for DataFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DataFile").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("DataFile").field("path", &self.path()).finish_non_exhaustive()
     }
 }
 
-/// Numbers of eight bytes each, one behind the other.
 pub(crate) fn read_u64s(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number)).collect()
-}
-
-impl Section {
-    /// Appends it to a footer.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.offset.to_le_bytes());
-        out.extend_from_slice(&self.bytes.to_le_bytes());
-        out.extend_from_slice(&self.crc.to_le_bytes());
-    }
-
-    /// Takes it off the front of what is left of a footer.
-    pub(crate) fn take(from: &mut Cursor<'_>) -> Option<Self> {
-        Some(Self { offset: from.u64()?, bytes: from.u64()?, crc: from.u32()? })
-    }
 }

@@ -3,7 +3,6 @@
 /// Longest form of a `u64`.
 pub(crate) const VARINT_BYTES_MAX: usize = 10;
 
-/// Appends `value`.
 pub(crate) fn write(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(low_byte(value) | 0x80);
@@ -43,7 +42,6 @@ fn take_bytes<'a>(input: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-/// The inverse of [`write_bytes`].
 pub(crate) fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = read(input)?;
     take_bytes(input, length)
@@ -59,7 +57,6 @@ pub(crate) fn write_text(text: &str, out: &mut Vec<u8>) {
     write_bytes(text.as_bytes(), out);
 }
 
-/// The inverse of [`write_text`].
 pub(crate) fn read_text<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(read_bytes(input)?).ok()
 }
@@ -70,7 +67,6 @@ pub(crate) fn write_list(numbers: &[u64], out: &mut Vec<u8>) {
     numbers.iter().for_each(|number| write(*number, out));
 }
 
-/// The inverse of [`write_list`].
 pub(crate) fn read_list(input: &mut &[u8]) -> Option<Vec<u64>> {
     let mut numbers = Vec::new();
     for _ in 0..read(input)? {
@@ -84,12 +80,15 @@ pub(crate) const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)).cast_unsigned()
 }
 
-/// The inverse of [`zigzag`].
+/// Appends a difference so that small ones of either sign are short.
+pub(crate) fn write_zigzag(value: i64, out: &mut Vec<u8>) {
+    write(zigzag(value), out);
+}
+
 pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
 
-/// The lowest eight bits.
 const fn low_byte(value: u64) -> u8 {
     let [byte, ..] = value.to_le_bytes();
     byte

@@ -7,15 +7,15 @@ use crc32c::crc32c;
 
 use super::block::{self, BlockLocation};
 use super::codec::Compressor;
-use super::{Codec, FileKind, Output, Section};
-use crate::embedded::disk::{Disk, DiskFile};
+use super::{Codec, DataFile, FileKind, Output, Section};
+use crate::embedded::disk::Disk;
 use crate::embedded::error::{DoingOn, MaintainError};
 
 /// Writes one file. After a crash before [`Self::finish`] returned, write it again under the same number.
 pub(crate) struct FileWriter {
     disk: Arc<dyn Disk>,
     kind: &'static FileKind,
-    number: u64,
+    pub(crate) number: u64,
     compressor: Compressor,
     pub(crate) output: Output,
 }
@@ -33,17 +33,10 @@ impl FileWriter {
         Ok(Self { disk, kind, number, compressor: Compressor::new(codec)?, output })
     }
 
-    /// The number in the file's name.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Appends a block.
     pub(crate) fn append_block(&mut self, raw: &[u8]) -> io::Result<BlockLocation> {
         block::append(raw, &mut self.compressor, &mut self.output)
     }
 
-    /// Appends bytes as they are.
     pub(crate) fn append_section(&mut self, bytes: &[u8]) -> io::Result<Section> {
         let offset = self.output.position();
         self.output.append(|out| out.extend_from_slice(bytes))?;
@@ -51,18 +44,19 @@ impl FileWriter {
     }
 
     /// Appends a footer with these fields, then does what [`Self::finish`] does.
-    pub(crate) fn finish_with_footer(mut self, mut fields: Vec<u8>) -> io::Result<Arc<dyn DiskFile>> {
+    pub(crate) fn finish_with_footer(mut self, mut fields: Vec<u8>) -> io::Result<DataFile> {
         self.kind.finish_footer(&mut fields);
         self.output.append(|out| out.extend_from_slice(&fields))?;
         self.finish()
     }
 
     /// Syncs everything and gives the file its name. Durable when it returns.
-    pub(crate) fn finish(mut self) -> io::Result<Arc<dyn DiskFile>> {
+    pub(crate) fn finish(mut self) -> io::Result<DataFile> {
         self.output.sync()?;
+        let (bytes, crc32c) = (self.output.position(), self.output.crc());
         self.disk.rename(&self.kind.unfinished_path(self.number), &self.kind.path(self.number))?;
         self.disk.sync_dir(self.kind.dir)?;
-        Ok(self.output.into_file())
+        Ok(DataFile { kind: self.kind, number: self.number, file: self.output.into_file(), bytes, crc32c })
     }
 
     /// Gives up and removes what was written.
@@ -71,7 +65,6 @@ impl FileWriter {
     }
 }
 
-/// A writer of one kind of sorted file.
 pub(crate) trait SortedFileWriter {
     /// Messages or keys so far.
     fn items(&self) -> u64;

@@ -13,10 +13,8 @@ use hubbub_core::invariant::{BrokenInvariant, cast};
 use crate::embedded::file::Cursor;
 use crate::embedded::file::cursor::index;
 
-/// First bytes of every block.
 pub(crate) const MAGIC: [u8; 8] = *b"\xD7HubBlk1";
 
-/// Bytes before the records.
 pub(crate) const HEADER_BYTES: usize = 48;
 
 /// Flag: written without waiting for the disk.
@@ -29,11 +27,9 @@ pub(crate) struct BlockHeader {
     pub(crate) journal: u64,
     /// Place in the journal, from 1.
     pub(crate) batch: u32,
-    /// The journal that came before.
     pub(crate) prior_journal: u64,
     /// How many batches that one holds: whatever stands behind them in its slot does not count.
     pub(crate) prior_batches: u32,
-    /// How many records follow.
     pub(crate) records: u32,
     /// Whether it was written without waiting for the disk, so that later blocks may be there without earlier ones.
     pub(crate) unsynced: bool,
@@ -53,12 +49,12 @@ pub(crate) fn finish(buffer: &mut [u8], header: &BlockHeader, seed: u32) -> Resu
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&[0; 4]);
     bytes.extend_from_slice(&length.to_le_bytes());
-    bytes.extend_from_slice(&header.journal.to_le_bytes());
-    bytes.extend_from_slice(&header.prior_journal.to_le_bytes());
-    bytes.extend_from_slice(&header.batch.to_le_bytes());
-    bytes.extend_from_slice(&header.prior_batches.to_le_bytes());
-    bytes.extend_from_slice(&header.records.to_le_bytes());
-    bytes.extend_from_slice(&u32::from(header.unsynced).to_le_bytes());
+    for number in [header.journal, header.prior_journal] {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+    for number in [header.batch, header.prior_batches, header.records, header.unsynced.into()] {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
     if let Some(place) = buffer.get_mut(..HEADER_BYTES) {
         place.copy_from_slice(&bytes);
     }

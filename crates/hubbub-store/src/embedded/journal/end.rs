@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::disk::{Disk, DiskFile, write_whole};
 use crate::embedded::error::{DoingOn, MaintainError, OpenError};
 use crate::embedded::file::Cursor;
 
@@ -41,7 +41,6 @@ const FILE_BYTES: usize = 2 * 4_096;
 /// An end that did not move for so long is written down.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// Path of the file, relative to the data directory.
 pub(crate) fn end_path() -> String {
     format!("{JOURNAL_DIR}/end")
 }
@@ -49,13 +48,10 @@ pub(crate) fn end_path() -> String {
 /// The last batch of the journal that is durable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct JournalEnd {
-    /// Its journal.
     pub(crate) journal: u64,
     /// Its number in the journal; 0 = everything up to this journal is sealed.
     pub(crate) batch: u32,
-    /// The slot of the journal.
     pub(crate) slot: u32,
-    /// Where its block begins in the slot.
     pub(crate) offset: u64,
 }
 
@@ -77,7 +73,6 @@ impl JournalEnd {
         [&MAGIC, crc.as_slice(), &body].concat()
     }
 
-    /// The record and its generation, if it is whole.
     fn decode(bytes: &[u8], seed: u32) -> Option<(u64, Self)> {
         let mut from = Cursor::new(bytes);
         let (magic, crc) = (from.array()?, from.u32()?);
@@ -91,9 +86,7 @@ impl JournalEnd {
 
 #[derive(Debug)]
 struct State {
-    /// Generation of the newest copy.
     generation: u64,
-    /// The copy to be written next.
     next: u64,
     /// What both copies say for certain.
     recorded: Option<JournalEnd>,
@@ -101,7 +94,6 @@ struct State {
     seen: (JournalEnd, Duration),
 }
 
-/// The file with the record.
 pub(crate) struct EndFile {
     file: Arc<dyn DiskFile>,
     seed: u32,
@@ -115,14 +107,12 @@ impl EndFile {
         let path = end_path();
         let mut bytes = end.encode(1, seed);
         bytes.resize(FILE_BYTES, 0);
-        let file = disk.create(&path).doing("making", &path)?;
-        file.write_all_at(&bytes, 0).and_then(|()| file.sync_data()).doing("writing", &path)
+        write_whole(disk, &path, &bytes)
     }
 
-    /// Opens the file and reads what it says.
     pub(crate) fn open(disk: &dyn Disk, seed: u32) -> Result<(Self, JournalEnd), OpenError> {
         let path = end_path();
-        let damaged = |what: &str| OpenError::Damaged { file: path.clone(), offset: 0, what: what.into() };
+        let damaged = |what: &str| OpenError::damaged(path.clone(), 0, what);
         let file = match disk.open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(damaged("it is missing, but there is data"));
@@ -178,7 +168,6 @@ impl EndFile {
         Ok(())
     }
 
-    /// What was recorded last for certain.
     pub(crate) fn recorded(&self) -> Option<JournalEnd> {
         self.state.lock().recorded
     }

@@ -13,15 +13,12 @@ pub(crate) mod end;
 pub(crate) mod scan;
 pub(crate) mod slot;
 
-/// Directory of the slots.
 pub(crate) const JOURNAL_DIR: &str = "journal";
 
-/// Name of a slot, relative to the data directory.
 pub(crate) fn slot_path(number: u32) -> String {
     format!("{JOURNAL_DIR}/slot-{number}")
 }
 
-/// The number in a slot's name.
 pub(crate) fn slot_number(name: &str) -> Option<u32> {
     name.strip_prefix("slot-")?.parse().ok()
 }

@@ -14,36 +14,33 @@ use crate::embedded::file::cursor::index;
 
 /// What stands in one slot.
 #[derive(Debug)]
-pub(crate) struct SlotScan {
-    /// The slot.
-    pub(crate) slot: Slot,
-    /// Its journal and what each block says; none when no valid block stands at the beginning.
-    pub(crate) journal: Option<JournalScan>,
-    /// First valid block of any newer journal behind a beginning that is none: proof of damage.
-    stray: Option<(u64, BlockHeader)>,
+pub(crate) enum SlotScan {
+    /// A journal, from its first block on.
+    Journal(JournalScan),
+    /// No valid block stands at the beginning. One of any newer journal behind it, the first one, proves damage.
+    Free { slot: Slot, stray: Option<(u64, BlockHeader)> },
 }
 
-/// The blocks of one journal, in order, up to the first one that is not valid.
+/// The blocks of one journal, in order, up to the first one that is not valid or does not count.
 #[derive(Debug)]
 pub(crate) struct JournalScan {
-    /// Header of the first block.
-    pub(crate) first: BlockHeader,
+    pub(crate) slot: Slot,
+    first: BlockHeader,
     /// Where each block begins.
     pub(crate) blocks: Vec<u64>,
     /// How many they are.
     pub(crate) batches: u32,
-    /// Where the first invalid block would begin.
+    /// Where the last of them ends.
     pub(crate) end: u64,
-    /// Where a valid block of the same journal stands behind the invalid one: proof of damage, unless blocks were
+    /// Whether a valid block of the same journal stands behind the invalid one: proof of damage, unless blocks were
     /// written without waiting for the disk.
-    stray: Option<u64>,
+    has_stray: bool,
 }
 
-/// Looks through the bytes of a slot.
 pub(crate) fn scan(slot: Slot, bytes: &[u8], applied: u64, seed: u32) -> SlotScan {
     let Some((first, _)) = block::read(bytes, seed).filter(|(header, _)| header.batch == 1) else {
         let stray = find_block(bytes, 0, seed, |header| header.journal > applied);
-        return SlotScan { slot, journal: None, stray };
+        return SlotScan::Free { slot, stray };
     };
     let (mut blocks, mut batches, mut end) = (Vec::new(), 0_u32, 0_usize);
     while let Some((header, records)) = bytes.get(end..).and_then(|rest| block::read(rest, seed)) {
@@ -54,17 +51,9 @@ pub(crate) fn scan(slot: Slot, bytes: &[u8], applied: u64, seed: u32) -> SlotSca
         batches = header.batch;
         end += HEADER_BYTES + records.len();
     }
-    let stray = (first.journal > applied)
-        .then(|| {
-            find_block(bytes, end, seed, |header| header.journal == first.journal && header.batch > batches)
-        })
-        .flatten()
-        .map(|(offset, _)| offset);
-    SlotScan {
-        slot,
-        journal: Some(JournalScan { first, blocks, batches, end: end as u64, stray }),
-        stray: None,
-    }
+    let is_stray = |header: &BlockHeader| header.journal == first.journal && header.batch > batches;
+    let has_stray = first.journal > applied && find_block(bytes, end, seed, is_stray).is_some();
+    SlotScan::Journal(JournalScan { slot, first, blocks, batches, end: end as u64, has_stray })
 }
 
 /// The first valid block at or behind `from` that is wanted.
@@ -89,35 +78,31 @@ fn find_block(
     }
 }
 
-/// One journal that is not sealed, and how much of it counts.
-#[derive(Debug)]
-pub(crate) struct Unsealed {
-    /// Where it stands.
-    pub(crate) slot: Slot,
-    /// Its number.
-    pub(crate) journal: u64,
-    /// Where each block that counts begins.
-    pub(crate) blocks: Vec<u64>,
-    /// How many they are.
-    pub(crate) batches: u32,
-    /// Where the last of them ends.
-    pub(crate) end: u64,
-}
+impl JournalScan {
+    pub(crate) fn number(&self) -> u64 {
+        self.first.journal
+    }
 
-impl Unsealed {
     /// Its last batch; `None` when it has none.
     pub(crate) fn last(&self) -> Option<JournalEnd> {
         Some(JournalEnd {
-            journal: self.journal,
+            journal: self.number(),
             batch: self.batches,
             slot: self.slot.number,
             offset: *self.blocks.last()?,
         })
     }
 
+    /// Refuses, unless the journal before this one may be missing because nobody waited for it to be written.
+    fn prior_is_missing(&self) -> Result<(), OpenError> {
+        let prior = self.first.prior_journal;
+        let what = format!("journal {prior}, which came before the one in this slot, is in no slot");
+        if self.first.unsynced { Ok(()) } else { Err(OpenError::damaged(self.slot.path(), 0, what)) }
+    }
+
     /// Where the part behind `recorded` begins, of which nobody knows whether it is durable.
     pub(crate) fn unproven_from(&self, recorded: &JournalEnd) -> u64 {
-        match self.journal.cmp(&recorded.journal) {
+        match self.number().cmp(&recorded.journal) {
             Ordering::Less => self.end,
             Ordering::Equal => self.blocks.get(index(recorded.batch)).copied().unwrap_or(self.end),
             Ordering::Greater => 0,
@@ -129,10 +114,9 @@ impl Unsealed {
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
     /// Journals that are not sealed, oldest first.
-    pub(crate) unsealed: Vec<Unsealed>,
+    pub(crate) unsealed: Vec<JournalScan>,
     /// Slots whose content does not count.
     pub(crate) free: Vec<Slot>,
-    /// Highest journal number seen.
     pub(crate) newest: u64,
     /// Whether something written without waiting for the disk is lost.
     pub(crate) lost: bool,
@@ -142,43 +126,41 @@ pub(crate) struct Chain {
 pub(crate) fn chain(scans: Vec<SlotScan>, applied: u64, recorded: &JournalEnd) -> Result<Chain, OpenError> {
     let mut chain = Chain { newest: applied, ..Chain::default() };
     let mut found = Vec::new();
-    for SlotScan { slot, journal, stray } in scans {
-        if let Some((offset, header)) = stray
-            && !header.unsynced
-        {
-            return Err(damaged(
-                &slot,
-                0,
-                format!("the journal's beginning is unreadable, but a valid block stands at byte {offset}"),
-            ));
-        }
-        if let Some((_, header)) = stray {
-            chain.lost = true;
-            chain.newest = chain.newest.max(header.journal);
-        }
-        match journal {
-            Some(journal) if journal.first.journal > applied => found.push((slot, journal)),
-            Some(_) | None => chain.free.push(slot),
+    for scan in scans {
+        match scan {
+            SlotScan::Free { slot, stray: Some((offset, header)) } if !header.unsynced => {
+                let what = format!(
+                    "the journal's beginning is unreadable, but a valid block stands at byte {offset}"
+                );
+                return Err(OpenError::damaged(slot.path(), 0, what));
+            }
+            SlotScan::Free { slot, stray } => {
+                chain.lost |= stray.is_some();
+                chain.newest = chain.newest.max(stray.map_or(0, |(_, header)| header.journal));
+                chain.free.push(slot);
+            }
+            SlotScan::Journal(journal) if journal.number() > applied => found.push(journal),
+            SlotScan::Journal(journal) => chain.free.push(journal.slot),
         }
     }
-    found.sort_by_key(|(_, journal)| journal.first.journal);
-    chain.newest = found.last().map_or(chain.newest, |(_, journal)| chain.newest.max(journal.first.journal));
+    found.sort_by_key(JournalScan::number);
+    chain.newest = found.last().map_or(chain.newest, |journal| chain.newest.max(journal.number()));
     must_hold(&found, recorded, applied)?;
 
     // Back from the newest: each says how much of the one before counts.
     let mut links: Vec<Link> = Vec::new();
-    for (slot, journal) in found.into_iter().rev() {
-        let number = journal.first.journal;
-        if let Some(later) = links.last().filter(|later| later.journal.first.prior_journal > number) {
+    for journal in found.into_iter().rev() {
+        let number = journal.number();
+        if let Some((later, _)) = links.last().filter(|(later, _)| later.first.prior_journal > number) {
             later.prior_is_missing()?;
             chain.give_up(&mut links);
         }
-        match links.last().map(|later| later.journal.first) {
-            Some(later) if later.prior_journal < number => chain.free.push(slot),
-            later => links.push(Link { slot, journal, counts: later.map(|later| later.prior_batches) }),
+        match links.last().map(|(later, _)| later.first) {
+            Some(later) if later.prior_journal < number => chain.free.push(journal.slot),
+            later => links.push((journal, later.map(|later| later.prior_batches))),
         }
     }
-    if let Some(oldest) = links.last().filter(|oldest| oldest.journal.first.prior_journal > applied) {
+    if let Some((oldest, _)) = links.last().filter(|(oldest, _)| oldest.first.prior_journal > applied) {
         oldest.prior_is_missing()?;
         chain.give_up(&mut links);
     }
@@ -187,46 +169,33 @@ pub(crate) fn chain(scans: Vec<SlotScan>, applied: u64, recorded: &JournalEnd) -
     Ok(chain)
 }
 
-/// A journal in the chain.
-struct Link {
-    slot: Slot,
-    journal: JournalScan,
-    /// How many batches of it count, as the next one says.
-    counts: Option<u32>,
-}
-
-impl Link {
-    /// Refuses, unless the journal before this one may be missing because nobody waited for it to be written.
-    fn prior_is_missing(&self) -> Result<(), OpenError> {
-        let prior = self.journal.first.prior_journal;
-        let what = format!("journal {prior}, which came before the one in this slot, is in no slot");
-        if self.journal.first.unsynced { Ok(()) } else { Err(damaged(&self.slot, 0, what)) }
-    }
-}
+/// A journal in the chain, and how many batches of it count, as the next one says.
+type Link = (JournalScan, Option<u32>);
 
 impl Chain {
     /// Lets go of journals behind a loss: with them, what was lost would be a hole.
     fn give_up(&mut self, links: &mut Vec<Link>) {
         self.lost = true;
-        self.free.extend(links.drain(..).map(|link| link.slot));
+        self.free.extend(links.drain(..).map(|(journal, _)| journal.slot));
     }
 
     /// Refuses when what is recorded as durable is not in the chain, because something before it is lost.
     fn must_reach(&self, recorded: &JournalEnd, applied: u64) -> Result<(), OpenError> {
-        let is_there = self.unsealed.iter().any(|unsealed| unsealed.journal == recorded.journal);
+        let is_there = self.unsealed.iter().any(|unsealed| unsealed.number() == recorded.journal);
         if recorded.journal <= applied || is_there {
             return Ok(());
         }
         let what = format!("what came before it in journal {} is missing, but was durable", recorded.journal);
-        Err(OpenError::Damaged { file: slot_path(recorded.slot), offset: recorded.offset, what })
+        Err(OpenError::damaged(slot_path(recorded.slot), recorded.offset, what))
     }
 
     /// Keeps what counts of the links, newest first, or refuses.
     fn keep(&mut self, mut links: Vec<Link>) -> Result<(), OpenError> {
-        while let Some(Link { slot, mut journal, counts }) = links.pop() {
-            let complete = counts.map_or(journal.stray.is_none(), |counts| counts <= journal.batches);
+        while let Some((mut journal, counts)) = links.pop() {
+            let complete = counts.map_or(!journal.has_stray, |counts| counts <= journal.batches);
             if !complete && !journal.first.unsynced {
-                return Err(damaged(&slot, journal.end, "an acknowledged batch is unreadable".into()));
+                let what = "an acknowledged batch is unreadable";
+                return Err(OpenError::damaged(journal.slot.path(), journal.end, what));
             }
             if let Some(counts) = counts
                 && let Some(behind) = journal.blocks.get(index(counts))
@@ -235,13 +204,7 @@ impl Chain {
                 journal.blocks.truncate(index(counts));
                 journal.batches = counts;
             }
-            self.unsealed.push(Unsealed {
-                slot,
-                journal: journal.first.journal,
-                blocks: journal.blocks,
-                batches: journal.batches,
-                end: journal.end,
-            });
+            self.unsealed.push(journal);
             if !complete {
                 self.give_up(&mut links);
             }
@@ -251,23 +214,19 @@ impl Chain {
 }
 
 /// Refuses when the batch recorded as durable is in no slot. However it was written, it was synced before it was recorded.
-fn must_hold(found: &[(Slot, JournalScan)], recorded: &JournalEnd, applied: u64) -> Result<(), OpenError> {
+fn must_hold(found: &[JournalScan], recorded: &JournalEnd, applied: u64) -> Result<(), OpenError> {
     let JournalEnd { journal: number, batch, slot, .. } = *recorded;
     if number <= applied {
         return Ok(());
     }
-    let Some((slot, journal)) = found.iter().find(|(_, journal)| journal.first.journal == number) else {
+    let Some(journal) = found.iter().find(|journal| journal.number() == number) else {
         let what = format!("journal {number}, which was durable up to batch {batch}, does not begin there");
-        return Err(OpenError::Damaged { file: slot_path(slot), offset: 0, what });
+        return Err(OpenError::damaged(slot_path(slot), 0, what));
     };
     if journal.batches < batch {
         let what =
             format!("batch {} of journal {number} is unreadable, but was durable", journal.batches + 1);
-        return Err(damaged(slot, journal.end, what));
+        return Err(OpenError::damaged(journal.slot.path(), journal.end, what));
     }
     Ok(())
-}
-
-fn damaged(slot: &Slot, offset: u64, what: String) -> OpenError {
-    OpenError::Damaged { file: slot_path(slot.number), offset, what }
 }

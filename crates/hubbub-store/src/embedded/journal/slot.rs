@@ -9,19 +9,16 @@ use parking_lot::Mutex;
 
 use super::{JOURNAL_DIR, slot_path};
 use crate::embedded::disk::{Disk, DiskFile};
-use crate::embedded::error::{DoingOn, MaintainError};
+use crate::embedded::error::{DoingOn, MaintainError, READING};
+use crate::embedded::file::Patience;
 
 /// Zeros are written and synced in steps of this size, so that the journal's own syncs get through between them.
 const PREPARE_STEP_BYTES: usize = 4 * 1024 * 1024;
 
-/// One slot file.
 #[derive(Clone)]
 pub(crate) struct Slot {
-    /// Number in its name.
     pub(crate) number: u32,
-    /// The open file.
     pub(crate) file: Arc<dyn DiskFile>,
-    /// Its size.
     pub(crate) bytes: u64,
 }
 
@@ -31,6 +28,31 @@ impl fmt::Debug for Slot {
             .field("number", &self.number)
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    pub(crate) fn path(&self) -> String {
+        slot_path(self.number)
+    }
+
+    /// Fills `buffer` with records.
+    pub(crate) fn read(
+        &self,
+        buffer: &mut [u8],
+        offset: u64,
+        patience: Patience,
+    ) -> Result<(), MaintainError> {
+        let read = match patience {
+            Patience::Wait => self.file.read_exact_at(buffer, offset),
+            Patience::CachedOnly => self.file.read_cached_at(buffer, offset),
+        };
+        read.map_err(|source| MaintainError::Io { attempted: READING, path: self.path(), source })
+    }
+
+    /// That no record stands at `offset`, where one should.
+    pub(crate) fn damaged(&self, offset: impl Into<u64>) -> MaintainError {
+        MaintainError::Damaged { path: self.path(), offset: offset.into() }
     }
 }
 
@@ -44,12 +66,10 @@ struct State {
     retired: Vec<u32>,
 }
 
-/// All slots of a data directory.
 pub(crate) struct SlotPool {
     disk: Arc<dyn Disk>,
     slot_bytes: u64,
     slots_max: usize,
-    /// One preparation at a time.
     preparing: Mutex<()>,
     state: Mutex<State>,
 }
@@ -61,7 +81,6 @@ impl fmt::Debug for SlotPool {
 }
 
 impl SlotPool {
-    /// A pool of slots of `slot_bytes`, at most `slots_max` of them.
     pub(crate) fn new(disk: Arc<dyn Disk>, slot_bytes: u64, slots_max: usize) -> Self {
         let state = Mutex::new(State { next_number: 1, ..State::default() });
         Self { disk, slot_bytes, slots_max, preparing: Mutex::default(), state }
@@ -87,7 +106,6 @@ impl SlotPool {
         !state.retired.is_empty() || (state.free.is_empty() && state.total < self.slots_max)
     }
 
-    /// Bytes of all slots.
     pub(crate) fn bytes(&self) -> u64 {
         self.slot_bytes.saturating_mul(self.state.lock().total as u64)
     }

@@ -14,22 +14,15 @@ const LOOKED_AT_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// The revision behind which everything is kept.
-    base: u64,
+    pub(super) base: u64,
     kept: VecDeque<(Key, KvChanged)>,
 }
 
 impl Changes {
-    /// Nothing behind `base`.
     pub(crate) fn behind(base: u64) -> Self {
         Self { base, kept: VecDeque::new() }
     }
 
-    /// The revision behind which everything is kept.
-    pub(super) fn base(&self) -> u64 {
-        self.base
-    }
-
-    /// Revision of the last change.
     pub(super) fn head(&self) -> u64 {
         self.base.saturating_add(self.kept.len() as u64)
     }
@@ -46,19 +39,16 @@ impl Changes {
         }
     }
 
-    /// The changes kept up to a revision.
     pub(super) fn through(&self, revision: u64) -> impl ExactSizeIterator<Item = (&Key, KvChanged)> {
         let wanted = saturate(revision.saturating_sub(self.base));
         self.kept.iter().take(wanted).map(|(key, what)| (key, *what))
     }
 
-    /// A copy of the changes kept up to a revision.
     pub(super) fn copy_through(&self, revision: u64) -> Self {
         let kept: VecDeque<_> = self.through(revision).map(|(key, what)| (Key::clone(key), what)).collect();
         Self { base: if kept.is_empty() { revision } else { self.base }, kept }
     }
 
-    /// See [`hubbub_core::KvStore::changes`].
     pub(super) fn read(&self, prefix: &[u8], after: u64, limit: usize) -> KvHistory {
         let head = self.head();
         if after < self.base || after > head {
@@ -101,7 +91,7 @@ mod tests {
         }
         changes.push(7, &a, KvChanged::Put);
         let head = 5 + CHANGES_KEPT as u64 + 10;
-        assert_eq!((changes.base(), changes.head()), (15, head));
+        assert_eq!((changes.base, changes.head()), (15, head));
         for after in [0, 14, head + 1] {
             assert_eq!(changes.read(b"", after, 9), KvHistory::Compacted { oldest: 15, head });
         }

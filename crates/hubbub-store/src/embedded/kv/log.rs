@@ -13,11 +13,12 @@ use hubbub_core::kv::KvChanged;
 
 use super::changes::Changes;
 use super::{KV_DIR, Key, log_path};
-use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::disk::Disk;
 use crate::embedded::error::{DoingOn, MaintainError};
 use crate::embedded::file::block::BLOCK_RAW_BYTES_MAX;
-use crate::embedded::file::cursor::{put_bytes, put_varint};
+use crate::embedded::file::varint;
 use crate::embedded::file::{Codec, Cursor, DataFile, FileError, FileKind, FileWriter};
+use crate::embedded::record::{code_of, from_code};
 
 /// Logs of changes. They have no footer.
 pub(crate) static CHANGE_LOG: FileKind = FileKind {
@@ -33,49 +34,27 @@ pub(crate) static CHANGE_LOG: FileKind = FileKind {
 /// Keys of this many bytes altogether fit the one block; of more, older changes are left out.
 const KEY_BYTES_MAX: usize = BLOCK_RAW_BYTES_MAX - 2 * 1024 * 1024;
 
-/// A log on the disk.
-#[derive(Clone)]
-pub(crate) struct ChangeLog {
-    pub(crate) number: u64,
-    pub(crate) file: Arc<dyn DiskFile>,
-    pub(crate) bytes: u64,
-    /// Checksum of the whole file.
-    pub(crate) crc: u32,
+/// Writes the changes up to a revision, of which the last is the one of that revision. Durable when it returns.
+pub(super) fn write_log(
+    disk: Arc<dyn Disk>,
+    number: u64,
+    changes: &Changes,
+    revision: u64,
+) -> Result<DataFile, MaintainError> {
+    let path = log_path(number);
+    let mut writer = FileWriter::create(disk, &CHANGE_LOG, number, Codec::Lz4).doing("making", &path)?;
+    writer.append_block(&encode(changes, revision)).doing("writing", &path)?;
+    writer.finish().doing("finishing", &path)
 }
 
-impl std::fmt::Debug for ChangeLog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ChangeLog").field("number", &self.number).finish_non_exhaustive()
-    }
-}
-
-impl ChangeLog {
-    /// Writes the changes up to a revision, of which the last is the one of that revision. Durable when it returns.
-    pub(super) fn write(
-        disk: Arc<dyn Disk>,
-        number: u64,
-        changes: &Changes,
-        revision: u64,
-    ) -> Result<Self, MaintainError> {
-        let path = log_path(number);
-        let mut writer = FileWriter::create(disk, &CHANGE_LOG, number, Codec::Lz4).doing("making", &path)?;
-        writer.append_block(&encode(changes, revision)).doing("writing", &path)?;
-        let (bytes, crc) = (writer.output.position(), writer.output.crc());
-        let file = writer.finish().doing("finishing", &path)?;
-        Ok(Self { number, file, bytes, crc })
-    }
-
-    /// Reads a log back.
-    pub(crate) fn read(disk: &dyn Disk, number: u64) -> Result<(Self, Changes), FileError> {
-        let file = DataFile::open(disk, &CHANGE_LOG, number)?;
-        let begin = FileKind::HEADER_BYTES as u64;
-        let stored = file.read(begin, file.bytes().saturating_sub(begin))?;
-        let changes = decode(&file.unpack(&stored, begin)?)
-            .ok_or_else(|| file.damaged(begin, "its changes are not such"))?;
-        let crc = crc32c_append(crc32c(&CHANGE_LOG.header()), &stored);
-        let log = Self { number, file: Arc::clone(file.handle()), bytes: file.bytes(), crc };
-        Ok((log, changes))
-    }
+pub(crate) fn read_log(disk: &dyn Disk, number: u64) -> Result<(DataFile, Changes), FileError> {
+    let mut file = DataFile::open(disk, &CHANGE_LOG, number)?;
+    let begin = FileKind::HEADER_BYTES as u64;
+    let stored = file.read(begin, file.bytes.saturating_sub(begin))?;
+    let changes = decode(&file.unpack(&stored, begin)?)
+        .ok_or_else(|| file.damaged(begin, "its changes are not such"))?;
+    file.crc32c = crc32c_append(crc32c(&CHANGE_LOG.header()), &stored);
+    Ok((file, changes))
 }
 
 fn encode(changes: &Changes, revision: u64) -> Vec<u8> {
@@ -87,17 +66,13 @@ fn encode(changes: &Changes, revision: u64) -> Vec<u8> {
         too_many
     };
     let skipped = changes.through(revision).take_while(fits).count();
-    let base = if kept == 0 { revision } else { changes.base() + skipped as u64 };
+    let base = if kept == 0 { revision } else { changes.base + skipped as u64 };
     let mut out = Vec::new();
-    put_varint(&mut out, base);
-    put_varint(&mut out, (kept - skipped) as u64);
+    varint::write(base, &mut out);
+    varint::write((kept - skipped) as u64, &mut out);
     for (key, what) in changes.through(revision).skip(skipped) {
-        out.push(match what {
-            KvChanged::Put => 0,
-            KvChanged::Deleted => 1,
-            KvChanged::Expired => 2,
-        });
-        put_bytes(&mut out, key);
+        out.push(code_of(what));
+        varint::write_bytes(key, &mut out);
     }
     out
 }
@@ -106,12 +81,7 @@ fn decode(bytes: &[u8]) -> Option<Changes> {
     let mut from = Cursor::new(bytes);
     let mut changes = Changes::behind(from.varint()?);
     for _ in 0..from.varint()? {
-        let what = match from.byte()? {
-            0 => KvChanged::Put,
-            1 => KvChanged::Deleted,
-            2 => KvChanged::Expired,
-            _ => return None,
-        };
+        let what = from_code(from.byte()?)?;
         let key: Key = from.bytes()?.into();
         changes.push(changes.head() + 1, &key, what);
     }
@@ -132,17 +102,17 @@ mod tests {
         for (number, what) in [KvChanged::Put, KvChanged::Deleted, KvChanged::Expired].iter().enumerate() {
             changes.push(8 + number as u64, &Key::from(format!("key {number}").as_bytes()), *what);
         }
-        let log = ChangeLog::write(writer(), 3, &changes, 9).unwrap();
-        let (read, back) = ChangeLog::read(&disk, 3).unwrap();
-        assert_eq!((read.bytes, read.crc), (log.bytes, log.crc));
-        assert_eq!((back.base(), back.head()), (7, 9));
+        let log = write_log(writer(), 3, &changes, 9).unwrap();
+        let (read, back) = read_log(&disk, 3).unwrap();
+        assert_eq!((read.bytes, read.crc32c), (log.bytes, log.crc32c));
+        assert_eq!((back.base, back.head()), (7, 9));
         assert!(back.through(9).eq(changes.through(9)));
         // What is not kept any more leaves only where it ended.
-        ChangeLog::write(writer(), 4, &Changes::behind(50), 40).unwrap();
-        assert_eq!(ChangeLog::read(&disk, 4).unwrap().1.head(), 40);
+        write_log(writer(), 4, &Changes::behind(50), 40).unwrap();
+        assert_eq!(read_log(&disk, 4).unwrap().1.head(), 40);
         for at in 0..log.bytes {
             disk.flip(&log_path(3), at);
-            assert!(ChangeLog::read(&disk, 3).is_err(), "byte {at}");
+            assert!(read_log(&disk, 3).is_err(), "byte {at}");
             disk.flip(&log_path(3), at);
         }
     }

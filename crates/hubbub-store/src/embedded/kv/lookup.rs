@@ -3,7 +3,8 @@
 use hubbub_core::Timestamp;
 use hubbub_core::kv::KvEntry;
 
-use super::{Patience, Version, tail};
+use super::tail::read_change;
+use super::{KeyRun, Patience, Version};
 use crate::embedded::error::MaintainError;
 use crate::embedded::file::FileError;
 use crate::embedded::view::View;
@@ -14,12 +15,8 @@ impl View {
         if let Some(place) = self.tails.iter().rev().find_map(|tail| tail.keys.find(key, hash)) {
             return Ok(Some(place.version));
         }
-        for run in self.runs.iter().rev() {
-            if let Some(found) = run.find(key, hash, Patience::Wait)? {
-                return Ok(Some(run.entry(&found)?.version));
-            }
-        }
-        Ok(None)
+        let find = |run: &KeyRun| run.find(key, hash, Patience::Wait, |entry| Ok(entry.version)).transpose();
+        self.runs.iter().rev().find_map(find).transpose()
     }
 
     /// The value of a key with its hash, if readers see it at this time.
@@ -35,23 +32,23 @@ impl View {
             revision: version.revision,
             expires_at: version.expires.map(Timestamp::from_micros),
         };
-        for holder in self.tails.iter().rev() {
-            if let Some(place) = holder.keys.find(key, hash) {
+        for tail in self.tails.iter().rev() {
+            if let Some(place) = tail.keys.find(key, hash) {
                 if !place.version.is_seen(now) {
                     return Ok(None);
                 }
-                let read = |change: &crate::embedded::record::KeyChange<'_>| change.value.into();
-                let value = tail::read_change(&holder.slot, key, &place, patience, read)?;
+                let value = read_change(&tail.slot, key, &place, patience, |change| change.value.into())?;
                 return Ok(Some(entry(place.version, value)));
             }
         }
         for run in self.runs.iter().rev() {
-            if let Some(found) = run.find(key, hash, patience)? {
-                let stored = run.entry(&found)?;
-                if !stored.version.is_seen(now) {
-                    return Ok(None);
-                }
-                return Ok(Some(entry(stored.version, run.value(stored.value, patience)?)));
+            let found = run.find(key, hash, patience, |stored| {
+                let is_seen = stored.version.is_seen(now);
+                let value = is_seen.then(|| run.value(stored.value, patience)).transpose()?;
+                Ok(value.map(|value| entry(stored.version, value)))
+            })?;
+            if let Some(found) = found {
+                return Ok(found);
             }
         }
         Ok(None)

@@ -28,19 +28,16 @@ use hubbub_core::kv::has_expired;
 
 pub(crate) use crate::embedded::file::Patience;
 use crate::embedded::file::varint;
-pub(crate) use log::ChangeLog;
+pub(crate) use log::read_log;
 pub(crate) use run::{KEY_RUN, KeyRun, count_keys};
 pub(crate) use state::{Keys, OpenedKeys};
 
-/// Directory of runs and logs of changes.
 pub(crate) const KV_DIR: &str = "kv";
 
-/// Name of a finished run, relative to the data directory.
 pub(crate) fn run_path(number: u64) -> String {
     KEY_RUN.path(number)
 }
 
-/// Name of a log of changes.
 pub(crate) fn log_path(number: u64) -> String {
     log::CHANGE_LOG.path(number)
 }
@@ -53,7 +50,6 @@ pub(crate) struct Version {
     pub(crate) expires: Option<i64>,
     /// Whether it says that the key is not there.
     pub(crate) deleted: bool,
-    /// Length of the value.
     pub(crate) value_bytes: u32,
 }
 
@@ -71,7 +67,6 @@ pub(crate) type Key = Arc<[u8]>;
 /// What the manifest says about keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct KeyCatalog {
-    /// Number of the next run or log.
     pub(crate) next_number: u64,
     /// Runs that count, oldest first.
     pub(crate) runs: Vec<u64>,
@@ -84,13 +79,11 @@ pub(crate) struct KeyCatalog {
 }
 
 impl KeyCatalog {
-    /// The files that count.
     pub(crate) fn paths(&self) -> impl Iterator<Item = String> {
         let log = (self.log != 0).then(|| log_path(self.log));
         self.runs.iter().map(|number| run_path(*number)).chain(log)
     }
 
-    /// Appends it to the manifest.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         varint::write(self.next_number, out);
         varint::write_list(&self.runs, out);
@@ -99,7 +92,6 @@ impl KeyCatalog {
         }
     }
 
-    /// Takes it off the front of what is left of the manifest.
     pub(crate) fn read(input: &mut &[u8]) -> Option<Self> {
         Some(Self {
             next_number: varint::read(input)?,

@@ -27,7 +27,10 @@ impl Engine {
     /// Keys in their order; see [`hubbub_core::KvStore::keys`].
     pub fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<KeyInfo>, ReadError> {
         let now = self.shared.clock.now().as_micros();
-        self.shared.view().list_keys(prefix, after, limit, now).map_err(|error| self.shared.unreadable(error))
+        self.shared
+            .view()
+            .list_keys(prefix, after, limit, now)
+            .map_err(|error| self.shared.unreadable(error.into()))
     }
 }
 

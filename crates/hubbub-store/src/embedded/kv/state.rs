@@ -10,14 +10,15 @@ use hubbub_core::kv::KvHistory;
 use parking_lot::{Mutex, RwLock};
 
 use super::changes::Changes;
+use super::log::{read_log, write_log};
 use super::run::{KeyBlock, KeyRun};
 use super::tail::Written;
-use super::{ChangeLog, KV_DIR, Key, KeyCatalog};
+use super::{KV_DIR, Key, KeyCatalog};
 use crate::embedded::dedup::filter::BloomFilter;
 use crate::embedded::disk::Disk;
 use crate::embedded::error::{MaintainError, OpenError};
-use crate::embedded::file::BlockCache;
 use crate::embedded::file::kind::remove_unnamed;
+use crate::embedded::file::{BlockCache, DataFile};
 use crate::embedded::merge::keys::ReservedRuns;
 use crate::embedded::options::EngineOptions;
 use crate::embedded::segment::IdHasher;
@@ -30,7 +31,6 @@ pub(crate) type Due = (i64, u64);
 /// What all readers and the writer share about keys.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// Revision of the last durable change.
     revision: AtomicU64,
     /// How many keys there are, those included that have run out and are not deleted yet.
     count: AtomicI64,
@@ -39,17 +39,14 @@ pub(crate) struct Keys {
     changes: RwLock<Changes>,
     pub(crate) cache: Arc<BlockCache<KeyBlock>>,
     pub(crate) hasher: IdHasher,
-    /// Keys of one slot at most.
     slot_keys_max: u64,
-    /// Numbers of runs under way.
     pub(crate) reserved: Mutex<ReservedRuns>,
 }
 
-/// What was found on the disk.
 pub(crate) struct OpenedKeys {
     pub(crate) keys: Keys,
     pub(crate) runs: Vec<KeyRun>,
-    pub(crate) log: Option<ChangeLog>,
+    pub(crate) log: Option<DataFile>,
 }
 
 impl Keys {
@@ -75,7 +72,7 @@ impl Keys {
         let (log, changes) = if catalog.log == 0 {
             (None, Changes::behind(catalog.revision))
         } else {
-            let (log, changes) = ChangeLog::read(disk, catalog.log)?;
+            let (log, changes) = read_log(disk, catalog.log)?;
             // Where revisions went on behind a gap, what was before it is no history of what comes.
             let follows = changes.head() == catalog.revision;
             (Some(log), if follows { changes } else { Changes::behind(catalog.revision) })
@@ -118,17 +115,14 @@ impl Keys {
         self.revision.fetch_max(last.place.version.revision, Ordering::AcqRel);
     }
 
-    /// An empty filter for the keys of a slot.
     pub(crate) fn tail_filter(&self) -> BloomFilter {
         BloomFilter::new(self.slot_keys_max, TAIL_FILTER_BITS_PER_KEY)
     }
 
-    /// Revision of the last durable change.
     pub(crate) fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// How many keys there are.
     pub(crate) fn count(&self) -> u64 {
         saturate(self.count.load(Ordering::Relaxed))
     }
@@ -147,7 +141,6 @@ impl Keys {
         (found, all.next().is_some())
     }
 
-    /// Forgets versions that are gone.
     pub(crate) fn forget_due(&self, gone: &[Due]) {
         if !gone.is_empty() {
             let mut due = self.due.lock();
@@ -155,26 +148,23 @@ impl Keys {
         }
     }
 
-    /// How long until the next key runs out.
     pub(crate) fn due_in(&self, now: i64) -> Option<Duration> {
         let next = self.due.lock().first_key_value()?.0.0;
         Some(Duration::from_micros(saturate(next.saturating_sub(now))))
     }
 
-    /// See [`hubbub_core::KvStore::changes`].
     pub(crate) fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> KvHistory {
         self.changes.read().read(prefix, after, limit)
     }
 
-    /// Writes a log of the changes up to a revision.
     pub(crate) fn write_log(
         &self,
         disk: Arc<dyn Disk>,
         number: u64,
         revision: u64,
-    ) -> Result<ChangeLog, MaintainError> {
+    ) -> Result<DataFile, MaintainError> {
         // The lock is not held while the disk is written to.
         let changes = self.changes.read().copy_through(revision);
-        ChangeLog::write(disk, number, &changes, revision)
+        write_log(disk, number, &changes, revision)
     }
 }

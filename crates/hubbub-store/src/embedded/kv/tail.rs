@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use hubbub_core::Timestamp;
+use hubbub_core::invariant::{BrokenInvariant, cast};
 use hubbub_core::kv::KvChanged;
 use parking_lot::RwLock;
 
 use super::{Key, Keys, Version};
 use crate::embedded::dedup::filter::BloomFilter;
-use crate::embedded::error::{MaintainError, READING};
+use crate::embedded::error::MaintainError;
 use crate::embedded::file::cursor::index;
 use crate::embedded::journal::slot::SlotLease;
-use crate::embedded::journal::slot_path;
 use crate::embedded::kv::Patience;
 use crate::embedded::record::{KeyChange, read_key_change};
 
@@ -40,20 +40,25 @@ pub(crate) struct Written {
 
 impl Written {
     /// A change whose record is `bytes` long and begins at `offset` of its slot.
-    pub(crate) fn of(change: &KeyChange<'_>, key: Key, (offset, bytes): (u32, u32)) -> Self {
+    pub(crate) fn of(
+        change: &KeyChange<'_>,
+        key: Key,
+        (offset, bytes): (u32, u32),
+    ) -> Result<Self, BrokenInvariant> {
         let version = Version {
             revision: change.revision,
             expires: change.expires_at.map(Timestamp::as_micros),
             deleted: change.what != KvChanged::Put,
-            // Values are limited to 1 MiB, and the journal takes none that fits no slot.
-            value_bytes: u32::try_from(change.value.len()).unwrap_or(u32::MAX),
+            value_bytes: cast(
+                change.value.len(),
+                "a value fits its journal slot, which has less than 4 GiB",
+            )?,
         };
         let place = KeyLocation { version, offset, bytes };
-        Self { key, place, what: change.what, more_keys: change.more_keys(), replaces: None }
+        Ok(Self { key, place, what: change.what, more_keys: change.more_keys(), replaces: None })
     }
 }
 
-/// The keys of a slot.
 #[derive(Debug, Default)]
 pub(crate) struct KeyIndex {
     state: RwLock<State>,
@@ -88,7 +93,6 @@ impl KeyIndex {
         keys.publish(changes);
     }
 
-    /// How many keys.
     pub(crate) fn len(&self) -> usize {
         self.state.read().keys.len()
     }
@@ -98,12 +102,10 @@ impl KeyIndex {
         self.state.read().revision
     }
 
-    /// By how many keys there are more after these changes.
     pub(crate) fn more_keys(&self) -> i64 {
         self.state.read().more_keys
     }
 
-    /// The newest version of a key with its hash.
     pub(crate) fn find(&self, key: &[u8], hash: u64) -> Option<KeyLocation> {
         let state = self.state.read();
         if !state.filter.as_ref()?.may_contain(hash) {
@@ -112,7 +114,6 @@ impl KeyIndex {
         state.keys.get(key).copied()
     }
 
-    /// Up to `limit` keys from a bound on, in their order.
     pub(crate) fn page(&self, from: Bound<&[u8]>, limit: usize) -> Vec<(Key, KeyLocation)> {
         let state = self.state.read();
         let keys = state.keys.range::<[u8], _>((from, Bound::Unbounded));
@@ -129,16 +130,8 @@ pub(crate) fn read_change<T>(
     visit: impl FnOnce(&KeyChange<'_>) -> T,
 ) -> Result<T, MaintainError> {
     let mut record = vec![0; index(place.bytes)];
-    let read = match patience {
-        Patience::Wait => slot.file.read_exact_at(&mut record, place.offset.into()),
-        Patience::CachedOnly => slot.file.read_cached_at(&mut record, place.offset.into()),
-    };
-    let path = || slot_path(slot.number);
-    read.map_err(|source| MaintainError::Io { attempted: READING, path: path(), source })?;
+    slot.read(&mut record, place.offset.into(), patience)?;
     let change = read_key_change(&mut record.as_slice())
         .filter(|change| change.key == key && change.revision == place.version.revision);
-    match change {
-        Some(change) => Ok(visit(&change)),
-        None => Err(MaintainError::Damaged { path: path(), offset: place.offset.into() }),
-    }
+    change.map(|change| visit(&change)).ok_or_else(|| slot.damaged(place.offset))
 }

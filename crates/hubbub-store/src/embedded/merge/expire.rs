@@ -104,10 +104,10 @@ impl Shared {
     fn hide_old(&self, segment: &Segment, there_by: i64, now: i64) -> bool {
         let mut rooms = self.rooms.write();
         let mut all = true;
-        for span in segment.rooms() {
-            let Some(number) = rooms.number(span.room) else { continue };
+        for (name, span) in segment.rooms() {
+            let Some(number) = rooms.number(name) else { continue };
             let Some(room) = rooms.get(number) else { continue };
-            let newest = span.last_received.as_micros().min(there_by);
+            let newest = span.last_received.min(there_by);
             let is_old = |kept: i64| newest < now.saturating_sub(kept);
             if span.last_seq <= room.low_watermark {
                 continue;
@@ -142,7 +142,7 @@ impl Shared {
     /// Rewrites a segment that holds something hidden. Says whether there was one to look at now.
     pub(crate) fn scrub_one(&self) -> Result<bool, MaintainError> {
         let mut merging = self.merging.lock();
-        let hidings = self.rooms.read().hidings();
+        let hidings = self.rooms.read().hidings;
         let now = self.clock.monotonic();
         if merging.scrubbed == Some(hidings) || now < merging.scrub_at {
             return Ok(false);
@@ -160,10 +160,12 @@ impl Shared {
 
     fn holds_hidden(&self, segment: &Segment) -> bool {
         let rooms = self.rooms.read();
-        segment.rooms().any(|span| {
-            let room = rooms.number(span.room).and_then(|number| rooms.get(number));
+        segment.rooms().any(|(name, span)| {
+            let room = rooms.number(name).and_then(|number| rooms.get(number));
             // A room's numbers are dense but for what is hidden.
-            room.is_some_and(|room| span.count > room.hidden().visible(span.first_seq, span.last_seq))
+            room.is_some_and(|room| {
+                u64::from(span.count) > room.hidden().visible(span.first_seq, span.last_seq)
+            })
         })
     }
 }

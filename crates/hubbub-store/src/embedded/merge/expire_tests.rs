@@ -87,7 +87,7 @@ impl Place {
     /// Messages of a room that stand in segments, seen or not.
     fn in_segments(&self, room: &str) -> u64 {
         let view = self.engine.shared.view();
-        view.segments.iter().filter_map(|segment| segment.span(room)).map(|span| span.count).sum()
+        view.segments.iter().filter_map(|segment| segment.room(room)).map(|part| u64::from(part.count)).sum()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{MergeEnd, replace_neighbours, smallest_neighbours};
+use super::{replace_neighbours, smallest_neighbours};
 use crate::embedded::error::MaintainError;
 use crate::embedded::kv::run::{KeyRun, RunWriter, merge};
 use crate::embedded::kv::run_path;
@@ -13,7 +13,6 @@ use crate::embedded::shared::Shared;
 /// More runs than this are merged.
 const RUNS_MAX: usize = 8;
 
-/// How many become one.
 const FAN_IN: usize = 4;
 
 /// Numbers of runs that are being written, kept until a manifest may name them.
@@ -36,14 +35,13 @@ impl Shared {
         let path = run_path(number);
         let keys_max = runs.iter().map(KeyRun::keys).sum();
         let writer = RunWriter::create(Arc::clone(&self.disk), number, keys_max, self.hasher);
-        let end = self.write_merged(&path, writer, |writer| {
-            merge(&runs, is_oldest, writer, || !self.wakeup.is_stopped())
-        })?;
-        let merged = match end {
-            MergeEnd::Stopped => return Ok(false),
-            MergeEnd::Empty => None,
-            MergeEnd::Written => Some(KeyRun::open(&*self.disk, number, Arc::clone(&self.keys.cache))?),
-        };
+        let merged = self.write_merged(
+            &path,
+            writer,
+            |writer| merge(&runs, is_oldest, writer, || !self.wakeup.is_stopped()),
+            || KeyRun::open(&*self.disk, number, Arc::clone(&self.keys.cache)),
+        )?;
+        let Some(merged) = merged else { return Ok(false) };
         let replaced = self.replace_runs(&runs, merged);
         if may_be_named(&replaced) {
             self.keys.reserved.lock().merge = None;

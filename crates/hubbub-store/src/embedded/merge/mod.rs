@@ -14,29 +14,20 @@ pub(crate) mod segments;
 use std::io;
 
 use crate::embedded::error::{DoingOn, MaintainError};
-use crate::embedded::file::{SortedFileWriter, write_sorted};
+use crate::embedded::file::{FileError, SortedFileWriter, write_sorted};
 use crate::embedded::segment::MergeError;
 use crate::embedded::shared::Shared;
 
-/// How a merge ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MergeEnd {
-    /// The file is there and complete.
-    Written,
-    /// Nothing was to be kept, so there is no file.
-    Empty,
-    /// The store closes, so what was written is of no use and gone again.
-    Stopped,
-}
-
 impl Shared {
-    /// Writes one file with what `merge` adds.
-    fn write_merged<W: SortedFileWriter>(
+    /// Writes one file with what `merge` adds and opens it; `Some(None)` when nothing was to be kept, so that there is no
+    /// file, and `None` when the store closes, so that what was written is of no use and gone again.
+    fn write_merged<W: SortedFileWriter, F>(
         &self,
         path: &str,
         writer: io::Result<W>,
         merge: impl FnOnce(&mut W) -> Result<(), MergeError>,
-    ) -> Result<MergeEnd, MaintainError> {
+        open: impl FnOnce() -> Result<F, FileError>,
+    ) -> Result<Option<Option<F>>, MaintainError> {
         let written = write_sorted(path, writer, |writer| {
             let merged = merge(writer);
             if self.wakeup.is_stopped() {
@@ -50,15 +41,15 @@ impl Shared {
             })
         });
         match written {
-            Err(_) if self.wakeup.is_stopped() => Ok(MergeEnd::Stopped),
-            Ok(true) => Ok(MergeEnd::Written),
-            Ok(false) => Ok(MergeEnd::Empty),
+            Err(_) if self.wakeup.is_stopped() => Ok(None),
+            Ok(true) => Ok(Some(Some(open()?))),
+            Ok(false) => Ok(Some(None)),
             Err(error) => Err(error),
         }
     }
 
     /// Removes files that neither a manifest names nor a new reader finds.
-    fn remove_files(&self, paths: impl IntoIterator<Item = String>) -> Result<(), MaintainError> {
+    pub(crate) fn remove_files(&self, paths: impl IntoIterator<Item = String>) -> Result<(), MaintainError> {
         paths.into_iter().try_for_each(|path| self.disk.remove(&path).doing("removing", &path))
     }
 }

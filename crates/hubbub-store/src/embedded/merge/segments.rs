@@ -10,7 +10,7 @@ use std::time::Duration;
 use hubbub_core::Message;
 use hubbub_core::invariant::saturate;
 
-use super::{MergeEnd, replace_neighbours, smallest_neighbours};
+use super::{replace_neighbours, smallest_neighbours};
 use crate::embedded::error::MaintainError;
 use crate::embedded::manifest::may_be_named;
 use crate::embedded::segment::{Codec, Segment, SegmentWriter, merge, segment_path};
@@ -21,11 +21,9 @@ use crate::embedded::shared::Shared;
 pub(crate) struct MergeState {
     /// The number reserved for the segment that is being written, kept until a manifest may name it.
     pub(super) reserved: Option<u64>,
-    /// When to look again for what is too old.
     pub(super) expire_at: Duration,
     /// What was hidden when segments were last found to hold nothing hidden; `None` = never looked.
     pub(super) scrubbed: Option<u64>,
-    /// When to look again for what is hidden.
     pub(super) scrub_at: Duration,
 }
 
@@ -33,7 +31,6 @@ pub(crate) struct MergeState {
 pub(crate) const RETENTION_PARTS: i64 = 8;
 
 impl Shared {
-    /// The retention time in microseconds.
     pub(crate) fn retention_micros(&self) -> Option<i64> {
         self.options.retention.map(|time| saturate(time.as_micros()))
     }
@@ -58,18 +55,14 @@ impl Shared {
         let is_visible = |message: &Message<'_>| {
             hidden.is_empty() || hidden.get(message.sent.room).is_none_or(|hidden| !hidden.hides(message.seq))
         };
-        let end = self.write_merged(&path, writer, |writer| {
-            merge(sources, writer, |message| !self.wakeup.is_stopped() && is_visible(message))
-        })?;
-        let merged = match end {
-            MergeEnd::Stopped => return Ok(false),
-            MergeEnd::Empty => {
-                self.replace(sources, None)?;
-                return Ok(true);
-            }
-            MergeEnd::Written => Segment::open(&*self.disk, number, Arc::clone(&self.cache))?,
-        };
-        let replaced = self.replace(sources, Some(merged));
+        let merged = self.write_merged(
+            &path,
+            writer,
+            |writer| merge(sources, writer, |message| !self.wakeup.is_stopped() && is_visible(message)),
+            || Segment::open(&*self.disk, number, Arc::clone(&self.cache)),
+        )?;
+        let Some(merged) = merged else { return Ok(false) };
+        let replaced = self.replace(sources, merged);
         if may_be_named(&replaced) {
             merging.reserved = None;
         }
@@ -128,7 +121,6 @@ fn there_by(sources: &[Segment], noted: &BTreeMap<u64, i64>, now: i64) -> Option
     sources.iter().map(by).max().filter(|_| is_noted)
 }
 
-/// Time between the oldest and the newest message of a group.
 fn age_span(group: &[Segment]) -> i64 {
     let times = group.iter().filter_map(Segment::times);
     let (first, last) = times.fold((i64::MAX, i64::MIN), |(first, last), times| {

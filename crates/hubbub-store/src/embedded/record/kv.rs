@@ -11,7 +11,6 @@ pub(crate) use hubbub_core::rules::keys::KeyChange;
 
 use crate::embedded::file::varint;
 
-/// The kind byte of a change of a key.
 pub(super) const KIND_KEY: u8 = 4;
 
 const WHAT: u8 = 3;
@@ -24,13 +23,8 @@ const NEW: u8 = 8;
 /// Bytes that the record of a deletion takes besides its key, at most.
 pub(crate) const KEY_GONE_BYTES_MAX: usize = 2 + 2 * varint::VARINT_BYTES_MAX;
 
-/// Appends the record of a change.
 pub(crate) fn write_key_change(change: &KeyChange<'_>, out: &mut Vec<u8>) {
-    let what = match change.what {
-        KvChanged::Put => PUT,
-        KvChanged::Deleted => DELETED,
-        KvChanged::Expired => EXPIRED,
-    };
+    let what = code_of(change.what);
     let runs_out = if change.expires_at.is_some() { RUNS_OUT } else { 0 };
     let new = if change.is_new { NEW } else { 0 };
     out.extend_from_slice(&[KIND_KEY, what | runs_out | new]);
@@ -54,12 +48,7 @@ pub(crate) fn read_key_change<'a>(input: &mut &'a [u8]) -> Option<KeyChange<'a>>
     if kind != KIND_KEY {
         return None;
     }
-    let what = match flags & WHAT {
-        PUT => KvChanged::Put,
-        DELETED => KvChanged::Deleted,
-        EXPIRED => KvChanged::Expired,
-        _ => return None,
-    };
+    let what = from_code(flags & WHAT)?;
     let key = usize::try_from(varint::read(&mut rest)?).ok()?;
     let revision = varint::read(&mut rest)?;
     let value = if what == KvChanged::Put { usize::try_from(varint::read(&mut rest)?).ok()? } else { 0 };
@@ -74,6 +63,19 @@ pub(crate) fn read_key_change<'a>(input: &mut &'a [u8]) -> Option<KeyChange<'a>>
     let (value, rest) = rest.split_at_checked(value)?;
     *input = rest;
     Some(KeyChange { key, revision, what, value, expires_at, is_new: flags & NEW != 0 })
+}
+
+/// What a change of a key is called in records and logs.
+pub(crate) fn code_of(what: KvChanged) -> u8 {
+    match what {
+        KvChanged::Put => PUT,
+        KvChanged::Deleted => DELETED,
+        KvChanged::Expired => EXPIRED,
+    }
+}
+
+pub(crate) fn from_code(code: u8) -> Option<KvChanged> {
+    [KvChanged::Put, KvChanged::Deleted, KvChanged::Expired].into_iter().find(|what| code_of(*what) == code)
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use hubbub_core::{Change, RoomChange, RoomSettings};
 
 use crate::embedded::file::varint::{self, read_text, write_text};
 
-/// The kind byte of a change.
 pub(super) const KIND_CHANGE: u8 = 2;
 
 const PUT_ROOM: u8 = 1;
@@ -26,9 +25,7 @@ pub(crate) const ERASED_BYTES_MAX: usize = 64 + 3 * varint::VARINT_BYTES_MAX;
 /// A change of rooms in the journal. It was decided and is to be applied as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChangeRecord<'a> {
-    /// Of one room.
     Room(Change<'a>),
-    /// Erases messages of a user.
     Erasure {
         user: &'a str,
         /// Whether nothing of the user is left, so that memberships end too.
@@ -39,7 +36,6 @@ pub(crate) enum ChangeRecord<'a> {
 }
 
 impl<'a> ChangeRecord<'a> {
-    /// Appends the record.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Room(change) => write_room_change(change, out),

@@ -14,11 +14,13 @@ mod logged;
 mod queue;
 mod time;
 
+use hubbub_core::invariant::{BrokenInvariant, cast};
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
 use crate::embedded::file::varint;
+use crate::embedded::journal::block::{BlockHeader, HEADER_BYTES};
 use kv::KIND_KEY;
-pub(crate) use kv::{KEY_GONE_BYTES_MAX, KeyChange, read_key_change, write_key_change};
+pub(crate) use kv::{KEY_GONE_BYTES_MAX, KeyChange, code_of, from_code, read_key_change, write_key_change};
 use logged::KIND_CHANGE;
 pub(crate) use logged::{ChangeRecord, ERASED_BYTES_MAX};
 use queue::KIND_QUEUE;
@@ -26,7 +28,6 @@ pub(crate) use queue::*;
 use time::KIND_TIME;
 pub(crate) use time::{TIME_BYTES, TimeProven};
 
-/// One record of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     Message(Message<'a>),
@@ -47,28 +48,63 @@ pub(crate) fn read<'a>(input: &mut &'a [u8]) -> Option<Record<'a>> {
     }
 }
 
-/// The kind byte of a room message.
+/// The records of a block, each with where it begins in the slot and how long it is; an error is the place of one that is
+/// damaged, and the last.
+pub(crate) struct Records<'a> {
+    rest: &'a [u8],
+    offset: u64,
+    left: u32,
+}
+
+impl<'a> Records<'a> {
+    pub(crate) fn new(start: u64, header: &BlockHeader, records: &'a [u8]) -> Self {
+        Self { rest: records, offset: start + HEADER_BYTES as u64, left: header.records }
+    }
+
+    fn read(&mut self) -> Option<(u32, u32, Record<'a>)> {
+        let (begin, before) = (u32::try_from(self.offset).ok()?, self.rest.len());
+        let record = read(&mut self.rest)?;
+        let bytes = u32::try_from(before - self.rest.len()).ok()?;
+        self.offset += u64::from(bytes);
+        Some((begin, bytes, record))
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<(u32, u32, Record<'a>), u64>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let found = self.read();
+        if found.is_none() {
+            self.left = 0;
+        }
+        Some(found.ok_or(self.offset))
+    }
+}
+
 const KIND_MESSAGE: u8 = 1;
 
 /// More than the fixed part of any record takes.
 pub(crate) const RECORD_OVERHEAD_MAX: usize = 5 + 4 * varint::VARINT_BYTES_MAX + 8;
 
-/// Appends a message.
+/// Appends a message; nothing of it when an id has more bytes than it may.
 #[inline]
-pub(crate) fn write_message(message: &Message<'_>, out: &mut Vec<u8>) {
+pub(crate) fn write_message(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), BrokenInvariant> {
     let Send { room, user, id, username, text, kind, timestamp } = message.sent;
-    // Ids are at most 64 bytes long, as checked when the message was made.
-    let short = |part: &str| u8::try_from(part.len()).unwrap_or(u8::MAX);
-    out.extend_from_slice(&[KIND_MESSAGE, kind as u8, short(room), short(user), short(id)]);
+    let short =
+        |part: &str| cast(part.len(), "ids have 64 bytes at most, as checked when the message was made");
+    out.extend_from_slice(&[KIND_MESSAGE, kind as u8, short(room)?, short(user)?, short(id)?]);
     varint::write(username.map_or(0, |name| name.len() as u64 + 1), out);
     varint::write(text.len() as u64, out);
     varint::write(message.seq, out);
     let received = message.received_at.as_micros();
     out.extend_from_slice(&received.to_le_bytes());
-    varint::write(varint::zigzag(timestamp.as_micros().wrapping_sub(received)), out);
+    varint::write_zigzag(timestamp.as_micros().wrapping_sub(received), out);
     for part in [room, user, id, username.unwrap_or_default(), text] {
         out.extend_from_slice(part.as_bytes());
     }
+    Ok(())
 }
 
 /// Takes a message off the front of `input`. `None` when the bytes are no message: another kind, cut short, strings
@@ -134,7 +170,7 @@ mod tests {
                 },
             };
             let mut bytes = Vec::new();
-            write_message(&message, &mut bytes);
+            write_message(&message, &mut bytes).unwrap();
             let strings = room.len() + user.len() + id.len() + username.as_ref().map_or(0, String::len) + text.len();
             prop_assert!(bytes.len() <= strings + RECORD_OVERHEAD_MAX);
             bytes.push(7);

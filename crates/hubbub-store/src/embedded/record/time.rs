@@ -9,10 +9,8 @@
 
 use hubbub_core::Timestamp;
 
-/// The kind byte of a proven time.
 pub(super) const KIND_TIME: u8 = 9;
 
-/// Bytes of the record.
 pub(crate) const TIME_BYTES: usize = 9;
 
 /// A moment that had passed when the block was written.
@@ -20,7 +18,6 @@ pub(crate) const TIME_BYTES: usize = 9;
 pub(crate) struct TimeProven(pub(crate) Timestamp);
 
 impl TimeProven {
-    /// Appends the record.
     pub(crate) fn write(self, out: &mut Vec<u8>) {
         out.push(KIND_TIME);
         out.extend_from_slice(&self.0.as_micros().to_le_bytes());

@@ -25,6 +25,7 @@ use crate::embedded::disk::checked_dirs::CheckedDirs;
 use crate::embedded::disk::format_file;
 use crate::embedded::engine::wakeup::WakeupSignal;
 use crate::embedded::error::{DoingOn, OpenError};
+use crate::embedded::file::Patience;
 use crate::embedded::file::kind::remove_unnamed;
 use crate::embedded::journal::block;
 use crate::embedded::journal::end::{EndFile, JournalEnd, end_path};
@@ -43,7 +44,7 @@ use crate::embedded::stats::Stats;
 use crate::embedded::status::{Status, SyncTimes};
 use crate::embedded::tail::Tail;
 use crate::embedded::view::View;
-use crate::embedded::writer::{Head, Scratch, WritePlace, Writer};
+use crate::embedded::writer::{RoomHead, Scratch, WritePlace, Writer};
 use replay::{ReplayState, replay};
 
 /// Opens the data directory, or makes one where there is none.
@@ -64,15 +65,13 @@ pub(crate) fn open(
 struct Recovered {
     shared: Shared,
     dedup: Dedup,
-    heads: Vec<Head>,
+    heads: Vec<RoomHead>,
     block_seed: u32,
-    /// Highest journal number seen.
     newest: u64,
     /// Whether something written without waiting for the disk is lost.
     lost: bool,
     /// The journal before the one that is begun, and how many of its batches count.
     prior: (u64, u32),
-    /// The last batch that is there.
     last: JournalEnd,
 }
 
@@ -96,7 +95,8 @@ fn recover(
     let slots = Arc::new(SlotPool::new(Arc::clone(&disk), options.slot_bytes, SLOTS_MAX));
     let mut dedup = Dedup::new(hasher, options.slot_messages_max());
     segments.iter().try_for_each(|segment| dedup.insert_segment(segment))?;
-    let mut rooms = take_rooms(&mut manifest)?;
+    let rooms = Rooms::decode(&std::mem::take(&mut manifest.rooms));
+    let mut rooms = rooms.ok_or_else(|| OpenError::damaged(MANIFEST, 0, "its rooms do not fit together"))?;
     manifest.queues.remove_others(&*disk)?;
     clock.begin_at(last_proven(&chain, &manifest)?);
     let mut queues = read_checkpoint(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
@@ -108,7 +108,7 @@ fn recover(
     let mut view = View { segments, runs, key_log: log, tails: Vec::new() };
     let mut state = ReplayState { rooms: &mut rooms, keys: &keys, dedup: &mut dedup, queues: &mut queues };
     for journal in unsealed {
-        prior = (journal.journal, journal.batches);
+        prior = (journal.number(), journal.batches);
         last = journal.last().unwrap_or(last);
         view.tails.push(replay(journal, &recorded, &manifest, &slots, &*clock, &mut state)?);
     }
@@ -117,7 +117,7 @@ fn recover(
     renew_epoch(&mut manifest, &options, lost, &*disk, random)?;
     manifest.rooms = Vec::new();
 
-    let heads: Vec<Head> = rooms.all().iter().map(Head::of).collect();
+    let heads: Vec<RoomHead> = rooms.all().iter().map(RoomHead::of).collect();
     let epoch: Arc<str> = Arc::from(manifest.epoch());
     let block_seed = manifest.block_seed;
     let queues = QueueShared::new(queues, &epoch, options.queue_ids_in_memory, &*clock);
@@ -186,15 +186,6 @@ impl Recovered {
     }
 }
 
-/// The rooms as the manifest has them.
-fn take_rooms(manifest: &mut Manifest) -> Result<Rooms, OpenError> {
-    Rooms::decode(&std::mem::take(&mut manifest.rooms)).ok_or_else(|| OpenError::Damaged {
-        file: MANIFEST.into(),
-        offset: 0,
-        what: "its rooms do not fit together".into(),
-    })
-}
-
 /// Reads the manifest, or makes one, and writes it again: what an earlier process replaced may not be durable. Until it
 /// is, nothing that the manifest before it names may be removed or overwritten. On a full disk that comes later, and
 /// writes are refused until then.
@@ -214,7 +205,6 @@ fn load_and_renew(
     Ok(manifest)
 }
 
-/// The manifest, and whether it was there.
 fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<(Manifest, bool), OpenError> {
     for dir in [JOURNAL_DIR, SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
         disk.make_dir(dir).doing("making the directory", dir)?;
@@ -244,7 +234,7 @@ fn load_or_create(disk: &dyn Disk, random: &dyn RandomSource) -> Result<(Manifes
 }
 
 fn lost_file(file: &str) -> OpenError {
-    OpenError::Damaged { file: file.into(), offset: 0, what: "it is missing, but there is data".into() }
+    OpenError::damaged(file, 0, "it is missing, but there is data")
 }
 
 /// Removes what unfinished seals, merges and removals left, then opens what counts.
@@ -300,8 +290,7 @@ pub(crate) fn read_slots(
 
 pub(crate) fn read_slot(slot: &Slot, end: u64, bytes: &mut Vec<u8>) -> Result<(), OpenError> {
     bytes.resize(saturate(end), 0);
-    slot.file.read_exact_at(bytes, 0).doing("reading", &slot_path(slot.number))?;
-    Ok(())
+    Ok(slot.read(bytes, 0, Patience::Wait)?)
 }
 
 /// The last proven time on the disk: the newest journal's, or the manifest's. `None` in a new data directory.
@@ -313,8 +302,7 @@ fn last_proven(chain: &Chain, manifest: &Manifest) -> Result<Option<Timestamp>, 
             if end > journal.end {
                 continue;
             }
-            let path = slot_path(journal.slot.number);
-            journal.slot.file.read_exact_at(&mut begin, *start).doing("reading", &path)?;
+            journal.slot.read(&mut begin, *start, Patience::Wait)?;
             let mut records = begin.get(block::HEADER_BYTES..).unwrap_or_default();
             if let Some(TimeProven(time)) = TimeProven::read(&mut records) {
                 return Ok(Some(time));
@@ -340,19 +328,18 @@ fn accept_loss(
             return Ok(());
         }
         let what = format!("payloads of {missing} messages of queues stand in journals that are in no slot");
-        return Err(OpenError::Damaged { file: JOURNAL_DIR.into(), offset: 0, what });
+        return Err(OpenError::damaged(JOURNAL_DIR, 0, what));
     }
     forget_lost(view, rooms);
     // They may have been further than any journal that is left, whose numbers are used again.
     let position = Position { journal: newest, batch: u32::MAX };
     queues.at = position;
-    rooms.set_position(position);
+    rooms.at = position;
     manifest.keys.revision = keys.revision().saturating_add(REVISION_JUMP);
     keys.jump_to(manifest.keys.revision);
     Ok(())
 }
 
-/// The slot that is written to first.
 fn first_slot(shared: &Shared, dedup: &mut Dedup) -> Result<SlotLease, OpenError> {
     loop {
         if let Some(slot) = shared.slots.take() {
@@ -370,7 +357,7 @@ fn first_slot(shared: &Shared, dedup: &mut Dedup) -> Result<SlotLease, OpenError
 /// Takes what the rooms know of, but neither segments nor journals hold any more, for erased.
 fn forget_lost(view: &View, rooms: &mut Rooms) {
     let lost = |(number, room): (RoomNumber, &Room)| {
-        let last = view.span(&room.name, number).map_or(0, |span| span.last_seq);
+        let last = view.last_seq(&room.name, number);
         (number, last.max(room.low_watermark) + 1..=room.head)
     };
     let lost: Vec<_> = (0..).zip(rooms.all()).map(lost).collect();

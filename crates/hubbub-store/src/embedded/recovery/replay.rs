@@ -10,18 +10,17 @@ use crate::embedded::dedup::Dedup;
 use crate::embedded::error::{DoingOn, OpenError};
 use crate::embedded::journal::block::{self, BlockHeader};
 use crate::embedded::journal::end::JournalEnd;
-use crate::embedded::journal::scan::Unsealed;
+use crate::embedded::journal::scan::JournalScan;
 use crate::embedded::journal::slot::SlotPool;
 use crate::embedded::journal::slot_path;
 use crate::embedded::kv::Keys;
 use crate::embedded::kv::tail::Written;
 use crate::embedded::manifest::Manifest;
 use crate::embedded::queues::Queues;
-use crate::embedded::record::{self, Record};
+use crate::embedded::record::{Record, Records};
 use crate::embedded::rooms::{Position, RoomNumber, Rooms};
 use crate::embedded::tail::{RecordLocation, Tail};
 
-/// What records are applied to.
 pub(super) struct ReplayState<'a> {
     pub(super) rooms: &'a mut Rooms,
     pub(super) keys: &'a Keys,
@@ -29,7 +28,6 @@ pub(super) struct ReplayState<'a> {
     pub(super) queues: &'a mut Queues,
 }
 
-/// What the records of one block add to memory.
 #[derive(Default)]
 struct BlockChanges {
     messages: Vec<(RoomNumber, RecordLocation)>,
@@ -39,7 +37,7 @@ struct BlockChanges {
 
 /// Brings the records of a journal back into memory. What stands behind `recorded` is made durable first.
 pub(super) fn replay(
-    journal: Unsealed,
+    journal: JournalScan,
     recorded: &JournalEnd,
     manifest: &Manifest,
     slots: &Arc<SlotPool>,
@@ -50,7 +48,7 @@ pub(super) fn replay(
     let mut bytes = Vec::new();
     read_slot(&journal.slot, journal.end, &mut bytes)?;
     rewrite(&journal, recorded, &bytes)?;
-    let tail = Arc::new(Tail::new(journal.journal, slots.adopt(journal.slot)));
+    let tail = Arc::new(Tail::new(journal.number(), slots.adopt(journal.slot)));
     state.dedup.begin_slot(Arc::clone(&tail));
     state.queues.adopt(&tail);
     let mut changes = BlockChanges::default();
@@ -70,43 +68,39 @@ impl ReplayState<'_> {
         &mut self,
         tail: &Arc<Tail>,
         header: BlockHeader,
-        mut records: &[u8],
+        records: &[u8],
         start: u64,
         clock: &dyn Clock,
         changes: &mut BlockChanges,
     ) -> Result<(), u64> {
         let at = Position { journal: tail.journal, batch: header.batch };
         // What rooms and queues in the manifest have already is not applied again.
-        let is_new = at > self.rooms.position();
+        let is_new = at > self.rooms.at;
         let is_new_to_queues = at > self.queues.at;
         changes.messages.clear();
         changes.ids.clear();
         changes.keys.clear();
-        let mut offset = start + block::HEADER_BYTES as u64;
-        for _ in 0..header.records {
-            let before = records.len();
-            let record = record::read(&mut records).ok_or(offset)?;
-            let bytes = u32::try_from(before - records.len()).map_err(|_| offset)?;
-            let begin = u32::try_from(offset).map_err(|_| offset)?;
+        for record in Records::new(start, &header, records) {
+            let (begin, bytes, record) = record?;
             match record {
                 Record::Message(message) => self.apply_message(&message, (begin, bytes), is_new, changes),
                 Record::Change(change) if is_new => {
                     self.rooms.apply(&change);
                 }
                 Record::Key(change) => {
-                    changes.keys.push(Written::of(&change, change.key.into(), (begin, bytes)));
+                    let written = Written::of(&change, change.key.into(), (begin, bytes));
+                    changes.keys.push(written.map_err(|_| u64::from(begin))?);
                 }
                 Record::Queue(queued) if is_new_to_queues => {
-                    self.queues.replay(&queued, tail, offset + u64::from(bytes), clock);
+                    self.queues.replay(&queued, tail, u64::from(begin) + u64::from(bytes), clock);
                 }
                 Record::Change(_) | Record::Queue(_) | Record::Time(_) => {}
             }
-            offset += u64::from(bytes);
         }
         tail.publish(&changes.messages);
         tail.keys.publish(&changes.keys, self.keys);
         self.dedup.insert(&changes.ids);
-        self.rooms.set_position(at.max(self.rooms.position()));
+        self.rooms.at = at.max(self.rooms.at);
         self.queues.at = at.max(self.queues.at);
         Ok(())
     }
@@ -129,16 +123,12 @@ impl ReplayState<'_> {
 }
 
 fn damaged(path: &str, offset: u64) -> OpenError {
-    OpenError::Damaged {
-        file: path.to_owned(),
-        offset,
-        what: "a record of a valid block is unreadable".into(),
-    }
+    OpenError::damaged(path, offset, "a record of a valid block is unreadable")
 }
 
 /// Makes durable what stands behind the recorded end. After a failed sync the system shows bytes that are not on the
 /// disk, and a later sync does not write them; so they are written again.
-fn rewrite(journal: &Unsealed, recorded: &JournalEnd, bytes: &[u8]) -> Result<(), OpenError> {
+fn rewrite(journal: &JournalScan, recorded: &JournalEnd, bytes: &[u8]) -> Result<(), OpenError> {
     let from = journal.unproven_from(recorded);
     let unproven = usize::try_from(from).ok().and_then(|from| bytes.get(from..)).unwrap_or_default();
     if unproven.is_empty() {

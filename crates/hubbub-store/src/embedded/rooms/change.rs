@@ -15,13 +15,9 @@ struct RoomEntry<'r> {
 
 impl RoomMut for RoomEntry<'_> {
     fn state(&self) -> RoomState {
-        let room = self.rooms.get(self.number);
-        RoomState {
-            exists: room.is_some_and(|room| room.exists),
-            members_only: room.is_some_and(|room| room.members_only),
-            head: room.map_or(0, |room| room.head),
-            last_received: room.map_or(Timestamp::MIN, |room| Timestamp::from_micros(room.last_received)),
-        }
+        let unknown =
+            RoomState { exists: false, members_only: false, head: 0, last_received: Timestamp::MIN };
+        self.rooms.get(self.number).map_or(unknown, Room::state)
     }
 
     fn mark(&self, user: &str) -> Option<u64> {

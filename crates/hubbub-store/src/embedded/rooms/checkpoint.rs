@@ -20,12 +20,10 @@ const EXISTS: u64 = 1;
 const MEMBERS_ONLY: u64 = 2;
 
 impl Rooms {
-    /// Everything, as bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         RoomsCopy::default().finish(self).into_bytes()
     }
 
-    /// From what [`Self::encode`] gave; `None` when it is something else.
     pub(crate) fn decode(mut input: &[u8]) -> Option<Self> {
         let input = &mut input;
         let mut rooms = Self::default();

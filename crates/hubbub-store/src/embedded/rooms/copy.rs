@@ -41,7 +41,6 @@ impl Entries {
         self.rooms.push(room);
     }
 
-    /// A room to be changed.
     pub(super) fn get_mut(&mut self, number: RoomNumber) -> Option<&mut Room> {
         let copies = self.copies.get_mut();
         if !copies.is_empty() {
@@ -137,11 +136,10 @@ impl RoomsCopy {
         while self.encode_more(rooms) {}
         let changed: Vec<RoomNumber> = self.touched.lock().drain().collect();
         changed.into_iter().for_each(|number| self.encode_again(rooms, number));
-        EncodedRooms { at: rooms.position(), copy: self }
+        EncodedRooms { at: rooms.at, copy: self }
     }
 }
 
-/// All rooms at one moment.
 #[derive(Debug)]
 pub(crate) struct EncodedRooms {
     at: Position,
@@ -192,7 +190,7 @@ mod tests {
         rooms.store(1, 9, 9, || Some("eve"));
         let new = rooms.intern("new");
         rooms.store(new, 1, 1, || Some("eve"));
-        rooms.set_position(Position { journal: 3, batch: 4 });
+        rooms.at = Position { journal: 3, batch: 4 };
         let bytes = copy.finish(&rooms).into_bytes();
         assert_eq!(bytes, rooms.encode());
         assert!(rooms.entries.get_mut(0).is_some());

@@ -1,5 +1,7 @@
 //! Reading rooms: the segments, then what is not sealed yet.
 
+use std::ops::Range;
+
 use hubbub_core::store::{
     Access, Cursor, HistoryPage, HistoryQuery, Member, ReadError, RoomInfo, UserRoom, UserRooms,
 };
@@ -95,12 +97,54 @@ impl Engine {
     }
 }
 
+/// Which messages of a room a query wants, by seq and time; both rise within a room.
+pub(crate) struct HistoryWindow {
+    after: u64,
+    before: u64,
+    from: i64,
+    to: i64,
+    is_backward: bool,
+}
+
+impl HistoryWindow {
+    /// The window of a query, without what is hidden up to the low watermark.
+    pub(crate) fn of(query: &HistoryQuery, hidden: &Hidden) -> Self {
+        let (after, before) = match query.cursor {
+            Cursor::After(seq) => (seq.max(hidden.low_watermark), u64::MAX),
+            Cursor::Before(seq) => (hidden.low_watermark, seq),
+        };
+        let (from, to) = (query.from.map_or(i64::MIN, Timestamp::as_micros), query.to);
+        let is_backward = matches!(query.cursor, Cursor::Before(_));
+        Self { after, before, from, to: to.map_or(i64::MAX, Timestamp::as_micros), is_backward }
+    }
+
+    /// Whether all that is wanted comes behind this message.
+    pub(crate) fn begins_behind(&self, seq: u64, received: i64) -> bool {
+        seq <= self.after || received < self.from
+    }
+
+    /// Whether this message comes before the window's end.
+    pub(crate) fn ends_behind(&self, seq: u64, received: i64) -> bool {
+        seq < self.before && received < self.to
+    }
+
+    pub(crate) fn in_order(&self, range: Range<usize>) -> impl Iterator<Item = usize> + use<> {
+        let (backward, Range { start, end }) = (self.is_backward, range.clone());
+        range.map(move |place| if backward { start + (end - 1 - place) } else { place })
+    }
+}
+
 /// Adds the message unless the page is full. The first one is added however large it is.
-pub(crate) fn add_to_page(message: &Message<'_>, query: &HistoryQuery, page: &mut MessageRun) -> bool {
+pub(crate) fn add_to_page(
+    message: &Message<'_>,
+    limit: usize,
+    bytes_max: usize,
+    page: &mut MessageRun,
+) -> bool {
     let sent = &message.sent;
     let names = sent.room.len() + sent.user.len() + sent.id.len() + sent.username.map_or(0, str::len);
-    let too_large = !page.is_empty() && page.bytes() + names + sent.text.len() > query.bytes_max;
-    let has_space = page.len() < query.limit && !too_large;
+    let too_large = !page.is_empty() && page.bytes() + names + sent.text.len() > bytes_max;
+    let has_space = page.len() < limit && !too_large;
     if has_space {
         page.push(message);
     }
@@ -130,18 +174,12 @@ impl View {
         hidden: &Hidden,
         run: &mut MessageRun,
     ) -> Result<bool, MaintainError> {
-        let backward = matches!(query.cursor, Cursor::Before(_));
-        if backward && self.read_tails(room.1, query, hidden, run)? {
-            return Ok(true);
-        }
-        let segments: Box<dyn Iterator<Item = _>> =
-            if backward { Box::new(self.segments.iter().rev()) } else { Box::new(self.segments.iter()) };
-        for segment in segments {
-            if segment.read_room(room.0, query, hidden, run)? == ReadEnd::Full {
+        for place in HistoryWindow::of(query, hidden).in_order(0..self.segments.len() + self.tails.len()) {
+            if self.read_part(place, room, query, hidden, run)? {
                 return Ok(true);
             }
         }
-        if backward { Ok(false) } else { self.read_tails(room.1, query, hidden, run) }
+        Ok(false)
     }
 
     /// Adds the newest message of a room, if there is any, and reads nothing else.
@@ -151,40 +189,32 @@ impl View {
         hidden: &Hidden,
         run: &mut MessageRun,
     ) -> Result<(), MaintainError> {
-        let limit = run.len() + 1;
-        let cursor = Cursor::Before(u64::MAX);
+        let (cursor, limit) = (Cursor::Before(u64::MAX), run.len() + 1);
         let query = HistoryQuery { cursor, from: None, to: None, limit, bytes_max: usize::MAX };
-        for tail in self.tails.iter().rev() {
-            tail.history(room.1, &query, hidden, run)?;
+        for place in (0..self.segments.len() + self.tails.len()).rev() {
+            self.read_part(place, room, &query, hidden, run)?;
+            // Another part would be read only to learn that it holds more.
             if run.len() == limit {
-                return Ok(());
-            }
-        }
-        for segment in self.segments.iter().rev() {
-            segment.read_room(room.0, &query, hidden, run)?;
-            if run.len() == limit {
-                return Ok(());
+                break;
             }
         }
         Ok(())
     }
 
-    fn read_tails(
+    /// Fills a page from one of the segments, which come first, or of the tails; both are oldest first. Says whether it
+    /// holds more.
+    fn read_part(
         &self,
-        room: RoomNumber,
+        place: usize,
+        (name, room): (&str, RoomNumber),
         query: &HistoryQuery,
         hidden: &Hidden,
         run: &mut MessageRun,
     ) -> Result<bool, MaintainError> {
-        let tails: Box<dyn Iterator<Item = _>> = match query.cursor {
-            Cursor::Before(_) => Box::new(self.tails.iter().rev()),
-            Cursor::After(_) => Box::new(self.tails.iter()),
-        };
-        for tail in tails {
-            if tail.history(room, query, hidden, run)? {
-                return Ok(true);
-            }
+        match (self.segments.get(place), self.tails.get(place.wrapping_sub(self.segments.len()))) {
+            (Some(segment), _) => Ok(segment.read_room(name, query, hidden, run)? == ReadEnd::Full),
+            (None, Some(tail)) => tail.history(room, query, hidden, run),
+            (None, None) => Ok(false),
         }
-        Ok(false)
     }
 }

@@ -27,7 +27,7 @@ use hubbub_core::invariant::saturate;
 use crate::embedded::file::cursor::index;
 use copy::Entries;
 pub(crate) use copy::{EncodedRooms, RoomsCopy};
-pub(crate) use history::add_to_page;
+pub(crate) use history::{HistoryWindow, add_to_page};
 pub use room::Hidden;
 pub(crate) use room::Room;
 use users::{UserNumber, Users};
@@ -42,22 +42,19 @@ pub(crate) struct Position {
     pub(crate) batch: u32,
 }
 
-/// Rooms by name, by number and in order.
 #[derive(Debug, Default)]
 pub(crate) struct Rooms {
     numbers: HashMap<Arc<str>, RoomNumber>,
     order: BTreeMap<Arc<str>, RoomNumber>,
     entries: Entries,
     users: Users,
-    /// Rooms that exist.
-    known: u64,
-    /// Messages kept in all of them.
-    messages: u64,
-    /// Memberships in all of them.
-    memberships: u64,
-    /// Counts the times something was hidden.
-    hidings: u64,
-    at: Position,
+    pub(crate) known: u64,
+    pub(crate) messages: u64,
+    pub(crate) memberships: u64,
+    /// Counts the times something was hidden that was not.
+    pub(crate) hidings: u64,
+    /// Everything up to here is applied.
+    pub(crate) at: Position,
 }
 
 impl Rooms {
@@ -66,7 +63,6 @@ impl Rooms {
         self.numbers.get(name).copied()
     }
 
-    /// A room by its number.
     pub(crate) fn get(&self, number: RoomNumber) -> Option<&Room> {
         self.entries.all().get(index(number))
     }
@@ -75,36 +71,6 @@ impl Rooms {
     pub(crate) fn find(&self, name: &str) -> Option<(RoomNumber, &Room)> {
         let number = self.number(name)?;
         Some((number, self.get(number).filter(|room| room.exists)?))
-    }
-
-    /// Rooms that exist.
-    pub(crate) fn known(&self) -> u64 {
-        self.known
-    }
-
-    /// Messages kept in all rooms.
-    pub(crate) fn messages(&self) -> u64 {
-        self.messages
-    }
-
-    /// Whether anybody is a member of anything.
-    pub(crate) fn has_members(&self) -> bool {
-        self.memberships > 0
-    }
-
-    /// How far the journal is applied.
-    pub(crate) fn position(&self) -> Position {
-        self.at
-    }
-
-    /// Records that everything up to here is applied.
-    pub(crate) fn set_position(&mut self, at: Position) {
-        self.at = at;
-    }
-
-    /// Changes whenever something is hidden that was not.
-    pub(crate) fn hidings(&self) -> u64 {
-        self.hidings
     }
 
     /// A segment was written without what was hidden when [`Self::hidings`] was this. What was hidden since may be in
@@ -185,7 +151,6 @@ impl Rooms {
         gone
     }
 
-    /// What is hidden, of the rooms in which anything is.
     pub(crate) fn hidden(&self) -> HashMap<Arc<str>, Hidden> {
         self.entries
             .all()
@@ -195,12 +160,10 @@ impl Rooms {
             .collect()
     }
 
-    /// Whether a user is a member of a room.
     pub(crate) fn is_member(&self, number: RoomNumber, user: &str) -> bool {
         self.mark(number, user).is_some()
     }
 
-    /// A member's read mark.
     pub(crate) fn mark(&self, number: RoomNumber, user: &str) -> Option<u64> {
         let room = self.get(number).filter(|room| !room.members.is_empty())?;
         room.members.get(&self.users.number(user)?).copied()

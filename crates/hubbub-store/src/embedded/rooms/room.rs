@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hubbub_core::rules::rooms::is_caught_up;
+use hubbub_core::Timestamp;
+use hubbub_core::rules::rooms::{RoomState, is_caught_up};
 use roaring::RoaringTreemap;
 
 use super::users::UserNumber;
@@ -13,7 +14,6 @@ use crate::embedded::tail::hash::MixState;
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     pub(crate) name: Arc<str>,
-    /// Whether it is there for anybody to see.
     pub(crate) exists: bool,
     /// Highest number given; 0 = none.
     pub(crate) head: u64,
@@ -23,9 +23,7 @@ pub(crate) struct Room {
     pub(crate) low_watermark: u64,
     /// Numbers above the low watermark whose messages are erased; `None` = none.
     pub(crate) erased: Option<Arc<RoaringTreemap>>,
-    /// A name for people.
     pub(crate) title: Option<Box<str>>,
-    /// Whether only members may read and write.
     pub(crate) members_only: bool,
     /// How long messages are kept, in seconds; 0 = as those of other rooms.
     pub(crate) retention_s: u64,
@@ -39,14 +37,11 @@ pub(crate) struct Room {
 /// What readers must not see of a room.
 #[derive(Debug, Clone, Default)]
 pub struct Hidden {
-    /// Everything up to here.
     pub(crate) low_watermark: u64,
-    /// And these.
     pub(crate) erased: Option<Arc<RoaringTreemap>>,
 }
 
 impl Hidden {
-    /// Whether a message is hidden.
     pub(crate) fn hides(&self, seq: u64) -> bool {
         seq <= self.low_watermark || self.erased.as_ref().is_some_and(|erased| erased.contains(seq))
     }
@@ -77,6 +72,16 @@ impl Room {
         }
     }
 
+    /// What decisions depend on.
+    pub(crate) fn state(&self) -> RoomState {
+        RoomState {
+            exists: self.exists,
+            members_only: self.members_only,
+            head: self.head,
+            last_received: Timestamp::from_micros(self.last_received),
+        }
+    }
+
     /// Sets a member's mark, which is nowhere else; `None` = no member any more.
     pub(super) fn set_mark(&mut self, user: UserNumber, mark: Option<u64>) -> Option<u64> {
         self.at_head.retain(|other| *other != user);
@@ -89,17 +94,14 @@ impl Room {
         }
     }
 
-    /// Whether there is anything that readers must not see.
     pub(crate) fn hides_any(&self) -> bool {
         self.low_watermark > 0 || self.erased.is_some()
     }
 
-    /// What readers must not see.
     pub(crate) fn hidden(&self) -> Hidden {
         Hidden { low_watermark: self.low_watermark, erased: self.erased.clone() }
     }
 
-    /// Messages kept.
     pub(crate) fn messages(&self) -> u64 {
         let erased = self.erased.as_ref().map_or(0, |erased| erased.len());
         self.head.saturating_sub(self.low_watermark).saturating_sub(erased)
@@ -110,7 +112,6 @@ impl Room {
         self.low_watermark + 1
     }
 
-    /// Messages kept behind a read mark.
     pub(crate) fn unread(&self, mark: u64) -> u64 {
         let base = mark.max(self.low_watermark);
         let erased = self.erased.as_ref().map_or(0, |erased| erased.len().saturating_sub(erased.rank(base)));

@@ -34,7 +34,6 @@ impl Users {
         Some(&self.entries.get(index(number))?.name)
     }
 
-    /// The rooms of a user.
     pub(super) fn rooms(&self, number: UserNumber) -> &[RoomNumber] {
         self.entries.get(index(number)).map_or(&[], |user| &user.rooms)
     }

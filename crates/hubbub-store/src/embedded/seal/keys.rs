@@ -4,28 +4,26 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::embedded::error::{DoingOn, MaintainError};
-use crate::embedded::file::write_sorted;
+use crate::embedded::file::{DataFile, write_sorted};
 use crate::embedded::kv::run::{KeyRun, RunWriter};
 use crate::embedded::kv::tail::{KeyLocation, read_change};
-use crate::embedded::kv::{ChangeLog, Key, KeyCatalog, Patience, log_path, run_path};
+use crate::embedded::kv::{Key, KeyCatalog, Patience, run_path};
 use crate::embedded::shared::Shared;
 use crate::embedded::tail::Tail;
 use crate::embedded::view::View;
 
-/// Keys taken from the tail's index at once.
 const PAGE: usize = 1_000;
 
 /// What a slot leaves of its keys. All of it is durable, nothing of it is named in the manifest yet.
 #[derive(Debug)]
 pub(crate) struct SealedKeys {
     run: KeyRun,
-    log: ChangeLog,
+    log: DataFile,
     revision: u64,
     more_keys: i64,
 }
 
 impl SealedKeys {
-    /// Names it in the manifest.
     pub(crate) fn add_to(&self, catalog: &mut KeyCatalog) {
         catalog.runs.push(self.run.number());
         catalog.log = self.log.number;
@@ -34,7 +32,7 @@ impl SealedKeys {
     }
 
     /// Shows it to readers. Answers the log that is of no use any more.
-    pub(crate) fn publish(self, view: &mut View) -> Option<ChangeLog> {
+    pub(crate) fn publish(self, view: &mut View) -> Option<DataFile> {
         view.runs.push(self.run);
         view.key_log.replace(self.log)
     }
@@ -61,20 +59,6 @@ impl Shared {
         Ok(Some(SealedKeys { run, log, revision, more_keys: tail.keys.more_keys() }))
     }
 
-    /// Lets go of the number of a seal whose files a manifest may name.
-    pub(crate) fn release_sealed_run(&self) {
-        self.keys.reserved.lock().seal = None;
-    }
-
-    /// Removes the log that another took the place of.
-    pub(crate) fn remove_old_log(&self, old_log: Option<ChangeLog>) -> Result<(), MaintainError> {
-        if let Some(old) = old_log {
-            let path = log_path(old.number);
-            self.disk.remove(&path).doing("removing", &path)?;
-        }
-        Ok(())
-    }
-
     /// A number for a run or log that no other one has.
     pub(crate) fn reserve_run(&self) -> u64 {
         let mut catalog = self.catalog.lock();
@@ -94,10 +78,10 @@ fn write_keys(tail: &Tail, writer: &mut RunWriter, path: &str) -> Result<(), Mai
                 writer.push(key, place.version, &[]).doing("writing", path)?;
                 continue;
             }
-            let push = |change: &crate::embedded::record::KeyChange<'_>| {
+            read_change(&tail.slot, key, place, Patience::Wait, |change| {
                 writer.push(key, place.version, change.value)
-            };
-            read_change(&tail.slot, key, place, Patience::Wait, push)?.doing("writing", path)?;
+            })?
+            .doing("writing", path)?;
         }
         match page.into_iter().next_back() {
             Some((key, _)) => last = Some(key),

@@ -11,10 +11,9 @@ use std::sync::atomic::Ordering;
 
 use hubbub_core::invariant::saturate;
 
-use crate::embedded::error::{DoingOn, MaintainError, READING};
+use crate::embedded::error::{DoingOn, MaintainError};
 use crate::embedded::file::cursor::index;
-use crate::embedded::file::write_sorted;
-use crate::embedded::journal::slot_path;
+use crate::embedded::file::{Patience, write_sorted};
 use crate::embedded::manifest::{MANIFEST, Manifest, may_be_named};
 use crate::embedded::queues::Files;
 use crate::embedded::record;
@@ -41,7 +40,7 @@ impl Shared {
         let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
         let begin = self.clock.monotonic();
         let number = *reserved.get_or_insert_with(|| self.reserve_segment());
-        let hidings = self.rooms.read().hidings();
+        let hidings = self.rooms.read().hidings;
         let segment = if tail.messages() > 0 { self.write_segment(&tail, number)? } else { None };
         let keys = self.seal_keys(&tail)?;
         let queues = self.write_queue_checkpoint(tail.journal)?;
@@ -58,7 +57,7 @@ impl Shared {
             manifest.segments.extend(segment.as_ref().map(Segment::number));
         });
         if may_be_named(&changed) {
-            self.release_sealed_run();
+            self.keys.reserved.lock().seal = None;
             if segment.is_some() {
                 *reserved = None;
             }
@@ -80,17 +79,14 @@ impl Shared {
         }
         self.status.sealed_through.store(tail.journal, Ordering::Release);
         self.rooms.write().mark_rewritten(hidings);
-        self.remove_old_log(old_log)?;
-        let took = self.clock.monotonic().saturating_sub(begin).as_secs_f64();
-        if took > 0.0 {
-            #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            let rate = (tail.slot.bytes as f64 / took) as u64;
+        self.remove_files(old_log.map(|old| old.path()))?;
+        let took = saturate::<_, u64>(self.clock.monotonic().saturating_sub(begin).as_micros());
+        if let Some(rate) = tail.slot.bytes.saturating_mul(1_000_000).checked_div(took) {
             self.status.seal_bytes_per_s.store(rate, Ordering::Relaxed);
         }
         Ok(true)
     }
 
-    /// A number for a new segment that no other has.
     pub(crate) fn reserve_segment(&self) -> u64 {
         let mut catalog = self.catalog.lock();
         let number = catalog.next_segment;
@@ -139,7 +135,6 @@ impl Shared {
     }
 
     fn copy_sorted(&self, tail: &Tail, writer: &mut SegmentWriter, path: &str) -> Result<(), MaintainError> {
-        let slot = slot_path(tail.slot.number);
         let mut rooms: Vec<_> = {
             let all = self.rooms.read();
             tail.rooms()
@@ -160,12 +155,11 @@ impl Shared {
                 let (Some(first), Some(last)) = (near.first(), near.last()) else { break };
                 let length = u64::from(last.offset) + u64::from(last.bytes) - u64::from(first.offset);
                 bytes.resize(saturate(length), 0);
-                tail.slot.file.read_exact_at(&mut bytes, first.offset.into()).doing(READING, &slot)?;
+                tail.slot.read(&mut bytes, first.offset.into(), Patience::Wait)?;
                 for place in near {
                     let mut record = bytes.get(index(place.offset - first.offset)..).unwrap_or_default();
-                    let message = record::read_message(&mut record).ok_or_else(|| {
-                        MaintainError::Damaged { path: slot.clone(), offset: place.offset.into() }
-                    })?;
+                    let message =
+                        record::read_message(&mut record).ok_or_else(|| tail.slot.damaged(place.offset))?;
                     writer.push(&message).doing("writing", path)?;
                 }
                 rest = others;

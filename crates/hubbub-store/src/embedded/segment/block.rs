@@ -6,7 +6,8 @@ use hubbub_core::invariant::cast;
 use hubbub_core::{Message, MessageType, Send, Timestamp};
 
 use super::uuid::{UUID_BYTES, UUID_TEXT_BYTES, pack_uuid, unpack_uuid};
-use crate::embedded::file::cursor::{index, put_varint, put_zigzag};
+use crate::embedded::file::cursor::index;
+use crate::embedded::file::varint;
 use crate::embedded::file::{Cached, Cursor};
 
 /// A block is closed before the message that would bring it over this; a larger message has a block of its own.
@@ -16,40 +17,34 @@ const KIND_BITS: u8 = 0b0011;
 const HAS_USERNAME: u8 = 0b0100;
 const ID_IS_UUID: u8 = 0b1000;
 
-/// Collects the messages of one block.
 #[derive(Debug, Default)]
 pub(super) struct BlockBuilder {
     heads: Vec<u8>,
     uuids: Vec<u8>,
     names: Vec<u8>,
     payloads: Vec<u8>,
-    messages: u32,
+    pub(super) messages: u32,
     last_seq: u64,
     last_received: i64,
 }
 
 impl BlockBuilder {
-    pub(super) fn messages(&self) -> u32 {
-        self.messages
-    }
-
     /// Whether the block must be closed before a message with so many bytes of strings.
     pub(super) fn is_full_for(&self, bytes: usize) -> bool {
         let now = self.heads.len() + self.uuids.len() + self.names.len() + self.payloads.len();
         self.messages > 0 && now + bytes > BLOCK_BYTES
     }
 
-    /// Adds a message behind the others.
     pub(super) fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
         let sent = &message.sent;
         let uuid = pack_uuid(sent.id);
         let name_bit = if sent.username.is_some() { HAS_USERNAME } else { 0 };
         let uuid_bit = if uuid.is_some() { ID_IS_UUID } else { 0 };
         self.heads.push(sent.kind as u8 | name_bit | uuid_bit);
-        put_zigzag(&mut self.heads, message.seq.wrapping_sub(self.last_seq).cast_signed());
+        varint::write_zigzag(message.seq.wrapping_sub(self.last_seq).cast_signed(), &mut self.heads);
         let received = message.received_at.as_micros();
-        put_zigzag(&mut self.heads, received.wrapping_sub(self.last_received));
-        put_zigzag(&mut self.heads, sent.timestamp.as_micros().wrapping_sub(received));
+        varint::write_zigzag(received.wrapping_sub(self.last_received), &mut self.heads);
+        varint::write_zigzag(sent.timestamp.as_micros().wrapping_sub(received), &mut self.heads);
         self.push_name(sent.user)?;
         if let Some(username) = sent.username {
             self.push_name(username)?;
@@ -58,7 +53,7 @@ impl BlockBuilder {
             Some(uuid) => self.uuids.extend_from_slice(&uuid),
             None => self.push_name(sent.id)?,
         }
-        put_varint(&mut self.heads, sent.text.len() as u64);
+        varint::write(sent.text.len() as u64, &mut self.heads);
         self.payloads.extend_from_slice(sent.text.as_bytes());
         (self.last_seq, self.last_received) = (message.seq, received);
         self.messages += 1;
@@ -88,7 +83,6 @@ impl BlockBuilder {
     }
 }
 
-/// Length of a name in one byte.
 pub(super) fn name_bytes(name: &str) -> io::Result<u8> {
     cast(name.len(), "a name of a checked message has 255 bytes at most").map_err(io::Error::other)
 }
@@ -109,7 +103,7 @@ struct MessageHead {
 
 /// A decoded block. Its messages' rooms follow from their ordinals and are given by the reader.
 #[derive(Debug)]
-pub struct MessageBlock {
+pub(crate) struct MessageBlock {
     heads: Vec<MessageHead>,
     /// All payloads, then user, username and id of each message.
     strings: String,
@@ -178,10 +172,10 @@ impl MessageBlock {
     pub(super) fn partition_point(
         &self,
         range: std::ops::Range<usize>,
-        before: impl Fn(u64, Timestamp) -> bool,
+        before: impl Fn(u64, i64) -> bool,
     ) -> usize {
         let heads = self.heads.get(range.clone()).unwrap_or_default();
-        range.start + heads.partition_point(|head| before(head.seq, Timestamp::from_micros(head.received)))
+        range.start + heads.partition_point(|head| before(head.seq, head.received))
     }
 
     /// The message at `index`, which belongs to `room`; `None` when its parts do not fit their strings.

@@ -6,20 +6,18 @@ use crc32c::crc32c_append;
 
 use super::block::MessageBlock;
 use super::id_hash::IdHasher;
-use super::id_table::{ENTRY_BYTES, PAGE_BYTES};
-use super::ids::{DAMAGED_PAGE, check_page, entry};
+use super::ids::{entries, entry};
 use super::index::RoomEntry;
 use super::open::Segment;
+use super::paged::PAYLOAD_LENGTH;
 use super::postings::Posting;
 use crate::embedded::file::FileError;
 use crate::embedded::tail::hash::Mix;
 
-/// Bytes read at a time.
-const STEP_BYTES: u64 = 256 * PAGE_BYTES as u64;
+const STEP_BYTES: u64 = 1 << 20;
 
 const OUT_OF_ORDER: &str = "a message is out of order, or not where the index says";
 
-/// State of the check of one segment.
 struct SegmentCheck<'a> {
     segment: &'a Segment,
     hasher: &'a IdHasher,
@@ -39,7 +37,7 @@ impl Segment {
     /// Reads everything: each block, the order of messages, whether they are where the indexes say, the tables of ids
     /// and users against the messages, and the checksum of the whole. Reports to `fault` whatever is wrong, and goes on behind it.
     /// The hasher is the one the segment was written with.
-    pub fn check(&self, hasher: &IdHasher, fault: &mut dyn FnMut(FileError)) {
+    pub(crate) fn check(&self, hasher: &IdHasher, fault: &mut dyn FnMut(FileError)) {
         let mut check = SegmentCheck {
             segment: self,
             hasher,
@@ -57,10 +55,10 @@ impl Segment {
             return;
         }
         if found_ids != check.expected_ids {
-            check.damaged(self.inner.ids.start, "the table of ids does not belong to the messages");
+            check.damaged(self.inner.ids.offset, "the table of ids does not belong to the messages");
         }
         if found_users != Some(check.expected_users) {
-            check.damaged(self.inner.ids.end, "the table of users does not belong to the messages");
+            check.damaged(self.inner.postings.offset, "the table of users does not belong to the messages");
         }
         if check.faults == 0 {
             check.body();
@@ -75,41 +73,37 @@ impl SegmentCheck<'_> {
     }
 
     fn damaged(&mut self, offset: u64, what: &'static str) {
-        self.report(self.segment.damaged(offset, what));
+        self.report(self.segment.inner.file.damaged(offset, what));
     }
 
     fn blocks(&mut self) {
         for place in 0..self.segment.inner.blocks.len() {
-            match self.segment.load_block(place) {
-                Ok(block) => {
-                    if self.block(place, &block).is_none() {
-                        let offset = self.segment.inner.blocks.get(place).map_or(0, |block| block.offset);
-                        self.damaged(offset, OUT_OF_ORDER);
-                        self.before = None;
-                    }
+            let error = match self.segment.load_block(place) {
+                Ok(block) if self.block(place, &block).is_some() => continue,
+                Ok(_) => {
+                    let offset = self.segment.inner.blocks.get(place).map_or(0, |block| block.offset);
+                    self.segment.inner.file.damaged(offset, OUT_OF_ORDER)
                 }
-                Err(error) => {
-                    self.report(error);
-                    self.before = None;
-                }
-            }
+                Err(error) => error,
+            };
+            self.report(error);
+            self.before = None;
         }
     }
 
     /// `None` when a message is not what the indexes say.
     fn block(&mut self, place: usize, block: &MessageBlock) -> Option<()> {
-        let index = *self.segment.inner.blocks.get(place)?;
+        let (index, rooms) = (*self.segment.inner.blocks.get(place)?, &self.segment.inner.rooms);
         for (at, ordinal) in self.segment.ordinals(place).enumerate() {
-            while self.segment.room_entry(self.room).is_some_and(|room| ordinal >= room.end()) {
+            while rooms.get(self.room).is_some_and(|(_, room)| ordinal >= room.end()) {
                 self.room += 1;
                 self.before = None;
             }
-            let room = *self.segment.room_entry(self.room)?;
-            let (name, _) = self.segment.room_at(self.room)?;
+            let (name, room) = rooms.get(self.room)?;
             let message = block.message(at, name)?;
             let this = (message.seq, message.received_at.as_micros());
             let is_first = at > 0 || this == (index.first_seq, index.first_received);
-            (is_first && fits_room(ordinal, this, self.before, &room)).then_some(())?;
+            (is_first && fits_room(ordinal, this, self.before, room)).then_some(())?;
             self.before = Some(this);
             let hash = self.hasher.hash(name, message.sent.id);
             self.expected_ids = self.expected_ids.wrapping_add(mix(hash, ordinal));
@@ -122,36 +116,27 @@ impl SegmentCheck<'_> {
 
     /// The sum over what the table of ids holds.
     fn ids(&mut self) -> u64 {
-        let range = self.segment.inner.ids.clone();
-        let (mut at, mut sum, mut page_number, mut last) = (range.start, 0_u64, 0, (0, 0));
-        while at < range.end {
-            let step = (range.end - at).min(STEP_BYTES);
-            let pages = match self.segment.read(at, step) {
-                Ok(pages) => pages,
+        let (mut sum, mut last) = (0_u64, (0, 0));
+        for (page, fence) in self.segment.inner.fences.iter().enumerate() {
+            let mut reader = self.segment.id_page(page);
+            let (mut begin, mut in_order) = (None, true);
+            match reader.peek(PAYLOAD_LENGTH) {
+                Ok(page) => {
+                    for (hash, ordinal) in entries(page).iter().map(entry) {
+                        begin = begin.or(Some(hash));
+                        in_order &= (hash, ordinal) >= last;
+                        last = (hash, ordinal);
+                        sum = sum.wrapping_add(mix(hash, ordinal));
+                    }
+                }
                 Err(error) => {
                     self.report(error);
-                    return sum;
-                }
-            };
-            for page in pages.chunks(PAGE_BYTES) {
-                let Some(entries) = check_page(page) else {
-                    self.damaged(at, DAMAGED_PAGE);
-                    (at, page_number) = (at + page.len() as u64, page_number + 1);
                     continue;
-                };
-                let (exact, _) = entries.as_chunks::<ENTRY_BYTES>();
-                let fence = self.segment.inner.fences.get(page_number).copied();
-                let mut in_order =
-                    fence == exact.first().and_then(|bytes| entry(bytes)).map(|(hash, _)| hash);
-                for (hash, ordinal) in exact.iter().filter_map(|bytes| entry(bytes)) {
-                    in_order &= (hash, ordinal) >= last;
-                    last = (hash, ordinal);
-                    sum = sum.wrapping_add(mix(hash, ordinal));
                 }
-                if !in_order {
-                    self.damaged(at, "the table of ids is out of order");
-                }
-                (at, page_number) = (at + page.len() as u64, page_number + 1);
+            }
+            if !in_order || begin != Some(*fence) {
+                let error = self.segment.id_page(page).damaged("the table of ids is out of order");
+                self.report(error);
             }
         }
         sum
@@ -180,7 +165,7 @@ impl SegmentCheck<'_> {
         let (mut at, mut crc) = (0, 0);
         while at < body.bytes {
             let step = (body.bytes - at).min(STEP_BYTES);
-            match self.segment.read(at, step) {
+            match self.segment.inner.file.read(at, step) {
                 Ok(bytes) => crc = crc32c_append(crc, &bytes),
                 Err(error) => return self.report(error),
             }
@@ -188,7 +173,7 @@ impl SegmentCheck<'_> {
         }
         if crc != body.crc {
             self.damaged(
-                self.segment.inner.ids.end,
+                self.segment.inner.postings.offset,
                 "the checksum of the whole does not match, though those of its parts do",
             );
         }

@@ -1,9 +1,8 @@
 //! The fixed parts of the file: table of sections and footer.
 
 use super::SEGMENTS_DIR;
-use crate::embedded::file::{Cursor, FileKind};
+use crate::embedded::file::{Cursor, FileKind, Section};
 
-/// Segments.
 pub(crate) static SEGMENT: FileKind = FileKind {
     dir: SEGMENTS_DIR,
     extension: "seg",
@@ -32,13 +31,10 @@ pub(super) mod section {
     pub(in super::super) const BODY: u32 = 16;
 }
 
-/// Where a section stands, as the table says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SectionEntry {
     pub(super) kind: u32,
-    pub(super) crc: u32,
-    pub(super) offset: u64,
-    pub(super) bytes: u64,
+    pub(super) place: Section,
     /// How many things it holds: rooms, blocks, ids, pages.
     pub(super) items: u64,
 }
@@ -55,10 +51,10 @@ pub(super) fn table(sections: &[SectionEntry]) -> Vec<u8> {
     let mut out = Vec::with_capacity(sections.len() * TABLE_ENTRY_BYTES);
     for entry in sections {
         out.extend_from_slice(&entry.kind.to_le_bytes());
-        out.extend_from_slice(&entry.crc.to_le_bytes());
-        out.extend_from_slice(&entry.offset.to_le_bytes());
-        out.extend_from_slice(&entry.bytes.to_le_bytes());
-        out.extend_from_slice(&entry.items.to_le_bytes());
+        out.extend_from_slice(&entry.place.crc.to_le_bytes());
+        for number in [entry.place.offset, entry.place.bytes, entry.items] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
     }
     out
 }
@@ -68,8 +64,8 @@ pub(super) fn read_table(bytes: &[u8]) -> Option<Vec<SectionEntry>> {
     let mut sections = Vec::new();
     while !cursor.is_empty() {
         let (kind, crc) = (cursor.u32()?, cursor.u32()?);
-        let (offset, bytes, items) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
-        sections.push(SectionEntry { kind, crc, offset, bytes, items });
+        let place = Section { offset: cursor.u64()?, bytes: cursor.u64()?, crc };
+        sections.push(SectionEntry { kind, place, items: cursor.u64()? });
     }
     Some(sections)
 }
@@ -85,7 +81,6 @@ impl Footer {
         out
     }
 
-    /// From the whole footer; `None` when it is damaged.
     pub(super) fn read(footer: &[u8]) -> Option<Self> {
         let mut cursor = SEGMENT.check_footer(footer)?;
         let table_offset = cursor.u64()?;
@@ -93,7 +88,6 @@ impl Footer {
         Some(Self { table_offset, sections, table_crc, number: cursor.u64()? })
     }
 
-    /// Length of the table in bytes.
     pub(super) fn table_bytes(&self) -> u64 {
         u64::from(self.sections) * TABLE_ENTRY_BYTES as u64
     }

@@ -7,26 +7,23 @@ use hubbub_core::id::ID_BYTES_MAX;
 /// Hashes (room, message id) with a key that belongs to the data directory. Another key makes every id table and
 /// filter worthless, so it is kept as long as the data.
 #[derive(Debug, Clone, Copy)]
-pub struct IdHasher {
+pub(crate) struct IdHasher {
     sip: SipHasher13,
 }
 
 impl IdHasher {
-    /// A hasher with the data directory's key.
-    pub fn new(key: [u64; 2]) -> Self {
+    pub(crate) fn new(key: [u64; 2]) -> Self {
         let [first, second] = key;
         Self { sip: SipHasher13::new_with_keys(first, second) }
     }
 
-    /// The hash of a key of the key-value store.
     #[inline]
     pub(crate) fn hash_key(&self, key: &[u8]) -> u64 {
         self.sip.hash(key)
     }
 
-    /// The hash of a message id in its room.
     #[inline]
-    pub fn hash(&self, room: &str, id: &str) -> u64 {
+    pub(crate) fn hash(&self, room: &str, id: &str) -> u64 {
         // Neither holds 0xFF, so no two pairs look alike.
         let mut joined = [0xFF_u8; 2 * ID_BYTES_MAX + 1];
         let end = room.len() + 1 + id.len();

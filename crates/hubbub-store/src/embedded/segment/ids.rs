@@ -1,40 +1,70 @@
-//! The id table as it is read: one id by its hash, or all from end to end.
+//! The table of ids: sorted (hash, ordinal) pairs in the pages of a stream, and the first hash of each page.
 
-use crc32c::crc32c;
+use std::io;
 
 use hubbub_core::Message;
 
-use super::id_table::{ENTRY_BYTES, PAGE_BYTES};
+use super::format::{SectionEntry, section};
 use super::open::Segment;
-use crate::embedded::file::{Cursor, FileError};
+use super::paged::{PAYLOAD_BYTES, PAYLOAD_LENGTH, PagedReader, PagedWriter};
+use crate::embedded::file::{Cursor, FileError, Output};
 
-/// Read at a time when all hashes are wanted.
-const STREAM_BYTES: u64 = 256 * PAGE_BYTES as u64;
+pub(super) const ENTRY_BYTES: usize = 12;
 
-pub(super) const DAMAGED_PAGE: &str = "the checksum of a page of ids does not match";
+/// A page is full of whole entries.
+pub(super) const PAGE_ENTRIES: u64 = (PAYLOAD_LENGTH / ENTRY_BYTES) as u64;
+const _: () = assert!(PAYLOAD_LENGTH.is_multiple_of(ENTRY_BYTES));
 
-/// What a page holds before its checksum; `None` when that does not match.
-pub(super) fn check_page(page: &[u8]) -> Option<&[u8]> {
-    let (content, crc) = page.split_last_chunk::<4>()?;
-    (crc32c(content) == u32::from_le_bytes(*crc)).then_some(content)
+/// Takes the pairs in their order and appends them to the file.
+pub(super) struct IdTableWriter {
+    pages: PagedWriter,
+    ids: u64,
+    fences: Vec<u8>,
 }
 
-pub(super) fn entry(bytes: &[u8]) -> Option<(u64, u32)> {
+impl IdTableWriter {
+    pub(super) fn begin(output: &Output) -> Self {
+        Self { pages: PagedWriter::begin(output), ids: 0, fences: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, hash: u64, ordinal: u32, output: &mut Output) -> io::Result<()> {
+        if self.ids.is_multiple_of(PAGE_ENTRIES) {
+            self.fences.extend_from_slice(&hash.to_le_bytes());
+        }
+        self.ids += 1;
+        self.pages.write(&hash.to_le_bytes(), output)?;
+        self.pages.write(&ordinal.to_le_bytes(), output)
+    }
+
+    pub(super) fn finish(self, output: &mut Output) -> io::Result<(SectionEntry, Vec<u8>)> {
+        Ok((self.pages.finish(section::IDS, self.ids, output)?, self.fences))
+    }
+}
+
+pub(super) fn entries(stream: &[u8]) -> &[[u8; ENTRY_BYTES]] {
+    stream.as_chunks().0
+}
+
+pub(super) fn entry(bytes: &[u8; ENTRY_BYTES]) -> (u64, u32) {
     let mut cursor = Cursor::new(bytes);
-    Some((cursor.u64()?, cursor.u32()?))
+    (cursor.u64().unwrap_or_default(), cursor.u32().unwrap_or_default())
 }
 
 impl Segment {
     /// Shows `visit` each message whose id has this hash, until it says that the right one was found (`true`).
     /// Whether it said so is the answer. The hash alone proves nothing: compare room and id.
-    pub fn find_id(&self, hash: u64, mut visit: impl FnMut(&Message<'_>) -> bool) -> Result<bool, FileError> {
+    pub(crate) fn find_id(
+        &self,
+        hash: u64,
+        mut visit: impl FnMut(&Message<'_>) -> bool,
+    ) -> Result<bool, FileError> {
         let fences = &self.inner.fences;
         let first = fences.partition_point(|fence| *fence < hash).saturating_sub(1);
-        for (page, fence) in fences.iter().enumerate().skip(first) {
-            if *fence > hash {
-                break;
-            }
-            for ordinal in self.ordinals_in_page(page, hash)? {
+        for (page, _) in fences.iter().enumerate().skip(first).take_while(|(_, fence)| **fence <= hash) {
+            let mut reader = self.id_page(page);
+            let entries = entries(reader.peek(PAYLOAD_LENGTH)?);
+            let from = entries.partition_point(|bytes| entry(bytes).0 < hash);
+            for (_, ordinal) in entries.iter().skip(from).map(entry).take_while(|(found, _)| *found == hash) {
                 if self.with_message(ordinal, &mut visit)? {
                     return Ok(true);
                 }
@@ -44,76 +74,39 @@ impl Segment {
     }
 
     /// Shows `visit` the hashes of all ids, in rising order, many at a time.
-    pub fn id_hashes(&self, mut visit: impl FnMut(&[u64])) -> Result<(), FileError> {
-        let mut stream = self.id_stream(STREAM_BYTES);
+    pub(crate) fn id_hashes(&self, mut visit: impl FnMut(&[u64])) -> Result<(), FileError> {
+        let mut reader = PagedReader::new(self, self.inner.ids, 0..u64::MAX);
         let mut hashes = Vec::new();
-        while stream.refill()? {
+        while !reader.is_at_end() {
+            let stream = reader.peek(1)?;
+            let length = stream.len();
             hashes.clear();
-            hashes.extend(stream.entries.iter().map(|(hash, _)| *hash));
+            hashes.extend(entries(stream).iter().map(|bytes| entry(bytes).0));
             visit(&hashes);
+            reader.consume(length);
         }
         Ok(())
     }
 
-    /// Goes through all (hash, ordinal) pairs, reading so many bytes at a time, a multiple of a page.
-    pub(super) fn id_stream(&self, step_bytes: u64) -> IdStream {
-        IdStream { segment: self.clone(), step_bytes, done: 0, entries: Vec::new(), next: 0 }
+    pub(super) fn id_stream(&self) -> IdStream {
+        IdStream { reader: PagedReader::new(self, self.inner.ids, 0..u64::MAX) }
     }
 
-    /// Offset and length of the table.
-    fn ids_location(&self) -> (u64, u64) {
-        let range = &self.inner.ids;
-        (range.start, range.end - range.start)
-    }
-
-    fn ordinals_in_page(&self, page: usize, hash: u64) -> Result<Vec<u32>, FileError> {
-        let (start, bytes) = self.ids_location();
-        let within = (page * PAGE_BYTES) as u64;
-        let length = bytes.saturating_sub(within).min(PAGE_BYTES as u64);
-        let page = self.read(start + within, length)?;
-        let entries = check_page(&page).ok_or_else(|| self.damaged(start + within, DAMAGED_PAGE))?;
-        let (exact, _) = entries.as_chunks::<ENTRY_BYTES>();
-        let hash_of = |bytes: &[u8; ENTRY_BYTES]| entry(bytes).map_or(0, |(hash, _)| hash);
-        let from = exact.partition_point(|bytes| hash_of(bytes) < hash);
-        let same = exact.iter().skip(from).take_while(|bytes| hash_of(bytes) == hash);
-        Ok(same.filter_map(|bytes| entry(bytes).map(|(_, ordinal)| ordinal)).collect())
+    pub(super) fn id_page(&self, page: usize) -> PagedReader {
+        let begin = page as u64 * PAYLOAD_BYTES;
+        PagedReader::new(self, self.inner.ids, begin..begin + PAYLOAD_BYTES)
     }
 }
 
 /// All (hash, ordinal) pairs of a segment in rising order.
 pub(super) struct IdStream {
-    segment: Segment,
-    step_bytes: u64,
-    /// Bytes of the table read so far.
-    done: u64,
-    entries: Vec<(u64, u32)>,
-    next: usize,
+    reader: PagedReader,
 }
 
 impl IdStream {
-    /// The next pair.
     pub(super) fn next(&mut self) -> Result<Option<(u64, u32)>, FileError> {
-        if self.next >= self.entries.len() && !self.refill()? {
-            return Ok(None);
-        }
-        self.next += 1;
-        Ok(self.entries.get(self.next - 1).copied())
-    }
-
-    /// Replaces `entries` by those that follow; `false` when there are none.
-    fn refill(&mut self) -> Result<bool, FileError> {
-        let (start, bytes) = self.segment.ids_location();
-        let at = start + self.done;
-        let step = (bytes - self.done).min(self.step_bytes);
-        self.entries.clear();
-        self.next = 0;
-        let pages = self.segment.read(at, step)?;
-        for (page, at) in pages.chunks(PAGE_BYTES).zip((at..).step_by(PAGE_BYTES)) {
-            let entries = check_page(page).ok_or_else(|| self.segment.damaged(at, DAMAGED_PAGE))?;
-            let (exact, _) = entries.as_chunks::<ENTRY_BYTES>();
-            self.entries.extend(exact.iter().filter_map(|bytes| entry(bytes)));
-        }
-        self.done += step;
-        Ok(!self.entries.is_empty())
+        let next = entries(self.reader.peek(ENTRY_BYTES)?).first().map(entry);
+        self.reader.consume(ENTRY_BYTES);
+        Ok(next)
     }
 }

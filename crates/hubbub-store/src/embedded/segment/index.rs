@@ -1,21 +1,25 @@
 //! The indexes kept in memory: rooms, blocks, and the first hash of every page of ids.
 
+use std::ops::Range;
+
 use hubbub_core::Timestamp;
 
 use crate::embedded::file::Cursor;
-use crate::embedded::file::cursor::{index, put_varint, put_zigzag};
+use crate::embedded::file::cursor::index;
+use crate::embedded::file::varint;
 
 /// A room's part of a segment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RoomEntry {
+pub(crate) struct RoomEntry {
     name_at: u32,
     name_bytes: u8,
-    pub(super) count: u32,
+    pub(crate) count: u32,
     pub(super) first_ordinal: u32,
-    pub(super) first_seq: u64,
-    pub(super) last_seq: u64,
-    pub(super) first_received: i64,
-    pub(super) last_received: i64,
+    pub(crate) first_seq: u64,
+    pub(crate) last_seq: u64,
+    /// When these were received, in microseconds.
+    pub(crate) first_received: i64,
+    pub(crate) last_received: i64,
 }
 
 impl RoomEntry {
@@ -23,9 +27,12 @@ impl RoomEntry {
     pub(super) fn end(&self) -> u32 {
         self.first_ordinal.saturating_add(self.count)
     }
+
+    pub(crate) fn ordinals(&self) -> Range<u32> {
+        self.first_ordinal..self.end()
+    }
 }
 
-/// All rooms of a segment in the order of their names.
 #[derive(Debug, Default)]
 pub(super) struct RoomIndex {
     rooms: Vec<RoomEntry>,
@@ -37,11 +44,20 @@ impl RoomIndex {
         self.rooms.len()
     }
 
-    pub(super) fn entries(&self) -> &[RoomEntry] {
-        &self.rooms
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &RoomEntry)> {
+        self.rooms.iter().map(|entry| (self.name(entry), entry))
     }
 
-    pub(super) fn name(&self, entry: &RoomEntry) -> &str {
+    /// The room at `place` in the order of names.
+    pub(super) fn get(&self, place: usize) -> Option<(&str, &RoomEntry)> {
+        self.rooms.get(place).map(|entry| (self.name(entry), entry))
+    }
+
+    pub(super) fn end(&self) -> u32 {
+        self.rooms.last().map_or(0, RoomEntry::end)
+    }
+
+    fn name(&self, entry: &RoomEntry) -> &str {
         let start = index(entry.name_at);
         self.names.get(start..start + usize::from(entry.name_bytes)).unwrap_or_default()
     }
@@ -51,10 +67,9 @@ impl RoomIndex {
         self.rooms.get(place)
     }
 
-    /// The room of the message with this ordinal.
-    pub(super) fn of_ordinal(&self, ordinal: u32) -> Option<&RoomEntry> {
+    pub(super) fn of_ordinal(&self, ordinal: u32) -> Option<(&str, &RoomEntry)> {
         let behind = self.rooms.partition_point(|entry| entry.first_ordinal <= ordinal);
-        self.rooms.get(behind.checked_sub(1)?)
+        self.get(behind.checked_sub(1)?)
     }
 
     pub(super) fn last_name(&self) -> Option<&str> {
@@ -88,11 +103,11 @@ impl RoomIndex {
         for entry in &self.rooms {
             out.push(entry.name_bytes);
             out.extend_from_slice(self.name(entry).as_bytes());
-            put_varint(&mut out, entry.count.into());
-            put_varint(&mut out, entry.first_seq);
-            put_varint(&mut out, entry.last_seq.wrapping_sub(entry.first_seq));
-            put_zigzag(&mut out, entry.first_received);
-            put_zigzag(&mut out, entry.last_received.wrapping_sub(entry.first_received));
+            varint::write(entry.count.into(), &mut out);
+            varint::write(entry.first_seq, &mut out);
+            varint::write(entry.last_seq.wrapping_sub(entry.first_seq), &mut out);
+            varint::write_zigzag(entry.first_received, &mut out);
+            varint::write_zigzag(entry.last_received.wrapping_sub(entry.first_received), &mut out);
         }
         out
     }
@@ -126,7 +141,6 @@ impl RoomIndex {
         self.times().map_or(0, |(first, _)| first.as_micros())
     }
 
-    /// Earliest and latest time any message of the segment was received.
     pub(super) fn times(&self) -> Option<(Timestamp, Timestamp)> {
         let first = self.rooms.iter().map(|entry| entry.first_received).min()?;
         let last = self.rooms.iter().map(|entry| entry.last_received).max()?;
@@ -148,10 +162,10 @@ pub(super) fn write_blocks(blocks: &[BlockEntry], messages: u32) -> Vec<u8> {
     let mut out = Vec::new();
     let ends = blocks.iter().skip(1).map(|block| block.first_ordinal).chain([messages]);
     for (block, end) in blocks.iter().zip(ends) {
-        put_varint(&mut out, block.stored_bytes.into());
-        put_varint(&mut out, end.wrapping_sub(block.first_ordinal).into());
-        put_varint(&mut out, block.first_seq);
-        put_zigzag(&mut out, block.first_received);
+        varint::write(block.stored_bytes.into(), &mut out);
+        varint::write(end.wrapping_sub(block.first_ordinal).into(), &mut out);
+        varint::write(block.first_seq, &mut out);
+        varint::write_zigzag(block.first_received, &mut out);
     }
     out
 }

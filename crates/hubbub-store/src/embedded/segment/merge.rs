@@ -7,22 +7,17 @@ use std::io;
 
 use hubbub_core::Message;
 
-use super::id_table::{IdTableWriter, PAGE_BYTES};
-use super::ids::IdStream;
+use super::ids::{IdStream, IdTableWriter};
 use super::merge_users::merge_users;
 use super::open::Segment;
 use super::scan::MessageScan;
 use super::writer::SegmentWriter;
 use crate::embedded::file::{FileError, Output};
 
-/// Read at a time of each source's table of ids.
-const STEP_BYTES: u64 = 16 * PAGE_BYTES as u64;
-
 /// Why a merge was given up. Its sources are as they were.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum MergeError {
-    /// A source could not be read.
+pub(crate) enum MergeError {
     #[error(transparent)]
     Read(#[from] FileError),
     /// The new segment could not be written; try again when there is space.
@@ -33,7 +28,7 @@ pub enum MergeError {
 /// Copies the messages for which `keep` holds from `sources` to `writer`, which is empty, in order. A room may be in
 /// several sources, a seq of it in one only; all have ids hashed with the same key. The caller finishes the writer
 /// without adding more, or discards it when it holds nothing.
-pub fn merge(
+pub(crate) fn merge(
     sources: &[Segment],
     writer: &mut SegmentWriter,
     keep: impl Fn(&Message<'_>) -> bool,
@@ -46,15 +41,16 @@ pub fn merge(
     while let Some(place) = first_of(&scans) {
         let (Some(scan), Some(moves)) = (scans.get_mut(place), moves.get_mut(place)) else { break };
         if let Some(message) = scan.current().filter(&keep) {
-            moves.add(scan.ordinal(), writer.push_without_indexes(&message)?);
+            moves.add(scan.ordinal, writer.push_without_indexes(&message)?);
         }
         scan.next()?;
     }
-    writer.write_ids(|table, output| merge_ids(sources, &moves, table, output))?;
-    writer.write_users(|table, output| merge_users(sources, &moves, table, output))
+    writer.write_tables(
+        |table, output| merge_ids(sources, &moves, table, output),
+        |table, output| merge_users(sources, &moves, table, output),
+    )
 }
 
-/// Place of the scan whose message comes first.
 fn first_of(scans: &[MessageScan]) -> Option<usize> {
     let keys = scans.iter().enumerate().filter_map(|(place, scan)| {
         let message = scan.current()?;
@@ -71,7 +67,7 @@ fn merge_ids(
 ) -> Result<(), MergeError> {
     let mut tables = Vec::with_capacity(sources.len());
     for (source, moves) in sources.iter().zip(moves) {
-        let mut kept = KeptIds { stream: source.id_stream(STEP_BYTES), moves, current: None };
+        let mut kept = KeptIds { stream: source.id_stream(), moves, current: None };
         kept.advance()?;
         tables.push(kept);
     }

@@ -23,7 +23,7 @@ pub(super) fn merge_users(
     let mut name = String::new();
     loop {
         name.clear();
-        let waiting = all.iter().filter(|users| users.part.is_some()).map(|users| users.scan.name());
+        let waiting = all.iter().filter(|users| users.part.is_some()).map(|users| users.scan.name.as_str());
         let Some(first) = waiting.min() else { return Ok(()) };
         name.push_str(first);
         for users in &mut all {
@@ -49,7 +49,6 @@ pub(super) fn merge_users(
 struct KeptUsers<'a> {
     scan: UserScan,
     moves: &'a Moves,
-    /// The user the scan stands at.
     part: Option<UserPart>,
     /// Set while that user is being copied.
     decoder: Option<PostingDecoder>,
@@ -64,7 +63,7 @@ impl KeptUsers<'_> {
 
     /// Begins the messages of this user, if the scan stands at it.
     fn begin(&mut self, name: &str) -> Result<(), FileError> {
-        if let Some(part) = self.part.as_ref().filter(|_| self.scan.name() == name) {
+        if let Some(part) = self.part.as_ref().filter(|_| self.scan.name == name) {
             self.decoder = Some(self.scan.begin_postings(part));
             self.advance_posting()?;
         }

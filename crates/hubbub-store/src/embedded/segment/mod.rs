@@ -47,7 +47,6 @@ mod block;
 mod check;
 mod format;
 mod id_hash;
-mod id_table;
 mod ids;
 mod index;
 mod merge;
@@ -65,26 +64,21 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use crate::embedded::file::cache::BLOCK_CACHE_BYTES;
+pub(crate) type BlockCache = crate::embedded::file::cache::BlockCache<block::MessageBlock>;
 
-/// Decoded blocks of all segments.
-pub type BlockCache = crate::embedded::file::cache::BlockCache<block::MessageBlock>;
+pub(crate) use crate::embedded::file::codec::Codec;
+pub(crate) use id_hash::IdHasher;
+pub(crate) use index::RoomEntry;
+pub(crate) use merge::{MergeError, merge};
+pub(crate) use open::Segment;
+pub(crate) use postings::Posting;
+pub(crate) use read::ReadEnd;
+pub(crate) use users::UserPart;
+pub(crate) use writer::SegmentWriter;
 
-pub use crate::embedded::file::codec::Codec;
-pub use crate::embedded::file::error::FileError;
-pub use id_hash::IdHasher;
-pub use merge::{MergeError, merge};
-pub use open::{RoomSpan, Segment};
-pub use postings::Posting;
-pub use read::ReadEnd;
-pub use scan::MessageScan;
-pub use users::{Postings, UserPart, UserScan};
-pub use writer::SegmentWriter;
-
-/// Directory of the segments.
-pub const SEGMENTS_DIR: &str = "segments";
+pub(crate) const SEGMENTS_DIR: &str = "segments";
 
 /// Name of a finished segment, relative to the data directory.
-pub fn segment_path(number: u64) -> String {
+pub(crate) fn segment_path(number: u64) -> String {
     format::SEGMENT.path(number)
 }

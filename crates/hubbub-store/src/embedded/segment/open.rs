@@ -11,210 +11,135 @@ use hubbub_core::{Message, Timestamp};
 use super::BlockCache;
 use super::block::MessageBlock;
 use super::format::{self, FOOTER_BYTES, Footer, SEGMENT, SectionEntry, section};
-use super::id_table::{PAGE_ENTRIES, ids_bytes};
+use super::ids::{ENTRY_BYTES, PAGE_ENTRIES};
 use super::index::{BlockEntry, RoomEntry, RoomIndex, read_blocks};
 use super::paged::Paged;
 use super::users::UserFences;
-use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::disk::Disk;
 use crate::embedded::file::cursor::index;
 use crate::embedded::file::reader::read_u64s;
 use crate::embedded::file::{CachedBlocks, DataFile, FileError, FileKind, Section};
 
-/// A room's part of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RoomSpan<'a> {
-    /// The room.
-    pub room: &'a str,
-    /// Seq of its first message here.
-    pub first_seq: u64,
-    /// Seq of its last message here.
-    pub last_seq: u64,
-    /// Messages it has here.
-    pub count: u64,
-    /// When the first of them was received.
-    pub first_received: Timestamp,
-    /// When the last of them was received.
-    pub last_received: Timestamp,
-}
-
 /// An open segment. Cheap to clone; reads from many threads at once. Removing the file does not disturb it.
 #[derive(Clone)]
-pub struct Segment {
+pub(crate) struct Segment {
     pub(super) inner: Arc<Inner>,
 }
 
 pub(super) struct Inner {
     pub(super) file: DataFile,
-    pub(super) number: u64,
-    pub(super) body: SectionEntry,
-    pub(super) crc: u32,
+    pub(super) body: Section,
     pub(super) messages: u32,
     pub(super) rooms: RoomIndex,
     pub(super) blocks: Vec<BlockEntry>,
-    pub(super) ids: Range<u64>,
+    pub(super) ids: Paged,
     pub(super) fences: Vec<u64>,
     pub(super) users: Paged,
     pub(super) postings: Paged,
     pub(super) user_fences: UserFences,
     pub(super) user_count: u64,
-    pub(super) cached: CachedBlocks<MessageBlock>,
+    cached: CachedBlocks<MessageBlock>,
 }
 
 impl Segment {
     /// Opens segment `number` and checks everything but blocks, ids and users, which are checked as they are read. Decoded
     /// blocks are kept in `cache`. Indexes take about 32 bytes of memory per block, 8 per 341 ids, 50 per room, 30 per 64 users.
-    pub fn open(disk: &dyn Disk, number: u64, cache: Arc<BlockCache>) -> Result<Self, FileError> {
-        let file = DataFile::open(disk, &SEGMENT, number)?;
-        let (sections, end) = read_sections(&file, number)?;
+    pub(crate) fn open(disk: &dyn Disk, number: u64, cache: Arc<BlockCache>) -> Result<Self, FileError> {
+        let mut file = DataFile::open(disk, &SEGMENT, number)?;
+        let (sections, end) = read_sections(&file)?;
         let sections = Sections { file: &file, entries: &sections };
 
         let (at, found) = sections.read(section::ROOMS)?;
-        let rooms = RoomIndex::read(&found)
-            .ok_or_else(|| file.damaged(at.offset, "the index of rooms is not one"))?;
+        let rooms =
+            RoomIndex::read(&found).ok_or_else(|| file.damaged(at, "the index of rooms is not one"))?;
         let (blocks_at, found) = sections.read(section::BLOCKS)?;
         let (blocks, messages, blocks_end) = read_blocks(&found, FileKind::HEADER_BYTES as u64)
-            .ok_or_else(|| file.damaged(blocks_at.offset, "the index of blocks is not one"))?;
+            .ok_or_else(|| file.damaged(blocks_at, "the index of blocks is not one"))?;
         let fences = read_u64s(&sections.read(section::FENCES)?.1);
-        let ids = sections.find(section::IDS)?;
-        let body = sections.find(section::BODY)?;
-
+        let body = sections.find(section::BODY)?.place;
         let (at, found) = sections.read(section::USER_FENCES)?;
-        let user_fences = UserFences::read(&found)
-            .ok_or_else(|| file.damaged(at.offset, "the index of users is not one"))?;
-        let (users, postings) = (sections.find(section::USERS)?, sections.find(section::POSTINGS)?);
-        let user_count = users.items;
-        let (Some(users), Some(all_postings)) = (Paged::of(&users), Paged::of(&postings)) else {
-            return Err(file.damaged(users.offset, "the pages of users are cut"));
-        };
+        let user_fences =
+            UserFences::read(&found).ok_or_else(|| file.damaged(at, "the index of users is not one"))?;
+        let ids = sections.paged(section::IDS, "the checksum of a page of ids does not match")?;
+        let wrong_crc = "the checksum of a page of users does not match";
+        let users = sections.paged(section::USERS, wrong_crc)?;
+        let postings = sections.paged(section::POSTINGS, wrong_crc)?;
 
+        let count = u64::from(messages);
         let fits = blocks_end == ids.offset
-            && postings.items == u64::from(messages)
-            && rooms.entries().last().map_or(0, RoomEntry::end) == messages
-            && ids.bytes == ids_bytes(messages.into())
-            && body.bytes + end.len() as u64 == file.bytes()
-            && fences.len() as u64 == u64::from(messages).div_ceil(PAGE_ENTRIES as u64);
+            && sections.find(section::POSTINGS)?.items == count
+            && rooms.end() == messages
+            && ids.bytes() == count * ENTRY_BYTES as u64
+            && body.bytes + end.len() as u64 == file.bytes
+            && fences.len() as u64 == count.div_ceil(PAGE_ENTRIES);
         if !fits {
-            return Err(file.damaged(blocks_at.offset, "the indexes do not fit each other"));
+            return Err(file.damaged(blocks_at, "the indexes do not fit each other"));
         }
+        let user_count = sections.find(section::USERS)?.items;
+        file.crc32c = crc32c_append(body.crc, &end);
         let inner = Inner {
-            number,
+            file,
             body,
-            crc: crc32c_append(body.crc, &end),
             messages,
             rooms,
             blocks,
-            ids: ids.offset..ids.offset + ids.bytes,
+            ids,
             fences,
             users,
-            postings: all_postings,
+            postings,
             user_fences,
             user_count,
             cached: CachedBlocks::new(cache),
-            file,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Its number, part of its file name.
-    pub fn number(&self) -> u64 {
-        self.inner.number
+    pub(crate) fn file(&self) -> &DataFile {
+        &self.inner.file
     }
 
-    /// Length of the file.
-    pub fn bytes(&self) -> u64 {
-        self.inner.file.bytes()
+    pub(crate) fn number(&self) -> u64 {
+        self.inner.file.number
     }
 
-    /// Checksum of the whole file, as it was written.
-    pub fn crc32c(&self) -> u32 {
-        self.inner.crc
+    pub(crate) fn bytes(&self) -> u64 {
+        self.inner.file.bytes
     }
 
-    /// The open file.
-    pub(crate) fn file(&self) -> &Arc<dyn DiskFile> {
-        self.inner.file.handle()
-    }
-
-    /// How many messages it holds.
-    pub fn messages(&self) -> u64 {
+    pub(crate) fn messages(&self) -> u64 {
         self.inner.messages.into()
     }
 
-    /// How many users have messages in it.
-    pub fn user_count(&self) -> u64 {
+    pub(crate) fn user_count(&self) -> u64 {
         self.inner.user_count
     }
 
     /// When its oldest and its newest message were received; `None` when it holds none.
-    pub fn times(&self) -> Option<(Timestamp, Timestamp)> {
+    pub(crate) fn times(&self) -> Option<(Timestamp, Timestamp)> {
         self.inner.rooms.times()
     }
 
-    /// Its rooms in the order of their names.
-    pub fn rooms(&self) -> impl Iterator<Item = RoomSpan<'_>> {
-        self.inner.rooms.entries().iter().map(|entry| self.room_span(entry))
+    pub(crate) fn rooms(&self) -> impl Iterator<Item = (&str, &RoomEntry)> {
+        self.inner.rooms.all()
     }
 
-    /// A room's part, `None` when it has none here.
-    pub fn span(&self, room: &str) -> Option<RoomSpan<'_>> {
-        self.room(room).map(|entry| self.room_span(entry))
-    }
-
-    /// The room of the message with this ordinal, and the ordinals of all its messages.
-    pub(crate) fn room_of(&self, ordinal: u32) -> Option<(RoomSpan<'_>, Range<u32>)> {
-        let entry = self.inner.rooms.of_ordinal(ordinal).filter(|entry| ordinal < entry.end())?;
-        Some((self.room_span(entry), entry.first_ordinal..entry.end()))
-    }
-
-    fn room_span(&self, entry: &RoomEntry) -> RoomSpan<'_> {
-        RoomSpan {
-            room: self.inner.rooms.name(entry),
-            first_seq: entry.first_seq,
-            last_seq: entry.last_seq,
-            count: entry.count.into(),
-            first_received: Timestamp::from_micros(entry.first_received),
-            last_received: Timestamp::from_micros(entry.last_received),
-        }
-    }
-
-    pub(super) fn room(&self, room: &str) -> Option<&RoomEntry> {
+    pub(crate) fn room(&self, room: &str) -> Option<&RoomEntry> {
         self.inner.rooms.find(room)
     }
 
-    /// Name and ordinals of the room at `place` in the order of names.
-    pub(super) fn room_at(&self, place: usize) -> Option<(&str, Range<u32>)> {
-        let entry = self.inner.rooms.entries().get(place)?;
-        Some((self.inner.rooms.name(entry), entry.first_ordinal..entry.end()))
+    pub(crate) fn room_of(&self, ordinal: u32) -> Option<(&str, &RoomEntry)> {
+        self.inner.rooms.of_ordinal(ordinal).filter(|(_, entry)| ordinal < entry.end())
     }
 
-    /// Place of the block that holds the message with this ordinal.
     pub(super) fn block_of(&self, ordinal: u32) -> usize {
         let behind = self.inner.blocks.partition_point(|block| block.first_ordinal <= ordinal);
         behind.saturating_sub(1)
     }
 
-    /// Ordinals of the messages of the block at `place`.
     pub(super) fn ordinals(&self, place: usize) -> Range<u32> {
         let first =
             |place: usize| self.inner.blocks.get(place).map_or(self.inner.messages, |b| b.first_ordinal);
         first(place)..first(place + 1)
-    }
-
-    /// The time to which those in postings are differences.
-    pub(super) fn base_time(&self) -> i64 {
-        self.inner.rooms.base_time()
-    }
-
-    pub(super) fn room_entry(&self, place: usize) -> Option<&RoomEntry> {
-        self.inner.rooms.entries().get(place)
-    }
-
-    pub(super) fn damaged(&self, offset: u64, what: &'static str) -> FileError {
-        self.inner.file.damaged(offset, what)
-    }
-
-    pub(super) fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, FileError> {
-        self.inner.file.read(offset, bytes)
     }
 
     /// The block at `place`, from the cache or put into it.
@@ -224,15 +149,26 @@ impl Segment {
 
     /// The block at `place`, past the cache.
     pub(super) fn load_block(&self, place: usize) -> Result<MessageBlock, FileError> {
+        let file = &self.inner.file;
         let entry = self.inner.blocks.get(place);
-        let entry = entry.ok_or_else(|| self.damaged(0, "there is no such block"))?;
-        let stored = self.read(entry.offset, entry.stored_bytes.into())?;
-        let raw = self.inner.file.unpack(&stored, entry.offset)?;
-        MessageBlock::decode(&raw, self.ordinals(place).len())
-            .ok_or_else(|| self.damaged(entry.offset, "a block does not match its index"))
+        let entry = entry.ok_or_else(|| file.damaged(0, "there is no such block"))?;
+        let stored = file.read(entry.offset, entry.stored_bytes.into())?;
+        MessageBlock::decode(&file.unpack(&stored, entry.offset)?, self.ordinals(place).len())
+            .ok_or_else(|| file.damaged(entry.offset, "a block does not match its index"))
     }
 
-    /// Shows `visit` the message with this ordinal.
+    pub(super) fn message<'a>(
+        &self,
+        place: usize,
+        block: &'a MessageBlock,
+        index: usize,
+        room: &'a str,
+    ) -> Result<Message<'a>, FileError> {
+        let offset = || self.inner.blocks.get(place).map_or(0, |entry| entry.offset);
+        let what = "a message does not fit its block";
+        block.message(index, room).ok_or_else(|| self.inner.file.damaged(offset(), what))
+    }
+
     pub(crate) fn with_message<T>(
         &self,
         ordinal: u32,
@@ -241,10 +177,8 @@ impl Segment {
         let place = self.block_of(ordinal);
         let block = self.block(place)?;
         let at = index(ordinal.saturating_sub(self.ordinals(place).start));
-        let room = self.inner.rooms.of_ordinal(ordinal).map_or("", |entry| self.inner.rooms.name(entry));
-        let message = block.message(at, room);
-        let offset = self.inner.blocks.get(place).map_or(0, |entry| entry.offset);
-        Ok(visit(&message.ok_or_else(|| self.damaged(offset, "a message does not fit its block"))?))
+        let room = self.inner.rooms.of_ordinal(ordinal).map_or("", |(name, _)| name);
+        Ok(visit(&self.message(place, &block, at, room)?))
     }
 }
 
@@ -255,10 +189,10 @@ impl fmt::Debug for Segment {
 }
 
 /// The table of sections, and the end of the file as it is, from the table on.
-fn read_sections(file: &DataFile, number: u64) -> Result<(Vec<SectionEntry>, Vec<u8>), FileError> {
+fn read_sections(file: &DataFile) -> Result<(Vec<SectionEntry>, Vec<u8>), FileError> {
     let (at, last) = file.read_footer(FOOTER_BYTES)?;
     let footer = Footer::read(&last).ok_or_else(|| file.damaged(at, "it does not end as a segment does"))?;
-    if footer.number != number {
+    if footer.number != file.number {
         return Err(file.damaged(at, "it is another segment than its name says"));
     }
     let table = Section { offset: footer.table_offset, bytes: footer.table_bytes(), crc: footer.table_crc };
@@ -269,21 +203,25 @@ fn read_sections(file: &DataFile, number: u64) -> Result<(Vec<SectionEntry>, Vec
     Ok((sections, end))
 }
 
-/// The sections of a file that is being opened.
 struct Sections<'a> {
     file: &'a DataFile,
     entries: &'a [SectionEntry],
 }
 
 impl Sections<'_> {
-    fn find(&self, kind: u32) -> Result<SectionEntry, FileError> {
+    fn find(&self, kind: u32) -> Result<&SectionEntry, FileError> {
         let found = self.entries.iter().find(|section| section.kind == kind);
-        found.copied().ok_or_else(|| self.file.damaged(self.file.bytes(), "a section is missing"))
+        found.ok_or_else(|| self.file.damaged(self.file.bytes, "a section is missing"))
     }
 
-    fn read(&self, kind: u32) -> Result<(SectionEntry, Vec<u8>), FileError> {
-        let entry = self.find(kind)?;
-        let section = Section { offset: entry.offset, bytes: entry.bytes, crc: entry.crc };
-        Ok((entry, self.file.read_section(&section, "the checksum of an index does not match")?))
+    fn read(&self, kind: u32) -> Result<(u64, Vec<u8>), FileError> {
+        let place = self.find(kind)?.place;
+        Ok((place.offset, self.file.read_section(&place, "the checksum of an index does not match")?))
+    }
+
+    fn paged(&self, kind: u32, wrong_crc: &'static str) -> Result<Paged, FileError> {
+        let place = &self.find(kind)?.place;
+        Paged::of(place, wrong_crc)
+            .ok_or_else(|| self.file.damaged(place.offset, "the pages of a table are cut"))
     }
 }

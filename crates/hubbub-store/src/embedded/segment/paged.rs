@@ -11,16 +11,16 @@ use crc32c::crc32c;
 use hubbub_core::invariant::saturate;
 
 use super::format::SectionEntry;
-use super::ids::check_page;
 use super::open::Segment;
-use crate::embedded::file::{FileError, Output};
+use crate::embedded::file::{Cursor, FileError, Output, Section};
 
+/// Pages are as large as those of the operating system's cache.
 const PAGE_BYTES: u64 = 4096;
 const CRC_BYTES: u64 = 4;
-const PAYLOAD_BYTES: u64 = PAGE_BYTES - CRC_BYTES;
+pub(super) const PAYLOAD_BYTES: u64 = PAGE_BYTES - CRC_BYTES;
 /// The same two as lengths in memory.
 const PAGE_LENGTH: usize = 4096;
-const PAYLOAD_LENGTH: usize = PAGE_LENGTH - 4;
+pub(super) const PAYLOAD_LENGTH: usize = PAGE_LENGTH - 4;
 
 /// Pages read with one call when a long part is wanted.
 const STEP_PAGES: u64 = 64;
@@ -29,7 +29,8 @@ const STEP_PAGES: u64 = 64;
 pub(super) struct PagedWriter {
     offset: u64,
     page: Vec<u8>,
-    bytes: u64,
+    /// Of the stream so far.
+    pub(super) bytes: u64,
 }
 
 impl PagedWriter {
@@ -38,12 +39,6 @@ impl PagedWriter {
         Self { offset: output.position(), page: Vec::new(), bytes: 0 }
     }
 
-    /// Bytes of the stream so far.
-    pub(super) fn position(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Appends to the stream.
     pub(super) fn write(&mut self, mut bytes: &[u8], output: &mut Output) -> io::Result<()> {
         self.bytes += bytes.len() as u64;
         while !bytes.is_empty() {
@@ -61,7 +56,8 @@ impl PagedWriter {
     /// Ends the stream. Where it stands, as a section of this kind that holds so many things.
     pub(super) fn finish(mut self, kind: u32, items: u64, output: &mut Output) -> io::Result<SectionEntry> {
         self.write_page(output)?;
-        Ok(SectionEntry { kind, crc: 0, offset: self.offset, bytes: output.position() - self.offset, items })
+        let place = Section { offset: self.offset, bytes: output.position() - self.offset, crc: 0 };
+        Ok(SectionEntry { kind, place, items })
     }
 
     fn write_page(&mut self, output: &mut Output) -> io::Result<()> {
@@ -77,22 +73,22 @@ impl PagedWriter {
     }
 }
 
-/// Where a stream stands in a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paged {
-    offset: u64,
+    pub(super) offset: u64,
     stored_bytes: u64,
+    wrong_crc: &'static str,
 }
 
 impl Paged {
-    /// The stream of a section; `None` when no stream is stored in so many bytes.
-    pub(super) fn of(section: &SectionEntry) -> Option<Self> {
-        let rest = section.bytes % PAGE_BYTES;
-        (rest == 0 || rest > CRC_BYTES)
-            .then_some(Self { offset: section.offset, stored_bytes: section.bytes })
+    /// The stream of a section; `None` when no stream is stored in so many bytes. `wrong_crc` is said of a page whose
+    /// checksum does not match.
+    pub(super) fn of(section: &Section, wrong_crc: &'static str) -> Option<Self> {
+        let Section { offset, bytes, .. } = *section;
+        let rest = bytes % PAGE_BYTES;
+        (rest == 0 || rest > CRC_BYTES).then_some(Self { offset, stored_bytes: bytes, wrong_crc })
     }
 
-    /// Length of the stream.
     pub(super) fn bytes(&self) -> u64 {
         self.stored_bytes - self.stored_bytes.div_ceil(PAGE_BYTES) * CRC_BYTES
     }
@@ -122,7 +118,6 @@ impl PagedReader {
         self.at - (self.buffer.len() - self.used) as u64
     }
 
-    /// Whether nothing is left.
     pub(super) fn is_at_end(&self) -> bool {
         self.at == self.end && self.used == self.buffer.len()
     }
@@ -134,6 +129,23 @@ impl PagedReader {
             self.refill()?;
         }
         Ok(self.buffer.get(self.used..).unwrap_or_default())
+    }
+
+    /// What `decode` takes off the front of the next bytes, of which it needs so many at most.
+    #[inline]
+    pub(super) fn take<T>(
+        &mut self,
+        bytes_max: usize,
+        unreadable: &'static str,
+        decode: impl FnOnce(&mut Cursor<'_>) -> Option<T>,
+    ) -> Result<T, FileError> {
+        let mut cursor = Cursor::new(self.peek(bytes_max)?);
+        let before = cursor.rest().len();
+        let taken = decode(&mut cursor);
+        let used = before - cursor.rest().len();
+        let taken = taken.ok_or_else(|| self.damaged(unreadable))?;
+        self.consume(used);
+        Ok(taken)
     }
 
     /// Goes on by so many of the bytes that were shown.
@@ -155,9 +167,9 @@ impl PagedReader {
         }
     }
 
-    /// That what stands here is not what it should be.
     pub(super) fn damaged(&self, what: &'static str) -> FileError {
-        self.segment.damaged(self.paged.offset + self.position() / PAYLOAD_BYTES * PAGE_BYTES, what)
+        let file = &self.segment.inner.file;
+        file.damaged(self.paged.offset + self.position() / PAYLOAD_BYTES * PAGE_BYTES, what)
     }
 
     fn refill(&mut self) -> Result<(), FileError> {
@@ -167,12 +179,12 @@ impl PagedReader {
         let behind = self.end.div_ceil(PAYLOAD_BYTES).min(first + STEP_PAGES);
         let start = first * PAGE_BYTES;
         let stored = (behind * PAGE_BYTES).min(self.paged.stored_bytes).saturating_sub(start);
-        let pages = self.segment.read(self.paged.offset + start, stored)?;
+        let pages = self.segment.inner.file.read(self.paged.offset + start, stored)?;
         let mut page_at = first * PAYLOAD_BYTES;
         for page in pages.chunks(PAGE_LENGTH) {
             let payload = check_page(page).ok_or_else(|| {
                 let offset = self.paged.offset + page_at / PAYLOAD_BYTES * PAGE_BYTES;
-                self.segment.damaged(offset, "the checksum of a page of users does not match")
+                self.segment.inner.file.damaged(offset, self.paged.wrong_crc)
             })?;
             // Both are within a page, or cut to its end.
             let skipped = saturate(self.at - page_at);
@@ -183,4 +195,10 @@ impl PagedReader {
         }
         Ok(())
     }
+}
+
+/// What a page holds before its checksum; `None` when that does not match.
+fn check_page(page: &[u8]) -> Option<&[u8]> {
+    let (content, crc) = page.split_last_chunk::<4>()?;
+    (crc32c(content) == u32::from_le_bytes(*crc)).then_some(content)
 }

@@ -3,8 +3,7 @@
 use hubbub_core::MessageType;
 
 use super::paged::PagedReader;
-use crate::embedded::file::cursor::put_varint;
-use crate::embedded::file::varint::{unzigzag, zigzag};
+use crate::embedded::file::varint::{self, unzigzag, zigzag};
 use crate::embedded::file::{Cursor, FileError};
 
 const KIND_MASK: u64 = 0b11;
@@ -12,15 +11,12 @@ const KIND_MASK: u64 = 0b11;
 /// More than any posting takes: two numbers.
 const POSTING_BYTES_MAX: usize = 20;
 
-/// One message of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Posting {
-    /// Its place in the segment.
-    pub ordinal: u32,
+pub(crate) struct Posting {
+    pub(crate) ordinal: u32,
     /// When it was received, in microseconds.
-    pub received: i64,
-    /// What it stands for.
-    pub kind: MessageType,
+    pub(crate) received: i64,
+    pub(crate) kind: MessageType,
 }
 
 impl Posting {
@@ -44,27 +40,24 @@ impl PostingEncoder {
     }
 
     pub(super) fn write(&mut self, posting: &Posting, out: &mut Vec<u8>) {
-        put_varint(out, posting.ordinal.wrapping_sub(self.next_ordinal).into());
+        varint::write(posting.ordinal.wrapping_sub(self.next_ordinal).into(), out);
         let step = posting.received.wrapping_sub(self.received);
         // Times fit 58 bits, so two more have room in a number.
-        put_varint(out, zigzag(step) << 2 | u64::from(posting.kind as u8));
+        varint::write(zigzag(step) << 2 | u64::from(posting.kind as u8), out);
         self.next_ordinal = posting.ordinal.wrapping_add(1);
         self.received = posting.received;
     }
 }
 
-/// Reads one list.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PostingDecoder {
+pub(crate) struct PostingDecoder {
     left: u64,
     next_ordinal: u32,
     received: i64,
-    /// Messages of the segment.
     ordinals: u32,
 }
 
 impl PostingDecoder {
-    /// A list of so many postings in a segment of so many messages.
     pub(super) fn new(count: u64, base: i64, ordinals: u32) -> Self {
         Self { left: count, next_ordinal: 0, received: base, ordinals }
     }
@@ -75,14 +68,7 @@ impl PostingDecoder {
         if self.left == 0 {
             return Ok(None);
         }
-        let bytes = reader.peek(POSTING_BYTES_MAX)?;
-        let mut cursor = Cursor::new(bytes);
-        let before = bytes.len();
-        let Some(posting) = self.decode(&mut cursor) else {
-            return Err(reader.damaged("a posting is unreadable"));
-        };
-        let used = before - cursor.rest().len();
-        reader.consume(used);
+        let posting = reader.take(POSTING_BYTES_MAX, "a posting is unreadable", |from| self.decode(from))?;
         self.left -= 1;
         Ok(Some(posting))
     }

@@ -8,20 +8,17 @@ use crate::embedded::file::FileError;
 
 /// Goes through a segment, every checksum on the way verified. Reads past the cache.
 #[derive(Debug)]
-pub struct MessageScan {
+pub(crate) struct MessageScan {
     segment: Segment,
     block: Option<MessageBlock>,
-    /// Place of the block to read next.
     next_block: usize,
-    /// Index in the block of the message under the cursor.
     index: usize,
-    ordinal: u32,
+    pub(super) ordinal: u32,
     room: usize,
 }
 
 impl Segment {
-    /// A scan that stands before the first message.
-    pub fn scan(&self) -> MessageScan {
+    pub(crate) fn scan(&self) -> MessageScan {
         MessageScan { segment: self.clone(), block: None, next_block: 0, index: 0, ordinal: 0, room: 0 }
     }
 }
@@ -29,7 +26,7 @@ impl Segment {
 impl MessageScan {
     /// Moves to the next message; `None` behind the last one.
     #[allow(clippy::should_implement_trait)] // what is lent cannot outlive the next call
-    pub fn next(&mut self) -> Result<Option<Message<'_>>, FileError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Message<'_>>, FileError> {
         if self.block.is_some() {
             self.index += 1;
             self.ordinal = self.ordinal.saturating_add(1);
@@ -42,23 +39,18 @@ impl MessageScan {
             self.next_block += 1;
             self.index = 0;
         }
-        while self.segment.room_at(self.room).is_some_and(|(_, ordinals)| self.ordinal >= ordinals.end) {
+        while self.segment.inner.rooms.get(self.room).is_some_and(|(_, room)| self.ordinal >= room.end()) {
             self.room += 1;
         }
         match self.current() {
             Some(message) => Ok(Some(message)),
-            None => Err(self.segment.damaged(0, "a message does not fit its block")),
+            None => Err(self.segment.inner.file.damaged(0, "a message does not fit its block")),
         }
     }
 
-    /// Ordinal of the message under the cursor.
-    pub(super) fn ordinal(&self) -> u32 {
-        self.ordinal
-    }
-
     /// The message under the cursor, the one `next` gave last.
-    pub fn current(&self) -> Option<Message<'_>> {
-        let (room, _) = self.segment.room_at(self.room)?;
+    pub(crate) fn current(&self) -> Option<Message<'_>> {
+        let (room, _) = self.segment.inner.rooms.get(self.room)?;
         self.block.as_ref()?.message(self.index, room)
     }
 }

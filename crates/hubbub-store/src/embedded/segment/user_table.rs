@@ -11,7 +11,8 @@ use super::format::{SectionEntry, section};
 use super::paged::PagedWriter;
 use super::postings::{Posting, PostingEncoder};
 use crate::embedded::file::Output;
-use crate::embedded::file::cursor::{index, put_varint, put_zigzag};
+use crate::embedded::file::cursor::index;
+use crate::embedded::file::varint;
 
 /// Users between two fences: so many are read to find one.
 const FENCE_USERS: u64 = 64;
@@ -40,7 +41,6 @@ pub(super) struct UserSections {
 }
 
 impl UserTableWriter {
-    /// A table that begins where `output` stands.
     pub(super) fn begin(output: &Output, base: i64) -> Self {
         Self {
             postings: PagedWriter::begin(output),
@@ -62,7 +62,7 @@ impl UserTableWriter {
         mut next: impl FnMut() -> Result<Option<Posting>, E>,
         output: &mut Output,
     ) -> Result<(), E> {
-        let begin = self.postings.position();
+        let begin = self.postings.bytes;
         let mut encoder = PostingEncoder::new(self.base);
         let (mut count, mut first, mut last) = (0_u64, i64::MAX, i64::MIN);
         while let Some(posting) = next()? {
@@ -82,15 +82,15 @@ impl UserTableWriter {
         self.list.clear();
         if self.count.is_multiple_of(FENCE_USERS) {
             put_name(&mut self.fences, name)?;
-            put_varint(&mut self.fences, self.users.len() as u64);
-            put_varint(&mut self.fences, begin);
+            varint::write(self.users.len() as u64, &mut self.fences);
+            varint::write(begin, &mut self.fences);
             self.fence_count += 1;
         }
         put_name(&mut self.users, name)?;
-        put_varint(&mut self.users, count);
-        put_varint(&mut self.users, self.postings.position() - begin);
-        put_zigzag(&mut self.users, first.wrapping_sub(self.base));
-        put_zigzag(&mut self.users, last.wrapping_sub(first));
+        varint::write(count, &mut self.users);
+        varint::write(self.postings.bytes - begin, &mut self.users);
+        varint::write_zigzag(first.wrapping_sub(self.base), &mut self.users);
+        varint::write_zigzag(last.wrapping_sub(first), &mut self.users);
         self.count += 1;
         self.messages += count;
         Ok(())
@@ -122,7 +122,6 @@ pub(super) struct UserCollector {
 }
 
 impl UserCollector {
-    /// Adds the next message.
     #[inline]
     pub(super) fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
         let user = match self.numbers.get(message.sent.user) {
@@ -141,7 +140,6 @@ impl UserCollector {
         Ok(())
     }
 
-    /// Writes all of them into the table.
     pub(super) fn write(self, table: &mut UserTableWriter, output: &mut Output) -> io::Result<()> {
         let mut names: Vec<(Box<str>, u32)> = self.numbers.into_iter().collect();
         names.sort_unstable();

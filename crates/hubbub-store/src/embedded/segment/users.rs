@@ -11,15 +11,14 @@ use crate::embedded::file::{Cursor, FileError};
 /// More than any entry takes: a name and four numbers.
 const USER_BYTES_MAX: usize = 1 + 255 + 4 * 10;
 
-/// What a user has in a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserPart {
+pub(crate) struct UserPart {
     /// Messages, at least one.
-    pub count: u64,
+    pub(crate) count: u64,
     /// When the oldest was received, in microseconds.
-    pub first: i64,
+    pub(crate) first: i64,
     /// When the newest was received, in microseconds.
-    pub last: i64,
+    pub(crate) last: i64,
     postings: Range<u64>,
 }
 
@@ -39,7 +38,6 @@ struct Fence {
 }
 
 impl UserFences {
-    /// From the section; `None` when it is not one.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (mut cursor, mut all) = (Cursor::new(bytes), Self::default());
         while !cursor.is_empty() {
@@ -71,8 +69,7 @@ impl UserFences {
 }
 
 impl Segment {
-    /// What a user has here; `None` when nothing.
-    pub fn user(&self, name: &str) -> Result<Option<UserPart>, FileError> {
+    pub(crate) fn user(&self, name: &str) -> Result<Option<UserPart>, FileError> {
         let Some((begin, end, postings)) = self.inner.user_fences.around(name) else { return Ok(None) };
         let mut scan = UserScan::new(self, begin..end, postings);
         while let Some((found, part)) = scan.next()? {
@@ -83,43 +80,41 @@ impl Segment {
         Ok(None)
     }
 
-    /// A scan that stands before the first user.
-    pub fn users(&self) -> UserScan {
+    pub(crate) fn users(&self) -> UserScan {
         UserScan::new(self, 0..u64::MAX, 0)
     }
 
     /// The messages of a user, in the order of their ordinals.
-    pub fn postings(&self, part: &UserPart) -> Postings {
+    pub(crate) fn postings(&self, part: &UserPart) -> Postings {
         Postings {
             reader: PagedReader::new(self, self.inner.postings, part.postings.clone()),
-            decoder: PostingDecoder::new(part.count, self.base_time(), self.inner.messages),
+            decoder: PostingDecoder::new(part.count, self.inner.rooms.base_time(), self.inner.messages),
         }
     }
 }
 
-/// One user's messages.
-pub struct Postings {
+pub(crate) struct Postings {
     reader: PagedReader,
     decoder: PostingDecoder,
 }
 
 impl Postings {
-    /// The next message; `None` behind the last one.
     #[allow(clippy::should_implement_trait)] // reading can fail
     #[inline]
-    pub fn next(&mut self) -> Result<Option<Posting>, FileError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Posting>, FileError> {
         self.decoder.next(&mut self.reader)
     }
 }
 
 /// Goes through the users of a segment in the order of their names, and through the messages of those of interest.
-pub struct UserScan {
+pub(crate) struct UserScan {
     users: PagedReader,
     postings: PagedReader,
     postings_end: u64,
     base: i64,
     ordinals: u32,
-    name: String,
+    /// Of the user that `next` gave last.
+    pub(super) name: String,
 }
 
 impl UserScan {
@@ -128,7 +123,7 @@ impl UserScan {
             users: PagedReader::new(segment, segment.inner.users, users),
             postings: PagedReader::new(segment, segment.inner.postings, postings..u64::MAX),
             postings_end: postings,
-            base: segment.base_time(),
+            base: segment.inner.rooms.base_time(),
             ordinals: segment.inner.messages,
             name: String::new(),
         }
@@ -136,38 +131,31 @@ impl UserScan {
 
     /// The next user; `None` behind the last one.
     #[allow(clippy::should_implement_trait)] // what is lent cannot outlive the next call
-    pub fn next(&mut self) -> Result<Option<(&str, UserPart)>, FileError> {
+    pub(crate) fn next(&mut self) -> Result<Option<(&str, UserPart)>, FileError> {
         if self.users.is_at_end() {
             return Ok(None);
         }
-        let bytes = self.users.peek(USER_BYTES_MAX)?;
-        let mut cursor = Cursor::new(bytes);
-        let before = bytes.len();
-        let Some((name, count, postings, first, last)) = read_user(&mut cursor, self.base) else {
-            return Err(self.users.damaged("a user is unreadable"));
-        };
-        let used = before - cursor.rest().len();
         self.name.clear();
-        self.name.push_str(name);
-        self.users.consume(used);
+        let (name, base) = (&mut self.name, self.base);
+        let (count, postings, first, last) =
+            self.users.take(USER_BYTES_MAX, "a user is unreadable", |from| {
+                name.push_str(from.name()?);
+                let (count, postings) = (from.varint()?, from.varint()?);
+                let first = base.wrapping_add(from.zigzag()?);
+                Some((count, postings, first, first.wrapping_add(from.zigzag()?)))
+            })?;
         let begin = self.postings_end;
         self.postings_end = begin.saturating_add(postings);
         Ok(Some((&self.name, UserPart { count, first, last, postings: begin..self.postings_end })))
     }
 
-    /// Name of the user that `next` gave last.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Begins the messages of the user that `next` gave last.
-    pub(super) fn begin_postings(&mut self, part: &UserPart) -> PostingDecoder {
+    pub(crate) fn begin_postings(&mut self, part: &UserPart) -> PostingDecoder {
         self.postings.skip(part.postings.start.saturating_sub(self.postings.position()));
         PostingDecoder::new(part.count, self.base, self.ordinals)
     }
 
-    /// The next of the messages that were begun.
-    pub(super) fn next_posting(
+    pub(crate) fn next_posting(
         &mut self,
         decoder: &mut PostingDecoder,
     ) -> Result<Option<Posting>, FileError> {
@@ -175,19 +163,15 @@ impl UserScan {
     }
 
     /// Shows `visit` the messages of the user that `next` gave last.
-    pub fn postings(&mut self, part: &UserPart, mut visit: impl FnMut(Posting)) -> Result<(), FileError> {
+    pub(crate) fn postings(
+        &mut self,
+        part: &UserPart,
+        mut visit: impl FnMut(Posting),
+    ) -> Result<(), FileError> {
         let mut decoder = self.begin_postings(part);
         while let Some(posting) = decoder.next(&mut self.postings)? {
             visit(posting);
         }
         Ok(())
     }
-}
-
-fn read_user<'a>(cursor: &mut Cursor<'a>, base: i64) -> Option<(&'a str, u64, u64, i64, i64)> {
-    let name = cursor.name()?;
-    let (count, postings) = (cursor.varint()?, cursor.varint()?);
-    let first = base.wrapping_add(cursor.zigzag()?);
-    let last = first.wrapping_add(cursor.zigzag()?);
-    Some((name, count, postings, first, last))
 }

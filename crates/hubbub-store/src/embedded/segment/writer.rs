@@ -10,18 +10,18 @@ use hubbub_core::invariant::cast;
 use super::block::BlockBuilder;
 use super::format::{self, Footer, SEGMENT, SectionEntry, section};
 use super::id_hash::IdHasher;
-use super::id_table::IdTableWriter;
+use super::ids::IdTableWriter;
 use super::index::{BlockEntry, RoomIndex, write_blocks};
 use super::user_table::{UserCollector, UserSections, UserTableWriter};
 use crate::embedded::disk::Disk;
 use crate::embedded::file::writer::invalid;
-use crate::embedded::file::{Codec, FileWriter, Output, SortedFileWriter};
+use crate::embedded::file::{Codec, FileWriter, Output, Section, SortedFileWriter};
 
 /// Writes one segment.
 ///
 /// Until [`Self::finish`] returned, the segment is not there; after a crash in between, write it again under the
 /// same number.
-pub struct SegmentWriter {
+pub(crate) struct SegmentWriter {
     file: FileWriter,
     hasher: IdHasher,
     block: BlockBuilder,
@@ -31,19 +31,21 @@ pub struct SegmentWriter {
     messages: u32,
     rooms: RoomIndex,
     blocks: Vec<BlockEntry>,
-    /// Hash and ordinal of what was pushed; empty when the ids are written otherwise.
+    /// Hash and ordinal of what was pushed; empty, like the users, when the tables are written otherwise.
     ids: Vec<(u64, u32)>,
-    /// The table of ids and its fences, once written.
-    id_table: Option<(SectionEntry, Vec<u8>)>,
-    /// The users of what was pushed; empty when they are written otherwise.
     users: UserCollector,
-    /// The table of users, once written.
-    user_table: Option<UserSections>,
+    /// The table of ids, its fences, and the table of users, once written.
+    tables: Option<(SectionEntry, Vec<u8>, UserSections)>,
 }
 
 impl SegmentWriter {
     /// Begins segment `number`, in place of an unfinished one.
-    pub fn create(disk: Arc<dyn Disk>, number: u64, codec: Codec, hasher: IdHasher) -> io::Result<Self> {
+    pub(crate) fn create(
+        disk: Arc<dyn Disk>,
+        number: u64,
+        codec: Codec,
+        hasher: IdHasher,
+    ) -> io::Result<Self> {
         Ok(Self {
             file: FileWriter::create(disk, &SEGMENT, number, codec)?,
             hasher,
@@ -54,20 +56,14 @@ impl SegmentWriter {
             rooms: RoomIndex::default(),
             blocks: Vec::new(),
             ids: Vec::new(),
-            id_table: None,
             users: UserCollector::default(),
-            user_table: None,
+            tables: None,
         })
-    }
-
-    /// Messages so far.
-    pub fn messages(&self) -> u64 {
-        self.messages.into()
     }
 
     /// Adds a message. Rooms come in the order of their names' bytes, within a room seq increases and
     /// `received_at` does not decrease; anything else is `InvalidInput`. Keeps 28 bytes of memory per message.
-    pub fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
+    pub(crate) fn push(&mut self, message: &Message<'_>) -> io::Result<()> {
         let ordinal = self.push_without_indexes(message)?;
         self.ids.push((self.hasher.hash(message.sent.room, message.sent.id), ordinal));
         self.users.push(message)?;
@@ -86,7 +82,7 @@ impl SegmentWriter {
         if self.block.is_full_for(sent.user.len() + name_bytes + sent.id.len() + sent.text.len()) {
             self.close_block()?;
         }
-        if self.block.messages() == 0 {
+        if self.block.messages == 0 {
             self.block_first = (message.seq, message.received_at.as_micros());
         }
         self.block.push(message)?;
@@ -94,77 +90,21 @@ impl SegmentWriter {
         Ok(ordinal)
     }
 
-    /// Ends the messages and lets `fill` write the table of ids.
-    pub(super) fn write_ids<E: From<io::Error>>(
+    /// Ends the messages and lets the table of ids be filled, then that of users.
+    pub(super) fn write_tables<E: From<io::Error>>(
         &mut self,
-        fill: impl FnOnce(&mut IdTableWriter, &mut Output) -> Result<(), E>,
+        fill_ids: impl FnOnce(&mut IdTableWriter, &mut Output) -> Result<(), E>,
+        fill_users: impl FnOnce(&mut UserTableWriter, &mut Output) -> Result<(), E>,
     ) -> Result<(), E> {
         self.close_block()?;
-        let mut table = IdTableWriter::begin(&self.file.output);
-        fill(&mut table, &mut self.file.output)?;
-        self.id_table = Some(table.finish(&mut self.file.output)?);
+        let output = &mut self.file.output;
+        let mut ids = IdTableWriter::begin(output);
+        fill_ids(&mut ids, output)?;
+        let (ids, fences) = ids.finish(output)?;
+        let mut users = UserTableWriter::begin(output, self.rooms.base_time());
+        fill_users(&mut users, output)?;
+        self.tables = Some((ids, fences, users.finish(output)?));
         Ok(())
-    }
-
-    /// Lets `fill` write the table of users, behind that of ids.
-    pub(super) fn write_users<E: From<io::Error>>(
-        &mut self,
-        fill: impl FnOnce(&mut UserTableWriter, &mut Output) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut table = UserTableWriter::begin(&self.file.output, self.rooms.base_time());
-        fill(&mut table, &mut self.file.output)?;
-        self.user_table = Some(table.finish(&mut self.file.output)?);
-        Ok(())
-    }
-
-    /// Writes the indexes, syncs everything and gives the segment its name. Durable when it returns.
-    pub fn finish(mut self) -> io::Result<()> {
-        if self.id_table.is_none() {
-            self.write_collected_ids()?;
-            let users = std::mem::take(&mut self.users);
-            self.write_users(|table, output| users.write(table, output))?;
-        }
-        let (ids, fences) =
-            self.id_table.take().ok_or_else(|| invalid("a segment needs its table of ids"))?;
-        let users = self.user_table.take().ok_or_else(|| invalid("a segment needs its table of users"))?;
-        let (rooms, blocks) = (self.rooms.write(), write_blocks(&self.blocks, self.messages));
-        let sections = [
-            ids,
-            users.postings,
-            users.users,
-            self.write_section(section::FENCES, &fences, fences.len() as u64 / 8)?,
-            self.write_section(section::ROOMS, &rooms, self.rooms.len() as u64)?,
-            self.write_section(section::BLOCKS, &blocks, self.blocks.len() as u64)?,
-            self.write_section(section::USER_FENCES, &users.fences, users.fence_count)?,
-            SectionEntry {
-                kind: section::BODY,
-                crc: self.file.output.crc(),
-                offset: 0,
-                bytes: self.file.output.position(),
-                items: 0,
-            },
-        ];
-        let table = self.file.append_section(&format::table(&sections))?;
-        let footer = Footer {
-            table_offset: table.offset,
-            sections: cast(sections.len(), "a segment has a few sections").map_err(io::Error::other)?,
-            table_crc: table.crc,
-            number: self.file.number(),
-        };
-        self.file.finish_with_footer(footer.fields()).map(drop)
-    }
-
-    /// Gives up and removes what was written.
-    pub fn discard(self) -> io::Result<()> {
-        self.file.discard()
-    }
-
-    fn write_collected_ids(&mut self) -> io::Result<()> {
-        let mut ids = std::mem::take(&mut self.ids);
-        ids.sort_unstable();
-        self.write_ids(|table, output| {
-            ids.iter().try_for_each(|(hash, ordinal)| table.push(*hash, *ordinal, output))
-        })
     }
 
     /// Adds the message to the room index and refuses what is out of order.
@@ -188,7 +128,7 @@ impl SegmentWriter {
     }
 
     fn close_block(&mut self) -> io::Result<()> {
-        let messages = self.block.messages();
+        let messages = self.block.messages;
         if messages == 0 {
             return Ok(());
         }
@@ -207,21 +147,48 @@ impl SegmentWriter {
     }
 
     fn write_section(&mut self, kind: u32, bytes: &[u8], items: u64) -> io::Result<SectionEntry> {
-        let section = self.file.append_section(bytes)?;
-        Ok(SectionEntry { kind, crc: section.crc, offset: section.offset, bytes: section.bytes, items })
+        Ok(SectionEntry { kind, place: self.file.append_section(bytes)?, items })
     }
 }
 
 impl SortedFileWriter for SegmentWriter {
     fn items(&self) -> u64 {
-        self.messages()
+        self.messages.into()
     }
 
-    fn finish(self) -> io::Result<()> {
-        Self::finish(self)
+    fn finish(mut self) -> io::Result<()> {
+        if self.tables.is_none() {
+            let (mut ids, users) = (std::mem::take(&mut self.ids), std::mem::take(&mut self.users));
+            ids.sort_unstable();
+            self.write_tables(
+                |table, output| {
+                    ids.iter().try_for_each(|(hash, ordinal)| table.push(*hash, *ordinal, output))
+                },
+                |table, output| users.write(table, output),
+            )?;
+        }
+        let (ids, fences, users) = self.tables.take().ok_or_else(|| invalid("a segment needs its tables"))?;
+        let (rooms, blocks) = (self.rooms.write(), write_blocks(&self.blocks, self.messages));
+        let indexes = [
+            self.write_section(section::FENCES, &fences, fences.len() as u64 / 8)?,
+            self.write_section(section::ROOMS, &rooms, self.rooms.len() as u64)?,
+            self.write_section(section::BLOCKS, &blocks, self.blocks.len() as u64)?,
+            self.write_section(section::USER_FENCES, &users.fences, users.fence_count)?,
+        ];
+        let body = Section { offset: 0, bytes: self.file.output.position(), crc: self.file.output.crc() };
+        let body = SectionEntry { kind: section::BODY, place: body, items: 0 };
+        let sections = [&[ids, users.postings, users.users], indexes.as_slice(), &[body]].concat();
+        let table = self.file.append_section(&format::table(&sections))?;
+        let footer = Footer {
+            table_offset: table.offset,
+            sections: cast(sections.len(), "a segment has a few sections").map_err(io::Error::other)?,
+            table_crc: table.crc,
+            number: self.file.number,
+        };
+        self.file.finish_with_footer(footer.fields()).map(drop)
     }
 
     fn discard(self) -> io::Result<()> {
-        Self::discard(self)
+        self.file.discard()
     }
 }

@@ -1,6 +1,5 @@
 //! Who was active in a window: from the counts of hours, and for hours at its edges from the messages' times.
 
-use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use hubbub_core::UserId;
@@ -10,14 +9,18 @@ use roaring::RoaringBitmap;
 
 use super::Current;
 use super::source::{RoomFinder, hidden_changes};
-use super::summary::{Summary, hour_begin, hour_of};
+use super::summary::{Smallest, Summary, hour_begin, hour_of};
 use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
+use crate::embedded::file::FileError;
 use crate::embedded::segment::{Posting, Segment, UserPart};
 use crate::embedded::shared::Shared;
 
 /// Users of a segment that are read in the time that finding one takes.
 const SCANNED_PER_LOOKUP: u64 = 32;
+
+/// The messages of a user, one after another.
+type Postings<'p> = dyn FnMut() -> Result<Option<Posting>, FileError> + 'p;
 
 impl Engine {
     /// See [`hubbub_core::StatsStore::active_users`].
@@ -37,7 +40,6 @@ impl Engine {
 }
 
 impl Current<'_> {
-    /// The users who sent something in a window.
     fn active(&self, shared: &Shared, window: Range<i64>) -> Result<RoaringBitmap, MaintainError> {
         let summary = self.summary();
         // Numbers come in rising order.
@@ -47,7 +49,7 @@ impl Current<'_> {
             .map(|(number, _)| number)
             .collect();
         let mut edges = Vec::new();
-        for (hour, total) in summary.hours().range(hour_of(window.start)..=hour_of(window.end)) {
+        for (hour, total) in summary.hours.range(hour_of(window.start)..=hour_of(window.end)) {
             let (begin, end) = (hour_begin(*hour), hour_begin(hour + 1));
             if window.start <= begin && end <= window.end {
                 active |= &total.users;
@@ -101,44 +103,33 @@ impl Current<'_> {
     ) -> Result<(), MaintainError> {
         let mut found = RoaringBitmap::new();
         let mut rooms = RoomFinder::new(shared, segment);
-        let mut proves = |posting: &Posting| {
-            Ok::<_, MaintainError>(
-                part.contains(&posting.received) && rooms.find_visible(posting.ordinal)?.is_some(),
-            )
+        let mut find = |number, user: &UserPart, postings: &mut Postings<'_>| -> Result<(), MaintainError> {
+            let mut wrote = at_a_glance(shared, user, part);
+            while wrote.is_none()
+                && let Some(posting) = postings()?
+            {
+                let proves = part.contains(&posting.received);
+                wrote = (proves && rooms.find_visible(posting.ordinal)?.is_some()).then_some(true);
+            }
+            if wrote == Some(true) {
+                found.insert(number);
+            }
+            Ok(())
         };
         if open.len() < segment.user_count() / SCANNED_PER_LOOKUP {
             for number in open.iter() {
                 let Some(name) = self.summary().user(number).map(|user| &*user.name) else { continue };
                 let Some(user) = segment.user(name)? else { continue };
-                let mut wrote = at_a_glance(shared, &user, part);
                 let mut postings = segment.postings(&user);
-                while wrote.is_none()
-                    && let Some(posting) = postings.next()?
-                {
-                    wrote = proves(&posting)?.then_some(true);
-                }
-                if wrote == Some(true) {
-                    found.insert(number);
-                }
+                find(number, &user, &mut || postings.next())?;
             }
         } else {
             let mut scan = segment.users();
             while let Some((name, user)) = scan.next()? {
                 let number = self.summary().number(name).filter(|number| open.contains(*number));
                 let Some(number) = number else { continue };
-                let mut wrote = at_a_glance(shared, &user, part);
-                let mut result = Ok(());
-                if wrote.is_none() {
-                    scan.postings(&user, |posting| match proves(&posting) {
-                        Ok(true) => wrote = Some(true),
-                        Ok(false) => {}
-                        Err(error) => result = Err(error),
-                    })?;
-                }
-                result?;
-                if wrote == Some(true) {
-                    found.insert(number);
-                }
+                let mut decoder = scan.begin_postings(&user);
+                find(number, &user, &mut || scan.next_posting(&mut decoder))?;
             }
         }
         *open -= &found;
@@ -167,20 +158,9 @@ fn at_a_glance(shared: &Shared, user: &UserPart, part: &Range<i64>) -> Option<bo
 
 /// The first `limit` names behind `after`, in order, and whether there are more.
 fn page(summary: &Summary, users: &RoaringBitmap, after: Option<&str>, limit: usize) -> (Vec<UserId>, bool) {
-    let mut first: BinaryHeap<&str> = BinaryHeap::new();
-    let mut more = false;
+    let mut first = Smallest::new(limit);
     let names = users.iter().filter_map(|number| summary.user(number)).map(|user| &*user.name);
-    for name in names.filter(|name| after.is_none_or(|after| *name > after)) {
-        if first.len() < limit {
-            first.push(name);
-            continue;
-        }
-        more = true;
-        if let Some(mut last) = first.peek_mut()
-            && name < *last
-        {
-            *last = name;
-        }
-    }
-    (first.into_sorted_vec().into_iter().filter_map(|name| UserId::new(name).ok()).collect(), more)
+    names.filter(|name| after.is_none_or(|after| *name > after)).for_each(|name| first.add(name));
+    let more = first.more;
+    (first.into_sorted().into_iter().filter_map(|name| UserId::new(name).ok()).collect(), more)
 }

@@ -1,7 +1,7 @@
 //! Totals, rooms, users and hours: read off the counts.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -12,8 +12,10 @@ use hubbub_core::stats::{
 use hubbub_core::store::ReadError;
 use hubbub_core::{RoomId, Timestamp, UserId};
 
-use super::source::{RoomFinder, is_hidden};
-use super::summary::{HourTotal, RoomTotal, Summary, Times, UserTotal, hour_begin, hour_of};
+use super::source::{each_visible, is_hidden};
+use super::summary::{
+    HourTotal, RoomTotal, Smallest, Summary, Times, UserTotal, add_counts, hour_begin, hour_of,
+};
 use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
 use crate::embedded::rooms::RoomNumber;
@@ -34,8 +36,8 @@ impl Engine {
     /// See [`hubbub_core::StatsStore::top_rooms`].
     pub fn top_rooms(&self, limit: usize) -> Result<Counted<Vec<RoomStats>>, ReadError> {
         self.shared.count(|summary| {
-            let rooms = summary.rooms().map(|room| (room.messages, &*room.name, room));
-            top(rooms, limit).into_iter().filter_map(room_stats).collect()
+            let rooms = summary.rooms().map(|(number, room)| (room.messages, &*room.name, number));
+            top(rooms, limit).filter_map(|(_, _, room)| room_stats(summary.room(room)?)).collect()
         })
     }
 
@@ -50,21 +52,19 @@ impl Engine {
     /// See [`hubbub_core::StatsStore::top_users`].
     pub fn top_users(&self, limit: usize) -> Result<Counted<Vec<UserStats>>, ReadError> {
         self.shared.count(|summary| {
-            let users = summary.users().map(|(_, user)| (user.messages, &*user.name, user));
-            top(users, limit).into_iter().filter_map(user_stats).collect()
+            let users = summary.users().map(|(number, user)| (user.messages, &*user.name, number));
+            top(users, limit).filter_map(|(_, _, user)| user_stats(summary.user(user)?)).collect()
         })
     }
 
     /// See [`hubbub_core::StatsStore::top_pairs`].
     pub fn top_pairs(&self, limit: usize) -> Result<Counted<Vec<PairStats>>, ReadError> {
         self.shared.count(|summary| {
-            let pairs = summary.pairs().map(|(room, user, messages)| {
-                (messages, (&*room.name, &*user.name), (&*room.name, &*user.name, messages))
-            });
-            let pair = |(room, user, messages)| {
+            let pairs = summary.pairs().map(|(room, user, messages)| (messages, &*room.name, &*user.name));
+            let pair = |(messages, room, user)| {
                 Some(PairStats { room: RoomId::new(room).ok()?, user: UserId::new(user).ok()?, messages })
             };
-            top(pairs, limit).into_iter().filter_map(pair).collect()
+            top(pairs, limit).filter_map(pair).collect()
         })
     }
 
@@ -81,7 +81,7 @@ impl Engine {
         }
         self.shared.count(|summary| {
             let window = (Bound::Included(from), Bound::Excluded(to));
-            let mut hours = summary.hours().range(window).map(|(hour, total)| hour_stats(*hour, total));
+            let mut hours = summary.hours.range(window).map(|(hour, total)| hour_stats(*hour, total));
             let page = hours.by_ref().take(query.limit).collect();
             HoursPage { hours: page, more: hours.next().is_some() }
         })
@@ -114,7 +114,6 @@ impl Engine {
 }
 
 impl Shared {
-    /// Answers a question from the counts alone.
     fn count<T>(&self, answer: impl FnOnce(&Summary) -> T) -> Result<Counted<T>, ReadError> {
         let current = self.current().map_err(|error| self.unreadable(error))?;
         Ok(Counted { value: answer(current.summary()), as_of: current.as_of })
@@ -143,13 +142,11 @@ impl Shared {
             current.view
         };
         for segment in &view.segments {
-            let Some(part) = segment.user(user)? else { continue };
-            let mut rooms = RoomFinder::new(self, segment);
-            let mut postings = segment.postings(&part);
-            while let Some(posting) = postings.next()? {
-                if let Some(room) = rooms.find_visible(posting.ordinal)? {
+            if let Some(part) = segment.user(user)? {
+                each_visible(self, segment, &part, |room, posting| {
                     add(room.number, posting.received);
-                }
+                    Ok(true)
+                })?;
             }
         }
         Ok(found)
@@ -158,12 +155,10 @@ impl Shared {
 
 pub(super) fn totals(summary: &Summary) -> Totals {
     let mut messages = TypeCounts::default();
-    for hour in summary.hours().values() {
-        messages.text += hour.messages.text;
-        messages.join += hour.messages.join;
-        messages.leave += hour.messages.leave;
+    for hour in summary.hours.values() {
+        add_counts(&mut messages, hour.messages);
     }
-    let times = summary.rooms().map(|room| room.times).reduce(|mut all, times| {
+    let times = summary.rooms().map(|(_, room)| room.times).reduce(|mut all, times| {
         all.take_in(times);
         all
     });
@@ -199,44 +194,12 @@ fn first_last(times: Times) -> FirstLast {
     FirstLast { first: Timestamp::from_micros(times.first), last: Timestamp::from_micros(times.last) }
 }
 
-/// The `limit` things with the greatest counts, greatest first, equal ones by name.
-fn top<N: Ord, T>(all: impl Iterator<Item = (u64, N, T)>, limit: usize) -> Vec<T> {
-    let mut best: BinaryHeap<Ranked<N, T>> = BinaryHeap::new();
-    for (count, name, thing) in all {
-        let ranked = Ranked { rank: (Reverse(count), name), thing };
-        if best.len() < limit {
-            best.push(ranked);
-        } else if let Some(mut worst) = best.peek_mut()
-            && ranked.rank < worst.rank
-        {
-            *worst = ranked;
-        }
-    }
-    best.into_sorted_vec().into_iter().map(|ranked| ranked.thing).collect()
-}
-
-/// Ordered by rank alone, the best first.
-struct Ranked<N, T> {
-    rank: (Reverse<u64>, N),
-    thing: T,
-}
-
-impl<N: Ord, T> PartialEq for Ranked<N, T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank == other.rank
-    }
-}
-
-impl<N: Ord, T> Eq for Ranked<N, T> {}
-
-impl<N: Ord, T> PartialOrd for Ranked<N, T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<N: Ord, T> Ord for Ranked<N, T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.rank.cmp(&other.rank)
-    }
+/// Those with the `limit` greatest counts, greatest first, equal ones by name.
+fn top<N: Ord, T: Ord>(
+    all: impl Iterator<Item = (u64, N, T)>,
+    limit: usize,
+) -> impl Iterator<Item = (u64, N, T)> {
+    let mut best = Smallest::new(limit);
+    all.for_each(|(count, name, thing)| best.add((Reverse(count), name, thing)));
+    best.into_sorted().into_iter().map(|(Reverse(count), name, thing)| (count, name, thing))
 }

@@ -9,8 +9,8 @@ use hubbub_core::stats::{AUDIT_DIFFERENCES_MAX, Audit, Counted};
 use hubbub_core::store::ReadError;
 
 use super::answers::{hour_stats, room_stats, totals, user_stats};
-use super::source::{each_message, hidden_changes, is_hidden};
-use super::summary::{Run, Summary};
+use super::source::{each_message, hidden_changes};
+use super::summary::{KnownRooms, Summary};
 use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
 use crate::embedded::shared::Shared;
@@ -55,33 +55,21 @@ impl Shared {
 
     /// Counts all messages of the segments, and those of the tails up to where they are counted.
     fn recount(&self, view: &View, ends: &BTreeMap<u64, u64>) -> Result<(Summary, u64), MaintainError> {
-        let (mut summary, mut messages) = (Summary::default(), 0);
+        let (mut summary, mut rooms, mut messages) = (Summary::default(), KnownRooms::new(), 0);
+        let mut count = |message: &Message<'_>| {
+            messages += u64::from(summary.add_message(self, &mut rooms, message).is_some());
+        };
         for segment in &view.segments {
             let mut scan = segment.scan();
             while let Some(message) = scan.next()? {
-                messages += u64::from(self.recount_one(&message, &mut summary));
+                count(&message);
             }
         }
         for tail in &view.tails {
             let end = ends.get(&tail.journal).copied().unwrap_or(0);
-            each_message(self, tail, 0, end, |_, message| {
-                messages += u64::from(self.recount_one(message, &mut summary));
-            })?;
+            each_message(self, tail, 0, end, |_, message| count(message))?;
         }
         Ok((summary, messages))
-    }
-
-    fn recount_one(&self, message: &Message<'_>, summary: &mut Summary) -> bool {
-        let rooms = self.rooms.read();
-        let Some(room) = rooms.number(message.sent.room) else { return false };
-        let Some(name) = rooms.get(room).map(|room| Arc::clone(&room.name)) else { return false };
-        drop(rooms);
-        if is_hidden(self, room, message.seq) {
-            return false;
-        }
-        let user = summary.intern(message.sent.user);
-        summary.add(&Run::of(user, room, message.received_at.as_micros(), message.sent.kind), &name);
-        true
     }
 }
 
@@ -92,7 +80,8 @@ fn differences(counted: &Summary, recount: &Summary) -> Vec<String> {
         found.push(format!("totals: {ours:?} counted, {theirs:?} found"));
     }
     let rooms = |summary: &Summary| -> BTreeMap<_, _> {
-        summary.rooms().filter_map(room_stats).map(|room| (room.room.to_string(), room)).collect()
+        let rooms = summary.rooms().filter_map(|(_, room)| room_stats(room));
+        rooms.map(|room| (room.room.to_string(), room)).collect()
     };
     compare("room", &rooms(counted), &rooms(recount), &mut found);
     let users = |summary: &Summary| -> BTreeMap<_, _> {
@@ -106,7 +95,7 @@ fn differences(counted: &Summary, recount: &Summary) -> Vec<String> {
     };
     compare("room and user", &pairs(counted), &pairs(recount), &mut found);
     let hours = |summary: &Summary| -> BTreeMap<_, _> {
-        let hours = summary.hours().iter().map(|(hour, total)| hour_stats(*hour, total));
+        let hours = summary.hours.iter().map(|(hour, total)| hour_stats(*hour, total));
         hours.map(|hour| (hour.hour.to_string(), hour)).collect()
     };
     compare("hour", &hours(counted), &hours(recount), &mut found);

@@ -4,8 +4,7 @@
 //! parts are looked through in the order of their newest, and only while they can hold something newer than what was
 //! found; only the messages of the page itself are read.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use hubbub_core::stats::{UserHistoryCursor, UserHistoryPage, UserHistoryQuery};
@@ -13,9 +12,10 @@ use hubbub_core::store::ReadError;
 use hubbub_core::{Message, MessageRun};
 
 use super::source::{RoomFinder, is_hidden};
+use super::summary::Smallest;
 use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
-use crate::embedded::rooms::RoomNumber;
+use crate::embedded::rooms::{RoomNumber, add_to_page};
 use crate::embedded::segment::{Segment, UserPart};
 use crate::embedded::shared::Shared;
 use crate::embedded::view::View;
@@ -25,50 +25,22 @@ const WANTED_MAX: usize = 8_192;
 
 /// Where a message stands. The order is that of a user's history: the seq of two messages of a room that were received
 /// at the same time goes by part and place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Found {
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct FoundMessage {
     received: i64,
     name: Arc<str>,
     /// Number of the segment or tail, oldest first.
     part: usize,
-    /// Ordinal or offset.
     at: u32,
     room: RoomNumber,
-}
-
-impl Found {
-    fn key(&self) -> (i64, &str, usize, u32) {
-        (self.received, &self.name, self.part, self.at)
-    }
-}
-
-impl PartialOrd for Found {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Found {
-    /// The newest first, so that a heap has the oldest on top.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.key().cmp(&self.key())
-    }
-}
-
-/// What a user has in a segment, by time of the newest.
-struct Source<'a> {
-    part: usize,
-    segment: &'a Segment,
-    user: UserPart,
 }
 
 /// The newest messages in a window before a place.
 struct Search<'a> {
     query: &'a UserHistoryQuery,
     /// Found and done with; only what stands before is wanted.
-    before: Option<Found>,
-    wanted: usize,
-    newest: BinaryHeap<Found>,
+    before: Option<FoundMessage>,
+    newest: Smallest<Reverse<FoundMessage>>,
 }
 
 impl Search<'_> {
@@ -77,25 +49,17 @@ impl Search<'_> {
     fn takes_time(&self, received: i64) -> bool {
         in_window(self.query, received)
             && self.before.as_ref().is_none_or(|before| received <= before.received)
-            && (self.newest.len() < self.wanted
-                || self.newest.peek().is_some_and(|oldest| received >= oldest.received))
+            && self.takes_part(received)
     }
 
     /// Whether a part whose newest message was received then can hold something wanted.
     fn takes_part(&self, last: i64) -> bool {
-        self.newest.len() < self.wanted || self.newest.peek().is_some_and(|oldest| last >= oldest.received)
+        self.newest.bound().is_none_or(|Reverse(oldest)| last >= oldest.received)
     }
 
-    fn add(&mut self, found: Found) {
-        if self.before.as_ref().is_some_and(|before| found.key() >= before.key()) {
-            return;
-        }
-        if self.newest.len() < self.wanted {
-            self.newest.push(found);
-        } else if let Some(mut oldest) = self.newest.peek_mut()
-            && found.key() > oldest.key()
-        {
-            *oldest = found;
+    fn add(&mut self, found: FoundMessage) {
+        if self.before.as_ref().is_none_or(|before| found < *before) {
+            self.newest.add(Reverse(found));
         }
     }
 }
@@ -117,46 +81,42 @@ impl Shared {
         let mut sources = Vec::new();
         for (part, segment) in view.segments.iter().enumerate() {
             if let Some(user) = segment.user(user)? {
-                sources.push(Source { part, segment, user });
+                sources.push((part, segment, user));
             }
         }
-        sources.sort_by_key(|source| std::cmp::Reverse(source.user.last));
+        sources.sort_by_key(|(.., user)| Reverse(user.last));
 
         let mut page = UserHistoryPage { messages: MessageRun::default(), more: false };
-        let wanted = query.limit.saturating_add(1).min(WANTED_MAX);
-        let mut search = Search { query, before: None, wanted, newest: BinaryHeap::new() };
+        let mut wanted = query.limit.saturating_add(1).min(WANTED_MAX);
+        let mut before = None;
         loop {
+            let mut search = Search { query, before, newest: Smallest::new(wanted) };
             for post in &posts {
                 if search.takes_time(post.received) {
                     search.add(post.clone());
                 }
             }
             self.search_segments(&sources, &mut search)?;
-            let found = std::mem::take(&mut search.newest).into_sorted_vec();
-            for place in &found {
-                let segment = view.segments.get(place.part);
+            let found = search.newest.into_sorted();
+            for Reverse(place) in &found {
+                let add = |message: &Message<'_>| self.add(message, place.room, query, &mut page.messages);
                 let tail = view.tails.get(place.part.wrapping_sub(view.segments.len()));
-                let is_full = match (segment, tail) {
-                    (Some(segment), _) => segment
-                        .with_message(place.at, |message| self.add(message, place.room, query, &mut page))?,
-                    (None, Some(tail)) => {
-                        tail.visit(place.at, |message| self.add(message, place.room, query, &mut page))?
-                    }
+                page.more = match (view.segments.get(place.part), tail) {
+                    (Some(segment), _) => segment.with_message(place.at, add)?,
+                    (None, Some(tail)) => tail.visit(place.at, add)?,
                     (None, None) => false,
                 };
-                if is_full {
-                    page.more = true;
-                    page.messages.reverse();
-                    return Ok(page);
+                if page.more {
+                    break;
                 }
             }
-            if found.len() < search.wanted {
+            if page.more || found.len() < wanted {
                 page.messages.reverse();
                 return Ok(page);
             }
-            search.before = found.into_iter().next_back();
+            before = found.into_iter().next_back().map(|Reverse(oldest)| oldest);
             // So many were hidden that more are looked for at once.
-            search.wanted = search.wanted.saturating_mul(4).min(WANTED_MAX);
+            wanted = wanted.saturating_mul(4).min(WANTED_MAX);
         }
     }
 
@@ -166,24 +126,19 @@ impl Shared {
         message: &Message<'_>,
         room: RoomNumber,
         query: &UserHistoryQuery,
-        page: &mut UserHistoryPage,
+        page: &mut MessageRun,
     ) -> bool {
-        if is_hidden(self, room, message.seq) || !stands_before(message, query.before.as_ref()) {
-            return false;
-        }
-        let sent = &message.sent;
-        let names = sent.room.len() + sent.user.len() + sent.id.len() + sent.username.map_or(0, str::len);
-        let run = &mut page.messages;
-        let too_large = !run.is_empty() && run.bytes() + names + sent.text.len() > query.bytes_max;
-        if run.len() >= query.limit.max(1) || too_large {
-            return true;
-        }
-        run.push(message);
-        false
+        !is_hidden(self, room, message.seq)
+            && stands_before(message, query.before.as_ref())
+            && !add_to_page(message, query.limit.max(1), query.bytes_max, page)
     }
 
     /// What a user wrote in tails, and may be wanted, as of the segments and tails of the view.
-    fn posts(&self, user: &str, query: &UserHistoryQuery) -> Result<(Arc<View>, Vec<Found>), MaintainError> {
+    fn posts(
+        &self,
+        user: &str,
+        query: &UserHistoryQuery,
+    ) -> Result<(Arc<View>, Vec<FoundMessage>), MaintainError> {
         let current = self.current()?;
         let mut found = Vec::new();
         if let Some(number) = current.summary().number(user) {
@@ -193,7 +148,7 @@ impl Shared {
                     if let Some(room) = current.summary().room(post.room) {
                         let name = Arc::clone(&room.name);
                         let (received, at, room) = (post.received, post.offset, post.room);
-                        found.push(Found { received, name, part, at, room });
+                        found.push(FoundMessage { received, name, part, at, room });
                     }
                 }
             }
@@ -201,8 +156,12 @@ impl Shared {
         Ok((Arc::clone(&current.view), found))
     }
 
-    fn search_segments(&self, sources: &[Source<'_>], search: &mut Search<'_>) -> Result<(), MaintainError> {
-        for Source { part, segment, user } in sources {
+    fn search_segments(
+        &self,
+        sources: &[(usize, &Segment, UserPart)],
+        search: &mut Search<'_>,
+    ) -> Result<(), MaintainError> {
+        for (part, segment, user) in sources {
             if !search.takes_part(user.last) {
                 return Ok(());
             }
@@ -213,7 +172,7 @@ impl Shared {
                     && let Some(room) = rooms.find(posting.ordinal)
                     && !room.seq(posting.ordinal).is_some_and(|seq| is_hidden(self, room.number, seq))
                 {
-                    search.add(Found {
+                    search.add(FoundMessage {
                         received: posting.received,
                         name: Arc::clone(&room.name),
                         part: *part,
@@ -227,7 +186,6 @@ impl Shared {
     }
 }
 
-/// Whether a message received then can be wanted.
 #[inline]
 fn in_window(query: &UserHistoryQuery, received: i64) -> bool {
     query.from.is_none_or(|from| received >= from.as_micros())

@@ -40,20 +40,18 @@ use source::hidden_changes;
 use state::State;
 use summary::Summary;
 
-/// The counts of one engine.
 #[derive(Debug)]
 pub(crate) struct Stats {
     block_seed: u32,
     state: RwLock<State>,
     /// One count from the beginning at a time; when, on the monotonic clock, the next may begin by itself.
     rebuilding: Mutex<std::time::Duration>,
-    /// When somebody asked last, in milliseconds of the monotonic clock, plus one; 0 = never.
-    asked_ms: AtomicU64,
+    /// When somebody queried last, in milliseconds of the monotonic clock, plus one; 0 = never.
+    queried_ms: AtomicU64,
     /// The last moment at which nothing was counted that was gone.
     right_at: AtomicI64,
 }
 
-/// What an answer is read from.
 pub(super) struct Current<'a> {
     state: RwLockReadGuard<'a, State>,
     /// Its segments are those counted; its tails may hold more than is.
@@ -68,19 +66,14 @@ impl Current<'_> {
 }
 
 impl Stats {
-    /// Counts nothing yet.
     pub(crate) fn new(block_seed: u32) -> Self {
         Self {
             block_seed,
             state: RwLock::default(),
             rebuilding: Mutex::default(),
-            asked_ms: AtomicU64::new(0),
+            queried_ms: AtomicU64::new(0),
             right_at: AtomicI64::new(i64::MIN),
         }
-    }
-
-    fn block_seed(&self) -> u32 {
-        self.block_seed
     }
 
     /// Holds back answers while segments or tails are exchanged.
@@ -93,7 +86,7 @@ impl Shared {
     /// The counts, with everything in them that was acknowledged before.
     fn current(&self) -> Result<Current<'_>, MaintainError> {
         let asked = saturate::<_, u64>(self.clock.monotonic().as_millis());
-        self.stats.asked_ms.store(asked.saturating_add(1), Ordering::Relaxed);
+        self.stats.queried_ms.store(asked.saturating_add(1), Ordering::Relaxed);
         let now = self.clock.now();
         let state = self.stats.state.read();
         let view = self.view();

@@ -7,25 +7,23 @@ use hubbub_core::Message;
 use hubbub_core::invariant::saturate;
 use roaring::RoaringBitmap;
 
-use super::summary::{Run, Summary};
-use crate::embedded::error::{MaintainError, READING};
+use super::summary::{Summary, UserHour};
+use crate::embedded::error::MaintainError;
+use crate::embedded::file::Patience;
 use crate::embedded::journal::block::{self, HEADER_BYTES};
-use crate::embedded::journal::slot_path;
-use crate::embedded::record::{self, Record};
+use crate::embedded::record::{Record, Records};
 use crate::embedded::rooms::{Hidden, Room, RoomNumber};
-use crate::embedded::segment::{RoomSpan, Segment};
+use crate::embedded::segment::{Posting, RoomEntry, Segment, UserPart};
 use crate::embedded::shared::Shared;
 use crate::embedded::tail::Tail;
 
 /// Bytes of a slot read at once; a larger block is read whole.
 const READ_BYTES: u64 = 1 << 20;
 
-/// A room of a segment, found by ordinal.
-pub(super) struct SegmentRoom<'a> {
+pub(super) struct SegmentRoom {
     pub(super) number: RoomNumber,
     pub(super) name: Arc<str>,
-    pub(super) span: RoomSpan<'a>,
-    ordinals: Range<u32>,
+    part: RoomEntry,
     visible: Visible,
 }
 
@@ -40,36 +38,35 @@ enum Visible {
 }
 
 impl Visible {
-    fn of(room: &Room, span: &RoomSpan<'_>) -> Self {
+    fn of(room: &Room, part: &RoomEntry) -> Self {
         let hidden = room.hidden();
-        match hidden.visible(span.first_seq, span.last_seq) {
+        match hidden.visible(part.first_seq, part.last_seq) {
             _ if !room.hides_any() => Self::All,
             0 => Self::None,
             // No number is missing but those of hidden messages, so then none of those stands here.
-            visible if visible == span.count => Self::All,
+            visible if visible == u64::from(part.count) => Self::All,
             _ => Self::AllBut(hidden),
         }
     }
 }
 
-impl<'a> SegmentRoom<'a> {
+impl SegmentRoom {
     /// `None` for a room without a number: it is gone with all its messages.
-    fn of(shared: &Shared, span: RoomSpan<'a>, ordinals: Range<u32>) -> Option<Self> {
+    fn of(shared: &Shared, (name, part): (&str, &RoomEntry)) -> Option<Self> {
         let rooms = shared.rooms.read();
-        let number = rooms.number(span.room)?;
+        let number = rooms.number(name)?;
         let room = rooms.get(number)?;
-        let visible = Visible::of(room, &span);
-        Some(Self { number, name: Arc::clone(&room.name), span, ordinals, visible })
+        Some(Self { number, name: Arc::clone(&room.name), part: *part, visible: Visible::of(room, part) })
     }
 
     /// The seq of a message, as far as it follows from its place: when no seq between the room's first and last is
     /// missing.
     pub(super) fn seq(&self, ordinal: u32) -> Option<u64> {
-        let is_dense = self.span.last_seq - self.span.first_seq + 1 == self.span.count;
-        is_dense.then(|| self.span.first_seq + u64::from(ordinal.saturating_sub(self.ordinals.start)))
+        let is_dense = self.part.last_seq - self.part.first_seq + 1 == u64::from(self.part.count);
+        let place = ordinal.saturating_sub(self.part.ordinals().start);
+        is_dense.then(|| self.part.first_seq + u64::from(place))
     }
 
-    /// Whether a message must not be seen any more.
     #[inline]
     pub(super) fn hides(&self, segment: &Segment, ordinal: u32) -> Result<bool, MaintainError> {
         match &self.visible {
@@ -87,8 +84,8 @@ impl<'a> SegmentRoom<'a> {
     /// not read again for each user who has a message in it.
     fn list_hidden(&mut self, segment: &Segment) -> Result<(), MaintainError> {
         let mut these = RoaringBitmap::new();
-        if matches!(self.visible, Visible::AllBut(_)) && self.seq(self.ordinals.start).is_none() {
-            for ordinal in self.ordinals.clone() {
+        if matches!(self.visible, Visible::AllBut(_)) && self.seq(self.part.ordinals().start).is_none() {
+            for ordinal in self.part.ordinals() {
                 if self.hides(segment, ordinal)? {
                     these.insert(ordinal);
                 }
@@ -104,7 +101,7 @@ pub(super) struct RoomFinder<'a> {
     shared: &'a Shared,
     segment: &'a Segment,
     ordinals: Range<u32>,
-    room: Option<SegmentRoom<'a>>,
+    room: Option<SegmentRoom>,
 }
 
 impl<'a> RoomFinder<'a> {
@@ -113,17 +110,17 @@ impl<'a> RoomFinder<'a> {
     }
 
     /// The room of an ordinal; `None` when it is gone.
-    pub(super) fn find(&mut self, ordinal: u32) -> Option<&SegmentRoom<'a>> {
+    pub(super) fn find(&mut self, ordinal: u32) -> Option<&SegmentRoom> {
         if !self.ordinals.contains(&ordinal) {
-            let (span, ordinals) = self.segment.room_of(ordinal)?;
-            self.ordinals = ordinals.clone();
-            self.room = SegmentRoom::of(self.shared, span, ordinals);
+            let found = self.segment.room_of(ordinal)?;
+            self.ordinals = found.1.ordinals();
+            self.room = SegmentRoom::of(self.shared, found);
         }
         self.room.as_ref()
     }
 
     /// The room of a message that may be seen, `None` of another.
-    pub(super) fn find_visible(&mut self, ordinal: u32) -> Result<Option<&SegmentRoom<'a>>, MaintainError> {
+    pub(super) fn find_visible(&mut self, ordinal: u32) -> Result<Option<&SegmentRoom>, MaintainError> {
         let segment = self.segment;
         match self.find(ordinal) {
             Some(room) if !room.hides(segment, ordinal)? => Ok(Some(room)),
@@ -132,37 +129,35 @@ impl<'a> RoomFinder<'a> {
     }
 }
 
-/// All rooms of a segment, looked up at once. For all messages.
-struct SegmentRooms<'a> {
-    rooms: Vec<SegmentRoom<'a>>,
-}
-
-impl<'a> SegmentRooms<'a> {
-    fn of(shared: &Shared, segment: &'a Segment) -> Result<Self, MaintainError> {
-        let (mut rooms, mut next) = (Vec::new(), 0_u32);
-        for span in segment.rooms() {
-            let first = next;
-            next = next.saturating_add(saturate(span.count));
-            if let Some(mut room) = SegmentRoom::of(shared, span, first..next) {
-                room.list_hidden(segment)?;
-                rooms.push(room);
-            }
+/// Shows `visit` each message of a user in a segment that may be seen, until it answers `false`.
+pub(super) fn each_visible(
+    shared: &Shared,
+    segment: &Segment,
+    user: &UserPart,
+    mut visit: impl FnMut(&SegmentRoom, &Posting) -> Result<bool, MaintainError>,
+) -> Result<(), MaintainError> {
+    let (mut rooms, mut postings) = (RoomFinder::new(shared, segment), segment.postings(user));
+    while let Some(posting) = postings.next()? {
+        if let Some(room) = rooms.find_visible(posting.ordinal)?
+            && !visit(room, &posting)?
+        {
+            break;
         }
-        Ok(Self { rooms })
     }
-
-    fn find(&self, ordinal: u32) -> Option<&SegmentRoom<'a>> {
-        let behind = self.rooms.partition_point(|room| room.ordinals.start <= ordinal);
-        self.rooms.get(behind.checked_sub(1)?).filter(|room| room.ordinals.contains(&ordinal))
-    }
+    Ok(())
 }
 
-/// Changes whenever something is hidden.
+/// All rooms of a segment, looked up at once. For all messages.
+fn all_rooms(shared: &Shared, segment: &Segment) -> Result<Vec<SegmentRoom>, MaintainError> {
+    let mut rooms: Vec<_> = segment.rooms().filter_map(|room| SegmentRoom::of(shared, room)).collect();
+    rooms.iter_mut().try_for_each(|room| room.list_hidden(segment))?;
+    Ok(rooms)
+}
+
 pub(super) fn hidden_changes(shared: &Shared) -> u64 {
-    shared.rooms.read().hidings()
+    shared.rooms.read().hidings
 }
 
-/// Whether a message must not be seen any more.
 pub(super) fn is_hidden(shared: &Shared, room: RoomNumber, seq: u64) -> bool {
     shared.rooms.read().is_hidden(room, seq)
 }
@@ -173,16 +168,20 @@ pub(super) fn add_segment(
     segment: &Segment,
     summary: &mut Summary,
 ) -> Result<(), MaintainError> {
-    let rooms = SegmentRooms::of(shared, segment)?;
+    let rooms = all_rooms(shared, segment)?;
+    let find = |ordinal: u32| {
+        let behind = rooms.partition_point(|room| room.part.ordinals().start <= ordinal);
+        rooms.get(behind.checked_sub(1)?).filter(|room| room.part.ordinals().contains(&ordinal))
+    };
     let mut scan = segment.users();
     while let Some((name, part)) = scan.next()? {
         let user = summary.intern(name);
-        let mut run: Option<(Run, &SegmentRoom<'_>)> = None;
+        let mut run: Option<(UserHour, &SegmentRoom)> = None;
         let mut result = Ok(());
         scan.postings(&part, |posting| {
-            let same =
-                run.as_ref().map(|(_, room)| *room).filter(|room| room.ordinals.contains(&posting.ordinal));
-            let Some(room) = same.or_else(|| rooms.find(posting.ordinal)) else { return };
+            let same = run.as_ref().map(|(_, room)| *room);
+            let same = same.filter(|room| room.part.ordinals().contains(&posting.ordinal));
+            let Some(room) = same.or_else(|| find(posting.ordinal)) else { return };
             match room.hides(segment, posting.ordinal) {
                 Ok(false) => {}
                 Ok(true) => return,
@@ -193,7 +192,7 @@ pub(super) fn add_segment(
             {
                 return;
             }
-            let next = Run::of(user, room.number, posting.received, posting.kind);
+            let next = UserHour::of(user, room.number, posting.received, posting.kind);
             if let Some((run, room)) = run.replace((next, room)) {
                 summary.add(&run, &room.name);
             }
@@ -215,50 +214,36 @@ pub(super) fn each_message(
     end: u64,
     mut visit: impl FnMut(u32, &Message<'_>),
 ) -> Result<u64, MaintainError> {
-    let path = || slot_path(tail.slot.number);
+    let damaged = |offset: u64| tail.slot.damaged(offset);
     let mut buffer = Vec::new();
     let mut wanted = 0;
     while position < end {
         let step = (end - position).min(READ_BYTES).max(wanted);
         let bytes = step.min(tail.slot.bytes.saturating_sub(position));
         buffer.resize(saturate(bytes), 0);
-        tail.slot.file.read_exact_at(&mut buffer, position).map_err(|source| MaintainError::Io {
-            attempted: READING,
-            path: path(),
-            source,
-        })?;
-        let damaged = |offset| MaintainError::Damaged { path: path(), offset };
-        let mut rest = buffer.as_slice();
+        tail.slot.read(&mut buffer, position, Patience::Wait)?;
         let begin = position;
         while position < end
-            && let Some((header, records)) = block::read(rest, shared.stats.block_seed())
+            && let Some(rest) = buffer.get(saturate(position - begin)..)
+            && let Some((header, records)) = block::read(rest, shared.stats.block_seed)
         {
             if header.journal != tail.journal {
                 return Err(damaged(position));
             }
-            let mut unread = records;
-            while !unread.is_empty() {
-                let within = HEADER_BYTES + records.len() - unread.len();
-                let offset = position + within as u64;
-                match record::read(&mut unread).ok_or_else(|| damaged(offset))? {
-                    Record::Message(message) => {
-                        visit(u32::try_from(offset).map_err(|_| damaged(offset))?, &message);
-                    }
-                    Record::Change(_) | Record::Key(_) | Record::Queue(_) | Record::Time(_) => {}
+            for record in Records::new(position, &header, records) {
+                if let (offset, _, Record::Message(message)) = record.map_err(damaged)? {
+                    visit(offset, &message);
                 }
             }
-            let length = HEADER_BYTES + records.len();
-            rest = rest.get(length..).unwrap_or_default();
-            position += length as u64;
+            position += (HEADER_BYTES + records.len()) as u64;
         }
+        wanted = 0;
         if position == begin {
             // No whole block was read: it is larger, or damaged.
             wanted = block::peek(&buffer).map_or(0, |(_, length)| (HEADER_BYTES + length) as u64);
             if wanted <= bytes || wanted > tail.slot.bytes {
                 return Err(damaged(position));
             }
-        } else {
-            wanted = 0;
         }
     }
     Ok(position)

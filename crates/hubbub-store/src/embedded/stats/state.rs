@@ -11,23 +11,22 @@ use crate::embedded::tail::Tail;
 use crate::embedded::view::View;
 
 /// Segments of which one takes the place.
-type Replaced = (Vec<u64>, Option<u64>);
+pub(super) type Replaced = (Vec<u64>, Option<u64>);
 
-/// The counts, and what they are of.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// Whether it was counted from the beginning. Nothing else holds when it was not.
     pub(super) is_loaded: bool,
     pub(super) summary: Summary,
     pub(super) tails: Vec<TailPart>,
-    /// Numbers of the segments that are counted.
     segments: HashSet<u64>,
     /// Whether something is counted that is gone.
     has_gone: bool,
     /// How often something had been hidden when counting began.
     hidden: u64,
-    /// What was replaced since a count from the beginning is under way.
-    replaced: Option<Vec<Replaced>>,
+    /// What was replaced since a count from the beginning, which [`Self::end_rebuild`] puts in the place of this one, is
+    /// under way.
+    pub(super) replaced: Option<Vec<Replaced>>,
 }
 
 impl State {
@@ -43,7 +42,6 @@ impl State {
         self.has_gone || self.hidden != hidden
     }
 
-    /// The counted part of a tail.
     pub(super) fn part(&self, tail: &Tail) -> Option<&TailPart> {
         self.tails.iter().find(|part| part.journal == tail.journal)
     }
@@ -117,16 +115,6 @@ impl State {
             // Some of its messages are counted and some are not, and nobody can tell which.
             Some(_) => self.forget(),
         }
-    }
-
-    /// Begins a count beside this one, which [`Self::end_rebuild`] will put in its place.
-    pub(super) fn begin_rebuild(&mut self) {
-        self.replaced = Some(Vec::new());
-    }
-
-    /// The count beside this one is given up.
-    pub(super) fn cancel_rebuild(&mut self) {
-        self.replaced = None;
     }
 
     /// Takes over what was counted beside from these segments; answers what was here before.

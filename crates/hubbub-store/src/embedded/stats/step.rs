@@ -16,7 +16,6 @@ const WARM_FOR: Duration = Duration::from_secs(60);
 const REBUILD_SHARE: u32 = 10;
 
 impl Shared {
-    /// Counts from the beginning if that was not done yet.
     pub(super) fn load(&self) -> Result<(), MaintainError> {
         if self.stats.state.read().is_loaded {
             return Ok(());
@@ -33,7 +32,7 @@ impl Shared {
         let hidden = hidden_changes(self);
         let view = {
             let mut state = self.stats.state.write();
-            state.begin_rebuild();
+            state.replaced = Some(Vec::new());
             self.view()
         };
         let mut summary = Summary::default();
@@ -43,7 +42,7 @@ impl Shared {
             match counted {
                 Ok(()) => state.end_rebuild(summary, &view, hidden),
                 Err(error) => {
-                    state.cancel_rebuild();
+                    state.replaced = None;
                     return Err(error);
                 }
             }
@@ -56,7 +55,7 @@ impl Shared {
     }
 
     /// Does the most urgent piece of counting: all segments from the beginning if something is gone, else new ones,
-    /// else the tails if somebody asked lately. Nothing before the first question, so that a server nobody asks pays
+    /// else the tails if somebody queried lately. Nothing before the first question, so that a server nobody asks pays
     /// nothing. Says whether there was something that took long.
     pub(crate) fn count_some(&self) -> Result<bool, MaintainError> {
         let (is_loaded, is_outdated) = {
@@ -77,7 +76,7 @@ impl Shared {
         if state.catch_up_segments(self, &self.view())? {
             return Ok(true);
         }
-        if self.was_asked_lately() {
+        if self.was_queried_lately() {
             state.catch_up(self, &self.view())?;
         }
         Ok(false)
@@ -98,8 +97,8 @@ impl Shared {
         }
     }
 
-    fn was_asked_lately(&self) -> bool {
-        let asked = self.stats.asked_ms.load(Ordering::Relaxed);
+    fn was_queried_lately(&self) -> bool {
+        let asked = self.stats.queried_ms.load(Ordering::Relaxed);
         asked > 0 && self.clock.monotonic() < Duration::from_millis(asked) + WARM_FOR
     }
 }

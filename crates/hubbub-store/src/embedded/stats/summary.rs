@@ -1,14 +1,17 @@
 //! What is counted: per user, per room, per hour. Only ever added to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use hubbub_core::MessageType;
+use hubbub_core::invariant::saturate;
 use hubbub_core::stats::TypeCounts;
+use hubbub_core::{Message, MessageType};
 use roaring::RoaringBitmap;
 
+use super::source::is_hidden;
 use crate::embedded::rooms::RoomNumber;
+use crate::embedded::shared::Shared;
 use crate::embedded::tail::hash::MixState;
 
 /// Number of a user in one summary, from 0, in the order of appearance.
@@ -16,12 +19,10 @@ pub(super) type UserNumber = u32;
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// The hour in which a time lies, counted from 1970.
 pub(super) const fn hour_of(received: i64) -> i64 {
     received.div_euclid(HOUR_MICROS)
 }
 
-/// Begin of an hour, in microseconds.
 pub(super) const fn hour_begin(hour: i64) -> i64 {
     hour.saturating_mul(HOUR_MICROS)
 }
@@ -46,7 +47,6 @@ impl Times {
     }
 }
 
-/// What is counted of one user.
 #[derive(Debug, Clone)]
 pub(super) struct UserTotal {
     pub(super) name: Arc<str>,
@@ -65,7 +65,6 @@ pub(super) struct RoomTotal {
     pub(super) users: BTreeMap<UserNumber, u64>,
 }
 
-/// What is counted of one hour.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HourTotal {
     pub(super) messages: TypeCounts,
@@ -75,7 +74,7 @@ pub(super) struct HourTotal {
 
 /// Messages of one user in one room within one hour.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Run {
+pub(super) struct UserHour {
     pub(super) user: UserNumber,
     pub(super) room: RoomNumber,
     pub(super) hour: i64,
@@ -83,8 +82,7 @@ pub(super) struct Run {
     pub(super) times: Times,
 }
 
-impl Run {
-    /// One message.
+impl UserHour {
     pub(super) fn of(user: UserNumber, room: RoomNumber, received: i64, kind: MessageType) -> Self {
         let mut messages = TypeCounts::default();
         messages.add(kind);
@@ -102,6 +100,50 @@ impl Run {
     }
 }
 
+/// The rooms of messages, each looked up once: the same come again and again.
+pub(super) type KnownRooms = HashMap<Box<str>, (RoomNumber, Arc<str>)>;
+
+/// The smallest of many, at most `limit` of them.
+pub(super) struct Smallest<T> {
+    limit: usize,
+    heap: BinaryHeap<T>,
+    pub(super) more: bool,
+}
+
+impl<T: Ord> Smallest<T> {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, heap: BinaryHeap::new(), more: false }
+    }
+
+    pub(super) fn add(&mut self, item: T) {
+        if self.heap.len() < self.limit {
+            self.heap.push(item);
+            return;
+        }
+        self.more = true;
+        if let Some(mut greatest) = self.heap.peek_mut()
+            && item < *greatest
+        {
+            *greatest = item;
+        }
+    }
+
+    /// What the next one has to be smaller than; `None` as long as there is room for any.
+    pub(super) fn bound(&self) -> Option<&T> {
+        if self.heap.len() < self.limit { None } else { self.heap.peek() }
+    }
+
+    pub(super) fn into_sorted(self) -> Vec<T> {
+        self.heap.into_sorted_vec()
+    }
+}
+
+pub(super) fn add_counts(to: &mut TypeCounts, more: TypeCounts) {
+    to.text += more.text;
+    to.join += more.join;
+    to.leave += more.leave;
+}
+
 /// All counts. About 150 bytes per user, as much per room, per (room, user) 13 to 26 bytes, and per (hour, user) a bit
 /// to two bytes.
 #[derive(Debug, Clone, Default)]
@@ -109,7 +151,8 @@ pub(super) struct Summary {
     numbers: HashMap<Arc<str>, UserNumber>,
     users: Vec<UserTotal>,
     rooms: HashMap<RoomNumber, RoomTotal, MixState>,
-    hours: BTreeMap<i64, HourTotal>,
+    /// Oldest first.
+    pub(super) hours: BTreeMap<i64, HourTotal>,
 }
 
 impl Summary {
@@ -118,7 +161,8 @@ impl Summary {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
-        let number = UserNumber::try_from(self.users.len()).unwrap_or(UserNumber::MAX);
+        // Memory ends long before 2^32 users.
+        let number = saturate(self.users.len());
         let name: Arc<str> = Arc::from(name);
         self.numbers.insert(Arc::clone(&name), number);
         self.users.push(UserTotal { name, messages: 0, rooms: 0, times: Times::NONE });
@@ -126,7 +170,7 @@ impl Summary {
     }
 
     /// Counts messages. `name` is the room's.
-    pub(super) fn add(&mut self, run: &Run, name: &Arc<str>) {
+    pub(super) fn add(&mut self, run: &UserHour, name: &Arc<str>) {
         let count = run.messages.total();
         let room = self.rooms.entry(run.room).or_insert_with(|| RoomTotal {
             name: Arc::clone(name),
@@ -145,48 +189,62 @@ impl Summary {
             user.times.take_in(run.times);
         }
         let hour = self.hours.entry(run.hour).or_default();
-        hour.messages.text += run.messages.text;
-        hour.messages.join += run.messages.join;
-        hour.messages.leave += run.messages.leave;
+        add_counts(&mut hour.messages, run.messages);
         hour.users.insert(run.user);
         hour.rooms.insert(run.room);
     }
 
-    /// The number of a user who was seen.
+    /// Counts a message unless it must not be seen. Answers its user and room when it is counted.
+    pub(super) fn add_message(
+        &mut self,
+        shared: &Shared,
+        known: &mut KnownRooms,
+        message: &Message<'_>,
+    ) -> Option<(UserNumber, RoomNumber)> {
+        let sent = &message.sent;
+        let (room, name) = match known.get(sent.room) {
+            Some((room, name)) => (*room, Arc::clone(name)),
+            None => {
+                let rooms = shared.rooms.read();
+                let number = rooms.number(sent.room)?;
+                let found = (number, Arc::clone(&rooms.get(number)?.name));
+                known.insert(sent.room.into(), found.clone());
+                found
+            }
+        };
+        if is_hidden(shared, room, message.seq) {
+            return None;
+        }
+        let user = self.intern(sent.user);
+        self.add(&UserHour::of(user, room, message.received_at.as_micros(), sent.kind), &name);
+        Some((user, room))
+    }
+
     pub(super) fn number(&self, name: &str) -> Option<UserNumber> {
         self.numbers.get(name).copied()
     }
 
-    /// What is counted of a user.
     pub(super) fn user(&self, number: UserNumber) -> Option<&UserTotal> {
         self.users.get(usize::try_from(number).ok()?)
     }
 
-    /// All users with messages, by number.
     pub(super) fn users(&self) -> impl Iterator<Item = (UserNumber, &UserTotal)> {
         (0..).zip(&self.users).filter(|(_, user)| user.messages > 0)
     }
 
-    /// What is counted of a room.
     pub(super) fn room(&self, room: RoomNumber) -> Option<&RoomTotal> {
         self.rooms.get(&room)
     }
 
-    /// All rooms with messages.
-    pub(super) fn rooms(&self) -> impl Iterator<Item = &RoomTotal> {
-        self.rooms.values()
+    pub(super) fn rooms(&self) -> impl Iterator<Item = (RoomNumber, &RoomTotal)> {
+        self.rooms.iter().map(|(number, room)| (*number, room))
     }
 
     /// Each room with each user who wrote there, and how many messages.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&RoomTotal, &UserTotal, u64)> {
-        self.rooms().flat_map(move |room| {
+        self.rooms().flat_map(move |(_, room)| {
             let users = room.users.iter();
             users.filter_map(move |(user, messages)| Some((room, self.user(*user)?, *messages)))
         })
-    }
-
-    /// All hours with messages, oldest first.
-    pub(super) fn hours(&self) -> &BTreeMap<i64, HourTotal> {
-        &self.hours
     }
 }

@@ -1,12 +1,11 @@
 //! What is counted of a tail, and where the messages of each of its users stand.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
 
-use super::source::{each_message, is_hidden};
-use super::summary::{Run, Summary, UserNumber};
+use super::source::each_message;
+use super::summary::{KnownRooms, Summary, UserNumber};
 use crate::embedded::error::MaintainError;
 use crate::embedded::file::cursor::index;
 use crate::embedded::rooms::RoomNumber;
@@ -14,11 +13,9 @@ use crate::embedded::shared::Shared;
 use crate::embedded::tail::Tail;
 use crate::embedded::tail::hash::MixState;
 
-/// One message of a user in a tail.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Post {
     pub(super) room: RoomNumber,
-    /// Where its record begins.
     pub(super) offset: u32,
     pub(super) seq: u64,
     pub(super) received: i64,
@@ -29,7 +26,6 @@ pub(super) struct Post {
 /// The counted part of a tail: everything up to a position. 32 bytes of memory per message.
 #[derive(Debug, Default)]
 pub(super) struct TailPart {
-    /// The journal counted.
     pub(super) journal: u64,
     /// Where the first block begins that is not counted.
     pub(super) position: u64,
@@ -39,7 +35,6 @@ pub(super) struct TailPart {
 }
 
 impl TailPart {
-    /// Nothing of a tail.
     pub(super) fn new(journal: u64) -> Self {
         Self { journal, ..Self::default() }
     }
@@ -56,28 +51,12 @@ impl TailPart {
         tail: &Tail,
         summary: &mut Summary,
     ) -> Result<(), MaintainError> {
-        let end = tail.end();
-        // The same rooms come again and again.
-        let mut rooms: HashMap<Box<str>, (RoomNumber, Arc<str>)> = HashMap::new();
-        let position = self.position;
-        self.position = each_message(shared, tail, position, end, |offset, message| {
-            let sent = &message.sent;
-            let (room, name) = match rooms.get(sent.room) {
-                Some((room, name)) => (*room, Arc::clone(name)),
-                None => {
-                    let known = shared.rooms.read();
-                    let Some(number) = known.number(sent.room) else { return };
-                    let Some(room) = known.get(number) else { return };
-                    rooms.insert(sent.room.into(), (number, Arc::clone(&room.name)));
-                    (number, Arc::clone(&room.name))
-                }
-            };
-            if is_hidden(shared, room, message.seq) {
-                return;
+        let (mut rooms, position) = (KnownRooms::new(), self.position);
+        self.position = each_message(shared, tail, position, tail.end(), |offset, message| {
+            if let Some((user, room)) = summary.add_message(shared, &mut rooms, message) {
+                let (seq, received) = (message.seq, message.received_at.as_micros());
+                self.push(user, Post { room, offset, seq, received, before: 0 });
             }
-            let (user, received) = (summary.intern(sent.user), message.received_at.as_micros());
-            summary.add(&Run::of(user, room, received, sent.kind), &name);
-            self.push(user, Post { room, offset, seq: message.seq, received, before: 0 });
         })?;
         Ok(())
     }

@@ -219,7 +219,9 @@ fn an_audit_finds_what_is_counted_wrongly() {
         let mut state = shared.stats.exchange();
         let user = state.summary.intern("user-3");
         let room = shared.rooms.read().number("room-1").unwrap();
-        state.summary.add(&super::summary::Run::of(user, room, START, MessageType::Text), &"room-1".into());
+        state
+            .summary
+            .add(&super::summary::UserHour::of(user, room, START, MessageType::Text), &"room-1".into());
     }
     let differences = place.engine.audit().unwrap().value.differences;
     for what in

@@ -30,7 +30,6 @@ impl Hasher for Mix {
     }
 }
 
-/// Makes [`Mix`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MixState;
 

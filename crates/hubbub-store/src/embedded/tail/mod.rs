@@ -15,38 +15,20 @@ use crate::embedded::kv::tail::KeyIndex;
 use crate::embedded::rooms::RoomNumber;
 use hash::MixState;
 
-/// Where one message stands in its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordLocation {
-    /// Its number in the room.
     pub(crate) seq: u64,
     /// When it was received, in microseconds.
     pub(crate) received: i64,
-    /// Where its record begins.
     pub(crate) offset: u32,
-    /// How long the record is.
     pub(crate) bytes: u32,
 }
 
-/// What a room has somewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SeqSpan {
-    /// Seq of the oldest message.
-    pub(crate) first_seq: u64,
-    /// Seq of the newest message.
-    pub(crate) last_seq: u64,
-    /// How many.
-    pub(crate) messages: u64,
-}
-
-/// The messages of one slot.
 #[derive(Debug)]
 pub(crate) struct Tail {
-    /// The journal in the slot.
     pub(crate) journal: u64,
     /// The slot, not to be overwritten while anybody may read it.
     pub(crate) slot: SlotLease,
-    /// The keys of the slot.
     pub(crate) keys: KeyIndex,
     index: RwLock<Index>,
 }
@@ -55,13 +37,10 @@ pub(crate) struct Tail {
 struct Index {
     rooms: HashMap<RoomNumber, Vec<RecordLocation>, MixState>,
     messages: u64,
-    /// Where the last record ends.
     end: u64,
-    last_received: i64,
 }
 
 impl Tail {
-    /// An empty tail over a slot.
     pub(crate) fn new(journal: u64, slot: SlotLease) -> Self {
         Self { journal, slot, keys: KeyIndex::default(), index: RwLock::default() }
     }
@@ -71,7 +50,6 @@ impl Tail {
         let mut index = self.index.write();
         for (room, place) in places {
             index.rooms.entry(*room).or_default().push(*place);
-            index.last_received = index.last_received.max(place.received);
         }
         index.messages += places.len() as u64;
         if let Some((_, last)) = places.last() {
@@ -79,7 +57,6 @@ impl Tail {
         }
     }
 
-    /// How many messages.
     pub(crate) fn messages(&self) -> u64 {
         self.index.read().messages
     }
@@ -89,23 +66,14 @@ impl Tail {
         self.index.read().end
     }
 
-    /// What a room has here.
-    pub(crate) fn span(&self, room: RoomNumber) -> Option<SeqSpan> {
-        let index = self.index.read();
-        let places = index.rooms.get(&room)?;
-        Some(SeqSpan {
-            first_seq: places.first()?.seq,
-            last_seq: places.last()?.seq,
-            messages: places.len() as u64,
-        })
+    pub(crate) fn last_seq(&self, room: RoomNumber) -> Option<u64> {
+        Some(self.index.read().rooms.get(&room)?.last()?.seq)
     }
 
-    /// The rooms that have messages here.
     pub(crate) fn rooms(&self) -> Vec<RoomNumber> {
         self.index.read().rooms.keys().copied().collect()
     }
 
-    /// The places of a room's messages, in order.
     pub(crate) fn places(&self, room: RoomNumber) -> Vec<RecordLocation> {
         self.index.read().rooms.get(&room).cloned().unwrap_or_default()
     }

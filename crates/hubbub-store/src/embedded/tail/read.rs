@@ -1,16 +1,14 @@
 //! Reading messages of a slot.
 
-use std::io;
-
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Message, MessageRun};
 
 use super::{RecordLocation, Tail};
-use crate::embedded::error::{MaintainError, READING};
-use crate::embedded::journal::slot_path;
+use crate::embedded::error::MaintainError;
+use crate::embedded::file::Patience;
 use crate::embedded::record;
-use crate::embedded::rooms::{Hidden, RoomNumber, add_to_page};
+use crate::embedded::rooms::{Hidden, HistoryWindow, RoomNumber, add_to_page};
 
 /// Records that stand closer together than this are read with one call.
 const READ_BYTES: usize = 32 * 1024;
@@ -30,7 +28,9 @@ impl Tail {
         let window = if query.limit.saturating_sub(run.len()) <= 1 { 0 } else { READ_BYTES };
         let mut reader = Reader::new(self, matches!(query.cursor, Cursor::Before(_)), window);
         for place in places {
-            if run.len() >= query.limit || !add_to_page(&reader.message(place)?, query, run) {
+            if run.len() >= query.limit
+                || !add_to_page(&reader.message(place)?, query.limit, query.bytes_max, run)
+            {
                 return Ok(true);
             }
         }
@@ -47,23 +47,11 @@ impl Tail {
     ) -> Vec<RecordLocation> {
         let index = self.index.read();
         let Some(places) = index.rooms.get(&room) else { return Vec::new() };
-        let (from, to) = (query.from.map(|time| time.as_micros()), query.to.map(|time| time.as_micros()));
-        let mut start = from.map_or(0, |from| places.partition_point(|place| place.received < from));
-        let mut end = to.map_or(places.len(), |to| places.partition_point(|place| place.received < to));
-        match query.cursor {
-            Cursor::After(seq) => {
-                let seq = seq.max(hidden.low_watermark);
-                start = start.max(places.partition_point(|place| place.seq <= seq));
-                let wanted = places.get(start..end).unwrap_or_default().iter();
-                wanted.filter(|place| !hidden.hides(place.seq)).take(limit).copied().collect()
-            }
-            Cursor::Before(seq) => {
-                end = end.min(places.partition_point(|place| place.seq < seq));
-                start = start.max(places.partition_point(|place| place.seq <= hidden.low_watermark));
-                let wanted = places.get(start..end).unwrap_or_default().iter().rev();
-                wanted.filter(|place| !hidden.hides(place.seq)).take(limit).copied().collect()
-            }
-        }
+        let window = HistoryWindow::of(query, hidden);
+        let begin = places.partition_point(|place| window.begins_behind(place.seq, place.received));
+        let end = places.partition_point(|place| window.ends_behind(place.seq, place.received));
+        let wanted = window.in_order(begin..end).filter_map(|place| places.get(place));
+        wanted.filter(|place| !hidden.hides(place.seq)).take(limit).copied().collect()
     }
 
     /// Calls `visit` with the message whose record begins at `offset`, of unknown length.
@@ -76,24 +64,13 @@ impl Tail {
         loop {
             let whole = self.slot.bytes.saturating_sub(u64::from(offset)).min(bytes);
             let mut buffer = vec![0; saturate(whole)];
-            self.slot
-                .file
-                .read_exact_at(&mut buffer, offset.into())
-                .map_err(|error| self.unreadable(error))?;
+            self.slot.read(&mut buffer, offset.into(), Patience::Wait)?;
             match record::read_message(&mut buffer.as_slice()) {
                 Some(message) => return Ok(visit(&message)),
-                None if whole < bytes => return Err(self.damaged(offset)),
+                None if whole < bytes => return Err(self.slot.damaged(offset)),
                 None => bytes *= 16,
             }
         }
-    }
-
-    fn unreadable(&self, source: io::Error) -> MaintainError {
-        MaintainError::Io { attempted: READING, path: slot_path(self.slot.number), source }
-    }
-
-    fn damaged(&self, offset: u32) -> MaintainError {
-        MaintainError::Damaged { path: slot_path(self.slot.number), offset: offset.into() }
     }
 }
 
@@ -101,7 +78,6 @@ impl Tail {
 struct Reader<'a> {
     tail: &'a Tail,
     backward: bool,
-    /// Bytes read at once, if a record is not longer.
     window_bytes: usize,
     window: Vec<u8>,
     start: u64,
@@ -120,10 +96,9 @@ impl<'a> Reader<'a> {
             self.start = if self.backward { (offset + bytes).saturating_sub(window) } else { offset };
             let length = window.min(self.tail.slot.bytes.saturating_sub(self.start));
             self.window.resize(saturate(length), 0);
-            let read = self.tail.slot.file.read_exact_at(&mut self.window, self.start);
-            read.map_err(|error| self.tail.unreadable(error))?;
+            self.tail.slot.read(&mut self.window, self.start, Patience::Wait)?;
         }
         let mut record = self.window.get(saturate(offset - self.start)..).unwrap_or_default();
-        record::read_message(&mut record).ok_or_else(|| self.tail.damaged(place.offset))
+        record::read_message(&mut record).ok_or_else(|| self.tail.slot.damaged(place.offset))
     }
 }

@@ -4,7 +4,7 @@ use super::Verifier;
 use crate::embedded::error::OpenError;
 use crate::embedded::file::FileError;
 use crate::embedded::file::cache::BlockCache;
-use crate::embedded::kv::{ChangeLog, KeyRun, count_keys, run_path};
+use crate::embedded::kv::{KeyRun, count_keys, read_log, run_path};
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::record::KeyChange;
 use crate::embedded::segment::IdHasher;
@@ -16,23 +16,21 @@ impl Verifier<'_> {
         let (hasher, cache) = (IdHasher::new(manifest.id_key), BlockCache::new(0));
         let (mut runs, mut errors): (_, Vec<FileError>) = (Vec::new(), Vec::new());
         for number in &catalog.runs {
-            match KeyRun::open(self.disk, *number, cache.clone()) {
-                Ok(run) => {
-                    run.check(&hasher, &mut |error| errors.push(error));
-                    if run.revision() > catalog.revision {
-                        self.damaged(
-                            &run_path(*number),
-                            0,
-                            "it holds revisions that the manifest does not know",
-                        );
-                    }
-                    runs.push(run);
+            let run = match KeyRun::open(self.disk, *number, cache.clone()) {
+                Ok(run) => run,
+                Err(error) => {
+                    errors.push(error);
+                    continue;
                 }
-                Err(error) => errors.push(error),
+            };
+            run.check(&hasher, &mut |error| errors.push(error));
+            if run.revision() > catalog.revision {
+                self.damaged(&run_path(*number), 0, "it holds revisions that the manifest does not know");
             }
+            runs.push(run);
         }
         if catalog.log != 0 {
-            errors.extend(ChangeLog::read(self.disk, catalog.log).err());
+            errors.extend(read_log(self.disk, catalog.log).err());
         }
         if errors.is_empty() {
             match count_keys(&runs) {
@@ -49,9 +47,9 @@ impl Verifier<'_> {
     }
 
     /// A change in the journal must take a later revision than all before it.
-    pub(super) fn key(&mut self, path: &str, offset: u64, change: &KeyChange<'_>) {
+    pub(super) fn key(&mut self, path: &str, offset: u32, change: &KeyChange<'_>) {
         if change.revision <= self.revision {
-            self.damaged(path, offset, format!("revision {} is out of order", change.revision));
+            self.damaged(path, offset.into(), format!("revision {} is out of order", change.revision));
         }
         self.revision = change.revision;
         self.found.keys = self.found.keys.saturating_add_signed(change.more_keys());

@@ -19,14 +19,14 @@ use crate::embedded::disk::format_file::{self, FORMAT};
 use crate::embedded::disk::{Disk, FileDisk};
 use crate::embedded::error::OpenError;
 use crate::embedded::journal::end::EndFile;
-use crate::embedded::journal::scan::Unsealed;
+use crate::embedded::journal::scan::JournalScan;
 use crate::embedded::journal::{JOURNAL_DIR, block, slot_path};
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::queues::read_checkpoint;
-use crate::embedded::record::{self, Record};
+use crate::embedded::record::{Record, Records};
 use crate::embedded::recovery::{read_slot, read_slots};
 use crate::embedded::rooms::{Position, Rooms};
-use crate::embedded::segment::{BlockCache, IdHasher, Segment, segment_path};
+use crate::embedded::segment::{BlockCache, IdHasher, RoomEntry, Segment, segment_path};
 
 /// Something that is not as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,21 +85,11 @@ pub fn verify(dir: &Path, fault: &mut dyn FnMut(DataFault)) -> Result<Verified, 
     Ok(verifier.found)
 }
 
-/// What a segment holds of a room.
-#[derive(Debug, Clone, Copy)]
-struct SegmentSpan {
-    segment: u64,
-    first: u64,
-    last: u64,
-    count: u64,
-    last_received: i64,
-}
-
 struct Verifier<'a> {
     disk: &'a FileDisk,
     fault: &'a mut dyn FnMut(DataFault),
-    /// The parts of each room in segments, in their order.
-    spans: HashMap<String, Vec<SegmentSpan>>,
+    /// The parts of each room in segments, in their order, with the number of the segment.
+    spans: HashMap<String, Vec<(u64, RoomEntry)>>,
     /// Number and time of each room's newest message in the journal.
     newest: HashMap<String, (u64, i64)>,
     /// Revision of the newest change of a key in the journal.
@@ -156,7 +146,7 @@ impl Verifier<'_> {
         if self.faults == 0 && !may_lack {
             self.counts(&rooms);
         }
-        (self.found.rooms, self.found.messages) = (rooms.known(), rooms.messages());
+        (self.found.rooms, self.found.messages) = (rooms.known, rooms.messages);
         Ok(())
     }
 
@@ -184,7 +174,6 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The checkpoint of queues and the payloads it points to.
     fn queues(&mut self, manifest: &Manifest) -> Result<(), OpenError> {
         match read_checkpoint(self.disk, &manifest.queues, manifest.id_key, &ManualClock::default()) {
             Ok(queues) => {
@@ -199,22 +188,14 @@ impl Verifier<'_> {
 
     /// The rooms of a segment must go on where the segments before it ended.
     fn spans(&mut self, segment: &Segment) {
-        for room in segment.rooms() {
-            let span = SegmentSpan {
-                segment: segment.number(),
-                first: room.first_seq,
-                last: room.last_seq,
-                count: room.count,
-                last_received: room.last_received.as_micros(),
-            };
-            let all = self.spans.entry(room.room.to_owned()).or_default();
-            let follows = all.last().is_none_or(|before| {
-                span.first > before.last && room.first_received.as_micros() >= before.last_received
+        for (name, room) in segment.rooms() {
+            let all = self.spans.entry(name.to_owned()).or_default();
+            let follows = all.last().is_none_or(|(_, before)| {
+                room.first_seq > before.last_seq && room.first_received >= before.last_received
             });
-            all.push(span);
+            all.push((segment.number(), *room));
             if !follows {
-                let what =
-                    format!("room {} goes on before the place where an earlier segment ended", room.room);
+                let what = format!("room {name} goes on before the place where an earlier segment ended");
                 self.damaged(&segment_path(segment.number()), 0, what);
             }
         }
@@ -242,7 +223,7 @@ impl Verifier<'_> {
     /// Every record of a journal must be readable and follow what came before in its room.
     fn records(
         &mut self,
-        journal: &Unsealed,
+        journal: &JournalScan,
         manifest: &Manifest,
         rooms: &mut Rooms,
     ) -> Result<(), OpenError> {
@@ -252,43 +233,37 @@ impl Verifier<'_> {
             return self.report(error);
         }
         for start in &journal.blocks {
-            let Some((header, mut records)) =
+            let Some((header, records)) =
                 bytes.get(saturate(*start)..).and_then(|rest| block::read(rest, manifest.block_seed))
             else {
                 self.damaged(&path, *start, "a block that counts is unreadable");
                 continue;
             };
-            let at = Position { journal: journal.journal, batch: header.batch };
+            let at = Position { journal: journal.number(), batch: header.batch };
             // What the manifest's rooms have already is not applied again.
-            let is_new = at > rooms.position();
-            let mut offset = start + block::HEADER_BYTES as u64;
-            for _ in 0..header.records {
-                let before = records.len();
-                match record::read(&mut records) {
-                    Some(Record::Message(message)) => self.message(&path, offset, &message, is_new, rooms),
-                    Some(Record::Change(change)) if is_new => {
+            let is_new = at > rooms.at;
+            for record in Records::new(*start, &header, records) {
+                match record {
+                    Ok((at, _, Record::Message(message))) => self.message(&path, at, &message, is_new, rooms),
+                    Ok((_, _, Record::Change(change))) if is_new => {
                         rooms.apply(&change);
                     }
-                    Some(Record::Change(_) | Record::Queue(_) | Record::Time(_)) => {}
-                    Some(Record::Key(change)) => self.key(&path, offset, &change),
-                    None => {
-                        self.damaged(&path, offset, "a record of a valid block is unreadable");
-                        break;
-                    }
+                    Ok((_, _, Record::Change(_) | Record::Queue(_) | Record::Time(_))) => {}
+                    Ok((at, _, Record::Key(change))) => self.key(&path, at, &change),
+                    Err(at) => self.damaged(&path, at, "a record of a valid block is unreadable"),
                 }
-                offset += (before - records.len()) as u64;
             }
-            rooms.set_position(at.max(rooms.position()));
+            rooms.at = at.max(rooms.at);
         }
         Ok(())
     }
 
-    fn message(&mut self, path: &str, offset: u64, message: &Message<'_>, is_new: bool, rooms: &mut Rooms) {
+    fn message(&mut self, path: &str, offset: u32, message: &Message<'_>, is_new: bool, rooms: &mut Rooms) {
         let (room, this) = (message.sent.room, (message.seq, message.received_at.as_micros()));
-        let sealed = || self.spans.get(room)?.last().map(|span| (span.last, span.last_received));
+        let sealed = || self.spans.get(room)?.last().map(|(_, part)| (part.last_seq, part.last_received));
         let before = self.newest.get(room).copied().or_else(sealed);
         if before.is_some_and(|before| this.0 <= before.0 || this.1 < before.1) {
-            self.damaged(path, offset, format!("message {} of room {room} is out of order", this.0));
+            self.damaged(path, offset.into(), format!("message {} of room {room} is out of order", this.0));
         }
         self.newest.insert(room.to_owned(), this);
         let number = rooms.intern(room);
@@ -303,22 +278,22 @@ impl Verifier<'_> {
         let known: HashSet<&str> = rooms.all().iter().map(|room| &*room.name).collect();
         let mut faults: Vec<(u64, String)> = Vec::new();
         for (name, spans) in &self.spans {
-            let segment = spans.last().map_or(0, |span| span.segment);
+            let segment = spans.last().map_or(0, |(segment, _)| *segment);
             if !known.contains(name.as_str()) {
                 faults.push((segment, format!("it holds room {name}, which the manifest does not know")));
             }
         }
         for room in rooms.all() {
             let (hidden, mut next) = (room.hidden(), 1);
-            for span in self.spans.get(&*room.name).into_iter().flatten() {
-                let missing = hidden.visible(next, span.first.saturating_sub(1))
-                    + hidden.visible(span.first, span.last).saturating_sub(span.count);
+            for (segment, part) in self.spans.get(&*room.name).into_iter().flatten() {
+                let missing = hidden.visible(next, part.first_seq.saturating_sub(1))
+                    + hidden.visible(part.first_seq, part.last_seq).saturating_sub(part.count.into());
                 if missing > 0 {
                     let what =
                         format!("{missing} messages of room {} are missing in it or before it", room.name);
-                    faults.push((span.segment, what));
+                    faults.push((*segment, what));
                 }
-                next = span.last + 1;
+                next = part.last_seq + 1;
             }
             let end = self.newest.get(&*room.name).map_or(next.saturating_sub(1), |newest| newest.0);
             if end > room.head || hidden.visible(end + 1, room.head) > 0 {

@@ -6,7 +6,7 @@ use hubbub_core::rules::rooms::decide_change;
 use hubbub_core::{Change, Op, OpBatch, Outcome, Refusal, RoomChange};
 
 use super::evaluate::RoomView;
-use super::{Head, Scratch, Writer, erasure_max};
+use super::{RoomHead, Scratch, Writer, erasure_max};
 use crate::embedded::error::MaintainError;
 use crate::embedded::record::{self, ChangeRecord, Record};
 use crate::embedded::rooms::{RoomNumber, Rooms};
@@ -75,7 +75,7 @@ impl Writer {
             && let Some(number) = scratch.rooms.first().copied().flatten()
             && let (Some(head), Some(room)) = (self.head_mut(number), rooms.get(number))
         {
-            *head = Head::of(room);
+            *head = RoomHead::of(room);
         }
     }
 }
@@ -94,7 +94,6 @@ fn write_change(change: &Change<'_>, room: Option<RoomNumber>, scratch: &mut Scr
     ChangeRecord::Room(*change).write(&mut scratch.block);
 }
 
-/// Appends the record that erases the next messages of a user.
 fn write_erasure(shared: &Shared, user: &str, block: &mut Vec<u8>) -> Result<(), MaintainError> {
     let most = erasure_max(shared.options.slot_bytes);
     let mut places = shared.user_places(user, most + 1)?;

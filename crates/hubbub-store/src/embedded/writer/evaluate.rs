@@ -5,7 +5,7 @@ use hubbub_core::rules::rooms::{self, IdHolder, RoomState, SendDecision, SendVie
 use hubbub_core::{Message, Op, Outcome, Receipt, Refusal, RoomChange, Send, Timestamp};
 
 use super::keys::{DueKeys, KeyWorkingSet};
-use super::{BlockSpan, Head, Scratch, WritePlace, Writer};
+use super::{BlockSpan, RoomHead, Scratch, WritePlace, Writer};
 use crate::embedded::error::MaintainError;
 use crate::embedded::journal::block;
 use crate::embedded::queues::{PAYLOADS_MAX, QueueBatch};
@@ -117,7 +117,7 @@ impl Writer {
             *number = number.or_else(|| rooms.number(op.room()?));
         }
         let made = rooms.all().get(self.heads.len()..).unwrap_or_default();
-        self.heads.extend(made.iter().map(Head::of));
+        self.heads.extend(made.iter().map(RoomHead::of));
     }
 
     #[inline]
@@ -161,8 +161,9 @@ impl Writer {
     ) -> Outcome {
         let begin = scratch.block.len();
         let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent: *send };
-        record::write_message(&message, &mut scratch.block);
-        let BlockSpan { begin, offset, bytes } = match self.place.locate(&mut scratch.block, begin) {
+        let written = record::write_message(&message, &mut scratch.block);
+        let located = written.and_then(|()| self.place.locate(&mut scratch.block, begin));
+        let BlockSpan { begin, offset, bytes } = match located {
             Ok(location) => location,
             Err(broken) => return Outcome::Refused(broken.into()),
         };
@@ -174,7 +175,8 @@ impl Writer {
             scratch.touched.push(room);
             head.touched_by = batches;
         }
-        (head.exists, head.seq, head.received) = (true, receipt.seq, receipt.received_at);
+        head.state.exists = true;
+        (head.state.head, head.state.last_received) = (receipt.seq, receipt.received_at);
         self.dedup.insert_in_batch(hash, begin);
         let received = receipt.received_at.as_micros();
         scratch.places.push((room, RecordLocation { seq: receipt.seq, received, offset, bytes }));
@@ -196,13 +198,7 @@ pub(super) struct RoomView<'w> {
 impl rooms::View for RoomView<'_> {
     #[inline]
     fn room(&self) -> Option<RoomState> {
-        let head = self.writer.head(self.room?)?;
-        Some(RoomState {
-            exists: head.exists,
-            members_only: head.members_only,
-            head: head.seq,
-            last_received: head.received,
-        })
+        Some(self.writer.head(self.room?)?.state)
     }
 
     fn is_member(&self, user: &str) -> bool {

@@ -32,11 +32,9 @@ pub(super) struct KeyScratch {
     swept: Vec<Due>,
 }
 
-/// The stored version of a key cannot be read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unreadable;
 
-/// What has expired and is to be swept.
 #[derive(Debug, Default)]
 pub(super) struct DueKeys {
     keys: Vec<(Due, Key)>,
@@ -47,13 +45,11 @@ pub(super) struct DueKeys {
 #[derive(Debug)]
 pub(super) struct KeyWorkingSet<'a> {
     versions: HashMap<&'a [u8], Result<Option<KeyVersion>, Unreadable>>,
-    /// The revision of the last change.
     revision: u64,
     expired: ExpiredKeys<'a>,
 }
 
 impl DueKeys {
-    /// What a batch sweeps, if it sweeps.
     pub(super) fn find(shared: &Shared, ops: &[Op<'_>], now: Timestamp) -> Self {
         if !has_sweep(ops) {
             return Self::default();
@@ -74,7 +70,6 @@ impl DueKeys {
 }
 
 impl<'a> KeyWorkingSet<'a> {
-    /// Looks up every key of the batch.
     pub(super) fn load(
         shared: &Shared,
         view: &View,
@@ -159,7 +154,8 @@ impl Writer {
         let begin = scratch.block.len();
         write_key_change(change, &mut scratch.block);
         let at = self.place.locate(&mut scratch.block, begin)?;
-        let mut written = Written::of(change, change.key.into(), (at.offset, at.bytes));
+        let written = Written::of(change, change.key.into(), (at.offset, at.bytes));
+        let mut written = written.inspect_err(|_| scratch.block.truncate(begin))?;
         let replaced = keys.apply(change);
         written.replaces =
             replaced.and_then(|before| Some((before.expires_at?.as_micros(), before.revision)));

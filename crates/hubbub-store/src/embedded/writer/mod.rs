@@ -21,8 +21,9 @@ use std::time::Duration;
 
 use hubbub_core::invariant::{BrokenInvariant, broken, saturate};
 use hubbub_core::rules::queues::Space;
+use hubbub_core::rules::rooms::RoomState;
 use hubbub_core::store::ApplyError;
-use hubbub_core::{Op, OpBatch, Outcome, QueueOp, Timestamp};
+use hubbub_core::{Op, OpBatch, Outcome, QueueOp};
 
 use self::keys::KeyScratch;
 use super::dedup::Dedup;
@@ -39,40 +40,27 @@ use super::tail::{RecordLocation, Tail};
 
 /// State of a room that decisions need, ahead of what readers see while a batch is under way.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Head {
-    pub(crate) seq: u64,
-    pub(crate) received: Timestamp,
+pub(crate) struct RoomHead {
+    state: RoomState,
     /// The batch that touched it last.
-    pub(crate) touched_by: u64,
-    pub(crate) exists: bool,
-    pub(crate) members_only: bool,
+    touched_by: u64,
 }
 
-impl Head {
+impl RoomHead {
     /// Of a room as readers see it.
     pub(crate) fn of(room: &Room) -> Self {
-        Self {
-            seq: room.head,
-            received: Timestamp::from_micros(room.last_received),
-            touched_by: 0,
-            exists: room.exists,
-            members_only: room.members_only,
-        }
+        Self { state: room.state(), touched_by: 0 }
     }
 }
 
 /// Where the next block goes.
 #[derive(Debug)]
 pub(crate) struct WritePlace {
-    /// The slot and the index over it.
     pub(crate) tail: Arc<Tail>,
-    /// Where its free part begins.
     pub(crate) position: u64,
-    /// Number of the next batch in it, from 1.
     pub(crate) batch: u32,
     /// The journal before and how many batches of it count.
     pub(crate) prior: (u64, u32),
-    /// Messages and changes of keys in it.
     pub(crate) messages: usize,
     /// When the slot was begun, on the monotonic clock.
     pub(crate) begun: Duration,
@@ -80,9 +68,7 @@ pub(crate) struct WritePlace {
 
 /// Where a record of the block under way stands.
 struct BlockSpan {
-    /// In the block.
     begin: u32,
-    /// In the slot.
     offset: u32,
     bytes: u32,
 }
@@ -102,15 +88,13 @@ impl WritePlace {
     }
 }
 
-/// Everything only the writing thread needs.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) place: WritePlace,
     /// The last batch written, which is durable unless blocks are written without waiting.
     pub(crate) end: JournalEnd,
     pub(crate) dedup: Dedup,
-    pub(crate) heads: Vec<Head>,
-    /// The last revision given to a change of a key.
+    pub(crate) heads: Vec<RoomHead>,
     pub(crate) revision: u64,
     pub(crate) block_seed: u32,
     pub(crate) sync_times: SyncTimes,
@@ -128,7 +112,6 @@ pub(crate) struct Scratch {
     hashes: Vec<u64>,
     maybe_known: Vec<bool>,
     block: Vec<u8>,
-    /// Records in the block.
     records: u32,
     places: Vec<(RoomNumber, RecordLocation)>,
     ids: Vec<(u64, u32)>,
@@ -269,7 +252,6 @@ impl Writer {
         }
     }
 
-    /// Makes the block durable.
     fn commit(&mut self, shared: &Shared, scratch: &mut Scratch) -> Result<(), ApplyError> {
         let place = &mut self.place;
         let header = BlockHeader {
@@ -320,27 +302,27 @@ impl Writer {
         self.publish_keys(shared, &scratch.keys);
         self.dedup.insert(&scratch.ids);
         let mut rooms = shared.rooms.write();
-        if !scratch.changes.is_empty() || rooms.has_members() {
+        if !scratch.changes.is_empty() || rooms.memberships > 0 {
             self.apply_in_order(&mut rooms, batch, scratch, outcomes);
         } else {
             for room in &scratch.touched {
                 if let Some(head) = self.head(*room) {
-                    rooms.advance(*room, head.seq, head.received.as_micros());
+                    rooms.advance(*room, head.state.head, head.state.last_received.as_micros());
                 }
             }
         }
-        rooms.set_position(at);
+        rooms.at = at;
         drop(rooms);
         if scratch.has_queues {
             shared.queues.settle(&*shared.clock, at);
         }
     }
 
-    fn head(&self, room: RoomNumber) -> Option<&Head> {
+    fn head(&self, room: RoomNumber) -> Option<&RoomHead> {
         self.heads.get(usize::try_from(room).ok()?)
     }
 
-    fn head_mut(&mut self, room: RoomNumber) -> Option<&mut Head> {
+    fn head_mut(&mut self, room: RoomNumber) -> Option<&mut RoomHead> {
         self.heads.get_mut(usize::try_from(room).ok()?)
     }
 }

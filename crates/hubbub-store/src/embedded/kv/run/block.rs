@@ -5,11 +5,11 @@ use std::io;
 use hubbub_core::invariant::cast;
 
 use crate::embedded::file::block::BlockLocation;
-use crate::embedded::file::cursor::{index, put_varint};
+use crate::embedded::file::cursor::index;
+use crate::embedded::file::varint;
 use crate::embedded::file::{Cached, Cursor};
 use crate::embedded::kv::Version;
 
-/// Bytes of entries after which a block is full.
 const BLOCK_BYTES: usize = 4 * 1024;
 
 /// A longer value stands outside, so that looking for a key or listing keys does not read it.
@@ -19,16 +19,13 @@ const DELETED: u8 = 1;
 const EXPIRES: u8 = 2;
 const OUTSIDE: u8 = 4;
 
-/// Where the value of an entry stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoredValue<'a> {
-    /// In the entry.
     Inline(&'a [u8]),
     /// In a block of its own.
     Outside(BlockLocation),
 }
 
-/// One key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyEntry<'a> {
     pub(crate) key: &'a [u8],
@@ -42,15 +39,15 @@ impl<'a> KeyEntry<'a> {
         let outside = if matches!(self.value, StoredValue::Outside(_)) { OUTSIDE } else { 0 };
         let deleted = if deleted { DELETED } else { 0 };
         out.push(deleted | outside | if expires.is_some() { EXPIRES } else { 0 });
-        put_varint(out, self.key.len() as u64);
-        put_varint(out, revision);
-        put_varint(out, value_bytes.into());
+        varint::write(self.key.len() as u64, out);
+        varint::write(revision, out);
+        varint::write(value_bytes.into(), out);
         if let Some(expires) = expires {
             out.extend_from_slice(&expires.to_le_bytes());
         }
         if let StoredValue::Outside(BlockLocation { offset, stored_bytes }) = self.value {
-            put_varint(out, offset);
-            put_varint(out, stored_bytes.into());
+            varint::write(offset, out);
+            varint::write(stored_bytes.into(), out);
         }
         out.extend_from_slice(self.key);
         if let StoredValue::Inline(value) = self.value {
@@ -75,7 +72,6 @@ impl<'a> KeyEntry<'a> {
     }
 }
 
-/// Collects the entries of a block.
 #[derive(Debug, Default)]
 pub(super) struct BlockBuilder {
     entries: Vec<u8>,
@@ -87,7 +83,6 @@ impl BlockBuilder {
         self.starts.is_empty()
     }
 
-    /// Whether so many more bytes belong into the next block.
     pub(super) fn is_full_for(&self, bytes: usize) -> bool {
         !self.is_empty() && self.entries.len() + bytes > BLOCK_BYTES
     }
@@ -114,17 +109,14 @@ impl BlockBuilder {
     }
 }
 
-/// A block that was read.
 #[derive(Debug)]
 pub(crate) struct KeyBlock {
     raw: Vec<u8>,
-    /// Where the list of starts begins.
     starts_at: usize,
     entries: usize,
 }
 
 impl KeyBlock {
-    /// `None` when the bytes are no block.
     pub(super) fn decode(raw: Vec<u8>) -> Option<Self> {
         let entries = usize::from(u16::from_le_bytes(*raw.last_chunk()?));
         let starts_at = raw.len().checked_sub(2 * (entries + 1))?;

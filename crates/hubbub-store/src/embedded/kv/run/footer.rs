@@ -3,7 +3,6 @@
 use crate::embedded::file::{Cursor, FileKind, Section};
 use crate::embedded::kv::KV_DIR;
 
-/// Runs of keys.
 pub(crate) static KEY_RUN: FileKind = FileKind {
     dir: KV_DIR,
     extension: "run",
@@ -16,7 +15,6 @@ pub(crate) static KEY_RUN: FileKind = FileKind {
 
 pub(super) const FOOTER_BYTES: usize = 3 * 20 + 4 * 8 + 12;
 
-/// What stands at the end of the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Footer {
     pub(super) index: Section,
@@ -24,9 +22,7 @@ pub(super) struct Footer {
     pub(super) expiring: Section,
     /// Entries, those that say that a key is deleted included.
     pub(super) keys: u64,
-    /// Greatest revision.
     pub(super) revision: u64,
-    /// How many keys expire.
     pub(super) expiring_keys: u64,
     pub(super) number: u64,
     /// Checksum of everything before the footer, so that the file's checksum is known without reading all of it.
@@ -47,7 +43,6 @@ impl Footer {
         out
     }
 
-    /// From the whole footer; `None` when it is damaged.
     pub(super) fn read(footer: &[u8]) -> Option<Self> {
         let mut from = KEY_RUN.check_footer(footer)?;
         Self::from_fields(&mut from).filter(|_| from.is_empty())

@@ -2,7 +2,8 @@
 
 use crate::embedded::file::Cursor;
 use crate::embedded::file::block::BlockLocation;
-use crate::embedded::file::cursor::{index, put_bytes, put_varint};
+use crate::embedded::file::cursor::index;
+use crate::embedded::file::varint;
 
 #[derive(Debug, Clone, Copy)]
 struct BlockEntry {
@@ -35,6 +36,10 @@ impl BlockIndex {
         self.blocks.get(place).map(|block| &block.location)
     }
 
+    pub(super) fn offset(&self, place: usize) -> u64 {
+        self.get(place).map_or(0, |block| block.offset)
+    }
+
     pub(super) fn first_key(&self, place: usize) -> &[u8] {
         let end = |place: usize| self.blocks.get(place).map_or(0, |block| index(block.key_end));
         let start = place.checked_sub(1).map_or(0, end);
@@ -60,9 +65,9 @@ impl BlockIndex {
         let mut before = 0;
         for (place, block) in self.blocks.iter().enumerate() {
             let BlockLocation { offset, stored_bytes } = block.location;
-            put_bytes(&mut out, self.first_key(place));
-            put_varint(&mut out, offset.wrapping_sub(before));
-            put_varint(&mut out, stored_bytes.into());
+            varint::write_bytes(self.first_key(place), &mut out);
+            varint::write(offset.wrapping_sub(before), &mut out);
+            varint::write(stored_bytes.into(), &mut out);
             before = offset;
         }
         out

@@ -8,7 +8,6 @@ use super::scan::KeyScan;
 use super::writer::RunWriter;
 use crate::embedded::file::FileError;
 use crate::embedded::file::Patience;
-use crate::embedded::file::block::BlockLocation;
 use crate::embedded::segment::MergeError;
 
 /// Writes the newest version of each key of `runs`, which are neighbours, oldest first. Deleted keys stay out when
@@ -28,10 +27,9 @@ pub(crate) fn merge(
         }
         match entry.value {
             StoredValue::Inline(value) => writer.push(entry.key, entry.version, value)?,
-            StoredValue::Outside(BlockLocation { offset, stored_bytes }) => {
-                let stored = run.stored_value(offset, stored_bytes, Patience::Wait)?;
-                // Damage must not get a name of its own.
-                run.unpack(&stored, offset)?;
+            StoredValue::Outside(location) => {
+                // Unpacked only to be checked: damage must not get a name of its own.
+                let (stored, _) = run.stored_value(location, Patience::Wait)?;
                 writer.push_stored(entry.key, entry.version, &stored)?;
             }
         }
@@ -57,23 +55,29 @@ fn each_newest<E: From<FileError>>(
     // Newest first, so that of equal keys the first one counts.
     let scans: Result<Vec<KeyScan>, FileError> = runs.iter().rev().map(|run| run.scan(&[])).collect();
     let mut scans = scans?;
-    while let Some((place, key)) = smallest(&scans) {
-        if let Some(scan) = scans.get(place)
-            && let Some(entry) = scan.current()
-        {
-            visit(scan.run(), &entry)?;
+    while let Some((scan, key)) = first_key(&scans) {
+        if let Some(entry) = scan.current() {
+            visit(&scan.run, &entry)?;
         }
-        for scan in &mut scans {
-            if scan.current().is_some_and(|entry| entry.key == key.as_slice()) {
-                scan.advance()?;
-            }
-        }
+        pass(&mut scans, &key)?;
     }
     Ok(())
 }
 
-/// The smallest key, and the first scan that stands at it.
-fn smallest(scans: &[KeyScan]) -> Option<(usize, Vec<u8>)> {
-    let keys = scans.iter().enumerate().filter_map(|(place, scan)| Some((scan.current()?.key, place)));
-    keys.min().map(|(key, place)| (place, key.to_vec()))
+/// Something that goes through keys in their order.
+pub(crate) trait KeySource {
+    /// The key under the cursor; `None` behind the last one.
+    fn key(&self) -> Option<&[u8]>;
+    fn advance(&mut self) -> Result<(), FileError>;
+}
+
+/// The smallest key, and the first source that stands at it.
+pub(crate) fn first_key<S: KeySource>(sources: &[S]) -> Option<(&S, Vec<u8>)> {
+    let keys = sources.iter().filter_map(|source| Some((source.key()?, source)));
+    keys.min_by_key(|(key, _)| *key).map(|(key, source)| (source, key.to_vec()))
+}
+
+/// Moves all sources that stand at a key behind it.
+pub(crate) fn pass<S: KeySource>(sources: &mut [S], key: &[u8]) -> Result<(), FileError> {
+    sources.iter_mut().filter(|source| source.key() == Some(key)).try_for_each(S::advance)
 }

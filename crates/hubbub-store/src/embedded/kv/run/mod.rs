@@ -39,7 +39,7 @@ mod tests;
 
 pub(crate) use block::KeyBlock;
 pub(crate) use footer::KEY_RUN;
-pub(crate) use merge::{count_keys, merge};
+pub(crate) use merge::{KeySource, count_keys, first_key, merge, pass};
 pub(crate) use open::KeyRun;
 pub(crate) use scan::KeyScan;
 pub(crate) use writer::RunWriter;

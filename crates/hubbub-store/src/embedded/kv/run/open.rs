@@ -9,33 +9,26 @@ use super::block::{KeyBlock, KeyEntry, StoredValue};
 use super::footer::{FOOTER_BYTES, Footer, KEY_RUN};
 use super::index::BlockIndex;
 use crate::embedded::dedup::filter::BloomFilter;
-use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::disk::Disk;
 use crate::embedded::file::block::BlockLocation;
 use crate::embedded::file::{BlockCache, CachedBlocks, Cursor, DataFile, FileError, Patience, Section};
 
 /// An open run. Cheap to clone; reads from many threads at once. Removing the file does not disturb it.
 #[derive(Clone)]
 pub(crate) struct KeyRun {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
-    file: DataFile,
-    crc: u32,
+pub(super) struct Inner {
+    pub(super) file: DataFile,
     footer: Footer,
-    index: BlockIndex,
-    filter: BloomFilter,
+    pub(super) index: BlockIndex,
+    pub(super) filter: BloomFilter,
     cached: CachedBlocks<KeyBlock>,
 }
 
-/// A key that was found, in its block.
-pub(crate) struct FoundKey {
-    block: Arc<KeyBlock>,
-    index: usize,
-    offset: u64,
-}
+pub(super) const UNREADABLE_ENTRY: &str = "an entry of a block is unreadable";
 
-/// A key that expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Expiring<'a> {
     pub(crate) expires: i64,
@@ -51,7 +44,7 @@ impl KeyRun {
         number: u64,
         cache: Arc<BlockCache<KeyBlock>>,
     ) -> Result<Self, FileError> {
-        let file = DataFile::open(disk, &KEY_RUN, number)?;
+        let mut file = DataFile::open(disk, &KEY_RUN, number)?;
         let (end, footer_bytes) = file.read_footer(FOOTER_BYTES)?;
         let footer = Footer::read(&footer_bytes)
             .filter(|footer| footer.number == number)
@@ -67,29 +60,21 @@ impl KeyRun {
         let bytes = file.read_section(&filter, "the filter does not match its checksum")?;
         let filter = BloomFilter::from_bytes(&bytes)
             .ok_or_else(|| file.damaged(filter.offset, "the filter is unreadable"))?;
-        let crc = crc32c_append(footer.body_crc, &footer_bytes);
+        file.crc32c = crc32c_append(footer.body_crc, &footer_bytes);
         let cached = CachedBlocks::new(cache);
-        Ok(Self { inner: Arc::new(Inner { file, crc, footer, index: key_index, filter, cached }) })
+        Ok(Self { inner: Arc::new(Inner { file, footer, index: key_index, filter, cached }) })
     }
 
-    /// Its number, part of its file name.
+    pub(crate) fn file(&self) -> &DataFile {
+        &self.inner.file
+    }
+
     pub(crate) fn number(&self) -> u64 {
-        self.inner.footer.number
+        self.inner.file.number
     }
 
-    /// Length of the file.
     pub(crate) fn bytes(&self) -> u64 {
-        self.inner.file.bytes()
-    }
-
-    /// Checksum of the whole file, as it was written.
-    pub(crate) fn crc32c(&self) -> u32 {
-        self.inner.crc
-    }
-
-    /// The open file.
-    pub(crate) fn file(&self) -> &Arc<dyn DiskFile> {
-        self.inner.file.handle()
+        self.inner.file.bytes
     }
 
     /// Its entries, those that say that a key is deleted included.
@@ -97,107 +82,71 @@ impl KeyRun {
         self.inner.footer.keys
     }
 
-    /// Greatest revision in it.
     pub(crate) fn revision(&self) -> u64 {
         self.inner.footer.revision
     }
 
-    /// The key with its hash, if it has a version here.
-    pub(crate) fn find(
+    /// Shows `visit` the key with its hash, if it has a version here.
+    pub(crate) fn find<T>(
         &self,
         key: &[u8],
         hash: u64,
         patience: Patience,
-    ) -> Result<Option<FoundKey>, FileError> {
-        if !self.inner.filter.may_contain(hash) || self.inner.index.len() == 0 {
+        visit: impl FnOnce(KeyEntry<'_>) -> Result<T, FileError>,
+    ) -> Result<Option<T>, FileError> {
+        let Inner { file, index, filter, cached, .. } = &*self.inner;
+        if !filter.may_contain(hash) || index.len() == 0 {
             return Ok(None);
         }
-        let place = self.inner.index.find(key);
-        let block = self.inner.cached.get_or_load(place, || self.load_block(place, patience))?;
-        let offset = self.block_offset(place);
-        let index =
-            block.search(key).ok_or_else(|| self.damaged(offset, "an entry of a block is unreadable"))?;
-        let found = block.entry(index).is_some_and(|entry| entry.key == key);
-        Ok(found.then_some(FoundKey { block, index, offset }))
+        let place = index.find(key);
+        let block = cached.get_or_load(place, || self.load_block(place, patience))?;
+        let found = block.search(key).ok_or_else(|| file.damaged(index.offset(place), UNREADABLE_ENTRY))?;
+        block.entry(found).filter(|entry| entry.key == key).map(visit).transpose()
     }
 
-    /// The entry that was found.
-    pub(crate) fn entry<'a>(&self, found: &'a FoundKey) -> Result<KeyEntry<'a>, FileError> {
-        let entry = found.block.entry(found.index);
-        entry.ok_or_else(|| self.damaged(found.offset, "an entry of a block is unreadable"))
-    }
-
-    /// A value of this run.
     pub(crate) fn value(&self, value: StoredValue<'_>, patience: Patience) -> Result<Arc<[u8]>, FileError> {
         match value {
             StoredValue::Inline(value) => Ok(value.into()),
-            StoredValue::Outside(BlockLocation { offset, stored_bytes }) => {
-                let stored = self.stored_value(offset, stored_bytes, patience)?;
-                let raw = self.unpack(&stored, offset)?;
-                Ok(raw.into())
-            }
+            StoredValue::Outside(location) => Ok(self.stored_value(location, patience)?.1.into()),
         }
     }
 
-    /// A value outside the blocks, as it stands there, unchecked.
+    /// A value outside the blocks, as it stands there and unpacked.
     pub(super) fn stored_value(
         &self,
-        offset: u64,
-        stored_bytes: u32,
+        BlockLocation { offset, stored_bytes }: BlockLocation,
         patience: Patience,
-    ) -> Result<Vec<u8>, FileError> {
+    ) -> Result<(Vec<u8>, Vec<u8>), FileError> {
+        let file = &self.inner.file;
         if offset.saturating_add(stored_bytes.into()) > self.inner.footer.index.offset {
-            return Err(self.damaged(offset, "a value stands behind the last block"));
+            return Err(file.damaged(offset, "a value stands behind the last block"));
         }
-        self.inner.file.read_patiently(offset, stored_bytes.into(), patience)
+        let stored = file.read_patiently(offset, stored_bytes.into(), patience)?;
+        let raw = file.unpack(&stored, offset)?;
+        Ok((stored, raw))
     }
 
-    /// Every key that expires.
     pub(crate) fn each_expiring(&self, mut visit: impl FnMut(Expiring<'_>)) -> Result<(), FileError> {
-        let section = self.inner.footer.expiring;
-        let what = "the keys that run out do not match their checksum";
-        let bytes = self.inner.file.read_section(&section, what)?;
+        let (file, section) = (&self.inner.file, self.inner.footer.expiring);
+        let bytes = file.read_section(&section, "the keys that run out do not match their checksum")?;
         let mut from = Cursor::new(&bytes);
         let mut next =
             || Some(Expiring { expires: from.i64()?, revision: from.varint()?, key: from.bytes()? });
         for _ in 0..self.inner.footer.expiring_keys {
-            visit(next().ok_or_else(|| self.damaged(section.offset, "the keys that run out are too few"))?);
+            visit(next().ok_or_else(|| file.damaged(section.offset, "the keys that run out are too few"))?);
         }
-        if from.is_empty() {
-            Ok(())
-        } else {
-            Err(self.damaged(section.offset, "the keys that run out are too many"))
-        }
-    }
-
-    pub(super) fn index(&self) -> &BlockIndex {
-        &self.inner.index
-    }
-
-    pub(super) fn may_contain(&self, hash: u64) -> bool {
-        self.inner.filter.may_contain(hash)
-    }
-
-    pub(super) fn block_offset(&self, place: usize) -> u64 {
-        self.inner.index.get(place).map_or(0, |block| block.offset)
-    }
-
-    pub(super) fn damaged(&self, offset: u64, what: &'static str) -> FileError {
-        self.inner.file.damaged(offset, what)
+        let too_many = || file.damaged(section.offset, "the keys that run out are too many");
+        from.is_empty().then_some(()).ok_or_else(too_many)
     }
 
     /// The block at `place`, past the cache.
     pub(super) fn load_block(&self, place: usize, patience: Patience) -> Result<KeyBlock, FileError> {
-        let entry = self.inner.index.get(place).ok_or_else(|| self.damaged(0, "there is no such block"))?;
-        let stored = self.inner.file.read_patiently(entry.offset, entry.stored_bytes.into(), patience)?;
-        let raw = self.unpack(&stored, entry.offset)?;
+        let Inner { file, index, .. } = &*self.inner;
+        let entry = index.get(place).ok_or_else(|| file.damaged(0, "there is no such block"))?;
+        let stored = file.read_patiently(entry.offset, entry.stored_bytes.into(), patience)?;
+        let raw = file.unpack(&stored, entry.offset)?;
         KeyBlock::decode(raw)
-            .ok_or_else(|| self.damaged(entry.offset, "a block is too short for its entries"))
-    }
-
-    /// What stands compressed with its checksum.
-    pub(super) fn unpack(&self, stored: &[u8], offset: u64) -> Result<Vec<u8>, FileError> {
-        self.inner.file.unpack(stored, offset)
+            .ok_or_else(|| file.damaged(entry.offset, "a block is too short for its entries"))
     }
 }
 

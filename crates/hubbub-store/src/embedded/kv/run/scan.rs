@@ -1,30 +1,29 @@
 //! The entries of a run in order, from any key on.
 
 use super::block::{KeyBlock, KeyEntry};
-use super::open::KeyRun;
+use super::merge::KeySource;
+use super::open::{KeyRun, UNREADABLE_ENTRY};
 use crate::embedded::file::FileError;
 use crate::embedded::file::Patience;
 
 /// Goes through a run, every checksum on the way verified. Reads past the cache, one block at a time.
 #[derive(Debug)]
 pub(crate) struct KeyScan {
-    run: KeyRun,
+    pub(super) run: KeyRun,
     block: Option<KeyBlock>,
-    /// Place of the block to read next.
     next_block: usize,
-    /// Index in the block of the entry under the cursor.
     index: usize,
 }
 
 impl KeyRun {
     /// A scan that stands at the first key that is `from` or behind it.
     pub(crate) fn scan(&self, from: &[u8]) -> Result<KeyScan, FileError> {
-        let next_block = self.index().find(from);
+        let next_block = self.inner.index.find(from);
         let mut scan = KeyScan { run: self.clone(), block: None, next_block, index: 0 };
         scan.load()?;
         if let Some(block) = &scan.block {
             let found = block.search(from);
-            scan.index = found.ok_or_else(|| self.damaged(0, "an entry of a block is unreadable"))?;
+            scan.index = found.ok_or_else(|| self.inner.file.damaged(0, UNREADABLE_ENTRY))?;
             scan.settle()?;
         }
         Ok(scan)
@@ -32,20 +31,9 @@ impl KeyRun {
 }
 
 impl KeyScan {
-    /// The run it goes through.
-    pub(crate) fn run(&self) -> &KeyRun {
-        &self.run
-    }
-
     /// The entry under the cursor; `None` behind the last one.
     pub(crate) fn current(&self) -> Option<KeyEntry<'_>> {
         self.block.as_ref()?.entry(self.index)
-    }
-
-    /// Moves to the next entry.
-    pub(crate) fn advance(&mut self) -> Result<(), FileError> {
-        self.index += 1;
-        self.settle()
     }
 
     /// Goes on to the next block at the end of one.
@@ -54,9 +42,10 @@ impl KeyScan {
             self.load()?;
         }
         match &self.block {
-            Some(block) if block.entry(self.index).is_none() => Err(self
-                .run
-                .damaged(self.run.block_offset(self.next_block.saturating_sub(1)), "an entry is unreadable")),
+            Some(block) if block.entry(self.index).is_none() => {
+                let offset = self.run.inner.index.offset(self.next_block.saturating_sub(1));
+                Err(self.run.inner.file.damaged(offset, UNREADABLE_ENTRY))
+            }
             _ => Ok(()),
         }
     }
@@ -64,10 +53,21 @@ impl KeyScan {
     fn load(&mut self) -> Result<(), FileError> {
         self.index = 0;
         self.block = None;
-        if self.next_block < self.run.index().len() {
+        if self.next_block < self.run.inner.index.len() {
             self.block = Some(self.run.load_block(self.next_block, Patience::Wait)?);
             self.next_block += 1;
         }
         Ok(())
+    }
+}
+
+impl KeySource for KeyScan {
+    fn key(&self) -> Option<&[u8]> {
+        self.current().map(|entry| entry.key)
+    }
+
+    fn advance(&mut self) -> Result<(), FileError> {
+        self.index += 1;
+        self.settle()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{KeyRun, RunWriter, merge};
+use super::{KeyRun, KeySource, RunWriter, merge};
 use crate::embedded::disk::Disk;
 use crate::embedded::file::Patience;
 use crate::embedded::file::cache::BlockCache;
@@ -89,11 +89,10 @@ proptest! {
         prop_assert!(faults(&run).is_empty(), "{:?}", faults(&run));
         prop_assert_eq!(run.keys(), keys.len() as u64);
         for key in keys.keys().chain(&others) {
-            let found = run.find(key, hasher().hash_key(key), Patience::CachedOnly).unwrap();
-            let found = found.map(|found| {
-                let entry = run.entry(&found).unwrap();
-                (entry.version, run.value(entry.value, Patience::CachedOnly).unwrap().to_vec())
+            let found = run.find(key, hasher().hash_key(key), Patience::CachedOnly, |entry| {
+                Ok((entry.version, run.value(entry.value, Patience::CachedOnly)?.to_vec()))
             });
+            let found = found.unwrap();
             prop_assert_eq!(found.as_ref(), keys.get(key));
             let scan = run.scan(key).unwrap();
             let next = keys.range(key.clone()..).next().map(|(key, _)| key.as_slice());
@@ -170,8 +169,8 @@ fn a_run_of_another_number_or_cut_short_is_refused() {
     let run =
         write(&disk, 1, &Keys::from([(b"k".to_vec(), (version(1, None, Some(value)), value.to_vec()))]));
     let mut all = vec![0; usize::try_from(run.bytes()).unwrap()];
-    run.file().read_exact_at(&mut all, 0).unwrap();
-    assert_eq!(crc32c::crc32c(&all), run.crc32c());
+    run.file().file.read_exact_at(&mut all, 0).unwrap();
+    assert_eq!(crc32c::crc32c(&all), run.file().crc32c);
     for length in [all.len(), all.len() - 1, 100, 20, 0] {
         let file = disk.create(&run_path(2)).unwrap();
         file.write_all_at(&all[..length], 0).unwrap();

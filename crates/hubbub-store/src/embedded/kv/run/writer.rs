@@ -11,7 +11,7 @@ use super::index::BlockIndex;
 use crate::embedded::dedup::filter::BloomFilter;
 use crate::embedded::disk::Disk;
 use crate::embedded::file::block::BlockLocation;
-use crate::embedded::file::cursor::{put_bytes, put_varint};
+use crate::embedded::file::varint;
 use crate::embedded::file::writer::invalid;
 use crate::embedded::file::{Codec, FileWriter, SortedFileWriter};
 use crate::embedded::kv::Version;
@@ -98,8 +98,8 @@ impl RunWriter {
         if let Some(expires) = entry.version.expires {
             self.footer.expiring_keys += 1;
             self.expiring.extend_from_slice(&expires.to_le_bytes());
-            put_varint(&mut self.expiring, entry.version.revision);
-            put_bytes(&mut self.expiring, entry.key);
+            varint::write(entry.version.revision, &mut self.expiring);
+            varint::write_bytes(entry.key, &mut self.expiring);
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ impl SortedFileWriter for RunWriter {
         self.footer.filter = self.file.append_section(&self.filter.to_bytes())?;
         self.footer.expiring = self.file.append_section(&self.expiring)?;
         self.footer.body_crc = self.file.output.crc();
-        self.footer.number = self.file.number();
+        self.footer.number = self.file.number;
         self.file.finish_with_footer(self.footer.fields()).map(drop)
     }
 

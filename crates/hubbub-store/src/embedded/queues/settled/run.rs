@@ -57,7 +57,6 @@ pub(crate) struct IdRun {
 
 struct Inner {
     file: DataFile,
-    crc32c: u32,
     footer: Footer,
     /// First half of the hash of each block's first record.
     index: Vec<u64>,
@@ -127,7 +126,7 @@ pub(crate) fn id_run_path(number: u64) -> String {
 impl IdRun {
     /// Opens the file of a number and checks everything but its blocks, which are checked as they are read.
     pub(crate) fn open(disk: &dyn Disk, number: u64, now: Now) -> Result<Self, FileError> {
-        let file = DataFile::open(disk, &ID_RUN, number)?;
+        let mut file = DataFile::open(disk, &ID_RUN, number)?;
         let (end, tail) = file.read_footer(FOOTER_BYTES)?;
         let footer = Footer::read(&tail).filter(|footer| footer.number == number);
         let footer =
@@ -145,9 +144,9 @@ impl IdRun {
         let kept = saturate::<_, i64>(micros(ID_KEPT_MS));
         // No longer than was promised, however much the wall clock was set back meanwhile.
         let forget_all_at = footer.newest.saturating_sub(ahead).min(now.at.saturating_add(kept));
-        let crc32c = crc32c_append(footer.body_crc, &tail);
         let index = read_u64s(index);
-        Ok(Self { inner: Arc::new(Inner { file, crc32c, footer, index, filter, ahead, forget_all_at }) })
+        file.crc32c = crc32c_append(footer.body_crc, &tail);
+        Ok(Self { inner: Arc::new(Inner { file, footer, index, filter, ahead, forget_all_at }) })
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -155,14 +154,13 @@ impl IdRun {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.inner.file.bytes()
+        self.inner.file.bytes
     }
 
     /// The file as a backup names it.
     pub(crate) fn backup_file(&self) -> (BackupFile, Arc<dyn DiskFile>) {
-        let Inner { file, crc32c, footer, .. } = &*self.inner;
-        let name = id_run_path(footer.number);
-        (BackupFile { name, bytes: file.bytes(), crc32c: *crc32c }, Arc::clone(file.handle()))
+        let file = &self.inner.file;
+        (BackupFile { name: file.path(), bytes: file.bytes, crc32c: file.crc32c }, Arc::clone(&file.file))
     }
 
     pub(super) fn records(&self) -> u64 {

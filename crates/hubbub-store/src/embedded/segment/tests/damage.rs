@@ -4,9 +4,10 @@ use crc32c::crc32c;
 
 use super::users::{look_up_users, read_users};
 use super::{KEY, Owned, Place, examples, scan_all};
+use crate::embedded::file::FileError;
 use crate::embedded::file::FileKind;
 use crate::embedded::segment::format::SEGMENT;
-use crate::embedded::segment::{Codec, FileError, IdHasher, Segment};
+use crate::embedded::segment::{Codec, IdHasher, Segment};
 
 type Everything = (Vec<Owned>, Vec<u64>, Vec<String>);
 
@@ -78,7 +79,7 @@ fn a_check_finds_every_flipped_byte_and_says_where() {
     place.write(1, Codec::Lz4, &all);
     let good = std::fs::read(place.file(1)).unwrap();
     let segment = place.open(1).unwrap();
-    assert_eq!(segment.crc32c(), crc32c(&good));
+    assert_eq!(segment.file().crc32c, crc32c(&good));
     assert!(check(&segment, KEY).is_empty());
     assert_eq!(check(&segment, [1, 2]).len(), 1, "another key's table of ids");
     for at in (0..good.len()).step_by(17) {
@@ -109,7 +110,7 @@ fn a_check_goes_on_behind_damage() {
         for block in [1, 3] {
             bytes[usize::try_from(segment.inner.blocks[block].offset).unwrap() + 20] ^= 1;
         }
-        usize::try_from(segment.inner.ids.start).unwrap()
+        usize::try_from(segment.inner.ids.offset).unwrap()
     };
     bytes[ids + 4_096] ^= 1;
     std::fs::write(place.file(1), &bytes).unwrap();

@@ -6,6 +6,7 @@ use hubbub_core::{Message, MessageType, Send, Timestamp};
 
 use super::*;
 use crate::embedded::disk::{Disk, FileDisk};
+use crate::embedded::file::{FileError, SortedFileWriter};
 
 mod damage;
 mod reads;

@@ -8,6 +8,7 @@ use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{MessageRun, MessageType, Timestamp};
 
 use super::{Owned, Place, examples, scan_all};
+use crate::embedded::file::SortedFileWriter;
 use crate::embedded::rooms::Hidden;
 use crate::embedded::segment::{Codec, MergeError, ReadEnd, Segment, merge};
 
@@ -73,21 +74,21 @@ fn check_spans(segment: &Segment, messages: &[Owned]) {
     let mut by_room: BTreeMap<&str, Vec<&Owned>> = BTreeMap::new();
     messages.iter().for_each(|message| by_room.entry(&message.room).or_default().push(message));
     assert_eq!(
-        segment.rooms().map(|span| span.room).collect::<Vec<_>>(),
+        segment.rooms().map(|(room, _)| room).collect::<Vec<_>>(),
         by_room.keys().copied().collect::<Vec<_>>()
     );
     for (room, its) in &by_room {
-        let span = segment.span(room).unwrap();
+        let span = segment.room(room).unwrap();
         assert_eq!(
-            (span.first_seq, span.last_seq, span.count),
+            (span.first_seq, span.last_seq, u64::from(span.count)),
             (its[0].seq, its[its.len() - 1].seq, its.len() as u64)
         );
-        let times = (span.first_received.as_micros(), span.last_received.as_micros());
+        let times = (span.first_received, span.last_received);
         assert_eq!(times, (its[0].received, its[its.len() - 1].received));
     }
     let times = messages.iter().map(|message| Timestamp::from_micros(message.received));
     assert_eq!(segment.times(), times.clone().min().zip(times.max()));
-    assert_eq!(segment.span("nobody"), None);
+    assert!(segment.room("nobody").is_none());
 }
 
 fn messages() -> impl Strategy<Value = Vec<Owned>> {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{Owned, Place, examples};
-use crate::embedded::segment::{Codec, FileError, Posting, Segment, merge};
+use crate::embedded::file::{FileError, SortedFileWriter};
+use crate::embedded::segment::{Codec, Posting, Segment, merge};
 
 type Users = BTreeMap<String, Vec<Posting>>;
 

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use hubbub_core::store::{Access, ReadError};
 use hubbub_core::{Change, Outcome, RoomChange, RoomId, UserId};
 
-use super::encoded::PublishProgress;
+use super::channel::{Channel, Subscriber};
 use super::outbox::{Delivery, Outbox};
 use super::{Hub, Notice, QueryAccess};
 
@@ -32,13 +32,11 @@ impl Hub {
                 self.announce(room, user, access).await;
             }
             (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
-                self.end(room, |other| other.is_some_and(|other| other.as_str() == user));
+                self.end(room, |subscriber| subscriber.is_of(user));
             }
             (RoomChange::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
                 // Later subscribers start from an empty room.
-                self.with_channel(room, |channel| {
-                    (channel.published, channel.changes) = (PublishProgress::default(), None)
-                });
+                self.with_channel(room, Channel::reset);
                 self.end(room, |_| true);
             }
             (RoomChange::PutRoom { room, settings }, Outcome::Room { created }) => {
@@ -58,18 +56,17 @@ impl Hub {
 
     /// Drops held messages, which may be the erased user's, and at the end the user's subscriptions.
     fn erase(&self, user: &str, has_messages: bool, has_left: bool) {
-        let is_theirs = |other: Option<&UserId>| other.is_some_and(|other| other.as_str() == user);
         for shard in &self.shards {
             let mut left = Vec::new();
             for (room, channel) in shard.lock().iter_mut() {
                 if has_messages {
                     channel.drop_held(room.as_str());
                 }
-                if has_left && channel.users().iter().any(|other| is_theirs(Some(other))) {
+                if has_left && channel.subscribers.iter().any(|subscriber| subscriber.is_of(user)) {
                     left.push(room.clone());
                 }
             }
-            left.iter().for_each(|room| self.end(room.as_str(), is_theirs));
+            left.iter().for_each(|room| self.end(room.as_str(), |subscriber| subscriber.is_of(user)));
         }
     }
 
@@ -104,7 +101,7 @@ impl Hub {
                 outsiders.insert(user);
             }
         }
-        self.end(room, |user| user.is_some_and(|user| outsiders.contains(user)));
+        self.end(room, |subscriber| subscriber.is_any_of(&outsiders));
     }
 
     /// Ends the subscriptions of those of `users` who are not members. Fails if any query failed.
@@ -123,35 +120,26 @@ impl Hub {
             }
         }
         if !removed.is_empty() {
-            self.end(room.as_str(), |user| user.is_some_and(|user| removed.contains(user)));
+            self.end(room.as_str(), |subscriber| subscriber.is_any_of(&removed));
         }
         done
     }
 
-    /// Ends the subscriptions whose user satisfies `is_over`: each gets a notice at this point of the order, and nothing
-    /// later.
-    pub(super) fn end(&self, room: &str, is_over: impl Fn(Option<&UserId>) -> bool) {
-        let Some(shard) = self.shard(room) else { return };
-        let mut channels = shard.lock();
-        let Some((id, channel)) =
-            channels.get_key_value(room).map(|(id, _)| id.clone()).zip(channels.get_mut(room))
-        else {
-            return;
-        };
-        let (live, joining) = channel.take(is_over);
-        if live.is_empty() && joining.is_empty() {
+    /// Ends subscriptions: each gets a notice at this point of the order, and nothing later.
+    pub(super) fn end(&self, room: &str, is_over: impl Fn(&Subscriber) -> bool) {
+        let mut channels = self.channels(room);
+        let id = channels.get_key_value(room).map(|(id, _)| id.clone());
+        let Some((id, channel)) = id.zip(channels.get_mut(room)) else { return };
+        let ended: Vec<Subscriber> =
+            channel.subscribers.extract_if(.., |subscriber| is_over(subscriber)).collect();
+        if ended.is_empty() {
             return;
         }
-        let run = self.notice_run(&Notice::Removed { room });
-        joining.iter().for_each(|outbox| outbox.drop_held(room));
-        let outboxes = live.iter().map(|subscriber| &subscriber.outbox).chain(&joining);
-        for outbox in outboxes {
-            outbox.push(Delivery::Ended { room: id.clone(), notice: run.chunk_after(0) });
+        let notice = self.notice_run(&Notice::Removed { room }).chunk_after(0);
+        for subscriber in &ended {
+            subscriber.outbox.push(Delivery::Ended { room: id.clone(), notice: notice.clone() });
         }
-        for gone in live {
-            self.metrics.subscriptions.dec();
-            channel.remove_presence(self, room, &gone);
-        }
+        ended.iter().for_each(|gone| self.release(channel, room, gone));
     }
 }
 

@@ -89,15 +89,6 @@ pub(super) struct PublishProgress {
     pub(super) through: Option<u64>,
 }
 
-/// How a run of messages continues from what was published before.
-#[derive(Debug)]
-pub(super) struct Continuation {
-    /// The part that continues without a gap.
-    pub(super) next: Option<EncodedRun>,
-    /// Whether the rest lies behind a gap.
-    pub(super) has_gap: bool,
-}
-
 impl PublishProgress {
     /// Starts behind `seq`, unless it has started.
     pub(super) fn begin(&mut self, seq: u64) {
@@ -106,14 +97,13 @@ impl PublishProgress {
         }
     }
 
-    /// Splits the messages of one batch at the first gap. The store may have divided the batch, and other servers may have
-    /// committed in between.
-    pub(super) fn advance_with(&mut self, run: EncodedRun) -> Continuation {
+    /// The part of a batch that continues what was published, and whether the rest lies behind a gap: the store may have
+    /// divided the batch, and other servers may have committed in between.
+    pub(super) fn advance_with(&mut self, run: EncodedRun) -> (Option<EncodedRun>, bool) {
         let first = run.ends.first().map_or(0, |(seq, _)| *seq);
         self.begin(first.saturating_sub(1));
         let through = self.through.unwrap_or(0);
-        let (next, has_gap) = run.beyond(through).map_or((None, false), |run| run.contiguous_from(through));
-        Continuation { next, has_gap }
+        run.beyond(through).map_or((None, false), |run| run.contiguous_from(through))
     }
 
     /// Records that the run was published.

@@ -2,7 +2,7 @@
 //!
 //! One task ([`follow_remote`]) compares the heads of these rooms with the store, several times a second and with one
 //! query for many rooms, then reads and publishes the missing messages. A batch of this server behind a gap
-//! ([`super::encoded::Continuation`]) wakes it at once: the missing messages are durable already, and the batch is read
+//! wakes it at once: the missing messages are durable already, and the batch is read
 //! from the store together with them.
 //!
 //! Subscriptions of users whom another server removed, and of rooms that it deleted, end at the next poll. Until then
@@ -23,7 +23,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Hub;
-use super::encoded::{EncodedRun, EncodedRunBuilder, PublishProgress};
+use super::channel::Channel;
+use super::encoded::{EncodedRun, EncodedRunBuilder};
 
 /// Pause between two polls of the heads. It is at least `POLL_SHARE` times as long as the last poll took.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -140,9 +141,7 @@ impl Hub {
         store: &dyn RoomStore,
     ) -> Result<(), ReadError> {
         let Some(head) = head else {
-            self.with_channel(room.as_str(), |channel| {
-                (channel.published, channel.changes) = (PublishProgress::default(), None)
-            });
+            self.with_channel(room.as_str(), Channel::reset);
             self.end(room.as_str(), |_| true);
             return Ok(());
         };

@@ -13,8 +13,9 @@ use super::backoff::Backoff;
 use super::body::{self, Envelope, Rejection};
 use super::consumer::published_at;
 use super::publication::Publication;
+use super::publisher::Origin;
 use super::topology::DEAD_QUEUE;
-use crate::batcher::{SubmitError, Ticket, Waiter};
+use crate::batcher::{Ticket, Waiter};
 use crate::committer::refusal_code;
 
 /// A batch of this size is full.
@@ -27,7 +28,8 @@ pub(super) struct Batch {
     /// The operations of the deliveries that are not rejected. They keep their generated ids when the batch is submitted
     /// again.
     ops: OpBatch,
-    newest_published_at: Option<i64>,
+    /// When the newest message was published, in microseconds since 1970.
+    pub(super) published_at: Option<i64>,
 }
 
 impl Batch {
@@ -47,15 +49,11 @@ impl Batch {
         self.deliveries.last().map(|(delivery, _)| delivery.delivery_tag)
     }
 
-    pub(super) fn newest_published_at(&self) -> Option<i64> {
-        self.newest_published_at
-    }
-
     /// Adds a delivery, valid or not.
     pub(super) fn take(&mut self, core: &Core, delivery: Delivery) {
         core.metrics.log_consumed.inc();
         core.metrics.log_redelivered.inc_by(u64::from(delivery.redelivered));
-        self.newest_published_at = published_at(&delivery).or(self.newest_published_at);
+        self.published_at = published_at(&delivery).or(self.published_at);
         let now = core.clock.now();
         let message_id = delivery.properties.message_id().as_ref().map(|id| id.as_str());
         let envelope =
@@ -122,10 +120,8 @@ impl Batch {
             return Ok(());
         }
         let (waiter, count) = (Arc::new(Waiter::default()), publication.messages.len() as u64);
-        let ticket = core
-            .publisher
-            .submit_own(publication, &waiter)
-            .map_err(|error: SubmitError| error.to_string())?;
+        let submitted = core.publisher.submit(publication, &waiter, Origin::Server);
+        let ticket = submitted.map_err(|error| error.to_string())?;
         waiter.wait(&ticket).await;
         answer(&ticket)?;
         core.metrics.log_dead.inc_by(count);

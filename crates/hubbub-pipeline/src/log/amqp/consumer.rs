@@ -32,25 +32,19 @@ pub(super) async fn open(core: &Core, connection: &Connection) -> Result<Vec<Que
     let mut consumers = Vec::new();
     for shard in 0..core.options.shards {
         let queue = core.options.queue(shard);
-        let opened = QueueConsumer::open(connection, &queue, core.options.prefetch).await;
-        consumers.push(
-            opened.map_err(|error| {
-                core.address.explain(&format!("consuming from the queue {queue}"), &error)
-            })?,
-        );
+        let opening = async {
+            let channel = connection.create_channel().await?;
+            channel.basic_qos(core.options.prefetch, BasicQosOptions::default()).await?;
+            let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+            let deliveries =
+                channel.basic_consume(queue.as_str().into(), "".into(), options, arguments).await?;
+            Ok(QueueConsumer { channel, deliveries })
+        };
+        consumers.push(opening.await.map_err(|error| {
+            core.options.address.explain(&format!("consuming from the queue {queue}"), &error)
+        })?);
     }
     Ok(consumers)
-}
-
-impl QueueConsumer {
-    async fn open(connection: &Connection, queue: &str, prefetch: u16) -> lapin::Result<Self> {
-        let channel = connection.create_channel().await?;
-        channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
-        let options = BasicConsumeOptions::default();
-        let deliveries =
-            channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
-        Ok(Self { channel, deliveries })
-    }
 }
 
 /// Consumes all shards until the connection is lost, and returns the reason. `None` after an orderly stop: everything
@@ -157,7 +151,7 @@ impl<'a> Shard<'a> {
         let count = saturate(batch.len());
         self.unacked -= count;
         self.core.metrics.log_unacked.dec_by(count);
-        if let Some(published_at) = batch.newest_published_at() {
+        if let Some(published_at) = batch.published_at {
             let lag = self.core.clock.now().as_micros().saturating_sub(published_at).max(0);
             self.core.metrics.log_lag.set(lag);
             self.core.metrics.log_broker_time.record(lag.unsigned_abs(), 1);

@@ -40,6 +40,13 @@ enum Admission {
     Closing,
 }
 
+/// Whose messages are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    Client,
+    Server,
+}
+
 struct State {
     queue: VecDeque<Submission>,
     /// Messages that are queued, or published and not confirmed.
@@ -62,40 +69,20 @@ impl Publisher {
         Self { state: Mutex::new(state), work: Notify::new(), limits, clock, metrics }
     }
 
-    /// Queues messages of clients.
+    /// Queues messages, those of the server itself also while it closes.
     pub(super) fn submit(
         &self,
         publication: Publication,
         waiter: &Arc<Waiter>,
-    ) -> Result<Ticket, SubmitError> {
-        self.enqueue(publication, waiter, |admission| match admission {
-            Admission::Open => Ok(()),
-            Admission::Suspended(_) => Err(SubmitError::Unavailable),
-            Admission::Closing => Err(SubmitError::ShuttingDown),
-        })
-    }
-
-    /// Queues the server's own messages, also while it closes.
-    pub(super) fn submit_own(
-        &self,
-        publication: Publication,
-        waiter: &Arc<Waiter>,
-    ) -> Result<Ticket, SubmitError> {
-        self.enqueue(publication, waiter, |admission| match admission {
-            Admission::Open | Admission::Closing => Ok(()),
-            Admission::Suspended(_) => Err(SubmitError::Unavailable),
-        })
-    }
-
-    fn enqueue(
-        &self,
-        publication: Publication,
-        waiter: &Arc<Waiter>,
-        admit: impl FnOnce(&Admission) -> Result<(), SubmitError>,
+        origin: Origin,
     ) -> Result<Ticket, SubmitError> {
         let (messages, bytes) = (publication.messages.len(), publication.bytes());
         let mut state = self.state.lock();
-        admit(&state.admission)?;
+        match state.admission {
+            Admission::Suspended(_) => return Err(SubmitError::Unavailable),
+            Admission::Closing if origin == Origin::Client => return Err(SubmitError::ShuttingDown),
+            Admission::Open | Admission::Closing => {}
+        }
         // A message that the broker did not confirm is sent again, and must not come after these.
         if waiter.order().is_some_and(|order| order.has_broker_failure(publication.rooms())) {
             return Err(SubmitError::Overloaded);

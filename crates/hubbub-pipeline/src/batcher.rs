@@ -62,7 +62,7 @@ pub enum SubmitError {
 pub type Outcomes = Result<Vec<Outcome>, ApplyError>;
 
 /// The outcomes of one chunk, shared by the tickets of its submissions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Batch {
     number: u64,
     outcomes: OnceLock<Outcomes>,
@@ -72,7 +72,7 @@ pub struct Batch {
 
 impl Batch {
     pub(crate) fn new(number: u64) -> Arc<Self> {
-        Arc::new(Self { number, outcomes: OnceLock::new(), is_visible: AtomicBool::new(false) })
+        Arc::new(Self { number, ..Self::default() })
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -141,7 +141,7 @@ pub(crate) struct Group {
 }
 
 /// The operations of one `apply`, with the submissions they came from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Chunk {
     pub(crate) batch: Arc<Batch>,
     pub(crate) ops: OpBatch,
@@ -151,16 +151,6 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    fn new(number: u64) -> Self {
-        Self {
-            batch: Batch::new(number),
-            ops: OpBatch::default(),
-            wakes: Vec::new(),
-            groups: Vec::new(),
-            lane_loads: Vec::new(),
-        }
-    }
-
     fn reuse(&mut self, number: u64) {
         self.batch = Batch::new(number);
         self.ops.clear();
@@ -204,7 +194,7 @@ pub(crate) struct Batcher {
 impl Batcher {
     pub(crate) fn new(limits: QueueLimits, tuning: BatchTuning, cap: BatchCap) -> Self {
         let state = State {
-            filling: Chunk::new(1),
+            filling: Chunk { batch: Batch::new(1), ..Chunk::default() },
             full: VecDeque::new(),
             spare: Vec::new(),
             ops: 0,
@@ -337,7 +327,7 @@ impl State {
     fn start_chunk(&mut self) {
         let number = self.next_number;
         self.next_number += 1;
-        let mut next = self.spare.pop().unwrap_or_else(|| Chunk::new(number));
+        let mut next = self.spare.pop().unwrap_or_default();
         next.reuse(number);
         self.full.push_back(std::mem::replace(&mut self.filling, next));
     }

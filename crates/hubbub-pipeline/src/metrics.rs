@@ -1,14 +1,12 @@
 //! Every metric of the server, declared once. Its comment is its help text in `/metrics`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_core::ErrorCode;
 use hubbub_core::invariant::{broken_invariants, saturate};
 use hubbub_core::replica::ReplicaFigures;
 use hubbub_core::store::{Store, StoreFigures, StoreHealth};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -20,12 +18,12 @@ macro_rules! metrics {
     ($($(#[doc = $help:literal])+ $field:ident: $kind:ty = $make:expr => $name:literal;)*) => {
         /// What the server counts and measures.
         #[derive(Debug)]
-        pub struct Metrics { $($(#[doc = $help])+ pub $field: Arc<$kind>,)* rejected: Vec<AtomicU64>, }
+        pub struct Metrics { $($(#[doc = $help])+ pub $field: $kind,)* rejected: Vec<AtomicU64>, }
 
         impl Default for Metrics {
             fn default() -> Self {
                 Self {
-                    $($field: Arc::new($make),)*
+                    $($field: $make,)*
                     rejected: ErrorCode::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
                 }
             }
@@ -33,7 +31,7 @@ macro_rules! metrics {
 
         impl Metrics {
             fn register(&self, registry: &mut Registry) {
-                $(registry.register($name, concat!($($help),+).trim().trim_end_matches('.'), Shared(self.$field.clone()));)*
+                $(registry.register($name, concat!($($help),+).trim().trim_end_matches('.'), self.$field.clone());)*
             }
         }
     };
@@ -160,10 +158,25 @@ impl Metrics {
     }
 
     /// All metrics in the OpenMetrics text format, with the figures of `store`.
-    pub fn render(self: &Arc<Self>, store: &Arc<dyn Store>) -> String {
+    pub fn render(&self, store: &dyn Store) -> String {
         let mut registry = Registry::with_prefix("hubbub");
         self.register(&mut registry);
-        registry.register_collector(Box::new(StoreCollector { metrics: self.clone(), store: store.clone() }));
+        let codes = ErrorCode::ALL.iter().zip(&self.rejected);
+        let values =
+            codes.map(|(code, count)| (code.as_str().to_owned(), count.load(Ordering::Relaxed))).collect();
+        let rejected = Labelled { label: "reason", kind: MetricType::Counter, values };
+        registry.register("messages_rejected", "Messages and requests refused, by reason", rejected);
+        let figures = store.figures();
+        for (name, help, value) in counters(&figures) {
+            registry.register(name, help, ConstCounter::new(value));
+        }
+        let is_up = matches!(store.health(), StoreHealth::Up | StoreHealth::Alarm(_));
+        for (name, help, value) in gauges(&figures, is_up) {
+            registry.register(name, help, ConstGauge::new(saturate::<_, i64>(value)));
+        }
+        if let Some(replicas) = store.replicas() {
+            register_replicas(&replicas.replicas(), &mut registry);
+        }
         let mut out = String::new();
         // Writing into a String cannot fail.
         let _ = text::encode(&mut out, &registry);
@@ -171,54 +184,29 @@ impl Metrics {
     }
 }
 
-/// Shares a metric between the registry and the code that updates it.
+/// The values of one metric, by a label.
 #[derive(Debug)]
-struct Shared<M>(Arc<M>);
+struct Labelled {
+    label: &'static str,
+    kind: MetricType,
+    values: Vec<(String, u64)>,
+}
 
-impl<M: EncodeMetric> EncodeMetric for Shared<M> {
-    fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        self.0.encode(encoder)
+impl EncodeMetric for Labelled {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for (text, value) in &self.values {
+            let labels = [(self.label, text.as_str())];
+            let metric = encoder.encode_family(&labels)?;
+            match self.kind {
+                MetricType::Counter => ConstCounter::new(*value).encode(metric)?,
+                _ => ConstGauge::new(saturate::<_, i64>(*value)).encode(metric)?,
+            }
+        }
+        Ok(())
     }
 
     fn metric_type(&self) -> MetricType {
-        self.0.metric_type()
-    }
-}
-
-/// Collects refusals by reason, and the store's figures.
-struct StoreCollector {
-    metrics: Arc<Metrics>,
-    store: Arc<dyn Store>,
-}
-
-impl std::fmt::Debug for StoreCollector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoreCollector").finish_non_exhaustive()
-    }
-}
-
-impl Collector for StoreCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let help = "Messages and requests refused, by reason";
-        let mut family = encoder.encode_descriptor("messages_rejected", help, None, MetricType::Counter)?;
-        for (code, count) in ErrorCode::ALL.iter().zip(&self.metrics.rejected) {
-            let counter = ConstCounter::new(count.load(Ordering::Relaxed));
-            counter.encode(family.encode_family(&[("reason", code.as_str())])?)?;
-        }
-        let figures = self.store.figures();
-        for (name, help, value) in counters(&figures) {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
-        }
-        let is_up = matches!(self.store.health(), StoreHealth::Up | StoreHealth::Alarm(_));
-        for (name, help, value) in gauges(&figures, is_up) {
-            let gauge = ConstGauge::new(saturate::<_, i64>(value));
-            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
-        }
-        match self.store.replicas() {
-            Some(replicas) => encode_replicas(&replicas.replicas(), &mut encoder),
-            None => Ok(()),
-        }
+        self.kind
     }
 }
 
@@ -292,42 +280,20 @@ fn gauges(figures: &StoreFigures, is_up: bool) -> impl IntoIterator<Item = Figur
 }
 
 /// Figures of each replica, labelled by its address in the configuration.
-fn encode_replicas(
-    replicas: &[ReplicaFigures],
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), std::fmt::Error> {
+fn register_replicas(replicas: &[ReplicaFigures], registry: &mut Registry) {
     type Value = fn(&ReplicaFigures) -> Option<u64>;
+    let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
+    let lag = "How long the replica has been behind; absent while it does not answer";
+    let fallbacks = "Reads meant for the replica that the primary answered";
     let figures: [(&str, &str, MetricType, Value); 4] = [
-        ("store_replica_up", "Whether reads go to the replica", MetricType::Gauge, |replica| {
-            Some(u64::from(replica.fault.is_none()))
-        }),
-        (
-            "store_replica_lag_microseconds",
-            "How long the replica has been behind; absent while it does not answer",
-            MetricType::Gauge,
-            |replica| replica.lag_us,
-        ),
-        ("store_replica_reads", "Reads the replica answered", MetricType::Counter, |replica| {
-            Some(replica.reads)
-        }),
-        (
-            "store_replica_fallbacks",
-            "Reads meant for the replica that the primary answered",
-            MetricType::Counter,
-            |replica| Some(replica.fallbacks),
-        ),
+        ("up", "Whether reads go to the replica", gauge, |replica| Some(replica.fault.is_none().into())),
+        ("lag_microseconds", lag, gauge, |replica| replica.lag_us),
+        ("reads", "Reads the replica answered", counter, |replica| Some(replica.reads)),
+        ("fallbacks", fallbacks, counter, |replica| Some(replica.fallbacks)),
     ];
     for (name, help, kind, value) in figures {
-        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        for replica in replicas {
-            let Some(value) = value(replica) else { continue };
-            let labels = [("replica", replica.place.as_str())];
-            let metric = family.encode_family(&labels)?;
-            match kind {
-                MetricType::Counter => ConstCounter::new(value).encode(metric)?,
-                _ => ConstGauge::new(saturate::<_, i64>(value)).encode(metric)?,
-            }
-        }
+        let values = replicas.iter().filter_map(|replica| Some((replica.place.clone(), value(replica)?)));
+        let metric = Labelled { label: "replica", kind, values: values.collect() };
+        registry.register(format!("store_replica_{name}"), help, metric);
     }
-    Ok(())
 }

@@ -4,8 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hubbub_core::queue::Freed;
-
 use super::{State, WaitingConsumers, Wakeup, accepts_sender};
 
 /// Consumers woken in one step.
@@ -65,11 +63,10 @@ impl State {
     fn step(&mut self, mut broadcast: Broadcast) -> bool {
         let Broadcast { queue, sender, after, upto } = &broadcast;
         let numbers = self.idle.range(queue, (*after, *upto), STEP_CONSUMERS);
-        let message = Freed { queue: queue.clone(), id: 0, sender: sender.clone(), receiver: None };
         for number in &numbers {
             let filter = self.waiting.get(number).map(|consumer| &consumer.filter);
             if sender.is_empty() || filter.is_some_and(|filter| accepts_sender(filter, sender)) {
-                self.wake(*number, Wakeup { message: message.clone(), is_broadcast: true });
+                self.wake(*number, Wakeup::Broadcast);
             }
         }
         match numbers.last() {

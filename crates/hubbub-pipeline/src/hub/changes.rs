@@ -7,7 +7,7 @@ use hubbub_core::store::{Access, ReadError};
 use hubbub_core::{Change, Outcome, RoomChange, RoomId, UserId};
 
 use super::channel::{Channel, Subscriber};
-use super::outbox::{Delivery, Outbox};
+use super::outbox::Delivery;
 use super::{Hub, Notice, QueryAccess};
 
 /// Concurrent queries for users' access.
@@ -87,7 +87,7 @@ impl Hub {
             // Removed again meanwhile.
             Ok(_) => {}
             // The starting position is unknown. The client reconnects and queries it again.
-            Err(_) => self.sockets.each(user, true, Outbox::cut),
+            Err(_) => self.sockets.each(user, true, |outbox| outbox.cut()),
         }
     }
 

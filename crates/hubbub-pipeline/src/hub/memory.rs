@@ -37,22 +37,17 @@ struct Large {
     prune_at: usize,
 }
 
-/// Bytes that stay charged until this is dropped.
-#[derive(Debug)]
-struct Charge {
+/// Frames that stay charged until this is dropped.
+struct ChargedFrames {
+    frames: Vec<u8>,
     memory: Arc<LiveMemory>,
     bytes: usize,
 }
 
-impl Drop for Charge {
+impl Drop for ChargedFrames {
     fn drop(&mut self) {
         self.memory.release(self.bytes);
     }
-}
-
-struct ChargedFrames {
-    frames: Vec<u8>,
-    _charge: Charge,
 }
 
 impl AsRef<[u8]> for ChargedFrames {
@@ -81,7 +76,7 @@ impl LiveMemory {
     pub(super) fn frames_with(self: &Arc<Self>, frames: Vec<u8>, extra: usize) -> Bytes {
         let bytes = frames.capacity() + size_of::<ChargedFrames>() + extra;
         self.charge(bytes);
-        Bytes::from_owner(ChargedFrames { frames, _charge: Charge { memory: self.clone(), bytes } })
+        Bytes::from_owner(ChargedFrames { frames, memory: self.clone(), bytes })
     }
 
     pub(super) fn charge(&self, bytes: usize) {

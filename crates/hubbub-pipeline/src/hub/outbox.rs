@@ -5,9 +5,9 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use hubbub_core::RoomId;
@@ -98,12 +98,12 @@ pub enum Delivery {
 
 impl Delivery {
     fn messages(&self) -> usize {
-        if let Self::EncodedChunk(parcel) = self { parcel.messages() } else { 0 }
+        if let Self::EncodedChunk(chunk) = self { chunk.messages() } else { 0 }
     }
 
     fn bytes(&self) -> usize {
         match self {
-            Self::EncodedChunk(parcel) => parcel.bytes(),
+            Self::EncodedChunk(chunk) => chunk.bytes(),
             Self::Ended { room, notice } => room.as_str().len() + notice.bytes(),
             Self::Joined { room, .. } => room.as_str().len() + size_of::<Self>(),
         }
@@ -117,7 +117,6 @@ pub struct Outbox {
     waiter: Arc<Waiter>,
     limits: OutboxLimits,
     memory: Arc<LiveMemory>,
-    this: Weak<Outbox>,
     /// Whether it is in the memory's list of large outboxes.
     is_listed: AtomicBool,
 }
@@ -197,13 +196,18 @@ impl Backlog {
 impl Outbox {
     /// An empty outbox, charged to `memory`, whose connection `waiter` wakes.
     pub fn new(limits: OutboxLimits, memory: Arc<LiveMemory>, waiter: Arc<Waiter>) -> Arc<Self> {
-        let (backlog, is_listed) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new_cyclic(|this| Self { backlog, waiter, limits, memory, this: this.clone(), is_listed })
+        Arc::new(Self {
+            backlog: Mutex::default(),
+            waiter,
+            limits,
+            memory,
+            is_listed: AtomicBool::new(false),
+        })
     }
 
     /// Adds a delivery. Returns false when the limits are exceeded, which closes the outbox for good. An empty outbox
     /// accepts a delivery of any size.
-    pub fn push(&self, delivery: Delivery) -> bool {
+    pub fn push(self: &Arc<Self>, delivery: Delivery) -> bool {
         let mut backlog = self.backlog.lock();
         let (messages, bytes) = (delivery.messages(), delivery.bytes());
         if backlog.is_over(self.limits, messages, bytes) && backlog.held.is_some() {
@@ -228,9 +232,9 @@ impl Outbox {
         is_open
     }
 
-    fn list_if_large(&self, bytes: usize) {
+    fn list_if_large(self: &Arc<Self>, bytes: usize) {
         if bytes >= SMALL_BYTES && !self.is_listed.swap(true, Relaxed) {
-            self.memory.list(self.this.clone());
+            self.memory.list(Arc::downgrade(self));
         }
     }
 
@@ -283,7 +287,7 @@ impl Outbox {
 
     /// Holds messages of `room`. Returns false when it does not hold the room, or drops it for its size: the subscriber
     /// reads the store. The first held run may be of any size.
-    pub(super) fn hold(&self, room: &str, run: &EncodedRun) -> bool {
+    pub(super) fn hold(self: &Arc<Self>, room: &str, run: &EncodedRun) -> bool {
         let mut backlog = self.backlog.lock();
         let (messages, bytes) = (run.ends.len(), run.frames.len());
         let is_over = backlog.is_over(self.limits, messages, bytes) || self.memory.is_exceeded();

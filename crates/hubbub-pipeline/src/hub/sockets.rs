@@ -30,7 +30,7 @@ impl Sockets {
     }
 
     /// Calls `f` for all sockets of a user, or only for those that follow all rooms.
-    pub(super) fn each(&self, user: &str, following_all: bool, f: impl Fn(&Outbox)) {
+    pub(super) fn each(&self, user: &str, following_all: bool, f: impl Fn(&Arc<Outbox>)) {
         if let Some(sockets) = self.users.lock().get(user) {
             let matching = sockets.iter().filter(|socket| socket.follows_all || !following_all);
             matching.for_each(|socket| f(&socket.outbox));

@@ -22,9 +22,9 @@ impl Hub {
     ) {
         match (change.what, outcome) {
             (RoomChange::MarkRead { room, user, .. }, Outcome::Read(mark)) if mark.moved => {
-                let run = self.notice_run(&Notice::Read { room, user, mark: *mark });
+                let chunk = self.encode_notice(&Notice::Read { room, user, mark: *mark });
                 self.sockets.each(user, false, |outbox| {
-                    outbox.push(Delivery::EncodedChunk(run.chunk_after(0)));
+                    outbox.push(Delivery::EncodedChunk(chunk.clone()));
                 });
             }
             (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true }) => {
@@ -135,7 +135,7 @@ impl Hub {
         if ended.is_empty() {
             return;
         }
-        let notice = self.notice_run(&Notice::Removed { room }).chunk_after(0);
+        let notice = self.encode_notice(&Notice::Removed { room });
         for subscriber in &ended {
             subscriber.outbox.push(Delivery::Ended { room: id.clone(), notice: notice.clone() });
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hubbub_core::UserId;
 
-use super::encoded::{EncodedRun, PublishProgress};
+use super::encoded::{EncodedChunk, PublishProgress};
 use super::outbox::{Delivery, Outbox};
 use super::{Hub, Notice};
 
@@ -60,14 +60,14 @@ impl Subscriber {
         self.owns(outbox) && matches!(self.stage, Stage::Joining { .. })
     }
 
-    /// Delivers a run if it is live; holds it if it must. Returns false when its outbox is full.
-    pub(super) fn push(&mut self, room: &str, run: &EncodedRun) -> bool {
+    /// Delivers messages if it is live; holds them if it must. Returns false when its outbox is full.
+    pub(super) fn push(&mut self, room: &str, chunk: &EncodedChunk) -> bool {
         match &mut self.stage {
-            Stage::Joining { is_held, .. } => *is_held = *is_held && self.outbox.hold(room, run),
-            Stage::Live { after } if *after >= run.last_seq() => {}
+            Stage::Joining { is_held, .. } => *is_held = *is_held && self.outbox.hold(room, chunk),
+            Stage::Live { after } if *after >= chunk.last_seq() => {}
             Stage::Live { after } => {
-                let chunk = run.chunk_after(std::mem::replace(after, run.last_seq()));
-                return self.outbox.push(Delivery::EncodedChunk(chunk));
+                let lacking = chunk.after(std::mem::replace(after, chunk.last_seq()));
+                return self.outbox.push(Delivery::EncodedChunk(lacking));
             }
         }
         true
@@ -151,10 +151,10 @@ impl Channel {
     /// Sends a notice to all live subscribers but the one that caused it. An outbox that it fills is cut with the next
     /// message.
     pub(super) fn notify(&self, hub: &Hub, notice: &Notice<'_>, from: &Arc<Outbox>) {
-        let run = hub.notice_run(notice);
+        let chunk = hub.encode_notice(notice);
         for subscriber in self.subscribers.iter().filter(|subscriber| !subscriber.owns(from)) {
             if matches!(subscriber.stage, Stage::Live { .. }) {
-                subscriber.outbox.push(Delivery::EncodedChunk(run.chunk_after(0)));
+                subscriber.outbox.push(Delivery::EncodedChunk(chunk.clone()));
             }
         }
     }
@@ -162,9 +162,9 @@ impl Channel {
 
 impl Hub {
     /// The encoded notice, shared by all its receivers.
-    pub(super) fn notice_run(&self, notice: &Notice<'_>) -> EncodedRun {
+    pub(super) fn encode_notice(&self, notice: &Notice<'_>) -> EncodedChunk {
         let mut frame = Vec::new();
-        (self.encode.notice)(notice, &mut frame);
-        EncodedRun::of_notice(frame, &self.memory)
+        (self.encoder.notice)(notice, &mut frame);
+        EncodedChunk::of_notice(frame, &self.memory)
     }
 }

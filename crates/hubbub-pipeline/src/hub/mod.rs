@@ -1,7 +1,7 @@
 //! Fan-out of committed messages to live subscribers.
 //!
 //! Path: the dispatcher passes a durable batch → the messages of each followed room are encoded once, into one
-//! [`EncodedRun`] → each subscriber's bounded [`Outbox`] gets a reference to it → the subscriber's connection writes it
+//! [`EncodedChunk`] → each subscriber's bounded [`Outbox`] gets a reference to it → the subscriber's connection writes it
 //! to its socket. All outboxes together are bounded, too ([`LiveMemory`]).
 //!
 //! Joining without a gap: [`Hub::attach`] makes the room followed. The subscriber then reads the store page by page.
@@ -24,7 +24,7 @@
 //! - Nothing here blocks on a socket: a full outbox is closed and its connection cut, the others go on.
 //! - A room that nobody follows costs one map lookup for each batch.
 //!
-//! Not here: durability (`committer`), history (the store), WebSocket frames (the gateway passes [`Encode`]).
+//! Not here: durability (`committer`), history (the store), WebSocket frames (the gateway passes [`FrameEncoder`]).
 
 mod changes;
 mod channel;
@@ -46,16 +46,17 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::batcher::Waiter;
 use crate::metrics::Metrics;
 use channel::{Channel, Stage, Subscriber};
-use encoded::{EncodedRun, EncodedRunBuilder};
+use encoded::ChunkEncoder;
+pub use encoded::EncodedChunk;
 pub use memory::LiveMemory;
-pub use outbox::{Delivery, EncodedChunk, Outbox, OutboxLimits};
+pub use outbox::{Delivery, Outbox, OutboxLimits};
 use remote::RoomsBehind;
 pub(crate) use remote::follow_remote;
 use sockets::Sockets;
 
 /// Encodes messages and notices as frames for subscribers.
 #[derive(Debug, Clone, Copy)]
-pub struct Encode {
+pub struct FrameEncoder {
     /// Appends one message.
     pub message: fn(&Message<'_>, &mut Vec<u8>),
     /// Appends a notice.
@@ -112,7 +113,7 @@ pub struct Hub {
     sockets: Sockets,
     /// Set where other servers write to the store: rooms with messages that are not published yet.
     behind: OnceLock<RoomsBehind>,
-    encode: Encode,
+    encoder: FrameEncoder,
     memory: Arc<LiveMemory>,
     metrics: Arc<Metrics>,
 }
@@ -137,14 +138,14 @@ pub enum Joined {
 
 impl Hub {
     /// A hub whose undelivered messages take about `bytes_max` bytes at most.
-    pub fn new(encode: Encode, bytes_max: usize, metrics: Arc<Metrics>) -> Self {
+    pub fn new(encoder: FrameEncoder, bytes_max: usize, metrics: Arc<Metrics>) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             hasher: RandomState::new(),
             followed: AtomicUsize::new(0),
             sockets: Sockets::default(),
             behind: OnceLock::new(),
-            encode,
+            encoder,
             memory: LiveMemory::new(bytes_max, metrics.clone()),
             metrics,
         }
@@ -299,35 +300,28 @@ impl Hub {
             return;
         }
         // For each room of the batch: its messages so far, or `None` when nobody follows the room.
-        let mut rooms: HashMap<&str, Option<EncodedRunBuilder>> = HashMap::new();
+        let mut rooms: HashMap<&str, Option<ChunkEncoder>> = HashMap::new();
         for (op, outcome) in ops.iter().zip(outcomes) {
             match (op, outcome) {
                 (Op::Send(sent), Outcome::Stored(receipt)) => {
-                    let run = rooms
-                        .entry(sent.room)
-                        .or_insert_with(|| self.is_followed(sent.room).then(EncodedRunBuilder::default));
-                    if let Some(run) = run {
+                    let is_followed = || self.is_followed(sent.room).then(ChunkEncoder::default);
+                    if let Some(encoder) = rooms.entry(sent.room).or_insert_with(is_followed) {
                         let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent };
-                        run.push(receipt.seq, |out| (self.encode.message)(&message, out));
+                        encoder.push(receipt.seq, |out| (self.encoder.message)(&message, out));
                     }
                 }
                 (Op::Send(_) | Op::Queue(_) | Op::Kv(_), _) => {}
                 (Op::Change(change), outcome) => {
                     // The room's earlier messages of the batch go out before the change.
-                    let run = change
-                        .room()
-                        .and_then(|room| Some((room, rooms.remove(room)??.finish(&self.memory)?)));
-                    if let Some((room, run)) = run {
-                        self.deliver(room, run);
+                    if let Some(room) = change.room() {
+                        self.deliver(room, rooms.remove(room).flatten());
                     }
                     self.publish_change(&change, outcome, access).await;
                 }
             }
         }
-        for (room, run) in rooms {
-            if let Some(run) = run.and_then(|run| run.finish(&self.memory)) {
-                self.deliver(room, run);
-            }
+        for (room, encoder) in rooms {
+            self.deliver(room, encoder);
         }
         self.memory.enforce_bound();
     }
@@ -341,16 +335,15 @@ impl Hub {
     }
 
     /// Delivers messages that this server committed.
-    fn deliver(&self, room: &str, run: EncodedRun) {
+    fn deliver(&self, room: &str, encoder: Option<ChunkEncoder>) {
+        let Some(batch) = encoder.and_then(|encoder| encoder.finish(&self.memory)) else { return };
         let Some(behind) = self.behind.get() else {
-            self.with_channel(room, |channel| self.push(channel, room, run));
+            self.with_channel(room, |channel| self.push(channel, room, &batch));
             return;
         };
         let has_gap = self.with_channel(room, |channel| {
-            let (next, has_gap) = channel.published.advance_with(run);
-            if let Some(run) = next {
-                self.push(channel, room, run);
-            }
+            let (next, has_gap) = channel.published.continuation(&batch);
+            self.push(channel, room, &next);
             has_gap
         });
         if has_gap == Some(true) {
@@ -358,14 +351,17 @@ impl Hub {
         }
     }
 
-    fn push(&self, channel: &mut Channel, room: &str, run: EncodedRun) {
-        let is_full = |subscriber: &mut Subscriber| !subscriber.push(room, &run);
+    fn push(&self, channel: &mut Channel, room: &str, chunk: &EncodedChunk) {
+        if chunk.messages() == 0 {
+            return;
+        }
+        let is_full = |subscriber: &mut Subscriber| !subscriber.push(room, chunk);
         let cut: Vec<Subscriber> = channel.subscribers.extract_if(.., is_full).collect();
         for gone in cut {
             self.metrics.slow_subscribers.inc();
             self.release(channel, room, &gone);
         }
-        channel.published.advance(&run);
+        channel.published.advance(chunk);
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 
 use super::Hub;
 use super::channel::Channel;
-use super::encoded::{EncodedRun, EncodedRunBuilder};
+use super::encoded::{ChunkEncoder, EncodedChunk};
 
 /// Pause between two polls of the heads. It is at least `POLL_SHARE` times as long as the last poll took.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -172,15 +172,15 @@ impl Hub {
                 Err(ReadError::UnknownRoom) => return Ok(()),
                 page => page?,
             };
-            let mut run = EncodedRunBuilder::default();
+            let mut encoder = ChunkEncoder::default();
             let mut last = after;
             for message in page.messages.iter() {
                 last = message.seq;
-                run.push(message.seq, |out| (self.encode.message)(&message, out));
+                encoder.push(message.seq, |out| (self.encoder.message)(&message, out));
             }
             // Numbers behind the last message may belong to erased ones.
             let through = if page.more { last } else { last.max(page.head) };
-            self.deliver_read(&room, (after, page.oldest), run.finish(&self.memory), through);
+            self.deliver_read(&room, (after, page.oldest), encoder.finish(&self.memory), through);
             if !page.more {
                 break;
             }
@@ -194,7 +194,7 @@ impl Hub {
         &self,
         room: &RoomId,
         (after, oldest): (u64, u64),
-        run: Option<EncodedRun>,
+        chunk: Option<EncodedChunk>,
         through: u64,
     ) {
         self.with_channel(room.as_str(), |channel| {
@@ -205,8 +205,8 @@ impl Hub {
             if published.saturating_add(1) < oldest {
                 channel.skip_to(room.as_str(), oldest);
             }
-            if let Some(run) = run.and_then(|run| run.beyond(published)) {
-                self.push(channel, room.as_str(), run);
+            if let Some(chunk) = chunk {
+                self.push(channel, room.as_str(), &chunk.after(published));
             }
             channel.published.through = Some(published.max(through));
         });

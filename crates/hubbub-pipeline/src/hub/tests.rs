@@ -21,7 +21,7 @@ fn hub() -> Hub {
 
 /// A hub with a bound of live messages in bytes.
 fn hub_of(bytes_max: usize) -> Hub {
-    Hub::new(Encode { message: encode, notice: encode_notice }, bytes_max, Arc::new(Metrics::default()))
+    Hub::new(FrameEncoder { message: encode, notice: encode_notice }, bytes_max, Arc::new(Metrics::default()))
 }
 
 /// An outbox that is not charged to a hub.

@@ -103,7 +103,6 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// A ticket for the first `count` operations of a batch.
     #[cfg(feature = "amqp")]
     pub(crate) fn new(batch: Arc<Batch>, count: usize) -> Self {
         Self { batch, first: 0, count }
@@ -140,7 +139,6 @@ pub(crate) struct Group {
     pub(crate) acknowledged_failure: u64,
 }
 
-/// The operations of one `apply`, with the submissions they came from.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
     pub(crate) batch: Arc<Batch>,
@@ -311,7 +309,6 @@ impl Batcher {
         self.state.lock().filling.batch.number
     }
 
-    /// Number of waiting operations.
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().ops
     }

@@ -17,7 +17,6 @@ use quick_cache::sync::Cache;
 
 use crate::metrics::Metrics;
 
-/// Most pairs of room and user in the cache.
 const ENTRIES_MAX: usize = 100_000;
 
 /// A user's access to a room, for reading.

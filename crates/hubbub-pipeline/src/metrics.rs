@@ -1,4 +1,4 @@
-//! Every metric of the server, declared once. Its comment is its help text in `/metrics`.
+//! Every metric of the server, declared once: field, kind, name and help text in `/metrics`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,15 +15,15 @@ use prometheus_client::registry::Registry;
 use crate::histogram::Histogram;
 
 macro_rules! metrics {
-    ($($(#[doc = $help:literal])+ $field:ident: $kind:ty = $make:expr => $name:literal;)*) => {
+    ($($field:ident: $kind:ident::$make:ident, $name:literal, $help:literal;)*) => {
         /// What the server counts and measures.
         #[derive(Debug)]
-        pub struct Metrics { $($(#[doc = $help])+ pub $field: $kind,)* rejected: Vec<AtomicU64>, }
+        pub struct Metrics { $(#[doc = $help] pub $field: $kind,)* rejected: Vec<AtomicU64>, }
 
         impl Default for Metrics {
             fn default() -> Self {
                 Self {
-                    $($field: $make,)*
+                    $($field: $kind::$make(),)*
                     rejected: ErrorCode::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
                 }
             }
@@ -31,121 +31,89 @@ macro_rules! metrics {
 
         impl Metrics {
             fn register(&self, registry: &mut Registry) {
-                $(registry.register($name, concat!($($help),+).trim().trim_end_matches('.'), self.$field.clone());)*
+                $(registry.register($name, $help.trim_end_matches('.'), self.$field.clone());)*
             }
         }
     };
 }
 
 metrics! {
-    /// Messages acknowledged as durable: stored now, or stored before.
-    accepted: Counter = Counter::default() => "messages_accepted";
-    /// Messages made durable.
-    stored: Counter = Counter::default() => "messages_stored";
-    /// Messages that were already stored under the same id.
-    duplicate: Counter = Counter::default() => "messages_duplicate";
-    /// Changes of rooms, members and read marks made durable.
-    changes: Counter = Counter::default() => "changes";
-    /// Messages without confirmation; they may be stored.
-    unconfirmed: Counter = Counter::default() => "messages_unconfirmed";
-    /// Messages written to subscribers' sockets.
-    delivered: Counter = Counter::default() => "messages_delivered";
-    /// Operations waiting for their batch.
-    waiting: Gauge = Gauge::default() => "pipeline_waiting_operations";
-    /// Operations in the batch that is being committed.
-    in_flight: Gauge = Gauge::default() => "pipeline_in_flight_operations";
-    /// Number of operations in a batch.
-    batch_size: Histogram = Histogram::of_counts() => "pipeline_batch_operations";
-    /// Time from submission until the commit thread took the batch.
-    wait_time: Histogram = Histogram::of_micros() => "pipeline_wait_seconds";
-    /// Time the store took to apply one batch.
-    store_time: Histogram = Histogram::of_micros() => "pipeline_store_seconds";
-    /// Time from durable until a batch was in the outboxes of all its subscribers.
-    fan_out_time: Histogram = Histogram::of_micros() => "pipeline_fan_out_seconds";
-    /// Time from submission until the sender's connection was notified.
-    total_time: Histogram = Histogram::of_micros() => "pipeline_total_seconds";
-    /// Open WebSocket connections.
-    websockets: Gauge = Gauge::default() => "websocket_connections";
-    /// Open connections of all kinds.
-    connections: Gauge = Gauge::default() => "connections";
-    /// Connections refused because too many were open.
-    connections_refused: Counter = Counter::default() => "connections_refused";
-    /// Open connections of the line protocol.
-    line_connections: Gauge = Gauge::default() => "line_connections";
-    /// Commands of the line protocol.
-    line_commands: Counter = Counter::default() => "line_commands";
-    /// Invalid commands of the line protocol.
-    line_bad_requests: Counter = Counter::default() => "line_bad_requests";
-    /// Live subscriptions of rooms.
-    subscriptions: Gauge = Gauge::default() => "subscriptions";
-    /// Subscribers disconnected because their send queue was full (close code 4409).
-    slow_subscribers: Counter = Counter::default() => "slow_subscribers";
-    /// Bytes of live messages that wait to be sent to subscribers.
-    live_bytes: Gauge = Gauge::default() => "live_bytes";
-    /// Subscribers' backlogs dropped because live messages took too much memory.
-    live_evictions: Counter = Counter::default() => "live_evictions";
-    /// Checks of a user's access to a room that the cache answered.
-    members_hits: Counter = Counter::default() => "members_cache_hits";
-    /// Checks of a user's access to a room that the store answered.
-    members_misses: Counter = Counter::default() => "members_cache_misses";
-    /// Messages sent to queues; each copy of a message to everybody counts.
-    queue_sent: Counter = Counter::default() => "queue_messages_sent";
-    /// Queue messages taken without a lease.
-    queue_taken: Counter = Counter::default() => "queue_messages_taken";
-    /// Queue messages delivered on lease.
-    queue_leased: Counter = Counter::default() => "queue_messages_leased";
-    /// Queue messages acknowledged.
-    queue_acked: Counter = Counter::default() => "queue_messages_acked";
-    /// Queue messages given back.
-    queue_nacked: Counter = Counter::default() => "queue_messages_nacked";
-    /// Requests that wait for queue messages.
-    queue_waiting_takers: Gauge = Gauge::default() => "queue_waiting_takers";
-    /// Changes of keys made durable.
-    kv_changes: Counter = Counter::default() => "kv_changes";
-    /// Reads of values that the cache answered.
-    kv_hits: Counter = Counter::default() => "kv_cache_hits";
-    /// Reads of values that the store answered.
-    kv_misses: Counter = Counter::default() => "kv_cache_misses";
-    /// Values evicted from the cache.
-    kv_evictions: Counter = Counter::default() => "kv_cache_evictions";
-    /// Time the store took to read one value.
-    kv_load_time: Histogram = Histogram::of_micros() => "kv_cache_load_seconds";
-    /// Keys in the cache.
-    kv_entries: Gauge = Gauge::default() => "kv_cache_entries";
-    /// Bytes of the cached keys and values.
-    kv_bytes: Gauge = Gauge::default() => "kv_cache_bytes";
-    /// Messages published to the broker.
-    log_published: Counter = Counter::default() => "log_messages_published";
-    /// Messages the broker confirmed.
-    log_confirmed: Counter = Counter::default() => "log_messages_confirmed";
-    /// Messages the broker returned because it has no queue for them.
-    log_returned: Counter = Counter::default() => "log_messages_returned";
-    /// Messages the broker did not confirm; they may be stored.
-    log_unconfirmed: Counter = Counter::default() => "log_messages_unconfirmed";
-    /// Time from submission until the broker confirmed.
-    log_confirm_time: Histogram = Histogram::of_micros() => "log_confirm_seconds";
-    /// Messages consumed from the broker.
-    log_consumed: Counter = Counter::default() => "log_messages_consumed";
-    /// Messages consumed from the broker that it had delivered before.
-    log_redelivered: Counter = Counter::default() => "log_messages_redelivered";
-    /// Messages consumed from the broker without an id, which may be stored more than once.
-    log_nameless: Counter = Counter::default() => "log_messages_without_id";
-    /// Messages published to the dead-letter queue.
-    log_dead: Counter = Counter::default() => "log_messages_dead";
-    /// Number of messages in a batch from the broker.
-    log_batch_size: Histogram = Histogram::of_counts() => "log_batch_messages";
-    /// Attempts to store a batch from the broker that failed and were repeated.
-    log_retried: Counter = Counter::default() => "log_batches_retried";
-    /// Time from publishing to a stored and acknowledged message, of messages published by Hubbub.
-    log_broker_time: Histogram = Histogram::of_micros() => "log_way_seconds";
-    /// Messages that wait in the broker.
-    log_depth: Gauge = Gauge::default() => "log_depth";
-    /// Messages consumed from the broker that are not acknowledged yet.
-    log_unacked: Gauge = Gauge::default() => "log_unacked";
-    /// Time from publishing to storing of the last stored message, in microseconds.
-    log_lag: Gauge = Gauge::default() => "log_lag_microseconds";
-    /// HTTP requests answered.
-    http_requests: Counter = Counter::default() => "http_requests";
+    accepted: Counter::default, "messages_accepted",
+        "Messages acknowledged as durable: stored now, or stored before.";
+    stored: Counter::default, "messages_stored", "Messages made durable.";
+    duplicate: Counter::default, "messages_duplicate", "Messages that were already stored under the same id.";
+    changes: Counter::default, "changes", "Changes of rooms, members and read marks made durable.";
+    unconfirmed: Counter::default, "messages_unconfirmed",
+        "Messages without confirmation; they may be stored.";
+    delivered: Counter::default, "messages_delivered", "Messages written to subscribers' sockets.";
+    waiting: Gauge::default, "pipeline_waiting_operations", "Operations waiting for their batch.";
+    in_flight: Gauge::default, "pipeline_in_flight_operations",
+        "Operations in the batch that is being committed.";
+    batch_size: Histogram::of_counts, "pipeline_batch_operations", "Number of operations in a batch.";
+    wait_time: Histogram::of_micros, "pipeline_wait_seconds",
+        "Time from submission until the commit thread took the batch.";
+    store_time: Histogram::of_micros, "pipeline_store_seconds", "Time the store took to apply one batch.";
+    fan_out_time: Histogram::of_micros, "pipeline_fan_out_seconds",
+        "Time from durable until a batch was in the outboxes of all its subscribers.";
+    total_time: Histogram::of_micros, "pipeline_total_seconds",
+        "Time from submission until the sender's connection was notified.";
+    websockets: Gauge::default, "websocket_connections", "Open WebSocket connections.";
+    connections: Gauge::default, "connections", "Open connections of all kinds.";
+    connections_refused: Counter::default, "connections_refused",
+        "Connections refused because too many were open.";
+    line_connections: Gauge::default, "line_connections", "Open connections of the line protocol.";
+    line_commands: Counter::default, "line_commands", "Commands of the line protocol.";
+    line_bad_requests: Counter::default, "line_bad_requests", "Invalid commands of the line protocol.";
+    subscriptions: Gauge::default, "subscriptions", "Live subscriptions of rooms.";
+    slow_subscribers: Counter::default, "slow_subscribers",
+        "Subscribers disconnected because their send queue was full (close code 4409).";
+    live_bytes: Gauge::default, "live_bytes", "Bytes of live messages that wait to be sent to subscribers.";
+    live_evictions: Counter::default, "live_evictions",
+        "Subscribers' backlogs dropped because live messages took too much memory.";
+    members_hits: Counter::default, "members_cache_hits",
+        "Checks of a user's access to a room that the cache answered.";
+    members_misses: Counter::default, "members_cache_misses",
+        "Checks of a user's access to a room that the store answered.";
+    queue_sent: Counter::default, "queue_messages_sent",
+        "Messages sent to queues; each copy of a message to everybody counts.";
+    queue_taken: Counter::default, "queue_messages_taken", "Queue messages taken without a lease.";
+    queue_leased: Counter::default, "queue_messages_leased", "Queue messages delivered on lease.";
+    queue_acked: Counter::default, "queue_messages_acked", "Queue messages acknowledged.";
+    queue_nacked: Counter::default, "queue_messages_nacked", "Queue messages given back.";
+    queue_waiting_takers: Gauge::default, "queue_waiting_takers", "Requests that wait for queue messages.";
+    kv_changes: Counter::default, "kv_changes", "Changes of keys made durable.";
+    kv_hits: Counter::default, "kv_cache_hits", "Reads of values that the cache answered.";
+    kv_misses: Counter::default, "kv_cache_misses", "Reads of values that the store answered.";
+    kv_evictions: Counter::default, "kv_cache_evictions", "Values evicted from the cache.";
+    kv_load_time: Histogram::of_micros, "kv_cache_load_seconds", "Time the store took to read one value.";
+    kv_entries: Gauge::default, "kv_cache_entries", "Keys in the cache.";
+    kv_bytes: Gauge::default, "kv_cache_bytes", "Bytes of the cached keys and values.";
+    log_published: Counter::default, "log_messages_published", "Messages published to the broker.";
+    log_confirmed: Counter::default, "log_messages_confirmed", "Messages the broker confirmed.";
+    log_returned: Counter::default, "log_messages_returned",
+        "Messages the broker returned because it has no queue for them.";
+    log_unconfirmed: Counter::default, "log_messages_unconfirmed",
+        "Messages the broker did not confirm; they may be stored.";
+    log_confirm_time: Histogram::of_micros, "log_confirm_seconds",
+        "Time from submission until the broker confirmed.";
+    log_consumed: Counter::default, "log_messages_consumed", "Messages consumed from the broker.";
+    log_redelivered: Counter::default, "log_messages_redelivered",
+        "Messages consumed from the broker that it had delivered before.";
+    log_nameless: Counter::default, "log_messages_without_id",
+        "Messages consumed from the broker without an id, which may be stored more than once.";
+    log_dead: Counter::default, "log_messages_dead", "Messages published to the dead-letter queue.";
+    log_batch_size: Histogram::of_counts, "log_batch_messages",
+        "Number of messages in a batch from the broker.";
+    log_retried: Counter::default, "log_batches_retried",
+        "Attempts to store a batch from the broker that failed and were repeated.";
+    log_broker_time: Histogram::of_micros, "log_way_seconds",
+        "Time from publishing to a stored and acknowledged message, of messages published by Hubbub.";
+    log_depth: Gauge::default, "log_depth", "Messages that wait in the broker.";
+    log_unacked: Gauge::default, "log_unacked",
+        "Messages consumed from the broker that are not acknowledged yet.";
+    log_lag: Gauge::default, "log_lag_microseconds",
+        "Time from publishing to storing of the last stored message, in microseconds.";
+    http_requests: Counter::default, "http_requests", "HTTP requests answered.";
 }
 
 impl Metrics {
@@ -184,7 +152,6 @@ impl Metrics {
     }
 }
 
-/// The values of one metric, by a label.
 #[derive(Debug)]
 struct Labelled {
     label: &'static str,
@@ -210,7 +177,6 @@ impl EncodeMetric for Labelled {
     }
 }
 
-/// Name, help text and value of a metric.
 type Figure = (&'static str, &'static str, u64);
 
 fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {

@@ -98,7 +98,6 @@ impl SenderOrder {
 /// One room or queue in which a connection's message was not stored.
 struct FailedLane {
     lane: SendLane,
-    /// The batch that failed.
     batch: u64,
     /// After the acknowledgement: the last chunk that may contain earlier submissions.
     last_chunk: Option<u64>,
@@ -149,7 +148,6 @@ impl FailedSends {
         refused.contains(&true).then_some(refused)
     }
 
-    /// Records the messages of a failed chunk.
     fn insert(&mut self, chunk: &Chunk) {
         let batch = chunk.batch.number();
         for (sender, _, op) in groups(chunk) {
@@ -197,7 +195,6 @@ fn address(sender: &Arc<Waiter>) -> usize {
     Arc::as_ptr(sender).addr()
 }
 
-/// Each operation with its submission and sender.
 fn groups(chunk: &Chunk) -> impl Iterator<Item = (&Arc<Waiter>, &Group, Op<'_>)> {
     let submissions = chunk.groups.iter().flat_map(|group| std::iter::repeat_n(group, group.count));
     submissions

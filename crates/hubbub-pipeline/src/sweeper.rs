@@ -35,7 +35,6 @@ pub(crate) fn has_deadline(op: &Op<'_>) -> bool {
     }
 }
 
-/// Sweeps until the batcher is closed.
 pub(crate) async fn sweep(
     batcher: Arc<Batcher>,
     store: Arc<dyn Store>,

@@ -15,7 +15,6 @@ pub struct Waiter {
     waker: AtomicWaker,
     /// Number of the last chunk whose wake list contains it, so that each list has it once.
     listed: AtomicU64,
-    /// Its index in that list.
     listed_at: AtomicUsize,
     /// Only for a sender with several unanswered submissions, whose order must survive a failure.
     order: Option<SenderOrder>,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::{State, WaitingConsumers, Wakeup, accepts_sender};
 
-/// Consumers woken in one step.
 const STEP_CONSUMERS: usize = 256;
 
 /// The consumers of one queue that are still to be woken. Those that register later need no wakeup: their take begins
@@ -16,9 +15,7 @@ struct Broadcast {
     queue: Arc<str>,
     /// Only consumers that accept this sender; empty = all.
     sender: Arc<str>,
-    /// Number of the last consumer that was woken.
     after: u64,
-    /// Number of the last consumer to wake.
     upto: u64,
 }
 
@@ -51,7 +48,6 @@ impl State {
         self.step(Broadcast { queue: queue.into(), sender: sender.into(), after: 0, upto })
     }
 
-    /// Advances one pending broadcast by a step. Returns whether any is left.
     fn wake_more(&mut self) -> bool {
         if let Some(broadcast) = self.broadcasts.0.pop_front() {
             self.step(broadcast);

@@ -37,7 +37,6 @@ pub(crate) use broadcast::wake_remaining;
 use index::ConsumerIndex;
 pub(crate) use poll::poll_store;
 
-/// Why a consumer was woken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Wakeup {
     /// This message is available.
@@ -84,7 +83,6 @@ pub struct WaiterHandle {
 }
 
 impl WaitingConsumers {
-    /// An empty registry.
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, ..Self::default() }
     }

@@ -9,16 +9,12 @@ use hubbub_core::store::{ReadError, Store};
 
 use super::{WaitingConsumers, Wakeup};
 
-/// Pause between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Pause after a failed poll.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
-/// Filters in one query.
 const FILTERS_MAX: usize = 1_000;
 /// Consumers with the same filter that one poll wakes: the store does not say how many messages match.
 const WOKEN_PER_FILTER_MAX: usize = 8;
 
-/// Polls until the task is aborted.
 pub(crate) async fn poll_store(consumers: Arc<WaitingConsumers>, store: Arc<dyn Store>) {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;

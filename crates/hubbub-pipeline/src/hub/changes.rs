@@ -10,7 +10,6 @@ use super::channel::{Channel, Subscriber};
 use super::outbox::Delivery;
 use super::{Hub, Notice, QueryAccess};
 
-/// Concurrent queries for users' access.
 const QUERIES_MAX: usize = 256;
 
 impl Hub {

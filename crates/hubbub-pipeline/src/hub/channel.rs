@@ -13,7 +13,6 @@ use super::{Hub, Notice};
 pub(super) struct Channel {
     pub(super) published: PublishProgress,
     pub(super) subscribers: Vec<Subscriber>,
-    /// Number of [`super::Attachment`]s.
     pub(super) attached: usize,
     /// [`hubbub_core::store::RoomHead::changes`] at the last poll of the store; `None` = there was no such room.
     pub(super) changes: Option<u64>,
@@ -125,12 +124,10 @@ impl Channel {
         }
     }
 
-    /// The users of all subscriptions.
     pub(super) fn users(&self) -> HashSet<UserId> {
         self.subscribers.iter().filter_map(|subscriber| subscriber.user.clone()).collect()
     }
 
-    /// Marks the subscriptions of a new member.
     pub(super) fn add_member(&mut self, user: &str) {
         for subscriber in self.subscribers.iter_mut().filter(|subscriber| subscriber.is_of(user)) {
             subscriber.is_member = true;

@@ -63,12 +63,10 @@ impl EncodedChunk {
         self.ends().last().map_or(self.start(), |(_, end)| *end)
     }
 
-    /// Seq of its last message.
     pub(super) fn last_seq(&self) -> u64 {
         self.ends().last().map_or(0, |(seq, _)| *seq)
     }
 
-    /// The messages beyond `cursor`.
     pub(super) fn after(&self, cursor: u64) -> Self {
         let known = self.ends().partition_point(|(seq, _)| *seq <= cursor);
         Self { range: self.range.start + known..self.range.end, ..self.clone() }
@@ -91,7 +89,6 @@ pub(super) struct ChunkEncoder {
 }
 
 impl ChunkEncoder {
-    /// Adds the message that `encode` writes.
     pub(super) fn push(&mut self, seq: u64, encode: impl FnOnce(&mut Vec<u8>)) {
         encode(&mut self.frames);
         self.ends.push((seq, self.frames.len()));
@@ -137,7 +134,6 @@ impl PublishProgress {
         (next, has_gap)
     }
 
-    /// Records that the messages were published.
     pub(super) fn advance(&mut self, chunk: &EncodedChunk) {
         self.last = chunk.last_seq();
         self.through = self.through.map(|through| through.max(self.last));

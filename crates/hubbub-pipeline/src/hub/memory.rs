@@ -91,12 +91,10 @@ impl LiveMemory {
         saturate(self.metrics.live_bytes.get())
     }
 
-    /// Counts one eviction.
     pub(super) fn count_eviction(&self) {
         self.metrics.live_evictions.inc();
     }
 
-    /// Lists an outbox whose backlog has become large.
     pub(super) fn list(&self, outbox: Weak<Outbox>) {
         let mut large = self.large.lock();
         large.outboxes.push(outbox);

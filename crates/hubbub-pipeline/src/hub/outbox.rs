@@ -285,12 +285,10 @@ impl Outbox {
         Some(after)
     }
 
-    /// Whether it holds messages of `room`.
     pub(super) fn holds(&self, room: &RoomId) -> bool {
         self.backlog.lock().held.as_ref().is_some_and(|held| held.room == *room)
     }
 
-    /// Drops the held messages of `room`.
     pub(super) fn drop_held(&self, room: &str) {
         let mut backlog = self.backlog.lock();
         if backlog.held.as_ref().is_some_and(|held| held.room.as_str() == room) {

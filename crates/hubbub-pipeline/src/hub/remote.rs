@@ -31,11 +31,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const POLL_SHARE: u32 = 10;
 /// Longest pause while the store does not answer.
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(5);
-/// Rooms in one query.
 const HEADS_MAX: usize = 1_000;
 /// Rooms whose changes are applied at the same time: the store merges their queries.
 const CHANGES_MAX: usize = 256;
-/// Rooms that are read at the same time.
 const READS_MAX: usize = 4;
 /// Bounds of one page of missing messages.
 const PAGE_MESSAGES: usize = 500;

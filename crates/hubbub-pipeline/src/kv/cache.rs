@@ -79,7 +79,6 @@ impl Cache {
         self.inner.insert(key.to_vec(), Some(value));
     }
 
-    /// Number of entries, and their weight in bytes.
     pub(super) fn size(&self) -> (i64, i64) {
         (saturate(self.inner.len()), saturate(self.inner.weight()))
     }

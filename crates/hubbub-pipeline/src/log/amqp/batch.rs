@@ -18,10 +18,8 @@ use super::topology::DEAD_QUEUE;
 use crate::batcher::{Ticket, Waiter};
 use crate::committer::refusal_code;
 
-/// A batch of this size is full.
 const BYTES_MAX: usize = 512 * 1024;
 
-/// Deliveries in order.
 #[derive(Default)]
 pub(super) struct Batch {
     deliveries: Vec<(Delivery, Option<Rejection>)>,

@@ -14,9 +14,7 @@ use super::backoff::Backoff;
 use super::consumer::{self, QueueConsumer};
 use super::topology::Topology;
 
-/// Time-out of one attempt to connect and declare.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Time-out of closing a connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The TLS configuration, with certificates to trust besides the system's.

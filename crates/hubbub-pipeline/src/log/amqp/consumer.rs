@@ -18,16 +18,13 @@ use super::batch::Batch;
 use super::publication::PUBLISHED_AT;
 use super::topology::inspect_queue;
 
-/// Pause between two queries for the queues' lengths.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The consumer of one queue, and its channel.
 pub(super) struct QueueConsumer {
     channel: Channel,
     deliveries: Consumer,
 }
 
-/// Consumers of the queues of all shards.
 pub(super) async fn open(core: &Core, connection: &Connection) -> Result<Vec<QueueConsumer>, AmqpError> {
     let mut consumers = Vec::new();
     for shard in 0..core.options.shards {
@@ -96,7 +93,6 @@ struct Shard<'a> {
     consumer: QueueConsumer,
     stop: watch::Receiver<bool>,
     filling: Batch,
-    /// Deliveries that are not acknowledged.
     unacked: i64,
 }
 

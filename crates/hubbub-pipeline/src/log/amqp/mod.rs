@@ -68,7 +68,6 @@ pub struct AmqpOptions {
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// State shared by publisher and consumers.
 struct Core {
     options: AmqpOptions,
     tls: OwnedTLSConfig,

@@ -14,7 +14,6 @@ const PERSISTENT: u8 = 2;
 /// Header of a submission's first message: when it was published, in microseconds since 1970.
 pub(super) const PUBLISHED_AT: &str = "hubbub-published-us";
 
-/// One message of a publication.
 #[derive(Debug)]
 pub(super) struct OutgoingMessage {
     /// `None` = directly to the queue that the key names.
@@ -24,7 +23,6 @@ pub(super) struct OutgoingMessage {
     body: Range<usize>,
 }
 
-/// The messages of one submission.
 #[derive(Debug, Default)]
 pub(super) struct Publication {
     pub(super) messages: Vec<OutgoingMessage>,
@@ -61,7 +59,6 @@ impl Publication {
         publication
     }
 
-    /// Adds a message for the queue `queue`.
     pub(super) fn push(&mut self, queue: &str, properties: BasicProperties, body: &[u8]) {
         let start = self.bodies.len();
         self.bodies.extend_from_slice(body);
@@ -73,7 +70,6 @@ impl Publication {
         self.bodies.get(message.body.clone()).unwrap_or_default()
     }
 
-    /// The rooms of its messages.
     pub(super) fn rooms(&self) -> impl Iterator<Item = &str> {
         self.messages.iter().filter_map(|message| message.key.as_str().strip_prefix(body::KEY_PREFIX))
     }

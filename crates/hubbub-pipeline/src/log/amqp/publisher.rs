@@ -30,7 +30,6 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 const BLOCKED_TIMEOUT: Duration = Duration::from_secs(5);
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Which submissions are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Admission {
     Open,
@@ -40,7 +39,6 @@ enum Admission {
     Closing,
 }
 
-/// Whose messages are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     Client,
@@ -101,7 +99,6 @@ impl Publisher {
         Ok(ticket)
     }
 
-    /// Accepts messages again.
     pub(super) fn resume(&self) {
         let mut state = self.state.lock();
         if state.admission != Admission::Closing {
@@ -115,14 +112,13 @@ impl Publisher {
         if state.admission != Admission::Closing {
             state.admission = Admission::Suspended(reason.to_owned());
         }
-        for mut waiting in std::mem::take(&mut state.queue) {
+        for waiting in std::mem::take(&mut state.queue) {
             state.messages -= waiting.messages();
             state.bytes -= waiting.publication.bytes();
             waiting.answer(Err(ApplyError::Unavailable { reason: reason.to_owned() }));
         }
     }
 
-    /// Refuses further messages of clients.
     pub(super) fn begin_close(&self) {
         self.state.lock().admission = Admission::Closing;
     }
@@ -135,7 +131,6 @@ impl Publisher {
         }
     }
 
-    /// Whether all submissions are answered.
     pub(super) fn is_idle(&self) -> bool {
         self.state.lock().messages == 0
     }

@@ -18,11 +18,9 @@ const ALL_ROOMS: &str = "room.#";
 /// A key that no queue and no binding has.
 const NO_KEY: &str = "hubbub.none";
 
-/// The dead-letter queue.
 pub(super) const DEAD_QUEUE: &str = "hubbub.dead";
 
 impl AmqpOptions {
-    /// The queue of a shard.
     pub(super) fn queue(&self, shard: u16) -> String {
         format!("{}{shard}", self.queue_prefix)
     }
@@ -40,7 +38,6 @@ pub(super) struct Topology<'a> {
 }
 
 impl Topology<'_> {
-    /// Declares and binds everything.
     pub(super) async fn declare(&self) -> Result<(), AmqpError> {
         self.exchange(&self.options.exchange, ExchangeKind::Topic).await?;
         self.queue(DEAD_QUEUE, FieldTable::default()).await?;
@@ -127,7 +124,6 @@ impl Topology<'_> {
         Ok(channel.queue_declare(name.into(), QueueDeclareOptions::durable(), arguments).await)
     }
 
-    /// The queue of this name, if it exists.
     async fn find(&self, name: &str) -> Result<Option<Queue>, AmqpError> {
         match inspect_queue(&self.channel().await?, name).await {
             Ok(queue) => Ok(Some(queue)),
@@ -207,7 +203,6 @@ impl Topology<'_> {
     }
 }
 
-/// Removes a binding between two exchanges, if it exists.
 async fn unbind_exchange(channel: &Channel, name: &str, from: &str, key: &str) -> lapin::Result<()> {
     let (options, arguments) = (ExchangeUnbindOptions::default(), FieldTable::default());
     channel.exchange_unbind(name.into(), from.into(), key.into(), options, arguments).await

@@ -29,18 +29,20 @@ impl Default for QueueLimits {
     }
 }
 
-/// Settings for experiments; the defaults are right for production.
+/// Options of the message log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchTuning {
-    /// How long a chunk waits for more operations after its first one.
+pub struct LogOptions {
+    /// Bound of the submission queue.
+    pub queue: QueueLimits,
+    /// For experiments: how long a chunk waits for more operations after its first one.
     pub linger: Duration,
-    /// Most operations of one batch, below the store's own cap; 1 = no batching.
+    /// For experiments: most operations of one batch, below the store's own cap; 1 = no batching.
     pub ops_max: usize,
 }
 
-impl Default for BatchTuning {
+impl Default for LogOptions {
     fn default() -> Self {
-        Self { linger: Duration::ZERO, ops_max: usize::MAX }
+        Self { queue: QueueLimits::default(), linger: Duration::ZERO, ops_max: usize::MAX }
     }
 }
 
@@ -64,7 +66,7 @@ pub type Outcomes = Result<Vec<Outcome>, ApplyError>;
 /// The outcomes of one chunk, shared by the tickets of its submissions.
 #[derive(Debug, Default)]
 pub struct Batch {
-    number: u64,
+    pub(crate) number: u64,
     outcomes: OnceLock<Outcomes>,
     /// Whether tickets return them.
     is_visible: AtomicBool,
@@ -73,10 +75,6 @@ pub struct Batch {
 impl Batch {
     pub(crate) fn new(number: u64) -> Arc<Self> {
         Arc::new(Self { number, ..Self::default() })
-    }
-
-    pub(crate) fn number(&self) -> u64 {
-        self.number
     }
 
     pub(crate) fn set(&self, outcomes: Outcomes) {
@@ -120,11 +118,6 @@ impl Ticket {
     /// Number of operations of the submission.
     pub fn count(&self) -> usize {
         self.count
-    }
-
-    /// Number of its batch, increasing. 0 for a submission to the broker.
-    pub(crate) fn batch_number(&self) -> u64 {
-        self.batch.number()
     }
 }
 
@@ -185,12 +178,11 @@ struct State {
 pub(crate) struct Batcher {
     state: Mutex<State>,
     filled: Condvar,
-    limits: QueueLimits,
-    tuning: BatchTuning,
+    options: LogOptions,
 }
 
 impl Batcher {
-    pub(crate) fn new(limits: QueueLimits, tuning: BatchTuning, cap: BatchCap) -> Self {
+    pub(crate) fn new(options: LogOptions, cap: BatchCap) -> Self {
         let state = State {
             filling: Chunk { batch: Batch::new(1), ..Chunk::default() },
             full: VecDeque::new(),
@@ -203,7 +195,7 @@ impl Batcher {
             is_parked: false,
             is_closed: false,
         };
-        Self { state: Mutex::new(state), filled: Condvar::new(), limits, tuning }
+        Self { state: Mutex::new(state), filled: Condvar::new(), options }
     }
 
     /// Queues all operations or none. They stay together and in order; an exclusive operation gets its own chunk.
@@ -220,11 +212,11 @@ impl Batcher {
         }
         let fits = |has: usize, more: usize, limit: usize| has == 0 || has + more <= limit;
         let lanes_fit = loads.iter().all(|(bucket, more)| {
-            fits(state.lane_ops.get(*bucket).copied().unwrap_or(0), *more, self.limits.ops / 2)
+            fits(state.lane_ops.get(*bucket).copied().unwrap_or(0), *more, self.options.queue.ops / 2)
         });
         if !lanes_fit
-            || !fits(state.ops, ops.len(), self.limits.ops)
-            || !fits(state.bytes, ops.bytes(), self.limits.bytes)
+            || !fits(state.ops, ops.len(), self.options.queue.ops)
+            || !fits(state.bytes, ops.bytes(), self.options.queue.bytes)
         {
             return Err(SubmitError::Overloaded);
         }
@@ -256,7 +248,7 @@ impl Batcher {
         let filling = &state.filling.ops;
         filling.is_exclusive()
             || more.is_exclusive()
-            || filling.len() + more.len() > state.cap.ops.min(self.tuning.ops_max)
+            || filling.len() + more.len() > state.cap.ops.min(self.options.ops_max)
             || filling.bytes() + more.bytes() > state.cap.bytes
     }
 
@@ -270,9 +262,9 @@ impl Batcher {
             state.is_parked = true;
             self.filled.wait(&mut state);
         }
-        if !self.tuning.linger.is_zero() && state.full.is_empty() && !state.is_closed {
+        if !self.options.linger.is_zero() && state.full.is_empty() && !state.is_closed {
             // `is_parked` is false, so no submission notifies: this waits for the whole time.
-            self.filled.wait_for(&mut state, self.tuning.linger);
+            self.filled.wait_for(&mut state, self.options.linger);
         }
         if state.full.is_empty() {
             state.start_chunk();

@@ -247,7 +247,7 @@ mod tests {
     use hubbub_core::{KvOp, Op, OpBatch, Receipt, Timestamp};
 
     use super::*;
-    use crate::batcher::{BatchTuning, QueueLimits, Waiter};
+    use crate::batcher::{LogOptions, QueueLimits, Waiter};
 
     #[test]
     fn no_outcome_is_visible_before_the_caches_are_updated() {
@@ -260,7 +260,7 @@ mod tests {
             (Err(ApplyError::Overloaded), true),
         ] {
             let (limits, cap) = (QueueLimits::default(), BatchCap { ops: 9, bytes: 99 });
-            let batcher = Batcher::new(limits, BatchTuning::default(), cap);
+            let batcher = Batcher::new(LogOptions { queue: limits, ..LogOptions::default() }, cap);
             let mut ops = OpBatch::default();
             ops.push(&Op::Kv(KvOp::Sweep));
             let ticket = batcher.submit(&ops, &Arc::new(Waiter::default()), Duration::ZERO).unwrap();

@@ -40,12 +40,6 @@ impl From<Access> for AccessLevel {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Entry {
-    standing: AccessLevel,
-    expires_at: Duration,
-}
-
 /// Users' access to rooms.
 pub struct Members {
     store: Arc<dyn Store>,
@@ -53,7 +47,8 @@ pub struct Members {
     metrics: Arc<Metrics>,
     /// How long an entry is valid; zero = nothing is cached.
     ttl: Duration,
-    cache: Cache<(RoomId, UserId), Entry>,
+    /// Access, and when the entry expires.
+    cache: Cache<(RoomId, UserId), (AccessLevel, Duration)>,
     /// Incremented before entries are removed, so that what was read from the store before is not cached after.
     changes: AtomicU64,
 }
@@ -78,18 +73,18 @@ impl Members {
         }
         let key = (room.clone(), user.clone());
         let now = self.clock.monotonic();
-        if let Some(entry) = self.cache.get(&key).filter(|entry| now < entry.expires_at) {
+        if let Some((level, _)) = self.cache.get(&key).filter(|(_, expires_at)| now < *expires_at) {
             self.metrics.members_hits.inc();
-            return Ok(entry.standing);
+            return Ok(level);
         }
         self.metrics.members_misses.inc();
         let changes = self.changes.load(Ordering::SeqCst);
-        let standing = self.access(room.clone(), user.clone()).await?.into();
-        self.cache.insert(key.clone(), Entry { standing, expires_at: now + self.ttl });
+        let level = self.access(room.clone(), user.clone()).await?.into();
+        self.cache.insert(key.clone(), (level, now + self.ttl));
         if self.changes.load(Ordering::SeqCst) != changes {
             self.cache.remove(&key);
         }
-        Ok(standing)
+        Ok(level)
     }
 
     /// Removes the entries that a committed batch may have changed.

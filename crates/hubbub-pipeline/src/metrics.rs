@@ -180,6 +180,7 @@ impl EncodeMetric for Labelled {
 type Figure = (&'static str, &'static str, u64);
 
 fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
+    let StoreFigures { pool, cache, .. } = figures;
     [
         ("queue_messages_dead", "Queue messages moved to dead-letter queues", figures.queue_dead),
         (
@@ -193,26 +194,27 @@ fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
             broken_invariants(),
         ),
         ("store_unreadable_reads", "Reads of stored files that failed", figures.unreadable),
-        ("store_pool_acquired", "Connections requested from the pool", figures.pool.acquired),
-        ("store_pool_timeouts", "Requests for a connection that timed out", figures.pool.timeouts),
-        ("store_pool_statements", "Statements sent to the database", figures.pool.statements),
+        ("store_pool_acquired", "Connections requested from the pool", pool.acquired),
+        ("store_pool_timeouts", "Requests for a connection that timed out", pool.timeouts),
+        ("store_pool_statements", "Statements sent to the database", pool.statements),
         (
             "store_pool_round_trips",
             "Round trips to the database; pipelined statements share one",
-            figures.pool.round_trips,
+            pool.round_trips,
         ),
-        ("store_cache_hits", "Reads of rooms that the cache answered", figures.cache.hits),
-        ("store_cache_misses", "Reads of rooms that queried the database", figures.cache.misses),
+        ("store_cache_hits", "Reads of rooms that the cache answered", cache.hits),
+        ("store_cache_misses", "Reads of rooms that queried the database", cache.misses),
         (
             "store_cache_questions",
             "Queries that validate the cache; one serves all waiting reads",
-            figures.cache.questions,
+            cache.questions,
         ),
-        ("store_pool_acquire_microseconds", "Time spent waiting for connections", figures.pool.acquire_us),
+        ("store_pool_acquire_microseconds", "Time spent waiting for connections", pool.acquire_us),
     ]
 }
 
 fn gauges(figures: &StoreFigures, is_up: bool) -> impl IntoIterator<Item = Figure> {
+    let StoreFigures { pool, cache, .. } = figures;
     [
         ("store_up", "Whether the store accepts writes", u64::from(is_up)),
         ("store_messages", "Messages kept", figures.messages),
@@ -230,17 +232,17 @@ fn gauges(figures: &StoreFigures, is_up: bool) -> impl IntoIterator<Item = Figur
             "Partitions that are due and could not be created",
             figures.partitions_missing,
         ),
-        ("store_cache_bytes", "Bytes of recent messages in memory", figures.cache.bytes),
+        ("store_cache_bytes", "Bytes of recent messages in memory", cache.bytes),
         ("store_sync_last_microseconds", "Duration of the last data sync", figures.sync_us_last),
         ("store_sync_max_microseconds", "Longest data sync since start", figures.sync_us_max),
-        ("store_pool_connections", "Connections to the database", figures.pool.active + figures.pool.idle),
-        ("store_pool_active", "Connections to the database in use", figures.pool.active),
-        ("store_pool_idle", "Idle connections to the database", figures.pool.idle),
-        ("store_pool_waiting", "Requests that wait for a connection to the database", figures.pool.waiting),
+        ("store_pool_connections", "Connections to the database", pool.active + pool.idle),
+        ("store_pool_active", "Connections to the database in use", pool.active),
+        ("store_pool_idle", "Idle connections to the database", pool.idle),
+        ("store_pool_waiting", "Requests that wait for a connection to the database", pool.waiting),
         (
             "store_pool_acquire_max_microseconds",
             "Longest wait for a connection since start",
-            figures.pool.acquire_us_max,
+            pool.acquire_us_max,
         ),
     ]
 }

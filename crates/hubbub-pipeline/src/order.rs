@@ -125,7 +125,7 @@ impl FailedSends {
         if outcomes.is_err() {
             self.insert(chunk);
         }
-        self.prune(chunk.batch.number(), batcher);
+        self.prune(chunk.batch.number, batcher);
         outcomes
     }
 
@@ -149,7 +149,7 @@ impl FailedSends {
     }
 
     fn insert(&mut self, chunk: &Chunk) {
-        let batch = chunk.batch.number();
+        let batch = chunk.batch.number;
         for (sender, _, op) in groups(chunk) {
             let Some(order) = sender.order() else { continue };
             let failed = self

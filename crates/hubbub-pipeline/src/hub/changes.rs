@@ -94,29 +94,25 @@ impl Hub {
     async fn end_outsiders(&self, room: &str, access: &QueryAccess<'_>) {
         let Ok(id) = RoomId::new(room) else { return };
         let users = self.with_channel(room, |channel| channel.users()).unwrap_or_default();
-        let mut outsiders = HashSet::new();
-        for (user, access) in query_access(&id, users, access).await {
-            if !matches!(access, Ok(Access::Member { .. })) {
-                outsiders.insert(user);
-            }
-        }
-        self.end(room, |subscriber| subscriber.is_any_of(&outsiders));
+        // Whoever is not known to be a member ends, too.
+        let _ =
+            self.end_removed(&id, users, access, |access| !matches!(access, Ok(Access::Member { .. }))).await;
     }
 
-    /// Ends the subscriptions of those of `users` who are not members. Fails if any query failed.
+    /// Ends the subscriptions of those of `users` whose access `is_over`. Fails if any query failed.
     pub(super) async fn end_removed(
         &self,
         room: &RoomId,
         users: HashSet<UserId>,
         access: &QueryAccess<'_>,
+        is_over: impl Fn(&Result<Access, ReadError>) -> bool,
     ) -> Result<(), ReadError> {
         let (mut removed, mut done) = (HashSet::new(), Ok(()));
         for (user, access) in query_access(room, users, access).await {
-            match access {
-                Ok(Access::Member { .. }) => {}
-                Ok(Access::Open | Access::Closed | Access::Unknown) => _ = removed.insert(user),
-                Err(error) => done = Err(error),
+            if is_over(&access) {
+                removed.insert(user);
             }
+            done = access.map(drop).and(done);
         }
         if !removed.is_empty() {
             self.end(room.as_str(), |subscriber| subscriber.is_any_of(&removed));

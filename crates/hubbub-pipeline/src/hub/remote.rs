@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use hubbub_core::RoomId;
 use hubbub_core::clock::Clock;
-use hubbub_core::store::{Cursor, HistoryQuery, ReadError, RoomHead, RoomStore};
+use hubbub_core::store::{Access, Cursor, HistoryQuery, ReadError, RoomHead, RoomStore};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -149,7 +149,8 @@ impl Hub {
             if head.members_only { channel.users() } else { channel.members() }
         });
         let access = |room, user| store.access(room, user);
-        self.end_removed(room, users.unwrap_or_default(), &access).await?;
+        let is_over = |access: &Result<Access, _>| !matches!(access, Ok(Access::Member { .. }) | Err(_));
+        self.end_removed(room, users.unwrap_or_default(), &access, is_over).await?;
         self.with_channel(room.as_str(), |channel| channel.changes = Some(head.changes));
         Ok(())
     }

@@ -10,7 +10,7 @@ use hubbub_core::store::Store;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use crate::batcher::{BatchTuning, Batcher, QueueLimits, SubmitError, Ticket, Waiter};
+use crate::batcher::{Batcher, LogOptions, SubmitError, Ticket, Waiter};
 use crate::committer::{COMMIT, COMMITTED_MAX, CommitListeners, commit, dispatch};
 use crate::consumers::{self, WaitingConsumers};
 use crate::hub::{self, Hub};
@@ -18,15 +18,6 @@ use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::sweeper::{self, WakeupSignal};
-
-/// Options of the message log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LogOptions {
-    /// Bound of the submission queue.
-    pub queue: QueueLimits,
-    /// Batching, for experiments.
-    pub tuning: BatchTuning,
-}
 
 /// The commit thread could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +50,7 @@ impl DirectLog {
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, StartError> {
-        let batcher = Arc::new(Batcher::new(options.queue, options.tuning, store.batch_cap()));
+        let batcher = Arc::new(Batcher::new(options, store.batch_cap()));
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
         let consumers = Arc::new(WaitingConsumers::new(metrics.clone()));
         let sweep_signal = WakeupSignal::default();

@@ -1,9 +1,9 @@
 //! Consumes the broker's queues and stores their messages. While one batch of a shard is stored, the next one fills. A
 //! batch is acknowledged only once the store has it. One batch of a shard at a time keeps the order of its rooms.
 
-use std::pin::Pin;
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, Fuse, FusedFuture};
 use futures_util::{FutureExt, StreamExt};
 use hubbub_core::invariant::saturate;
 use lapin::message::Delivery;
@@ -86,8 +86,6 @@ async fn measure(core: &Core, connection: &Connection) -> String {
     }
 }
 
-type Committing<'a> = Pin<Box<dyn Future<Output = Option<Batch>> + Send + 'a>>;
-
 struct Shard<'a> {
     core: &'a Core,
     consumer: QueueConsumer,
@@ -98,26 +96,23 @@ struct Shard<'a> {
 
 impl<'a> Shard<'a> {
     async fn run(&mut self) -> lapin::Result<()> {
-        let mut committing: Option<Committing<'a>> = None;
+        let mut committing: Fuse<BoxFuture<'a, Option<Batch>>> = Fuse::terminated();
         let mut is_stopping = *self.stop.borrow();
         loop {
-            if committing.is_none() && !self.filling.is_empty() {
+            if committing.is_terminated() && !self.filling.is_empty() {
                 let batch = std::mem::take(&mut self.filling);
-                committing = Some(Box::pin(batch.commit(self.core, self.stop.clone())));
+                committing = batch.commit(self.core, self.stop.clone()).boxed().fuse();
             }
-            if is_stopping && committing.is_none() {
+            if is_stopping && committing.is_terminated() {
                 return Ok(());
             }
             tokio::select! {
                 biased;
-                committed = committed(&mut committing) => {
-                    committing = None;
-                    match committed {
-                        Some(batch) => self.acknowledge(&batch).await?,
-                        // The server stops and the store accepts nothing: the batch stays in the broker.
-                        None => return Ok(()),
-                    }
-                }
+                committed = &mut committing => match committed {
+                    Some(batch) => self.acknowledge(&batch).await?,
+                    // The server stops and the store accepts nothing: the batch stays in the broker.
+                    None => return Ok(()),
+                },
                 _ = self.stop.changed(), if !is_stopping => is_stopping = true,
                 delivery = self.consumer.deliveries.next(), if !is_stopping && self.filling.has_room(self.core.options.prefetch) => {
                     let Some(delivery) = delivery.transpose()? else {
@@ -160,13 +155,6 @@ impl<'a> Shard<'a> {
 impl Drop for Shard<'_> {
     fn drop(&mut self) {
         self.core.metrics.log_unacked.dec_by(self.unacked);
-    }
-}
-
-async fn committed(committing: &mut Option<Committing<'_>>) -> Option<Batch> {
-    match committing {
-        Some(committing) => committing.await,
-        None => std::future::pending().await,
     }
 }
 

@@ -87,12 +87,8 @@ pub struct Amqp {
     core: Arc<Core>,
     stop_consuming: watch::Sender<bool>,
     stop_publishing: watch::Sender<bool>,
-    running: Mutex<Option<Running>>,
-}
-
-struct Running {
-    consuming: JoinHandle<()>,
-    publishing: JoinHandle<()>,
+    /// Consuming and publishing.
+    running: Mutex<Option<[JoinHandle<()>; 2]>>,
 }
 
 impl Amqp {
@@ -128,10 +124,10 @@ impl Amqp {
         let (stop_publishing, publishing_stop) = watch::channel(false);
         let consuming = run_consumers(core.clone(), consuming, consuming_stop);
         let publishing = run_publisher(core.clone(), publishing, publishing_stop);
-        let running = Running {
-            consuming: tokio::spawn(supervise(Essential::new("broker consumer"), consuming)),
-            publishing: tokio::spawn(supervise(Essential::new("broker publisher"), publishing)),
-        };
+        let running = [
+            tokio::spawn(supervise(Essential::new("broker consumer"), consuming)),
+            tokio::spawn(supervise(Essential::new("broker publisher"), publishing)),
+        ];
         Ok(Self { core, stop_consuming, stop_publishing, running: Mutex::new(Some(running)) })
     }
 
@@ -151,7 +147,7 @@ impl Amqp {
     /// Refuses new messages, stores what was consumed, and waits for the broker's confirmations. Messages that are not
     /// stored in time stay in the broker.
     pub(super) async fn close(&self) {
-        let Some(Running { mut consuming, mut publishing }) = self.running.lock().take() else { return };
+        let Some([mut consuming, mut publishing]) = self.running.lock().take() else { return };
         self.core.publisher.begin_close();
         let _ = self.stop_consuming.send(true);
         let orderly = async {

@@ -134,17 +134,11 @@ impl FailedSends {
         if self.senders.is_empty() {
             return None;
         }
-        let refused: Vec<bool> = groups(chunk)
-            .map(|(sender, group, op)| {
-                let failed = self.senders.get(&address(sender));
-                failed.is_some_and(|failed| {
-                    failed
-                        .lanes
-                        .iter()
-                        .any(|lane| group.acknowledged_failure < lane.batch && lane.lane.is_of(&op))
-                })
-            })
-            .collect();
+        let is_refused = |(sender, group, op): (&Arc<Waiter>, &Group, Op<'_>)| {
+            let mut lanes = self.senders.get(&address(sender)).into_iter().flat_map(|failed| &failed.lanes);
+            lanes.any(|lane| group.acknowledged_failure < lane.batch && lane.lane.is_of(&op))
+        };
+        let refused: Vec<bool> = groups(chunk).map(is_refused).collect();
         refused.contains(&true).then_some(refused)
     }
 

@@ -136,13 +136,15 @@ impl Channel {
 
     /// The users that are known to have been members. Unconfirmed ones query again ([`super::Hub::confirm`]).
     pub(super) fn members(&mut self) -> HashSet<UserId> {
-        for subscriber in self.subscribers.iter_mut().filter(|subscriber| !subscriber.is_member) {
-            if let Stage::Joining { is_overtaken, .. } = &mut subscriber.stage {
+        let mut members = HashSet::new();
+        for subscriber in &mut self.subscribers {
+            if subscriber.is_member {
+                members.extend(subscriber.user.clone());
+            } else if let Stage::Joining { is_overtaken, .. } = &mut subscriber.stage {
                 *is_overtaken = true;
             }
         }
-        let members = self.subscribers.iter().filter(|subscriber| subscriber.is_member);
-        members.filter_map(|subscriber| subscriber.user.clone()).collect()
+        members
     }
 
     /// Sends a notice to all live subscribers but the one that caused it. An outbox that it fills is cut with the next

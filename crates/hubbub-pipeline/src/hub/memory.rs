@@ -27,14 +27,7 @@ pub struct LiveMemory {
     bytes_max: usize,
     metrics: Arc<Metrics>,
     /// Outboxes whose backlog was large when it was last checked.
-    large: Mutex<Large>,
-}
-
-#[derive(Debug, Default)]
-struct Large {
-    outboxes: Vec<Weak<Outbox>>,
-    /// Length at which outboxes that are no longer large are removed.
-    prune_at: usize,
+    large: Mutex<Vec<Weak<Outbox>>>,
 }
 
 /// Frames that stay charged until this is dropped.
@@ -80,11 +73,18 @@ impl LiveMemory {
     }
 
     pub(super) fn charge(&self, bytes: usize) {
-        self.metrics.live_bytes.inc_by(saturate(bytes));
+        self.recharge(0, bytes);
     }
 
     pub(super) fn release(&self, bytes: usize) {
-        self.metrics.live_bytes.dec_by(saturate(bytes));
+        self.recharge(bytes, 0);
+    }
+
+    /// Charges `after` bytes instead of `before`.
+    pub(super) fn recharge(&self, before: usize, after: usize) {
+        if before != after {
+            self.metrics.live_bytes.inc_by(saturate::<_, i64>(after) - saturate::<_, i64>(before));
+        }
     }
 
     pub(super) fn held(&self) -> usize {
@@ -97,13 +97,14 @@ impl LiveMemory {
 
     pub(super) fn list(&self, outbox: Weak<Outbox>) {
         let mut large = self.large.lock();
-        large.outboxes.push(outbox);
-        if large.outboxes.len() > large.prune_at {
-            large.outboxes.retain(|outbox| outbox.upgrade().is_some_and(|outbox| outbox.stays_listed()));
-            large.prune_at = 64.max(large.outboxes.len() * 2);
-            let prune_at = large.prune_at;
-            large.outboxes.shrink_to(prune_at);
+        if large.len() == large.capacity() {
+            // Outboxes that are no longer large leave it before it grows.
+            large.retain(|outbox| outbox.upgrade().is_some_and(|outbox| outbox.stays_listed()));
+            let room = large.len().max(32);
+            large.shrink_to(2 * room);
+            large.reserve(room);
         }
+        large.push(outbox);
     }
 
     /// If the bound is exceeded, evicts the largest outboxes until about three quarters of it are used. Memory that
@@ -115,7 +116,7 @@ impl LiveMemory {
             _ => return,
         };
         let mut large = self.large.lock();
-        let listed = large.outboxes.drain(..).filter_map(|outbox| outbox.upgrade());
+        let listed = large.drain(..).filter_map(|outbox| outbox.upgrade());
         let mut outboxes: Vec<_> = listed.map(|outbox| (outbox.memory_bytes(), outbox)).collect();
         outboxes.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (bytes, outbox) in outboxes {
@@ -123,7 +124,7 @@ impl LiveMemory {
                 excess = excess.saturating_sub(outbox.evict());
             }
             if outbox.stays_listed() {
-                large.outboxes.push(Arc::downgrade(&outbox));
+                large.push(Arc::downgrade(&outbox));
             }
         }
     }

@@ -3,7 +3,6 @@
 //! While a subscriber reads the last page of a room, the outbox also holds what is published in that room meanwhile. Held
 //! messages can be dropped at any time, because the subscriber can read them from the store.
 
-use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -129,12 +128,7 @@ impl Backlog {
     fn charge_slots(&mut self, memory: &LiveMemory) {
         let slots = self.deliveries.capacity();
         let bytes = if slots > FREE_SLOTS { slots * size_of::<Delivery>() } else { 0 };
-        match bytes.cmp(&self.charged) {
-            Ordering::Greater => memory.charge(bytes - self.charged),
-            Ordering::Less => memory.release(self.charged - bytes),
-            Ordering::Equal => {}
-        }
-        self.charged = bytes;
+        memory.recharge(std::mem::replace(&mut self.charged, bytes), bytes);
     }
 
     fn take_held(&mut self) -> Vec<EncodedChunk> {

@@ -1,9 +1,8 @@
 //! Publishes what other servers commit to the followed rooms of a shared store.
 //!
 //! One task ([`follow_remote`]) compares the heads of these rooms with the store, several times a second and with one
-//! query for many rooms, then reads and publishes the missing messages. A batch of this server behind a gap
-//! wakes it at once: the missing messages are durable already, and the batch is read
-//! from the store together with them.
+//! query for many rooms, then reads and publishes the missing messages. A batch of this server behind a gap wakes it at
+//! once: the missing messages are durable already, and the batch is read from the store together with them.
 //!
 //! Subscriptions of users whom another server removed, and of rooms that it deleted, end at the next poll. Until then
 //! they get what this server commits. In an open room this concerns users who were members when their subscription

@@ -54,29 +54,22 @@ impl DirectLog {
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
         let consumers = Arc::new(WaitingConsumers::new(metrics.clone()));
         let sweep_signal = WakeupSignal::default();
-        let mut background = Vec::new();
+        let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), sweep_signal.clone());
+        let waking = consumers::wake_remaining(consumers.clone());
+        let mut background = vec![spawn("waking of consumers", waking), spawn("sweeper", sweeping)];
         if store.is_shared() {
-            background.push(spawn("keys of other servers", keys.clone().poll_revision()));
-            background.push(spawn(
-                "queues of other servers",
-                consumers::poll_store(consumers.clone(), store.clone()),
-            ));
             hub.enable_remote();
             let rooms = hub::follow_remote(hub.clone(), store.clone(), clock.clone());
-            background.push(spawn("rooms of other servers", rooms));
+            let queues = consumers::poll_store(consumers.clone(), store.clone());
+            background.extend([
+                spawn("keys of other servers", keys.clone().poll_revision()),
+                spawn("queues of other servers", queues),
+                spawn("rooms of other servers", rooms),
+            ]);
         }
-        let listeners = CommitListeners {
-            hub,
-            members,
-            keys,
-            consumers: consumers.clone(),
-            sweep_signal: sweep_signal.clone(),
-        };
+        let listeners = CommitListeners { hub, members, keys, consumers: consumers.clone(), sweep_signal };
         let dispatching = dispatch(receiver, batcher.clone(), listeners, clock.clone(), metrics.clone());
         let dispatcher = spawn("dispatcher", dispatching);
-        background.push(spawn("waking of consumers", consumers::wake_remaining(consumers.clone())));
-        let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), sweep_signal);
-        background.push(spawn("sweeper", sweeping));
         let committer = {
             let (batcher, clock) = (batcher.clone(), clock.clone());
             std::thread::Builder::new().name(COMMIT.name.into()).spawn(move || {

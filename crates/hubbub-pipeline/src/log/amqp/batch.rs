@@ -111,7 +111,9 @@ impl Batch {
                 let properties = delivery.properties.clone();
                 let mut headers = properties.headers().clone().unwrap_or_default();
                 describe(delivery, rejection, core, &mut headers);
-                publication.push(DEAD_QUEUE, properties.with_headers(headers), &delivery.data);
+                let properties = properties.with_headers(headers);
+                let write = |out: &mut Vec<u8>| out.extend_from_slice(&delivery.data);
+                publication.push(None, DEAD_QUEUE.into(), properties, write);
             }
         }
         if publication.messages.is_empty() {

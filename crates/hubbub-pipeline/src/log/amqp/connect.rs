@@ -59,9 +59,8 @@ impl Core {
             let builder = builder.with_uri(self.options.address.uri()).with_properties(properties);
             builder.with_tls_config(self.tls.clone()).connect().await
         };
-        let connection = connecting
-            .await
-            .map_err(|error| self.options.address.explain("connecting to RabbitMQ", &error))?;
+        let explain = |error| self.options.address.explain("connecting to RabbitMQ", &error);
+        let connection = connecting.await.map_err(explain)?;
         self.topology(&connection).declare().await?;
         Ok(connection)
     }
@@ -99,39 +98,27 @@ impl Core {
             let lost = work(connection.clone(), connected.1).await;
             if let Some(reason) = &lost {
                 tracing::warn!(purpose, reason, "lost a connection to the broker; reconnecting");
-                set_fault(lost.clone());
             }
+            set_fault(lost.clone());
             close(&connection).await;
             if lost.is_none() {
                 return;
             }
-            let Some(again) = self.reconnect(purpose, stop, &connect, &set_fault).await else { return };
-            connected = again;
+            let mut backoff = Backoff::new(self.random.clone());
+            connected = loop {
+                if backoff.pause_unless(stop).await.is_none() {
+                    return;
+                }
+                match connect().await {
+                    Ok(made) => break made,
+                    Err(error) => {
+                        tracing::warn!(purpose, %error, "connecting to the broker failed; retrying");
+                        set_fault(Some(error.to_string()));
+                    }
+                }
+            };
+            tracing::info!(purpose, "reconnected to the broker");
             set_fault(None);
-        }
-    }
-
-    /// Calls `connect` until it succeeds. `None` when the server stops.
-    async fn reconnect<T, F: Future<Output = Result<T, AmqpError>>>(
-        &self,
-        purpose: &str,
-        stop: &watch::Receiver<bool>,
-        connect: impl Fn() -> F,
-        set_fault: impl Fn(Option<String>),
-    ) -> Option<T> {
-        let mut backoff = Backoff::new(self.random.clone());
-        loop {
-            backoff.pause_unless(stop).await?;
-            match connect().await {
-                Ok(made) => {
-                    tracing::info!(purpose, "reconnected to the broker");
-                    return Some(made);
-                }
-                Err(error) => {
-                    tracing::warn!(purpose, %error, "connecting to the broker failed; retrying");
-                    set_fault(Some(error.to_string()));
-                }
-            }
         }
     }
 }

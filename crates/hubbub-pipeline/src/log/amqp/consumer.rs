@@ -1,6 +1,7 @@
 //! Consumes the broker's queues and stores their messages. While one batch of a shard is stored, the next one fills. A
 //! batch is acknowledged only once the store has it. One batch of a shard at a time keeps the order of its rooms.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Fuse, FusedFuture};
@@ -57,27 +58,22 @@ pub(super) async fn run(
         let mut shard = Shard { core, consumer, stop, filling, unacked: 0 };
         shard.run().await
     });
-    tokio::select! {
-        ended = futures_util::future::try_join_all(shards) => ended.err().map(|error| error.to_string()),
-        lost = measure(core, connection) => Some(lost),
-    }
+    let lost = tokio::select! {
+        ended = futures_util::future::try_join_all(shards) => ended.err(),
+        Err(error) = measure(core, connection) => Some(error),
+    };
+    lost.map(|error| error.to_string())
 }
 
-/// Measures the queues' lengths until a query fails. Returns the error.
-async fn measure(core: &Core, connection: &Connection) -> String {
-    let channel = match connection.create_channel().await {
-        Ok(channel) => channel,
-        Err(error) => return error.to_string(),
-    };
+/// Measures the queues' lengths until a query fails.
+async fn measure(core: &Core, connection: &Connection) -> lapin::Result<Infallible> {
+    let channel = connection.create_channel().await?;
     let mut interval = tokio::time::interval(MEASURE_INTERVAL);
     loop {
         interval.tick().await;
         let mut depth = 0;
         for shard in 0..core.options.shards {
-            match inspect_queue(&channel, &core.options.queue(shard)).await {
-                Ok(queue) => depth += i64::from(queue.message_count()),
-                Err(error) => return error.to_string(),
-            }
+            depth += i64::from(inspect_queue(&channel, &core.options.queue(shard)).await?.message_count());
         }
         core.metrics.log_depth.set(depth);
         if depth == 0 && core.metrics.log_unacked.get() == 0 {

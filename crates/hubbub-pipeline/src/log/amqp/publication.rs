@@ -36,10 +36,7 @@ impl Publication {
             Self { messages: Vec::with_capacity(ops.len()), bodies: Vec::with_capacity(ops.bytes() * 2) };
         for op in ops.iter() {
             let Op::Send(send) = op else { continue };
-            let start = publication.bodies.len();
-            body::write(&send, &mut publication.bodies);
             let mut properties = BasicProperties::default()
-                .with_delivery_mode(PERSISTENT)
                 .with_content_type("application/json".into())
                 .with_message_id(send.id.into());
             if publication.messages.is_empty() {
@@ -48,22 +45,22 @@ impl Publication {
                 properties = properties.with_headers(headers);
             }
             let key = format!("{}{}", body::KEY_PREFIX, send.room).into();
-            let body = start..publication.bodies.len();
-            publication.messages.push(OutgoingMessage {
-                exchange: Some(exchange.clone()),
-                key,
-                properties,
-                body,
-            });
+            publication.push(Some(exchange.clone()), key, properties, |out| body::write(&send, out));
         }
         publication
     }
 
-    pub(super) fn push(&mut self, queue: &str, properties: BasicProperties, body: &[u8]) {
+    pub(super) fn push(
+        &mut self,
+        exchange: Option<ShortString>,
+        key: ShortString,
+        properties: BasicProperties,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         let start = self.bodies.len();
-        self.bodies.extend_from_slice(body);
+        write(&mut self.bodies);
         let (properties, body) = (properties.with_delivery_mode(PERSISTENT), start..self.bodies.len());
-        self.messages.push(OutgoingMessage { exchange: None, key: queue.into(), properties, body });
+        self.messages.push(OutgoingMessage { exchange, key, properties, body });
     }
 
     pub(super) fn body(&self, message: &OutgoingMessage) -> &[u8] {

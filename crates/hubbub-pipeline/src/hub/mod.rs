@@ -295,7 +295,7 @@ impl Hub {
     pub async fn publish(&self, ops: &OpBatch, outcomes: &[Outcome], access: &QueryAccess<'_>) {
         let is_change = |outcome: &Outcome| !matches!(outcome, Outcome::Stored(_) | Outcome::Duplicate(_));
         if self.followed.load(Ordering::SeqCst) == 0
-            && (self.sockets.is_empty() || !outcomes.iter().any(is_change))
+            && (!outcomes.iter().any(is_change) || self.sockets.is_empty())
         {
             return;
         }
